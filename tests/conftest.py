@@ -1,0 +1,31 @@
+"""Settings shared by all tests."""
+
+import os
+from pathlib import Path
+
+import matplotlib as mpl
+import pytest
+from hypothesis import HealthCheck, settings
+
+mpl.use("Agg")
+settings.register_profile(
+    "topofl",
+    max_examples=30,
+    deadline=None,  # two shared, noisy cores
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("topofl")
+
+
+def data_root() -> Path:
+    """Where real datasets may lie: $TOPOFL_DATA, else ../shared/data beside the project."""
+    return Path(os.environ.get("TOPOFL_DATA", Path(__file__).resolve().parents[1].parent / "shared" / "data"))
+
+
+@pytest.fixture(scope="session")
+def mnist_root() -> Path:
+    root = data_root() / "mnist"
+    if not root.exists():
+        pytest.skip("MNIST is not here; set TOPOFL_DATA to a folder with mnist/")
+    return root

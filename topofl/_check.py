@@ -1,0 +1,104 @@
+"""Checks of arguments: the only home of the wording of our errors (argument, requirement, value, remedy)."""
+
+import difflib
+from collections.abc import Iterable
+from numbers import Integral, Real
+
+import numpy as np
+
+__all__ = [
+    "check_choice",
+    "check_finite",
+    "check_fraction",
+    "check_int",
+    "check_labels",
+    "check_positive",
+    "did_you_mean",
+]
+
+
+def check_int(name: str, value: object, *, minimum: int, maximum: int | None = None, remedy: str = "") -> int:
+    """Return `value` as an int in ``[minimum, maximum]``, or raise.
+
+    Raises
+    ------
+    TypeError
+        If `value` is not an integer (booleans are not).
+    ValueError
+        If it is out of range.
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError(f"`{name}` must be an integer, got {value!r} ({type(value).__name__})")
+    number = int(value)
+    if number < minimum or (maximum is not None and number > maximum):
+        wanted = f"at least {minimum}" if maximum is None else f"between {minimum} and {maximum}"
+        raise ValueError(f"`{name}` must be {wanted}, got {number}" + (f"; {remedy}" if remedy else ""))
+    return number
+
+
+def _check_real(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"`{name}` must be a number, got {value!r} ({type(value).__name__})")
+    return float(value)
+
+
+def check_positive(name: str, value: object, *, remedy: str = "") -> float:
+    """Return `value` as a finite float above 0, or raise ``TypeError`` or ``ValueError``."""
+    number = _check_real(name, value)
+    if not (np.isfinite(number) and number > 0):
+        raise ValueError(
+            f"`{name}` must be a finite number above 0, got {number:g}" + (f"; {remedy}" if remedy else "")
+        )
+    return number
+
+
+def check_fraction(name: str, value: object) -> float:
+    """Return `value` as a float in ``[0, 1)``, or raise ``TypeError`` or ``ValueError``."""
+    number = _check_real(name, value)
+    if not 0 <= number < 1:
+        raise ValueError(f"`{name}` must be in [0, 1), got {number:g}")
+    return number
+
+
+def check_choice(name: str, value: object, choices: Iterable[str]) -> str:
+    """Return `value` if it is one of `choices`, or raise ``ValueError`` with the nearest one."""
+    options = list(choices)
+    if value not in options:
+        listed = ", ".join(repr(option) for option in options)
+        raise ValueError(f"`{name}` must be one of {listed}, got {value!r}{did_you_mean(str(value), options)}")
+    return str(value)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return ``"; did you mean 'x'?"`` for the known word nearest to `word`, or an empty string."""
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def check_finite(name: str, array: np.ndarray) -> np.ndarray:
+    """Return `array` if all its entries are finite, or raise ``ValueError`` with the place of the first bad one."""
+    bad = np.argwhere(~np.isfinite(array))
+    if len(bad):
+        place = tuple(int(i) for i in bad[0])
+        raise ValueError(f"`{name}` must be finite, got {array[place]} at {place} ({len(bad)} such entries)")
+    return array
+
+
+def check_labels(name: str, labels: object) -> np.ndarray:
+    """Return class `labels` as an int64 vector of non-negative integers, or raise.
+
+    Raises
+    ------
+    TypeError
+        If they are not integers (floats are refused even when whole, since that hides mistakes).
+    ValueError
+        If they are not one-dimensional, empty, or negative.
+    """
+    array = np.asarray(labels)
+    if array.ndim != 1 or array.size == 0:
+        raise ValueError(f"`{name}` must be a non-empty vector of class labels, got shape {array.shape}")
+    if not np.issubdtype(array.dtype, np.integer):
+        raise TypeError(f"`{name}` must be integers, got dtype {array.dtype}; convert them with .astype(int)")
+    if array.min() < 0:
+        raise ValueError(f"`{name}` must be non-negative, got {array.min()} at index {int(array.argmin())}")
+    return array.astype(np.int64)

@@ -1,0 +1,337 @@
+"""Mixing matrices: how much each node takes from whom. Source-to-target edges become receiver rows here only."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sparse
+import torch
+
+from topofl import _spectral
+from topofl._check import check_choice, check_finite, check_fraction
+from topofl.topology import Topology, TopologyError
+
+__all__ = [
+    "MixingMatrix",
+    "from_weights",
+    "lazy",
+    "max_degree",
+    "metropolis_hastings",
+    "uniform",
+    "within_groups",
+]
+
+TOLERANCE = 1e-9
+"""How far a row or column sum may be from 1."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MixingMatrix:
+    """The weights of one exchange, ``X <- W @ X``: row i is what node i takes from whom.
+
+    Parameters
+    ----------
+    weights
+        (n, n) non-negative matrix; ``weights[i, j]`` is the weight node i gives to what it receives from j. Rows sum to
+        1 (averaging, "pull"), or columns do (mass is preserved, "push"), or both (gossip). Stored as a read-only
+        ``scipy.sparse.csr_array`` of float64.
+    name
+        Reproducible label.
+
+    Raises
+    ------
+    ValueError
+        If it is not square, has negative or non-finite entries, or is neither row- nor column-stochastic.
+
+    Examples
+    --------
+    >>> from topofl import topologies
+    >>> W = metropolis_hastings(topologies.ring(16))
+    >>> print(f"{W.spectral_gap:.5f}")
+    0.05075
+    """
+
+    weights: sparse.csr_array
+    name: str = "weights"
+
+    def __post_init__(self) -> None:
+        weights = sparse.csr_array(self.weights, dtype=np.float64, copy=True)
+        if weights.ndim != 2 or weights.shape[0] != weights.shape[1] or weights.shape[0] == 0:
+            raise ValueError(f"`weights` must be a square matrix with at least one node, got shape {weights.shape}")
+        weights.sum_duplicates()
+        check_finite("weights", weights.data)
+        weights.eliminate_zeros()
+        if weights.nnz and weights.data.min() < 0:
+            row = int(np.searchsorted(weights.indptr, weights.data.argmin(), side="right")) - 1
+            raise ValueError(f"`weights` must have no negative entry, got {weights.data.min():g} in row {row}")
+        for array in (weights.data, weights.indices, weights.indptr):
+            array.setflags(write=False)
+        object.__setattr__(self, "weights", weights)
+        if not (self.is_row_stochastic or self.is_column_stochastic):
+            raise ValueError(self._explain_sums())
+
+    def _explain_sums(self) -> str:
+        rows = self.weights.sum(axis=1)
+        columns = self.weights.sum(axis=0)
+        row, column = int(np.abs(rows - 1).argmax()), int(np.abs(columns - 1).argmax())
+        return (
+            f"`weights` must have rows or columns that sum to 1; row {row} sums to {rows[row]:.6g} and column {column} "
+            f"to {columns[column]:.6g}; divide each row by its sum, or use a rule such as metropolis_hastings(topology)"
+        )
+
+    def __repr__(self) -> str:
+        return f"MixingMatrix({self.name!r}, n={self.n}, {self.stochasticity}, messages={self.n_messages})"
+
+    def __matmul__(self, values: np.ndarray) -> np.ndarray:
+        return self.weights @ values
+
+    @property
+    def n(self) -> int:
+        """Number of nodes."""
+        return self.weights.shape[0]
+
+    @cached_property
+    def is_row_stochastic(self) -> bool:
+        """Whether each row sums to 1: constants are kept."""
+        return bool(np.allclose(self.weights.sum(axis=1), 1, rtol=0, atol=TOLERANCE))
+
+    @cached_property
+    def is_column_stochastic(self) -> bool:
+        """Whether each column sums to 1: the sum over nodes is kept."""
+        return bool(np.allclose(self.weights.sum(axis=0), 1, rtol=0, atol=TOLERANCE))
+
+    @property
+    def is_doubly_stochastic(self) -> bool:
+        """Whether rows and columns sum to 1: the mean over nodes is kept and is the only fixed direction."""
+        return self.is_row_stochastic and self.is_column_stochastic
+
+    @property
+    def stochasticity(self) -> str:
+        """``"doubly"``, ``"row"`` or ``"column"``, with " stochastic"."""
+        kind = "doubly" if self.is_doubly_stochastic else "row" if self.is_row_stochastic else "column"
+        return f"{kind} stochastic"
+
+    @cached_property
+    def is_symmetric(self) -> bool:
+        """Whether i gives j the weight that j gives i."""
+        return bool(abs(self.weights - self.weights.T).max() <= TOLERANCE) if self.weights.nnz else True
+
+    @cached_property
+    def slem(self) -> float:
+        """Second largest eigenvalue modulus, in [0, 1]; 0 for a single node."""
+        return _spectral.second_modulus(self.weights)
+
+    @cached_property
+    def spectral_gap(self) -> float:
+        """``1 - slem``: consensus distance shrinks per exchange by ``1 - spectral_gap``, in the long run."""
+        return 1.0 - self.slem
+
+    @cached_property
+    def eigenvalues(self) -> np.ndarray:
+        """All n eigenvalues: real and descending if symmetric, else by descending modulus. Dense: small n only."""
+        return _spectral.eigenvalues(self.weights)
+
+    @cached_property
+    def is_uniform_mean(self) -> bool:
+        """Whether one exchange is exact averaging: all entries 1/n."""
+        return self.weights.nnz == self.n**2 and bool(np.abs(self.weights.data - 1 / self.n).max() <= TOLERANCE)
+
+    @cached_property
+    def out_messages(self) -> np.ndarray:
+        """(n,) messages that each node sends per exchange: its weights in other nodes' rows."""
+        return np.bincount(self.weights.indices, minlength=self.n) - (self.weights.diagonal() != 0)
+
+    @cached_property
+    def in_messages(self) -> np.ndarray:
+        """(n,) messages that each node receives per exchange."""
+        return np.diff(self.weights.indptr) - (self.weights.diagonal() != 0)
+
+    @property
+    def n_messages(self) -> int:
+        """Messages per exchange, all nodes together."""
+        return int(self.out_messages.sum())
+
+    def support(self) -> Topology:
+        """Return the graph that is used: an edge j -> i where node i gives j a positive weight."""
+        edges = sparse.csr_array(self.weights.T != 0, dtype=np.float64)
+        edges.setdiag(0)
+        return Topology(edges, name=f"support({self.name})")
+
+    def to_torch(self, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        """Return the dense (n, n) matrix as a torch tensor."""
+        return torch.from_numpy(self.weights.toarray()).to(device=device, dtype=dtype)
+
+    def check_on(self, topology: Topology) -> "MixingMatrix":
+        """Return self if every weight lies on an edge of `topology` or on the diagonal.
+
+        Raises
+        ------
+        ValueError
+            Naming the first weight off the edges, or the two different numbers of nodes.
+        """
+        if self.n != topology.n:
+            raise ValueError(f"`weights` must have one row a node: got n={self.n}, {topology.name} has n={topology.n}")
+        used = self.support().adjacency
+        off = sparse.coo_array(used - used.multiply(topology.adjacency != 0))
+        off.eliminate_zeros()
+        if off.nnz:
+            j, i = int(off.coords[0][0]), int(off.coords[1][0])
+            raise ValueError(
+                f"`weights` must be 0 off the edges of {topology.name}: node {i} gives {self.weights[i, j]:g} to node {j}, "
+                f"but there is no edge {j} -> {i} ({off.nnz} such weights)"
+            )
+        return self
+
+
+def from_weights(weights: Any, topology: Topology | None = None, *, name: str = "weights") -> MixingMatrix:
+    """Return your own weights, checked.
+
+    Parameters
+    ----------
+    weights
+        (n, n) array, torch tensor or scipy sparse matrix; row i is what node i takes from whom.
+    topology
+        If given, weights off its edges are refused.
+    name
+        Reproducible label.
+
+    Raises
+    ------
+    ValueError
+        As :class:`MixingMatrix` and :meth:`MixingMatrix.check_on`.
+    """
+    matrix = weights if sparse.issparse(weights) else np.asarray(weights, dtype=np.float64)
+    if not sparse.issparse(matrix) and matrix.ndim != 2:
+        raise ValueError(f"`weights` must be a square matrix, got shape {matrix.shape}")
+    mixing = MixingMatrix(sparse.csr_array(matrix), name=name)
+    return mixing if topology is None else mixing.check_on(topology)
+
+
+def metropolis_hastings(topology: Topology) -> MixingMatrix:
+    """Return Metropolis-Hastings weights, symmetric and doubly stochastic.
+
+    ``W[i, j] = 1 / (max(deg_i, deg_j) + 1)`` on edges, the rest on the diagonal; ``deg`` excludes the node itself and
+    edge weights are not used.
+
+    Raises
+    ------
+    TopologyError
+        If the graph is directed.
+
+    References
+    ----------
+    Bellet, Kermarrec and Lavoie, "D-Cliques" (2022), equation 2.
+    """
+    _need_undirected(topology, "metropolis_hastings")
+    i, j = topology.edge_index
+    degrees = topology.out_degrees
+    return _with_rest_on_diagonal(
+        topology, i, j, 1.0 / (np.maximum(degrees[i], degrees[j]) + 1), f"metropolis_hastings({topology.name})"
+    )
+
+
+def max_degree(topology: Topology) -> MixingMatrix:
+    """Return ``W = I - L / (max degree + 1)``: one weight for all edges, symmetric and doubly stochastic.
+
+    Raises
+    ------
+    TopologyError
+        If the graph is directed.
+
+    References
+    ----------
+    Xiao and Boyd, "Fast linear iterations for distributed averaging" (2004), section 4.1.
+    """
+    _need_undirected(topology, "max_degree")
+    i, j = topology.edge_index
+    weight = 1.0 / (topology.out_degrees.max() + 1)
+    return _with_rest_on_diagonal(topology, i, j, np.full(len(i), weight), f"max_degree({topology.name})")
+
+
+def uniform(topology: Topology, *, direction: str = "pull") -> MixingMatrix:
+    """Return equal weights over neighbors and self.
+
+    Parameters
+    ----------
+    topology
+        Any graph, directed or not.
+    direction
+        ``"pull"``: node i averages what it hears, ``W[i, j] = 1 / (in_degree_i + 1)``, row-stochastic.
+        ``"push"``: node j splits what it has, ``W[i, j] = 1 / (out_degree_j + 1)``, column-stochastic.
+        On a regular graph both are the same doubly stochastic matrix.
+
+    References
+    ----------
+    Assran et al., "Stochastic Gradient Push" (2019), for push; DFedPGP's appendix for pull.
+    """
+    direction = check_choice("direction", direction, ["pull", "push"])
+    senders, receivers = topology.edge_index
+    shares = 1.0 / (1 + (topology.in_degrees if direction == "pull" else topology.out_degrees))
+    i, j = np.append(receivers, np.arange(topology.n)), np.append(senders, np.arange(topology.n))
+    weights = sparse.csr_array((shares[i if direction == "pull" else j], (i, j)), shape=(topology.n, topology.n))
+    return MixingMatrix(weights, name=f"uniform({topology.name}, direction={direction!r})")
+
+
+def lazy(mixing: MixingMatrix, *, share: float = 0.5) -> MixingMatrix:
+    """Return ``share * I + (1 - share) * W``: each node keeps `share` of its own; with 1/2 no eigenvalue is negative.
+
+    Parameters
+    ----------
+    mixing
+        Any mixing matrix; its stochasticity is kept.
+    share
+        In [0, 1).
+    """
+    share = check_fraction("share", share)
+    weights = sparse.csr_array(share * sparse.eye_array(mixing.n) + (1 - share) * mixing.weights)
+    return MixingMatrix(weights, name=f"lazy({mixing.name}, share={share:g})")
+
+
+def within_groups(topology: Topology) -> MixingMatrix:
+    """Return uniform averaging over each node's own group, as far as its edges reach: Clique Averaging's matrix.
+
+    ``W[i, j] = 1 / (1 + number of group members adjacent to i)``; in a complete clique this is the clique's mean, and
+    where edges inside cliques were removed each node averages over those left. Nodes without a group keep their own.
+
+    Raises
+    ------
+    TopologyError
+        If the graph has no groups, or is directed.
+
+    References
+    ----------
+    Bellet, Kermarrec and Lavoie, "D-Cliques" (2022), Figure 7.
+    """
+    _need_undirected(topology, "within_groups")
+    if not topology.groups:
+        raise TopologyError(
+            f"Clique Averaging needs a topology with groups, {topology.name} has none; use topologies.dcliques(...)"
+        )
+    label = -np.ones(topology.n, dtype=np.int64)
+    for k, group in enumerate(topology.groups):
+        label[list(group)] = k
+    i, j = topology.edge_index
+    inside = (label[i] == label[j]) & (label[i] >= 0)
+    i, j = np.append(i[inside], np.arange(topology.n)), np.append(j[inside], np.arange(topology.n))
+    counts = np.bincount(i, minlength=topology.n)
+    weights = sparse.csr_array((1.0 / counts[i], (i, j)), shape=(topology.n, topology.n))
+    return MixingMatrix(weights, name=f"within_groups({topology.name})")
+
+
+def _need_undirected(topology: Topology, rule: str) -> None:
+    if topology.is_directed:
+        raise TopologyError(
+            f"{rule} needs an undirected graph, {topology.name} is directed; use uniform(topology, direction='pull' or "
+            "'push')"
+        )
+
+
+def _with_rest_on_diagonal(
+    topology: Topology, i: np.ndarray, j: np.ndarray, weights: np.ndarray, name: str
+) -> MixingMatrix:
+    n = topology.n
+    rest = 1.0 - np.bincount(i, weights=weights, minlength=n)
+    rows, columns = np.append(i, np.arange(n)), np.append(j, np.arange(n))
+    matrix = sparse.csr_array((np.append(weights, rest), (rows, columns)), shape=(n, n))
+    return MixingMatrix(matrix, name=name)
