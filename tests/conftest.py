@@ -5,9 +5,11 @@ from pathlib import Path
 
 import matplotlib as mpl
 import pytest
+import torch
 from hypothesis import HealthCheck, settings
 
 mpl.use("Agg")
+torch.set_num_threads(1)  # the problems are tiny; a second thread on a busy machine only waits
 settings.register_profile(
     "topofl",
     max_examples=30,

@@ -1,1 +1,32 @@
-"""topofl."""
+"""topofl: how the graph of who-talks-to-whom decides how decentralized and personalized federated learning learns.
+
+A dataset is split over nodes (:mod:`topofl.data`), a graph joins them (:mod:`topofl.topologies`), a rule gives the
+edges weights (:mod:`topofl.mixing`), an algorithm trains over it (:mod:`topofl.algorithms`, :func:`run`), and the
+history of the run stands beside the numbers of the graph (:mod:`topofl.metrics`).
+"""
+
+from topofl import algorithms, data, metrics, mixing, models, topologies
+from topofl.engine import DivergenceError, run
+from topofl.history import History
+from topofl.mixing import MixingMatrix
+from topofl.topology import Topology, TopologyError, TopologySequence, as_topology, from_edges
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DivergenceError",
+    "History",
+    "MixingMatrix",
+    "Topology",
+    "TopologyError",
+    "TopologySequence",
+    "algorithms",
+    "as_topology",
+    "data",
+    "from_edges",
+    "metrics",
+    "mixing",
+    "models",
+    "run",
+    "topologies",
+]

@@ -18,6 +18,7 @@ __all__ = [
     "lazy",
     "max_degree",
     "metropolis_hastings",
+    "metropolis_or_uniform",
     "uniform",
     "within_groups",
 ]
@@ -178,8 +179,8 @@ class MixingMatrix:
         if off.nnz:
             j, i = int(off.coords[0][0]), int(off.coords[1][0])
             raise ValueError(
-                f"`weights` must be 0 off the edges of {topology.name}: node {i} gives {self.weights[i, j]:g} to node {j}, "
-                f"but there is no edge {j} -> {i} ({off.nnz} such weights)"
+                f"`weights` must be 0 off the edges of {topology.name}: node {i} gives {self.weights[i, j]:g} to node "
+                f"{j}, but there is no edge {j} -> {i} ({off.nnz} such weights)"
             )
         return self
 
@@ -271,6 +272,14 @@ def uniform(topology: Topology, *, direction: str = "pull") -> MixingMatrix:
     i, j = np.append(receivers, np.arange(topology.n)), np.append(senders, np.arange(topology.n))
     weights = sparse.csr_array((shares[i if direction == "pull" else j], (i, j)), shape=(topology.n, topology.n))
     return MixingMatrix(weights, name=f"uniform({topology.name}, direction={direction!r})")
+
+
+def metropolis_or_uniform(topology: Topology) -> MixingMatrix:
+    """Return the default weights: Metropolis-Hastings if the graph is undirected, else uniform pull.
+
+    Rows sum to 1 either way; columns do for undirected graphs.
+    """
+    return uniform(topology, direction="pull") if topology.is_directed else metropolis_hastings(topology)
 
 
 def lazy(mixing: MixingMatrix, *, share: float = 0.5) -> MixingMatrix:

@@ -165,7 +165,7 @@ class Topology:
         return self.adjacency.copy()
 
     def to_networkx(self) -> nx.Graph:
-        """Return an ``nx.DiGraph`` if directed, else an ``nx.Graph``: nodes in order, ``weight`` on edges if not all 1."""
+        """Return an ``nx.DiGraph`` if directed, else an ``nx.Graph``; nodes in order, ``weight`` if not all are 1."""
         labels = self.nodes or range(self.n)
         graph = nx.DiGraph() if self.is_directed else nx.Graph()
         graph.add_nodes_from(labels)
@@ -331,8 +331,8 @@ def _from_array(graph: Any, n: int | None, name: str | None, loops: bool) -> Top
         raise TypeError(f"`graph` must be a graph, a matrix or a list of pairs: {error}") from error
     if array.dtype.kind not in "buif" or array.ndim != 2:
         raise TypeError(
-            f"`graph` must be a networkx or PyG graph, a square matrix, a list of pairs, a callable or a list of graphs; "
-            f"got {type(graph).__name__} of shape {array.shape}"
+            "`graph` must be a networkx or PyG graph, a square matrix, a list of pairs, a callable or a list of "
+            f"graphs, got {type(graph).__name__} of shape {array.shape}"
         )
     is_edge_list = array.shape[1] == 2 and isinstance(graph, Sequence) and all(isinstance(row, tuple) for row in graph)
     if is_edge_list or (array.shape[1] == 2 and array.shape[0] != 2):
@@ -409,8 +409,8 @@ def _frozen_adjacency(matrix: Any) -> sparse.csr_array:
     loops = np.flatnonzero(adjacency.diagonal())
     if len(loops):
         raise ValueError(
-            f"`adjacency` must have no self-loops, got one at node {loops[0]} ({len(loops)} in all); a node always keeps "
-            "its own model, so remove them: as_topology(graph, drop_self_loops=True)"
+            f"`adjacency` must have no self-loops, got one at node {loops[0]} ({len(loops)} in all); a node always "
+            "keeps its own model, so remove them: as_topology(graph, drop_self_loops=True)"
         )
     for array in (adjacency.data, adjacency.indices, adjacency.indptr):
         _readonly(array)

@@ -1,1 +1,6 @@
-"""TODO."""
+"""The engine: it owns the memory, the executors and the only loop over rounds."""
+
+from topofl.engine.executors import DivergenceError
+from topofl.engine.run import run
+
+__all__ = ["DivergenceError", "run"]

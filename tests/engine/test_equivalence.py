@@ -1,0 +1,149 @@
+"""Every algorithm, in every executor and chunk size, equals the naive loop over nodes in float64."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+
+import topofl
+from tests import naive, problems
+from topofl import algorithms, mixing, topologies
+from topofl.engine.population import initial_population
+
+ROUNDS, SEED, BATCH = 5, 3, 4
+
+CASES = {
+    "dsgd": [{}, {"momentum": 0.9}, {"local_steps": 3, "momentum": 0.5}],
+    "clique_averaging": [{}, {"momentum": 0.9}],
+    "centralized": [{}, {"momentum": 0.9}],
+    "local_only": [{}, {"local_steps": 2, "momentum": 0.9}],
+}
+
+
+def test_every_algorithm_is_compared():
+    assert set(CASES) == set(algorithms.__all__)
+
+
+def modules_at_start(model, n):
+    start = initial_population(model, n, init="independent", seed=SEED, device=torch.device("cpu"), dtype=torch.float64)
+    modules = [copy.deepcopy(model).double() for _ in range(n)]
+    for module, row in zip(modules, start.flat, strict=True):
+        torch.nn.utils.vector_to_parameters(row.clone(), module.parameters())
+    return modules
+
+
+def naive_models(name, model, clients, graph, options):
+    clients = clients.pooled() if name == "centralized" else clients
+    blobs = clients.dataset
+    modules = modules_at_start(model, clients.n)
+    nodes = naive.Nodes(modules, blobs.inputs.double(), blobs.labels, clients.train, BATCH, SEED)
+    weights = mixing.metropolis_hastings(graph).weights.toarray()
+    match name:
+        case "dsgd":
+            naive.dsgd(nodes, weights, ROUNDS, lr=0.1, **options)
+        case "clique_averaging":
+            naive.clique_averaging(nodes, weights, ROUNDS, lr=0.1, cliques=graph.groups, **options)
+        case "local_only":
+            naive.local_only(nodes, ROUNDS, lr=0.1, **options)
+        case "centralized":
+            naive.centralized(nodes, ROUNDS, lr=0.1, **options)
+    return nodes.flat()
+
+
+def engine_models(name, model, clients, graph, options, **settings):
+    algorithm = getattr(algorithms, name)(lr=0.1, batch_size=BATCH, **options)
+    kept = []
+    topofl.run(
+        algorithm,
+        model=model,
+        clients=clients,
+        topology=graph,
+        rounds=ROUNDS,
+        seed=SEED,
+        init="independent",
+        dtype=torch.float64,
+        on_round=lambda t, models: kept.append(models.flat.clone()),
+        **settings,
+    )
+    return kept[-1]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"executor": "batched"}, {"executor": "batched", "chunk": 4}, {"executor": "looped"}]
+)
+@pytest.mark.parametrize("model", [problems.linear, problems.convolutional])
+@pytest.mark.parametrize("clients", [problems.equal_clients, problems.ragged_clients])
+@pytest.mark.parametrize(("name", "options"), [(name, options) for name, rows in CASES.items() for options in rows])
+def test_equals_naive_loop(name, options, clients, model, settings):
+    clients, model = clients(), model()
+    graph = problems.cliques(clients)
+    wanted = naive_models(name, model, clients, graph, options)
+    got = engine_models(name, model, clients, graph, options, **settings)
+    torch.testing.assert_close(got, wanted, rtol=0, atol=1e-10)
+    assert not torch.allclose(got, modules_to_flat(model, clients, name), atol=1e-4), "nothing was trained"
+
+
+def modules_to_flat(model, clients, name):
+    modules = modules_at_start(model, 1 if name == "centralized" else clients.n)
+    return torch.stack([torch.nn.utils.parameters_to_vector(m.parameters()).detach() for m in modules])
+
+
+def test_directed_time_varying_graph_equals_naive_loop():
+    clients, model = problems.equal_clients(), problems.linear()
+    graphs = topologies.one_peer_exponential(6)
+    nodes = naive.Nodes(
+        modules_at_start(model, 6), clients.dataset.inputs.double(), clients.dataset.labels, clients.train, BATCH, SEED
+    )
+    for t in range(ROUNDS):
+        for i, module in enumerate(nodes.modules):
+            naive.descend(module, nodes.velocities[i], nodes.gradient(i, t), 0.1, 0.0)
+        naive.average(nodes.modules, mixing.uniform(graphs.at(t)).weights.toarray())
+    got = engine_models("dsgd", model, clients, graphs, {}, executor="batched")
+    torch.testing.assert_close(got, nodes.flat(), rtol=0, atol=1e-10)
+
+
+def test_removed_clique_edges_average_over_members_still_heard():
+    clients, model = problems.equal_clients(), problems.linear()
+    graph = problems.cliques(clients)
+    u, v = graph.groups[0][:2]
+    thinned = graph.to_scipy()
+    thinned[u, v] = thinned[v, u] = 0
+    thinned.eliminate_zeros()
+    thinned = topofl.Topology(thinned, groups=graph.groups)
+    heard = {
+        i: [j for j in next(c for c in graph.groups if i in c) if j == i or thinned.adjacency[i, j]] for i in range(6)
+    }
+    nodes = naive.Nodes(
+        modules_at_start(model, 6), clients.dataset.inputs.double(), clients.dataset.labels, clients.train, BATCH, SEED
+    )
+    weights = mixing.metropolis_hastings(thinned).weights.toarray()
+    for t in range(ROUNDS):
+        gradients = [nodes.gradient(i, t) for i in range(6)]
+        for i, module in enumerate(nodes.modules):
+            mean = [sum(gradients[j][k] for j in heard[i]) / len(heard[i]) for k in range(len(gradients[i]))]
+            naive.descend(module, nodes.velocities[i], mean, 0.1, 0.0)
+        naive.average(nodes.modules, weights)
+    got = engine_models("clique_averaging", model, clients, thinned, {})
+    torch.testing.assert_close(got, nodes.flat(), rtol=0, atol=1e-10)
+
+
+def test_minibatches_are_epochs_without_replacement():
+    members = list(range(100, 111))
+    seen = [naive.minibatch(members, 2, step, 4, "local", SEED) for step in range(6)]
+    assert [len(batch) for batch in seen] == [4, 4, 3] * 2
+    first, second = [*seen[0], *seen[1], *seen[2]], [*seen[3], *seen[4], *seen[5]]
+    assert sorted(first) == members == sorted(second)
+    assert first != second
+
+
+def test_float32_agrees_with_float64_up_to_rounding():
+    clients, model = problems.equal_clients(), problems.convolutional()
+    graph = problems.cliques(clients)
+    kept = {}
+    for dtype in (torch.float32, torch.float64):
+        topofl.run(
+            algorithms.dsgd(lr=0.1, batch_size=BATCH), model=model, clients=clients, topology=graph, rounds=3, seed=0,
+            dtype=dtype, on_round=lambda t, models, dtype=dtype: kept.__setitem__(dtype, models.flat.double()),
+        )  # fmt: skip
+    np.testing.assert_allclose(kept[torch.float32], kept[torch.float64], atol=1e-5)

@@ -1,0 +1,48 @@
+"""Small problems that many tests share."""
+
+import numpy as np
+from torch import nn
+
+from topofl import data, topologies
+
+
+def dataset(seed=0, n_examples=90, shape=(1, 6, 6), n_classes=3):
+    """Gaussian blobs, one a class, as little images."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(n_examples) % n_classes
+    centers = rng.standard_normal((n_classes, *shape))
+    inputs = (centers[labels] + 0.5 * rng.standard_normal((n_examples, *shape))).astype(np.float32)
+    return data.from_arrays(inputs, labels, test=0.2, val=0.1, seed=seed, name="blobs")
+
+
+def ragged_clients(n=6, seed=0):
+    """Clients of sizes 1, 2, 4, 8, ...: some smaller than a minibatch, one with a single example."""
+    blobs = dataset()
+    sizes = [1, 2, 4, 7, 11, 16][:n]
+    cuts = np.split(np.random.default_rng(seed).permutation(blobs.train), np.cumsum(sizes)[:-1])
+    train = tuple(cut[:size] for cut, size in zip(cuts, sizes, strict=True))
+    none = tuple(np.zeros(0, dtype=np.int64) for _ in train)
+    return data.Partition(blobs, train, none, none, name="ragged")
+
+
+def equal_clients(n=6, seed=0):
+    return data.iid(dataset(), n, seed=seed)
+
+
+def cliques(clients, size=3):
+    return topologies.dcliques(clients.label_counts, clique_size=size, inter="ring", steps=10, seed=0)
+
+
+def linear():
+    return nn.Sequential(nn.Flatten(), nn.Linear(36, 3))
+
+
+def convolutional():
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1),
+        nn.GroupNorm(2, 4),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(36, 3),
+    )

@@ -1,0 +1,140 @@
+"""n models as the rows of one matrix, and their parameters as named views of its columns."""
+
+import copy
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from topofl._check import check_choice
+from topofl._seeding import seeded_torch, torch_seed
+
+__all__ = ["Layout", "Population", "check_model", "initial_population"]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which columns of the flat matrix hold which parameter of a model.
+
+    Parameters
+    ----------
+    names, shapes
+        Of the parameters, in the model's own order.
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[torch.Size, ...]
+
+    @classmethod
+    def of(cls, model: nn.Module) -> "Layout":
+        """Return the layout of `model`'s parameters."""
+        named = dict(model.named_parameters())
+        return cls(tuple(named), tuple(p.shape for p in named.values()))
+
+    @cached_property
+    def d(self) -> int:
+        """Number of parameters of one model."""
+        return sum(math.prod(shape) for shape in self.shapes)
+
+    def views(self, flat: Tensor) -> list[Tensor]:
+        """Return one view (n, *shape) per parameter of a flat (n, d) matrix."""
+        sizes = [math.prod(shape) for shape in self.shapes]
+        parts = flat.split(sizes, dim=1)
+        return [part.view(len(flat), *shape) for part, shape in zip(parts, self.shapes, strict=True)]
+
+
+@dataclass(frozen=True, eq=False)
+class Population:
+    """All nodes' models.
+
+    Parameters
+    ----------
+    flat
+        (n, d), contiguous; row i is node i's model. Changed in place, never replaced.
+    layout
+        The columns of each parameter.
+    """
+
+    flat: Tensor
+    layout: Layout
+
+    @property
+    def n(self) -> int:
+        """Number of nodes."""
+        return self.flat.shape[0]
+
+    @cached_property
+    def views(self) -> list[Tensor]:
+        """One view (n, *shape) per parameter, sharing memory with `flat`."""
+        return self.layout.views(self.flat)
+
+
+_REFUSED = {
+    nn.modules.batchnorm._BatchNorm: "keeps running statistics, neither averaged nor personal; use nn.GroupNorm",
+    nn.modules.dropout._DropoutNd: "draws random numbers of its own, so runs could not be repeated; remove it",
+}
+
+
+def check_model(model: object) -> nn.Module:
+    """Return `model` if the engine can train it.
+
+    Raises
+    ------
+    TypeError
+        If it is not an ``nn.Module``.
+    ValueError
+        If it has no trainable parameters, parameters of mixed dtypes, BatchNorm or dropout.
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"`model` must be an nn.Module such as models.logistic_regression(), got {type(model).__name__}"
+        )
+    for name, module in model.named_modules():
+        for kind, reason in _REFUSED.items():
+            if isinstance(module, kind) and not (isinstance(module, nn.modules.dropout._DropoutNd) and module.p == 0):
+                raise ValueError(f"`model` must not contain {type(module).__name__} (layer {name!r}): it {reason}")
+    if not list(model.parameters()):
+        raise ValueError("`model` must have parameters to train, got none")
+    return model
+
+
+def initial_population(
+    model: nn.Module, n: int, *, init: str, seed: int, device: torch.device, dtype: torch.dtype
+) -> Population:
+    """Return n models at the start of a run.
+
+    Parameters
+    ----------
+    model
+        Its layers' own ``reset_parameters`` draw the values; parameters outside such layers keep the values they have.
+    init
+        ``"common"``: one draw for all nodes; ``"independent"``: one draw a node; ``"given"``: the model's values as
+        they are.
+    """
+    check_choice("init", init, ["common", "independent", "given"])
+    layout = Layout.of(model)
+    rows = [_flatten(model)] if init == "given" else _draws(model, n if init == "independent" else 1, seed)
+    flat = torch.empty((n, layout.d), dtype=dtype, device=device)
+    count = 0
+    for count, row in enumerate(rows, start=1):
+        flat[count - 1] = row.to(device=device, dtype=dtype)
+    if count == 1:
+        flat[1:] = flat[0]
+    return Population(flat, layout)
+
+
+def _draws(model: nn.Module, count: int, seed: int) -> Iterator[Tensor]:
+    twin = copy.deepcopy(model).cpu().float()  # so that the draw does not depend on device or dtype
+    for node in range(count):
+        with seeded_torch(torch_seed(seed, "init", node)):
+            for module in twin.modules():
+                if callable(reset := getattr(module, "reset_parameters", None)):
+                    reset()
+        yield _flatten(twin)
+
+
+def _flatten(model: nn.Module) -> Tensor:
+    return torch.cat([p.detach().reshape(-1) for p in model.parameters()])

@@ -1,0 +1,257 @@
+"""What a run leaves behind: tidy columns a round, arrays a node, and the mixing matrices that were used."""
+
+import json
+import os
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sparse
+
+from topofl._check import check_choice, check_int, did_you_mean
+from topofl.mixing import MixingMatrix
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+__all__ = ["History"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class History:
+    """The record of one run.
+
+    Parameters
+    ----------
+    meta
+        What determined the run: algorithm, topology, seed, sizes, versions. JSON values only.
+    rounds
+        Columns of length R, one entry a round 1..R: ``train_loss`` (mean over nodes of the minibatch loss before each
+        step), ``messages``, ``bytes``, ``busiest_messages``, ``busiest_bytes`` (sums over nodes, and the largest
+        in + out of one node), and ``messages_paper``, ``bytes_paper`` (the D-Cliques paper's accounting, in which
+        gradients go to all neighbors).
+    evaluations
+        Entries of length E, one an evaluation: ``round`` (0 is before training), ``accuracy`` and ``loss`` (E, n) of
+        every node's model at the end of the round, ``consensus_distance``; with ``moments="both"`` also
+        ``accuracy_before_exchange`` and ``loss_before_exchange`` (E, n).
+    node_loss
+        (R, n) minibatch loss of each node, mean over the round's steps.
+    matrices
+        The distinct mixing matrices, in order of first use.
+    matrix_of_round
+        (R,) index into `matrices`.
+    """
+
+    meta: Mapping[str, Any]
+    rounds: Mapping[str, np.ndarray]
+    evaluations: Mapping[str, np.ndarray]
+    node_loss: np.ndarray
+    matrices: tuple[MixingMatrix, ...] = ()
+    matrix_of_round: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+    def __repr__(self) -> str:
+        accuracy = self.evaluations["accuracy"][-1]
+        return (
+            f"History({self.meta.get('algorithm')} on {self.meta.get('topology')}: {self.n_rounds} rounds, "
+            f"n={len(accuracy)}, final accuracy {np.nanmean(accuracy):.4f})"
+        )
+
+    @property
+    def n_rounds(self) -> int:
+        """Number of rounds run."""
+        return len(self.node_loss)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """Return a column of `rounds` or an entry of `evaluations`.
+
+        Raises
+        ------
+        KeyError
+            Naming the nearest known column.
+        """
+        for table in (self.evaluations, self.rounds):
+            if name in table:
+                return table[name]
+        known = [*self.evaluations, *self.rounds]
+        raise KeyError(f"no column {name!r}; known are {', '.join(known)}{did_you_mean(name, known)}")
+
+    def mixing(self, t: int) -> MixingMatrix:
+        """Return the mixing matrix of round `t` (from 0; negative counts from the end).
+
+        Raises
+        ------
+        ValueError
+            If there was no such round, or the algorithm exchanged nothing.
+        """
+        if not self.matrices:
+            raise ValueError("the run has no mixing matrices: its algorithm exchanges nothing")
+        t = check_int("t", t, minimum=-self.n_rounds, maximum=self.n_rounds - 1)
+        return self.matrices[self.matrix_of_round[t]]
+
+    def rounds_to(self, accuracy: float) -> int | None:
+        """Return the first evaluated round whose mean accuracy over nodes reaches `accuracy`, None if none does."""
+        reached = np.nanmean(self.evaluations["accuracy"], axis=1) >= accuracy
+        return int(self.evaluations["round"][reached.argmax()]) if reached.any() else None
+
+    def to_pandas(self, per: str = "round") -> "pd.DataFrame":
+        """Return a tidy table.
+
+        Parameters
+        ----------
+        per
+            ``"round"``: one row a round, statistics over nodes, NaN where the round was not evaluated.
+            ``"node"``: one row an evaluation and node.
+        """
+        import pandas as pd
+
+        check_choice("per", per, ["round", "node"])
+        if per == "round":
+            return pd.DataFrame(self._records()).set_index("round")
+        shape = self.evaluations["accuracy"].shape
+        nodes = np.tile(np.arange(shape[1]), shape[0])
+        index = {"round": np.repeat(self.evaluations["round"], shape[1]), "node": nodes}
+        nodewise = {key: value.reshape(-1) for key, value in self.evaluations.items() if value.shape == shape}
+        return pd.DataFrame(index | nodewise)
+
+    def _records(self) -> list[dict[str, Any]]:
+        """Return one JSON-ready dict a round, round 0 first."""
+        records: list[dict[str, Any]] = [{"round": t} for t in range(self.n_rounds + 1)]
+        for name, column in self.rounds.items():
+            for t, value in enumerate(column.tolist(), start=1):
+                records[t][name] = value
+        for k, t in enumerate(self.evaluations["round"].tolist()):
+            records[t] |= {name: float(c[k]) for name, c in self.evaluations.items() if c.ndim == 1 and name != "round"}
+            for name in ("accuracy", "loss"):
+                values = self.evaluations[name][k]
+                if not np.isnan(values).all():
+                    statistics = {"mean": np.nanmean, "min": np.nanmin, "max": np.nanmax}
+                    records[t] |= {f"{name}_{key}": float(f(values)) for key, f in statistics.items()}
+        return records
+
+    def plot(self, column: str = "accuracy", *, ax: "Axes | None" = None, label: str | None = None) -> "Axes":
+        """Draw a column against rounds: mean over nodes as a line, min to max as a band.
+
+        Parameters
+        ----------
+        column
+            Any column of `evaluations` or `rounds`.
+        ax
+            Where to draw; None makes a figure.
+        label
+            Legend entry; default is algorithm and topology.
+        """
+        import matplotlib.pyplot as plt
+
+        values = self[column]
+        ax = plt.subplots()[1] if ax is None else ax
+        t = self.evaluations["round"] if column in self.evaluations else np.arange(1, self.n_rounds + 1)
+        mean = values if values.ndim == 1 else np.nanmean(values, axis=1)
+        name = label or f"{self.meta.get('algorithm')}, {self.meta.get('topology')}"
+        (line,) = ax.plot(t, mean, label=name)
+        if values.ndim == 2:
+            low, high = np.nanmin(values, axis=1), np.nanmax(values, axis=1)
+            ax.fill_between(t, low, high, alpha=0.2, color=line.get_color(), linewidth=0)
+        ax.set_xlabel("round")
+        ax.set_ylabel(column.replace("_", " "))
+        return ax
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the history to a folder: ``meta.json``, ``rounds.jsonl`` and ``arrays.npz``.
+
+        The folder appears under its name only when it is complete; an older history there is replaced.
+
+        Raises
+        ------
+        FileExistsError
+            If `path` exists and is not a history.
+        """
+        path = Path(path)
+        if path.exists() and not (path / "meta.json").exists():
+            raise FileExistsError(f"`path` must be free or hold an older history, {path} holds something else")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+        try:
+            _write(self, partial)
+            if path.exists():
+                shutil.rmtree(path)
+            os.replace(partial, path)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+        return path
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "History":
+        """Read a history that :meth:`save` wrote.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is no history at `path`.
+        ValueError
+            If it is half-written or damaged, naming the file.
+        """
+        path = Path(path)
+        for name in ("meta.json", "rounds.jsonl", "arrays.npz"):
+            if not (path / name).is_file():
+                raise FileNotFoundError(f"{path} is not a complete history: {name} is missing; run it again")
+        meta = _parse(path / "meta.json", (path / "meta.json").read_text())
+        lines = (path / "rounds.jsonl").read_text().splitlines()
+        records = [_parse(path / "rounds.jsonl", line, k) for k, line in enumerate(lines, start=1)]
+        arrays = _read_arrays(path / "arrays.npz")
+        n_rounds = meta.pop("n_rounds", None)
+        if len(records) != n_rounds + 1 or len(arrays["node_loss"]) != n_rounds:
+            raise ValueError(f"{path / 'rounds.jsonl'} is half-written: {len(records)} lines, expected {n_rounds + 1}")
+        columns = {name: np.array([r[name] for r in records[1:]]) for name in meta.pop("columns")}
+        evaluations = {k.removeprefix("evaluation."): v for k, v in arrays.items() if k.startswith("evaluation.")}
+        matrices = _unpack(arrays, meta.pop("matrices"))
+        return cls(meta, columns, evaluations, arrays["node_loss"], matrices, arrays["matrix_of_round"])
+
+
+def _write(history: History, folder: Path) -> None:
+    extra = {
+        "n_rounds": history.n_rounds,
+        "columns": list(history.rounds),
+        "matrices": [matrix.name for matrix in history.matrices],
+    }
+    lines = [json.dumps(record, allow_nan=True) for record in history._records()]
+    (folder / "rounds.jsonl").write_text("\n".join(lines) + "\n")
+    arrays = {"node_loss": history.node_loss, "matrix_of_round": history.matrix_of_round}
+    arrays |= {f"evaluation.{name}": value for name, value in history.evaluations.items()}
+    for k, matrix in enumerate(history.matrices):
+        arrays |= {f"matrix.{k}.{part}": getattr(matrix.weights, part) for part in ("data", "indices", "indptr")}
+    np.savez_compressed(folder / "arrays.npz", **arrays)  # pyright: ignore[reportArgumentType]
+    (folder / "meta.json").write_text(json.dumps(dict(history.meta) | extra, indent=2) + "\n")
+
+
+def _parse(path: Path, text: str, line: int | None = None) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        where = f" in line {line}" if line else ""
+        raise ValueError(f"{path} is half-written or damaged{where}: {error}; run it again") from error
+    if not isinstance(value, dict):
+        raise ValueError(f"{path} is damaged: expected a JSON object, got {type(value).__name__}")
+    return value
+
+
+def _read_arrays(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return dict(file)
+    except (zipfile.BadZipFile, ValueError, EOFError, OSError, KeyError) as error:
+        raise ValueError(f"{path} is half-written or damaged: {error}; run it again") from error
+
+
+def _unpack(arrays: Mapping[str, np.ndarray], names: list[str]) -> tuple[MixingMatrix, ...]:
+    matrices = []
+    for k, name in enumerate(names):
+        data, indices, indptr = (arrays[f"matrix.{k}.{part}"] for part in ("data", "indices", "indptr"))
+        n = len(indptr) - 1
+        matrices.append(MixingMatrix(sparse.csr_array((data, indices, indptr), shape=(n, n)), name=name))
+    return tuple(matrices)
