@@ -4,6 +4,7 @@ import numpy as np
 from torch import nn
 
 from topofl import data, topologies
+from topofl._seeding import seeded_torch
 
 
 def dataset(seed=0, n_examples=90, shape=(1, 6, 6), n_classes=3):
@@ -33,10 +34,12 @@ def cliques(clients, size=3):
     return topologies.dcliques(clients.label_counts, clique_size=size, inter="ring", steps=10, seed=0)
 
 
+@seeded_torch(0)
 def linear():
     return nn.Sequential(nn.Flatten(), nn.Linear(36, 3))
 
 
+@seeded_torch(0)
 def convolutional():
     return nn.Sequential(
         nn.Conv2d(1, 4, 3, padding=1),

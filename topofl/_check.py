@@ -10,6 +10,7 @@ __all__ = [
     "check_choice",
     "check_finite",
     "check_fraction",
+    "check_indices",
     "check_int",
     "check_labels",
     "check_positive",
@@ -17,8 +18,10 @@ __all__ = [
 ]
 
 
-def check_int(name: str, value: object, *, minimum: int, maximum: int | None = None, remedy: str = "") -> int:
-    """Return `value` as an int in ``[minimum, maximum]``, or raise.
+def check_int(
+    name: str, value: object, *, minimum: int, maximum: int | None = None, maximum_name: str = "", remedy: str = ""
+) -> int:
+    """Return `value` as an int in ``[minimum, maximum]``, or raise; with a `maximum_name` it reads "and n=100".
 
     Raises
     ------
@@ -31,7 +34,8 @@ def check_int(name: str, value: object, *, minimum: int, maximum: int | None = N
         raise TypeError(f"`{name}` must be an integer, got {value!r} ({type(value).__name__})")
     number = int(value)
     if number < minimum or (maximum is not None and number > maximum):
-        wanted = f"at least {minimum}" if maximum is None else f"between {minimum} and {maximum}"
+        limit = f"{maximum_name}={maximum}" if maximum_name else f"{maximum}"
+        wanted = f"at least {minimum}" if maximum is None else f"between {minimum} and {limit}"
         raise ValueError(f"`{name}` must be {wanted}, got {number}" + (f"; {remedy}" if remedy else ""))
     return number
 
@@ -102,3 +106,28 @@ def check_labels(name: str, labels: object) -> np.ndarray:
     if array.min() < 0:
         raise ValueError(f"`{name}` must be non-negative, got {array.min()} at index {int(array.argmin())}")
     return array.astype(np.int64)
+
+
+def check_indices(name: str, indices: object, size: int) -> np.ndarray:
+    """Return `indices` as a read-only int64 vector of places ``0..size - 1`` (a copy; it may be empty), or raise.
+
+    Raises
+    ------
+    TypeError
+        If they are not integers (a mask is not: use ``numpy.flatnonzero``).
+    ValueError
+        If they are not one-dimensional or leave the range.
+    """
+    array = np.asarray(indices)
+    if array.ndim != 1:
+        raise ValueError(f"`{name}` must be a vector of indices, got shape {array.shape}")
+    if array.size and not np.issubdtype(array.dtype, np.integer):
+        raise TypeError(
+            f"`{name}` must be integer indices, got dtype {array.dtype}; for a mask use np.flatnonzero(mask)"
+        )
+    bad = np.flatnonzero((array < 0) | (array >= size))
+    if len(bad):
+        raise ValueError(f"`{name}` must be in 0..{size - 1}, got {array[bad[0]]} at position {bad[0]}")
+    frozen = array.astype(np.int64)
+    frozen.setflags(write=False)
+    return frozen

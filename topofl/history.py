@@ -242,7 +242,7 @@ def _parse(path: Path, text: str, line: int | None = None) -> dict[str, Any]:
 
 def _read_arrays(path: Path) -> dict[str, np.ndarray]:
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             return dict(file)
     except (zipfile.BadZipFile, ValueError, EOFError, OSError, KeyError) as error:
         raise ValueError(f"{path} is half-written or damaged: {error}; run it again") from error

@@ -78,11 +78,11 @@ def gn_lenet(in_shape: tuple[int, int, int] = (3, 32, 32), n_classes: int = 10) 
     check_int("in_shape[1]", height, minimum=15)
     check_int("in_shape[2]", width, minimum=15)
     n_classes = check_int("n_classes", n_classes, minimum=2)
-    features = 64 * math.prod(_pooled(_pooled(_pooled(side - 2))) for side in (height, width))
+    features = 64 * math.prod(_pooled(_pooled(_pooled(side))) for side in (height, width))
     with _fixed_start():
         return nn.Sequential(
             OrderedDict(
-                conv1=nn.Conv2d(channels, 32, 5, padding=1),
+                conv1=nn.Conv2d(channels, 32, 5, padding=2),
                 pool1=nn.MaxPool2d(3, 2),
                 norm1=nn.GroupNorm(2, 32),
                 relu1=nn.ReLU(),

@@ -1,1 +1,20 @@
-"""TODO."""
+"""Data: datasets in memory, and who holds what."""
+
+from topofl.data.dataset import Dataset, from_arrays, from_torch
+from topofl.data.partition import Partition, dirichlet_per_class, dirichlet_per_client, iid, pathological, shards
+from topofl.data.readers import digits, mnist, read_idx
+
+__all__ = [
+    "Dataset",
+    "Partition",
+    "digits",
+    "dirichlet_per_class",
+    "dirichlet_per_client",
+    "from_arrays",
+    "from_torch",
+    "iid",
+    "mnist",
+    "pathological",
+    "read_idx",
+    "shards",
+]

@@ -38,7 +38,9 @@ def is_linear(model: nn.Module) -> bool:
     linear = [layer for layer in layers if type(layer) is nn.Linear]
     flat = [layer for layer in layers if type(layer) is nn.Flatten and layer.start_dim == 1 and layer.end_dim == -1]
     last = layers[-1] if layers else None
-    return len(linear) == 1 and last is linear[0] and last.bias is not None and len(linear) + len(flat) == len(layers)
+    if len(linear) != 1 or last is not linear[0] or linear[0].bias is None:
+        return False
+    return len(linear) + len(flat) == len(layers)
 
 
 def _linear_forward(parameters: Sequence[Tensor], inputs: Tensor, shared: bool) -> Tensor:

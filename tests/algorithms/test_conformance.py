@@ -1,0 +1,109 @@
+"""One table of all algorithms, one set of obligations; a missing row fails."""
+
+import numpy as np
+import pytest
+
+import topofl
+from tests import problems
+from topofl import algorithms, data, metrics, topologies
+
+ARGUMENTS = {
+    "dsgd": {"lr": 0.1, "batch_size": 8},
+    "clique_averaging": {"lr": 0.1, "batch_size": 8},
+    "centralized": {"lr": 0.1, "batch_size": 48},
+    "local_only": {"lr": 0.1, "batch_size": 8},
+}
+BAD = [("lr", 0.0), ("lr", float("nan")), ("batch_size", 0), ("momentum", 1.0)]
+
+
+def build(name, **changes):
+    return getattr(algorithms, name)(**ARGUMENTS[name] | changes)
+
+
+def run(name, clients=None, **settings):
+    clients = clients or problems.equal_clients()
+    settings = {"rounds": 25, "topology": problems.cliques(clients), "seed": 0} | settings
+    return topofl.run(build(name), model=problems.linear(), clients=clients, **settings)
+
+
+def test_every_algorithm_has_a_row():
+    assert set(ARGUMENTS) == set(algorithms.__all__)
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_loss_falls_and_seed_decides(name):
+    history = run(name)
+    assert history["train_loss"][-1] < 0.5 * history["train_loss"][0]
+    np.testing.assert_array_equal(history["loss"], run(name)["loss"])
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_on_one_node_it_is_plain_sgd(name):
+    clients = problems.equal_clients(1)
+    graph = topologies.dcliques(clients.label_counts, clique_size=1, seed=0) if name == "" else None
+    graph = topofl.Topology(topologies.fully_connected(1).adjacency, groups=((0,),)) if graph is None else graph
+    mine = topofl.run(
+        getattr(algorithms, name)(lr=0.1, batch_size=8), model=problems.linear(), clients=clients, topology=graph,
+        rounds=9, seed=0,
+    )  # fmt: skip
+    plain = topofl.run(
+        algorithms.local_only(lr=0.1, batch_size=8), model=problems.linear(), clients=clients, rounds=9, seed=0
+    )
+    np.testing.assert_allclose(mine["loss"], plain["loss"], rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+@pytest.mark.parametrize(("argument", "value"), BAD)
+def test_bad_arguments_are_named(name, argument, value):
+    with pytest.raises(ValueError, match=f"`{argument}`"):
+        build(name, **{argument: value})
+
+
+def test_local_steps_are_checked():
+    for name in ("dsgd", "local_only"):
+        with pytest.raises(ValueError, match="`steps`"):
+            build(name, local_steps=0)
+
+
+def test_chain_refuses_what_is_no_phase():
+    with pytest.raises(ValueError, match="at least one phase"):
+        algorithms.chain("empty")
+    with pytest.raises(TypeError, match="`local` must be a Phase"):
+        algorithms.chain("wrong", local=lambda models: models)
+
+
+def test_fully_connected_with_whole_minibatches_is_one_model_on_all_data():
+    """PAPERS I.2: D-SGD with W = J and equal minibatches is SGD on their union."""
+    clients = problems.equal_clients(6)
+    size = int(clients.sizes.min())
+    equal = data.Partition(clients.dataset, tuple(m[:size] for m in clients.train), name="equal")
+    settings = {"model": problems.linear(), "clients": equal, "rounds": 5, "seed": 0, "eval_every": 1}
+    many = topofl.run(algorithms.dsgd(0.1, batch_size=size), topology=topologies.fully_connected(6), **settings)
+    one = topofl.run(algorithms.centralized(0.1, batch_size=6 * size), **settings)
+    np.testing.assert_allclose(many["loss"], np.broadcast_to(one["loss"], many["loss"].shape), rtol=1e-5)
+
+
+def test_one_clique_with_clique_averaging_is_fully_connected():
+    """PAPERS I.1: one clique of all nodes and common initial models."""
+    clients = problems.equal_clients(6)
+    graph = topologies.dcliques(clients.label_counts, clique_size=6, seed=0)
+    averaged = run("clique_averaging", topology=graph)
+    plain = run("dsgd", topology=topologies.fully_connected(6))
+    np.testing.assert_allclose(averaged["loss"], plain["loss"], rtol=1e-4)
+
+
+def test_complete_cliques_take_the_same_step():
+    clients, models = problems.equal_clients(), []
+    graph = topologies.random_cliques(6, 3, seed=0)
+    topofl.run(
+        algorithms.clique_averaging(lr=0.1, batch_size=4, momentum=0.9), model=problems.linear(), clients=clients,
+        topology=graph, on_disconnected="allow", rounds=6, seed=0, on_round=lambda t, m: models.append(m.flat.clone()),
+    )  # fmt: skip
+    for group in graph.groups:
+        assert metrics.consensus_distance(models[-1][list(group)]) < 1e-6
+
+
+def test_local_only_on_any_graph_equals_gossip_with_the_identity():
+    identity = topofl.mixing.from_weights(np.eye(6))
+    graph = problems.cliques(problems.equal_clients())
+    np.testing.assert_array_equal(run("dsgd", mixing=identity, topology=graph)["loss"], run("local_only")["loss"])

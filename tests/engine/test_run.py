@@ -1,0 +1,261 @@
+"""What a run promises beside equality with the naive loop: streams, records, checks before work is done."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import topofl
+from tests import problems
+from topofl import algorithms, data, metrics, mixing, models, topologies
+from topofl.engine.batches import Batches
+
+
+def run(algorithm=None, **changes):
+    settings = {
+        "model": problems.linear(),
+        "clients": problems.equal_clients(),
+        "topology": topologies.ring(6),
+        "rounds": 4,
+        "eval_every": 2,
+        "seed": 0,
+    }
+    return topofl.run(algorithm or algorithms.dsgd(lr=0.1, batch_size=4), **(settings | changes))
+
+
+def same(a, b):
+    return all(np.array_equal(a[name], b[name], equal_nan=True) for name in ("accuracy", "loss", "train_loss"))
+
+
+def test_same_seed_same_bits_other_seed_other_run():
+    assert same(run(), run())
+    assert not same(run(), run(seed=1))
+
+
+def test_global_generators_are_neither_read_nor_moved():
+    model = problems.linear()
+    first = run(model=model)
+    np.random.seed(7)  # noqa: NPY002 - the point is that it does not matter
+    torch.manual_seed(7)
+    before = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+    assert same(first, run(model=model))
+    assert torch.equal(before[0], torch.get_rng_state())
+    assert np.array_equal(before[1], np.random.get_state()[1])  # noqa: NPY002
+
+
+def test_model_and_thread_setting_are_left_alone():
+    model, threads = problems.convolutional(), torch.get_num_threads()
+    kept = [p.clone() for p in model.parameters()]
+    run(model=model, executor="looped")
+    assert all(torch.equal(a, b) for a, b in zip(kept, model.parameters(), strict=True))
+    assert torch.get_num_threads() == threads
+
+
+def test_evaluating_more_often_changes_nothing():
+    often, seldom = run(eval_every=1, moments="both"), run(eval_every=4)
+    np.testing.assert_array_equal(often["accuracy"][-1], seldom["accuracy"][-1])
+    np.testing.assert_array_equal(often["train_loss"], seldom["train_loss"])
+    assert list(often["round"]) == [0, 1, 2, 3, 4]
+    assert list(seldom["round"]) == [0, 4]
+
+
+def test_minibatches_do_not_depend_on_the_graph():
+    first = run(algorithms.local_only(lr=0.1, batch_size=4))
+    second = run(algorithms.local_only(lr=0.1, batch_size=4), topology=topologies.star(6))
+    assert same(first, second)
+
+
+def test_auto_records_its_choice():
+    assert run().meta["executor"] == "batched"
+    assert run(model=problems.convolutional(), executor="auto").meta["executor"] in {"batched", "looped"}
+
+
+@pytest.mark.parametrize("init", ["common", "independent", "given"])
+def test_initial_models(init):
+    start = {}
+    model = problems.linear()
+    run(
+        model=model,
+        init=init,
+        rounds=1,
+        algorithm=algorithms.local_only(lr=1e-30),
+        on_round=lambda t, m: start.update(m=m.flat.clone()),
+    )
+    rows_equal = bool((start["m"] == start["m"][0]).all())
+    assert rows_equal == (init != "independent")
+    given = torch.nn.utils.parameters_to_vector(model.parameters())
+    assert torch.equal(start["m"][0], given) == (init == "given")
+
+
+def test_messages_and_bytes_by_both_accountings():
+    clients = problems.equal_clients()
+    graph = problems.cliques(clients)  # two cliques of 3 and one edge between them: 7 edges
+    history = run(algorithms.clique_averaging(lr=0.1, batch_size=4), clients=clients, topology=graph)
+    assert graph.n_edges == 7
+    d = 36 * 3 + 3
+    assert set(history["messages"]) == {2 * 7 + 2 * 6}, "models along all edges, gradients inside cliques"
+    assert set(history["bytes"]) == {26 * d * 4}
+    assert set(history["messages_paper"]) == {2 * 2 * 7}, "the paper sends both to all neighbors"
+    assert set(history["bytes_paper"]) == {28 * d * 4}
+    assert set(history["busiest_messages"]) == {2 * 3 + 2 * 2}, "an end of the bridge sends and receives 3 + 2"
+    W, G = mixing.metropolis_hastings(graph), mixing.within_groups(graph)
+    for accounting, column in (("exact", "messages"), ("paper", "messages_paper")):
+        cost = metrics.round_cost(W, d, gradient_mixing=G, accounting=accounting)
+        assert cost.messages == history[column][0]
+
+
+def test_algorithms_without_exchange_send_nothing():
+    history = run(algorithms.local_only(lr=0.1), topology=None)
+    assert not history["messages"].any()
+    with pytest.raises(ValueError, match="exchanges nothing"):
+        history.mixing(0)
+
+
+def test_centralized_trains_one_model_on_everything():
+    history = run(algorithms.centralized(lr=0.1, batch_size=24), topology=None, rounds=30)
+    assert history["accuracy"].shape[1] == 1
+    assert history["loss"][-1, 0] < 0.5 * history["loss"][0, 0]
+
+
+def test_consensus_distance_and_gradient_diversity_are_recorded():
+    kept = []
+    history = run(init="independent", eval_every=1, on_round=lambda t, m: kept.append(m.flat.clone()))
+    np.testing.assert_allclose(history["consensus_distance"][1:], [metrics.consensus_distance(m) for m in kept])
+    assert np.isnan(history["gradient_diversity"][0])
+    assert (history["gradient_diversity"][1:] >= 1 / 6 - 1e-12).all()
+
+
+def test_gradient_diversity_is_its_definition():
+    clients, model = problems.equal_clients(), problems.linear().double()
+    history = run(rounds=1, model=model, clients=clients, init="given", dtype=torch.float64)
+    blobs = clients.dataset
+    batch = Batches(clients.train, 0).at(0, 4, "local")
+    gradients = []
+    for indices in batch.indices:
+        model.zero_grad()
+        nn.functional.cross_entropy(
+            model(blobs.inputs[indices.tolist()].double()), blobs.labels[indices.tolist()]
+        ).backward()
+        gradients.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
+    g = torch.stack(gradients)
+    np.testing.assert_allclose(history["gradient_diversity"][1], g.square().sum() / g.sum(0).square().sum())
+
+
+def test_moment_before_the_exchange_differs_from_after():
+    history = run(moments="both", init="independent")
+    assert not np.array_equal(history["loss_before_exchange"][-1], history["loss"][-1])
+    alone = run(algorithms.local_only(lr=0.1), moments="both")
+    np.testing.assert_array_equal(alone["loss_before_exchange"], alone["loss"])
+
+
+@pytest.mark.parametrize("where", ["own_test", "own_val", "val"])
+def test_evaluation_sets(where):
+    clients = data.iid(problems.dataset(), 6, seed=0, val_fraction=0.2, test_fraction=0.2)
+    history = run(clients=clients, evaluate_on=where)
+    assert history["accuracy"].shape == (3, 6)
+    assert np.isfinite(history["accuracy"]).all()
+
+
+def test_one_node_and_isolated_nodes_are_local_training():
+    alone = run(clients=problems.equal_clients(1), topology=topologies.ring(1))
+    assert np.isfinite(alone["accuracy"]).all()
+    parts = topologies.random_cliques(6, 3, seed=0)
+    apart = run(topology=parts, on_disconnected="allow", init="independent")
+    assert apart["consensus_distance"][-1] > 0
+
+
+class Exploding(nn.Module):
+    """NaN for one node's data only."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(36, 3)
+
+    def forward(self, x):
+        x = x.flatten(1)
+        return self.layer(x) * torch.where(x[:, :1] > 1e6, torch.nan, 1.0)
+
+
+@pytest.mark.parametrize("executor", ["batched", "looped"])
+def test_nan_loss_names_node_round_and_learning_rate(executor):
+    blobs = problems.dataset()
+    clients = data.iid(blobs, 6, seed=0)
+    blobs.inputs[clients.train[4][-1]] = 1e9
+    with pytest.raises(topofl.DivergenceError, match=r"loss of node 4 is nan in round \d+ .* lr=0.25"):
+        run(algorithms.dsgd(lr=0.25, batch_size=4), clients=clients, model=Exploding(), executor=executor)
+
+
+def test_divergence_by_learning_rate():
+    with pytest.raises(topofl.DivergenceError, match=r"lr=1e\+38; lower the learning rate"):
+        run(algorithms.dsgd(lr=1e38, batch_size=4), rounds=20)
+
+
+BAD = {
+    "not an algorithm": ({"algorithm": "dsgd"}, TypeError, "`algorithm` must be an Algorithm"),
+    "not a partition": ({"clients": [1, 2]}, TypeError, "`clients` must be a Partition"),
+    "no rounds": ({"rounds": 0}, ValueError, "`rounds` must be at least 1"),
+    "rounds as float": ({"rounds": 1.5}, TypeError, "`rounds` must be an integer"),
+    "seed": ({"seed": -1}, ValueError, "`seed`"),
+    "eval_every": ({"eval_every": 0}, ValueError, "`eval_every`"),
+    "chunk": ({"chunk": 0}, ValueError, "`chunk`"),
+    "evaluate_on": ({"evaluate_on": "tset"}, ValueError, "did you mean 'test'"),
+    "moments": ({"moments": "before"}, ValueError, "`moments`"),
+    "init": ({"init": "zero"}, ValueError, "`init`"),
+    "executor": ({"executor": "batch"}, ValueError, "did you mean 'batched'"),
+    "on_disconnected": ({"on_disconnected": "ignore"}, ValueError, "`on_disconnected`"),
+    "dtype": ({"dtype": torch.int64}, ValueError, "`dtype`"),
+    "no topology": ({"topology": None}, TypeError, "`topology` must be given"),
+    "other size": ({"topology": topologies.ring(7)}, ValueError, "has n=7, `clients` has n=6"),
+    "disconnected": ({"topology": topologies.random_cliques(6, 3, seed=0)}, topofl.TopologyError, "must be connected"),
+    "disconnected sequence": (
+        {"topology": [topologies.random_cliques(6, 3, seed=0)] * 2},
+        topofl.TopologyError,
+        "must be connected",
+    ),
+    "no groups": (
+        {"algorithm": algorithms.clique_averaging(lr=0.1)},
+        topofl.TopologyError,
+        "needs a topology with groups",
+    ),
+    "weights off the edges": (
+        {"mixing": mixing.metropolis_hastings(topologies.fully_connected(6))},
+        ValueError,
+        "must be 0 off the edges",
+    ),
+    "push weights for gossip": (
+        {"topology": topologies.star(6), "mixing": lambda g: mixing.uniform(g, direction="push")},
+        ValueError,
+        "`mixing` must have rows that sum to 1",
+    ),
+    "no own test data": ({"evaluate_on": "own_test"}, ValueError, "partition with test_fraction"),
+    "not a model": ({"model": "logistic"}, TypeError, "`model` must be an nn.Module"),
+    "model of another shape": ({"model": models.logistic_regression(50)}, ValueError, "cannot take examples of shape"),
+    "model of fewer classes": (
+        {"model": nn.Sequential(nn.Flatten(), nn.Linear(36, 2))},
+        ValueError,
+        "at least n_classes=3 logits",
+    ),
+    "batch norm": (
+        {"model": nn.Sequential(nn.BatchNorm2d(1), nn.Flatten(), nn.Linear(36, 3))},
+        ValueError,
+        r"BatchNorm2d \(layer '0'\)",
+    ),
+    "dropout": ({"model": nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(36, 3))}, ValueError, "Dropout"),
+    "no parameters": ({"model": nn.Flatten()}, ValueError, "must have parameters"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_refused_before_work_is_done(case):
+    changes, error, message = BAD[case]
+    rounds = []
+    with pytest.raises(error, match=message):
+        run(**{"on_round": lambda t, m: rounds.append(t)} | changes)
+    assert not rounds
+
+
+def test_progress_is_silent_off_a_terminal(capfd):
+    run()
+    assert capfd.readouterr() == ("", "")
+    run(progress=True)
+    assert "round" in capfd.readouterr().err

@@ -1,0 +1,218 @@
+"""What every partitioner promises, on datasets of any shape."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from topofl import data
+from topofl.data import partition
+
+ALPHAS = st.one_of(st.sampled_from([1e-300, 1e-3, 0.1, 1.0, 1e6]), st.floats(1e-3, 100))
+
+
+@st.composite
+def datasets(draw):
+    """Skewed classes, some without training examples, held-out examples in between."""
+    n_classes = draw(st.integers(1, 6))
+    labels = np.array(draw(st.lists(st.integers(0, n_classes - 1), min_size=1, max_size=80)))
+    use = np.array(draw(st.lists(st.integers(0, 5), min_size=len(labels), max_size=len(labels))))
+    use[draw(st.integers(0, len(labels) - 1))] = 2
+    train, val, test = (np.flatnonzero(part) for part in (use >= 2, use == 1, use == 0))
+    return data.Dataset(torch.zeros(len(labels), 1), torch.from_numpy(labels), n_classes, "any", train, val, test)
+
+
+def stock(dataset):
+    return np.bincount(dataset.labels.numpy()[dataset.train], minlength=dataset.n_classes)
+
+
+def any_n(draw, dataset):
+    n_train = len(dataset.train)
+    return draw(st.one_of(st.integers(1, n_train), st.just(n_train)))
+
+
+def shards(draw, dataset):
+    n = any_n(draw, dataset)
+    return {"n": n, "per_node": draw(st.integers(1, len(dataset.train) // n))}
+
+
+def iid(draw, dataset):
+    return {"n": any_n(draw, dataset)}
+
+
+def dirichlet_per_client(draw, dataset):
+    return {"n": any_n(draw, dataset), "alpha": draw(ALPHAS)}
+
+
+def dirichlet_per_class(draw, dataset):
+    n = any_n(draw, dataset)
+    limit = len(dataset.train) // n
+    min_size = draw(st.one_of(st.integers(1, limit), st.just(limit)))
+    return {"n": n, "alpha": draw(ALPHAS), "min_size": min_size}
+
+
+def pathological(draw, dataset):
+    counts = stock(dataset)[stock(dataset) > 0]
+    classes = draw(st.integers(1, len(counts)))
+    most = max(1, int(counts.min()) * len(counts) // classes)
+    return {"n": draw(st.integers(1, most)), "classes_per_node": classes}
+
+
+ARGUMENTS = {
+    "shards": shards,
+    "iid": iid,
+    "dirichlet_per_client": dirichlet_per_client,
+    "dirichlet_per_class": dirichlet_per_class,
+    "pathological": pathological,
+}
+"""For each partitioner, arguments that exist for a dataset."""
+
+NAMES = [name for name in partition.__all__ if name != "Partition"]
+every = pytest.mark.parametrize("name", NAMES)
+
+
+def expected_total(name, dataset, call):
+    """How many examples are dealt out."""
+    total = len(dataset.train)
+    if name == "dirichlet_per_client":
+        return total // call["n"] * call["n"]
+    if name == "pathological" and call["n"] * call["classes_per_node"] < (stock(dataset) > 0).sum():
+        return None  # depends on which classes are held
+    return total
+
+
+def lists(nodes):
+    return [indices.tolist() for indices in nodes]
+
+
+def test_every_partitioner_has_a_row():
+    assert set(ARGUMENTS) == set(NAMES)
+    assert set(NAMES) < set(data.__all__)
+
+
+@every
+@given(data_=st.data())
+def test_deals_training_examples_once(name, data_):
+    dataset = data_.draw(datasets())
+    call = ARGUMENTS[name](data_.draw, dataset)
+    clients = getattr(data, name)(dataset, **call, seed=data_.draw(st.integers(0, 1000)))
+    dealt = np.concatenate(clients.train)
+    assert clients.n == len(clients.train) == call["n"]
+    assert len(np.unique(dealt)) == len(dealt)
+    assert set(dealt.tolist()) <= set(dataset.train.tolist())
+    assert (clients.sizes > 0).all()
+    assert not any(lists(clients.val) + lists(clients.test))
+    assert not clients.overlapping
+    total = expected_total(name, dataset, call)
+    assert total is None or len(dealt) == total
+    for counts, indices in zip(clients.label_counts, clients.train, strict=True):
+        assert counts.tolist() == np.bincount(dataset.labels.numpy()[indices], minlength=dataset.n_classes).tolist()
+
+
+@every
+@given(data_=st.data())
+def test_is_a_function_of_its_seed_and_leaves_global_generators_alone(name, data_):
+    dataset = data_.draw(datasets())
+    call = ARGUMENTS[name](data_.draw, dataset)
+    seed = data_.draw(st.integers(0, 1000))
+    np.random.seed(1)  # noqa: NPY002 - the global generator is what must not matter
+    torch.manual_seed(1)
+    before = np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()  # noqa: NPY002
+    first = getattr(data, name)(dataset, **call, seed=seed)
+    assert before == (np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())  # noqa: NPY002
+    np.random.seed(2)  # noqa: NPY002
+    torch.manual_seed(2)
+    again = getattr(data, name)(dataset, **call, seed=seed)
+    assert lists(first.train) == lists(again.train)
+    assert first.name == again.name
+
+
+@every
+def test_seeds_matter_and_generators_are_accepted(name):
+    dataset = data.digits()
+    call = {
+        "shards": {},
+        "iid": {},
+        "dirichlet_per_client": {"alpha": 1},
+        "dirichlet_per_class": {"alpha": 1},
+        "pathological": {"classes_per_node": 2},
+    }[name]
+
+    def deal(seed):
+        return lists(getattr(data, name)(dataset, 10, **call, seed=seed).train)
+
+    assert deal(0) != deal(1)
+    assert deal(np.random.default_rng(3)) == deal(np.random.default_rng(3))
+
+
+@every
+@given(data_=st.data())
+def test_holding_out_only_divides_each_nodes_share(name, data_):
+    dataset = data_.draw(datasets())
+    call = ARGUMENTS[name](data_.draw, dataset)
+    val, test = data_.draw(st.sampled_from([(0.0, 0.2), (0.2, 0.0), (0.1, 0.3), (0.49, 0.5), (1e-9, 0.9)]))
+    whole = getattr(data, name)(dataset, **call, seed=0)
+    needed = 1 + (val > 0) + (test > 0)
+    if whole.sizes.min() < needed:
+        with pytest.raises(ValueError, match=f"_fraction`.*node {int(np.argmax(whole.sizes < needed))} has"):
+            getattr(data, name)(dataset, **call, seed=0, val_fraction=val, test_fraction=test)
+        return
+    held = getattr(data, name)(dataset, **call, seed=0, val_fraction=val, test_fraction=test)
+    for share, *parts in zip(whole.train, held.train, held.val, held.test, strict=True):
+        assert sorted(np.concatenate(parts).tolist()) == share.tolist()
+        for part, fraction in zip(parts[1:], (val, test), strict=True):
+            assert (len(part) > 0) == (fraction > 0)
+            assert abs(len(part) - fraction * len(share)) <= 1.5 + (len(share) < 10)
+
+
+@given(dataset=datasets(), data_=st.data())
+def test_shards_and_iid_are_balanced(dataset, data_):
+    call = shards(data_.draw, dataset)
+    sharded = data.shards(dataset, **call, seed=0)
+    assert np.ptp(sharded.sizes) <= call["per_node"]
+    assert np.ptp(data.iid(dataset, call["n"], seed=0).sizes) <= 1
+    if len(dataset.train) % (call["n"] * call["per_node"]) == 0:
+        assert np.ptp(sharded.sizes) == 0
+
+
+@given(dataset=datasets(), data_=st.data())
+def test_dirichlet_sizes_are_as_promised(dataset, data_):
+    call = dirichlet_per_class(data_.draw, dataset)
+    assert data.dirichlet_per_class(dataset, **call, seed=0).sizes.min() >= call["min_size"]
+    equal = data.dirichlet_per_client(dataset, call["n"], alpha=call["alpha"], seed=0)
+    assert (equal.sizes == len(dataset.train) // call["n"]).all()
+
+
+@given(dataset=datasets(), data_=st.data())
+def test_pathological_is_balanced(dataset, data_):
+    call = pathological(data_.draw, dataset)
+    clients = data.pathological(dataset, **call, seed=0)
+    held = clients.label_counts > 0
+    present = stock(dataset) > 0
+    assert (held.sum(axis=1) == call["classes_per_node"]).all()
+    assert np.ptp(held.sum(axis=0)[present]) <= 1
+    for label in np.flatnonzero(held.any(axis=0)):
+        counts = clients.label_counts[held[:, label], label]
+        assert np.ptp(counts) <= 1
+        assert counts.sum() == stock(dataset)[label]
+
+
+@given(dataset=datasets(), data_=st.data())
+def test_pathological_works_or_names_a_setting_that_does(dataset, data_):
+    n = any_n(data_.draw, dataset)
+    classes = data_.draw(st.integers(1, int((stock(dataset) > 0).sum())))
+    try:
+        data.pathological(dataset, n, classes_per_node=classes, seed=0)
+    except ValueError as error:
+        message = str(error)
+        n = int(message.split("use n=")[1].split(" ")[0])
+        assert data.pathological(dataset, n, classes_per_node=classes, seed=0).n == n
+
+
+@given(dataset=datasets(), n=st.integers(1, 5))
+def test_pooled_does_not_depend_on_who_held_what(dataset, n):
+    n = min(n, len(dataset.train))
+    pooled = data.iid(dataset, n, seed=0).pooled()
+    np.testing.assert_array_equal(pooled.train[0], np.sort(dataset.train))
+    assert pooled.label_counts[0].tolist() == stock(dataset).tolist()

@@ -1,0 +1,135 @@
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import topofl
+from tests import problems
+from topofl import algorithms, topologies
+
+
+@pytest.fixture(scope="module")
+def history():
+    return topofl.run(
+        algorithms.dsgd(lr=0.1, batch_size=4),
+        model=problems.linear(),
+        clients=problems.equal_clients(),
+        topology=topologies.one_peer_exponential(6),
+        rounds=7,
+        eval_every=3,
+        seed=0,
+        moments="both",
+    )
+
+
+def assert_same(a, b):
+    assert dict(a.meta) == dict(b.meta)
+    for left, right in ((a.rounds, b.rounds), (a.evaluations, b.evaluations)):
+        assert list(left) == list(right)
+        for name in left:
+            np.testing.assert_array_equal(left[name], right[name])
+    np.testing.assert_array_equal(a.node_loss, b.node_loss)
+    np.testing.assert_array_equal(a.matrix_of_round, b.matrix_of_round)
+    for left, right in zip(a.matrices, b.matrices, strict=True):
+        assert left.name == right.name
+        assert (left.weights != right.weights).nnz == 0
+
+
+def test_save_and_load_give_it_back(history, tmp_path):
+    path = history.save(tmp_path / "deep" / "run")
+    assert sorted(p.name for p in path.iterdir()) == ["arrays.npz", "meta.json", "rounds.jsonl"]
+    assert_same(topofl.History.load(path), history)
+
+
+def test_saving_replaces_an_older_history_and_nothing_else(history, tmp_path):
+    path = tmp_path / "run"
+    history.save(path)
+    history.save(path)
+    assert [p.name for p in tmp_path.iterdir()] == ["run"], "no partial folders are left"
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "chapter1.tex").write_text("years of work")
+    with pytest.raises(FileExistsError, match="path"):
+        history.save(tmp_path / "thesis")
+    assert (tmp_path / "thesis" / "chapter1.tex").exists()
+
+
+def test_jsonl_has_one_object_a_round(history, tmp_path):
+    lines = (history.save(tmp_path / "run") / "rounds.jsonl").read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+    assert [record["round"] for record in records] == list(range(8))
+    assert [record["round"] for record in records if "accuracy_mean" in record] == [0, 3, 6, 7]
+    assert records[3]["accuracy_min"] == history["accuracy"][1].min()
+
+
+@pytest.mark.parametrize("name", ["meta.json", "rounds.jsonl", "arrays.npz"])
+@pytest.mark.parametrize("damage", ["missing", "half", "empty"])
+def test_half_written_history_is_refused(history, tmp_path, name, damage):
+    file = history.save(tmp_path / "run") / name
+    content = file.read_bytes()
+    if damage == "missing":
+        file.unlink()
+    else:
+        file.write_bytes(content[: len(content) // 2] if damage == "half" else b"")
+    with pytest.raises((ValueError, FileNotFoundError), match=name):
+        topofl.History.load(tmp_path / "run")
+
+
+def test_lost_lines_are_noticed(history, tmp_path):
+    file = history.save(tmp_path / "run") / "rounds.jsonl"
+    file.write_text("\n".join(file.read_text().splitlines()[:-2]) + "\n")
+    with pytest.raises(ValueError, match="half-written: 6 lines, expected 8"):
+        topofl.History.load(tmp_path / "run")
+
+
+def test_no_history_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"meta.json is missing"):
+        topofl.History.load(tmp_path / "nothing")
+
+
+def test_to_pandas_is_tidy(history):
+    rounds = history.to_pandas()
+    assert rounds.index.name == "round"
+    assert list(rounds.index) == list(range(8))
+    assert rounds["accuracy_mean"].notna().sum() == 4
+    nodes = history.to_pandas(per="node")
+    assert isinstance(nodes, pd.DataFrame)
+    assert len(nodes) == 4 * 6
+    assert {"round", "node", "accuracy", "loss", "accuracy_before_exchange"} <= set(nodes)
+    with pytest.raises(ValueError, match="per"):
+        history.to_pandas(per="edge")
+
+
+def test_columns_by_name(history):
+    assert history["messages"].shape == (7,)
+    assert history["accuracy"].shape == (4, 6)
+    with pytest.raises(KeyError, match="did you mean 'accuracy'"):
+        history["acuracy"]
+
+
+def test_mixing_matrices_are_those_used(history):
+    graphs = topologies.one_peer_exponential(6)
+    for t in (0, 1, 2, 3, 6, -1):
+        used = history.mixing(t).weights.toarray()
+        np.testing.assert_array_equal(used, topofl.mixing.uniform(graphs.at(t % 7)).weights.toarray())
+    assert len(history.matrices) == 3, "one a member of the period"
+    with pytest.raises(ValueError, match="`t` must be between -7 and 6"):
+        history.mixing(7)
+
+
+def test_rounds_to(history):
+    means = history["accuracy"].mean(1)
+    assert history.rounds_to(0.0) == 0
+    assert history.rounds_to(means[-1]) == history["round"][(means >= means[-1]).argmax()]
+    assert history.rounds_to(1.1) is None
+
+
+def test_plot_returns_axes(history):
+    ax = history.plot("accuracy", label="mine")
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), history["accuracy"].mean(1))
+    assert ax.get_xlabel() == "round"
+    assert history.plot("messages", ax=ax) is ax
+
+
+def test_repr_says_what_it_was(history):
+    assert "dsgd on one_peer_exponential(n=6): 7 rounds, n=6" in repr(history)

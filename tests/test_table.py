@@ -1,0 +1,150 @@
+"""Tables in every format."""
+
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from topofl._table import NotApplicable, Spread, Table
+
+TABLE = Table(
+    ("graph", "nodes", "gap & co", "accuracy"),
+    (
+        ("ring_16", 16, 0.0507468, Spread(0.91237, 0.9, 0.92)),
+        ("D-Cliques | 10%", 12345, 123456.7, NotApplicable("not <run>")),
+        ("[star]", np.int64(1), NotApplicable("n = 1"), NotApplicable("not <run>")),
+    ),
+    title="A & B",
+)
+
+
+def test_text():
+    assert str(TABLE).splitlines() == [
+        "A & B",
+        "graph             nodes  gap & co              accuracy",
+        "---------------  ------  --------  --------------------",
+        "ring_16              16   0.05075  0.9124 (0.9 to 0.92)",
+        "D-Cliques | 10%  12,345   123,457               n/a [1]",
+        "[star]                1   n/a [2]               n/a [1]",
+        "[1] not <run>",
+        "[2] n = 1",
+    ]
+    assert repr(TABLE) == str(TABLE)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (1234567, "1,234,567"),
+        (-1234, "-1,234"),
+        (0.5, "0.5"),
+        (1 / 3, "0.3333"),
+        (9999.4, "9999"),
+        (12345.6, "12,346"),
+        (1.23456e-7, "1.235e-07"),
+        (1e20, "1e+20"),
+        (float("inf"), "inf"),
+        (np.float32(0.25), "0.25"),
+        (True, "True"),
+        ("text", "text"),
+        (Spread(10000.4, 1, 20000), "10,000 (1 to 20,000)"),
+    ],
+)
+def test_numbers(value, expected):
+    assert str(Table(("x",), ((value,),))).splitlines()[-1] == expected
+
+
+def test_markdown():
+    assert TABLE.to_markdown().splitlines() == [
+        "**A & B**",
+        "",
+        "| graph | nodes | gap & co | accuracy |",
+        "| :--- | ---: | ---: | ---: |",
+        "| ring_16 | 16 | 0.05075 | 0.9124 (0.9 to 0.92) |",
+        r"| D-Cliques \| 10% | 12,345 | 123,457 | n/a [1] |",
+        "| [star] | 1 | n/a [2] | n/a [1] |",
+        "",
+        "[1] not <run>",
+        "",
+        "[2] n = 1",
+    ]
+
+
+def test_latex_is_escaped():
+    assert TABLE.to_latex().splitlines() == [
+        r"A \& B\par",
+        r"\begin{tabular}{lrrr}",
+        r"\hline",
+        r"graph & nodes & gap \& co & accuracy \\",
+        r"\hline",
+        r"ring\_16 & 16 & 0.05075 & 0.9124 (0.9 to 0.92) \\",
+        r"D-Cliques | 10\% & 12,345 & 123,457 & n/a {[}1] \\",
+        r"{[}star] & 1 & n/a {[}2] & n/a {[}1] \\",
+        r"\hline",
+        r"\end{tabular}",
+        r"\par {[}1] not \textless{}run\textgreater{}",
+        r"\par {[}2] n = 1",
+    ]
+    special = Table(("c",), ((r"\ ~ ^ { } $ #",),)).to_latex()
+    assert r"\textbackslash{} \textasciitilde{} \textasciicircum{} \{ \} \$ \#" in special
+
+
+def test_html_is_escaped():
+    text = TABLE._repr_html_()
+    assert text.startswith("<table><caption>A &amp; B</caption><tr><th>graph</th>")
+    assert "<td>0.9124 (0.9 to 0.92)</td>" in text
+    assert text.endswith("</table><p>[1] not &lt;run&gt;</p><p>[2] n = 1</p>")
+    assert "caption" not in Table(("c",), ())._repr_html_()
+
+
+def test_pandas_keeps_numbers_and_splits_spreads():
+    frame = TABLE.to_pandas()
+    assert list(frame.columns) == ["graph", "nodes", "gap & co", "accuracy", "accuracy low", "accuracy high"]
+    assert frame["nodes"].tolist() == [16, 12345, 1]
+    assert frame["accuracy high"][0] == 0.92
+    assert frame["accuracy"].isna().tolist() == [False, True, True]
+    assert pd.api.types.is_float_dtype(frame["gap & co"])
+
+
+def test_csv(tmp_path):
+    text = TABLE.to_csv(tmp_path / "table.csv")
+    assert text.splitlines()[1] == "ring_16,16,0.0507468,0.91237,0.9,0.92"
+    assert text.splitlines()[3] == "[star],1,,,,"
+    assert (tmp_path / "table.csv").read_bytes() == text.encode()
+    assert TABLE.to_csv() == text
+
+
+def test_column():
+    assert TABLE.column("nodes") == (16, 12345, 1)
+    with pytest.raises(ValueError, match="`name` must be one of .* did you mean 'nodes'"):
+        TABLE.column("node")
+
+
+def test_tables_without_rows_or_title():
+    empty = Table(("a", "b"), ())
+    assert str(empty) == "a  b\n-  -"
+    assert empty.to_markdown().splitlines()[0] == "| a | b |"
+    assert empty.to_latex().startswith(r"\begin{tabular}")
+    assert empty.to_csv() == "a,b\n"
+
+
+def test_is_frozen_and_compares_by_value():
+    assert Table(["a"], [[1]]) == Table(("a",), ((1,),))
+    with pytest.raises(AttributeError):
+        TABLE.title = "other"
+
+
+def test_bad_input():
+    with pytest.raises(ValueError, match="`rows` must have 2 cells each"):
+        Table(("a", "b"), ((1, 2), (1,)))
+    with pytest.raises(ValueError, match="`columns` must have distinct names"):
+        Table(("a", "a"), ())
+
+
+def test_pandas_is_only_imported_when_needed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    assert str(TABLE)
+    assert TABLE.to_latex()
+    with pytest.raises(ImportError):
+        TABLE.to_pandas()

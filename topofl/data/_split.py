@@ -1,0 +1,43 @@
+"""Choosing examples by class: used by the readers (train, val, test) and by the partitioners (who holds what)."""
+
+import numpy as np
+
+__all__ = ["apportion", "by_class", "draw"]
+
+
+def apportion(weights: np.ndarray, total: int) -> np.ndarray:
+    """Return non-negative integers proportional to `weights` that sum to `total`, by largest remainders.
+
+    Ties go to the lower index. No entry exceeds its weight as long as `total` is at most the sum of the weights.
+
+    Parameters
+    ----------
+    weights
+        (k,) non-negative integers, not all 0 unless `total` is.
+
+    Examples
+    --------
+    >>> apportion(np.array([5, 3, 2]), 4).tolist()
+    [2, 1, 1]
+    """
+    whole, remainder = np.divmod(weights.astype(np.int64) * total, max(int(weights.sum()), 1))
+    winners = np.argsort(-remainder, kind="stable")[: total - int(whole.sum())]
+    whole[winners] += 1
+    return whole
+
+
+def by_class(indices: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return `indices` sorted by class and in random order within a class; `labels` are those of the whole dataset."""
+    shuffled = rng.permutation(indices)
+    return shuffled[np.argsort(labels[shuffled], kind="stable")]
+
+
+def draw(
+    indices: np.ndarray, labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return ``counts[c]`` random `indices` of each class c, and the other ones; both ascending."""
+    order = by_class(indices, labels, rng)
+    classes = labels[order]
+    rank = np.arange(len(order)) - np.searchsorted(classes, classes)
+    chosen = rank < counts[classes]
+    return np.sort(order[chosen]), np.sort(order[~chosen])

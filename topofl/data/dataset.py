@@ -1,0 +1,305 @@
+"""One labelled dataset in memory, and how to make one from arrays or from a torch dataset."""
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import torch
+
+from topofl._check import check_finite, check_fraction, check_indices, check_int, check_labels
+from topofl._seeding import stream
+from topofl.data._split import apportion, draw
+
+__all__ = ["Dataset", "from_arrays", "from_torch"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Dataset:
+    """Examples with class labels, and which of them are for training, validation and test.
+
+    Parameters
+    ----------
+    inputs
+        Float32 tensor, (N, channels, height, width) for images, (N, features...) otherwise.
+    labels
+        (N,) int64 tensor of classes ``0..n_classes - 1``.
+    n_classes
+        Number of classes; some may have no example.
+    name
+        Short label, used in the names of partitions.
+    train, val, test
+        Indices into `inputs`, pairwise disjoint and without repetition; `val` and `test` may be empty. Examples in none
+        of them are unused. Stored as read-only int64 arrays; torch warns when a tensor is indexed with one, so write
+        ``inputs[torch.tensor(train)]``.
+
+    Raises
+    ------
+    TypeError
+        If `inputs` or `labels` are not tensors of these dtypes, or indices are not integers.
+    ValueError
+        If there is no example, if lengths differ, if an input is NaN or infinite, if a label is not in
+        ``0..n_classes - 1``, or if an index is out of range or used twice.
+
+    See Also
+    --------
+    from_arrays : converts other dtypes and makes the split.
+
+    Examples
+    --------
+    >>> from topofl import data
+    >>> data.digits()
+    Dataset('digits', inputs=(1797, 1, 8, 8), n_classes=10, train=1497, val=0, test=300)
+    """
+
+    inputs: torch.Tensor
+    labels: torch.Tensor
+    n_classes: int
+    name: str
+    train: np.ndarray
+    val: np.ndarray
+    test: np.ndarray
+
+    def __post_init__(self) -> None:
+        _check_tensor("inputs", self.inputs, torch.float32)
+        _check_tensor("labels", self.labels, torch.int64)
+        _check_examples(self.inputs, self.labels, check_int("n_classes", self.n_classes, minimum=1))
+        splits = {key: check_indices(key, getattr(self, key), len(self.inputs)) for key in ("train", "val", "test")}
+        for key, indices in splits.items():
+            object.__setattr__(self, key, indices)
+        if not len(self.train):
+            raise ValueError("`train` must hold at least one example, got none; hold out fewer for `val` and `test`")
+        uses = np.bincount(np.concatenate(list(splits.values())), minlength=len(self.inputs))
+        if uses.max() > 1:
+            raise ValueError(
+                f"`train`, `val` and `test` must be disjoint, got example {uses.argmax()} {uses.max()} times "
+                f"({(uses > 1).sum()} such examples)"
+            )
+
+    def __repr__(self) -> str:
+        return (
+            f"Dataset({self.name!r}, inputs={tuple(self.inputs.shape)}, n_classes={self.n_classes}, "
+            f"train={len(self.train)}, val={len(self.val)}, test={len(self.test)})"
+        )
+
+
+def _check_tensor(name: str, value: Any, dtype: torch.dtype) -> None:
+    if not isinstance(value, torch.Tensor) or value.dtype != dtype:
+        kind = value.dtype if isinstance(value, torch.Tensor) else type(value).__name__
+        raise TypeError(f"`{name}` must be a tensor of {dtype}, got {kind}; data.from_arrays converts what it can")
+
+
+def _check_examples(inputs: torch.Tensor, labels: torch.Tensor, n_classes: int) -> None:
+    if inputs.ndim < 2 or inputs.numel() == 0:
+        raise ValueError(f"`inputs` must have shape (N, features...) with N >= 1, got {tuple(inputs.shape)}")
+    if labels.shape != inputs.shape[:1]:
+        raise ValueError(f"`labels` must have shape ({len(inputs)},) as `inputs` have, got {tuple(labels.shape)}")
+    if not bool(torch.isfinite(inputs).all()):
+        check_finite("inputs", inputs.detach().cpu().numpy())
+    bad = torch.nonzero((labels < 0) | (labels >= n_classes)).flatten()
+    if len(bad):
+        raise ValueError(
+            f"`labels` must be in 0..{n_classes - 1}, got {int(labels[bad[0]])} at index {int(bad[0])} "
+            f"({len(bad)} such labels); set `n_classes`, or relabel"
+        )
+
+
+def from_arrays(
+    x: Any,
+    y: Any,
+    *,
+    n_classes: int | None = None,
+    test: float | tuple[Any, Any] | None = None,
+    val: float | tuple[Any, Any] | None = None,
+    name: str = "arrays",
+    seed: int | np.random.Generator = 0,
+) -> Dataset:
+    """Return a dataset made of numpy arrays or torch tensors, which are copied.
+
+    Parameters
+    ----------
+    x
+        Inputs, (N, channels, height, width) or (N, features...). uint8 is taken for pixels and divided by 255; other
+        numbers become float32 as they are. Grey images (N, height, width) need a channel for convolutions:
+        ``x[:, None]``.
+    y
+        (N,) integer classes; floats are refused even when whole.
+    n_classes
+        Number of classes; default: the largest label plus 1.
+    test, val
+        None for none; a fraction in [0, 1) of the N examples, held out at random with the class proportions kept as
+        far as whole numbers allow (at least one example if above 0); or another pair (x, y), which is appended.
+    name
+        Label of the dataset.
+    seed
+        For the fractions.
+
+    Raises
+    ------
+    TypeError
+        If `x` are not numbers, or `y` not integers; if only one of `x` and a held-out pair is uint8.
+    ValueError
+        If lengths or shapes do not fit, a number is NaN or infinite, a fraction is out of range, or nothing would be
+        left to train on.
+
+    Examples
+    --------
+    >>> from_arrays(np.eye(8), [0, 1] * 4, test=0.25, name="toy")
+    Dataset('toy', inputs=(8, 8), n_classes=2, train=6, val=0, test=2)
+    """
+    rng = stream(seed, "split")
+    pairs = [_as_pair("x", "y", x, y)]
+    labels = pairs[0][1]
+    train, held = np.arange(len(labels)), {}
+    for key, value in (("test", test), ("val", val)):
+        if isinstance(value, tuple | list):
+            start = sum(len(pair[1]) for pair in pairs)
+            pairs.append(_as_held_pair(key, value, x, pairs[0][0]))
+            held[key] = np.arange(start, start + len(pairs[-1][1]))
+        else:
+            size = _held_size(key, value, len(labels), len(train))
+            held[key], train = draw(train, labels, apportion(np.bincount(labels[train]), size), rng)
+    inputs = torch.cat([pair[0] for pair in pairs])
+    labels = np.concatenate([pair[1] for pair in pairs])
+    n_classes = int(labels.max()) + 1 if n_classes is None else n_classes
+    return Dataset(inputs, torch.from_numpy(labels), n_classes, name, train, held["val"], held["test"])
+
+
+def _held_size(key: str, fraction: float | None, total: int, available: int) -> int:
+    """How many of `total` examples a fraction holds out; at least one must stay of those `available`."""
+    fraction = check_fraction(key, 0.0 if fraction is None else fraction)
+    size = max(1, round(fraction * total)) if fraction else 0
+    if size >= available:
+        raise ValueError(
+            f"`{key}` must leave an example to train on, got {fraction:g} of {total} examples with {available} left; "
+            "hold out less"
+        )
+    return size
+
+
+def _as_pair(x_name: str, y_name: str, x: Any, y: Any) -> tuple[torch.Tensor, np.ndarray]:
+    inputs = _as_inputs(x_name, x)
+    labels = check_labels(y_name, y.detach().cpu().numpy() if isinstance(y, torch.Tensor) else y)
+    if len(labels) != len(inputs):
+        raise ValueError(f"`{y_name}` must have one label for each of the {len(inputs)} inputs, got {len(labels)}")
+    return inputs, labels
+
+
+def _as_inputs(name: str, x: Any) -> torch.Tensor:
+    """Return a float32 copy; uint8 is divided by 255."""
+    if not isinstance(x, torch.Tensor):
+        x = _as_tensor(name, np.asarray(x))
+    if x.is_complex():
+        raise TypeError(f"`{name}` must be real numbers, got {x.dtype}")
+    if x.ndim < 2 or len(x) == 0:
+        raise ValueError(f"`{name}` must have shape (N, features...) with N >= 1, got {tuple(x.shape)}")
+    return x.detach().cpu().to(torch.float32, copy=True).div_(255 if _is_uint8(x) else 1)
+
+
+def _as_tensor(name: str, array: np.ndarray) -> torch.Tensor:
+    if array.dtype.kind not in "buif":
+        raise TypeError(f"`{name}` must be real numbers, got dtype {array.dtype}")
+    with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused as such
+        return torch.from_numpy(array.astype(np.uint8 if array.dtype == np.uint8 else np.float32))
+
+
+def _is_uint8(x: Any) -> bool:
+    return getattr(x, "dtype", None) in (torch.uint8, np.dtype(np.uint8))
+
+
+def _as_held_pair(key: str, pair: Any, x: Any, like: torch.Tensor) -> tuple[torch.Tensor, np.ndarray]:
+    """Return a held-out pair with inputs of the same kind and shape as the training inputs `x`."""
+    if len(pair) != 2:
+        raise ValueError(f"`{key}` must be a fraction or a pair (x, y), got {len(pair)} things")
+    inputs, labels = _as_pair(f"{key}[0]", f"{key}[1]", *pair)
+    if inputs.shape[1:] != like.shape[1:]:
+        raise ValueError(
+            f"`{key}` must have inputs of shape {tuple(like.shape[1:])} each, as `x`, got {tuple(inputs.shape[1:])}"
+        )
+    if _is_uint8(pair[0]) != _is_uint8(x):
+        raise TypeError(
+            f"`{key}` must have uint8 inputs (which are divided by 255) if and only if `x` has; convert one"
+        )
+    return inputs, labels
+
+
+def from_torch(
+    dataset: torch.utils.data.Dataset,
+    *,
+    test: float | torch.utils.data.Dataset | None = None,
+    val: float | torch.utils.data.Dataset | None = None,
+    n_classes: int | None = None,
+    name: str | None = None,
+    seed: int | np.random.Generator = 0,
+) -> Dataset:
+    """Return a dataset made of a map-style torch dataset, read once from its first item to its last.
+
+    Parameters
+    ----------
+    dataset
+        Has ``len`` and gives pairs (tensor or array, integer class), all of one shape and dtype. Transforms that draw
+        random numbers are therefore drawn once.
+    test, val
+        A fraction or another such dataset, as in :func:`from_arrays`.
+    n_classes, seed
+        As in :func:`from_arrays`.
+    name
+        Label; default: the name of the class of `dataset`.
+
+    Raises
+    ------
+    TypeError
+        If a dataset is not map-style, or an item is not such a pair (it is named).
+    ValueError
+        If items differ in shape or dtype, and as in :func:`from_arrays`.
+
+    Examples
+    --------
+    >>> pairs = torch.utils.data.TensorDataset(torch.eye(8), torch.arange(8) % 2)
+    >>> from_torch(pairs, test=0.25)
+    Dataset('TensorDataset', inputs=(8, 8), n_classes=2, train=6, val=0, test=2)
+    """
+    x, y = _collect("dataset", dataset)
+    held: dict[str, Any] = {
+        key: value if value is None or isinstance(value, Real) else _collect(key, value)
+        for key, value in (("test", test), ("val", val))
+    }
+    return from_arrays(x, y, n_classes=n_classes, name=name or type(dataset).__name__, seed=seed, **held)
+
+
+def _collect(name: str, dataset: Any) -> tuple[torch.Tensor, np.ndarray]:
+    if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
+        raise TypeError(f"`{name}` must be a map-style dataset with a length, got {type(dataset).__name__}")
+    if len(dataset) == 0:
+        raise ValueError(f"`{name}` must have at least one item, got none")
+    items = [_as_item(name, i, dataset[i]) for i in range(len(dataset))]
+    first = items[0][0]
+    _check_all(name, [x.shape for x, _ in items], lambda shape: tuple(shape), first.shape)
+    _check_all(name, [x.dtype for x, _ in items], str, first.dtype)
+    return torch.stack([x for x, _ in items]), np.array([y for _, y in items])
+
+
+def _check_all(name: str, found: list[Any], show: Callable[[Any], object], wanted: Any) -> None:
+    odd = next((i for i, value in enumerate(found) if value != wanted), None)
+    if odd is not None:
+        raise ValueError(
+            f"`{name}` must have inputs of one shape and dtype, got {show(wanted)} in item 0 and {show(found[odd])} "
+            f"in item {odd}"
+        )
+
+
+def _as_item(name: str, place: int, item: Any) -> tuple[torch.Tensor, int]:
+    if not isinstance(item, tuple | list) or len(item) != 2:
+        raise TypeError(f"`{name}` must give pairs (input, label), got {type(item).__name__} in item {place}")
+    x, y = item
+    if not isinstance(x, torch.Tensor | np.ndarray):
+        raise TypeError(
+            f"`{name}` must give inputs that are tensors or arrays, got {type(x).__name__} in item {place}; add a "
+            "transform such as torchvision's ToTensor"
+        )
+    try:
+        return torch.as_tensor(x), operator.index(y)
+    except TypeError as error:
+        raise TypeError(f"`{name}` must give integer labels, got {y!r} in item {place}") from error

@@ -1,0 +1,242 @@
+"""From files to datasets: checked, offline, never downloading."""
+
+import gzip
+import hashlib
+import math
+import os
+import zlib
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from topofl._check import check_int
+from topofl._seeding import stream
+from topofl.data._split import apportion, draw
+from topofl.data.dataset import Dataset
+
+__all__ = ["digits", "mnist", "read_idx"]
+
+_IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+
+_MNIST_MD5 = {
+    "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
+    "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
+    "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
+    "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
+}
+"""The files of MNIST and the checksums of their uncompressed contents."""
+
+
+def digits(*, test: int = 300, val: int = 0, seed: int | np.random.Generator = 0) -> Dataset:
+    """Return the 1,797 handwritten digits that come with scikit-learn: a real dataset that needs no file.
+
+    Parameters
+    ----------
+    test, val
+        Number of examples held out, at random, with the class proportions kept as far as whole numbers allow.
+    seed
+        For the choice of these.
+
+    Returns
+    -------
+    Dataset
+        Inputs (1797, 1, 8, 8): pixels / 16, in [0, 1].
+
+    Raises
+    ------
+    ValueError
+        If nothing would be left to train on.
+
+    References
+    ----------
+    Alpaydin and Kaynak (1998), Optical Recognition of Handwritten Digits, UCI Machine Learning Repository.
+
+    Examples
+    --------
+    >>> digits(test=200, val=100)
+    Dataset('digits', inputs=(1797, 1, 8, 8), n_classes=10, train=1497, val=100, test=200)
+    """
+    from sklearn.datasets import load_digits
+
+    pixels, classes = (np.asarray(array) for array in load_digits(return_X_y=True))
+    labels = classes.astype(np.int64)
+    test = check_int("test", test, minimum=0, maximum=len(labels) - 1)
+    val = check_int(
+        "val", val, minimum=0, maximum=len(labels) - 1 - test, remedy="one example must be left to train on"
+    )
+    rng = stream(seed, "split")
+    test_indices, rest = draw(np.arange(len(labels)), labels, apportion(np.bincount(labels), test), rng)
+    val_indices, train = draw(rest, labels, apportion(np.bincount(labels[rest]), val), rng)
+    inputs = torch.from_numpy((pixels / 16).astype(np.float32)).reshape(-1, 1, 8, 8)
+    return Dataset(inputs, torch.from_numpy(labels), 10, "digits", train, val_indices, test_indices)
+
+
+def mnist(
+    root: str | os.PathLike[str], *, val: int = 10_000, seed: int | np.random.Generator = 0, verify: bool = True
+) -> Dataset:
+    """Return MNIST from its four IDX files, in the setting of D-Cliques.
+
+    Parameters
+    ----------
+    root
+        Folder with the files, or one in which they lie under ``raw/`` or ``MNIST/raw/``; gzipped or not. Nothing is
+        ever downloaded.
+    val
+        Number of the 60,000 training images held out for validation: chosen at random, with class counts proportional
+        to those of the test set (equal to them for 10,000). 0 trains on all.
+    seed
+        For the choice of these.
+    verify
+        Compare the checksums of the files with those of the original ones. False also reads other files of the same
+        layout, such as Fashion-MNIST, and says "unverified" in the name.
+
+    Returns
+    -------
+    Dataset
+        Inputs (70000, 1, 28, 28): (pixel / 255 - 0.1307) / 0.3081. The test images are the last 10,000.
+
+    Raises
+    ------
+    FileNotFoundError
+        If files are missing; the message lists which, and where they were looked for.
+    ValueError
+        If a file is damaged or not the original one, or if `val` asks for more images than a class has.
+
+    References
+    ----------
+    Bellet, Kermarrec and Lavoie (2022), D-Cliques, section IV-A.
+    """
+    folder = _find_folder(Path(root))
+    md5 = _MNIST_MD5 if verify else dict.fromkeys(_MNIST_MD5)
+    arrays = [read_idx(_find_file(folder, name), md5=md5[name]) for name in _MNIST_MD5]
+    train_size = _check_mnist(folder, arrays)
+    labels = np.concatenate([arrays[1], arrays[3]]).astype(np.int64)
+    test = np.arange(train_size, len(labels))
+    val_indices, train = _validation(labels, train_size, val, stream(seed, "split"))
+    inputs = torch.from_numpy(np.concatenate([arrays[0], arrays[2]]))[:, None].to(torch.float32)
+    inputs.div_(255).sub_(0.1307).div_(0.3081)
+    name = "mnist" if verify else "mnist (unverified)"
+    return Dataset(inputs, torch.from_numpy(labels), 10, name, train, val_indices, test)
+
+
+def _validation(
+    labels: np.ndarray, train_size: int, val: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return `val` of the first `train_size` examples, with the class proportions of the others, and the rest."""
+    val = check_int("val", val, minimum=0, maximum=train_size - 1, remedy="one image must be left to train on")
+    n_classes = int(labels.max()) + 1
+    stock = np.bincount(labels[:train_size], minlength=n_classes)
+    wanted = apportion(np.bincount(labels[train_size:], minlength=n_classes), val)
+    scarce = int((stock - wanted).argmin())
+    if wanted[scarce] > stock[scarce]:
+        raise ValueError(
+            f"`val` must be small enough for the class proportions of the test set, got {val}: it needs "
+            f"{wanted[scarce]} training images of class {scarce}, which has {stock[scarce]}"
+        )
+    return draw(np.arange(train_size), labels, wanted, rng)
+
+
+def _check_mnist(folder: Path, arrays: list[np.ndarray]) -> int:
+    """Return the number of training images, or raise if the arrays are not images and their labels."""
+    for images, labels in (arrays[:2], arrays[2:]):
+        if images.ndim != 3 or images.dtype != np.uint8 or labels.shape != images.shape[:1]:
+            raise ValueError(
+                f"`root` must hold images (N, height, width) of bytes and N labels, got shapes {images.shape} and "
+                f"{labels.shape} in {folder}"
+            )
+    if arrays[0].shape[1:] != arrays[2].shape[1:]:
+        raise ValueError(
+            f"`root` must hold training and test images of one size, got {arrays[0].shape[1:]} and "
+            f"{arrays[2].shape[1:]} in {folder}"
+        )
+    return len(arrays[0])
+
+
+def _find_folder(root: Path) -> Path:
+    folders = [root, root / "raw", root / "MNIST" / "raw"]
+    for folder in folders:
+        if all(_find_file(folder, name).is_file() for name in _MNIST_MD5):
+            return folder
+    nearest = max(folders, key=lambda folder: sum(_find_file(folder, name).is_file() for name in _MNIST_MD5))
+    missing = [name for name in _MNIST_MD5 if not _find_file(nearest, name).is_file()]
+    raise FileNotFoundError(
+        f"`root` must hold the four files {', '.join(_MNIST_MD5)} (each raw or with .gz); looked in "
+        f"{', '.join(map(str, folders))}; missing in {nearest}: {', '.join(missing)}"
+    )
+
+
+def _find_file(folder: Path, name: str) -> Path:
+    raw = folder / name
+    return raw if raw.is_file() else folder / f"{name}.gz"
+
+
+def read_idx(path: str | os.PathLike[str], *, md5: str | None = None) -> np.ndarray:
+    """Return the array in an IDX file, the format of MNIST.
+
+    Parameters
+    ----------
+    path
+        The file, raw or gzipped (its contents tell, not its name).
+    md5
+        Expected checksum of the uncompressed contents, as hexadecimal digits.
+
+    Returns
+    -------
+    numpy.ndarray
+        Shape and dtype (uint8, int8, int16, int32, float32 or float64) as the file says, native byte order.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If it is damaged or incomplete, not IDX, holds no number, has bytes left over, or has another checksum.
+
+    Notes
+    -----
+    Two zero bytes, a byte for the type, a byte for the number of dimensions, the dimensions as big-endian unsigned
+    32-bit integers, and the numbers in C order, big-endian (LeCun, Cortes and Burges, The MNIST database).
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"`path` must be an IDX file, got {path}, which is not a file")
+    content = _uncompressed(path)
+    if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in _IDX_TYPES or not 1 <= content[3] <= 32:
+        raise ValueError(
+            f"`path` must be an IDX file, got {path}, which starts with the bytes {content[:4].hex(' ')!r}"
+        )
+    kind = np.dtype(_IDX_TYPES[content[2]])
+    start = 4 + 4 * content[3]
+    if len(content) < start:
+        raise ValueError(
+            f"`path` must have a header of {start} bytes, got {len(content)} bytes in {path}; copy it again"
+        )
+    shape = tuple(int(size) for size in np.frombuffer(content, ">u4", content[3], 4))
+    _check_content(path, content, shape, start + kind.itemsize * math.prod(shape), md5)
+    return np.frombuffer(content, kind, offset=start).reshape(shape).astype(kind.newbyteorder("="))
+
+
+def _uncompressed(path: Path) -> bytes:
+    content = path.read_bytes()
+    if not content.startswith(b"\x1f\x8b"):
+        return content
+    try:
+        return gzip.decompress(content)
+    except (EOFError, OSError, zlib.error) as error:
+        raise ValueError(
+            f"`path` must be a whole gzip file, got {path}, which is damaged or incomplete ({error}); copy it again"
+        ) from error
+
+
+def _check_content(path: Path, content: bytes, shape: tuple[int, ...], expected: int, md5: str | None) -> None:
+    if 0 in shape:
+        raise ValueError(f"`path` must hold at least one number, got shape {shape} in {path}")
+    if len(content) != expected:
+        what = "is incomplete" if len(content) < expected else "has bytes left over"
+        raise ValueError(
+            f"`path` must have {expected} bytes for shape {shape}, got {len(content)}: {path} {what}; copy it again"
+        )
+    found = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    if md5 is not None and found != md5.lower():
+        raise ValueError(f"`path` must have the checksum (`md5`) {md5}, got {found} for {path}; it is another file")
