@@ -8,7 +8,7 @@ STAMP := $(VENV)/.installed
 .PHONY: demo test check install clean
 
 demo: install
-	$(BIN)/python -m analysis.demo $(if $(DATA),--data $(DATA))
+	$(BIN)/python -m analysis.convergence_study $(if $(DATA),--data $(DATA))
 
 test: install
 	$(BIN)/python -m pytest

@@ -70,10 +70,9 @@ def _sums(
     loss = torch.zeros_like(correct)
     for part in parts:
         if len(part):
-            logits, wanted = forward(views, inputs[part], True), labels[part]
-            losses = functional.cross_entropy(
-                logits.flatten(0, 1), wanted.expand(len(logits), -1).flatten(), reduction="none"
-            )
-            loss += losses.view(len(logits), -1).sum(1, dtype=torch.float64)
-            correct += (logits.argmax(2) == wanted).sum(1)
+            logits, wanted = forward.shared(views, inputs[part]), labels[part, None]  # (b, n, classes), (b, 1)
+            targets = wanted.expand(logits.shape[:2]).flatten()
+            losses = functional.cross_entropy(logits.flatten(0, 1), targets, reduction="none")
+            loss += losses.view(logits.shape[:2]).sum(0, dtype=torch.float64)
+            correct += (logits.argmax(2) == wanted).sum(0)
     return correct, loss

@@ -86,7 +86,7 @@ def batched_gradients(model: nn.Module) -> Gradients:
         parameters: Sequence[Tensor], inputs: Tensor, labels: Tensor, weights: Tensor | None
     ) -> tuple[Tensor, Sequence[Tensor]]:
         leaves = [p.detach().requires_grad_() for p in parameters]
-        losses = _mean_loss(forward(leaves, inputs, False), labels, weights)
+        losses = _mean_loss(forward.each(leaves, inputs), labels, weights)
         return losses.detach(), torch.autograd.grad(losses.sum(), leaves)
 
     return gradients

@@ -1,6 +1,7 @@
 """Running all nodes' models at once."""
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
@@ -9,27 +10,41 @@ from topofl.engine.population import Layout
 
 __all__ = ["Forward", "is_linear", "stacked_forward"]
 
-Forward = Callable[[Sequence[Tensor], Tensor, bool], Tensor]
-"""(parameters (n, *shape) each, inputs, shared) -> logits (n, batch, classes); see :func:`stacked_forward`."""
+
+class Forward(NamedTuple):
+    """Ways to apply n models, whose parameters are given as one (n, *shape) tensor each.
+
+    Attributes
+    ----------
+    each
+        (parameters, inputs (n, batch, ...)) -> logits (n, batch, classes): every model on its own inputs.
+    shared
+        (parameters, inputs (batch, ...)) -> logits (batch, n, classes): every model on the same inputs.
+    """
+
+    each: Callable[[Sequence[Tensor], Tensor], Tensor]
+    shared: Callable[[Sequence[Tensor], Tensor], Tensor]
 
 
 def stacked_forward(model: nn.Module) -> Forward:
-    """Return the function that applies n models to n minibatches, or to one shared batch.
+    """Return the functions that apply n models of this structure in one call.
 
-    The function takes the parameters, each (n, *shape), inputs (n, batch, ...) or, if `shared`, (batch, ...), and that
-    flag. Linear models become one (stacked) matrix product; all others go through ``torch.func.vmap``.
+    Linear models become one (stacked) matrix product; all others go through ``torch.func.vmap``.
     """
     if is_linear(model):
-        return _linear_forward
-    layout = Layout.of(model)
+        return Forward(_linear_each, _linear_shared)
+    names = Layout.of(model).names
 
     def one(parameters: list[Tensor], inputs: Tensor) -> Tensor:
-        return functional_call(model, dict(zip(layout.names, parameters, strict=True)), (inputs,))
+        return functional_call(model, dict(zip(names, parameters, strict=True)), (inputs,))
 
-    def forward(parameters: Sequence[Tensor], inputs: Tensor, shared: bool) -> Tensor:
-        return vmap(one, in_dims=(0, None if shared else 0))(list(parameters), inputs)
+    def each(parameters: Sequence[Tensor], inputs: Tensor) -> Tensor:
+        return vmap(one)(list(parameters), inputs)
 
-    return forward
+    def shared(parameters: Sequence[Tensor], inputs: Tensor) -> Tensor:
+        return vmap(one, in_dims=(0, None), out_dims=1)(list(parameters), inputs)
+
+    return Forward(each, shared)
 
 
 def is_linear(model: nn.Module) -> bool:
@@ -37,16 +52,18 @@ def is_linear(model: nn.Module) -> bool:
     layers = [module for module in model.modules() if not isinstance(module, nn.Sequential)]
     linear = [layer for layer in layers if type(layer) is nn.Linear]
     flat = [layer for layer in layers if type(layer) is nn.Flatten and layer.start_dim == 1 and layer.end_dim == -1]
-    last = layers[-1] if layers else None
-    if len(linear) != 1 or last is not linear[0] or linear[0].bias is None:
+    if len(linear) != 1 or layers[-1] is not linear[0] or linear[0].bias is None:
         return False
     return len(linear) + len(flat) == len(layers)
 
 
-def _linear_forward(parameters: Sequence[Tensor], inputs: Tensor, shared: bool) -> Tensor:
+def _linear_each(parameters: Sequence[Tensor], inputs: Tensor) -> Tensor:
     weight, bias = parameters  # (n, classes, features), (n, classes)
-    if not shared:
-        return inputs.flatten(2) @ weight.transpose(1, 2) + bias.unsqueeze(1)
+    return inputs.flatten(2) @ weight.transpose(1, 2) + bias.unsqueeze(1)
+
+
+def _linear_shared(parameters: Sequence[Tensor], inputs: Tensor) -> Tensor:
+    weight, bias = parameters
     n, classes, features = weight.shape
     logits = inputs.flatten(1) @ weight.reshape(n * classes, features).T  # (batch, n * classes): one product for all
-    return logits.unflatten(1, (n, classes)).add_(bias).transpose(0, 1)
+    return logits.unflatten(1, (n, classes)).add_(bias)

@@ -1,0 +1,317 @@
+"""Compare graphs by how fast they learn when every node's data is different, and by the numbers that should tell so.
+
+``python -m analysis.convergence_study`` compares nine ways to join nodes on scikit-learn's handwritten digits in under
+a minute; ``--data FOLDER`` does it on the whole of MNIST in the setting of the D-Cliques paper. Prints one table and
+writes it, the histories and a figure.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.stats import spearmanr
+from tqdm.auto import tqdm
+
+import topofl
+from topofl import algorithms, data, metrics, mixing, models, topologies
+from topofl._table import NotApplicable, Spread, Table
+
+__all__ = ["CONTENDERS", "Contender", "Result", "Setting", "compute", "digits", "draw", "mnist", "table"]
+
+Graph = Callable[[data.Partition, int], topofl.Topology]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One problem on which all contenders are compared.
+
+    Parameters
+    ----------
+    dataset, n
+        The data, and the number of nodes; every node gets two label shards.
+    lr, batch_size, rounds
+        Of every run; a round is one minibatch step and one exchange.
+    eval_every
+        Rounds between evaluations of every node's model on the test images.
+    target
+        Mean test accuracy over nodes that counts as learned.
+    """
+
+    dataset: data.Dataset
+    n: int
+    lr: float
+    batch_size: int
+    rounds: int
+    eval_every: int
+    target: float
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One way to join the nodes.
+
+    Parameters
+    ----------
+    label, color
+        In tables and pictures; a dashed line if gradients are averaged inside cliques.
+    graph
+        ``graph(clients, seed)``.
+    clique_averaging
+        Whether gradients are averaged inside cliques.
+    """
+
+    label: str
+    color: str
+    graph: Graph
+    clique_averaging: bool = False
+
+    @property
+    def line(self) -> str:
+        """Style of its line."""
+        return "--" if self.clique_averaging else "-"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one contender did: one graph and one history a seed, and the graphs' numbers."""
+
+    contender: Contender
+    graphs: tuple[topofl.Topology, ...]
+    histories: tuple[topofl.History, ...]
+    gap: float
+    heterogeneity: float
+
+    def rounds_to(self, accuracy: float) -> list[float]:
+        """Return the rounds to a mean accuracy, one a seed; infinite where it was not reached."""
+        reached = [history.rounds_to(accuracy) for history in self.histories]
+        return [np.inf if t is None else float(t) for t in reached]
+
+    def final(self, statistic: Callable[..., Any]) -> np.ndarray:
+        """Return a statistic over nodes of the last accuracy, one a seed."""
+        return np.array([statistic(history["accuracy"][-1]) for history in self.histories])
+
+    def mean_of(self, column: str) -> float:
+        """Mean over rounds and seeds of a column of the histories."""
+        return float(np.mean([history[column].mean() for history in self.histories]))
+
+
+def _dcliques(inter: str) -> Graph:
+    def graph(clients: data.Partition, seed: int) -> topofl.Topology:
+        return topologies.dcliques(clients.label_counts, clique_size=10, inter=inter, seed=seed)
+
+    return graph
+
+
+CONTENDERS = (
+    Contender("fully-connected", "#000000", lambda clients, seed: topologies.fully_connected(clients.n)),
+    Contender("D-Cliques (all to all)", "#0072B2", _dcliques("fully_connected")),
+    Contender("D-Cliques (all to all) + CA", "#0072B2", _dcliques("fully_connected"), clique_averaging=True),
+    Contender("D-Cliques (ring)", "#56B4E9", _dcliques("ring")),
+    Contender("D-Cliques (ring) + CA", "#56B4E9", _dcliques("ring"), clique_averaging=True),
+    Contender("exponential", "#009E73", lambda clients, seed: topologies.exponential(clients.n)),
+    Contender(
+        "random 10-regular", "#E69F00", lambda clients, seed: topologies.random_regular(clients.n, 10, seed=seed)
+    ),
+    Contender("torus", "#CC79A7", lambda clients, seed: topologies.torus(clients.n)),
+    Contender("ring", "#D55E00", lambda clients, seed: topologies.ring(clients.n)),
+)
+
+
+def digits() -> Setting:
+    """Return the setting on scikit-learn's 1,797 handwritten digits, 8 x 8 pixels: 50 nodes, 300 test images."""
+    return Setting(data.digits(), n=50, lr=0.5, batch_size=8, rounds=150, eval_every=1, target=0.8)
+
+
+def mnist(root: str | Path) -> Setting:
+    """Return the setting of the D-Cliques paper (section IV-A) on MNIST: 100 nodes, 10 epochs of 4 minibatches."""
+    return Setting(data.mnist(root), n=100, lr=0.1, batch_size=128, rounds=40, eval_every=4, target=0.8)
+
+
+def compute(
+    setting: Setting,
+    seeds: Sequence[int],
+    contenders: Sequence[Contender] = CONTENDERS,
+    *,
+    progress: bool | str = "auto",
+) -> list[Result]:
+    """Run every contender with every seed; a seed gives the partition, the random graphs, and the run their numbers."""
+    total = len(contenders) * len(seeds)
+    disable = None if progress == "auto" else not progress
+    with tqdm(total=total, desc="runs", unit="run", disable=disable, leave=False) as bar:
+        return [_result(setting, contender, seeds, bar) for contender in contenders]
+
+
+def _result(setting: Setting, contender: Contender, seeds: Sequence[int], bar: tqdm) -> Result:
+    partitions = [data.shards(setting.dataset, n=setting.n, per_node=2, seed=seed) for seed in seeds]
+    graphs = [contender.graph(clients, seed) for clients, seed in zip(partitions, seeds, strict=True)]
+    matrices = [mixing.metropolis_hastings(graph) for graph in graphs]
+    heterogeneity = [metrics.neighborhood_heterogeneity(w, c) for w, c in zip(matrices, partitions, strict=True)]
+    histories = []
+    for clients, graph, seed in zip(partitions, graphs, seeds, strict=True):
+        bar.set_postfix_str(contender.label)
+        histories.append(_run(setting, contender, clients, graph, seed))
+        bar.update()
+    gap = float(np.mean([w.spectral_gap for w in matrices]))
+    return Result(contender, tuple(graphs), tuple(histories), gap, float(np.mean(heterogeneity)))
+
+
+def _run(
+    setting: Setting, contender: Contender, clients: data.Partition, graph: topofl.Topology, seed: int
+) -> topofl.History:
+    algorithm = algorithms.clique_averaging if contender.clique_averaging else algorithms.dsgd
+    return topofl.run(
+        algorithm(setting.lr, batch_size=setting.batch_size),
+        model=models.logistic_regression(setting.dataset.inputs[0].numel(), setting.dataset.n_classes),
+        clients=clients,
+        topology=graph,
+        rounds=setting.rounds,
+        eval_every=setting.eval_every,
+        seed=seed,
+        progress=False,
+    )
+
+
+def table(setting: Setting, results: Sequence[Result]) -> Table:
+    """Return one row a contender; spreads are lowest and highest over seeds."""
+    target = f"rounds to {setting.target:.0%}"
+    columns = ("graph", "edges", "mean degree", "messages", "as paper counts", "MB", "spectral gap", "heterogeneity")
+    columns += (target, "accuracy % mean", "min node", "max node")
+    title = (
+        f"{setting.dataset.name}, {setting.n} nodes of two label shards, {setting.rounds} rounds, "
+        f"{len(results[0].histories)} seeds; messages and MB a round over all nodes; CA = Clique Averaging"
+    )
+    return Table(columns, tuple(_row(setting, result) for result in results), title=title)
+
+
+def _row(setting: Setting, result: Result) -> tuple[Any, ...]:
+    edges = float(np.mean([graph.n_edges for graph in result.graphs]))
+    rounds = result.rounds_to(setting.target)
+    if np.isinf(rounds).any():
+        missed = f"{int(np.isinf(rounds).sum())} of {len(rounds)} seeds stayed below {setting.target:.0%}"
+        reached: Spread | NotApplicable = NotApplicable(f"{result.contender.label}: {missed}")
+    else:
+        reached = _spread(np.array(rounds))
+    accuracy = [_spread(100 * result.final(statistic)) for statistic in (np.mean, np.min, np.max)]
+    return (
+        result.contender.label,
+        round(edges),
+        2 * edges / setting.n,
+        round(result.mean_of("messages")),
+        round(result.mean_of("messages_paper")),
+        result.mean_of("bytes") / 1e6,
+        result.gap,
+        result.heterogeneity,
+        reached,
+        *accuracy,
+    )
+
+
+def _spread(values: np.ndarray) -> Spread:
+    return Spread(float(values.mean()), float(values.min()), float(values.max()))
+
+
+def rank_correlations(setting: Setting, results: Sequence[Result]) -> dict[str, float]:
+    """Return Spearman's rank correlation of gap and of heterogeneity with rounds to target, over plain D-SGD.
+
+    A number that predicts speed perfectly has -1 (gap) or +1 (heterogeneity). Graphs that did not reach the target
+    share the last rank. Numbers and rounds are means over seeds.
+    """
+    plain = [result for result in results if not result.contender.clique_averaging]
+    rounds = [np.mean(result.rounds_to(setting.target)) for result in plain]
+    finite = np.where(np.isinf(rounds), setting.rounds + 1, rounds)
+    return {
+        "spectral gap": float(spearmanr([result.gap for result in plain], finite).statistic),
+        "neighborhood heterogeneity": float(spearmanr([result.heterogeneity for result in plain], finite).statistic),
+    }
+
+
+def draw(setting: Setting, results: Sequence[Result], path: str | Path) -> None:
+    """Write the figure: accuracy against rounds, and beside it rounds to target against gap and heterogeneity."""
+    from matplotlib import pyplot as plt
+
+    figure = plt.figure(figsize=(12, 5.4), layout="constrained")
+    grid = figure.add_gridspec(2, 2, width_ratios=[1.7, 1])
+    _draw_curves(setting, results, figure.add_subplot(grid[:, 0]))
+    correlations = rank_correlations(setting, results)
+    _draw_ranks(setting, results, figure.add_subplot(grid[0, 1]), "spectral gap", "gap", correlations)
+    name = "neighborhood heterogeneity"
+    _draw_ranks(setting, results, figure.add_subplot(grid[1, 1]), name, "heterogeneity", correlations)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def _draw_curves(setting: Setting, results: Sequence[Result], ax: Any) -> None:
+    for result in results:
+        t = result.histories[0]["round"]
+        accuracy = 100 * np.array([history["accuracy"] for history in result.histories])  # (seeds, E, n)
+        style = {"color": result.contender.color, "linestyle": result.contender.line}
+        ax.plot(t, accuracy.mean(axis=(0, 2)), label=result.contender.label, linewidth=1.8, **style)
+        low, high = accuracy.min(axis=2).mean(axis=0), accuracy.max(axis=2).mean(axis=0)
+        ax.fill_between(t, low, high, color=result.contender.color, alpha=0.08, linewidth=0)
+    ax.axhline(100 * setting.target, color="grey", linewidth=0.8, linestyle=":")
+    ax.set(xlabel="round", ylabel="test accuracy of the nodes' models, %", ylim=(0, 100))
+    ax.set_xlim(0, setting.rounds if setting.rounds <= 60 else 60)
+    ax.set_title("line: mean over nodes, band: worst to best node (means over seeds)", fontsize=9)
+    ax.legend(loc="lower right", fontsize=8, framealpha=0.9)
+
+
+def _draw_ranks(
+    setting: Setting, results: Sequence[Result], ax: Any, name: str, attribute: str, correlations: dict[str, float]
+) -> None:
+    for result in results:
+        mean = float(np.mean(result.rounds_to(setting.target)))
+        x, y = getattr(result, attribute), setting.rounds if np.isinf(mean) else mean
+        filled = "none" if result.contender.clique_averaging else result.contender.color
+        marker = "^" if np.isinf(mean) else "o"
+        ax.scatter(x, y, color=result.contender.color, facecolors=filled, marker=marker, s=36, zorder=3)
+    ax.set_xscale("symlog", linthresh=1e-3)
+    ax.set(xlabel=name, ylabel=f"rounds to {setting.target:.0%}", yscale="log")
+    expected = "-1" if attribute == "gap" else "+1"
+    ax.set_title(f"rank correlation {correlations[name]:+.2f} (a perfect predictor: {expected})", fontsize=9)
+    ax.grid(alpha=0.3)
+
+
+def save(setting: Setting, results: Sequence[Result], out: Path) -> Table:
+    """Write table, histories and figure under `out`, and return the table."""
+    out.mkdir(parents=True, exist_ok=True)
+    summary = table(setting, results)
+    summary.to_csv(out / "table.csv")
+    for result in results:
+        for seed, history in enumerate(result.histories):
+            history.save(out / "histories" / f"{_slug(result.contender.label)}-{seed}")
+    draw(setting, results, out / "figure.png")
+    return summary
+
+
+def _slug(label: str) -> str:
+    return "".join(c if c.isalnum() else "-" for c in label.lower()).strip("-")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the study from the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m analysis.convergence_study", description=__doc__)
+    parser.add_argument("--data", metavar="FOLDER", help="folder with MNIST's IDX files; default: the embedded digits")
+    parser.add_argument("--seeds", type=int, default=5, help="number of seeds (default 5)")
+    parser.add_argument("--out", type=Path, default=Path("out/demo"), help="where to write (default out/demo)")
+    options = parser.parse_args(argv)
+    try:
+        setting = mnist(options.data) if options.data else digits()
+        if options.seeds < 1:
+            raise ValueError(f"`--seeds` must be at least 1, got {options.seeds}")
+        results = compute(setting, range(options.seeds))
+        print(save(setting, results, options.out))
+    except (ValueError, OSError) as error:
+        print(f"convergence_study: error: {error}", file=sys.stderr)
+        return 2
+    for name, value in rank_correlations(setting, results).items():
+        print(f"rank correlation of {name} with rounds to {setting.target:.0%} under D-SGD: {value:+.2f}")
+    print(f"wrote {options.out}/figure.png, table.csv and histories/")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
