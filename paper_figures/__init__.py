@@ -1,1 +1,1 @@
-"""Figures and claims of the papers, recomputed: compute(...) -> data, draw(data) -> figure, claims(data) -> verdicts."""
+"""Figures and claims of the papers, recomputed: compute(...), draw(data), claims(data)."""

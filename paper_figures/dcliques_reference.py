@@ -1,9 +1,9 @@
 """MNIST with 100 nodes: our accuracy curves beside those of the D-Cliques authors' own simulator.
 
-``python -m paper_figures.dcliques_reference --data FOLDER`` runs three of the topologies of D-Cliques (Bellet, Kermarrec
-and Lavoie 2022) in its setting (section IV-A: logistic regression, two shards a node, minibatches of 128, learning rate
-0.1, independent initial models), prints our accuracies beside the simulator's, and judges whether the simulator's single
-seed could be one of ours.
+``python -m paper_figures.dcliques_reference --data FOLDER`` runs three of the topologies of D-Cliques (Bellet,
+Kermarrec and Lavoie 2022) in its setting (section IV-A: logistic regression, two shards a node, minibatches of 128,
+learning rate 0.1, independent initial models), prints our accuracies beside the simulator's, and judges whether the
+simulator's single seed could be one of ours.
 """
 
 import argparse
@@ -93,8 +93,8 @@ def could_be_ours(ours: np.ndarray, theirs: float) -> bool:
 def claims(curves: Curves) -> Table:
     """Return one row a topology and epoch: the simulator's accuracy, ours with its spread over seeds, and the verdict.
 
-    HOLDS if the simulator's value lies in our 95 % prediction interval (:func:`could_be_ours`), else FAILS; epochs before
-    :data:`JUDGED_FROM` are shown, not judged, and so are single seeds.
+    HOLDS if the simulator's value lies in our 95 % prediction interval (:func:`could_be_ours`), else FAILS; epochs
+    before :data:`JUDGED_FROM` are shown, not judged, and so are single seeds.
     """
     columns = ("topology", "epoch", "simulator %", "ours %", "seeds from", "to", "worst node", "best node", "verdict")
     rows = []

@@ -7,6 +7,7 @@ history of the run stands beside the numbers of the graph (:mod:`topofl.metrics`
 
 from topofl import algorithms, data, metrics, mixing, models, topologies
 from topofl.engine import DivergenceError, run
+from topofl.estimate import estimate
 from topofl.history import History
 from topofl.mixing import MixingMatrix
 from topofl.topology import Topology, TopologyError, TopologySequence, as_topology, from_edges
@@ -23,6 +24,7 @@ __all__ = [
     "algorithms",
     "as_topology",
     "data",
+    "estimate",
     "from_edges",
     "metrics",
     "mixing",

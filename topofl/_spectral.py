@@ -49,19 +49,43 @@ def _second_modulus_iterative(matrix: sparse.csr_array) -> float:
     """Return |lambda_2| by ARPACK: Lanczos without the all-ones direction, shift-invert where that stalls."""
     n = matrix.shape[0]
     if not _is_symmetric(matrix):
-        values = sparse_linalg.eigs(matrix, k=2, which="LM", return_eigenvectors=False, v0=_start(n))
-        return float(np.sort(np.abs(values))[0])
+        try:
+            values = sparse_linalg.eigs(matrix, k=2, return_eigenvectors=False, v0=_start(n), maxiter=100, ncv=40)
+            return float(np.sort(np.abs(values))[0])
+        except sparse_linalg.ArpackNoConvergence:
+            return _second_modulus_near_one(matrix)
     deflated = sparse_linalg.LinearOperator((n, n), matvec=lambda x: matrix @ x - x.mean(), dtype=float)
     try:
         values = sparse_linalg.eigsh(
-            deflated, k=1, which="LM", return_eigenvectors=False, v0=_start(n), maxiter=500, ncv=40
+            deflated, k=1, which="LM", return_eigenvectors=False, v0=_start(n), maxiter=100, ncv=40
         )
         return float(np.abs(values[0]))
     except sparse_linalg.ArpackNoConvergence:
         columns = matrix.tocsc()
         top = sparse_linalg.eigsh(columns, k=2, sigma=1 + 1e-8, return_eigenvectors=False, v0=_start(n))
+        second = float(np.sort(top)[0])
+        if 2 * matrix.diagonal().min() - 1 >= -second:  # Gershgorin: no eigenvalue is below the left-hand side
+            return second
         bottom = sparse_linalg.eigsh(columns, k=1, sigma=-1 - 1e-8, return_eigenvectors=False, v0=_start(n))
-        return float(max(np.sort(top)[0], abs(bottom[0])))
+        return max(second, float(abs(bottom[0])))
+
+
+def _second_modulus_near_one(matrix: sparse.csr_array) -> float:
+    """Return |lambda_2| of a slowly mixing non-symmetric matrix from its eigenvalues nearest to 1.
+
+    By Gershgorin's theorem all eigenvalues lie in the disc around a of radius 1 - a, a being the smallest diagonal
+    entry, so ``|1 - lambda|^2 <= (1 - |lambda|^2) (1 / a - 1)``: once all eigenvalues up to a distance are known, none
+    farther away can have a larger modulus than this allows. Where that decides nothing, all are computed (dense).
+    """
+    least, columns = matrix.diagonal().min(), matrix.tocsc()
+    for k in (6, 24, 96) if least > 0 else ():
+        values = sparse_linalg.eigs(
+            columns, k=k, sigma=1 + 1e-8, return_eigenvectors=False, v0=_start(columns.shape[0])
+        )
+        second = np.sort(np.abs(values))[-2]
+        if (1 - second**2) * (1 / least - 1) <= np.abs(1 - values).max() ** 2:
+            return float(second)
+    return float(np.sort(np.abs(eigenvalues(matrix)))[-2])
 
 
 def sigma(matrix: sparse.csr_array) -> float:

@@ -84,6 +84,10 @@ class MixingMatrix:
     def __repr__(self) -> str:
         return f"MixingMatrix({self.name!r}, n={self.n}, {self.stochasticity}, messages={self.n_messages})"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Through the constructor, since pickling and deep copies would make the arrays writable.
+        return MixingMatrix, (self.weights, self.name)
+
     def __matmul__(self, values: np.ndarray) -> np.ndarray:
         return self.weights @ values
 

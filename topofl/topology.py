@@ -70,6 +70,10 @@ class Topology:
         kind = "directed" if self.is_directed else "undirected"
         return f"Topology({self.name!r}, n={self.n}, edges={self.n_edges}, {kind})"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Through the constructor, since pickling and deep copies would make the arrays writable.
+        return Topology, (self.adjacency, self.name, self.groups, self.nodes)
+
     @property
     def n(self) -> int:
         """Number of nodes."""
@@ -253,19 +257,31 @@ def from_edges(
         If a node is not in 0..n-1 or an edge is a self-loop.
     """
     n = check_int("n", n, minimum=1)
-    pairs = np.asarray(edges if isinstance(edges, np.ndarray) else list(edges))
-    pairs = pairs.reshape(-1, 2) if pairs.size else np.zeros((0, 2), np.int64)
-    if not np.issubdtype(pairs.dtype, np.integer):
-        raise TypeError(f"`edges` must be pairs of integers, got dtype {pairs.dtype}")
+    pairs = _as_pairs(edges)
     if pairs.size and (pairs.min() < 0 or pairs.max() >= n):
         raise ValueError(
             f"`edges` must join nodes 0..{n - 1}, got node {pairs.max() if pairs.max() >= n else pairs.min()}"
         )
     if not directed:
         pairs = np.concatenate([pairs, pairs[:, ::-1]])
-    pairs = np.unique(pairs, axis=0)
     adjacency = sparse.csr_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(n, n))
+    adjacency.data[:] = 1  # building it has summed repeated edges
     return Topology(adjacency, name=name, groups=tuple(tuple(group) for group in groups))
+
+
+def _as_pairs(edges: Iterable[tuple[int, int]] | np.ndarray) -> np.ndarray:
+    """Return edges as an integer array of shape (E, 2), or raise."""
+    try:
+        pairs = np.asarray(edges if isinstance(edges, np.ndarray) else list(edges))
+    except ValueError as error:
+        raise ValueError(f"`edges` must be pairs (source, target): {error}") from error
+    if pairs.size == 0:
+        return np.zeros((0, 2), np.int64)
+    if not np.issubdtype(pairs.dtype, np.integer):
+        raise TypeError(f"`edges` must be pairs of integers, got dtype {pairs.dtype}")
+    if pairs.ndim != 2 or pairs.shape[1] != 2:
+        raise ValueError(f"`edges` must be pairs (source, target), got shape {pairs.shape}")
+    return pairs
 
 
 def as_topology(
@@ -386,7 +402,7 @@ def _from_list(graphs: Sequence[Any], name: str, loops: bool) -> TopologySequenc
     sizes = [member.n for member in members]
     if len(set(sizes)) != 1:
         raise ValueError(f"graphs of a sequence must have the same number of nodes, got {sizes}")
-    return TopologySequence(sizes[0], lambda t: members[t], name=name, period=len(members))
+    return TopologySequence(sizes[0], members.__getitem__, name=name, period=len(members))
 
 
 def _static(graph: Any, loops: bool) -> Topology:

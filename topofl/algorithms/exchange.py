@@ -19,4 +19,4 @@ def gossip() -> Phase:
         round.mix(round.weights, models.flat)
         return state
 
-    return Phase(init, apply, {"weights": "round"}, exchanges=True)
+    return Phase(init, apply, {"weights": "round"}, exchanges="models")

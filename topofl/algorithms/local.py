@@ -60,4 +60,6 @@ def sgd(
         return state
 
     settings = {"lr": lr, "batch_size": batch_size, "steps": steps, "momentum": momentum}
-    return Phase(init, apply, settings | {"gradient": gradient.__name__ if gradient else "own"}, gradient is not None)
+    return Phase(
+        init, apply, settings | {"gradient": gradient.__name__ if gradient else "own"}, "gradients" if gradient else ""
+    )

@@ -76,13 +76,13 @@ class Phase(NamedTuple):
     settings
         What it was built with; kept with the results.
     exchanges
-        Whether nodes talk to each other in it.
+        What nodes send each other in it: ``"models"``, ``"gradients"``, or nothing, ``""``.
     """
 
     init: Callable[[Models], State]
     apply: Callable[[Models, State, Round], State]
     settings: Mapping[str, Any]
-    exchanges: bool = False
+    exchanges: str = ""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Algorithm:
     @property
     def exchanges(self) -> bool:
         """Whether nodes talk to each other."""
-        return any(phase.exchanges for phase in self.phases.values())
+        return any(phase.exchanges != "" for phase in self.phases.values())
 
     @property
     def settings(self) -> dict[str, dict[str, Any]]:

@@ -28,12 +28,17 @@ def mixer(weights: MixingMatrix, device: torch.device, dtype: torch.dtype) -> Ca
     labels = _component_means(weights)
     if labels is not None and (device.type == "cpu" or labels.max() == 0):
         return _mean_mixer(labels, device, dtype)
-    dense = weights.to_torch(device, dtype)
     if weights.weights.nnz < SPARSE_BELOW * weights.n**2:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta", category=UserWarning)
-            return _block_mixer(dense.to_sparse_csr())
-    return _block_mixer(dense)
+        return _block_mixer(_sparse(weights, device, dtype))
+    return _block_mixer(weights.to_torch(device, dtype))
+
+
+def _sparse(weights: MixingMatrix, device: torch.device, dtype: torch.dtype) -> Tensor:
+    matrix = weights.weights
+    parts = (torch.tensor(part) for part in (matrix.indptr, matrix.indices, matrix.data))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta", category=UserWarning)
+        return torch.sparse_csr_tensor(*parts, size=matrix.shape, dtype=dtype, device=device, check_invariants=True)
 
 
 def _component_means(weights: MixingMatrix) -> np.ndarray | None:

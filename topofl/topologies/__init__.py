@@ -1,1 +1,25 @@
-"""TODO."""
+"""Generators of graphs: plain functions, each returning a Topology or a TopologySequence.
+
+``__all__`` lists the generators and nothing else; tests, reports and the command line walk it.
+"""
+
+from topofl.topologies.classic import dissimilar_ring, fully_connected, grid, random_regular, ring, star, torus
+from topofl.topologies.cliques import greedy_swap, random_cliques
+from topofl.topologies.cliques import greedy_swap_trace as greedy_swap_trace
+from topofl.topologies.exponential import exponential, one_peer_exponential
+from topofl.topologies.interclique import dcliques
+
+__all__ = [
+    "dcliques",
+    "dissimilar_ring",
+    "exponential",
+    "fully_connected",
+    "greedy_swap",
+    "grid",
+    "one_peer_exponential",
+    "random_cliques",
+    "random_regular",
+    "ring",
+    "star",
+    "torus",
+]

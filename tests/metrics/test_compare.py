@@ -1,0 +1,152 @@
+"""The table of graphs: every column against the function it comes from, and what does not apply."""
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from topofl import mixing
+from topofl._table import NotApplicable, Table
+from topofl.metrics import clique_skew, compare, neighborhood_heterogeneity, round_cost, slem
+from topofl.topology import Topology, TopologySequence, as_topology, from_edges
+
+COUNTS = np.eye(6, dtype=int) + 1
+RING = as_topology(nx.cycle_graph(6), name="ring")
+GROUPED = from_edges([(0, 1), (1, 2), (3, 4), (4, 5), (2, 3)], 6, name="grouped", groups=[(0, 1, 2), (3, 4, 5)])
+LINE = from_edges([(i, i + 1) for i in range(5)], 6, name="line", directed=True)
+
+
+def row(table: Table, k: int = 0) -> dict:
+    return dict(zip(table.columns, table.rows[k], strict=True))
+
+
+def test_columns_of_a_ring():
+    assert row(compare([RING])) == {
+        "name": "ring",
+        "nodes": 6,
+        "edges": 6,
+        "mean degree": 2,
+        "max degree": 2,
+        "diameter": 3,
+        "mean distance": pytest.approx((1 + 1 + 2 + 2 + 3) / 5),
+        "algebraic connectivity": pytest.approx(1.0),  # 2 - 2 cos(2 pi / 6)
+        "spectral gap": pytest.approx(1 / 3),  # 1 - (1 + 2 cos(2 pi / 6)) / 3
+        "slem": pytest.approx(2 / 3),
+        "messages a round": 12,
+        "MB a round": pytest.approx(12 * 7850 * 4 / 1e6),
+        "busiest node messages": 4,
+    }
+
+
+def test_label_counts_add_two_columns():
+    table = compare([RING, GROUPED], label_counts=COUNTS)
+    assert table.columns[10:12] == ("neighborhood heterogeneity", "mean clique skew")
+    assert row(table)["neighborhood heterogeneity"] == neighborhood_heterogeneity(RING, COUNTS)
+    assert row(table)["mean clique skew"] == NotApplicable("has no groups")
+    assert row(table, 1)["mean clique skew"] == clique_skew(GROUPED, COUNTS).mean()
+
+
+def test_takes_whatever_describes_a_graph():
+    matrix = mixing.max_degree(GROUPED)
+    table = compare(
+        [nx.path_graph(6), matrix, [matrix, mixing.lazy(matrix)], RING.to_pyg(), np.ones((3, 3)) - np.eye(3)]
+    )
+    assert table.column("nodes") == (6, 6, 6, 6, 3)
+    assert table.column("edges") == (5, 5, 5, 6, 3)
+    assert table.column("slem")[1:3] == (matrix.slem, slem([matrix, mixing.lazy(matrix)]))
+    assert table.column("name") == ("networkx", "max_degree(grouped)", "matrices", "pyg", "matrix")
+
+
+def test_names_and_weights_and_message_size_can_be_given():
+    def rule(graph: Topology) -> mixing.MixingMatrix:
+        return mixing.lazy(mixing.uniform(graph))
+
+    table = compare([RING, mixing.uniform(RING)], names=["a", "b"], weights=rule, n_parameters=10)
+    assert table.column("name") == ("a", "b")
+    assert table.column("slem") == (pytest.approx(5 / 6), pytest.approx(2 / 3))
+    assert table.column("MB a round") == (480e-6, 480e-6)
+
+
+def test_directed_graphs_have_no_algebraic_connectivity():
+    line = row(compare([LINE]))
+    assert line["algebraic connectivity"] == NotApplicable("defined for undirected graphs")
+    assert line["diameter"] == line["mean distance"] == NotApplicable("some nodes cannot reach each other")
+    assert (line["edges"], line["mean degree"], line["max degree"]) == (5, pytest.approx(5 / 6), 1)
+
+
+def test_disconnected_graphs_never_average():
+    apart = row(compare([from_edges([(0, 1), (2, 3)], 4)]))
+    assert (apart["spectral gap"], apart["algebraic connectivity"]) == (0.0, 0.0)
+    assert isinstance(apart["diameter"], NotApplicable)
+
+
+def test_periodic_sequences_are_means_over_the_period():
+    path = as_topology(nx.path_graph(6))
+    both = row(compare([[path, RING]], label_counts=COUNTS))
+    assert (both["edges"], both["mean degree"], both["max degree"], both["diameter"]) == (
+        5.5,
+        pytest.approx((10 / 6 + 2) / 2),
+        2,
+        4,
+    )
+    assert both["spectral gap"] == pytest.approx(1 - slem(as_topology([path, RING])))
+    values = [neighborhood_heterogeneity(graph, COUNTS) for graph in (path, RING)]
+    assert both["neighborhood heterogeneity"] == pytest.approx(np.mean(values))
+    assert both["messages a round"] == 11
+
+
+def test_other_sequences_are_means_over_their_first_ten_rounds():
+    sequence = TopologySequence(6, lambda t: RING if t < 5 else GROUPED if t < 10 else LINE, name="changing")
+    changing = row(compare([sequence]))
+    assert changing["edges"] == 5.5
+    assert changing["spectral gap"] == changing["slem"]
+    assert "measured_contraction" in changing["slem"].reason
+    assert "measured_contraction" in str(compare([sequence]))
+
+
+def test_what_the_weights_do_not_allow_is_a_reason_not_an_error():
+    push, pull = (mixing.uniform(LINE, direction=d) for d in ("push", "pull"))
+    table = compare([push, [push, pull]], label_counts=COUNTS)
+    assert row(table)["neighborhood heterogeneity"] == NotApplicable("rows of the mixing matrix do not sum to 1")
+    assert "row-stochastic" in row(table, 1)["slem"].reason
+
+
+def test_distances_of_large_graphs_are_left_out():
+    large = row(compare([as_topology(nx.star_graph(2000))]))
+    assert "n=2,000" in large["diameter"].reason
+    assert large["nodes"] == 2001
+
+
+def test_no_cell_is_nan():
+    table = compare(
+        [RING, LINE, [LINE, RING], TopologySequence(6, lambda t: RING), from_edges([], 6)], label_counts=COUNTS
+    )
+    assert not any(isinstance(cell, float) and not np.isfinite(cell) for cells in table.rows for cell in cells)
+
+
+def test_messages_agree_with_round_cost():
+    matrix = mixing.uniform(LINE)
+    cost, line = round_cost(matrix, 7850), row(compare([matrix]))
+    assert (line["messages a round"], line["busiest node messages"]) == (cost.messages, cost.busiest_messages)
+
+
+def test_an_empty_comparison_is_an_empty_table():
+    assert compare([]).rows == ()
+
+
+def test_bad_input():
+    with pytest.raises(TypeError, match="`graphs` must be a list of graphs, got Graph"):
+        compare(nx.path_graph(3))
+    with pytest.raises(TypeError, match="`graphs` must be a list of graphs, got Topology"):
+        compare(RING)
+    with pytest.raises(TypeError, match="`graph`"):
+        compare([object()])
+    with pytest.raises(ValueError, match="`names` must be one a graph: got 1 names for 2 graphs"):
+        compare([RING, RING], names=["ring"])
+    with pytest.raises(ValueError, match="`label_counts` must have one row a node: got 5 rows, ring has n=6"):
+        compare([RING], label_counts=COUNTS[:5])
+    with pytest.raises(TypeError, match="`label_counts` must be integers"):
+        compare([RING], label_counts=COUNTS / 2)
+    with pytest.raises(TypeError, match="`weights`"):
+        compare([RING], weights="uniform")
+    with pytest.raises(ValueError, match="`n_parameters`"):
+        compare([RING], n_parameters=0)

@@ -1,0 +1,175 @@
+"""Label skew of neighborhoods and cliques: values by hand, and of the partitions of the papers."""
+
+from functools import partial
+from types import SimpleNamespace
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+
+from topofl import mixing
+from topofl.metrics import clique_skew, label_distributions, neighborhood_heterogeneity
+from topofl.topology import TopologyError, as_topology, from_edges
+
+PATH = from_edges([(0, 1), (1, 2)], 3, name="path")
+COUNTS = [[6, 0], [0, 3], [2, 2]]
+
+
+def two_shards(n: int, seed: int, per_class: int = 5000, classes: int = 10) -> np.ndarray:
+    """Label counts of sorted examples cut into 2n equal shards, two a node."""
+    shards = np.repeat(np.arange(classes), per_class).reshape(2 * n, -1)
+    order = np.random.default_rng(seed).permutation(2 * n).reshape(n, 2)
+    return np.stack([np.bincount(shards[pair].ravel(), minlength=classes) for pair in order])
+
+
+# label_distributions
+
+
+def test_label_distributions_by_hand():
+    expected = [[1, 0], [0, 1], [0.5, 0.5]]
+    for counts in (COUNTS, np.array(COUNTS, np.uint8), torch.tensor(COUNTS), SimpleNamespace(label_counts=COUNTS)):
+        shares = label_distributions(counts)
+        assert shares.dtype == np.float64
+        np.testing.assert_array_equal(shares, expected)
+
+
+def test_label_distributions_names_nodes_without_data():
+    with pytest.raises(ValueError, match="`label_counts`.* nodes 1, 3 have none"):
+        label_distributions([[1, 0], [0, 0], [0, 2], [0, 0]])
+    with pytest.raises(ValueError, match="nodes 0, 1, 2, 3, 4 and 3 more have none"):
+        label_distributions(np.zeros((8, 2), int))
+
+
+@pytest.mark.parametrize(
+    ("counts", "error"),
+    [
+        ([1, 2], ValueError),
+        (np.zeros((0, 3), int), ValueError),
+        (np.zeros((3, 0), int), ValueError),
+        ([[1, -1]], ValueError),
+        ([[0.5, 0.5]], TypeError),
+        ([["a"]], TypeError),
+    ],
+)
+@pytest.mark.parametrize(
+    "metric",
+    [
+        label_distributions,
+        partial(neighborhood_heterogeneity, PATH),
+        partial(clique_skew, [[0]]),
+        partial(clique_skew, [[0]], weighting="pooled"),
+    ],
+)
+def test_bad_label_counts_are_refused(metric, counts, error):
+    with pytest.raises(error, match="`label_counts`"):
+        metric(counts)
+
+
+# neighborhood_heterogeneity
+
+
+def test_neighborhood_heterogeneity_by_hand():
+    # Metropolis-Hastings on the path: 1/3 on edges, 2/3, 1/3 and 2/3 on the diagonal; mean shares are 1/2 and 1/2.
+    # Class 0 in the rows of W Pi: 2/3, (1 + 0 + 1/2)/3 = 1/2, (0 + 1)/3 = 1/3. So 2 ((1/6)^2 + 0 + (1/6)^2) / 3.
+    assert neighborhood_heterogeneity(PATH, COUNTS) == pytest.approx(1 / 27, abs=1e-15)
+
+
+def test_the_mean_over_nodes_is_not_weighted_by_the_amount_of_data():
+    scaled = np.array(COUNTS) * np.array([[1], [50], [3]])
+    assert neighborhood_heterogeneity(PATH, scaled) == pytest.approx(1 / 27, abs=1e-15)
+
+
+def test_without_communication_it_is_the_variance_of_the_shares():
+    identity = mixing.from_weights(np.eye(4))
+    one_class_each = np.eye(4, dtype=int)
+    assert neighborhood_heterogeneity(identity, one_class_each) == pytest.approx(1 - 1 / 4)
+
+
+def test_pull_on_a_digraph():
+    # 0 -> 1 -> 2: rows of W are (1, 0, 0), (1/2, 1/2, 0), (0, 1/2, 1/2); class 0 in W Pi: 1, 1/2, 1/4.
+    line = from_edges([(0, 1), (1, 2)], 3, directed=True)
+    assert neighborhood_heterogeneity(line, COUNTS) == pytest.approx(2 * (1 / 4 + 0 + 1 / 16) / 3)
+
+
+@pytest.mark.parametrize(
+    ("graph", "expected"),
+    [
+        (lambda seed: nx.cycle_graph(100), 0.150),
+        (lambda seed: nx.grid_2d_graph(10, 10), 0.100),
+        (lambda seed: nx.random_regular_graph(10, 100, seed=seed), 0.0366),
+        (lambda seed: nx.circulant_graph(100, [2**e for e in range(7)]), 0.0255),
+    ],
+    ids=["ring", "grid", "random_regular", "exponential"],
+)
+def test_known_values_of_two_shards_a_node(graph, expected):
+    values = [neighborhood_heterogeneity(as_topology(graph(s)), two_shards(100, s)) for s in range(20)]
+    # The known values are means of 5 seeds: allow 4 standard errors of such a mean, and the last digit given.
+    assert np.mean(values) == pytest.approx(expected, abs=4 * np.std(values) / np.sqrt(5) + 5e-4)
+    assert np.std(values) < 0.05 * expected
+
+
+def test_heterogeneity_refuses_weights_that_do_not_average():
+    line = from_edges([(0, 1), (1, 2)], 3, directed=True)
+    with pytest.raises(TopologyError, match="rows that sum to 1"):
+        neighborhood_heterogeneity(line, COUNTS, weights=partial(mixing.uniform, direction="push"))
+
+
+def test_heterogeneity_refuses_other_sizes_and_sequences():
+    with pytest.raises(ValueError, match=r"`label_counts`.* 2 rows, metropolis_hastings\(path\) has n=3"):
+        neighborhood_heterogeneity(PATH, COUNTS[:2])
+    with pytest.raises(TypeError, match="`x`"):
+        neighborhood_heterogeneity(as_topology([PATH, PATH]), COUNTS)
+    with pytest.raises(ValueError, match="nodes 0 have none"):
+        neighborhood_heterogeneity(PATH, [[0, 0], [1, 0], [1, 0]])
+
+
+# clique_skew
+
+
+def test_clique_skew_by_hand():
+    # Mean shares of class 0: all 1/2; of nodes 0 and 2, 3/4; of node 1, 0. Both classes differ by as much.
+    np.testing.assert_allclose(clique_skew([(0, 2), (1,)], COUNTS), [0.5, 1.0])
+    # Pooled: all 8/13; nodes 0 and 2 together 8/10, node 1 0/3.
+    pooled = clique_skew([(0, 2), (1,)], COUNTS, weighting="pooled")
+    np.testing.assert_allclose(pooled, [2 * (8 / 10 - 8 / 13), 2 * 8 / 13])
+
+
+def test_clique_skew_of_a_topology_uses_its_groups():
+    grouped = from_edges([(0, 2)], 3, groups=[(0, 2), (1,)])
+    np.testing.assert_array_equal(clique_skew(grouped, COUNTS), clique_skew([(0, 2), (1,)], COUNTS))
+
+
+def test_weightings_agree_if_all_nodes_have_equally_much():
+    counts, groups = two_shards(100, seed=0), np.arange(100).reshape(10, 10)
+    np.testing.assert_allclose(clique_skew(groups, counts), clique_skew(groups, counts, weighting="pooled"))
+
+
+def test_random_cliques_of_two_shards_have_the_known_skew():
+    values = []
+    for seed in range(20):
+        groups = np.random.default_rng([seed, 1]).permutation(100).reshape(10, 10)
+        values.append(clique_skew(groups, two_shards(100, seed)).mean())
+    # Known value: 0.46, a mean of 10 seeds; allow 4 standard errors of such a mean, and the last digit given.
+    assert np.mean(values) == pytest.approx(0.46, abs=4 * np.std(values) / np.sqrt(10) + 5e-3)
+
+
+def test_pooled_weighting_allows_nodes_without_data_but_no_such_group():
+    counts = [[4, 0], [0, 0], [0, 4]]
+    np.testing.assert_allclose(clique_skew([(0, 1, 2)], counts, weighting="pooled"), [0.0])
+    with pytest.raises(ValueError, match="groups 1 have none"):
+        clique_skew([(0, 2), (1,)], counts, weighting="pooled")
+    with pytest.raises(ValueError, match="nodes 1 have none"):
+        clique_skew([(0, 1, 2)], counts)
+
+
+def test_clique_skew_refuses_bad_groups():
+    with pytest.raises(TopologyError, match="path has none"):
+        clique_skew(PATH, COUNTS)
+    for groups in ([], [()], [(0, 3)], [(-1,)], [(0.5,)], [0, 1]):
+        with pytest.raises(ValueError, match="`topology_or_groups`"):
+            clique_skew(groups, COUNTS)
+    with pytest.raises(ValueError, match="`label_counts`"):
+        clique_skew(from_edges([], 4, groups=[(0,)]), COUNTS)
+    with pytest.raises(ValueError, match="`weighting` must be one of 'uniform', 'pooled'"):
+        clique_skew([(0,)], COUNTS, weighting="pool")

@@ -1,0 +1,352 @@
+"""The command line, verb by verb."""
+
+import json
+import shlex
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import topofl
+from topofl import algorithms, cli, config, models, topologies
+from topofl.cli import main
+from topofl.history import History
+
+TEXT = """
+topology = "dcliques,clique_size=5,inter=ring,seed=2"
+
+[data]
+name = "digits"
+n = 10
+seed = 1
+
+[algorithm]
+name = "dsgd"
+lr = 0.5
+batch_size = 8
+
+[run]
+rounds = 4
+seed = 3
+eval_every = 2
+"""
+
+
+@pytest.fixture
+def toml(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "small.toml"
+    path.write_text(TEXT)
+    return str(path)
+
+
+def fails(capsys, code, *argv):
+    """Run a command that must fail; return its one line on stderr."""
+    capsys.readouterr()
+    assert main(argv) == code
+    captured = capsys.readouterr()
+    *notes, last = captured.err.splitlines()
+    assert all(note.startswith("topofl: note: ") for note in notes)
+    assert last.startswith("topofl: error: ")
+    assert captured.out == ""
+    return last
+
+
+def train(monkeypatch, error):
+    """Let training raise an error."""
+
+    def run(self, **options):
+        raise error
+
+    monkeypatch.setattr(config.Experiment, "run", run)
+
+
+def test_version_and_module(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "topofl", "--version"], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"topofl {topofl.__version__}\n", "")
+
+
+def test_exit_code_of_the_process(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "topofl", "spectral", "rng:5"], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "topofl: error: rng:5: there is no topology 'rng'; did you mean 'ring'?\n"
+
+
+def test_output_may_be_cut_off(tmp_path):
+    done = subprocess.run(
+        f"{sys.executable} -m topofl spectral ring:5 | true", shell=True, capture_output=True, text=True, check=False,
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize("verb", [[], ["list"], ["spectral"], ["run"], ["compare"]])
+def test_help(capsys, verb):
+    with pytest.raises(SystemExit) as exit_:
+        main([*verb, "--help"])
+    assert exit_.value.code == 0
+    text = capsys.readouterr().out
+    assert "exit codes" in text if not verb else f"topofl {verb[0]}" in text.split("examples:")[1]
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ([], "arguments are required: COMMAND"),
+        (["spectrl"], "invalid choice: 'spectrl'"),
+        (["spectral"], "arguments are required: SPEC"),
+        (["spectral", "ring:5", "--cvs", "x"], "unrecognized arguments: --cvs"),
+        (["spectral", "ring:5", "--json", "--markdown"], "not allowed with argument"),
+        (["list", "topologie"], "invalid choice: 'topologie'"),
+        (["compare", "x", "--target", "most"], "invalid float value: 'most'"),
+    ],
+)
+def test_wrong_usage(capsys, argv, message):
+    line = fails(capsys, 2, *argv)
+    assert message in line
+    assert "--help)" in line
+
+
+def test_list(capsys):
+    assert main(["list"]) == 0
+    text = capsys.readouterr().out
+    for name in [*topologies.__all__, *algorithms.__all__, *models.__all__, "shards", "digits", "metropolis_hastings"]:
+        assert f"  {name}(" in text
+    assert "  ring(n)\n      Return the cycle" in text
+    assert "lazy" not in text
+
+
+def test_list_of_one_kind(capsys):
+    assert main(["list", "algorithm"]) == 0
+    text = capsys.readouterr().out
+    assert "dsgd(lr, batch_size=128, momentum=0.0, local_steps=1)" in text
+    assert "ring" not in text.split()
+
+
+def test_spectral(capsys, tmp_path):
+    path = tmp_path / "graphs.csv"
+    assert main(["spectral", "ring:16", "dcliques:20,inter=ring,seed=0", "--csv", str(path)]) == 0
+    captured = capsys.readouterr()
+    assert "0.05075" in captured.out
+    note = "topofl: note: dcliques:20,inter=ring,seed=0: no data given; one class a node is used\n"
+    assert captured.err == note
+    frame = pd.read_csv(path)
+    assert frame["nodes"].tolist() == [16, 20]
+    assert frame["spectral gap"][0] == pytest.approx(1 - (1 + 2 * np.cos(np.pi / 8)) / 3)
+
+
+def test_spectral_notes_a_seed_of_its_own(capsys):
+    assert main(["spectral", "random_regular:10,k=3"]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == "topofl: note: random_regular:10,k=3: no `seed` given; 0 is used\n"
+    assert topologies.random_regular(10, 3, seed=0).name in captured.out
+
+
+def test_spectral_in_other_formats(capsys):
+    assert main(["spectral", "one_peer_exponential:8", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["nodes"] == 8
+    assert row["algebraic connectivity"] is None
+    assert main(["spectral", "ring:8", "--markdown"]) == 0
+    assert "| name | nodes |" in capsys.readouterr().out
+
+
+def test_spectral_with_data(capsys):
+    assert main(["spectral", "ring:20", "dcliques:20,seed=0", "--data", "digits", "--seed", "4", "--json"]) == 0
+    captured = capsys.readouterr()
+    ring, cliques = json.loads(captured.out)
+    assert captured.err == ""
+    assert "label_counts[20x10]" in cliques["name"]
+    assert cliques["neighborhood heterogeneity"] < ring["neighborhood heterogeneity"]
+    assert ring["mean clique skew"] is None
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["rng:5"], "rng:5: there is no topology 'rng'; did you mean 'ring'?"),
+        (["ring:5", "torus:9,row=3"], "torus:9,row=3: `torus` takes n, rows, not 'row'; did you mean 'rows'?"),
+        (["ring"], "ring: `ring` needs `n`"),
+        (["ring:x"], "ring:x: `n` must be an integer, got 'x'"),
+        (["ring:"], "ring:: `n` must be an integer, got ''"),
+        (["ring:5", "ring:6", "--data", "digits"], "must have one number of nodes, as in ring:100, got [5, 6]"),
+        (["dcliques", "--data", "digits"], "got []"),
+        (["ring:5", "--data", "digits", "--per-node", "0"], "`per_node` must be at least 1, got 0"),
+        (["ring:5", "--data", "no/such/folder"], "`root` must hold the four files"),
+        (["ring:5", "--csv", "no/such/folder/x.csv"], "No such file or directory"),
+    ],
+)
+def test_spectral_mistakes(capsys, argv, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert message in fails(capsys, 2, "spectral", *argv)
+
+
+def test_run_saves_and_can_be_repeated(capsys, toml, tmp_path):
+    assert main(["run", toml, "--no-progress"]) == 0
+    out = capsys.readouterr()
+    assert out.err == ""
+    assert "saved in runs/small" in out.out
+    folder = tmp_path / "runs" / "small"
+    assert sorted(path.name for path in folder.iterdir()) == ["config.toml", "history"]
+    history = History.load(folder / "history")
+    wanted = config.load(toml).run()
+    np.testing.assert_array_equal(history["accuracy"], wanted["accuracy"])
+    assert main(["run", str(folder / "config.toml"), "--out", "again"]) == 0
+    again = History.load("again/history")
+    np.testing.assert_array_equal(again["accuracy"], history["accuracy"])
+    np.testing.assert_array_equal(again["loss"], history["loss"])
+    assert again.meta == history.meta
+    assert (folder / "config.toml").read_text() == (tmp_path / "again" / "config.toml").read_text()
+
+
+def test_run_with_assignments(toml, tmp_path):
+    changes = ["--set", "run.rounds=1", "--set", "topology=ring", "--set", "algorithm.momentum=0.5"]
+    assert main(["run", toml, *changes, "--out", "other"]) == 0
+    history = History.load("other/history")
+    assert history.n_rounds == 1
+    assert history.meta["topology"] == "ring(n=10)"
+    assert history.meta["settings"]["local"]["momentum"] == 0.5
+    assert "momentum = 0.5" in (tmp_path / "other" / "config.toml").read_text()
+
+
+def test_run_notes_seeds_that_were_not_given(capsys, toml):
+    assert main(["run", toml, "--set", "data=digits,n=10", "--set", "run.rounds=1"]) == 0
+    assert capsys.readouterr().err.splitlines()[0] == "topofl: note: [data] no `seed` given; 0 is used"
+
+
+def test_run_shows_progress_where_asked(capsys, toml):
+    assert main(["run", toml, "--progress"]) == 0
+    assert "dsgd on dcliques" in capsys.readouterr().err
+
+
+def test_results_are_replaced_only_where_named(capsys, toml, tmp_path):
+    assert main(["run", toml, "--set", "run.rounds=1"]) == 0
+    assert "runs/small holds an older run; name another folder by --out" in fails(capsys, 2, "run", toml)
+    (tmp_path / "runs" / "small" / "notes.txt").write_text("mine")
+    assert main(["run", toml, "--out", "runs/small"]) == 0
+    assert History.load("runs/small/history").n_rounds == 4
+    assert (tmp_path / "runs" / "small" / "notes.txt").read_text() == "mine"
+
+
+def test_dry_run_trains_nothing_and_writes_nothing(capsys, toml, tmp_path, monkeypatch):
+    train(monkeypatch, AssertionError("trained"))
+    assert main(["run", toml, "--dry-run", "--out", "elsewhere"]) == 0
+    text = capsys.readouterr().out
+    assert text == f"{config.load(toml).estimate()}\n"
+    assert "as the D-Cliques paper counts" in text
+    assert [path.name for path in tmp_path.iterdir()] == ["small.toml"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("run.round=3", "small.toml [run] `run` takes rounds"),
+        ("run.rounds=0", "small.toml [run] `rounds` must be at least 1, got 0"),
+        ("topolgy=ring", "not 'topolgy'; did you mean 'topology'?"),
+        ("topology=rng", "small.toml [topology] there is no topology 'rng'; did you mean 'ring'?"),
+        ("algorithm.lrr=3", "small.toml [algorithm] `dsgd` takes"),
+        ("algorithm.lr=quick", "small.toml [algorithm] `lr` must be a number, got 'quick'"),
+        ("data=mnist,n=10,root=no/such/folder", "small.toml [data] `root` must hold the four files"),
+        ("model=gn_lenet", "[model] `in_shape[1]` must be at least 15, got 8"),
+        ("rounds", "`--set` must be table.key=value"),
+    ],
+)
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]])
+def test_wrong_configurations(capsys, toml, tmp_path, change, message, dry):
+    assert message in fails(capsys, 2, "run", toml, "--set", change, *dry)
+    assert [path.name for path in tmp_path.iterdir()] == ["small.toml"]
+
+
+def test_files_that_are_no_configuration(capsys, toml, tmp_path):
+    (tmp_path / "bad.toml").write_text("[run\nrounds = 1")
+    assert "bad.toml: not TOML: Expected ']'" in fails(capsys, 2, "run", "bad.toml")
+    assert "No such file" in fails(capsys, 2, "run", "none.toml")
+    assert "Is a directory" in fails(capsys, 2, "run", str(tmp_path))
+
+
+def test_divergence(capsys, toml, tmp_path):
+    line = fails(capsys, 1, "run", toml, "--set", "algorithm.lr=1e38")
+    for word in ("loss of node", "in round", "lr=1e+38"):
+        assert word in line
+    assert not (tmp_path / "runs").exists()
+
+
+def test_results_that_cannot_be_saved_are_refused_before_training(capsys, toml, tmp_path, monkeypatch):
+    train(monkeypatch, AssertionError("trained"))
+    line = fails(capsys, 1, "run", toml, "--out", "small.toml/results")
+    assert "cannot write to small.toml/results" in line
+
+
+def test_interruption_and_exhaustion(capsys, toml, monkeypatch):
+    train(monkeypatch, KeyboardInterrupt())
+    assert main(["run", toml]) == 130
+    assert capsys.readouterr().err == "topofl: interrupted\n"
+    train(monkeypatch, MemoryError())
+    assert fails(capsys, 1, "run", toml) == "topofl: error: MemoryError"
+    train(monkeypatch, AssertionError("a bug"))
+    with pytest.raises(AssertionError):
+        main(["run", toml])
+
+
+@pytest.fixture
+def runs(toml):
+    assert main(["run", toml, "--out", "a"]) == 0
+    assert main(["run", toml, "--out", "b", "--set", "algorithm=local_only,lr=0.5"]) == 0
+    return ["a", "b"]
+
+
+def test_compare(capsys, runs, tmp_path):
+    capsys.readouterr()
+    assert main(["compare", *runs, "b/history", "--target", "0.3", "--csv", "t.csv", "--plot", "t.png"]) == 0
+    assert "rounds to 0.3" in capsys.readouterr().out
+    frame = pd.read_csv("t.csv")
+    history = History.load("a/history")
+    assert frame["run"].tolist() == ["a", "b", "b/history"]
+    assert frame["algorithm"].tolist() == ["dsgd", "local_only", "local_only"]
+    assert frame["rounds to 0.3"][0] == history.rounds_to(0.3)
+    assert frame["spectral gap"][0] == pytest.approx(history.mixing(0).spectral_gap)
+    assert np.isnan(frame["spectral gap"][1])
+    accuracy = history["accuracy"][-1]
+    row = frame.loc[0, ["final accuracy", "final accuracy low", "final accuracy high"]].tolist()
+    assert row == pytest.approx([accuracy.mean(), accuracy.min(), accuracy.max()])
+    assert frame["messages a round"].tolist() == [history["messages"].mean(), 0, 0]
+    assert frame["MB a round"][0] == pytest.approx(history["bytes"].mean() / 1e6)
+    assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_compare_as_json(capsys, runs):
+    capsys.readouterr()
+    assert main(["compare", *runs, "--target", "1", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert rows[0]["rounds to 1"] is None
+    assert set(rows[0]["final accuracy"]) == {"mean", "low", "high"}
+
+
+def test_compare_mistakes(capsys, runs, tmp_path):
+    assert "none is not a complete history" in fails(capsys, 2, "compare", "a", "none")
+    assert "must be above 0 and at most 1, got 80" in fails(capsys, 2, "compare", "a", "--target", "80")
+    assert main(["compare", "a", "--plot", "t.tpg"]) == 2
+    assert "'tpg' is not supported" in capsys.readouterr().err
+    meta = tmp_path / "a" / "history" / "meta.json"
+    meta.write_text(meta.read_text().replace('"columns"', '"colums"'))
+    assert "is damaged: 'columns' is missing" in fails(capsys, 2, "compare", "a")
+    meta.write_text("{")
+    assert "half-written or damaged" in fails(capsys, 2, "compare", "a")
+
+
+@pytest.mark.parametrize("verb", ["list", "spectral", "run", "compare"])
+def test_examples_of_the_help_can_be_parsed(capsys, verb):
+    with pytest.raises(SystemExit):
+        main([verb, "--help"])
+    examples = capsys.readouterr().out.split("examples:")[1].strip().splitlines()
+    assert examples
+    for example in examples:
+        program, *argv = shlex.split(example)
+        assert (program, argv[0]) == ("topofl", verb)
+        assert cli._parser().parse_args(argv)

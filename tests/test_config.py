@@ -1,0 +1,244 @@
+"""TOML files and the runs they describe."""
+
+import textwrap
+import tomllib
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import topofl
+from topofl import algorithms, config, data, mixing, models, topologies
+
+TEXT = """
+[data]
+name = "digits"
+n = 10
+seed = 1
+
+[topology]
+name = "dcliques"
+inter = "ring"
+clique_size = 5
+seed = 2
+
+[algorithm]
+name = "dsgd"
+lr = 0.5
+batch_size = 8
+
+[run]
+rounds = 3
+seed = 3
+eval_every = 1
+progress = false
+"""
+
+
+def tables(**changes):
+    base = tomllib.loads(TEXT)
+    return {name: table for name, table in (base | changes).items() if table is not None}
+
+
+def test_equals_the_python_call(tmp_path):
+    (tmp_path / "a.toml").write_text(TEXT)
+    history = config.load(tmp_path / "a.toml").run()
+    clients = data.shards(data.digits(), 10, seed=1)
+    graph = topologies.dcliques(clients.label_counts, clique_size=5, inter="ring", seed=2)
+    wanted = topofl.run(
+        algorithms.dsgd(0.5, batch_size=8), model=models.logistic_regression(64), clients=clients, topology=graph,
+        rounds=3, seed=3, eval_every=1,
+    )  # fmt: skip
+    np.testing.assert_array_equal(history["accuracy"], wanted["accuracy"])
+    assert history.meta == wanted.meta
+    assert (history.mixing(0).weights != wanted.mixing(0).weights).nnz == 0
+
+
+def test_all_defaults_are_filled_in():
+    experiment = config.build(
+        {"data": {"name": "digits", "n": 10}, "topology": "ring", "algorithm": "dsgd,lr=1", "run": {"rounds": 1}}
+    )
+    assert experiment.tables == {
+        "data": {
+            "name": "digits", "test": 300, "val": 0, "split_seed": 0,
+            "partition": "shards", "n": 10, "per_node": 2, "seed": 0, "val_fraction": 0.0, "test_fraction": 0.0,
+        },
+        "topology": {"name": "ring", "n": 10},
+        "mixing": {"name": "metropolis_or_uniform"},
+        "algorithm": {"name": "dsgd", "lr": 1, "batch_size": 128, "momentum": 0.0, "local_steps": 1},
+        "model": {"name": "logistic_regression", "in_features": 64, "n_classes": 10},
+        "run": {
+            "rounds": 1, "seed": 0, "eval_every": 10, "evaluate_on": "test", "moments": "after", "init": "common",
+            "executor": "auto", "chunk": None, "device": None, "dtype": "float32", "on_disconnected": "raise",
+            "progress": "auto",
+        },
+    }  # fmt: skip
+    assert experiment.notes == ("[data] no `seed` given; 0 is used", "[run] no `seed` given; 0 is used")
+
+
+def test_defaults_are_those_of_the_functions():
+    """New arguments of topofl.run and of the functions must be writable as TOML."""
+    filled = config.build(tables()).tables
+    assert config.build(tomllib.loads(config.dumps(filled))).tables == filled
+
+
+@pytest.mark.parametrize("algorithm", ["dsgd", "clique_averaging", "centralized", "local_only"])
+def test_resolved_tables_give_the_same_run(algorithm):
+    experiment = config.build(
+        tables(algorithm={"name": algorithm, "lr": 0.5, "batch_size": 8, "momentum": 0.9}, model=None)
+    )
+    history = experiment.run()
+    again = config.build(tomllib.loads(config.dumps(experiment.tables_of(history)))).run()
+    np.testing.assert_array_equal(history["accuracy"], again["accuracy"])
+    np.testing.assert_array_equal(history["loss"], again["loss"])
+    assert again.meta["executor"] == history.meta["executor"] != "auto"
+
+
+def test_the_documented_example_is_complete():
+    example = textwrap.dedent(config.__doc__.split("::\n")[1].split("``[mixing]``")[0])
+    experiment = config.build(tomllib.loads(example))
+    assert experiment.topology.name == "dcliques(label_counts[50x10], clique_size=10, inter='ring', seed=0)"
+    assert experiment.estimate().messages == 2 * (5 * 45 + 5)
+
+
+def test_seeds_of_data_are_separate():
+    first = config.build(tables()).clients
+    assert first.dataset.test.tolist() == data.digits().test.tolist()
+    other = config.build(tables(data={"name": "digits", "n": 10, "seed": 1, "split_seed": 5})).clients
+    assert other.dataset.test.tolist() == data.digits(seed=5).test.tolist()
+
+
+def test_weight_rules_and_types_of_run():
+    experiment = config.build(
+        tables(
+            topology={"name": "exponential", "directed": True},
+            mixing={"name": "uniform", "direction": "pull"},
+            run={"rounds": 1, "seed": 0, "dtype": "float64", "device": "cpu"},
+        )
+    )
+    assert experiment.options["dtype"] is torch.float64
+    graph = topologies.exponential(10, directed=True)
+    assert (experiment.mixing(graph).weights != mixing.uniform(graph).weights).nnz == 0
+
+
+def test_algorithms_without_messages_need_no_topology():
+    experiment = config.build(tables(topology=None, algorithm="local_only,lr=0.1"))
+    assert experiment.topology is None
+    assert "mixing" not in experiment.tables
+    assert "topology" not in experiment.tables
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"topolgy": {"name": "ring"}}, "not 'topolgy'; did you mean 'topology'"),
+        ({"rounds": 3}, "not 'rounds'"),
+        ({"data": None}, r"\[data\] is missing"),
+        ({"algorithm": None}, r"\[algorithm\] is missing"),
+        ({"run": None}, r"\[run\] is missing"),
+        ({"topology": None}, r"\[topology\] `topology` must be given, since dsgd exchanges models"),
+        ({"topology": 3}, r"\[topology\] must be a table or text such as 'ring', got 3"),
+        ({"topology": {}}, r"\[topology\] `name` is missing"),
+        ({"topology": {"spec": 3}}, r"\[topology\] `spec` must be text"),
+        ({"topology": {"name": "ring", "spec": "ring"}}, r"\[topology\] `name` must be given once"),
+        ({"topology": {"name": 3}}, r"\[topology\] the name of a topology must be text, got 3"),
+        ({"topology": "rng"}, r"\[topology\] there is no topology 'rng'; did you mean 'ring'"),
+        ({"topology": "ring:11"}, r"\[topology\] `n` must be the number of nodes with data, 10"),
+        ({"topology": "dcliques,clique_size=5,seed=0,intr=ring"}, r"not 'intr'; did you mean 'inter'"),
+        ({"topology": "random_cliques,clique_size=5,seed=0"}, r"\[topology\] `topology` must be connected"),
+        ({"mixing": "metropolis_hasting"}, r"\[mixing\] there is no mixing .* did you mean 'metropolis_hastings'"),
+        ({"mixing": "uniform,directon=push"}, r"\[mixing\] `uniform` takes direction, not 'directon'; did you mean"),
+        ({"algorithm": "dsgdd,lr=1"}, r"\[algorithm\] there is no algorithm 'dsgdd'; did you mean 'dsgd'"),
+        ({"algorithm": "dsgd"}, r"\[algorithm\] `dsgd` needs `lr`"),
+        ({"algorithm": "dsgd,lr=fast"}, r"\[algorithm\] `lr` must be a number, got 'fast'"),
+        ({"algorithm": "dsgd,lr=1,momentun=0.9"}, r"not 'momentun'; did you mean 'momentum'"),
+        ({"model": "logistic_regresion"}, r"\[model\] there is no model .* did you mean 'logistic_regression'"),
+        ({"model": {"in_feature": 64}}, r"\[model\] .* not 'in_feature'; did you mean 'in_features'"),
+        ({"data": "digit,n=10"}, r"\[data\] there is no dataset 'digit'; did you mean 'digits'"),
+        ({"data": "digits,n=10,partition=shard"}, r"\[data\] there is no partition 'shard'; did you mean 'shards'"),
+        ({"data": "digits,n=10,per_nod=3"}, r"\[data\] `digits` with `shards` .* did you mean 'per_node'"),
+        ({"data": "digits,n=10,dataset=3"}, r"not 'dataset'"),
+        ({"data": "digits"}, r"\[data\] `shards` needs `n`"),
+        ({"data": "mnist,n=10"}, r"\[data\] `mnist` needs `root`"),
+        ({"data": {"name": "digits", "n": "ten"}}, r"\[data\] `n` must be an integer, got 'ten'"),
+        ({"run": {"rounds": 3, "round": 3}}, r"\[run\] .* not 'round'; did you mean 'rounds'"),
+        ({"run": {"rounds": 3, "on_round": 3}}, r"\[run\] .* not 'on_round'"),
+        ({"run": {"rounds": 0}}, r"\[run\] `rounds` must be at least 1, got 0"),
+        ({"run": {"rounds": "3"}}, r"\[run\] `rounds` must be an integer"),
+        ({"run": {"rounds": 3, "dtype": "float33"}}, r"\[run\] `dtype` must be one of .* did you mean 'float32'"),
+        ({"run": {"rounds": 3, "device": "gpu"}}, r"\[run\] `device` must be such as 'cpu'"),
+        ({"run": {"rounds": 3, "executor": "loop"}}, r"\[run\] `executor` must be one of"),
+    ],
+)
+def test_mistakes_are_named(changes, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        config.build(tables(**changes))
+
+
+def test_device_that_is_not_there(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ValueError, match="`device` must be one that is there, got 'cuda:0'"):
+        config.build(tables(run={"rounds": 1, "device": "cuda:0"}))
+
+
+def test_missing_dataset_names_table_and_file(tmp_path):
+    (tmp_path / "a.toml").write_text(TEXT)
+    with pytest.raises(FileNotFoundError, match=r"a\.toml \[data\] `root` must hold .* missing in"):
+        config.load(tmp_path / "a.toml", [f"data=mnist,n=10,root={tmp_path}"])
+
+
+@pytest.mark.parametrize("text", ["[data\nname = 1", "a = ", "a = 1\na = 2", "é = 1", "a = " + "[" * 5000])
+def test_malformed_toml_names_the_file(tmp_path, text):
+    (tmp_path / "bad.toml").write_text(text)
+    with pytest.raises(ValueError, match=r"bad\.toml: not TOML"):
+        config.load(tmp_path / "bad.toml")
+
+
+def test_bytes_that_are_no_text(tmp_path):
+    (tmp_path / "bad.toml").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ValueError, match=r"bad\.toml: not TOML"):
+        config.load(tmp_path / "bad.toml")
+
+
+def test_override():
+    assert config.override({"a": 1, "run": {"rounds": 1}}, []) == {"a": 1, "run": {"rounds": 1}}
+    assert config.override({}, ["run.rounds = 5", "run.seed=1"]) == {"run": {"rounds": 5, "seed": 1}}
+    assert config.override({"topology": {"name": "ring"}}, ["topology=star"]) == {"topology": "star"}
+    combined = config.override({"topology": "dcliques,seed=0"}, ["topology.inter=ring"])
+    assert combined == {"topology": {"name": "dcliques", "seed": 0, "inter": "ring"}}
+    assert config.override({}, ["data.root=a=b"]) == {"data": {"root": "a=b"}}
+
+
+def test_override_leaves_its_input():
+    before = {"run": {"rounds": 1}}
+    config.override(before, ["run.rounds=5"])
+    assert before == {"run": {"rounds": 1}}
+
+
+@pytest.mark.parametrize("text", ["", "run", "run.rounds", "=3", ".rounds=3", "run.=3", "run.a.b=3"])
+def test_bad_assignments(text):
+    with pytest.raises(ValueError, match=r"`--set` must be table\.key=value"):
+        config.override({}, [text])
+
+
+def test_assignments_know_the_tables():
+    with pytest.raises(ValueError, match="not 'algoritm'; did you mean 'algorithm'"):
+        config.override({}, ["algoritm.lr=1"])
+
+
+scalars = st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False)
+texts = st.text(st.characters(exclude_categories=["Cs"]))
+keys = st.from_regex(r"[A-Za-z0-9_-]+", fullmatch=True)
+
+
+@given(st.dictionaries(keys, st.dictionaries(keys, scalars | texts | st.lists(scalars | texts))))
+def test_toml_is_read_back(written):
+    assert tomllib.loads(config.dumps(written)) == written
+
+
+def test_toml_leaves_out_none_and_refuses_objects():
+    assert config.dumps({"run": {"chunk": None}}) == "[run]\n"
+    with pytest.raises(TypeError, match="must be a number, true, false, text or a list"):
+        config.dumps({"run": {"dtype": torch.float32}})

@@ -1,0 +1,152 @@
+"""Specs and how they become calls."""
+
+import inspect
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from topofl import _spec, algorithms, data, models, topologies
+from topofl._spec import Spec, build_topology, parse_spec, parse_value
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("ring", Spec("ring", {})),
+        ("ring:100", Spec("ring", {"n": 100})),
+        (" ring : 100 ", Spec("ring", {"n": 100})),
+        ("dcliques:100,inter=ring,seed=0", Spec("dcliques", {"n": 100, "inter": "ring", "seed": 0})),
+        ("exponential:8,directed=true", Spec("exponential", {"n": 8, "directed": True})),
+        ("gn_lenet,in_shape=[1, 28, 28],n_classes=10", Spec("gn_lenet", {"in_shape": [1, 28, 28], "n_classes": 10})),
+        ("mnist,root=a=b", Spec("mnist", {"root": "a=b"})),
+    ],
+)
+def test_parse_spec(text, expected):
+    assert parse_spec(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "must begin with a name"),
+        (":100", "must begin with a name"),
+        ("n=100", "must begin with a name"),
+        ("ring:100,", "'' in 'ring:100,' must be key=value"),
+        ("ring,100", "'100' in 'ring,100' must be key=value"),
+        ("ring:100,=3", "must be key=value"),
+        ("ring:100,n=3", "`n` must be given once"),
+        ("dcliques,seed=0,seed=0", "`seed` must be given once"),
+    ],
+)
+def test_bad_specs(text, message):
+    with pytest.raises(ValueError, match=message):
+        parse_spec(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("7", 7),
+        ("-7", -7),
+        ("0.5", 0.5),
+        ("1e-3", 1e-3),
+        ("true", True),
+        ("False", False),
+        ("none", None),
+        ("ring", "ring"),
+        ("", ""),
+        ("[]", []),
+        ("[1,a,2.5]", [1, "a", 2.5]),
+        ("[", "["),
+        ("9" * 5000, float("inf")),
+    ],
+)
+def test_values(text, value):
+    parsed = parse_value(text)
+    assert parsed == value
+    assert type(parsed) is type(value)
+
+
+@given(st.text() | st.text(alphabet="ring:,=[]019.-eE_ \t\n", max_size=30))
+def test_any_text_is_parsed_or_refused(text):
+    try:
+        spec = parse_spec(text)
+    except ValueError:
+        return
+    assert spec.name
+    assert all(isinstance(key, str) and key for key in spec.arguments)
+
+
+@given(st.text(alphabet="dcliquesring:,=[]nseedinter019.-_", max_size=20))
+def test_any_text_is_built_or_refused(text):
+    try:
+        spec = parse_spec(text)
+        if spec.name in topologies.__all__ and isinstance(n := spec.arguments.get("n", 1), int) and n < 100:
+            build_topology(spec.name, spec.arguments)
+        else:
+            with pytest.raises(ValueError, match="there is no topology"):
+                build_topology(f"no {spec.name}", spec.arguments)
+    except (ValueError, TypeError):
+        return
+
+
+def test_catalogue_is_what_the_packages_export():
+    kinds = _spec.catalogue()
+    assert list(kinds["topology"]) == topologies.__all__
+    assert list(kinds["algorithm"]) == algorithms.__all__
+    assert list(kinds["model"]) == models.__all__
+    assert set(kinds["dataset"]) == {"digits", "mnist"}
+    assert {"shards", "iid"} <= set(kinds["partition"]) <= set(data.__all__)
+    assert {"metropolis_hastings", "uniform"} <= set(kinds["mixing"])
+    assert not {"lazy", "from_weights"} & set(kinds["mixing"])
+    for kind, functions in kinds.items():
+        assert functions, kind
+        assert all(inspect.getdoc(function) for function in functions.values())
+
+
+def test_names_and_keys_have_suggestions():
+    with pytest.raises(ValueError, match="no topology 'rng'; did you mean 'ring'"):
+        build_topology("rng", {})
+    with pytest.raises(ValueError, match=r"no mixing 'zzz'; there are .*uniform"):
+        _spec.find("mixing", "zzz")
+    with pytest.raises(ValueError, match="`torus` takes n, rows, not 'row'; did you mean 'rows'"):
+        build_topology("torus", {"n": 9, "row": 3})
+    with pytest.raises(ValueError, match="not 'label_counts'"):
+        build_topology("dcliques", {"label_counts": 3, "seed": 0})
+    with pytest.raises(ValueError, match="`random_regular` needs `n` and `k`"):
+        build_topology("random_regular", {"seed": 0})
+    with pytest.raises(TypeError, match="name of a topology must be text, got 3"):
+        build_topology(3, {})
+
+
+def test_the_functions_own_errors_come_through():
+    with pytest.raises(ValueError, match="`n` must be at least 1, got 0"):
+        build_topology("ring", {"n": 0})
+    with pytest.raises(TypeError, match="`n` must be an integer, got 'x'"):
+        build_topology("ring", {"n": "x"})
+
+
+def test_random_generators_get_a_seed_and_a_note():
+    built = build_topology("random_regular", {"n": 10, "k": 3})
+    assert built.arguments == {"name": "random_regular", "n": 10, "k": 3, "seed": 0}
+    assert built.notes == ["no `seed` given; 0 is used"]
+    assert built.value.name == topologies.random_regular(10, 3, seed=0).name
+    assert build_topology("random_regular", {"n": 10, "k": 3, "seed": 1}).notes == []
+    assert build_topology("ring", {"n": 10}).notes == []
+
+
+def test_topologies_of_label_counts():
+    counts = np.eye(10, dtype=int)[np.arange(20) % 10]
+    alone = build_topology("dcliques", {"n": 20, "seed": 0})
+    assert alone.notes == ["no data given; one class a node is used"]
+    assert alone.arguments["n"] == 20
+    built = build_topology("dcliques", {"n": 20, "seed": 0}, counts)
+    assert built.notes == []
+    assert "label_counts[20x10]" in built.value.name
+    assert built.arguments["n"] is None
+    assert built.arguments["clique_size"] == 10
+    assert build_topology("ring", {}, counts).value.n == 20
+    with pytest.raises(ValueError, match="`n` must be the number of nodes with data, 20, or left out, got 21"):
+        build_topology("ring", {"n": 21}, counts)

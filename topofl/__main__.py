@@ -1,0 +1,8 @@
+"""``python -m topofl`` is the command ``topofl``."""
+
+import sys
+
+from topofl.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

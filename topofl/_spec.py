@@ -1,0 +1,232 @@
+"""From words to calls: names are looked up in a package's ``__all__``, arguments are checked by the signature.
+
+The command line and configuration files share this. What they can name is what the packages export; there is no other
+list.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from topofl import algorithms, data, mixing, models, topologies
+from topofl._check import did_you_mean
+from topofl.data import readers
+from topofl.topology import Topology, TopologySequence
+
+__all__ = [
+    "Built",
+    "Spec",
+    "arguments_of",
+    "at",
+    "build_topology",
+    "catalogue",
+    "check_keys",
+    "find",
+    "parameters",
+    "parse_spec",
+    "parse_value",
+    "with_seed",
+]
+
+Function = Callable[..., Any]
+
+_COMMA_OUTSIDE_BRACKETS = re.compile(r",(?![^\[]*\])")
+_CONSTANTS = {"true": True, "false": False, "none": None}
+
+
+class Spec(NamedTuple):
+    """The name of a function, and arguments for it."""
+
+    name: str
+    arguments: dict[str, Any]
+
+
+class Built(NamedTuple):
+    """What a function returned, its name and all arguments it had, and what the user should be told."""
+
+    value: Any
+    arguments: dict[str, Any]
+    notes: list[str]
+
+
+def parse_spec(text: str) -> Spec:
+    """Return what ``name[:n][,key=value]*`` says.
+
+    Raises
+    ------
+    ValueError
+        If there is no name, a part is not ``key=value``, or a key comes twice.
+
+    Examples
+    --------
+    >>> parse_spec("dcliques:100,inter=ring,seed=0")
+    Spec(name='dcliques', arguments={'n': 100, 'inter': 'ring', 'seed': 0})
+    """
+    head, *parts = _COMMA_OUTSIDE_BRACKETS.split(text)
+    name, colon, size = (word.strip() for word in head.partition(":"))
+    if not name or "=" in head:
+        raise ValueError(f"{text!r} must begin with a name, as in dcliques:100,inter=ring,seed=0")
+    arguments = {"n": parse_value(size)} if colon else {}
+    for part in parts:
+        key, equals, value = (word.strip() for word in part.partition("="))
+        if not key or not equals:
+            raise ValueError(f"{part!r} in {text!r} must be key=value, as in dcliques:100,inter=ring,seed=0")
+        if key in arguments:
+            raise ValueError(f"`{key}` must be given once, got it twice in {text!r}")
+        arguments[key] = parse_value(value)
+    return Spec(name, arguments)
+
+
+def parse_value(text: str) -> Any:
+    """Return the integer, float, true, false or none that `text` is, a list of them in brackets, or else `text`.
+
+    Examples
+    --------
+    >>> [parse_value(text) for text in ("8", "1e-3", "true", "none", "ring", "[1, 28, 28]")]
+    [8, 0.001, True, None, 'ring', [1, 28, 28]]
+    """
+    text = text.strip()
+    if len(text) > 1 and text[0] == "[" and text[-1] == "]":
+        return [parse_value(item) for item in text[1:-1].split(",") if item.strip()]
+    if text.lower() in _CONSTANTS:
+        return _CONSTANTS[text.lower()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def catalogue() -> dict[str, dict[str, Function]]:
+    """Return everything that can be named, by kind and name."""
+    return {
+        "topology": _functions(topologies),
+        "algorithm": _functions(algorithms),
+        "model": _functions(models),
+        "dataset": {k: f for k, f in _functions(readers).items() if _returns(f) is data.Dataset},
+        "partition": {k: f for k, f in _functions(data).items() if _returns(f) is data.Partition},
+        "mixing": {k: f for k, f in _functions(mixing).items() if next(iter(parameters(f)), "") == "topology"},
+    }
+
+
+def _functions(module: ModuleType) -> dict[str, Function]:
+    exported = {name: getattr(module, name) for name in module.__all__}
+    return {name: value for name, value in exported.items() if inspect.isfunction(value)}
+
+
+def _returns(function: Function) -> Any:
+    return inspect.signature(function).return_annotation
+
+
+def parameters(function: Function) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of a function by name."""
+    return inspect.signature(function).parameters
+
+
+def find(kind: str, name: object) -> Function:
+    """Return the function of this name; `kind` is a key of :func:`catalogue`.
+
+    Raises
+    ------
+    TypeError
+        If `name` is not text.
+    ValueError
+        If there is none, naming the nearest.
+    """
+    known = catalogue()[kind]
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a {kind} must be text, got {name!r} ({type(name).__name__})")
+    if name not in known:
+        hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"
+        raise ValueError(f"there is no {kind} {name!r}{hint}")
+    return known[name]
+
+
+@contextmanager
+def at(place: str) -> Iterator[None]:
+    """Put the place in front of error messages."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{place} {error}") from error
+    except (TypeError, ValueError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{place} {error}") from error
+
+
+def check_keys(what: str, keys: Iterable[str], known: Iterable[str]) -> None:
+    """Raise ``ValueError`` at the first key that is not known, naming the nearest that is."""
+    known = list(known)
+    for key in keys:
+        if key not in known:
+            takes = ", ".join(known) or "no arguments"
+            raise ValueError(f"{what} takes {takes}, not {key!r}{did_you_mean(key, known)}")
+
+
+def arguments_of(function: Function, arguments: Mapping[str, Any], *, hidden: Iterable[str] = ()) -> dict[str, Any]:
+    """Return all arguments of a call but the `hidden` ones, which are not the user's: as given, else the defaults.
+
+    Raises
+    ------
+    ValueError
+        If a key is unknown (naming the nearest) or one without a default is missing.
+    """
+    own = {key: p.default for key, p in parameters(function).items() if key not in set(hidden)}
+    check_keys(f"`{function.__name__}`", arguments, own)
+    missing = [key for key, default in own.items() if default is inspect.Parameter.empty and key not in arguments]
+    if missing:
+        raise ValueError(f"`{function.__name__}` needs {' and '.join(f'`{key}`' for key in missing)}")
+    return own | dict(arguments)
+
+
+def with_seed(function: Function, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return the arguments, with ``seed=0`` and a note that says so if a seed is required and missing."""
+    seed = parameters(function).get("seed")
+    if seed is None or seed.default is not inspect.Parameter.empty or "seed" in arguments:
+        return dict(arguments), []
+    return {**arguments, "seed": 0}, ["no `seed` given; 0 is used"]
+
+
+def build_topology(name: object, arguments: Mapping[str, Any], label_counts: np.ndarray | None = None) -> Built:
+    """Return a graph by name.
+
+    Parameters
+    ----------
+    name, arguments
+        Of a function in :mod:`topofl.topologies`.
+    label_counts
+        (n, classes) of the nodes' data: given to the function if it takes them, else n is. Without data such a
+        function is left with its own ``n``, and a note says so.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As the function; if name or keys are unknown; if `arguments` has another n than the data.
+    """
+    function = find("topology", name)
+    takes = parameters(function)
+    arguments, notes = with_seed(function, arguments)
+    given: dict[str, Any] = {}
+    if label_counts is not None:
+        _check_same_n(arguments, len(label_counts))
+        if "label_counts" in takes:
+            given["label_counts"] = label_counts
+            arguments.pop("n", None)
+        elif "n" in takes:
+            arguments.setdefault("n", len(label_counts))
+    elif "label_counts" in takes:
+        notes.append("no data given; one class a node is used")
+    arguments = arguments_of(function, arguments, hidden=["label_counts"])
+    graph: Topology | TopologySequence = function(**given, **arguments)
+    return Built(graph, {"name": name, **arguments}, notes)
+
+
+def _check_same_n(arguments: Mapping[str, Any], n: int) -> None:
+    if "n" in arguments and arguments["n"] != n:
+        raise ValueError(f"`n` must be the number of nodes with data, {n}, or left out, got {arguments['n']!r}")

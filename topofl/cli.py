@@ -1,0 +1,287 @@
+"""The command line: what a script says in Python, in words (``topofl --help``)."""
+
+import argparse
+import inspect
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+
+import topofl
+from topofl import config, data, metrics
+from topofl._spec import at, build_topology, catalogue, parameters, parse_spec
+from topofl._table import NotApplicable, Spread, Table
+from topofl.data import Partition
+from topofl.engine import DivergenceError
+from topofl.history import History
+
+__all__ = ["main"]
+
+_USAGE_ERRORS = (ValueError, TypeError, KeyError, FileNotFoundError, IsADirectoryError, NotADirectoryError)
+_RUN_ERRORS = (DivergenceError, OSError, MemoryError, torch.OutOfMemoryError)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code.
+
+    Parameters
+    ----------
+    argv
+        The words after ``topofl``; default: those of this process.
+
+    Returns
+    -------
+    int
+        0, or 1 if a run failed (it diverged, a file could not be written), or 2 if the command or the configuration is
+        wrong; then one line on stderr says why.
+    """
+    try:
+        options = _parser().parse_args(argv)
+        options.command(options)
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except _USAGE_ERRORS as error:
+        return _failed(error, 2)
+    except _RUN_ERRORS as error:
+        return _failed(error, 1)
+    except KeyboardInterrupt:
+        print("topofl: interrupted", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _failed(error: BaseException, code: int) -> int:
+    text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+    print(f"topofl: error: {' '.join(text.split()) or type(error).__name__}", file=sys.stderr)
+    return code
+
+
+def _note(notes: Sequence[str]) -> None:
+    for note in notes:
+        print(f"topofl: note: {note}", file=sys.stderr)
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are raised, to be shown like all others."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"{message} (see {self.prog} --help)")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="topofl",
+        description="How the graph of who-talks-to-whom decides how decentralized federated learning learns.",
+        epilog="exit codes: 0 success; 1 the run failed; 2 wrong usage or configuration",
+    )
+    parser.add_argument("--version", action="version", version=f"topofl {topofl.__version__}")
+    verbs = parser.add_subparsers(metavar="COMMAND", required=True)
+    for add in (_add_list, _add_spectral, _add_run, _add_compare):
+        add(verbs)
+    return parser
+
+
+def _add_verb(
+    verbs: Any, name: str, command: Callable[[argparse.Namespace], None], text: str, examples: str
+) -> argparse.ArgumentParser:
+    shown = "\n".join(f"  {line.strip()}" for line in examples.strip().splitlines())
+    verb: argparse.ArgumentParser = verbs.add_parser(
+        name,
+        help=text,
+        description=text,
+        epilog=f"examples:\n{shown}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    verb.set_defaults(command=command)
+    return verb
+
+
+def _add_list(verbs: Any) -> None:
+    examples = """
+        topofl list
+        topofl list topology
+    """
+    verb = _add_verb(verbs, "list", _list, "what can be named in specs and configurations", examples)
+    verb.add_argument("kind", nargs="?", choices=list(catalogue()), help="only these")
+
+
+def _add_spectral(verbs: Any) -> None:
+    examples = """
+        topofl spectral ring:100 exponential:100 "dcliques:100,inter=ring,seed=0"
+        topofl spectral ring:100 dcliques:100,seed=0 --data digits --per-node 2
+        topofl spectral random_regular:64,k=4,seed=1 --csv graphs.csv
+    """
+    text = "what is known of graphs before anything is trained on them"
+    verb = _add_verb(verbs, "spectral", _spectral, text, examples)
+    verb.add_argument("specs", nargs="+", metavar="SPEC", help="a graph: name[:n][,key=value]*")
+    verb.add_argument("--data", metavar="DATA", help="'digits' or a folder with MNIST: adds label heterogeneity")
+    verb.add_argument("--per-node", type=int, default=2, metavar="K", help="shards of sorted data a node (default: 2)")
+    verb.add_argument("--seed", type=int, default=0, help="of the shards (default: 0)")
+    _add_table_options(verb)
+
+
+def _add_run(verbs: Any) -> None:
+    examples = """
+        topofl run experiment.toml
+        topofl run experiment.toml --set run.rounds=50 --set topology=ring --out runs/ring
+        topofl run experiment.toml --dry-run
+        topofl run runs/ring/config.toml --out runs/again
+    """
+    verb = _add_verb(verbs, "run", _run, "train what a TOML file describes, and save what happens", examples)
+    verb.add_argument("config", type=Path, metavar="CONFIG.toml", help="tables data, topology, algorithm, run, ...")
+    verb.add_argument("--out", type=Path, metavar="DIR", help="where to save (default: runs/ and the file's name)")
+    help_set = "table.key=value, or table=spec for a whole table; may be repeated"
+    verb.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=help_set)
+    verb.add_argument("--dry-run", action="store_true", help="show memory, messages and bytes; train and save nothing")
+    verb.add_argument("--progress", action=argparse.BooleanOptionalAction, help="a bar (default: on terminals)")
+
+
+def _add_compare(verbs: Any) -> None:
+    examples = """
+        topofl compare runs/*
+        topofl compare runs/ring runs/dcliques --target 0.85 --plot accuracy.png
+    """
+    verb = _add_verb(verbs, "compare", _compare, "saved runs side by side", examples)
+    verb.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a folder that run (or History.save) wrote")
+    verb.add_argument("--target", type=float, default=0.8, metavar="ACCURACY", help="to count rounds to (default: 0.8)")
+    verb.add_argument("--plot", type=Path, metavar="FILE", help="draw accuracy against rounds (.png, .pdf, .svg)")
+    _add_table_options(verb)
+
+
+def _add_table_options(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--csv", type=Path, metavar="FILE", help="also write the table there, in full precision")
+    form = verb.add_mutually_exclusive_group()
+    form.add_argument("--markdown", action="store_true", help="print a Markdown table")
+    form.add_argument("--json", action="store_true", help="print a JSON list with one object a row")
+
+
+def _print_table(table: Table, options: argparse.Namespace) -> None:
+    if options.csv is not None:
+        table.to_csv(options.csv)
+    if options.json:
+        print(json.dumps([_as_json(table.columns, row) for row in table.rows], indent=2))
+    else:
+        print(table.to_markdown() if options.markdown else table)
+
+
+def _as_json(columns: Sequence[str], row: Sequence[Any]) -> dict[str, Any]:
+    """Return a row as JSON values: null where a value does not apply, an object for a spread."""
+
+    def plain(cell: Any) -> Any:
+        if isinstance(cell, Spread):
+            return {"mean": cell.mean, "low": cell.low, "high": cell.high}
+        return None if isinstance(cell, NotApplicable) else cell.item() if isinstance(cell, np.generic) else cell
+
+    return {column: plain(cell) for column, cell in zip(columns, row, strict=True)}
+
+
+def _list(options: argparse.Namespace) -> None:
+    kinds = catalogue()
+    for kind in [options.kind] if options.kind else kinds:
+        print(f"{kind}:")
+        for name, function in kinds[kind].items():
+            words = [key if p.default is p.empty else f"{key}={p.default!r}" for key, p in parameters(function).items()]
+            print(f"  {name}({', '.join(words)})\n      {(inspect.getdoc(function) or '').partition(chr(10))[0]}")
+
+
+def _spectral(options: argparse.Namespace) -> None:
+    specs = [parse_spec(text) for text in options.specs]
+    clients = None if options.data is None else _shards(options, [spec.arguments.get("n") for spec in specs])
+    counts = None if clients is None else clients.label_counts
+    graphs = []
+    for text, spec in zip(options.specs, specs, strict=True):
+        with at(f"{text}:"):
+            built = build_topology(spec.name, spec.arguments, counts)
+        _note([f"{text}: {note}" for note in built.notes])
+        graphs.append(built.value)
+    _print_table(metrics.compare(graphs, label_counts=counts), options)
+
+
+def _shards(options: argparse.Namespace, sizes: Sequence[Any]) -> Partition:
+    """Return the data of the nodes, of which there are as many as the specs say."""
+    known = sorted({size for size in sizes if isinstance(size, int)})
+    if len(known) != 1:
+        raise ValueError(f"with `--data` all graphs must have one number of nodes, as in ring:100, got {known}")
+    dataset = data.digits() if options.data == "digits" else data.mnist(Path(options.data).expanduser())
+    return data.shards(dataset, known[0], options.per_node, seed=options.seed)
+
+
+def _run(options: argparse.Namespace) -> None:
+    experiment = config.load(options.config, options.set)
+    _note(experiment.notes)
+    if options.dry_run:
+        print(experiment.estimate())
+        return
+    out = _out_folder(options)
+    history = experiment.run(progress=options.progress)
+    history.save(out / "history")
+    (out / "config.toml").write_text(config.dumps(experiment.tables_of(history)), encoding="utf-8")
+    print(_table_of_runs({str(out): history}, 0.8))
+    print(f"saved in {out}")
+
+
+def _out_folder(options: argparse.Namespace) -> Path:
+    """Return the folder for the results; refuse it before training rather than after, if nothing can be saved there."""
+    out = options.out or Path("runs", options.config.stem)
+    if options.out is None and (out / "history").exists():
+        raise ValueError(f"{out} holds an older run; name another folder by --out, or this one to replace it")
+    there = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise PermissionError(f"cannot write to {out}: {there} is not a folder that can be written to")
+    return out
+
+
+def _compare(options: argparse.Namespace) -> None:
+    if not 0 < options.target <= 1:
+        raise ValueError(f"`--target` must be above 0 and at most 1, got {options.target:g}")
+    histories = {str(path): _load(path) for path in options.runs}
+    _print_table(_table_of_runs(histories, options.target), options)
+    if options.plot is not None:
+        _plot(histories, options.plot)
+
+
+def _load(path: Path) -> History:
+    folder = path / "history" if (path / "history").is_dir() else path
+    try:
+        return History.load(folder)
+    except KeyError as error:
+        raise ValueError(f"{folder} is damaged: {error} is missing; run it again") from error
+
+
+def _table_of_runs(histories: dict[str, History], target: float) -> Table:
+    columns = ("run", "algorithm", "topology", "spectral gap", f"rounds to {target:g}", "final accuracy",
+               "messages a round", "MB a round")  # fmt: skip
+    return Table(columns, tuple(_row(name, history, target) for name, history in histories.items()))
+
+
+def _row(name: str, history: History, target: float) -> tuple[Any, ...]:
+    accuracy = history["accuracy"][-1]
+    rounds = history.rounds_to(target)
+    return (
+        name,
+        history.meta["algorithm"],
+        history.meta["topology"],
+        history.mixing(0).spectral_gap if history.matrices else NotApplicable("nodes exchange nothing"),
+        NotApplicable(f"accuracy stayed below {target:g}") if rounds is None else rounds,
+        Spread(float(np.nanmean(accuracy)), float(np.nanmin(accuracy)), float(np.nanmax(accuracy))),
+        float(history["messages"].mean()),
+        float(history["bytes"].mean()) / 1e6,
+    )
+
+
+def _plot(histories: dict[str, History], path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(layout="constrained")
+    ax = figure.subplots()
+    for name, history in histories.items():
+        history.plot(ax=ax, label=name)
+    figure.legend(loc="outside lower center")
+    figure.savefig(path)

@@ -1,0 +1,333 @@
+"""Experiments as TOML files: one table for each function that is called, its keys are the function's arguments.
+
+::
+
+    [data]                       # topofl.data: a dataset, and who holds what of it
+    name = "digits"
+    partition = "shards"
+    n = 50
+    seed = 0                     # of the partition; the split into train and test has `split_seed`
+
+    [topology]                   # topofl.topologies; gets the label counts, or n, from the data
+    name = "dcliques"
+    inter = "ring"
+
+    [algorithm]                  # topofl.algorithms
+    name = "dsgd"
+    lr = 0.1
+
+    [run]                        # arguments of topofl.run
+    rounds = 100
+
+``[mixing]`` (a weight rule of :mod:`topofl.mixing`) and ``[model]`` (:mod:`topofl.models`) may follow; sizes of the
+model come from the data. A table may also be one line of text, as on the command line: ``topology = "ring"``.
+"""
+
+import functools
+import json
+import math
+import os
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from topofl._check import check_choice
+from topofl._spec import (
+    Built,
+    arguments_of,
+    at,
+    build_topology,
+    check_keys,
+    find,
+    parameters,
+    parse_spec,
+    parse_value,
+    with_seed,
+)
+from topofl.algorithms.phase import Algorithm, Rule
+from topofl.data import Partition
+from topofl.engine import run
+from topofl.engine.checks import check_options, check_topology
+from topofl.estimate import Estimate, estimate
+from topofl.history import History
+
+__all__ = ["Experiment", "build", "dumps", "load", "override", "read"]
+
+Tables = dict[str, dict[str, Any]]
+
+_TABLES = ("data", "topology", "mixing", "algorithm", "model", "run")
+_NOT_IN_RUN = ("algorithm", "model", "clients", "topology", "mixing", "on_round")
+_DTYPES = ("float16", "bfloat16", "float32", "float64")
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    """A run that is ready to start.
+
+    Parameters
+    ----------
+    algorithm, model, clients, topology, mixing
+        As in :func:`topofl.run`.
+    options
+        Its other arguments.
+    tables
+        What was configured, all defaults filled in; :func:`build` makes the same experiment of them.
+    notes
+        What was assumed and the user should be told.
+    """
+
+    algorithm: Algorithm
+    model: nn.Module
+    clients: Partition
+    topology: Any
+    mixing: Rule | None
+    options: Mapping[str, Any]
+    tables: Tables
+    notes: tuple[str, ...] = ()
+
+    @property
+    def _parts(self) -> dict[str, Any]:
+        return {key: getattr(self, key) for key in ("algorithm", "model", "clients", "topology", "mixing")}
+
+    def run(self, *, progress: bool | None = None) -> History:
+        """Train; `progress` None leaves it to the configuration.
+
+        Raises
+        ------
+        DivergenceError
+            If a loss is no longer finite.
+        """
+        options = dict(self.options)
+        if progress is not None:
+            options["progress"] = progress
+        return run(**self._parts, **options)
+
+    def estimate(self) -> Estimate:
+        """Return what the run will need, by :func:`topofl.estimate`."""
+        return estimate(**self._parts, **{key: self.options[key] for key in ("chunk", "executor", "dtype")})
+
+    def tables_of(self, history: History) -> Tables:
+        """Return the tables that repeat the run exactly: with the executor that was chosen."""
+        return self.tables | {"run": self.tables["run"] | {"executor": history.meta["executor"]}}
+
+
+def load(path: str | os.PathLike[str], assignments: Sequence[str] = ()) -> Experiment:
+    """Return the experiment that a TOML file describes, after assignments such as ``"run.rounds=10"``.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be read.
+    ValueError, TypeError
+        If it is not TOML, a table or key is unknown, or a function refuses its arguments; naming file and table.
+    """
+    tables = read(path)
+    with at(str(path)):
+        return build(override(tables, assignments))
+
+
+def read(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the contents of a TOML file, or raise ``OSError``, or ``ValueError`` with the place of the mistake."""
+    content = Path(path).read_bytes()
+    try:
+        return tomllib.loads(content.decode())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: not TOML: {error}") from error
+
+
+def override(tables: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
+    """Return the tables after assignments ``table.key=value``, or ``table=spec`` to replace a whole table.
+
+    Raises
+    ------
+    ValueError
+        If an assignment has another form.
+
+    Examples
+    --------
+    >>> override({"run": {"rounds": 100}}, ["run.rounds=10", "topology=ring"])
+    {'run': {'rounds': 10}, 'topology': 'ring'}
+    """
+    tables = dict(tables)
+    for text in assignments:
+        key, equals, value = text.partition("=")
+        table, dot, name = (word.strip() for word in key.partition("."))
+        if not equals or not table or "." in name or bool(dot) != bool(name):
+            raise ValueError(f"`--set` must be table.key=value, as in run.rounds=100, or table=spec, got {text!r}")
+        check_keys("an experiment", [table], _TABLES)
+        tables[table] = {**_as_table(table, tables.get(table, {})), name: parse_value(value)} if name else value.strip()
+    return tables
+
+
+def build(tables: Mapping[str, Any]) -> Experiment:
+    """Return the experiment that tables describe.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As :func:`load`.
+    """
+    check_keys("an experiment", tables, _TABLES)
+    given = {name: _as_table(name, tables[name]) for name in _TABLES if name in tables}
+    for name in ("data", "algorithm", "run"):
+        if name not in given:
+            raise ValueError(f"[{name}] is missing")
+    built = {"data": _build("data", given["data"], _clients)}
+    clients: Partition = built["data"].value
+    if "topology" in given:
+        built["topology"] = _build(
+            "topology", given["topology"], lambda table: build_topology(*_named(table), clients.label_counts)
+        )
+    if "topology" in given or "mixing" in given:
+        built["mixing"] = _build("mixing", given.get("mixing", {"name": "metropolis_or_uniform"}), _rule)
+    built["algorithm"] = _build("algorithm", given["algorithm"], _algorithm)
+    built["model"] = _build("model", given.get("model", {}), lambda table: _model(table, clients))
+    built["run"] = _build("run", given["run"], _options)
+    parts = {name: part.value for name, part in built.items()}
+    experiment = Experiment(
+        parts["algorithm"], parts["model"], clients, parts.get("topology"), parts.get("mixing"), parts["run"],
+        tables={name: built[name].arguments for name in _TABLES if name in built},
+        notes=tuple(f"[{name}] {note}" for name, part in built.items() for note in part.notes),
+    )  # fmt: skip
+    _check(experiment)
+    return experiment
+
+
+def _check(experiment: Experiment) -> None:
+    """Refuse what :func:`topofl.run` will refuse, before anything else is done."""
+    options = experiment.options
+    with at("[run]"):
+        check_options({**experiment._parts, **options})
+    with at("[topology]"):
+        check_topology(experiment.algorithm, experiment.topology, experiment.clients.n, options["on_disconnected"])
+
+
+def _build(name: str, table: dict[str, Any], function: Callable[[dict[str, Any]], Built]) -> Built:
+    with at(f"[{name}]"):
+        return function(table)
+
+
+def _as_table(name: str, value: Any) -> dict[str, Any]:
+    """Return a table as it is, or made of its one line of text, which may also stand under its key ``spec``."""
+    with at(f"[{name}]"):
+        table = {"spec": value} if isinstance(value, str) else value
+        if not isinstance(table, dict):
+            raise ValueError(f"must be a table or text such as 'ring', got {value!r}")
+        if "spec" not in table:
+            return dict(table)
+        if not isinstance(table["spec"], str):
+            raise TypeError(f"`spec` must be text such as 'ring', got {table['spec']!r}")
+        spec = parse_spec(table["spec"])
+        words = {"name": spec.name, **spec.arguments}
+        twice = [key for key in table if key in words]
+        if twice:
+            raise ValueError(f"`{twice[0]}` must be given once, got it in `spec` too")
+        return words | {key: value for key, value in table.items() if key != "spec"}
+
+
+def _named(table: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the name in a table, and the rest."""
+    if "name" not in table:
+        raise ValueError("`name` is missing")
+    return table["name"], {key: value for key, value in table.items() if key != "name"}
+
+
+def _clients(table: dict[str, Any]) -> Built:
+    """Return a Partition; keys go to the partitioner where it takes them, else to the dataset."""
+    name, rest = _named(table)
+    partition = rest.pop("partition", "shards")
+    reader, partitioner = find("dataset", name), find("partition", partition)
+    of_reader = ["split_seed" if key == "seed" else key for key in parameters(reader)]
+    of_partitioner = [key for key in parameters(partitioner) if key != "dataset"]
+    check_keys(f"`{name}` with `{partition}`", rest, [*of_reader, "partition", *of_partitioner])
+    split, notes = with_seed(partitioner, {key: rest[key] for key in rest if key in of_partitioner})
+    split = arguments_of(partitioner, split, hidden=["dataset"])
+    source = {key.removeprefix("split_"): rest[key] for key in rest if key not in of_partitioner}
+    source = arguments_of(reader, source)
+    if "root" in source:
+        source["root"] = os.path.abspath(os.path.expanduser(source["root"]))
+    clients = partitioner(reader(**source), **split)
+    shown = {"split_seed" if key == "seed" else key: value for key, value in source.items()}
+    return Built(clients, {"name": name, **shown, "partition": partition, **split}, notes)
+
+
+def _rule(table: dict[str, Any]) -> Built:
+    name, arguments = _named(table)
+    rule = find("mixing", name)
+    arguments = arguments_of(rule, arguments, hidden=["topology"])
+    return Built(functools.partial(rule, **arguments), {"name": name, **arguments}, [])
+
+
+def _algorithm(table: dict[str, Any]) -> Built:
+    name, arguments = _named(table)
+    function = find("algorithm", name)
+    arguments, notes = with_seed(function, arguments)
+    arguments = arguments_of(function, arguments)
+    return Built(function(**arguments), {"name": name, **arguments}, notes)
+
+
+def _model(table: dict[str, Any], clients: Partition) -> Built:
+    """Return a model; sizes that are not given are those of the data."""
+    name, arguments = _named({"name": "logistic_regression"} | table)
+    function = find("model", name)
+    shape = list(clients.dataset.inputs.shape[1:])
+    sizes = {"in_features": math.prod(shape), "in_shape": shape, "n_classes": clients.n_classes}
+    arguments = {key: size for key, size in sizes.items() if key in parameters(function)} | arguments
+    arguments = arguments_of(function, arguments)
+    return Built(function(**arguments), {"name": name, **arguments}, [])
+
+
+def _options(table: dict[str, Any]) -> Built:
+    arguments, notes = with_seed(run, table)
+    arguments = arguments_of(run, arguments, hidden=_NOT_IN_RUN)
+    dtype = check_choice("dtype", str(arguments["dtype"]).removeprefix("torch."), _DTYPES)
+    _check_device(arguments["device"])
+    return Built(arguments | {"dtype": getattr(torch, dtype)}, arguments | {"dtype": dtype}, notes)
+
+
+def _check_device(device: Any) -> None:
+    try:
+        kind = "cpu" if device is None else torch.device(device).type
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(f"`device` must be such as 'cpu' or 'cuda:0', got {device!r}") from error
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"`device` must be one that is there, got {device!r} without CUDA; leave it out or use 'cpu'")
+
+
+def dumps(tables: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return tables of numbers, booleans, text and lists of them as TOML; values that are None are left out.
+
+    Raises
+    ------
+    TypeError
+        If a value is of another kind.
+
+    Examples
+    --------
+    >>> print(dumps({"run": {"rounds": 10, "executor": "auto", "chunk": None}}))
+    [run]
+    rounds = 10
+    executor = "auto"
+    <BLANKLINE>
+    """
+    lines = []
+    for name, table in tables.items():
+        lines += [f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in table.items() if value is not None), ""]
+    return "\n".join(lines)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, str):  # as JSON, but for the one control character that JSON allows and TOML does not
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    raise TypeError(f"a value in a configuration must be a number, true, false, text or a list, got {value!r}")

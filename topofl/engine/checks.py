@@ -1,0 +1,101 @@
+"""What a run refuses before any work is done."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sparse
+import torch
+from torch import Tensor, nn
+
+from topofl._check import check_choice, check_int
+from topofl.algorithms.phase import Algorithm
+from topofl.data import Partition
+from topofl.topology import Topology, TopologyError, TopologySequence, as_topology
+
+__all__ = ["check_options", "check_output", "check_topology", "evaluation_set"]
+
+EVALUATION_SETS = ("test", "val", "own_test", "own_val")
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Check those arguments of :func:`topofl.run` that can be checked one by one."""
+    if not isinstance(options["algorithm"], Algorithm):
+        kind = type(options["algorithm"]).__name__
+        raise TypeError(f"`algorithm` must be an Algorithm such as algorithms.dsgd(lr=0.1), got {kind}")
+    if not isinstance(options["clients"], Partition):
+        kind = type(options["clients"]).__name__
+        raise TypeError(f"`clients` must be a Partition such as data.shards(data.digits(), n=10, seed=0), got {kind}")
+    for name, minimum in (("rounds", 1), ("seed", 0), ("eval_every", 1)):
+        check_int(name, options[name], minimum=minimum)
+    if options["chunk"] is not None:
+        check_int("chunk", options["chunk"], minimum=1)
+    check_choice("evaluate_on", options["evaluate_on"], EVALUATION_SETS)
+    check_choice("moments", options["moments"], ["after", "both"])
+    check_choice("executor", options["executor"], ["auto", "batched", "looped"])
+    check_choice("on_disconnected", options["on_disconnected"], ["raise", "allow"])
+    if not options["dtype"].is_floating_point:
+        raise ValueError(f"`dtype` must be a floating point type such as torch.float32, got {options['dtype']}")
+
+
+def check_output(module: nn.Module, inputs: Tensor, n_classes: int) -> None:
+    """Apply the model to one example, so that a misfit is told before training."""
+    with torch.no_grad():
+        try:
+            shape = tuple(module(inputs[:1]).shape)
+        except RuntimeError as error:
+            raise ValueError(
+                f"`model` cannot take examples of shape {tuple(inputs.shape[1:])}: {error}; build it for that shape, "
+                f"e.g. models.logistic_regression({inputs[0].numel()})"
+            ) from error
+    if len(shape) != 2 or shape[0] != 1 or shape[1] < n_classes:
+        raise ValueError(
+            f"`model` must return at least n_classes={n_classes} logits an example, got shape {shape} for one example"
+        )
+
+
+def check_topology(algorithm: Algorithm, topology: Any, n: int, on_disconnected: str) -> Topology | TopologySequence:
+    """Return the graphs of a run of `algorithm` on n nodes, or raise if they do not fit."""
+    if algorithm.pooled or (topology is None and not algorithm.exchanges):
+        return Topology(sparse.csr_array((n, n)), name="no edges")
+    if topology is None:
+        name = algorithm.name
+        raise TypeError(f"`topology` must be given, since {name} exchanges models: e.g. topologies.ring({n})")
+    graphs = _once(as_topology(topology))
+    if graphs.n != n:
+        sizes = f"{graphs.name} has n={graphs.n}, `clients` has n={n}"
+        raise ValueError(f"`topology` must have one node a client: {sizes}")
+    if algorithm.exchanges and on_disconnected == "raise" and graphs.period is not None:
+        _check_connected(graphs)
+    return graphs
+
+
+def _once(graphs: Topology | TopologySequence) -> Topology | TopologySequence:
+    """Return periodic sequences with their graphs made, so that each has its weights computed once."""
+    if isinstance(graphs, Topology) or graphs.period is None:
+        return graphs
+    members = [graphs.at(t) for t in range(graphs.period)]
+    return replace(graphs, generate=members.__getitem__)
+
+
+def _check_connected(graphs: Topology | TopologySequence) -> None:
+    """Refuse graphs whose union over a period is not strongly connected."""
+    members = [graphs.at(t).adjacency for t in range(graphs.period or 1)]
+    if not Topology(sum(members[1:], members[0])).is_connected:
+        raise TopologyError(
+            f"`topology` must be connected for nodes to agree, {graphs.name} is not; connect it, or train its parts on "
+            "their own with on_disconnected='allow'"
+        )
+
+
+def evaluation_set(clients: Partition, evaluate_on: str, device: torch.device) -> Tensor | list[Tensor]:
+    """Return the indices that all nodes, or each of them, are evaluated on."""
+    own = evaluate_on.startswith("own_")
+    indices = getattr(clients if own else clients.dataset, evaluate_on.removeprefix("own_"))
+    if sum(map(len, indices)) == 0 if own else len(indices) == 0:
+        remedy = "partition with test_fraction or val_fraction" if own else "choose another `evaluate_on`"
+        raise ValueError(f"`evaluate_on` must name a set with examples, {evaluate_on!r} is empty; {remedy}")
+    if own:
+        return [torch.tensor(np.asarray(i), device=device) for i in indices]
+    return torch.tensor(np.asarray(indices), device=device)

@@ -1,0 +1,93 @@
+"""How far the models of the nodes are from each other."""
+
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+__all__ = ["consensus_distance", "mean_model"]
+
+Models = TypeVar("Models", np.ndarray, torch.Tensor)
+
+
+def mean_model(models: Models) -> Models:
+    """Return the mean over nodes, (d,), in float64.
+
+    Parameters
+    ----------
+    models
+        (n, d) numpy array or torch tensor, a model a row. A tensor stays on its device; no gradient is recorded.
+
+    Raises
+    ------
+    TypeError
+        If it is neither an array nor a tensor, or holds no real numbers.
+    ValueError
+        If it is not (n, d) with n and d at least 1.
+
+    Examples
+    --------
+    >>> mean_model(np.array([[0.0, 1.0], [2.0, 5.0]]))
+    array([1., 3.])
+    """
+    return _as_float64(models).mean(0)
+
+
+def consensus_distance(models: np.ndarray | torch.Tensor, *, relative: bool = False) -> float:
+    """Return ``sqrt((1/n) sum_i ||theta_i - mean||^2)``.
+
+    Parameters
+    ----------
+    models
+        (n, d) numpy array or torch tensor, a model a row: of push-sum the de-biased ones; where only a part of the
+        model is shared, those columns.
+    relative
+        Divide by the norm of the mean model.
+
+    Returns
+    -------
+    float
+        At least 0, accumulated in float64; 0 exactly if all models are equal. NaN if a model holds NaN or infinity.
+
+    Raises
+    ------
+    TypeError
+        As :func:`mean_model`.
+    ValueError
+        As :func:`mean_model`; and if `relative` is asked of models whose mean is 0.
+
+    References
+    ----------
+    Kong, Lin, Koloskova, Jaggi and Stich, "Consensus control for decentralized deep learning" (2021), section 3.
+
+    Examples
+    --------
+    >>> consensus_distance(np.array([[0.0, 0.0], [6.0, 8.0]]))
+    5.0
+    >>> consensus_distance(np.array([[0.0, 0.0], [6.0, 8.0]]), relative=True)
+    1.0
+    """
+    rows = _as_float64(models)
+    differences = rows - rows[0]  # exactly 0 for equal models, whose computed mean may be off by rounding
+    mean_difference = differences.mean(0)
+    distance = float(((differences - mean_difference) ** 2).sum() / len(rows)) ** 0.5
+    if not relative:
+        return distance
+    norm = float(((rows[0] + mean_difference) ** 2).sum()) ** 0.5
+    if norm == 0:
+        raise ValueError("`models` must have a mean other than 0 for a relative distance; use relative=False")
+    return distance / norm
+
+
+def _as_float64(models: Any) -> Any:
+    if not isinstance(models, np.ndarray | torch.Tensor):
+        raise TypeError(f"`models` must be a numpy array or a torch tensor, got {type(models).__name__}")
+    if models.ndim != 2 or 0 in models.shape:
+        raise ValueError(f"`models` must have shape (n, d), a model a row, got {tuple(models.shape)}")
+    if isinstance(models, torch.Tensor):
+        if models.is_complex():
+            raise TypeError(f"`models` must hold real numbers, got dtype {models.dtype}")
+        return models.detach().to(torch.float64)
+    if models.dtype.kind not in "buif":
+        raise TypeError(f"`models` must hold real numbers, got dtype {models.dtype}")
+    return models.astype(np.float64)

@@ -1,0 +1,255 @@
+"""How fast a graph with weights averages: declared by its spectrum, and measured."""
+
+from collections.abc import Callable
+
+import numpy as np
+import scipy.sparse as sparse
+import scipy.sparse.linalg as sparse_linalg
+from scipy.sparse.csgraph import connected_components
+
+from topofl import _spectral
+from topofl._check import check_int
+from topofl._seeding import stream
+from topofl.metrics._rounds import Mixable, WeightRule, as_mixing, as_rounds
+from topofl.mixing import MixingMatrix
+from topofl.topology import Topology, TopologyError
+
+__all__ = ["measured_contraction", "sigma", "slem", "spectral_gap"]
+
+EXACT = 1e-12
+"""One exchange that shrinks disagreement by more than this is exact averaging up to rounding."""
+
+
+def slem(x: Mixable, *, weights: WeightRule | None = None) -> float:
+    """Return the second largest eigenvalue modulus, per round.
+
+    Of one matrix ``|lambda_2(W)|``; of a period of p matrices ``|lambda_2(W_{p-1} ... W_0)|^(1/p)``, the asymptotic
+    factor by which consensus distance shrinks per round.
+
+    Parameters
+    ----------
+    x
+        A MixingMatrix, a Topology, a periodic TopologySequence, or a list of MixingMatrix, which is one period.
+    weights
+        Rule from Topology to MixingMatrix for graphs; default: Metropolis-Hastings if undirected, else uniform pull.
+
+    Returns
+    -------
+    float
+        In [0, 1]; 0 for a single node and for exact averaging within one period.
+
+    Raises
+    ------
+    TopologyError
+        If the sequence has no period, mixes row- with column-stochastic matrices, or is too large to converge.
+    TypeError, ValueError
+        If `x` or `weights` is of another kind, or both give weights.
+
+    References
+    ----------
+    Boyd, Ghosh, Prabhakar and Shah, "Randomized gossip algorithms" (2006), section II, for one matrix.
+
+    Examples
+    --------
+    >>> from topofl import topologies
+    >>> print(f"{slem(topologies.star(4)):.4f}")
+    0.7500
+    """
+    matrices = as_rounds(x, weights).one_period()
+    return matrices[0].slem if len(matrices) == 1 else _slem_of_period(matrices)
+
+
+def spectral_gap(x: Mixable, *, weights: WeightRule | None = None) -> float:
+    """Return ``1 - slem(x)``: 0 never averages, 1 averages exactly within a period.
+
+    Parameters, Returns and Raises as in :func:`slem`.
+
+    Notes
+    -----
+    Ring with weights 1/3, n >= 4: ``1 - (1 + 2 cos(2 pi / n)) / 3``. One-peer exponential graph with n a power of 2: 1,
+    although every single round has gap 0 for n > 2 (Ying et al., "Exponential graph is provably efficient for
+    decentralized deep training", 2021).
+
+    Examples
+    --------
+    >>> from topofl import topologies
+    >>> print(f"{spectral_gap(topologies.ring(16)):.5f}, {spectral_gap(topologies.one_peer_exponential(16))}")
+    0.05075, 1.0
+    """
+    return 1.0 - slem(x, weights=weights)
+
+
+def sigma(x: MixingMatrix | Topology, *, weights: WeightRule | None = None) -> float:
+    """Return ``||W - J||_2`` (J = all entries 1/n): the worst factor of one exchange on consensus distance.
+
+    At least :func:`slem`, and equal to it for symmetric weights.
+
+    Parameters
+    ----------
+    x
+        A MixingMatrix or a Topology.
+    weights
+        As in :func:`slem`.
+
+    Returns
+    -------
+    float
+        In [0, 1].
+
+    Raises
+    ------
+    TopologyError
+        If the matrix is not doubly stochastic: then disagreement can grow in one exchange.
+    TypeError
+        If `x` is a sequence; take one of its rounds.
+
+    Examples
+    --------
+    >>> from topofl import topologies
+    >>> print(f"{sigma(topologies.star(4)):.4f}")
+    0.7500
+    """
+    matrix = as_mixing(x, weights)
+    if not matrix.is_doubly_stochastic:
+        raise TopologyError(
+            f"sigma needs a doubly stochastic matrix, {matrix.name} is {matrix.stochasticity}; use slem, or weights "
+            "such as mixing.metropolis_hastings"
+        )
+    return matrix.slem if matrix.is_symmetric else _spectral.sigma(matrix.weights)
+
+
+def measured_contraction(
+    x: Mixable,
+    *,
+    rounds: int,
+    seed: int | np.random.Generator,
+    weights: WeightRule | None = None,
+    burn_in: int | None = None,
+) -> float:
+    """Return the geometric mean factor per round by which consensus distance shrinks from a random start.
+
+    It tends to :func:`slem` where that exists, and needs no period: random graphs can be measured too. Under
+    column-stochastic weights the models are those of push-sum, ``z = x / w``.
+
+    Parameters
+    ----------
+    x, weights
+        As in :func:`slem`, and a sequence need not be periodic.
+    rounds
+        Rounds that are measured; for a periodic sequence best a multiple of its period.
+    seed
+        Of the random start, standard normal, one number a node.
+    burn_in
+        Rounds before those, so that only the slowest direction is left; default: as many as `rounds`.
+
+    Returns
+    -------
+    float
+        Factor per round, 0 once the nodes agree up to rounding. It may exceed 1 over few rounds of weights that are not
+        doubly stochastic.
+
+    Raises
+    ------
+    TopologyError
+        If the rounds mix row- with column-stochastic matrices, or a push-sum weight falls to 0.
+    TypeError, ValueError
+        If an argument is of another kind or out of range.
+
+    Notes
+    -----
+    float64; after each round the disagreement is scaled back to 1, so that any number of rounds can be measured.
+    """
+    source = as_rounds(x, weights)
+    rounds = check_int("rounds", rounds, minimum=1)
+    burn_in = rounds if burn_in is None else check_int("burn_in", burn_in, minimum=0)
+    disagreement = _centered(stream(seed, "measured_contraction").standard_normal(source.n))
+    disagreement /= np.linalg.norm(disagreement) or 1.0
+    push_weights, logs = np.ones(source.n), 0.0
+    for t in range(burn_in + rounds):
+        matrix = source.at(t)
+        pushed = push_weights * disagreement
+        push_weights = _next_push_weights(matrix, push_weights, t)
+        # Any multiple of push-sum's w may be taken from x, since both are mixed alike: here the mean of z = x / w.
+        disagreement = _centered((matrix @ pushed) / push_weights)
+        factor = float(np.linalg.norm(disagreement))
+        if factor < EXACT:
+            return 0.0
+        disagreement /= factor
+        logs += np.log(factor) if t >= burn_in else 0.0
+    return float(np.exp(logs / rounds))
+
+
+def _next_push_weights(matrix: MixingMatrix, push_weights: np.ndarray, t: int) -> np.ndarray:
+    """Return push-sum's w after round `t`: all 1 as long as rows sum to 1."""
+    if (push_weights == 1).all() and matrix.is_row_stochastic:
+        return push_weights
+    if not matrix.is_column_stochastic:
+        raise TopologyError(_mixed_kinds(matrix.name))
+    push_weights = matrix @ push_weights
+    if push_weights.min() <= 0:
+        raise TopologyError(
+            f"push-sum needs positive weights, that of node {int(push_weights.argmin())} fell to 0 in round {t}; every "
+            "node must keep a share of its own mass and hear from others"
+        )
+    return push_weights
+
+
+def _mixed_kinds(name: str) -> str:
+    return (
+        f"the matrices of all rounds must be row-stochastic, or all column-stochastic, {name} differs from those "
+        "before it; use one direction: mixing.uniform(topology, direction=...)"
+    )
+
+
+def _slem_of_period(matrices: list[MixingMatrix]) -> float:
+    """Return ``|lambda_2|^(1/p)`` of the product, each factor on disagreement only and scaled."""
+    operators, n = _row_stochastic(matrices), matrices[0].n
+    union = sparse.csr_array(sum(operators[1:], start=operators[0]))
+    if n > 1 and connected_components(union, directed=False)[0] > 1:
+        return 1.0
+    scales, x = [], _centered(stream(0, "slem").standard_normal(n))
+    x /= np.linalg.norm(x) or 1.0
+    for operator in operators:
+        x = _centered(operator @ x)
+        scales.append(float(np.linalg.norm(x)))
+        if scales[-1] < EXACT:
+            return 0.0
+        x /= scales[-1]
+
+    def cycle(values: np.ndarray) -> np.ndarray:
+        for operator, scale in zip(operators, scales, strict=True):
+            values = _centered(operator @ values) / scale
+        return values
+
+    modulus = _largest_modulus(cycle, n)
+    if modulus < n * np.finfo(float).eps:
+        return 0.0
+    return float(min(1.0, np.exp((np.log(modulus) + np.log(scales).sum()) / len(matrices))))
+
+
+def _largest_modulus(cycle: Callable[[np.ndarray], np.ndarray], n: int) -> float:
+    if n <= _spectral.DENSE_LIMIT:
+        return float(np.abs(np.linalg.eigvals(cycle(np.eye(n)))).max())
+    operator = sparse_linalg.LinearOperator((n, n), matvec=cycle, dtype=np.float64)  # pyright: ignore[reportCallIssue]
+    start = stream(0, "slem").standard_normal(n)
+    try:
+        values = sparse_linalg.eigs(operator, k=1, which="LM", return_eigenvectors=False, v0=start, ncv=40, maxiter=500)
+    except sparse_linalg.ArpackNoConvergence as error:
+        raise TopologyError(
+            f"the second eigenvalue of this period did not converge for n={n}; use metrics.measured_contraction"
+        ) from error
+    return float(np.abs(values[0]))
+
+
+def _row_stochastic(matrices: list[MixingMatrix]) -> list[sparse.csr_array]:
+    """Return the factors, first to act first; of column-stochastic ones the transposes, in reverse: equal spectrum."""
+    if all(matrix.is_row_stochastic for matrix in matrices):
+        return [matrix.weights for matrix in matrices]
+    for matrix in matrices:
+        if not matrix.is_column_stochastic:
+            raise TopologyError(_mixed_kinds(matrix.name))
+    return [sparse.csr_array(matrix.weights.T) for matrix in reversed(matrices)]
+
+
+def _centered(values: np.ndarray) -> np.ndarray:
+    return values - values.mean(axis=0)
