@@ -109,7 +109,7 @@ def looped_gradients(model: nn.Module) -> Gradients:
 
 def _mean_loss(logits: Tensor, labels: Tensor, weights: Tensor | None) -> Tensor:
     """Return the cross-entropy of each node's minibatch, (k,)."""
-    losses = functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none").view(labels.shape)
+    losses = functional.cross_entropy(logits.transpose(1, 2), labels, reduction="none")
     return losses.mean(1) if weights is None else (losses * weights).sum(1)
 
 
@@ -131,27 +131,39 @@ def local_sgd(
     """
     losses = models.flat.new_empty(models.n, len(steps))
     descend = _descend(models, lr, momentum, velocity)
-    mean = None if mix_gradients is None else _buffer(learner, models.flat)
-    for rows, k in _order(models.n, learner.chunk, len(steps), steps_first=mean is not None):
-        parameters = [view[rows] for view in models.views]
-        losses[rows, k], gradients = learner.gradients(parameters, *learner.gather(steps[k], rows))
-        if observe is not None and k == 0:
-            observe(rows, gradients)
-        if mean is None:
+    if mix_gradients is None:
+        for rows, k in ((rows, k) for rows in _chunks(models.n, learner.chunk) for k in range(len(steps))):
+            losses[rows, k], gradients = _differentiate(learner, models, steps[k], rows)
+            if observe is not None and k == 0:
+                observe(rows, gradients)
             descend(rows, gradients)
-            continue
-        _store(models.layout.views(mean), rows, gradients)
-        if mix_gradients is not None and rows.stop == models.n:
-            mix_gradients(mean)
-            descend(slice(None), models.layout.views(mean))
+        return losses
+    for k, batch in enumerate(steps):
+        losses[:, k], gradients = _all_gradients(learner, models, batch)
+        if observe is not None and k == 0:
+            observe(slice(None), gradients)
+        for g in gradients:
+            mix_gradients(g.view(models.n, -1))
+        descend(slice(None), gradients)
     return losses
 
 
-def _order(n: int, chunk: int, steps: int, *, steps_first: bool) -> Iterator[tuple[slice, int]]:
-    """Yield (nodes, step): every node's steps in order, and all nodes before the next step if `steps_first`."""
-    if steps_first:
-        return ((rows, k) for k in range(steps) for rows in _chunks(n, chunk))
-    return ((rows, k) for rows in _chunks(n, chunk) for k in range(steps))
+def _differentiate(learner: Learner, models: Population, batch: Batch, rows: slice) -> tuple[Tensor, Sequence[Tensor]]:
+    return learner.gradients([view[rows] for view in models.views], *learner.gather(batch, rows))
+
+
+def _all_gradients(learner: Learner, models: Population, batch: Batch) -> tuple[Tensor, Sequence[Tensor]]:
+    """Return losses (n,) and all nodes' gradients at once, each (n, *shape)."""
+    if learner.chunk >= models.n:
+        losses, gradients = _differentiate(learner, models, batch, slice(None))
+        return losses, [g.contiguous() for g in gradients]
+    views = models.layout.views(_buffer(learner, models.flat))
+    losses = models.flat.new_empty(models.n)
+    for rows in _chunks(models.n, learner.chunk):
+        losses[rows], gradients = _differentiate(learner, models, batch, rows)
+        for view, g in zip(views, gradients, strict=True):
+            view[rows].copy_(g)
+    return losses, views
 
 
 def _descend(models: Population, lr: float, momentum: float, velocity: Tensor | None) -> Use:
@@ -167,11 +179,6 @@ def _descend(models: Population, lr: float, momentum: float, velocity: Tensor | 
             view[rows].add_(g, alpha=-lr)
 
     return use
-
-
-def _store(views: Sequence[Tensor], rows: slice, gradients: Sequence[Tensor]) -> None:
-    for view, g in zip(views, gradients, strict=True):
-        view[rows].copy_(g)
 
 
 def _buffer(learner: Learner, like: Tensor) -> Tensor:
@@ -213,7 +220,7 @@ def _seconds(learner: Learner, models: Population, batch: Batch, nodes: int) -> 
     def trial() -> float:
         start = time.perf_counter()
         for rows in _chunks(nodes, learner.chunk):
-            learner.gradients([view[rows] for view in models.views], *learner.gather(batch, rows))
+            _differentiate(learner, models, batch, rows)
         if models.flat.is_cuda:
             torch.cuda.synchronize()
         return time.perf_counter() - start
