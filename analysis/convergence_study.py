@@ -214,7 +214,7 @@ def _spread(values: np.ndarray) -> Spread:
     return Spread(float(values.mean()), float(values.min()), float(values.max()))
 
 
-def rank_correlations(setting: Setting, results: Sequence[Result]) -> dict[str, float]:
+def rank_correlations(setting: Setting, results: Sequence[Result]) -> dict[str, float | NotApplicable]:
     """Return Spearman's rank correlation of gap and of heterogeneity with rounds to target, over plain D-SGD.
 
     A number that predicts speed perfectly has -1 (gap) or +1 (heterogeneity). Graphs that did not reach the target
@@ -223,10 +223,13 @@ def rank_correlations(setting: Setting, results: Sequence[Result]) -> dict[str, 
     plain = [result for result in results if not result.contender.clique_averaging]
     rounds = [np.mean(result.rounds_to(setting.target)) for result in plain]
     finite = np.where(np.isinf(rounds), setting.rounds + 1, rounds)
-    return {
-        "spectral gap": float(spearmanr([result.gap for result in plain], finite).statistic),
-        "neighborhood heterogeneity": float(spearmanr([result.heterogeneity for result in plain], finite).statistic),
+    numbers = {
+        "spectral gap": [result.gap for result in plain],
+        "neighborhood heterogeneity": [result.heterogeneity for result in plain],
     }
+    if len(set(finite.tolist())) == 1:
+        return dict.fromkeys(numbers, NotApplicable("all graphs took the same number of rounds"))
+    return {name: float(spearmanr(values, finite).statistic) for name, values in numbers.items()}
 
 
 def draw(setting: Setting, results: Sequence[Result], path: str | Path) -> None:
@@ -260,7 +263,7 @@ def _draw_curves(setting: Setting, results: Sequence[Result], ax: Any) -> None:
 
 
 def _draw_ranks(
-    setting: Setting, results: Sequence[Result], ax: Any, name: str, attribute: str, correlations: dict[str, float]
+    setting: Setting, results: Sequence[Result], ax: Any, name: str, attribute: str, correlations: dict[str, Any]
 ) -> None:
     for result in results:
         mean = float(np.mean(result.rounds_to(setting.target)))
@@ -271,8 +274,12 @@ def _draw_ranks(
     ax.set_xscale("symlog", linthresh=1e-3)
     ax.set(xlabel=name, ylabel=f"rounds to {setting.target:.0%}", yscale="log")
     expected = "-1" if attribute == "gap" else "+1"
-    ax.set_title(f"rank correlation {correlations[name]:+.2f} (a perfect predictor: {expected})", fontsize=9)
+    ax.set_title(f"rank correlation {_signed(correlations[name])} (a perfect predictor: {expected})", fontsize=9)
     ax.grid(alpha=0.3)
+
+
+def _signed(value: float | NotApplicable) -> str:
+    return f"{value} ({value.reason})" if isinstance(value, NotApplicable) else f"{value:+.2f}"
 
 
 def save(setting: Setting, results: Sequence[Result], out: Path) -> Table:
@@ -308,7 +315,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"convergence_study: error: {error}", file=sys.stderr)
         return 2
     for name, value in rank_correlations(setting, results).items():
-        print(f"rank correlation of {name} with rounds to {setting.target:.0%} under D-SGD: {value:+.2f}")
+        print(f"rank correlation of {name} with rounds to {setting.target:.0%} under D-SGD: {_signed(value)}")
     print(f"wrote {options.out}/figure.png, table.csv and histories/")
     return 0
 

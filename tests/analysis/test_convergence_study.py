@@ -1,0 +1,81 @@
+"""The demo computes, judges and draws; at full scale it is run by hand."""
+
+import dataclasses
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import topofl
+from analysis import convergence_study as study
+from topofl import data
+
+
+@pytest.fixture(scope="module")
+def small():
+    setting = study.Setting(data.digits(), n=40, lr=0.5, batch_size=8, rounds=12, eval_every=1, target=0.6)
+    return setting, study.compute(setting, [0, 1], progress=False)
+
+
+def test_every_contender_has_a_row_and_the_point_shows(small):
+    setting, results = small
+    table = study.table(setting, results)
+    assert table.column("graph") == tuple(c.label for c in study.CONTENDERS)
+    edges = dict(zip(table.column("graph"), table.column("edges"), strict=True))
+    assert edges["fully-connected"] == 40 * 39 // 2
+    assert edges["ring"] == 40
+    by_label = {result.contender.label: result for result in results}
+    cliques, exponential = by_label["D-Cliques (ring)"], by_label["exponential"]
+    assert cliques.gap < exponential.gap
+    assert cliques.heterogeneity < exponential.heterogeneity
+    assert np.mean(cliques.rounds_to(0.6)) < np.mean(exponential.rounds_to(0.6))
+
+
+def test_messages_follow_from_edges(small):
+    _, results = small
+    for result in results:
+        if not result.contender.clique_averaging:
+            assert result.mean_of("messages") == 2 * np.mean([graph.n_edges for graph in result.graphs])
+        else:
+            assert result.mean_of("messages_paper") == 4 * np.mean([graph.n_edges for graph in result.graphs])
+
+
+def test_rank_correlation_knows_perfect_and_reversed_order(small):
+    setting, results = small
+    plain = [result for result in results if not result.contender.clique_averaging]
+    ranked = sorted(plain, key=lambda result: np.mean(result.rounds_to(setting.target)))
+    best_first = [dataclasses.replace(r, gap=1.0 - k / 10, heterogeneity=k / 10) for k, r in enumerate(ranked)]
+    worst_first = [dataclasses.replace(r, gap=k / 10, heterogeneity=1.0 - k / 10) for k, r in enumerate(ranked)]
+    good, bad = study.rank_correlations(setting, best_first), study.rank_correlations(setting, worst_first)
+    assert good["spectral gap"] < -0.9
+    assert good["neighborhood heterogeneity"] > 0.9
+    assert bad["spectral gap"] > 0.9
+    assert bad["neighborhood heterogeneity"] < -0.9
+
+
+def test_command_line_writes_table_histories_and_figure(tmp_path, capsys, monkeypatch):
+    tiny = study.Setting(data.digits(), n=40, lr=0.5, batch_size=8, rounds=2, eval_every=1, target=0.99)
+    monkeypatch.setattr(study, "digits", lambda: tiny)
+    assert study.main(["--seeds", "1", "--out", str(tmp_path / "demo")]) == 0
+    assert "rank correlation of spectral gap" in capsys.readouterr().out
+    assert len(pd.read_csv(tmp_path / "demo" / "table.csv")) == len(study.CONTENDERS)
+    assert (tmp_path / "demo" / "figure.png").stat().st_size > 10_000
+    folders = sorted((tmp_path / "demo" / "histories").iterdir())
+    assert len(folders) == len(study.CONTENDERS)
+    assert topofl.History.load(folders[0]).n_rounds == 2
+
+
+def test_unknown_data_folder_is_an_error_of_one_line(tmp_path, capsys):
+    assert study.main(["--data", str(tmp_path / "nothing")]) == 2
+    assert "nothing" in capsys.readouterr().err
+    assert study.main(["--seeds", "0"]) == 2
+
+
+def test_mnist_setting_is_the_papers(mnist_root):
+    setting = study.mnist(mnist_root)
+    assert (setting.n, setting.lr, setting.batch_size) == (100, 0.1, 128)
+    assert [len(part) for part in (setting.dataset.train, setting.dataset.val, setting.dataset.test)] == [
+        50_000,
+        10_000,
+        10_000,
+    ]
