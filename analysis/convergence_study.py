@@ -287,6 +287,7 @@ def save(setting: Setting, results: Sequence[Result], out: Path) -> Table:
     out.mkdir(parents=True, exist_ok=True)
     summary = table(setting, results)
     summary.to_csv(out / "table.csv")
+    (out / "table.md").write_text(summary.to_markdown() + "\n")
     for result in results:
         for seed, history in enumerate(result.histories):
             history.save(out / "histories" / f"{_slug(result.contender.label)}-{seed}")
@@ -316,7 +317,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     for name, value in rank_correlations(setting, results).items():
         print(f"rank correlation of {name} with rounds to {setting.target:.0%} under D-SGD: {_signed(value)}")
-    print(f"wrote {options.out}/figure.png, table.csv and histories/")
+    print(f"wrote {options.out}/figure.png, table.csv, table.md and histories/")
     return 0
 
 

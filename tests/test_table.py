@@ -117,7 +117,7 @@ def test_csv(tmp_path):
 
 def test_column():
     assert TABLE.column("nodes") == (16, 12345, 1)
-    with pytest.raises(ValueError, match="`name` must be one of .* did you mean 'nodes'"):
+    with pytest.raises(ValueError, match=r"`name` must be one of .* did you mean 'nodes'"):
         TABLE.column("node")
 
 

@@ -5,9 +5,11 @@ from collections.abc import Iterable
 from numbers import Integral, Real
 
 import numpy as np
+import scipy.sparse as sparse
 
 __all__ = [
     "check_choice",
+    "check_entries",
     "check_finite",
     "check_fraction",
     "check_indices",
@@ -86,6 +88,18 @@ def check_finite(name: str, array: np.ndarray) -> np.ndarray:
         place = tuple(int(i) for i in bad[0])
         raise ValueError(f"`{name}` must be finite, got {array[place]} at {place} ({len(bad)} such entries)")
     return array
+
+
+def check_entries(name: str, matrix: sparse.csr_array) -> None:
+    """Raise ``ValueError``, with the place of the first bad one, unless all stored entries are finite and >= 0."""
+    for bad, wanted in ((~np.isfinite(matrix.data), "be finite"), (matrix.data < 0, "have no negative entry")):
+        places = np.flatnonzero(bad)
+        if len(places):
+            row = int(np.searchsorted(matrix.indptr, places[0], side="right")) - 1
+            raise ValueError(
+                f"`{name}` must {wanted}, got {matrix.data[places[0]]:g} at ({row}, {matrix.indices[places[0]]}) "
+                f"({len(places)} such entries)"
+            )
 
 
 def check_labels(name: str, labels: object) -> np.ndarray:

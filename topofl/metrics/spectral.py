@@ -16,6 +16,9 @@ from topofl.topology import Topology, TopologyError
 
 __all__ = ["measured_contraction", "sigma", "slem", "spectral_gap"]
 
+RESTARTS = 500
+"""Restarts of Arnoldi's method before it is given up."""
+
 EXACT = 1e-12
 """One exchange that shrinks disagreement by more than this is exact averaging up to rounding."""
 
@@ -233,7 +236,7 @@ def _largest_modulus(cycle: Callable[[np.ndarray], np.ndarray], n: int) -> float
     operator = sparse_linalg.LinearOperator((n, n), matvec=cycle, dtype=np.float64)  # pyright: ignore[reportCallIssue]
     start = stream(0, "slem").standard_normal(n)
     try:
-        values = sparse_linalg.eigs(operator, k=1, which="LM", return_eigenvectors=False, v0=start, ncv=40, maxiter=500)
+        values = sparse_linalg.eigs(operator, k=1, which="LM", return_eigenvectors=False, v0=start, ncv=40, maxiter=RESTARTS)
     except sparse_linalg.ArpackNoConvergence as error:
         raise TopologyError(
             f"the second eigenvalue of this period did not converge for n={n}; use metrics.measured_contraction"

@@ -1,0 +1,248 @@
+"""What every generator of ``topologies.__all__`` promises, over random arguments."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from topofl import mixing, topologies
+from topofl.topologies import greedy_swap_trace
+from topofl.topology import Topology, TopologySequence, as_topology
+
+sizes = st.integers(1, 20)
+seeds = st.integers(0, 2**32)
+
+
+def label_counts(least: int = 1) -> st.SearchStrategy[np.ndarray]:
+    """Label counts of at least this many nodes, each with data."""
+    shapes = st.tuples(st.integers(least, 16), st.integers(1, 5))
+    return arrays.arrays(np.int64, shapes, elements=st.integers(0, 99)).map(give_data_to_all)
+
+
+def give_data_to_all(counts: np.ndarray) -> np.ndarray:
+    counts = counts.copy()
+    counts[counts.sum(axis=1) == 0, 0] = 1
+    return counts
+
+
+@st.composite
+def composite_sides(draw: st.DrawFn) -> dict[str, Any]:
+    """Arguments of a grid: given rows, or a size that has sides."""
+    rows, columns = draw(st.integers(1, 5)), draw(st.integers(1, 5))
+    n = rows * columns
+    feasible = n <= 3 or any(n % side == 0 for side in range(2, n))
+    return {"n": n} if feasible and draw(st.booleans()) else {"n": n, "rows": rows}
+
+
+@st.composite
+def regular_arguments(draw: st.DrawFn) -> dict[str, Any]:
+    n = draw(st.integers(2, 16))
+    k = draw(st.integers(1, n - 1).filter(lambda k: n * k % 2 == 0 and (k > 1 or n == 2)))
+    return {"n": n, "k": k, "seed": draw(seeds)}
+
+
+@st.composite
+def clique_arguments(draw: st.DrawFn, **more: st.SearchStrategy[Any]) -> dict[str, Any]:
+    """Label counts, or only a number of nodes, and a clique size that fits."""
+    given_n = draw(st.booleans())
+    data = {"n": draw(st.integers(2, 16))} if given_n else {"label_counts": draw(label_counts(least=2))}
+    size = draw(st.integers(2, n_of(data)))
+    return data | {"clique_size": size, "seed": draw(seeds)} | {key: draw(value) for key, value in more.items()}
+
+
+def n_of(arguments: dict[str, Any]) -> int:
+    return len(arguments["label_counts"]) if "label_counts" in arguments else arguments["n"]
+
+
+def with_seed(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries({**fields, "seed": seeds})
+
+
+@dataclass(frozen=True)
+class Row:
+    """Arguments of a generator, and what it declares of the graph it makes from them."""
+
+    arguments: st.SearchStrategy[dict[str, Any]]
+    connected: Callable[[dict[str, Any]], bool] = lambda arguments: True  # over one period
+    directed: Callable[[dict[str, Any]], bool] = lambda arguments: False  # may be
+
+
+def is_one_clique(arguments: dict[str, Any]) -> bool:
+    return arguments["clique_size"] == n_of(arguments)
+
+
+swapping = {"steps": st.integers(0, 30), "weighting": st.sampled_from(["uniform", "pooled"])}
+schemes = st.sampled_from(["fully_connected", "ring", "fractal", "small_world"])
+
+ROWS = {
+    "dcliques": Row(clique_arguments(**swapping, inter=schemes, cliques=st.sampled_from(["greedy_swap", "random"]))),
+    "dissimilar_ring": Row(st.one_of(with_seed(label_counts=label_counts()), with_seed(n=sizes))),
+    "exponential": Row(
+        st.fixed_dictionaries({"n": sizes, "directed": st.booleans()}), directed=lambda arguments: arguments["directed"]
+    ),
+    "fully_connected": Row(st.fixed_dictionaries({"n": sizes})),
+    "greedy_swap": Row(clique_arguments(**swapping), connected=is_one_clique),
+    "grid": Row(composite_sides()),
+    "one_peer_exponential": Row(st.fixed_dictionaries({"n": st.integers(2, 20)}), directed=lambda arguments: True),
+    "random_cliques": Row(clique_arguments().filter(lambda arguments: "n" in arguments), connected=is_one_clique),
+    "random_regular": Row(regular_arguments()),
+    "ring": Row(st.fixed_dictionaries({"n": sizes})),
+    "star": Row(st.fixed_dictionaries({"n": sizes})),
+    "torus": Row(composite_sides()),
+}
+
+every_generator = pytest.mark.parametrize("name", topologies.__all__)
+
+
+def rounds(graph: Topology | TopologySequence) -> list[Topology]:
+    assert graph.period is not None
+    return [graph.at(t) for t in range(graph.period)]
+
+
+def same(a: Topology, b: Topology) -> bool:
+    return a.name == b.name and a.groups == b.groups and (a.adjacency != b.adjacency).nnz == 0
+
+
+def test_every_generator_has_a_row() -> None:
+    assert sorted(ROWS) == sorted(topologies.__all__)
+
+
+@every_generator
+@given(data=st.data())
+def test_graphs_are_simple_and_as_declared(name: str, data: st.DataObject) -> None:
+    row = ROWS[name]
+    arguments = data.draw(row.arguments)
+    graph = getattr(topologies, name)(**arguments)
+    assert graph.n == n_of(arguments)
+    union = nx.DiGraph()
+    union.add_nodes_from(range(graph.n))
+    for member in rounds(graph):
+        assert member.n == graph.n
+        assert member.adjacency.has_canonical_format  # no edge twice
+        assert not member.adjacency.diagonal().any()
+        assert (member.adjacency.data == 1).all()
+        assert not member.is_directed or row.directed(arguments)
+        union.add_edges_from(member.edge_index.T.tolist())
+    assert nx.is_strongly_connected(union) == row.connected(arguments)
+    if isinstance(graph, Topology):
+        assert graph.is_connected == row.connected(arguments)
+
+
+@every_generator
+@given(data=st.data())
+def test_same_arguments_same_graph_and_no_global_generator(name: str, data: st.DataObject) -> None:
+    arguments = data.draw(ROWS[name].arguments)
+    before = np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+    graph = getattr(topologies, name)(**arguments)
+    after = np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+    assert all(np.array_equal(a, b) for a, b in zip(before[0], after[0], strict=True))  # not moved
+    assert torch.equal(before[1], after[1])
+    np.random.seed(1)  # noqa: NPY002
+    torch.manual_seed(1)
+    again = getattr(topologies, name)(**arguments)  # not read
+    np.random.set_state(before[0])  # noqa: NPY002
+    torch.set_rng_state(before[1])
+    assert graph.name == again.name
+    assert all(same(a, b) for a, b in zip(rounds(graph), rounds(again), strict=True))
+
+
+@every_generator
+def test_seeds_are_required_keywords(name: str) -> None:
+    parameters = inspect.signature(getattr(topologies, name)).parameters
+    if "seed" in parameters:
+        assert parameters["seed"].kind is inspect.Parameter.KEYWORD_ONLY
+        assert parameters["seed"].default is inspect.Parameter.empty
+    assert next(iter(parameters)) in ("n", "label_counts")
+
+
+@every_generator
+@given(data=st.data())
+def test_a_generator_as_seed_is_used_as_it_is(name: str, data: st.DataObject) -> None:
+    arguments = data.draw(ROWS[name].arguments)
+    if "seed" not in arguments:
+        return
+    rng, twin = np.random.default_rng(arguments["seed"]), np.random.default_rng(arguments["seed"])
+    graph = getattr(topologies, name)(**arguments | {"seed": rng})
+    assert same(graph, getattr(topologies, name)(**arguments | {"seed": twin}))
+    assert "seed=Generator" in graph.name
+    assert rng.bit_generator.state == twin.bit_generator.state
+    assert graph.n < 3 or rng.bit_generator.state != np.random.default_rng(arguments["seed"]).bit_generator.state
+
+
+@every_generator
+@given(data=st.data())
+def test_names_are_the_calls_that_made_the_graphs(name: str, data: st.DataObject) -> None:
+    arguments = data.draw(ROWS[name].arguments)
+    graph = getattr(topologies, name)(**arguments)
+    if "label_counts" in arguments:
+        n, classes = arguments["label_counts"].shape
+        assert graph.name.startswith(f"{name}(label_counts[{n}x{classes}], ")
+    else:
+        again = eval(f"topologies.{graph.name}")
+        assert all(same(a, b) for a, b in zip(rounds(graph), rounds(again), strict=True))
+        assert all(same(a, eval(f"topologies.{a.name}")) for a in rounds(graph))
+
+
+@every_generator
+@given(data=st.data())
+def test_relabelling_leaves_spectra_unchanged(name: str, data: st.DataObject) -> None:
+    arguments = data.draw(ROWS[name].arguments)
+    graph = rounds(getattr(topologies, name)(**arguments))[0]
+    order = np.random.default_rng(data.draw(seeds)).permutation(graph.n)
+    relabelled = as_topology(graph.adjacency[order][:, order])
+    assert isinstance(relabelled, Topology)
+    assert relabelled.n_edges == graph.n_edges
+    assert sorted(relabelled.out_degrees) == sorted(graph.out_degrees)
+    assert relabelled.diameter == graph.diameter
+    if graph.is_directed:
+        pull, other = (mixing.uniform(g).weights.toarray() for g in (graph, relabelled))
+        assert np.allclose(np.linalg.svdvals(pull), np.linalg.svdvals(other), atol=1e-9)
+        return
+    spectra = [np.linalg.eigvalsh(nx.laplacian_matrix(g.to_networkx()).toarray()) for g in (graph, relabelled)]
+    assert np.allclose(*spectra, rtol=0, atol=1e-9)
+    expected = spectra[0][1] if graph.n > 1 else 0.0
+    assert graph.algebraic_connectivity == pytest.approx(expected, abs=1e-9)
+    assert relabelled.algebraic_connectivity == pytest.approx(expected, abs=1e-9)
+    gaps = [mixing.metropolis_hastings(g).spectral_gap for g in (graph, relabelled)]
+    assert gaps[0] == pytest.approx(gaps[1], abs=1e-9)
+
+
+@every_generator
+@given(data=st.data())
+def test_adjacency_is_read_only(name: str, data: st.DataObject) -> None:
+    graph = rounds(getattr(topologies, name)(**data.draw(ROWS[name].arguments)))[0]
+    for array in (graph.adjacency.data, graph.adjacency.indices, graph.adjacency.indptr, graph.edge_index):
+        with pytest.raises(ValueError, match="read-only"):
+            array[:] = 0
+
+
+@given(arguments=clique_arguments(**swapping))
+def test_greedy_swap_keeps_a_partition_and_never_adds_skew(arguments: dict[str, Any]) -> None:
+    graph = topologies.greedy_swap(**arguments)
+    n, size = n_of(arguments), arguments["clique_size"]
+    assert sorted(node for group in graph.groups for node in group) == list(range(n))
+    assert [len(group) for group in graph.groups] == [size] * (n // size) + [n % size] * (n % size > 0)
+    unswapped = topologies.greedy_swap(**arguments | {"steps": 0})
+    assert unswapped.groups == topologies.random_cliques(n, size, seed=arguments["seed"]).groups
+
+
+@given(counts=label_counts(least=2), data=st.data())
+def test_the_trace_belongs_to_the_swap_and_its_total_never_grows(counts: np.ndarray, data: st.DataObject) -> None:
+    size, seed = data.draw(st.integers(2, len(counts))), data.draw(seeds)
+    how = {key: data.draw(value) for key, value in swapping.items()}
+    groups, skews = greedy_swap_trace(counts, size, seed=seed, **how)
+    assert groups == topologies.greedy_swap(counts, size, seed=seed, **how).groups
+    assert skews.shape == (how["steps"] + 1, len(groups))
+    assert (np.diff(skews.sum(axis=1)) <= 1e-9).all()
+    assert (skews >= 0).all()
+    assert (skews <= 2 + 1e-9).all()
+    longer = greedy_swap_trace(counts, size, seed=seed, **how | {"steps": how["steps"] + 5})[1]
+    assert np.array_equal(longer[: len(skews)], skews)  # more steps go on along the same path

@@ -1,0 +1,508 @@
+import copy
+import math
+import pickle
+import warnings
+
+import networkx as nx
+import numpy as np
+import pytest
+import scipy.sparse as sparse
+import torch
+
+from topofl import topologies
+from topofl.topology import Topology, TopologyError, TopologySequence, as_topology, from_edges
+
+EDGES = [(0, 1), (1, 2), (2, 0), (2, 3)]
+
+
+@pytest.fixture
+def data_class() -> type:
+    """PyG's Data, imported without the deprecation warnings of its own imports."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from torch_geometric.data import Data
+    return Data
+
+
+def directed() -> Topology:
+    return from_edges(EDGES, 5, directed=True, name="directed")
+
+
+def weighted(is_directed: bool) -> Topology:
+    matrix = np.zeros((4, 4))
+    matrix[0, 1], matrix[1, 2], matrix[3, 0] = 0.5, 2.0, 1.5
+    return Topology(sparse.csr_array(matrix if is_directed else matrix + matrix.T), name="weighted")
+
+
+def equal(a: Topology, b: Topology) -> bool:
+    return a.n == b.n and (a.adjacency != b.adjacency).nnz == 0
+
+
+SAMPLES = [
+    topologies.ring(8),
+    topologies.star(5),
+    topologies.grid(12),
+    topologies.exponential(9),
+    topologies.random_regular(10, 3, seed=0),
+    topologies.dcliques(n=23, clique_size=5, inter="ring", seed=0),
+    from_edges([(0, 1), (2, 3)], 5),
+    from_edges([], 1),
+]
+undirected_samples = pytest.mark.parametrize("graph", SAMPLES, ids=lambda graph: graph.name)
+
+
+# The graph itself
+
+
+def test_edges_go_from_source_to_target() -> None:
+    graph = directed()
+    assert graph.adjacency.toarray().tolist() == [
+        [0, 1, 0, 0, 0],
+        [0, 0, 1, 0, 0],
+        [1, 0, 0, 1, 0],
+        [0, 0, 0, 0, 0],
+        [0, 0, 0, 0, 0],
+    ]
+    assert graph.edge_index.tolist() == [[0, 1, 2, 2], [1, 2, 0, 3]]
+    assert graph.out_degrees.tolist() == [1, 1, 2, 0, 0]
+    assert graph.in_degrees.tolist() == [1, 1, 1, 1, 0]
+    assert graph.in_neighbors(3).tolist() == [2]
+    assert graph.out_neighbors(3).tolist() == []
+    assert graph.out_neighbors(2).tolist() == [0, 3]
+    assert graph.is_directed
+    assert graph.n_edges == 4
+    assert not graph.is_connected
+    assert repr(graph) == "Topology('directed', n=5, edges=4, directed)"
+
+
+def test_connectivity_is_strong() -> None:
+    cycle, path = from_edges(EDGES[:3], 3, directed=True), from_edges(EDGES[:2], 3, directed=True)
+    assert cycle.is_connected
+    assert cycle.diameter == 2
+    assert not path.is_connected
+    assert path.distances.tolist() == [[0, 1, 2], [math.inf, 0, 1], [math.inf, math.inf, 0]]
+    assert path.diameter == path.mean_distance == math.inf
+
+
+@undirected_samples
+def test_degrees_and_connectivity_equal_networkx(graph: Topology) -> None:
+    other = graph.to_networkx()
+    assert not graph.is_directed
+    assert graph.n_edges == other.number_of_edges()
+    assert graph.in_degrees.tolist() == graph.out_degrees.tolist() == [degree for _, degree in other.degree]
+    assert graph.is_connected == nx.is_connected(other)
+    for node in range(graph.n):
+        assert graph.in_neighbors(node).tolist() == graph.out_neighbors(node).tolist() == sorted(other[node])
+
+
+@undirected_samples
+def test_distances_equal_networkx(graph: Topology) -> None:
+    other = graph.to_networkx()
+    for source, lengths in nx.all_pairs_shortest_path_length(other):
+        assert [lengths.get(node, math.inf) for node in range(graph.n)] == graph.distances[source].tolist()
+    if graph.is_connected:
+        assert graph.diameter == nx.diameter(other)
+        assert graph.mean_distance == pytest.approx(nx.average_shortest_path_length(other) if graph.n > 1 else 0)
+    else:
+        assert graph.diameter == graph.mean_distance == math.inf
+
+
+@undirected_samples
+def test_algebraic_connectivity_equals_the_laplacian_spectrum(graph: Topology) -> None:
+    spectrum = np.linalg.eigvalsh(nx.laplacian_matrix(graph.to_networkx()).toarray().astype(float))
+    assert graph.algebraic_connectivity == pytest.approx(spectrum[1] if graph.n > 1 else 0, abs=1e-9)
+    assert (graph.algebraic_connectivity == 0) == (not graph.is_connected or graph.n == 1)
+
+
+@pytest.mark.parametrize("n", [3, 4, 9, 30])
+def test_algebraic_connectivity_closed_forms(n: int) -> None:
+    """Fiedler 1973: cycle, path, star, complete graph."""
+    forms = {
+        topologies.ring(n): 2 - 2 * np.cos(2 * np.pi / n),
+        topologies.grid(n, rows=1): 2 - 2 * np.cos(np.pi / n),
+        topologies.star(n): 1.0,
+        topologies.fully_connected(n): float(n),
+    }
+    for graph, expected in forms.items():
+        assert graph.algebraic_connectivity == pytest.approx(expected, abs=1e-9)
+
+
+def test_algebraic_connectivity_counts_weights_and_needs_symmetry() -> None:
+    heavy = as_topology(3.0 * topologies.ring(6).adjacency)
+    assert isinstance(heavy, Topology)
+    assert heavy.algebraic_connectivity == pytest.approx(3 * topologies.ring(6).algebraic_connectivity)
+    with pytest.raises(TopologyError, match="needs an undirected graph, directed is directed"):
+        _ = directed().algebraic_connectivity
+
+
+def test_a_static_graph_is_a_sequence_of_period_one() -> None:
+    graph = topologies.ring(4)
+    assert graph.period == 1
+    assert graph.at(0) is graph.at(17) is graph
+
+
+@pytest.mark.filterwarnings("ignore::scipy.sparse.SparseEfficiencyWarning")  # of scipy, that new edges are slow
+@pytest.mark.parametrize("remake", [copy.copy, copy.deepcopy, lambda graph: pickle.loads(pickle.dumps(graph))])
+def test_nothing_can_be_changed_in_place(remake) -> None:
+    graph = topologies.random_cliques(6, 3, seed=0)
+    for member in (graph, remake(graph)):
+        for array in (member.adjacency.data, member.adjacency.indices, member.adjacency.indptr, member.edge_index):
+            with pytest.raises(ValueError, match="read-only"):
+                array[0] = 5
+        for array in (member.in_degrees, member.out_degrees, member.distances):
+            with pytest.raises(ValueError, match="read-only"):
+                array[0] = 5
+        with pytest.raises(AttributeError):
+            member.name = "other"
+        for u, v in (member.edge_index[:, 0], (member.groups[0][0], member.groups[1][0])):  # an edge, and a new one
+            with pytest.raises(ValueError, match="read-only"):
+                member.adjacency[u, v] = 2.0
+        assert (member.adjacency != topologies.random_cliques(6, 3, seed=0).adjacency).nnz == 0
+    assert equal(remake(graph), graph)
+    assert remake(graph).groups == graph.groups
+    assert remake(graph).name == graph.name
+
+
+def test_the_callers_matrix_is_copied() -> None:
+    matrix = topologies.ring(4).to_scipy()
+    graph = Topology(matrix)
+    matrix.data[:] = 7
+    assert (graph.adjacency.data == 1).all()
+    graph.to_scipy().data[:] = 9  # a writable copy
+    assert (graph.adjacency.data == 1).all()
+
+
+def test_stored_zeros_are_no_edges_and_repeated_entries_are_summed() -> None:
+    matrix = sparse.coo_array(([1.0, 1.0, 0.0], ([0, 0, 1], [1, 1, 2])), shape=(3, 3))
+    graph = Topology(matrix)
+    assert graph.edge_index.tolist() == [[0], [1]]
+    assert graph.adjacency[0, 1] == 2
+
+
+def test_renamed_keeps_all_else() -> None:
+    graph = topologies.random_cliques(6, 3, seed=0)
+    other = graph.renamed("mine")
+    assert other.name == "mine"
+    assert other.groups == graph.groups
+    assert equal(other, graph)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "error", "match"),
+    [
+        (np.zeros((2, 3)), ValueError, r"`adjacency` must be a square matrix .* got shape \(2, 3\)"),
+        (np.zeros((0, 0)), ValueError, "`adjacency` must be a square matrix with at least one node"),
+        (np.array([[0, np.nan], [0, 0]]), ValueError, r"`adjacency` must be finite, got nan at \(0, 1\)"),
+        (np.array([[0, 1], [np.inf, 0]]), ValueError, r"`adjacency` must be finite, got inf at \(1, 0\)"),
+        (np.array([[0, 1], [-2, 0]]), ValueError, r"`adjacency` must have no negative entry, got -2 at \(1, 0\)"),
+        (np.array([[0, 1], [1, 3]]), ValueError, "`adjacency` must have no self-loops, got one at node 1"),
+        (np.array([[0, 1j], [1, 0]]), TypeError, "`adjacency` must hold real numbers, got dtype complex128"),
+        (np.array([["0", "1"], ["1", "0"]]), TypeError, "`adjacency` must hold real numbers"),
+    ],
+)
+def test_bad_adjacency(matrix: np.ndarray, error: type[Exception], match: str) -> None:
+    with pytest.raises(error, match=match):
+        Topology(matrix)  # type: ignore[arg-type]
+    if matrix.dtype.kind in "fic":
+        with pytest.raises(error, match=match):
+            Topology(sparse.csr_array(matrix))
+
+
+def test_bad_groups_and_labels() -> None:
+    matrix = topologies.ring(3).adjacency
+    with pytest.raises(ValueError, match="`groups` must be disjoint"):
+        Topology(matrix, groups=((0, 1), (1, 2)))
+    with pytest.raises(ValueError, match=r"`groups` must hold nodes 0..2, got -1"):
+        Topology(matrix, groups=((-1, 1),))
+    with pytest.raises(ValueError, match=r"`groups` must hold nodes 0..2, got 3"):
+        Topology(matrix, groups=((0, 3),))
+    for nodes in (("a", "b"), ("a", "b", "a")):
+        with pytest.raises(ValueError, match="`nodes` must have one distinct label for each of the n=3 nodes"):
+            Topology(matrix, nodes=nodes)
+
+
+def test_bad_nodes_of_queries() -> None:
+    for query in (topologies.ring(3).in_neighbors, topologies.ring(3).out_neighbors):
+        for node in (-1, 3):
+            with pytest.raises(ValueError, match=f"`node` must be between 0 and 2, got {node}"):
+                query(node)
+        with pytest.raises(TypeError, match="`node` must be an integer"):
+            query(1.0)
+
+
+# Sequences
+
+
+def test_a_sequence_repeats_after_its_period() -> None:
+    members = [topologies.ring(4), topologies.star(4)]
+    sequence = TopologySequence(4, members.__getitem__, name="two", period=2)
+    assert sequence.at(0) is sequence.at(2) is members[0]
+    assert sequence.at(1) is sequence.at(5) is members[1]
+    assert repr(sequence) == "TopologySequence('two', n=4, period=2)"
+    endless = TopologySequence(4, lambda t: from_edges([(0, 1 + t % 3)], 4))
+    assert endless.period is None
+    assert endless.at(5).edge_index.tolist() == [[0, 3], [3, 0]]
+
+
+def test_sequences_are_checked() -> None:
+    sequence = TopologySequence(4, lambda t: topologies.ring(4 + t), name="growing")
+    assert sequence.at(0).n == 4
+    with pytest.raises(ValueError, match="every graph of growing must have n=4 nodes, round 2 has 6"):
+        sequence.at(2)
+    with pytest.raises(ValueError, match="`t` must be at least 0, got -1"):
+        sequence.at(-1)
+    with pytest.raises(TypeError, match="`t` must be an integer"):
+        sequence.at(0.5)  # type: ignore[arg-type]
+
+
+def test_sequences_that_generators_and_lists_give_can_be_pickled() -> None:
+    for sequence in (topologies.one_peer_exponential(8), as_topology([topologies.ring(4), topologies.star(4)])):
+        again = pickle.loads(pickle.dumps(sequence))
+        assert again.name == sequence.name
+        assert all(equal(again.at(t), sequence.at(t)) for t in range(3))
+
+
+# From edges
+
+
+@pytest.mark.parametrize("edges", [EDGES, np.array(EDGES), set(EDGES), (edge for edge in EDGES), [*EDGES, EDGES[0]]])
+def test_from_edges_takes_any_pairs_and_counts_repeated_ones_once(edges) -> None:
+    graph = from_edges(edges, 5, name="mine", groups=[[0, 1], [4]])
+    assert equal(graph, as_topology(nx.Graph(EDGES), n=4)) if graph.n == 4 else graph.n_edges == 4
+    assert (graph.adjacency.data == 1).all()
+    assert not graph.is_directed
+    assert graph.name == "mine"
+    assert graph.groups == ((0, 1), (4,))
+
+
+def test_from_edges_without_edges() -> None:
+    for edges in ([], np.zeros((0, 2)), np.zeros((0, 2), int)):
+        assert from_edges(edges, 3).n_edges == 0
+
+
+@pytest.mark.parametrize(
+    ("edges", "n", "error", "match"),
+    [
+        ([(0, 3)], 3, ValueError, r"`edges` must join nodes 0..2, got node 3"),
+        ([(-1, 1)], 3, ValueError, r"`edges` must join nodes 0..2, got node -1"),
+        ([(1, 1)], 3, ValueError, "self-loops, got one at node 1"),
+        ([(0.0, 1.0)], 3, TypeError, "`edges` must be pairs of integers, got dtype float64"),
+        ([(0, 1, 2), (1, 2, 0)], 3, ValueError, r"`edges` must be pairs \(source, target\), got shape \(2, 3\)"),
+        ([0, 1], 3, ValueError, r"`edges` must be pairs \(source, target\), got shape \(2,\)"),
+        ([(0, 1), (2,)], 3, ValueError, r"`edges` must be pairs \(source, target\)"),
+        ([], 0, ValueError, "`n` must be at least 1, got 0"),
+        ([], 2.0, TypeError, "`n` must be an integer"),
+    ],
+)
+def test_bad_edges(edges, n, error: type[Exception], match: str) -> None:
+    with pytest.raises(error, match=match):
+        from_edges(edges, n)
+
+
+# There and back
+
+
+@pytest.mark.parametrize("is_directed", [True, False])
+def test_networkx_keeps_order_labels_weight_and_direction(is_directed: bool) -> None:
+    other = nx.DiGraph(name="theirs") if is_directed else nx.Graph(name="theirs")
+    other.add_nodes_from(["d", "b", "a", "c"])
+    other.add_weighted_edges_from([("a", "b", 0.5), ("b", "c", 2.0), ("d", "a", 1.5)])
+    graph = as_topology(other)
+    assert isinstance(graph, Topology)
+    assert graph.nodes == ("d", "b", "a", "c")
+    assert graph.name == "theirs"
+    assert graph.is_directed == is_directed
+    assert graph.adjacency[2, 1] == 0.5
+    assert graph.adjacency[1, 2] == (0 if is_directed else 0.5)
+    back = graph.to_networkx()
+    assert type(back) is type(other)
+    assert list(back.nodes) == list(other.nodes)
+    assert nx.utils.edges_equal(back.edges(data=True), other.edges(data=True), directed=is_directed)
+    assert equal(as_topology(back), graph)
+
+
+def test_networkx_without_weights_gets_none() -> None:
+    assert topologies.ring(4).to_networkx().get_edge_data(0, 1) == {}
+    assert as_topology(nx.path_graph(3)).nodes == ()
+    assert as_topology(nx.path_graph(3), name="mine").name == "mine"
+    assert as_topology(nx.Graph([(1, 0), (0, 2)])).nodes == (1, 0, 2)
+
+
+@pytest.mark.parametrize("is_directed", [True, False])
+def test_pyg_keeps_order_weight_and_direction(is_directed: bool, data_class: type) -> None:
+    graph = weighted(is_directed)
+    data = graph.to_pyg()
+    assert isinstance(data, data_class)
+    assert data.is_directed() == is_directed
+    assert data.num_nodes == 4
+    assert data.edge_index.dtype == torch.int64
+    back = as_topology(data, name="weighted")
+    assert equal(back, graph)
+    data.edge_weight[:] = 0  # a copy
+    assert (graph.adjacency.data > 0).all()
+
+
+def test_pyg_edge_index_is_source_over_target(data_class: type) -> None:
+    data = data_class(edge_index=torch.tensor([[2, 0], [1, 2]]), num_nodes=4)
+    graph = as_topology(data)
+    assert graph.name == "pyg"
+    assert graph.n == 4
+    assert graph.out_neighbors(2).tolist() == [1]
+    with_attribute = data_class(edge_index=data.edge_index, edge_attr=torch.tensor([[2.0], [3.0]]), num_nodes=4)
+    assert as_topology(with_attribute).adjacency[0, 2] == 3
+    assert as_topology(data_class(edge_index=torch.zeros((2, 0), dtype=torch.long), num_nodes=2)).n_edges == 0
+
+
+@pytest.mark.parametrize("is_directed", [True, False])
+def test_scipy_and_dense_matrices_keep_everything(is_directed: bool) -> None:
+    graph = weighted(is_directed)
+    dense = graph.to_scipy().toarray()
+    for matrix in (graph.to_scipy(), sparse.coo_matrix(dense), sparse.csc_array(dense), dense, dense.tolist()):
+        assert equal(as_topology(matrix), graph)
+    assert equal(as_topology(torch.from_numpy(dense)), graph)
+    assert equal(as_topology(torch.from_numpy(dense).float()), graph)
+    assert equal(as_topology(dense > 0), as_topology((dense > 0).astype(int)))
+    assert as_topology(dense).name == "matrix"
+    rows = [tuple(row) for row in dense.tolist()]
+    assert equal(as_topology(rows), graph)
+
+
+# as_topology
+
+
+def test_topologies_come_back_as_they_are_or_renamed() -> None:
+    for graph in (topologies.ring(3), topologies.one_peer_exponential(4)):
+        assert as_topology(graph) is graph
+        renamed = as_topology(graph, name="mine")
+        assert renamed.name == "mine"
+        assert equal(renamed.at(0), graph.at(0))
+
+
+def test_edge_lists_are_undirected() -> None:
+    for edges in (EDGES, tuple(EDGES), np.array(EDGES), torch.tensor(EDGES), [list(edge) for edge in EDGES]):
+        graph = as_topology(edges)
+        assert isinstance(graph, Topology)
+        assert graph.n == 4
+        assert equal(graph, as_topology(nx.Graph(EDGES)))
+        assert graph.name == "edges"
+    assert as_topology(EDGES, n=6).n == 6
+    assert as_topology([], n=3).n_edges == 0
+    assert as_topology(np.zeros((0, 2), int), n=3).n == 3
+
+
+def test_two_pairs_are_tuples_and_two_rows_are_a_matrix() -> None:
+    assert as_topology([(0, 1), (1, 2)]).n == 3
+    assert as_topology([[0, 1], [1, 0]]).n == 2
+
+
+def test_callables_are_sequences() -> None:
+    def growing_star(t: int) -> nx.Graph:
+        return nx.star_graph(min(t, 2)) if t > 1 else nx.path_graph(3)
+
+    sequence = as_topology(growing_star)
+    assert isinstance(sequence, TopologySequence)
+    assert sequence.name == "growing_star"
+    assert sequence.n == 3
+    assert sequence.period is None
+    assert sequence.at(0).out_degrees.tolist() == [1, 2, 1]
+    assert sequence.at(9).out_degrees.tolist() == [2, 1, 1]
+    assert as_topology(growing_star, name="mine").name == "mine"
+
+
+def test_lists_of_graphs_are_periodic_sequences() -> None:
+    square = np.array([[0, 1, 0], [0, 0, 1], [1, 0, 0]])
+    sequence = as_topology([nx.path_graph(3), topologies.ring(3), square, sparse.csr_array(square), [(0, 2)]])
+    assert isinstance(sequence, TopologySequence)
+    assert sequence.period == 5
+    assert [sequence.at(t).n_edges for t in range(6)] == [2, 3, 3, 3, 1, 2]
+    assert [sequence.at(t).is_directed for t in range(5)] == [False, False, True, True, False]
+
+
+def test_self_loops_are_refused_or_dropped(data_class: type) -> None:
+    other = nx.path_graph(3)
+    other.add_edge(1, 1)
+    matrix = nx.to_numpy_array(other)
+    data = data_class(edge_index=torch.tensor([[0, 1, 1, 1, 2], [1, 0, 1, 2, 1]]), num_nodes=3)
+    for graph in (other, matrix, sparse.csr_array(matrix), data, [(0, 1), (1, 1), (1, 2)]):
+        with pytest.raises(ValueError, match="self-loops, got one at node 1"):
+            as_topology(graph)
+        assert equal(as_topology(graph, drop_self_loops=True), topologies.grid(3, rows=1))
+    for graphs in ([other, other], lambda t: other):
+        with pytest.raises(ValueError, match="self-loops"):
+            as_topology(graphs)
+        assert equal(as_topology(graphs, drop_self_loops=True).at(1), topologies.grid(3, rows=1))
+    assert as_topology([(3, 3)], drop_self_loops=True).n == 4
+
+
+def nan_weight() -> nx.Graph:
+    graph = nx.path_graph(2)
+    graph[0][1]["weight"] = math.nan
+    return graph
+
+
+@pytest.mark.parametrize(
+    ("graph", "error", "match"),
+    [
+        (nx.MultiGraph([(0, 1), (0, 1)]), ValueError, "`graph` must not have parallel edges"),
+        (nx.Graph(), ValueError, "`graph` must have at least one node"),
+        (nan_weight(), ValueError, r"`adjacency` must be finite, got nan at \(0, 1\)"),
+        (np.array([[0, -1.0], [0, 0]]), ValueError, "`adjacency` must have no negative entry"),
+        (np.zeros((3, 4)), ValueError, r"square matrix .* got shape \(3, 4\)"),
+        (sparse.csr_array(np.zeros((3, 4))), ValueError, r"square matrix .* got shape \(3, 4\)"),
+        (np.zeros((0, 0)), ValueError, "`graph` must have at least one node"),
+        ([], ValueError, "`graph` must have at least one node, got none; for nodes without edges give `n`"),
+        (np.zeros((0, 2), int), ValueError, "`graph` must have at least one node"),
+        ([(0, 1.5), (1, 2.5)], TypeError, "`edges` must be pairs of integers, got dtype float64"),
+        ([(0, -1)], ValueError, r"`edges` must join nodes 0..0, got node -1"),
+        ([(0, 1), (1, 2, 3)], TypeError, "`graph` must be a graph, a matrix or a list of pairs"),
+        (torch.eye(2).to_sparse(), TypeError, "`graph` must be a graph, a matrix or a list of pairs: .*Sparse"),
+        (torch.eye(2, requires_grad=True), TypeError, "`graph` must be a graph.*detach"),
+        (np.eye(2) * 1j, TypeError, "`graph` must be a networkx or PyG graph"),
+        (sparse.csr_array(np.eye(2) * 1j), TypeError, "`adjacency` must hold real numbers"),
+        ("ring", TypeError, "`graph` must be a networkx or PyG graph.* got str"),
+        (None, TypeError, "`graph` must be .* got NoneType"),
+        ({0: [1]}, TypeError, "`graph` must be .* got dict"),
+        (["a", "b"], TypeError, "`graph` must be"),
+        (np.zeros((2, 3, 3)), TypeError, "`graph` must be"),
+        ([nx.path_graph(3), nx.path_graph(4)], ValueError, r"`graph` must be graphs with the same number .* \[3, 4\]"),
+        ([nx.path_graph(3), [nx.path_graph(3)]], TypeError, "one round of a sequence must be a single graph"),
+        (lambda t: [nx.path_graph(3)], TypeError, "one round of a sequence must be a single graph"),
+        (lambda t: "ring", TypeError, "`graph` must be"),
+    ],
+)
+def test_bad_graphs(graph, error: type[Exception], match: str) -> None:
+    with pytest.raises(error, match=match):
+        as_topology(graph)
+
+
+def test_a_callable_must_keep_the_number_of_nodes() -> None:
+    sequence = as_topology(lambda t: nx.path_graph(3 + t))
+    with pytest.raises(ValueError, match="must have n=3 nodes, round 1 has 4"):
+        sequence.at(1)
+
+
+def test_n_must_agree_with_the_graph() -> None:
+    assert as_topology(nx.path_graph(3), n=3).n == 3
+    for graph in (nx.path_graph(3), topologies.ring(3), np.zeros((3, 3)), [nx.path_graph(3)]):
+        with pytest.raises(ValueError, match="`n` must be left out or be 3, the number of nodes of `graph`, got 5"):
+            as_topology(graph, n=5)
+    with pytest.raises(ValueError, match=r"`edges` must join nodes 0..2, got node 5"):
+        as_topology([(0, 5)], n=3)
+
+
+def test_bad_pyg_graphs(data_class: type) -> None:
+    pairs = torch.tensor([[0, 1], [1, 2]])
+    for data, error, match in [
+        (data_class(x=torch.zeros(3, 1)), ValueError, "`graph` must have an `edge_index`"),
+        (data_class(edge_index=pairs, num_nodes=2), ValueError, r"`edge_index` must join nodes 0..1, got 0 to 2"),
+        (data_class(edge_index=-pairs, num_nodes=3), ValueError, r"`edge_index` must join nodes 0..2, got -2 to 0"),
+        (data_class(edge_index=pairs.float(), num_nodes=3), TypeError, "`edge_index` must be integers"),
+        (
+            data_class(edge_index=pairs, edge_attr=torch.ones(2, 3), num_nodes=3),
+            ValueError,
+            r"`edge_attr` must have one number an edge, got shape \(2, 3\)",
+        ),
+        (data_class(edge_index=pairs[:, [0, 0]], num_nodes=3), ValueError, "`graph` must not have parallel edges"),
+    ]:
+        with pytest.raises(error, match=match):
+            as_topology(data)

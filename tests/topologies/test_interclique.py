@@ -1,0 +1,267 @@
+import numpy as np
+import pytest
+
+from topofl import mixing, topologies
+from topofl.topology import Topology
+
+SCHEMES = ["fully_connected", "ring", "fractal", "small_world"]
+
+
+def between(graph: Topology) -> np.ndarray:
+    """Return the (E, 2) edges between cliques, each once."""
+    clique = clique_of(graph)
+    u, v = graph.edge_index
+    return graph.edge_index.T[(u < v) & (clique[u] != clique[v])]
+
+
+def clique_of(graph: Topology) -> np.ndarray:
+    clique = np.empty(graph.n, dtype=int)
+    for k, group in enumerate(graph.groups):
+        clique[list(group)] = k
+    return clique
+
+
+def loads(graph: Topology) -> np.ndarray:
+    """Return how many edges to other cliques each node has."""
+    return np.bincount(between(graph).reshape(-1), minlength=graph.n)
+
+
+def dcliques(n: int, inter: str, clique_size: int = 10, seed: int = 0, **kwargs) -> Topology:
+    return topologies.dcliques(n=n, inter=inter, clique_size=clique_size, cliques="random", seed=seed, **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("inter", "n", "edges", "mean_degree"),
+    [
+        ("ring", 100, 10, 9.20),
+        ("ring", 1000, 100, 9.20),
+        ("fractal", 100, 45, 9.90),
+        ("fractal", 1000, 450 + 45, 9.99),
+        ("fully_connected", 100, 45, 9.90),
+        ("fully_connected", 1000, 4950, 18.90),
+    ],
+)
+def test_edges_and_degrees(inter: str, n: int, edges: int, mean_degree: float) -> None:
+    """D-Cliques, section III-C; 18.9 edges a node at n = 1000 are its section IV-E."""
+    graph = dcliques(n, inter)
+    assert len(between(graph)) == edges
+    assert graph.out_degrees.mean() == pytest.approx(mean_degree, abs=1e-12)
+    assert graph.n_edges == n * 9 // 2 + edges
+
+
+@pytest.mark.parametrize(
+    ("n", "low", "high", "slem_low", "slem_high"), [(100, 12.0, 12.2, 0.79, 0.81), (1000, 14.54, 14.6, 0.832, 0.837)]
+)
+def test_small_world_degree_and_slem(n: int, low: float, high: float, slem_low: float, slem_high: float) -> None:
+    """Reference runs: degrees 12.1-12.2 and 14.56-14.58, SLEM 0.799-0.802 and 0.833-0.836; random ties move them."""
+    graph = dcliques(n, "small_world")
+    q = n // 10
+    assert len(between(graph)) <= 4 * q * int(np.ceil(np.log2(q)))
+    assert low <= graph.out_degrees.mean() <= high
+    assert slem_low <= mixing.metropolis_hastings(graph).slem <= slem_high
+
+
+@pytest.mark.parametrize(
+    ("inter", "n", "slem", "tolerance"),
+    [
+        ("fully_connected", 100, 0.918093, 5e-7),
+        ("ring", 100, 0.997099, 5e-7),
+        ("fractal", 100, 0.918093, 5e-7),  # one level joins all pairs: the same graph
+        ("fully_connected", 1000, 0.801215, 5e-7),
+        ("fractal", 1000, 0.993131, 5e-7),
+        ("ring", 1000, 0.999970, 5e-7),
+    ],
+)
+def test_spectral_gaps(inter: str, n: int, slem: float, tolerance: float) -> None:
+    W = mixing.metropolis_hastings(dcliques(n, inter, seed=1))
+    assert W.slem == pytest.approx(slem, abs=tolerance)
+    assert W.spectral_gap == 1 - W.slem
+
+
+@pytest.mark.parametrize("inter", SCHEMES)
+@pytest.mark.parametrize(("n", "size"), [(10, 10), (20, 10), (30, 10), (21, 10), (35, 10), (11, 2), (8, 2), (41, 4)])
+def test_every_scheme_at_every_size(inter: str, n: int, size: int) -> None:
+    """Numbers of cliques 1, 2, 3; sizes that do not divide n; a last clique of one node."""
+    graph = dcliques(n, inter, size, seed=2)
+    q = -(-n // size)
+    assert [len(group) for group in graph.groups] == [size] * (n // size) + ([n % size] if n % size else [])
+    assert graph.groups == topologies.random_cliques(n, size, seed=2).groups
+    for group in graph.groups:
+        inside = graph.adjacency[list(group)][:, list(group)]
+        assert inside.nnz == len(group) * (len(group) - 1)
+    assert graph.is_connected
+    assert (loads(graph) == 0).all() == (q == 1)
+
+
+def test_one_clique_is_the_complete_graph() -> None:
+    for inter in SCHEMES:
+        graph = dcliques(7, inter, 7)
+        assert (graph.adjacency != topologies.fully_connected(7).adjacency).nnz == 0
+        assert mixing.metropolis_hastings(graph).is_uniform_mean
+        assert mixing.within_groups(graph).is_uniform_mean
+
+
+def test_a_ring_of_two_cliques_has_a_single_edge() -> None:
+    assert len(between(dcliques(20, "ring"))) == 1
+    assert len(between(dcliques(30, "ring"))) == 3
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_ring_uses_two_nodes_a_clique(seed: int) -> None:
+    graph = dcliques(100, "ring", seed=seed)
+    load, clique = loads(graph), clique_of(graph)
+    assert load.max() == 1
+    assert np.bincount(clique, weights=load).tolist() == [2] * 10
+    pairs = {frozenset(pair) for pair in clique[between(graph)].tolist()}
+    assert pairs == {frozenset((k, (k + 1) % 10)) for k in range(10)}
+
+
+@pytest.mark.parametrize("n", [100, 1000, 95])
+def test_fully_connected_joins_each_pair_once_and_balances(n: int) -> None:
+    graph = dcliques(n, "fully_connected")
+    q = len(graph.groups)
+    pairs = [tuple(pair) for pair in np.sort(clique_of(graph)[between(graph)], axis=1).tolist()]
+    assert sorted(pairs) == [(a, b) for a in range(q) for b in range(a + 1, q)]
+    assert all(np.ptp(loads(graph)[list(group)]) <= 1 for group in graph.groups)
+    assert graph.diameter <= 3  # the paper: distance between any two nodes
+
+
+def test_fractal_joins_groups_of_groups() -> None:
+    graph = dcliques(1000, "fractal")
+    load, clique = loads(graph), clique_of(graph)
+    assert all(np.ptp(load[list(group)]) <= 1 for group in graph.groups)
+    assert load.max() <= 10  # the paper: at most as many edges to other groups as a clique has members
+    pairs = clique[between(graph)]
+    same = pairs[:, 0] // 10 == pairs[:, 1] // 10
+    assert same.sum() == 450
+    groups = np.sort(pairs[~same] // 10, axis=1)
+    assert sorted(map(tuple, groups.tolist())) == [(a, b) for a in range(10) for b in range(a + 1, 10)]
+
+
+@pytest.mark.parametrize(("q", "group_size", "edges"), [(8, 2, 4 + 2 + 1), (9, 3, 9 + 3), (5, 4, 6 + 1), (5, 10, 10)])
+def test_fractal_group_size(q: int, group_size: int, edges: int) -> None:
+    graph = dcliques(3 * q, "fractal", 3, group_size=group_size)
+    assert len(between(graph)) == edges
+    assert graph.is_connected
+    assert f"group_size={group_size}" in graph.name
+    default = dcliques(3 * q, "fractal", 3)
+    assert (default.adjacency != dcliques(3 * q, "fractal", 3, group_size=3).adjacency).nnz == 0
+
+
+@pytest.mark.parametrize("q", [2, 3, 4, 5, 16])
+def test_small_world_joins_the_listed_cliques(q: int) -> None:
+    graph = dcliques(4 * q, "small_world", 4)
+    levels = int(np.ceil(np.log2(q)))
+    allowed = {(2**e + k) % q for e in range(levels) for k in (0, 1)} - {0}
+    allowed |= {-d % q for d in allowed}
+    pairs = clique_of(graph)[between(graph)]
+    assert {int(d) for d in (pairs[:, 0] - pairs[:, 1]) % q} | {
+        int(d) for d in (pairs[:, 1] - pairs[:, 0]) % q
+    } == allowed
+    assert len(pairs) <= 4 * q * levels
+
+
+def test_small_world_saves_edges_only_from_about_50_cliques() -> None:
+    assert dcliques(100, "small_world").n_edges > dcliques(100, "fully_connected").n_edges
+    assert dcliques(600, "small_world").n_edges < dcliques(600, "fully_connected").n_edges
+    saved = 1 - dcliques(1000, "small_world").out_degrees.mean() / dcliques(1000, "fully_connected").out_degrees.mean()
+    assert saved == pytest.approx(0.22, abs=0.02)  # the paper: 22 % fewer edges
+
+
+def test_ties_are_broken_at_random_except_in_the_deterministic_scheme() -> None:
+    rng = np.random.default_rng
+    from topofl.topologies import interclique
+
+    groups = [np.arange(k, k + 5) for k in range(0, 30, 5)]
+    for scheme in (interclique._ring, interclique._small_world):
+        assert scheme(groups, rng(0)).tolist() != scheme(groups, rng(1)).tolist()
+    fixed = interclique._fully_connected(groups, rng(0))
+    assert fixed.tolist() == interclique._fully_connected(groups, rng(1)).tolist()
+    assert fixed[:5].tolist() == [[0, 5], [1, 10], [2, 15], [3, 20], [4, 25]]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_least_loaded_is_what_choosing_one_after_the_other_gives(seed: int) -> None:
+    """All choices of a group are made at once: each prefix of them must be a run of least-loaded choices."""
+    from topofl.topologies.interclique import _least_loaded
+
+    rng = np.random.default_rng(seed)
+    group = rng.permutation(12)[: rng.integers(1, 8)]
+    before = rng.integers(0, 4, size=12)
+    after = before.copy()
+    chosen = _least_loaded(group, int(rng.integers(1, 25)), after, rng)
+    load = before.copy()
+    for node in chosen:
+        assert node in group
+        assert load[node] == load[group].min()
+        load[node] += 1
+    assert (load == after).all()
+
+
+def test_least_loaded_breaks_ties_uniformly() -> None:
+    from topofl.topologies.interclique import _least_loaded
+
+    rng = np.random.default_rng(0)
+    firsts = [int(_least_loaded(np.array([4, 2, 9]), 2, np.zeros(10, int), rng)[0]) for _ in range(600)]
+    assert all(abs(firsts.count(node) - 200) < 4 * np.sqrt(600 * 2 / 9) for node in (4, 2, 9))
+
+
+def test_weights_of_two_cliques_and_a_bridge() -> None:
+    """D-Cliques, Figure 6: two cliques of 10 with one edge between them, Metropolis-Hastings weights."""
+    graph = dcliques(20, "ring")
+    W = mixing.metropolis_hastings(graph).weights.toarray()
+    first, second = sorted(between(graph).reshape(-1).tolist(), key=lambda node: clique_of(graph)[node])
+    assert np.allclose(W[first][W[first] > 0], 1 / 11, rtol=0, atol=1e-15)
+    assert (W[first] > 0).sum() == 11
+    assert W[first, second] == pytest.approx(1 / 11)
+    for node in set(graph.groups[0]) - {first}:
+        others = sorted(set(graph.groups[0]) - {first, node})
+        assert W[node, node] == pytest.approx(12 / 110)
+        assert W[node, first] == pytest.approx(10 / 110)
+        assert W[node, others] == pytest.approx([11 / 110] * 8)
+        assert (W[node] > 0).sum() == 10
+
+
+@pytest.mark.parametrize("inter", SCHEMES)
+def test_cliques_are_those_of_greedy_swap(inter: str) -> None:
+    counts = np.random.default_rng(0).integers(1, 50, size=(47, 6))
+    graph = topologies.dcliques(counts, clique_size=6, inter=inter, steps=50, weighting="pooled", seed=9)
+    swapped = topologies.greedy_swap(counts, 6, steps=50, weighting="pooled", seed=9)
+    assert graph.groups == swapped.groups
+    assert (graph.adjacency - swapped.adjacency).nnz == 2 * len(between(graph))
+    name = "dcliques(label_counts[47x6], clique_size=6, inter='{}', steps=50, weighting='pooled', seed=9)"
+    assert graph.name == name.format(inter)
+
+
+def test_without_label_counts_a_node_has_one_class() -> None:
+    graph = topologies.dcliques(n=100, inter="ring", seed=0)
+    assert graph.name == "dcliques(n=100, clique_size=10, inter='ring', seed=0)"
+    assert all({node % 10 for node in group} == set(range(10)) for group in graph.groups)
+    given = topologies.dcliques(np.eye(10, dtype=int)[np.arange(100) % 10], inter="ring", seed=0)
+    assert (graph.adjacency != given.adjacency).nnz == 0
+    random = topologies.dcliques(n=100, inter="ring", cliques="random", seed=0)
+    assert random.name == "dcliques(n=100, clique_size=10, inter='ring', cliques='random', seed=0)"
+    assert random.groups == topologies.random_cliques(100, seed=0).groups
+
+
+def test_arguments_are_checked() -> None:
+    with pytest.raises(ValueError, match=r"`inter` must be one of .*, got 'smallworld'; did you mean 'small_world'"):
+        topologies.dcliques(n=20, inter="smallworld", seed=0)
+    with pytest.raises(ValueError, match="`cliques` must be one of 'greedy_swap', 'random', got 'best'"):
+        topologies.dcliques(n=20, cliques="best", seed=0)
+    with pytest.raises(ValueError, match="`group_size` must be left out unless inter='fractal'"):
+        topologies.dcliques(n=20, group_size=5, seed=0)
+    with pytest.raises(ValueError, match="`group_size` must be at least 2, got 1"):
+        topologies.dcliques(n=20, inter="fractal", group_size=1, seed=0)
+    with pytest.raises(ValueError, match="`steps` must be at least 0"):
+        topologies.dcliques(n=20, steps=-1, seed=0)
+    with pytest.raises(ValueError, match="`weighting` must be one of"):
+        topologies.dcliques(n=20, weighting="mean", seed=0)
+    with pytest.raises(ValueError, match="exactly one of `label_counts` and `n` must be given, got neither"):
+        topologies.dcliques(seed=0)
+    with pytest.raises(ValueError, match="exactly one of `label_counts` and `n` must be given, got both"):
+        topologies.dcliques(np.ones((20, 2), int), n=20, seed=0)
+    with pytest.raises(ValueError, match="`n` must be at least 2"):
+        topologies.dcliques(n=0, seed=0)
+    with pytest.raises(TypeError, match="`seed`"):
+        topologies.dcliques(n=20, seed=1.5)
