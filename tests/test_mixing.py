@@ -92,8 +92,8 @@ def test_within_groups_averages_cliques() -> None:
 
 
 def test_within_groups_where_edges_were_removed() -> None:
-    """Each averages over itself and the members still adjacent: rows sum to 1, columns no more."""
-    graph = from_edges([(0, 1), (1, 2), (2, 3)], 5, groups=[(0, 1, 2)])
+    """Each averages over itself and the members still adjacent: rows sum to 1, columns not; others keep their own."""
+    graph = from_edges([(0, 1), (1, 2), (2, 3), (3, 4)], 5, groups=[(0, 1, 2)])
     W = mixing.within_groups(graph)
     assert W.weights.toarray() == pytest.approx(
         np.array([[3, 3, 0, 0, 0], [2, 2, 2, 0, 0], [0, 3, 3, 0, 0], [0, 0, 0, 6, 0], [0, 0, 0, 0, 6]]) / 6

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import networkx as nx
 import numpy as np
 import pytest
+import scipy.sparse as sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -190,6 +191,19 @@ def test_iterative_spectra_of_slow_graphs_with_negative_eigenvalues() -> None:
     for n, slem in ((LARGE, 1.0), (LARGE + 1, np.cos(np.pi / (LARGE + 1)))):
         W = mixing.from_weights(topologies.ring(n).to_scipy() / 2)
         assert W.slem == pytest.approx(slem, abs=1e-12)
+
+
+def test_eigenvalues_near_one_are_not_taken_for_the_largest_without_proof() -> None:
+    """On a bipartite expander the second modulus is near -1, far from the eigenvalues nearest to 1."""
+    half = topologies.random_regular(150, 6, seed=0).to_scipy()
+    bipartite = sparse.csr_array(sparse.block_array([[None, half], [half, None]]) / 6)
+    W = mixing.lazy(mixing.from_weights(bipartite), share=0.02)
+    assert _spectral._second_modulus_near_one(W.weights) == pytest.approx(0.96, abs=1e-12)
+
+
+def test_eigenvalues_near_one_are_enough_for_slow_graphs() -> None:
+    W = mixing.uniform(topologies.grid(60, rows=1))  # not symmetric, since the ends have fewer neighbors
+    assert _spectral._second_modulus_near_one(W.weights) == pytest.approx(W.slem, abs=1e-12)
 
 
 def test_iterative_spectra_of_disconnected_graphs() -> None:

@@ -113,20 +113,25 @@ def test_it_stops_only_where_no_swap_improves(weighting: str) -> None:
 
 
 def test_the_swap_is_uniform_among_the_improving_ones_not_the_best() -> None:
-    """Two cliques, so each step considers them: the best swap is made as often as 1 / (improving swaps) says."""
+    """Two cliques, so each step considers them: the best swap is made as often as 1 / (improving swaps) says.
+
+    Nor do members' places matter: the rank of the swap among the improving ones, from 0 to 1, is 1/2 on average.
+    """
     counts = unequal_counts(6, 3, seed=8)
-    best, expected, variance = 0, 0.0, 0.0
+    best, expected, variance, ranks = 0, 0.0, 0.0, []
     for seed in range(400):
         first, second = topologies.random_cliques(6, 3, seed=seed).groups
         improving = naive_improvements(first, second, counts, "uniform")
         if improving:
             after = topologies.greedy_swap(counts, 3, steps=1, seed=seed).groups[0]
             (i,), (j,) = set(first) - set(after), set(after) - set(first)
+            ranks.append((list(improving).index((i, j)) + 0.5) / len(improving))
             best += (i, j) == min(improving, key=improving.__getitem__)
             expected += 1 / len(improving)
             variance += (1 - 1 / len(improving)) / len(improving)
     assert variance > 30
     assert abs(best - expected) < 4 * np.sqrt(variance)
+    assert abs(np.mean(ranks) - 0.5) < 4 * np.sqrt(1 / 12 / len(ranks))
 
 
 def test_the_two_cliques_are_drawn_uniformly() -> None:

@@ -1,0 +1,56 @@
+"""What the README shows works as it stands there."""
+
+import re
+import shlex
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import pytest
+
+from topofl.cli import main
+
+README = (Path(__file__).resolve().parents[1] / "README.md").read_text()
+
+
+def blocks(language):
+    return re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "experiment.toml").write_text(blocks("toml")[0])
+    yield tmp_path
+    plt.close("all")
+
+
+def test_python_runs(elsewhere, capsys):
+    (code,) = blocks("python")
+    exec(compile(code, "README.md", "exec"), {})
+    printed = capsys.readouterr().out
+    assert "spectral gap" in printed
+    assert "History(clique_averaging on dcliques" in printed
+    assert (elsewhere / "runs" / "dcliques" / "meta.json").exists()
+
+
+def test_shell_commands_run(elsewhere, capsys):
+    assert main(["run", "experiment.toml", "--set", "run.rounds=2", "--out", "runs/b"]) == 0
+    lines = [line.split("  #")[0] for block in blocks("sh") for line in block.splitlines() if line.startswith("topofl ")]
+    assert len(lines) == 6
+    for line in lines:
+        words = shlex.split(line)[1:]
+        assert main([word if word != "run.rounds=50" else "run.rounds=2" for word in words]) == 0, line
+    assert (elsewhere / "accuracy.png").exists()
+    capsys.readouterr()
+
+
+def test_files_it_points_to_exist():
+    for target in re.findall(r"\]\(([^)]+)\)", README):
+        assert (Path(__file__).resolve().parents[1] / target).exists(), target
+
+
+def test_every_generator_is_named():
+    from topofl import algorithms, topologies
+
+    for name in [*topologies.__all__, *algorithms.__all__]:
+        assert f"`{name}`" in README, name
