@@ -204,7 +204,7 @@ def _row(setting: Setting, result: Result) -> tuple[Any, ...]:
         round(result.mean_of("messages_paper")),
         result.mean_of("bytes") / 1e6,
         result.gap,
-        result.heterogeneity,
+        round(result.heterogeneity, 9),  # 0 up to rounding where every node hears all
         reached,
         *accuracy,
     )

@@ -35,7 +35,9 @@ def test_python_runs(elsewhere, capsys):
 
 def test_shell_commands_run(elsewhere, capsys):
     assert main(["run", "experiment.toml", "--set", "run.rounds=2", "--out", "runs/b"]) == 0
-    lines = [line.split("  #")[0] for block in blocks("sh") for line in block.splitlines() if line.startswith("topofl ")]
+    lines = [
+        line.split("  #")[0] for block in blocks("sh") for line in block.splitlines() if line.startswith("topofl ")
+    ]
     assert len(lines) == 6
     for line in lines:
         words = shlex.split(line)[1:]

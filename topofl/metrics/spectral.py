@@ -236,7 +236,9 @@ def _largest_modulus(cycle: Callable[[np.ndarray], np.ndarray], n: int) -> float
     operator = sparse_linalg.LinearOperator((n, n), matvec=cycle, dtype=np.float64)  # pyright: ignore[reportCallIssue]
     start = stream(0, "slem").standard_normal(n)
     try:
-        values = sparse_linalg.eigs(operator, k=1, which="LM", return_eigenvectors=False, v0=start, ncv=40, maxiter=RESTARTS)
+        values = sparse_linalg.eigs(
+            operator, k=1, which="LM", return_eigenvectors=False, v0=start, ncv=40, maxiter=RESTARTS
+        )
     except sparse_linalg.ArpackNoConvergence as error:
         raise TopologyError(
             f"the second eigenvalue of this period did not converge for n={n}; use metrics.measured_contraction"
