@@ -8,6 +8,7 @@ from topofl.topologies.cliques import greedy_swap, random_cliques
 from topofl.topologies.cliques import greedy_swap_trace as greedy_swap_trace
 from topofl.topologies.exponential import exponential, one_peer_exponential
 from topofl.topologies.interclique import dcliques
+from topofl.topologies.time_varying import random_in, random_out
 
 __all__ = [
     "dcliques",
@@ -18,6 +19,8 @@ __all__ = [
     "grid",
     "one_peer_exponential",
     "random_cliques",
+    "random_in",
+    "random_out",
     "random_regular",
     "ring",
     "star",

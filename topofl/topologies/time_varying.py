@@ -1,0 +1,105 @@
+"""Directed graphs that are drawn anew every round."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from topofl._check import check_int
+from topofl._seeding import stream
+from topofl.topologies._common import call_name
+from topofl.topology import Topology, TopologySequence, from_edges
+
+__all__ = ["random_in", "random_out"]
+
+
+def random_out(n: int, k: int, *, seed: int) -> TopologySequence:
+    """Return the graphs in which every round each node sends to k others, drawn uniformly without replacement.
+
+    Out-degree k; in-degrees vary around k. Rounds are independent, and each is a pure function of (`seed`, t). With
+    uniform push weights, 1/(k + 1) each, the mixing matrices are column-stochastic: what push-sum needs.
+
+    Parameters
+    ----------
+    n
+        Number of nodes, at least 2.
+    k
+        Out-neighbors, between 1 and n - 1.
+    seed
+        Non-negative integer. (Not a generator: round t must not depend on which rounds were drawn before it.)
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is out of range or not an integer.
+
+    References
+    ----------
+    Liu et al., "Decentralized directed collaboration for personalized federated learning" (DFedPGP, 2024), Algorithm 1.
+
+    Examples
+    --------
+    >>> pushes = random_out(100, k=10, seed=0)
+    >>> set(pushes.at(7).out_degrees.tolist())
+    {10}
+    """
+    return _redrawn("random_out", n, k, seed, lambda nodes, others: np.stack([nodes, others], axis=1))
+
+
+def random_in(n: int, k: int, *, seed: int) -> TopologySequence:
+    """Return the graphs in which every round each node hears k others, drawn uniformly without replacement.
+
+    In-degree k; out-degrees vary around k. Rounds are independent, and each is a pure function of (`seed`, t). With
+    uniform pull weights, 1/(k + 1) each, the mixing matrices are row-stochastic; disagreement between nodes shrinks per
+    round by about ``sqrt((1 - k / (n - 1)) / (k + 1))`` (root mean square).
+
+    Parameters
+    ----------
+    n, seed
+        As in :func:`random_out`.
+    k
+        In-neighbors, between 1 and n - 1.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is out of range or not an integer.
+
+    References
+    ----------
+    Dai et al., "DisPFL" (2022), and the experiments of DFedPGP (2024), appendix B.
+
+    Examples
+    --------
+    >>> pulls = random_in(100, k=10, seed=0)
+    >>> set(pulls.at(7).in_degrees.tolist())
+    {10}
+    """
+    return _redrawn("random_in", n, k, seed, lambda nodes, others: np.stack([others, nodes], axis=1))
+
+
+def _redrawn(
+    function: str, n: int, k: int, seed: int, edges: Callable[[np.ndarray, np.ndarray], np.ndarray]
+) -> TopologySequence:
+    """Return the sequence in which each node draws k others every round; `edges` gives them their direction."""
+    n = check_int("n", n, minimum=2)
+    k = check_int("k", k, minimum=1, maximum=n - 1)
+    seed = check_int("seed", seed, minimum=0)
+    name = call_name(function, n=n, k=k, seed=seed)
+
+    def generate(t: int) -> Topology:
+        others = _distinct_others(n, k, stream(seed, "graph", t))
+        pairs = edges(np.repeat(np.arange(n), k), others.reshape(-1))
+        return from_edges(pairs, n, name=f"{name}.at({t})", directed=True)
+
+    return TopologySequence(n, generate, name=name)
+
+
+def _distinct_others(n: int, k: int, rng: np.random.Generator) -> np.ndarray:
+    """Return (n, k) nodes, in each row distinct and not the row's own."""
+    if k * k < n:  # few rows hold a repetition: draw those again, which keeps all choices equally likely
+        draws = rng.integers(n - 1, size=(n, k))
+        while len(bad := np.flatnonzero((np.diff(np.sort(draws, axis=1), axis=1) == 0).any(axis=1))):
+            draws[bad] = rng.integers(n - 1, size=(len(bad), k))
+    else:
+        draws = np.argpartition(rng.random((n, n - 1)), k - 1, axis=1)[:, :k]
+    return draws + (draws >= np.arange(n)[:, None])
