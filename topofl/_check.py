@@ -16,6 +16,7 @@ __all__ = [
     "check_int",
     "check_labels",
     "check_positive",
+    "check_probability",
     "did_you_mean",
 ]
 
@@ -63,6 +64,14 @@ def check_fraction(name: str, value: object) -> float:
     number = _check_real(name, value)
     if not 0 <= number < 1:
         raise ValueError(f"`{name}` must be in [0, 1), got {number:g}")
+    return number
+
+
+def check_probability(name: str, value: object) -> float:
+    """Return `value` as a float in ``[0, 1]``, or raise ``TypeError`` or ``ValueError``."""
+    number = _check_real(name, value)
+    if not 0 <= number <= 1:
+        raise ValueError(f"`{name}` must be between 0 and 1, got {number:g}")
     return number
 
 

@@ -50,6 +50,26 @@ def regular_arguments(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @st.composite
+def attachment_arguments(draw: st.DrawFn) -> dict[str, Any]:
+    n = draw(st.integers(2, 16))
+    return {"n": n, "m": draw(st.integers(1, n - 1)), "seed": draw(seeds)}
+
+
+@st.composite
+def circulant_arguments(draw: st.DrawFn) -> dict[str, Any]:
+    """One of the offsets is 1, so that the graph is connected."""
+    n = draw(st.integers(2, 16))
+    others = draw(st.lists(st.integers(-20, 20).filter(lambda offset: offset % n), max_size=3))
+    return {"n": n, "offsets": [1, *others], "directed": draw(st.booleans())}
+
+
+@st.composite
+def lattice_arguments(draw: st.DrawFn) -> dict[str, Any]:
+    k = draw(st.sampled_from([2, 4, 6]))
+    return {"n": draw(st.integers(k + 1, 16)), "k": k, "p": draw(st.floats(0, 0.5)), "seed": draw(seeds)}
+
+
+@st.composite
 def peer_arguments(draw: st.DrawFn) -> dict[str, Any]:
     n = draw(st.integers(2, 16))
     return {"n": n, "k": draw(st.integers(1, n - 1)), "seed": draw(seeds)}
@@ -90,22 +110,32 @@ swapping = {"steps": st.integers(0, 30), "weighting": st.sampled_from(["uniform"
 schemes = st.sampled_from(["fully_connected", "ring", "fractal", "small_world"])
 
 ROWS = {
+    "barabasi_albert": Row(attachment_arguments()),
+    "circulant": Row(circulant_arguments(), directed=lambda arguments: arguments["directed"]),
+    "complete_bipartite": Row(
+        st.integers(2, 16).flatmap(lambda n: st.fixed_dictionaries({"n": st.just(n), "left": st.integers(1, n - 1)}))
+    ),
     "dcliques": Row(clique_arguments(**swapping, inter=schemes, cliques=st.sampled_from(["greedy_swap", "random"]))),
     "dissimilar_ring": Row(st.one_of(with_seed(label_counts=label_counts()), with_seed(n=sizes))),
+    "erdos_renyi": Row(with_seed(n=st.integers(1, 16), p=st.floats(0.5, 1.0))),
     "exponential": Row(
         st.fixed_dictionaries({"n": sizes, "directed": st.booleans()}), directed=lambda arguments: arguments["directed"]
     ),
     "fully_connected": Row(st.fixed_dictionaries({"n": sizes})),
     "greedy_swap": Row(clique_arguments(**swapping), connected=is_one_clique),
     "grid": Row(composite_sides()),
+    "hypercube": Row(st.fixed_dictionaries({"n": st.sampled_from([1, 2, 4, 8, 16])})),
     "one_peer_exponential": Row(st.fixed_dictionaries({"n": st.integers(2, 20)}), directed=lambda arguments: True),
+    "path": Row(st.fixed_dictionaries({"n": sizes})),
     "random_cliques": Row(clique_arguments().filter(lambda arguments: "n" in arguments), connected=is_one_clique),
     "random_in": Row(peer_arguments(), directed=lambda arguments: True, redrawn=True),
     "random_out": Row(peer_arguments(), directed=lambda arguments: True, redrawn=True),
     "random_regular": Row(regular_arguments()),
     "ring": Row(st.fixed_dictionaries({"n": sizes})),
+    "small_world": Row(lattice_arguments()),
     "star": Row(st.fixed_dictionaries({"n": sizes})),
     "torus": Row(composite_sides()),
+    "tree": Row(st.fixed_dictionaries({"n": sizes, "branching": st.integers(1, 4)})),
 }
 
 every_generator = pytest.mark.parametrize("name", topologies.__all__)

@@ -6,23 +6,33 @@
 from topofl.topologies.classic import dissimilar_ring, fully_connected, grid, random_regular, ring, star, torus
 from topofl.topologies.cliques import greedy_swap, random_cliques
 from topofl.topologies.cliques import greedy_swap_trace as greedy_swap_trace
+from topofl.topologies.elementary import circulant, complete_bipartite, hypercube, path, tree
 from topofl.topologies.exponential import exponential, one_peer_exponential
 from topofl.topologies.interclique import dcliques
+from topofl.topologies.random_graphs import barabasi_albert, erdos_renyi, small_world
 from topofl.topologies.time_varying import random_in, random_out
 
 __all__ = [
+    "barabasi_albert",
+    "circulant",
+    "complete_bipartite",
     "dcliques",
     "dissimilar_ring",
+    "erdos_renyi",
     "exponential",
     "fully_connected",
     "greedy_swap",
     "grid",
+    "hypercube",
     "one_peer_exponential",
+    "path",
     "random_cliques",
     "random_in",
     "random_out",
     "random_regular",
     "ring",
+    "small_world",
     "star",
     "torus",
+    "tree",
 ]

@@ -1,0 +1,129 @@
+"""Textbook graphs against networkx and their closed forms."""
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from topofl import metrics, mixing, topologies
+from topofl.topology import TopologyError
+
+
+@pytest.mark.parametrize(
+    ("graph", "wanted"),
+    [
+        (topologies.path(7), nx.path_graph(7)),
+        (topologies.complete_bipartite(7, 3), nx.complete_bipartite_graph(3, 4)),
+        (topologies.complete_bipartite(2), nx.path_graph(2)),
+        (topologies.hypercube(16), nx.hypercube_graph(4)),
+        (topologies.hypercube(1), nx.path_graph(1)),
+        (topologies.tree(15), nx.balanced_tree(2, 3)),
+        (topologies.tree(13, 3), nx.balanced_tree(3, 2)),
+        (topologies.tree(9, 4), nx.full_rary_tree(4, 9)),
+        (topologies.tree(6, 1), nx.path_graph(6)),
+        (topologies.circulant(12, [1, 5]), nx.circulant_graph(12, [1, 5])),
+        (topologies.circulant(9, [1]), topologies.ring(9).to_networkx()),
+        (topologies.circulant(8, [1, 2, 4]), topologies.exponential(8).to_networkx()),
+        (topologies.circulant(7, [1, 2, 4], directed=True), topologies.exponential(7, directed=True).to_networkx()),
+    ],
+)
+def test_isomorphic_to_networkx(graph, wanted):
+    assert nx.is_isomorphic(graph.to_networkx(), wanted)
+
+
+@pytest.mark.parametrize("n", [3, 4, 11, 40])
+def test_gap_of_the_path(n):
+    gap = mixing.metropolis_hastings(topologies.path(n)).spectral_gap
+    assert gap == pytest.approx((2 - 2 * np.cos(np.pi / n)) / 3, abs=1e-12)
+
+
+@pytest.mark.parametrize("n", [2, 8, 64])
+def test_spectrum_of_the_hypercube(n):
+    """Eigenvalues 1 - 2 k / (d + 1), each binom(d, k) times, for d = log2 n."""
+    d = int(np.log2(n))
+    values = np.array([1 - 2 * bin(node).count("1") / (d + 1) for node in range(n)])
+    W = mixing.metropolis_hastings(topologies.hypercube(n))
+    np.testing.assert_allclose(W.eigenvalues, np.sort(values)[::-1], atol=1e-12)
+    assert topologies.hypercube(n).diameter == d
+
+
+@pytest.mark.parametrize(("n", "left"), [(7, 3), (9, 1), (6, 3)])
+def test_laplacian_spectrum_of_complete_bipartite(n, left):
+    graph = topologies.complete_bipartite(n, left)
+    spectrum = np.linalg.eigvalsh(nx.laplacian_matrix(graph.to_networkx()).toarray())
+    wanted = [0, *[left] * (n - left - 1), *[n - left] * (left - 1), n]
+    np.testing.assert_allclose(spectrum, np.sort(wanted), atol=1e-9)
+    assert graph.groups == (tuple(range(left)), tuple(range(left, n)))
+
+
+@pytest.mark.parametrize("offsets", [[1], [1, 5], [2, 3, 4]])
+@pytest.mark.parametrize("directed", [False, True])
+def test_eigenvalues_of_circulants(offsets, directed):
+    n = 13
+    graph = topologies.circulant(n, offsets, directed=directed)
+    j = np.arange(n)
+    signed = [o for offset in offsets for o in ([offset] if directed else [offset, -offset])]
+    wanted = sum(np.exp(2j * np.pi * j * o / n) for o in signed)
+    got = np.linalg.eigvals(graph.adjacency.toarray())
+    for value in wanted:
+        assert np.abs(got - value).min() < 1e-9
+
+
+def test_circulant_is_connected_if_offsets_share_no_divisor_with_n():
+    assert topologies.circulant(12, [4, 3]).is_connected
+    assert not topologies.circulant(12, [4, 2]).is_connected
+
+
+def test_fewest_edges_that_connect():
+    for branching in (1, 2, 3):
+        assert topologies.tree(20, branching).n_edges == 19
+        assert topologies.tree(20, branching).is_connected
+
+
+def test_small_world_without_rewiring_is_the_lattice():
+    lattice = topologies.small_world(15, k=4, p=0.0, seed=0)
+    assert (lattice.adjacency != topologies.circulant(15, [1, 2]).adjacency).nnz == 0
+
+
+def test_rewiring_shortens_paths_and_widens_the_gap():
+    lattice, rewired = (topologies.small_world(200, k=6, p=p, seed=0) for p in (0.0, 0.3))
+    assert rewired.n_edges == lattice.n_edges == 600
+    assert rewired.mean_distance < 0.5 * lattice.mean_distance
+    assert metrics.spectral_gap(rewired) > 5 * metrics.spectral_gap(lattice)
+
+
+def test_edges_of_erdos_renyi_are_binomial():
+    edges = [topologies.erdos_renyi(40, 0.3, seed=seed).n_edges for seed in range(60)]
+    pairs = 40 * 39 / 2
+    assert np.mean(edges) == pytest.approx(0.3 * pairs, abs=4 * np.sqrt(pairs * 0.3 * 0.7 / 60))
+    assert topologies.erdos_renyi(6, 1.0, seed=0).n_edges == 15
+
+
+@pytest.mark.parametrize(("n", "m"), [(30, 1), (30, 3), (5, 4)])
+def test_edges_of_preferential_attachment(n, m):
+    graph = topologies.barabasi_albert(n, m, seed=0)
+    assert graph.n_edges == m * (n - m)
+    assert graph.is_connected
+
+
+BAD = {
+    "path": ({"n": 0}, ValueError, "`n`"),
+    "complete_bipartite": ({"n": 4, "left": 4}, ValueError, "`left` must be between 1 and"),
+    "hypercube": ({"n": 12}, TopologyError, "power of two, got 12; the nearest are 8 and 16"),
+    "tree": ({"n": 4, "branching": 0}, ValueError, "`branching`"),
+    "circulant": ({"n": 4, "offsets": [1, 8]}, ValueError, "`offsets`"),
+    "circulant of nothing": ({"n": 4, "offsets": []}, ValueError, "`offsets`"),
+    "circulant of halves": ({"n": 4, "offsets": [0.5]}, TypeError, "`offsets`"),
+    "erdos_renyi": ({"n": 50, "p": 0.001, "seed": 0}, TopologyError, r"none of 100 draws .* take `p` above"),
+    "erdos_renyi of nothing": ({"n": 5, "p": 0.0, "seed": 0}, ValueError, "`p`"),
+    "erdos_renyi above": ({"n": 5, "p": 1.5, "seed": 0}, ValueError, "`p`"),
+    "small_world": ({"n": 10, "k": 3, "seed": 0}, ValueError, "`k` must be even"),
+    "small_world of one": ({"n": 10, "p": "half", "seed": 0}, TypeError, "`p`"),
+    "barabasi_albert": ({"n": 4, "m": 4, "seed": 0}, ValueError, "`m` must be between 1 and"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_arguments_are_named(case):
+    arguments, error, message = BAD[case]
+    with pytest.raises(error, match=message):
+        getattr(topologies, case.split()[0])(**arguments)

@@ -1,0 +1,148 @@
+"""Random graphs of network science; always connected, or an error."""
+
+from collections.abc import Callable
+
+import networkx as nx
+import numpy as np
+
+from topofl._check import check_int, check_probability
+from topofl._seeding import stream
+from topofl.topologies._common import call_name
+from topofl.topology import Topology, TopologyError, from_edges
+
+__all__ = ["barabasi_albert", "erdos_renyi", "small_world"]
+
+_TRIES = 100
+"""Draws of a graph before giving up on a connected one."""
+
+
+def erdos_renyi(n: int, p: float, *, seed: int | np.random.Generator) -> Topology:
+    """Return a graph in which every pair is joined with probability p, independently, given that it is connected.
+
+    Connected with high probability if p is well above ``log(n) / n``. Drawn again, up to 100 times, until connected.
+
+    Parameters
+    ----------
+    n
+        Number of nodes, at least 1.
+    p
+        In (0, 1].
+    seed
+        Integer or generator.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of range.
+    TopologyError
+        If none of 100 draws was connected; names a p that would do.
+
+    References
+    ----------
+    Erdos and Renyi, "On random graphs I" (1959); Gilbert, "Random graphs" (1959), for independent edges.
+
+    Examples
+    --------
+    >>> erdos_renyi(30, 0.3, seed=0).is_connected
+    True
+    """
+    n = check_int("n", n, minimum=1)
+    p = check_probability("p", p)
+    name, rng = call_name("erdos_renyi", n=n, p=p, seed=seed), stream(seed, "graph")
+    if p == 0 and n > 1:
+        raise ValueError(f"`p` must be above 0, got {p:g}")
+    remedy = f"take `p` above log(n) / n = {np.log(n) / n:.3g}"
+    return _connected(lambda: nx.fast_gnp_random_graph(n, p, seed=_integer(rng)), n, name, remedy)
+
+
+def small_world(n: int, k: int = 4, p: float = 0.1, *, seed: int | np.random.Generator) -> Topology:
+    """Return a Watts-Strogatz graph: a ring lattice of degree k whose edges are rewired with probability p; connected.
+
+    n k / 2 edges. p = 0 is the lattice, a circulant of offsets 1..k/2; p = 1 nearly a random graph.
+
+    Parameters
+    ----------
+    n
+        Number of nodes, at least 3.
+    k
+        Degree before rewiring: even, between 2 and n - 1.
+    p
+        In [0, 1].
+    seed
+        Integer or generator.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of range.
+    TopologyError
+        If none of 100 draws was connected.
+
+    References
+    ----------
+    Watts and Strogatz, "Collective dynamics of small-world networks" (1998).
+
+    Examples
+    --------
+    >>> small_world(20, k=4, p=0.2, seed=0).n_edges
+    40
+    """
+    n = check_int("n", n, minimum=3)
+    k = check_int("k", k, minimum=2, maximum=n - 1)
+    p = check_probability("p", p)
+    if k % 2:
+        raise ValueError(f"`k` must be even, got {k}")
+    name, rng = call_name("small_world", n=n, k=k, p=p, seed=seed), stream(seed, "graph")
+    return _connected(lambda: nx.watts_strogatz_graph(n, k, p, seed=_integer(rng)), n, name, "take a larger `k`")
+
+
+def barabasi_albert(n: int, m: int = 2, *, seed: int | np.random.Generator) -> Topology:
+    """Return a graph grown by preferential attachment: each new node joins m others, likelier those of high degree.
+
+    It starts from a star of m + 1 nodes, so it is connected and has ``m (n - m)`` edges; degrees follow a power law of
+    exponent 3.
+
+    Parameters
+    ----------
+    n
+        Number of nodes, at least 2.
+    m
+        Edges of each new node, between 1 and n - 1.
+    seed
+        Integer or generator.
+
+    Raises
+    ------
+    ValueError
+        If a number is out of range.
+
+    References
+    ----------
+    Barabasi and Albert, "Emergence of scaling in random networks" (1999).
+
+    Examples
+    --------
+    >>> barabasi_albert(20, m=2, seed=0).n_edges
+    36
+    """
+    n = check_int("n", n, minimum=2)
+    m = check_int("m", m, minimum=1, maximum=n - 1)
+    name = call_name("barabasi_albert", n=n, m=m, seed=seed)
+    return _from_networkx(nx.barabasi_albert_graph(n, m, seed=_integer(stream(seed, "graph"))), n, name)
+
+
+def _connected(draw: Callable[[], nx.Graph], n: int, name: str, remedy: str) -> Topology:
+    for _ in range(_TRIES):
+        graph = _from_networkx(draw(), n, name)
+        if graph.is_connected:
+            return graph
+    raise TopologyError(f"none of {_TRIES} draws of {name} was connected; {remedy}")
+
+
+def _from_networkx(graph: nx.Graph, n: int, name: str) -> Topology:
+    return from_edges(np.array(graph.edges, dtype=np.int64).reshape(-1, 2), n, name=name)
+
+
+def _integer(rng: np.random.Generator) -> int:
+    """Return a seed for networkx, whose draws by a Python generator are much faster than by numpy's."""
+    return int(rng.integers(2**63))
