@@ -1,6 +1,7 @@
 # `make demo`: install and compare topologies on real data.  `make test`: install and run the suite.
 PYTHON ?= python3
 DATA ?=
+OUT ?= out/$(if $(DATA),mnist,demo)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -8,7 +9,7 @@ STAMP := $(VENV)/.installed
 .PHONY: demo test check install clean
 
 demo: install
-	$(BIN)/python -m analysis.convergence_study $(if $(DATA),--data $(DATA))
+	$(BIN)/python -m analysis.convergence_study --out "$(OUT)" $(if $(DATA),--data "$(DATA)")
 
 test: install
 	$(BIN)/python -m pytest

@@ -17,8 +17,7 @@ from scipy.stats import spearmanr
 from tqdm.auto import tqdm
 
 import topofl
-from topofl import algorithms, data, metrics, mixing, models, topologies
-from topofl._table import NotApplicable, Spread, Table
+from topofl import NotApplicable, Spread, Table, algorithms, data, metrics, mixing, models, topologies
 
 __all__ = ["CONTENDERS", "Contender", "Result", "Setting", "compute", "digits", "draw", "mnist", "table"]
 
@@ -304,20 +303,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m analysis.convergence_study", description=__doc__)
     parser.add_argument("--data", metavar="FOLDER", help="folder with MNIST's IDX files; default: the embedded digits")
     parser.add_argument("--seeds", type=int, default=5, help="number of seeds (default 5)")
-    parser.add_argument("--out", type=Path, default=Path("out/demo"), help="where to write (default out/demo)")
+    parser.add_argument("--out", type=Path, help="where to write (default out/demo, with --data out/mnist)")
     options = parser.parse_args(argv)
+    out = options.out or Path("out", "mnist" if options.data else "demo")
     try:
         setting = mnist(options.data) if options.data else digits()
         if options.seeds < 1:
             raise ValueError(f"`--seeds` must be at least 1, got {options.seeds}")
         results = compute(setting, range(options.seeds))
-        print(save(setting, results, options.out))
+        print(save(setting, results, out))
     except (ValueError, OSError) as error:
         print(f"convergence_study: error: {error}", file=sys.stderr)
         return 2
     for name, value in rank_correlations(setting, results).items():
         print(f"rank correlation of {name} with rounds to {setting.target:.0%} under D-SGD: {_signed(value)}")
-    print(f"wrote {options.out}/figure.png, table.csv, table.md and histories/")
+    print(f"wrote {out}/figure.png, table.csv, table.md and histories/")
     return 0
 
 

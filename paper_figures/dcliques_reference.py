@@ -16,8 +16,7 @@ from scipy import stats
 from tqdm.auto import tqdm
 
 import topofl
-from topofl import algorithms, data, models, topologies
-from topofl._table import Table
+from topofl import Table, algorithms, data, models, topologies
 
 __all__ = ["REFERENCE", "claims", "compute", "draw"]
 

@@ -1,6 +1,11 @@
 """Settings shared by all tests."""
 
 import os
+
+# The problems are tiny: a second thread on a busy machine only waits, a hundred times longer than the work takes.
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
 from pathlib import Path
 
 import matplotlib as mpl
@@ -9,7 +14,7 @@ import torch
 from hypothesis import HealthCheck, settings
 
 mpl.use("Agg")
-torch.set_num_threads(1)  # the problems are tiny; a second thread on a busy machine only waits
+torch.set_num_threads(1)
 settings.register_profile(
     "topofl",
     max_examples=30,

@@ -75,6 +75,30 @@ def test_half_written_history_is_refused(history, tmp_path, name, damage):
         topofl.History.load(tmp_path / "run")
 
 
+@pytest.mark.parametrize("key", ["n_rounds", "columns", "matrices"])
+def test_files_that_do_not_fit_are_refused(history, tmp_path, key):
+    file = history.save(tmp_path / "run") / "meta.json"
+    meta = json.loads(file.read_text())
+    del meta[key]
+    file.write_text(json.dumps(meta))
+    with pytest.raises(ValueError, match=f"is damaged.*{key}"):
+        topofl.History.load(tmp_path / "run")
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(ValueError, match=r"meta\.json is damaged"):
+        topofl.History.load(tmp_path / "run")
+
+
+def test_lines_are_strict_json_and_the_folder_is_as_open_as_others(history, tmp_path):
+    def refuse(constant):
+        raise AssertionError(f"{constant} is not JSON")
+
+    (tmp_path / "other").mkdir()
+    path = history.save(tmp_path / "run")
+    for line in (path / "rounds.jsonl").read_text().splitlines():
+        json.loads(line, parse_constant=refuse)
+    assert path.stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
 def test_lost_lines_are_noticed(history, tmp_path):
     file = history.save(tmp_path / "run") / "rounds.jsonl"
     file.write_text("\n".join(file.read_text().splitlines()[:-2]) + "\n")
@@ -121,7 +145,14 @@ def test_rounds_to(history):
     means = history["accuracy"].mean(1)
     assert history.rounds_to(0.0) == 0
     assert history.rounds_to(means[-1]) == history["round"][(means >= means[-1]).argmax()]
-    assert history.rounds_to(1.1) is None
+    assert history.rounds_to(1.0) is None or means.max() == 1.0
+    with pytest.raises(ValueError, match="`accuracy` must be between 0 and 1, got 80"):
+        history.rounds_to(80)
+
+
+def test_a_run_folder_is_loaded_by_its_own_name(history, tmp_path):
+    history.save(tmp_path / "run" / "history")
+    assert_same(topofl.History.load(tmp_path / "run"), history)
 
 
 def test_plot_returns_axes(history):

@@ -51,6 +51,21 @@ def test_files_it_points_to_exist():
         assert (Path(__file__).resolve().parents[1] / target).exists(), target
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "analysis/results/demo/table.md",
+        "analysis/results/benchmark-cpu.md",
+        "paper_figures/results/dcliques_reference/claims.md",
+    ],
+)
+def test_tables_are_those_of_the_results(path):
+    lines = (Path(__file__).resolve().parents[1] / path).read_text().splitlines()
+    rows = [line for line in lines if line.startswith("|")]
+    assert len(rows) > 4
+    assert [row for row in rows if row not in README.splitlines()] == []
+
+
 def test_every_generator_is_named():
     from topofl import algorithms, topologies
 

@@ -6,6 +6,7 @@ history of the run stands beside the numbers of the graph (:mod:`topofl.metrics`
 """
 
 from topofl import algorithms, data, metrics, mixing, models, topologies
+from topofl._table import NotApplicable, Spread, Table
 from topofl.engine import DivergenceError, run
 from topofl.estimate import estimate
 from topofl.history import History
@@ -18,6 +19,9 @@ __all__ = [
     "DivergenceError",
     "History",
     "MixingMatrix",
+    "NotApplicable",
+    "Spread",
+    "Table",
     "Topology",
     "TopologyError",
     "TopologySequence",

@@ -41,7 +41,8 @@ def torch_seed(seed: int, purpose: str, *keys: int) -> int:
 
 def _sequence(seed: int, purpose: str, *keys: int) -> np.random.SeedSequence:
     seed = check_int("seed", seed, minimum=0)
-    return np.random.SeedSequence([seed, zlib.crc32(purpose.encode()), *keys])
+    # The number of keys is part of the key: SeedSequence pads with zeros, and (purpose,) is not (purpose, 0).
+    return np.random.SeedSequence(seed, spawn_key=(zlib.crc32(purpose.encode()), len(keys), *keys))
 
 
 def random_keys(seed: int, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:

@@ -115,8 +115,18 @@ def algebraic_connectivity(adjacency: sparse.csr_array) -> float:
     laplacian = sparse.csr_array(sparse.diags_array(adjacency.sum(axis=1)) - adjacency)
     if n <= DENSE_LIMIT:
         return float(scipy.linalg.eigvalsh(laplacian.toarray(), subset_by_index=[1, 1])[0])
-    shifted = sparse_linalg.eigsh(laplacian.tocsc(), k=2, sigma=-1e-6, return_eigenvectors=False, v0=_start(n))
-    return float(np.sort(shifted)[1])
+    bound = 2 * float(adjacency.sum(axis=1).max())  # above all eigenvalues, by Gershgorin
+    flipped = sparse_linalg.LinearOperator(
+        (n, n), matvec=lambda x: bound * (x - x.mean()) - laplacian @ x, dtype=float
+    )  # without the constant vector, its largest eigenvalue is bound - lambda_2
+    try:
+        top = sparse_linalg.eigsh(
+            flipped, k=1, which="LA", return_eigenvectors=False, v0=_start(n), maxiter=100, ncv=40
+        )
+        return bound - float(top[0])
+    except sparse_linalg.ArpackNoConvergence:
+        shifted = sparse_linalg.eigsh(laplacian.tocsc(), k=2, sigma=-1e-6, return_eigenvectors=False, v0=_start(n))
+        return float(np.sort(shifted)[1])
 
 
 def _is_symmetric(matrix: sparse.csr_array) -> bool:

@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _failed(error, 1)
     except KeyboardInterrupt:
         print("topofl: interrupted", file=sys.stderr)
-        return 130
+        return 1
     return 0
 
 
@@ -201,7 +201,8 @@ def _spectral(options: argparse.Namespace) -> None:
             built = build_topology(spec.name, spec.arguments, counts)
         _note([f"{text}: {note}" for note in built.notes])
         graphs.append(built.value)
-    _print_table(metrics.compare(graphs, label_counts=counts), options)
+    size = 7850 if clients is None else (clients.dataset.inputs[0].numel() + 1) * clients.n_classes
+    _print_table(metrics.compare(graphs, label_counts=counts, n_parameters=size), options)
 
 
 def _shards(options: argparse.Namespace, sizes: Sequence[Any]) -> Partition:
@@ -232,27 +233,28 @@ def _out_folder(options: argparse.Namespace) -> Path:
     out = options.out or Path("runs", options.config.stem)
     if options.out is None and (out / "history").exists():
         raise ValueError(f"{out} holds an older run; name another folder by --out, or this one to replace it")
+    _check_own(out, options.config)
     there = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
     if not there.is_dir() or not os.access(there, os.W_OK):
         raise PermissionError(f"cannot write to {out}: {there} is not a folder that can be written to")
     return out
 
 
+def _check_own(out: Path, source: Path) -> None:
+    """Refuse to write into a folder that is not a run's, or over the configuration that was given."""
+    if out.is_dir() and any(out.iterdir()) and not (out / "history" / "meta.json").exists():
+        raise ValueError(f"{out} holds something else than a run; name a new or empty folder by --out")
+    if (out / "config.toml").exists() and (out / "config.toml").samefile(source):
+        raise ValueError(f"{out} holds {source} itself, which would be overwritten; name another folder by --out")
+
+
 def _compare(options: argparse.Namespace) -> None:
     if not 0 < options.target <= 1:
         raise ValueError(f"`--target` must be above 0 and at most 1, got {options.target:g}")
-    histories = {str(path): _load(path) for path in options.runs}
+    histories = {str(path): History.load(path) for path in options.runs}
     _print_table(_table_of_runs(histories, options.target), options)
     if options.plot is not None:
         _plot(histories, options.plot)
-
-
-def _load(path: Path) -> History:
-    folder = path / "history" if (path / "history").is_dir() else path
-    try:
-        return History.load(folder)
-    except KeyError as error:
-        raise ValueError(f"{folder} is damaged: {error} is missing; run it again") from error
 
 
 def _table_of_runs(histories: dict[str, History], target: float) -> Table:

@@ -52,7 +52,7 @@ from topofl._spec import (
 from topofl.algorithms.phase import Algorithm, Rule
 from topofl.data import Partition
 from topofl.engine import run
-from topofl.engine.checks import check_options, check_topology
+from topofl.engine.checks import check_device, check_options, check_topology
 from topofl.estimate import Estimate, estimate
 from topofl.history import History
 
@@ -286,17 +286,8 @@ def _options(table: dict[str, Any]) -> Built:
     arguments, notes = with_seed(run, table)
     arguments = arguments_of(run, arguments, hidden=_NOT_IN_RUN)
     dtype = check_choice("dtype", str(arguments["dtype"]).removeprefix("torch."), _DTYPES)
-    _check_device(arguments["device"])
+    check_device(arguments["device"])
     return Built(arguments | {"dtype": getattr(torch, dtype)}, arguments | {"dtype": dtype}, notes)
-
-
-def _check_device(device: Any) -> None:
-    try:
-        kind = "cpu" if device is None else torch.device(device).type
-    except (RuntimeError, TypeError) as error:
-        raise ValueError(f"`device` must be such as 'cpu' or 'cuda:0', got {device!r}") from error
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"`device` must be one that is there, got {device!r} without CUDA; leave it out or use 'cpu'")
 
 
 def dumps(tables: Mapping[str, Mapping[str, Any]]) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sparse
 
-from topofl._check import check_choice, check_int, did_you_mean
+from topofl._check import check_choice, check_int, check_probability, did_you_mean
 from topofl.mixing import MixingMatrix
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ class History:
         gradients go to all neighbors).
     evaluations
         Entries of length E, one an evaluation: ``round`` (0 is before training), ``accuracy`` and ``loss`` (E, n) of
-        every node's model at the end of the round, ``consensus_distance``; with ``moments="both"`` also
+        every node's model at the end of the round, ``consensus_distance``, ``gradient_diversity`` of the round's first
+        step (NaN for round 0, which has none); with ``moments="both"`` also
         ``accuracy_before_exchange`` and ``loss_before_exchange`` (E, n).
     node_loss
         (R, n) minibatch loss of each node, mean over the round's steps.
@@ -95,7 +96,16 @@ class History:
         return self.matrices[self.matrix_of_round[t]]
 
     def rounds_to(self, accuracy: float) -> int | None:
-        """Return the first evaluated round whose mean accuracy over nodes reaches `accuracy`, None if none does."""
+        """Return the first evaluated round whose mean accuracy over nodes reaches `accuracy`, None if none does.
+
+        It is as fine as the run's ``eval_every``: evaluate every round to count rounds.
+
+        Raises
+        ------
+        ValueError
+            If `accuracy` is not a share between 0 and 1.
+        """
+        check_probability("accuracy", accuracy)
         reached = np.nanmean(self.evaluations["accuracy"], axis=1) >= accuracy
         return int(self.evaluations["round"][reached.argmax()]) if reached.any() else None
 
@@ -126,8 +136,9 @@ class History:
             for t, value in enumerate(column.tolist(), start=1):
                 records[t][name] = value
         for k, t in enumerate(self.evaluations["round"].tolist()):
-            records[t] |= {name: float(c[k]) for name, c in self.evaluations.items() if c.ndim == 1 and name != "round"}
-            for name in ("accuracy", "loss"):
+            plain = {name: float(c[k]) for name, c in self.evaluations.items() if c.ndim == 1 and name != "round"}
+            records[t] |= {name: value for name, value in plain.items() if np.isfinite(value)}
+            for name in (name for name, c in self.evaluations.items() if c.ndim == 2):
                 values = self.evaluations[name][k]
                 if not np.isnan(values).all():
                     statistics = {"mean": np.nanmean, "min": np.nanmin, "max": np.nanmax}
@@ -178,6 +189,9 @@ class History:
         partial = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
         try:
             _write(self, partial)
+            umask = os.umask(0)
+            os.umask(umask)
+            partial.chmod(0o777 & ~umask)  # mkdtemp lets nobody else in
             if path.exists():
                 shutil.rmtree(path)
             os.replace(partial, path)
@@ -187,7 +201,7 @@ class History:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "History":
-        """Read a history that :meth:`save` wrote.
+        """Read a history that :meth:`save` wrote; the folder of ``topofl run``, which holds one, will do too.
 
         Raises
         ------
@@ -197,20 +211,36 @@ class History:
             If it is half-written or damaged, naming the file.
         """
         path = Path(path)
+        path = path / "history" if (path / "history" / "meta.json").is_file() else path
         for name in ("meta.json", "rounds.jsonl", "arrays.npz"):
             if not (path / name).is_file():
-                raise FileNotFoundError(f"{path} is not a complete history: {name} is missing; run it again")
-        meta = _parse(path / "meta.json", (path / "meta.json").read_text())
-        lines = (path / "rounds.jsonl").read_text().splitlines()
+                raise FileNotFoundError(
+                    f"{path} is not a complete history: {name} is missing; give a folder that History.save or "
+                    "topofl run wrote"
+                )
+        meta = _parse(path / "meta.json", _text(path / "meta.json"))
+        lines = _text(path / "rounds.jsonl").splitlines()
         records = [_parse(path / "rounds.jsonl", line, k) for k, line in enumerate(lines, start=1)]
         arrays = _read_arrays(path / "arrays.npz")
-        n_rounds = meta.pop("n_rounds", None)
-        if len(records) != n_rounds + 1 or len(arrays["node_loss"]) != n_rounds:
-            raise ValueError(f"{path / 'rounds.jsonl'} is half-written: {len(records)} lines, expected {n_rounds + 1}")
-        columns = {name: np.array([r[name] for r in records[1:]]) for name in meta.pop("columns")}
-        evaluations = {k.removeprefix("evaluation."): v for k, v in arrays.items() if k.startswith("evaluation.")}
-        matrices = _unpack(arrays, meta.pop("matrices"))
-        return cls(meta, columns, evaluations, arrays["node_loss"], matrices, arrays["matrix_of_round"])
+        try:
+            return _assemble(path, meta, records, arrays)
+        except (KeyError, TypeError, IndexError) as error:
+            raise ValueError(
+                f"{path} is damaged: meta.json, rounds.jsonl and arrays.npz do not fit ({error!r})"
+            ) from error
+
+
+def _assemble(
+    path: Path, meta: dict[str, Any], records: list[dict[str, Any]], arrays: dict[str, np.ndarray]
+) -> History:
+    """Return the history that the three files hold, or raise whatever shows that they do not fit."""
+    n_rounds = meta.pop("n_rounds")
+    if len(records) != n_rounds + 1 or len(arrays["node_loss"]) != n_rounds:
+        raise ValueError(f"{path / 'rounds.jsonl'} is half-written: {len(records)} lines, expected {n_rounds + 1}")
+    columns = {name: np.array([r[name] for r in records[1:]]) for name in meta.pop("columns")}
+    evaluations = {k.removeprefix("evaluation."): v for k, v in arrays.items() if k.startswith("evaluation.")}
+    matrices = _unpack(arrays, meta.pop("matrices"))
+    return History(meta, columns, evaluations, arrays["node_loss"], matrices, arrays["matrix_of_round"])
 
 
 def _write(history: History, folder: Path) -> None:
@@ -219,7 +249,7 @@ def _write(history: History, folder: Path) -> None:
         "columns": list(history.rounds),
         "matrices": [matrix.name for matrix in history.matrices],
     }
-    lines = [json.dumps(record, allow_nan=True) for record in history._records()]
+    lines = [json.dumps(record, allow_nan=False) for record in history._records()]
     (folder / "rounds.jsonl").write_text("\n".join(lines) + "\n")
     arrays = {"node_loss": history.node_loss, "matrix_of_round": history.matrix_of_round}
     arrays |= {f"evaluation.{name}": value for name, value in history.evaluations.items()}
@@ -227,6 +257,13 @@ def _write(history: History, folder: Path) -> None:
         arrays |= {f"matrix.{k}.{part}": getattr(matrix.weights, part) for part in ("data", "indices", "indptr")}
     np.savez_compressed(folder / "arrays.npz", **arrays)  # pyright: ignore[reportArgumentType]
     (folder / "meta.json").write_text(json.dumps(dict(history.meta) | extra, indent=2) + "\n")
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is damaged: {error}; run it again") from error
 
 
 def _parse(path: Path, text: str, line: int | None = None) -> dict[str, Any]:

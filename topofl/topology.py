@@ -212,6 +212,11 @@ class TopologySequence:
     name: str = "sequence"
     period: int | None = None
 
+    def __post_init__(self) -> None:
+        check_int("n", self.n, minimum=1)
+        if self.period is not None:
+            check_int("period", self.period, minimum=1)
+
     def __repr__(self) -> str:
         return f"TopologySequence({self.name!r}, n={self.n}, period={self.period})"
 
@@ -381,6 +386,9 @@ def _from_networkx(graph: nx.Graph, name: str, loops: bool) -> Topology:
     if graph.number_of_nodes() == 0:
         raise ValueError("`graph` must have at least one node, got none")
     nodes = tuple(graph.nodes)
+    void = next(((u, v) for u, v, weight in graph.edges(data="weight", default=1) if weight == 0), None)
+    if void:
+        raise ValueError(f"`graph` must have edge weights above 0, got 0 at {void}; remove such edges")
     matrix = sparse.csr_array(nx.to_scipy_sparse_array(graph, nodelist=list(nodes), dtype=float, format="csr"))
     return _from_matrix(matrix, name, loops, () if nodes == tuple(range(len(nodes))) else nodes)
 

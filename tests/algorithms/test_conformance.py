@@ -40,8 +40,7 @@ def test_loss_falls_and_seed_decides(name):
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_on_one_node_it_is_plain_sgd(name):
     clients = problems.equal_clients(1)
-    graph = topologies.dcliques(clients.label_counts, clique_size=1, seed=0) if name == "" else None
-    graph = topofl.Topology(topologies.fully_connected(1).adjacency, groups=((0,),)) if graph is None else graph
+    graph = topofl.Topology(topologies.fully_connected(1).adjacency, groups=((0,),))
     mine = topofl.run(
         getattr(algorithms, name)(lr=0.1, batch_size=8), model=problems.linear(), clients=clients, topology=graph,
         rounds=9, seed=0,
@@ -73,7 +72,7 @@ def test_chain_refuses_what_is_no_phase():
 
 
 def test_fully_connected_with_whole_minibatches_is_one_model_on_all_data():
-    """PAPERS I.2: D-SGD with W = J and equal minibatches is SGD on their union."""
+    """D-SGD with W = J and equal minibatches is SGD on their union."""
     clients = problems.equal_clients(6)
     size = int(clients.sizes.min())
     equal = data.Partition(clients.dataset, tuple(m[:size] for m in clients.train), name="equal")
@@ -84,7 +83,7 @@ def test_fully_connected_with_whole_minibatches_is_one_model_on_all_data():
 
 
 def test_one_clique_with_clique_averaging_is_fully_connected():
-    """PAPERS I.1: one clique of all nodes and common initial models."""
+    """One clique of all nodes and common initial models."""
     clients = problems.equal_clients(6)
     graph = topologies.dcliques(clients.label_counts, clique_size=6, seed=0)
     averaged = run("clique_averaging", topology=graph)

@@ -1,5 +1,7 @@
 """What a run promises beside equality with the naive loop: streams, records, checks before work is done."""
 
+import functools
+
 import numpy as np
 import pytest
 import torch
@@ -68,6 +70,24 @@ def test_minibatches_do_not_depend_on_the_graph():
 def test_auto_records_its_choice():
     assert run().meta["executor"] == "batched"
     assert run(model=problems.convolutional(), executor="auto").meta["executor"] in {"batched", "looped"}
+
+
+class Branching(nn.Module):
+    """A model whose path depends on values, which torch.func cannot batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(36, 3)
+
+    def forward(self, x):
+        logits = self.layer(x.flatten(1))
+        return logits if logits.sum() > 0 else 2 * logits
+
+
+def test_models_that_cannot_be_batched_are_looped():
+    history = run(model=Branching(), executor="auto")
+    assert history.meta["executor"] == "looped"
+    assert history["loss"][-1].mean() < history["loss"][0].mean()
 
 
 @pytest.mark.parametrize("init", ["common", "independent", "given"])
@@ -148,12 +168,70 @@ def test_moment_before_the_exchange_differs_from_after():
     np.testing.assert_array_equal(alone["loss_before_exchange"], alone["loss"])
 
 
-@pytest.mark.parametrize("where", ["own_test", "own_val", "val"])
-def test_evaluation_sets(where):
-    clients = data.iid(problems.dataset(), 6, seed=0, val_fraction=0.2, test_fraction=0.2)
-    history = run(clients=clients, evaluate_on=where)
-    assert history["accuracy"].shape == (3, 6)
-    assert np.isfinite(history["accuracy"]).all()
+@pytest.mark.parametrize("where", ["test", "val", "own_test", "own_val"])
+def test_evaluation_sets_are_those_named(where):
+    clients, kept = data.iid(problems.dataset(), 6, seed=0, val_fraction=0.2, test_fraction=0.3), []
+    model = problems.linear()
+    history = run(clients=clients, evaluate_on=where, model=model, on_round=lambda t, m: kept.append(m.flat.clone()))
+    blobs = clients.dataset
+    shared = {"test": [blobs.test] * 6, "val": [blobs.val] * 6, "own_test": clients.test, "own_val": clients.val}
+    for node, indices in enumerate(shared[where]):
+        nn.utils.vector_to_parameters(kept[-1][node], model.parameters())
+        logits = model(blobs.inputs[torch.tensor(indices)])
+        wanted = nn.functional.cross_entropy(logits, blobs.labels[torch.tensor(indices)]).item()
+        assert history["loss"][-1, node] == pytest.approx(wanted, rel=1e-5)
+
+
+def test_a_period_is_connected_if_its_union_is():
+    halves = [[(0, 1), (2, 3), (4, 5)], [(1, 2), (3, 4), (5, 0)]]
+    graphs = [topofl.as_topology(half) for half in halves]
+    assert np.isfinite(run(topology=graphs)["accuracy"]).all()
+    with pytest.raises(topofl.TopologyError, match="must be connected"):
+        run(topology=[graphs[0], graphs[0]])
+
+
+def test_long_periods_have_each_matrix_computed_once():
+    graphs = [topologies.random_regular(6, 3, seed=seed) for seed in range(70)]
+    assert len(run(topology=graphs, rounds=150, eval_every=150).matrices) == 70
+
+
+def test_numpy_integers_are_integers(tmp_path):
+    history = run(seed=np.int64(3), rounds=np.int32(2), eval_every=np.int64(1))
+    assert same(history, run(seed=3, rounds=2, eval_every=1))
+    topofl.History.load(history.save(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_runs_on_sparse_graphs(dtype):
+    clients = data.iid(problems.dataset(), 12, seed=0)
+    history = run(clients=clients, topology=topologies.ring(12), dtype=dtype)
+    assert np.isfinite(history["loss"]).all()
+
+
+class Summed(nn.Module):
+    """Two parameters that are only added up: autograd gives them one and the same gradient."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Parameter(torch.zeros(36, 3)), nn.Parameter(torch.ones(36, 3))
+
+    def forward(self, x):
+        return x.flatten(1) @ (self.a + self.b)
+
+
+def test_gradients_that_share_memory_are_mixed_once():
+    mine = algorithms.chain("mine", local=algorithms.sgd(0.1, batch_size=4, gradient=mixing.metropolis_hastings))
+    settings = {"model": Summed(), "init": "given", "dtype": torch.float64}
+    batched, looped = (run(mine, executor=executor, **settings) for executor in ("batched", "looped"))
+    np.testing.assert_allclose(batched["loss"], looped["loss"], rtol=1e-12)
+
+
+def test_any_callable_is_a_rule_for_gradients():
+    rule = functools.partial(mixing.uniform, direction="pull")
+    mine = algorithms.chain("mine", local=algorithms.sgd(0.1, batch_size=4, gradient=rule))
+    assert "partial" in run(mine).meta["settings"]["local"]["gradient"]
+    with pytest.raises(TypeError, match="`gradient` must be a weight rule"):
+        algorithms.sgd(0.1, gradient="metropolis")
 
 
 def test_one_node_and_isolated_nodes_are_local_training():
@@ -185,9 +263,21 @@ def test_nan_loss_names_node_round_and_learning_rate(executor):
         run(algorithms.dsgd(lr=0.25, batch_size=4), clients=clients, model=Exploding(), executor=executor)
 
 
+def test_divergence_in_the_last_step_is_noticed():
+    with pytest.raises(topofl.DivergenceError, match=r"after round 0 with lr=1e\+38"):
+        run(algorithms.dsgd(lr=1e38, batch_size=4), rounds=1)
+
+
 def test_divergence_by_learning_rate():
     with pytest.raises(topofl.DivergenceError, match=r"lr=1e\+38; lower the learning rate"):
         run(algorithms.dsgd(lr=1e38, batch_size=4), rounds=20)
+
+
+def changed(change):
+    """Return a linear model after some change."""
+    model = problems.linear()
+    change(model)
+    return model
 
 
 BAD = {
@@ -241,6 +331,27 @@ BAD = {
         r"BatchNorm2d \(layer '0'\)",
     ),
     "dropout": ({"model": nn.Sequential(nn.Flatten(), nn.Dropout(0.5), nn.Linear(36, 3))}, ValueError, "Dropout"),
+    "running statistics": (
+        {"model": nn.Sequential(nn.InstanceNorm2d(1, track_running_stats=True), nn.Flatten(), nn.Linear(36, 3))},
+        ValueError,
+        r"InstanceNorm2d \(layer '0'\)",
+    ),
+    "frozen": ({"model": changed(lambda m: m[1].bias.requires_grad_(False))}, ValueError, "'1.bias' has requires_grad"),
+    "two dtypes": (
+        {"model": changed(lambda m: setattr(m[1], "bias", nn.Parameter(torch.zeros(3, dtype=torch.float64))))},
+        ValueError,
+        "parameters of one dtype",
+    ),
+    "unused": (
+        {"model": changed(lambda m: m[1].register_parameter("spare", nn.Parameter(torch.zeros(2))))},
+        ValueError,
+        "'1.spare' does not change its output",
+    ),
+    "mixing by name": ({"mixing": "metropolis_hastings"}, TypeError, "`mixing` must be a weight rule"),
+    "mixing that returns an array": ({"mixing": lambda g: np.eye(6)}, TypeError, "`mixing` must return a MixingMatrix"),
+    "dtype by name": ({"dtype": "float32"}, TypeError, "`dtype` must be a torch dtype"),
+    "device": ({"device": "gpu"}, ValueError, "`device` must be such as"),
+    "progress": ({"progress": "yes"}, ValueError, "`progress`"),
     "no parameters": ({"model": nn.Flatten()}, ValueError, "must have parameters"),
 }
 

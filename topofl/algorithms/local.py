@@ -43,6 +43,8 @@ def sgd(
     batch_size = check_int("batch_size", batch_size, minimum=1)
     steps = check_int("steps", steps, minimum=1)
     momentum = check_fraction("momentum", momentum)
+    if gradient is not None and not callable(gradient):
+        raise TypeError(f"`gradient` must be a weight rule such as mixing.within_groups, got {gradient!r}")
 
     def init(models: Models) -> State:
         return {"velocity": torch.zeros_like(models.flat)} if momentum else {}
@@ -59,7 +61,8 @@ def sgd(
         )
         return state
 
-    settings = {"lr": lr, "batch_size": batch_size, "steps": steps, "momentum": momentum}
-    return Phase(
-        init, apply, settings | {"gradient": gradient.__name__ if gradient else "own"}, "gradients" if gradient else ""
-    )
+    settings = {"lr": lr, "batch_size": batch_size, "steps": steps, "momentum": momentum, "gradient": "own"}
+    if gradient is None:
+        return Phase(init, apply, settings)
+    settings["gradient"] = getattr(gradient, "__name__", repr(gradient))
+    return Phase(init, apply, settings, exchanges="gradients")

@@ -14,7 +14,7 @@ from topofl.algorithms.phase import Algorithm
 from topofl.data import Partition
 from topofl.topology import Topology, TopologyError, TopologySequence, as_topology
 
-__all__ = ["check_options", "check_output", "check_topology", "evaluation_set"]
+__all__ = ["check_device", "check_options", "check_output", "check_topology", "evaluation_set"]
 
 EVALUATION_SETS = ("test", "val", "own_test", "own_val")
 
@@ -35,15 +35,31 @@ def check_options(options: Mapping[str, Any]) -> None:
     check_choice("moments", options["moments"], ["after", "both"])
     check_choice("executor", options["executor"], ["auto", "batched", "looped"])
     check_choice("on_disconnected", options["on_disconnected"], ["raise", "allow"])
+    if not isinstance(options["dtype"], torch.dtype):
+        raise TypeError(f"`dtype` must be a torch dtype such as torch.float32, got {options['dtype']!r}")
+    if options["progress"] not in (True, False, "auto"):
+        raise ValueError(f"`progress` must be True, False or 'auto', got {options['progress']!r}")
+    check_device(options["device"])
     if not options["dtype"].is_floating_point:
         raise ValueError(f"`dtype` must be a floating point type such as torch.float32, got {options['dtype']}")
 
 
+def check_device(device: Any) -> None:
+    """Check that torch knows the device, and has it; None is fine."""
+    try:
+        kind = "cpu" if device is None else torch.device(device).type
+    except (RuntimeError, TypeError) as error:
+        raise ValueError(f"`device` must be such as 'cpu' or 'cuda:0', got {device!r}") from error
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"`device` must be one that is there, got {device!r} without CUDA; leave it out or use 'cpu'")
+
+
 def check_output(module: nn.Module, inputs: Tensor, n_classes: int) -> None:
     """Apply the model to one example, so that a misfit is told before training."""
-    with torch.no_grad():
+    with torch.enable_grad():
         try:
-            shape = tuple(module(inputs[:1]).shape)
+            logits = module(inputs[:1])
+            shape = tuple(logits.shape)
         except RuntimeError as error:
             raise ValueError(
                 f"`model` cannot take examples of shape {tuple(inputs.shape[1:])}: {error}; build it for that shape, "
@@ -53,6 +69,11 @@ def check_output(module: nn.Module, inputs: Tensor, n_classes: int) -> None:
         raise ValueError(
             f"`model` must return at least n_classes={n_classes} logits an example, got shape {shape} for one example"
         )
+    named = dict(module.named_parameters())
+    gradients = torch.autograd.grad(logits.sum(), list(named.values()), allow_unused=True)
+    unused = [name for name, gradient in zip(named, gradients, strict=True) if gradient is None]
+    if unused:
+        raise ValueError(f"`model` must use all its parameters, {unused[0]!r} does not change its output; remove it")
 
 
 def check_topology(algorithm: Algorithm, topology: Any, n: int, on_disconnected: str) -> Topology | TopologySequence:

@@ -156,7 +156,7 @@ def _all_gradients(learner: Learner, models: Population, batch: Batch) -> tuple[
     """Return losses (n,) and all nodes' gradients at once, each (n, *shape)."""
     if learner.chunk >= models.n:
         losses, gradients = _differentiate(learner, models, batch, slice(None))
-        return losses, [g.contiguous() for g in gradients]
+        return losses, _apart(gradients)
     views = models.layout.views(_buffer(learner, models.flat))
     losses = models.flat.new_empty(models.n)
     for rows in _chunks(models.n, learner.chunk):
@@ -164,6 +164,16 @@ def _all_gradients(learner: Learner, models: Population, batch: Batch) -> tuple[
         for view, g in zip(views, gradients, strict=True):
             view[rows].copy_(g)
     return losses, views
+
+
+def _apart(gradients: Sequence[Tensor]) -> list[Tensor]:
+    """Return contiguous gradients that share no memory; autograd gives parameters that are only added up the same."""
+    apart: dict[int, Tensor] = {}
+    for g in gradients:
+        g = g.contiguous()
+        g = g.clone() if g.data_ptr() in apart else g
+        apart[g.data_ptr()] = g
+    return list(apart.values())
 
 
 def _descend(models: Population, lr: float, momentum: float, velocity: Tensor | None) -> Use:
@@ -212,8 +222,11 @@ def choose_executor(
     few = min(models.n, 8)
     chunked = new_learner(model, "batched", inputs, labels, batches, min(chunk or few, few))
     looped = new_learner(model, "looped", inputs, labels, batches, None)
-    seconds = {learner.executor: _seconds(learner, models, batch, few) for learner in (chunked, looped)}
-    return min(seconds, key=lambda name: seconds[name])
+    try:
+        batched = _seconds(chunked, models, batch, few)
+    except RuntimeError:  # torch.func cannot batch every module, for example not an `if` on values
+        return "looped"
+    return "batched" if batched <= _seconds(looped, models, batch, few) else "looped"
 
 
 def _seconds(learner: Learner, models: Population, batch: Batch, nodes: int) -> float:

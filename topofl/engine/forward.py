@@ -42,6 +42,8 @@ def stacked_forward(model: nn.Module) -> Forward:
         return vmap(one)(list(parameters), inputs)
 
     def shared(parameters: Sequence[Tensor], inputs: Tensor) -> Tensor:
+        if len(parameters[0]) == 1:
+            return one([p[0] for p in parameters], inputs).unsqueeze(1)
         return vmap(one, in_dims=(0, None), out_dims=1)(list(parameters), inputs)
 
     return Forward(each, shared)

@@ -28,7 +28,8 @@ def mixer(weights: MixingMatrix, device: torch.device, dtype: torch.dtype) -> Ca
     labels = _component_means(weights)
     if labels is not None and (device.type == "cpu" or labels.max() == 0):
         return _mean_mixer(labels, device, dtype)
-    if weights.weights.nnz < SPARSE_BELOW * weights.n**2:
+    is_sparse = weights.weights.nnz < SPARSE_BELOW * weights.n**2
+    if is_sparse and dtype in (torch.float32, torch.float64):  # torch has no sparse products of halves on CPU
         return _block_mixer(_sparse(weights, device, dtype))
     return _block_mixer(weights.to_torch(device, dtype))
 

@@ -72,12 +72,6 @@ class Population:
         return self.layout.views(self.flat)
 
 
-_REFUSED = {
-    nn.modules.batchnorm._BatchNorm: "keeps running statistics, neither averaged nor personal; use nn.GroupNorm",
-    nn.modules.dropout._DropoutNd: "draws random numbers of its own, so runs could not be repeated; remove it",
-}
-
-
 def check_model(model: object) -> nn.Module:
     """Return `model` if the engine can train it.
 
@@ -86,19 +80,36 @@ def check_model(model: object) -> nn.Module:
     TypeError
         If it is not an ``nn.Module``.
     ValueError
-        If it has no trainable parameters, parameters of mixed dtypes, BatchNorm or dropout.
+        If it has no parameters, frozen ones or several dtypes, or layers with running statistics or dropout.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(
             f"`model` must be an nn.Module such as models.logistic_regression(), got {type(model).__name__}"
         )
     for name, module in model.named_modules():
-        for kind, reason in _REFUSED.items():
-            if isinstance(module, kind) and not (isinstance(module, nn.modules.dropout._DropoutNd) and module.p == 0):
-                raise ValueError(f"`model` must not contain {type(module).__name__} (layer {name!r}): it {reason}")
-    if not list(model.parameters()):
+        if reason := _reason_against(module):
+            raise ValueError(f"`model` must not contain {type(module).__name__} (layer {name!r}): it {reason}")
+    parameters = dict(model.named_parameters())
+    if not parameters:
         raise ValueError("`model` must have parameters to train, got none")
+    frozen = [name for name, p in parameters.items() if not p.requires_grad]
+    if frozen:
+        raise ValueError(
+            f"`model` must train all its parameters, {frozen[0]!r} has requires_grad=False; make it a buffer"
+        )
+    if len({p.dtype for p in parameters.values()}) > 1:
+        kinds = ", ".join(sorted({str(p.dtype) for p in parameters.values()}))
+        raise ValueError(f"`model` must have parameters of one dtype, got {kinds}; convert it, e.g. model.float()")
     return model
+
+
+def _reason_against(module: nn.Module) -> str:
+    """Return why a layer cannot be trained here, or an empty string."""
+    if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
+        return "draws random numbers of its own, so runs could not be repeated; remove it"
+    if isinstance(module, nn.modules.batchnorm._BatchNorm) or getattr(module, "track_running_stats", False):
+        return "keeps running statistics, neither averaged nor personal; use nn.GroupNorm"
+    return ""
 
 
 def initial_population(

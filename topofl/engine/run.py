@@ -15,7 +15,7 @@ from topofl.engine.checks import check_options, check_topology, evaluation_set
 from topofl.engine.evaluate import Scores, evaluate
 from topofl.engine.population import Population
 from topofl.engine.recorder import GradientStatistics, Recorder
-from topofl.engine.world import World, WorldRound, threads_for
+from topofl.engine.world import World, WorldRound, check_scores, threads_for
 from topofl.history import History
 from topofl.metrics import consensus_distance
 from topofl.mixing import MixingMatrix
@@ -113,6 +113,7 @@ def run(
     (3, 10)
     """
     check_options(locals())
+    rounds, seed, eval_every = int(rounds), int(seed), int(eval_every)  # numpy's integers are no JSON
     clients = clients.pooled() if algorithm.pooled else clients
     graphs = check_topology(algorithm, topology, clients.n, on_disconnected)
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
@@ -130,8 +131,11 @@ def run(
             if on_round is not None:
                 on_round(t + 1, world.models)
             if evaluated:
-                recorder.add_evaluation({"round": t + 1} | _scores(world, sets, moments, before, current.statistics))
-    options = {"rounds": rounds, "seed": seed, "evaluate_on": evaluate_on, "moments": moments, "init": init}
+                scores = _scores(world, sets, moments, before, current.statistics)
+                check_scores(scores["loss"], sets, t, current.lr)
+                recorder.add_evaluation({"round": t + 1} | scores)
+    options = {"rounds": rounds, "seed": seed, "evaluate_on": evaluate_on, "eval_every": eval_every}
+    options |= {"moments": moments, "init": init, "on_disconnected": on_disconnected}
     return recorder.history(_meta(algorithm, world, clients, graphs) | options)
 
 
@@ -195,6 +199,7 @@ def _meta(
         "n": clients.n,
         "parameters": world.models.layout.d,
         "executor": world.learner.executor,
+        "chunk": world.learner.chunk,
         "device": str(world.models.flat.device),
         "dtype": str(world.models.flat.dtype).removeprefix("torch."),
         "versions": {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__},

@@ -20,7 +20,7 @@ from topofl.engine.recorder import GradientStatistics, Ledger
 from topofl.mixing import MixingMatrix, metropolis_or_uniform
 from topofl.topology import Topology, TopologySequence
 
-__all__ = ["World", "WorldRound", "as_rule", "threads_for"]
+__all__ = ["World", "WorldRound", "as_rule", "check_scores", "threads_for"]
 
 SHARED_WORK = 10_000_000
 """Parameters of all models times minibatch size from which a step is spread over torch's CPU threads."""
@@ -64,8 +64,16 @@ class World:
             size = _largest_batch(algorithm)
             executor = choose_executor(module, models, inputs, labels, batches, size, chunk)
         learner = new_learner(module, executor, inputs, labels, batches, chunk)
-        resolve = lru_cache(maxsize=64)(lambda rule, graph: rule(graph).check_on(graph))
-        return cls(module, models, learner, graphs, as_rule(mixing), resolve, lru_cache(maxsize=64)(_mixer_for(models)))
+        resolve = lru_cache(maxsize=max(64, graphs.period or 0))(_weights_on)
+        return cls(
+            module,
+            models,
+            learner,
+            graphs,
+            as_rule(mixing),
+            resolve,
+            lru_cache(maxsize=max(64, graphs.period or 0))(_mixer_for(models)),
+        )
 
     def weights(self, graph: Topology) -> MixingMatrix:
         """Return a round's mixing matrix."""
@@ -98,6 +106,16 @@ def threads_for(world: World, algorithm: Algorithm) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def _weights_on(rule: Rule, graph: Topology) -> MixingMatrix:
+    """Return the matrix that a rule gives a graph, checked."""
+    weights = rule(graph)
+    if not isinstance(weights, MixingMatrix):
+        raise TypeError(
+            f"`mixing` must return a MixingMatrix, got {type(weights).__name__}; use from_weights(weights, graph)"
+        )
+    return weights.check_on(graph)
+
+
 def _mixer_for(models: Population) -> Callable[[MixingMatrix], Callable[[Tensor], None]]:
     return lambda weights: mixer(weights, models.flat.device, models.flat.dtype)
 
@@ -106,6 +124,10 @@ def as_rule(mixing: Rule | MixingMatrix | None) -> Rule:
     """Return the weight rule of a run; a fixed matrix becomes the rule that checks it on each graph."""
     if mixing is None:
         return metropolis_or_uniform
+    if not isinstance(mixing, MixingMatrix) and not callable(mixing):
+        raise TypeError(
+            f"`mixing` must be a weight rule such as mixing.metropolis_hastings or a MixingMatrix, got {mixing!r}"
+        )
     return mixing.check_on if isinstance(mixing, MixingMatrix) else mixing
 
 
@@ -118,6 +140,7 @@ class WorldRound:
     statistics: GradientStatistics | None
     phase: str = ""
     losses: Tensor | None = None
+    lr: float | None = None
     used: MixingMatrix | None = None
     ledger: Ledger = field(init=False)
 
@@ -147,13 +170,13 @@ class WorldRound:
         world, first = self.world, self.t * steps
         batches = [world.learner.batches.at(first + k, batch_size, self.phase) for k in range(steps)]
         mix = None if gradient is None else self._gradient_mixer(gradient, steps)
-        observe = None if self.statistics is None else self.statistics.observe
+        observe = None if self.statistics is None or self.losses is not None else self.statistics.observe
         losses = local_sgd(
             world.learner, world.models, batches, lr=lr, momentum=momentum, velocity=velocity, mix_gradients=mix,
             observe=observe,
         )  # fmt: skip
         _check_losses(losses, self.t, lr)
-        self.losses = losses.mean(1)
+        self.losses, self.lr = losses.mean(1), lr  # of the last phase that trains
 
     def _gradient_mixer(self, rule: Rule, steps: int) -> Callable[[Tensor], None]:
         weights = self.world.resolve(rule, self.topology)
@@ -165,6 +188,19 @@ class WorldRound:
         """See the protocol."""
         self.ledger.add(weights, values.shape[1])
         self.world.mixer(weights)(values)
+
+
+def check_scores(losses: Tensor, on: Tensor | list[Tensor], t: int, lr: float | None) -> None:
+    """Raise if an evaluation after round `t` found a loss that is not finite: the round's last step diverged."""
+    bad = ~torch.isfinite(losses)
+    if not isinstance(on, Tensor):
+        bad &= torch.tensor([len(own) > 0 for own in on], device=bad.device)  # no examples, no score
+    if bool(bad.any()):
+        node = int(torch.nonzero(bad)[0])
+        raise DivergenceError(
+            f"the loss of node {node} is {float(losses[node])} after round {t}"
+            + (f" with lr={lr:g}; lower the learning rate" if lr is not None else "")
+        )
 
 
 def _check_losses(losses: Tensor, t: int, lr: float) -> None:
