@@ -301,6 +301,19 @@ def runs(toml):
     return ["a", "b"]
 
 
+def test_folders_and_files_of_others_are_left_alone(capsys, toml, tmp_path):
+    thesis = tmp_path / "thesis"
+    thesis.mkdir()
+    (thesis / "chapter1.tex").write_text("years of work")
+    assert "thesis holds something else than a run" in fails(capsys, 2, "run", toml, "--out", "thesis")
+    assert [file.name for file in thesis.iterdir()] == ["chapter1.tex"]
+    assert main(["run", toml, "--out", "a"]) == 0
+    saved = (tmp_path / "a" / "config.toml").read_text()
+    assert "would be overwritten" in fails(capsys, 2, "run", "a/config.toml", "--out", "a", "--set", "run.rounds=1")
+    assert (tmp_path / "a" / "config.toml").read_text() == saved
+    assert main(["run", toml, "--out", "a"]) == 0, "an older run is replaced where it is named"
+
+
 def test_compare(capsys, runs, tmp_path):
     capsys.readouterr()
     assert main(["compare", *runs, "b/history", "--target", "0.3", "--csv", "t.csv", "--plot", "t.png"]) == 0

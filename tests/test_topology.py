@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sparse
 import torch
 
-from topofl import topologies
+from topofl import _spectral, topologies
 from topofl.topology import Topology, TopologyError, TopologySequence, as_topology, from_edges
 
 EDGES = [(0, 1), (1, 2), (2, 0), (2, 3)]
@@ -125,6 +125,25 @@ def test_algebraic_connectivity_closed_forms(n: int) -> None:
     }
     for graph, expected in forms.items():
         assert graph.algebraic_connectivity == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        topologies.random_regular(300, 6, seed=0),
+        topologies.exponential(257),
+        topologies.dcliques(n=300, inter="ring", seed=0),
+        topologies.ring(500),  # too slow for Lanczos: shift-invert
+        topologies.star(300),
+    ],
+    ids=str,
+)
+def test_large_graphs_have_the_algebraic_connectivity_of_the_dense_computation(
+    graph: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dense = graph.algebraic_connectivity
+    monkeypatch.setattr(_spectral, "DENSE_LIMIT", 1)
+    assert _spectral.algebraic_connectivity(graph.adjacency) == pytest.approx(dense, rel=1e-6, abs=1e-10)
 
 
 def test_algebraic_connectivity_counts_weights_and_needs_symmetry() -> None:
