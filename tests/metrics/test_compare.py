@@ -48,12 +48,12 @@ def test_label_counts_add_two_columns():
 def test_takes_whatever_describes_a_graph():
     matrix = mixing.max_degree(GROUPED)
     table = compare(
-        [nx.path_graph(6), matrix, [matrix, mixing.lazy(matrix)], [(0, 1), (1, 5)], np.ones((3, 3)) - np.eye(3)]
+        [nx.path_graph(6), matrix, [matrix, mixing.lazy(matrix)], RING.to_pyg(), np.ones((3, 3)) - np.eye(3)]
     )
     assert table.column("nodes") == (6, 6, 6, 6, 3)
-    assert table.column("edges") == (5, 5, 5, 2, 3)
+    assert table.column("edges") == (5, 5, 5, 6, 3)
     assert table.column("slem")[1:3] == (matrix.slem, slem([matrix, mixing.lazy(matrix)]))
-    assert table.column("name") == ("networkx", "max_degree(grouped)", "matrices", "edges", "matrix")
+    assert table.column("name") == ("networkx", "max_degree(grouped)", "matrices", "pyg", "matrix")
 
 
 def test_names_and_weights_and_message_size_can_be_given():
@@ -110,11 +110,12 @@ def test_what_the_weights_do_not_allow_is_a_reason_not_an_error():
     assert "row-stochastic" in row(table, 1)["slem"].reason
 
 
-def test_slow_columns_of_large_graphs_are_left_out():
+def test_distances_of_large_graphs_are_left_out():
     large = row(compare([as_topology(nx.star_graph(2000))]))
     assert "n=2,000" in large["diameter"].reason
-    assert large["diameter"] == large["mean distance"] == large["algebraic connectivity"]
+    assert "n=2,000" in large["mean distance"].reason
     assert (large["nodes"], large["spectral gap"]) == (2001, pytest.approx(1 / 2001, rel=1e-6))
+    assert large["algebraic connectivity"] == pytest.approx(1.0)  # of every star
 
 
 def test_no_cell_is_nan():

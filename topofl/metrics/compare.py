@@ -25,14 +25,13 @@ __all__ = ["compare"]
 SAMPLED_ROUNDS = 10
 """Rounds over which a sequence without a period is averaged."""
 
-SLOW_LIMIT = 2000
-"""Largest graph whose n^2 distances and Laplacian eigenvalue are computed here."""
+DISTANCE_LIMIT = 2000
+"""Largest graph whose n^2 distances are computed here."""
 
 _NO_PERIOD = NotApplicable(
     "no period, so no product to take the spectrum of: use metrics.measured_contraction; its other columns are means "
     f"of rounds 0 to {SAMPLED_ROUNDS - 1}"
 )
-_TOO_LARGE = NotApplicable(f"computed here up to n={SLOW_LIMIT:,}, being slow: ask the Topology itself")
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,8 +163,8 @@ def _mean(values: Any) -> int | float:
 
 
 def _distance(entry: _Entry, which: str) -> Any:
-    if entry.n > SLOW_LIMIT:
-        return _TOO_LARGE
+    if entry.n > DISTANCE_LIMIT:
+        return NotApplicable(f"distances are computed here up to n={DISTANCE_LIMIT:,}: use Topology.{which}")
     if not all(graph.is_connected for graph in entry.graphs):
         return NotApplicable("some nodes cannot reach each other" + (" in one round" if len(entry.graphs) > 1 else ""))
     return _mean(getattr(graph, which) for graph in entry.graphs)
@@ -174,8 +173,6 @@ def _distance(entry: _Entry, which: str) -> Any:
 def _algebraic_connectivity(entry: _Entry) -> Any:
     if any(graph.is_directed for graph in entry.graphs):
         return NotApplicable("defined for undirected graphs")
-    if entry.n > SLOW_LIMIT:
-        return _TOO_LARGE
     return float(np.mean([graph.algebraic_connectivity for graph in entry.graphs]))
 
 

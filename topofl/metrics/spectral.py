@@ -23,10 +23,6 @@ EXACT = 1e-12
 """One exchange that shrinks disagreement by more than this is exact averaging up to rounding."""
 
 
-ARPACK_ITERATIONS = 100
-"""Restarts after which the eigenvalue of a large period is given up."""
-
-
 def slem(x: Mixable, *, weights: WeightRule | None = None) -> float:
     """Return the second largest eigenvalue modulus, per round.
 
