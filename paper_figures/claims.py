@@ -1,0 +1,125 @@
+"""Claims of a paper, judged by numbers with their spread over seeds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from topofl import Spread, Table
+
+__all__ = ["FAILS", "HOLDS", "UNDECIDED", "Claim", "claims_table", "judge_number", "judge_seeds"]
+
+HOLDS, FAILS, UNDECIDED = "HOLDS", "FAILS", "UNDECIDED"
+
+CONFIDENCE = 0.95
+"""Of the interval for the mean over seeds that a claim needs on one side of its threshold."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One sentence of a paper and what our numbers say of it.
+
+    Parameters
+    ----------
+    statement
+        What the paper says, in our words.
+    statistic
+        The number that decides it, with its unit.
+    threshold
+        What the number must be for the claim to hold and why that value, chosen before any result was seen.
+    ours
+        The number: its mean over seeds with the lowest and the highest, or one that does not depend on seeds.
+    paper
+        The paper's own number, if it gives one.
+    verdict
+        :data:`HOLDS`, :data:`FAILS` or :data:`UNDECIDED`.
+    """
+
+    statement: str
+    statistic: str
+    threshold: str
+    ours: Spread | float
+    paper: str
+    verdict: str
+
+
+def judge_seeds(
+    statement: str,
+    statistic: str,
+    values: Sequence[float] | np.ndarray,
+    *,
+    why: str,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    paper: str = "",
+) -> Claim:
+    """Return the claim that the mean of a statistic over seeds is at least, or at most, a threshold.
+
+    HOLDS if the 95 % confidence interval of the mean (Student's t, from the spread between seeds) lies on the claimed
+    side of the threshold, FAILS if it lies on the other, UNDECIDED if it contains it or there is only one seed.
+
+    Parameters
+    ----------
+    statement, statistic, paper
+        See :class:`Claim`.
+    values
+        The statistic, one value a seed; compare arms of the same seed and give their differences.
+    why
+        Why the threshold is what it is.
+    at_least, at_most
+        The threshold; exactly one of them.
+
+    Raises
+    ------
+    ValueError
+        If there is no value, one is not finite, or not exactly one threshold is given.
+    """
+    numbers = np.asarray(values, dtype=np.float64)
+    if (at_least is None) == (at_most is None):
+        raise ValueError("exactly one of `at_least` and `at_most` must be given")
+    if numbers.ndim != 1 or not len(numbers) or not np.isfinite(numbers).all():
+        raise ValueError(f"`values` must be finite numbers, one for each of one or more seeds, got {values!r}")
+    bound, sign = (at_least, 1) if at_least is not None else (at_most, -1)
+    threshold = f"{'≥' if sign > 0 else '≤'} {bound:g}: {why}"
+    ours = Spread(float(numbers.mean()), float(numbers.min()), float(numbers.max()))
+    return Claim(statement, statistic, threshold, ours, paper, _verdict(sign * (numbers - bound)))
+
+
+def _verdict(margins: np.ndarray) -> str:
+    """Return the verdict on the claim that the mean of the margins, one a seed, is not negative."""
+    if len(margins) == 1:
+        return UNDECIDED
+    half = stats.t.ppf((1 + CONFIDENCE) / 2, len(margins) - 1) * margins.std(ddof=1) / np.sqrt(len(margins))
+    if margins.mean() - half >= 0:
+        return HOLDS
+    return FAILS if margins.mean() + half < 0 else UNDECIDED
+
+
+def judge_number(
+    statement: str, statistic: str, value: float, expected: float, *, within: float, why: str, paper: str = ""
+) -> Claim:
+    """Return the claim that a number which no training decides is as expected: HOLDS or FAILS.
+
+    Parameters
+    ----------
+    statement, statistic, paper
+        See :class:`Claim`.
+    value, expected, within
+        HOLDS if ``|value - expected| <= within``, up to rounding.
+    why
+        Why so far and no farther.
+    """
+    verdict = HOLDS if abs(value - expected) <= within * (1 + 1e-9) + 1e-12 else FAILS
+    threshold = f"{expected:g} ± {within:g}: {why}" if within else f"= {expected:g}: {why}"
+    return Claim(statement, statistic, threshold, float(value), paper, verdict)
+
+
+def claims_table(claims: Sequence[Claim], title: str = "") -> Table:
+    """Return one row a claim."""
+    columns = ("claim", "statistic", "holds if", "ours", "paper", "verdict")
+    rows: list[tuple[Any, ...]] = [
+        (c.statement, c.statistic, c.threshold, c.ours, c.paper or "-", c.verdict) for c in claims
+    ]
+    return Table(columns, tuple(rows), title=title)
