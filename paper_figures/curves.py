@@ -100,7 +100,7 @@ def final(curve: Curve) -> np.ndarray:
 
 
 def epochs_to(curve: Curve, accuracy: float) -> np.ndarray:
-    """Return the epochs until the mean over nodes first reaches `accuracy` in %, between evaluations by a straight line.
+    """Return the epochs until the mean over nodes first reaches `accuracy` in %, linear between evaluations.
 
     (S,); infinite where it is not reached.
     """
@@ -118,5 +118,7 @@ def _first(epochs: np.ndarray, mean: np.ndarray, accuracy: float) -> float:
 def _between(curve: Curve, start: float, stop: float) -> np.ndarray:
     inside = (curve.epochs > start) & (curve.epochs <= stop)
     if not inside.any():
-        raise ValueError(f"there is no evaluation between epochs {start:g} and {stop:g}: they go to {curve.epochs[-1]:g}")
+        raise ValueError(
+            f"there is no evaluation between epochs {start:g} and {stop:g}: they go to {curve.epochs[-1]:g}"
+        )
     return inside

@@ -1,0 +1,319 @@
+"""D-Cliques (Bellet, Kermarrec and Lavoie 2022): figures 1, 5, 6 and 8 to 19, and the claims made with them.
+
+The setting is that of section IV-A. What the paper does not say is chosen here once, and stated in every report
+(:func:`differences`): 100 epochs, identical initial models, Clique Averaging (and on CIFAR-10 momentum) in figures 13,
+14 and 19, and 1,000 steps of Greedy-Swap for every 100 nodes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .figure import Arms, Setting
+from .runs import Run
+
+__all__ = ["Problem"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One dataset with its model, nodes and step: everything that the arms of a figure share.
+
+    Parameters
+    ----------
+    name
+        ``"MNIST"`` or ``"CIFAR-10"``, the paper's problem that it stands for.
+    dataset
+        Arguments of the dataset's reader, with its name.
+    model
+        The model's name.
+    n, clique_size
+        Nodes, and members of a clique.
+    lr, batch_size, momentum
+        Of every arm, the momentum where the figure says so.
+    rounds, eval_every
+        Of every arm.
+    options
+        More arguments of :func:`topofl.run`, such as ``eval_examples``.
+    differences
+        From the paper's setting, one sentence each.
+    """
+
+    name: str
+    dataset: Mapping[str, Any]
+    model: str
+    n: int
+    clique_size: int
+    lr: float
+    batch_size: int
+    momentum: float
+    rounds: int
+    eval_every: int
+    options: Mapping[str, Any]
+    differences: tuple[str, ...] = ()
+
+
+def mnist(setting: Setting, n: int) -> Problem:
+    """Return logistic regression on MNIST with 100 or 1,000 nodes; the digits of scikit-learn at scale ``smoke``."""
+    if setting.scale == "smoke":
+        return _digits("MNIST", "logistic_regression", n)
+    dataset = {"name": "mnist", "root": setting.root_of("mnist")}
+    per_epoch = 4  # 500 examples a node in batches of 128, or 50 in batches of 13
+    every = per_epoch if n == 100 else 2 * per_epoch
+    batch = 128 if n == 100 else 13
+    return Problem("MNIST", dataset, "logistic_regression", n, 10, 0.1, batch, 0.0, 100 * per_epoch, every, {})
+
+
+def cifar(setting: Setting, n: int) -> Problem:
+    """Return GN-LeNet on CIFAR-10 with 100 or 1,000 nodes; smaller at scale ``quick``, digits at scale ``smoke``."""
+    if setting.scale == "smoke":
+        return _digits("CIFAR-10", "gn_lenet", n)
+    if setting.scale == "quick":
+        return _quick_cifar(setting, n)
+    dataset = {"name": "cifar10", "root": setting.root_of("cifar10")}
+    batch = 20 if n == 100 else 2
+    return Problem("CIFAR-10", dataset, "gn_lenet", n, 10, 0.002, batch, 0.9, 100 * 25, 25, {})
+
+
+def _quick_cifar(setting: Setting, n: int) -> Problem:
+    dataset = {"name": "cifar10", "root": setting.root_of("cifar10"), "verify": False, "downscale": 2}
+    differences = (
+        "images of 16 x 16 pixels, means over 2 x 2 of the original ones, so that GN-LeNet has 80,234 parameters",
+        "minibatches of 5, made for the subset of 5,085 training images, of which a node has about 51",
+        "500 steps, on the subset 46 epochs of 11; the paper has 25 steps an epoch",
+        "accuracy on 250 random test images, the same ones in all evaluations of a seed",
+    )
+    options = {"eval_examples": 250}
+    if n == 100:
+        return Problem("CIFAR-10", dataset, "gn_lenet", 100, 10, 0.002, 5, 0.9, 500, 50, options, differences)
+    scale = "100 nodes in 20 cliques of 5 (the fractal scheme groups 5) instead of 1,000 nodes in 100 cliques of 10"
+    return Problem("CIFAR-10", dataset, "gn_lenet", 100, 5, 0.002, 5, 0.9, 500, 50, options, (*differences, scale))
+
+
+def _digits(name: str, model: str, n: int) -> Problem:
+    differences = (
+        f"scikit-learn's 1,797 digits instead of {name}",
+        f"{20 if n == 100 else 40} nodes instead of {n:,}, 8 steps with minibatches of 8: enough to see that all works",
+    )
+    dataset = {"name": "digits"} if model == "logistic_regression" else {"name": "digits", "enlarge": 2}
+    size, lr, momentum = (20 if n == 100 else 40), (0.5 if model == "logistic_regression" else 0.01), 0.9
+    return Problem(name, dataset, model, size, 10, lr, 8, momentum, 8, 4, {"eval_examples": 50}, differences)
+
+
+def _problems(setting: Setting, n: int = 100, *only: str) -> list[Problem]:
+    """Return the problems whose data are at hand, or of these only some."""
+    known = {"mnist": mnist, "cifar10": cifar}
+    return [known[name](setting, n) for name in known if name in setting.datasets and name in (only or known)]
+
+
+def _arm(problem: Problem, setting: Setting, topology: Mapping[str, Any], **how: Any) -> list[Run]:
+    """Return one run a seed; `how` as in :func:`_tables`."""
+    return [Run(_tables(problem, setting, topology, seed, **how)) for seed in setting.seeds]
+
+
+def _tables(
+    problem: Problem,
+    setting: Setting,
+    topology: Mapping[str, Any],
+    seed: int,
+    *,
+    averaging: bool = False,
+    momentum: bool = False,
+    partition: str = "shards",
+    init: str = "common",
+) -> dict[str, dict[str, Any]]:
+    """Return the tables of one run: with Clique Averaging or not, with the problem's momentum or none."""
+    per_node = {"per_node": 2} if partition == "shards" else {}
+    return {
+        "data": {
+            **problem.dataset,
+            "split_seed": seed,
+            "partition": partition,
+            "n": problem.n,
+            **per_node,
+            "seed": seed,
+        },
+        "topology": _seeded(topology, seed),
+        "algorithm": {
+            "name": "clique_averaging" if averaging else "dsgd",
+            "lr": problem.lr,
+            "batch_size": problem.batch_size,
+            "momentum": problem.momentum if momentum else 0.0,
+        },
+        "model": {"name": problem.model},
+        "run": {
+            "rounds": problem.rounds,
+            "eval_every": problem.eval_every,
+            "init": init,
+            "device": setting.device,
+            "seed": seed,
+            **problem.options,
+        },
+    }
+
+
+def _seeded(topology: Mapping[str, Any], seed: int) -> dict[str, Any]:
+    """Return the table of a graph with the run's seed where a graph takes one, also inside its base."""
+    table = dict(topology)
+    if "base" in table:
+        table["base"] = _seeded(table["base"], seed)
+    return table if table["name"] in ("fully_connected", "ring", "grid", "exponential") else table | {"seed": seed}
+
+
+FULL: Mapping[str, Any] = {"name": "fully_connected"}
+RING: Mapping[str, Any] = {"name": "ring"}
+GRID: Mapping[str, Any] = {"name": "grid"}
+EXPONENTIAL: Mapping[str, Any] = {"name": "exponential"}
+RANDOM: Mapping[str, Any] = {"name": "random_regular", "k": 10}
+
+
+def _cliques(problem: Problem, inter: str = "fully_connected", *, swaps: bool = True) -> dict[str, Any]:
+    """Return D-Cliques; without `swaps` its cliques are random."""
+    steps = max(1000, 10 * problem.n) if swaps else 0
+    return {"name": "dcliques", "clique_size": problem.clique_size, "inter": inter, "steps": steps}
+
+
+def _thinned(problem: Problem, removed: int) -> dict[str, Any]:
+    """Return D-Cliques that have lost edges in every clique."""
+    cliques = _cliques(problem)
+    return {"name": "thin_cliques", "base": cliques, "removed": removed} if removed else cliques
+
+
+def _usual(problem: Problem) -> dict[str, bool]:
+    """Return how the paper's method is run on a problem: with Clique Averaging, on CIFAR-10 also with momentum."""
+    return {"averaging": True, "momentum": problem.name == "CIFAR-10"}
+
+
+FULLY, CLIQUES, CA, RANDOM_CLIQUES = "fully-connected", "D-Cliques", "D-Cliques + CA", "random cliques + CA"
+RANDOM_LABEL, EXPONENTIAL_LABEL, ALL = "random graph", "exponential graph", "all nodes connected"
+INTER = {"fully-connected": "fully_connected", "small-world": "small_world", "fractal": "fractal", "ring": "ring"}
+"""Ways to join cliques, by label."""
+
+
+def fig01(setting: Setting) -> Arms:
+    """Return D-SGD over three graphs, on IID data and on two shards a node."""
+    graphs = {FULLY: FULL, "grid": GRID, "ring": RING}
+    return {
+        title: {label: _arm(problem, setting, graph, partition=partition) for label, graph in graphs.items()}
+        for problem in _problems(setting, 100, "mnist")
+        for title, partition in (("IID", "iid"), ("two shards a node", "shards"))
+    }
+
+
+def fig08(setting: Setting) -> Arms:
+    """Return D-Cliques with Clique Averaging beside the complete graph; on MNIST also ring and grid, to be judged."""
+    panels = {problem.name: _beside_full(problem, setting) for problem in _problems(setting)}
+    if "MNIST" in panels:
+        sparse = fig01(setting)["two shards a node"]
+        panels["MNIST"] |= {label: sparse[label] for label in ("grid", "ring")}
+    return panels
+
+
+def _beside_full(problem: Problem, setting: Setting) -> dict[str, list[Run]]:
+    momentum = _usual(problem)["momentum"]
+    return {
+        FULLY: _arm(problem, setting, FULL, momentum=momentum),
+        CA: _arm(problem, setting, _cliques(problem), averaging=True, momentum=momentum),
+    }
+
+
+def fig09(setting: Setting) -> Arms:
+    """Return D-Cliques with and without Clique Averaging on MNIST."""
+    return {
+        problem.name: _beside_full(problem, setting) | {CLIQUES: _arm(problem, setting, _cliques(problem))}
+        for problem in _problems(setting, 100, "mnist")
+    }
+
+
+def fig10(setting: Setting) -> Arms:
+    """Return D-Cliques with and without Clique Averaging on CIFAR-10, without and with momentum."""
+    return {
+        title: {
+            FULLY: _arm(problem, setting, FULL, momentum=momentum),
+            CA: _arm(problem, setting, _cliques(problem), averaging=True, momentum=momentum),
+            CLIQUES: _arm(problem, setting, _cliques(problem), momentum=momentum),
+        }
+        for problem in _problems(setting, 100, "cifar10")
+        for title, momentum in (("without momentum", False), ("with momentum", True))
+    }
+
+
+def fig11(setting: Setting) -> Arms:
+    """Return D-Cliques without Clique Averaging or momentum beside a random 10-regular graph."""
+    panels = {problem.name: _beside_cliques(problem, setting, RANDOM_LABEL, RANDOM) for problem in _problems(setting)}
+    for problem in _problems(setting, 100, "cifar10"):
+        panels[problem.name][f"{RANDOM_LABEL}, momentum"] = _arm(problem, setting, RANDOM, momentum=True)
+    return panels
+
+
+def fig12(setting: Setting) -> Arms:
+    """Return D-Cliques without Clique Averaging or momentum beside the undirected exponential graph."""
+    return {p.name: _beside_cliques(p, setting, EXPONENTIAL_LABEL, EXPONENTIAL) for p in _problems(setting)}
+
+
+def _beside_cliques(problem: Problem, setting: Setting, label: str, graph: Mapping[str, Any]) -> dict[str, list[Run]]:
+    return {CLIQUES: _arm(problem, setting, _cliques(problem)), label: _arm(problem, setting, graph)}
+
+
+def fig13(setting: Setting) -> Arms:
+    """Return D-Cliques of 1,000 nodes on MNIST joined in four ways, beside the complete graph."""
+    return _joined(_problems(setting, 1000, "mnist"), setting)
+
+
+def fig14(setting: Setting) -> Arms:
+    """Return the same as in figure 13 on CIFAR-10, with momentum."""
+    return _joined(_problems(setting, 1000, "cifar10"), setting)
+
+
+def _joined(problems: Sequence[Problem], setting: Setting) -> Arms:
+    panels = {}
+    for problem in problems:
+        usual = _usual(problem)
+        panels[problem.name] = {ALL: _arm(problem, setting, FULL, momentum=usual["momentum"])} | {
+            label: _arm(problem, setting, _cliques(problem, inter), **usual) for label, inter in INTER.items()
+        }
+    return panels
+
+
+def fig15(setting: Setting) -> Arms:
+    """Return D-Cliques on MNIST that lost 0, 1 or 5 edges a clique, without and with Clique Averaging."""
+    return _lossy(_problems(setting, 100, "mnist"), setting)
+
+
+def fig16(setting: Setting) -> Arms:
+    """Return the same as in figure 15 on CIFAR-10, with momentum."""
+    return _lossy(_problems(setting, 100, "cifar10"), setting)
+
+
+def _lossy(problems: Sequence[Problem], setting: Setting) -> Arms:
+    panels = {}
+    for problem in problems:
+        momentum = _usual(problem)["momentum"]
+        for title, averaging in (("without Clique Averaging", False), ("with Clique Averaging", True)):
+            how = {"averaging": averaging, "momentum": momentum}
+            panels[title] = {FULLY: _arm(problem, setting, FULL, momentum=momentum)} | {
+                f"{removed} removed": _arm(problem, setting, _thinned(problem, removed), **how) for removed in (0, 1, 5)
+            }
+    return panels
+
+
+def fig19(setting: Setting) -> Arms:
+    """Return D-Cliques made by Greedy-Swap beside random cliques."""
+    return {
+        problem.name: _beside_full(problem, setting)
+        | {RANDOM_CLIQUES: _arm(problem, setting, _cliques(problem, swaps=False), **_usual(problem))}
+        for problem in _problems(setting)
+    }
+
+
+def reference(setting: Setting) -> Arms:
+    """Return ten epochs on MNIST in the setting of the authors' simulator: independent initial models."""
+    arms = {FULLY: (FULL, False), CA: (None, True), "ring": (RING, False)}
+    panels = {}
+    for problem in _problems(setting, 100, "mnist"):
+        short = replace(problem, rounds=10 * problem.eval_every if setting.scale != "smoke" else problem.rounds)
+        panels[problem.name] = {
+            label: _arm(short, setting, graph or _cliques(short), averaging=averaging, init="independent")
+            for label, (graph, averaging) in arms.items()
+        }
+    return panels
