@@ -24,7 +24,7 @@ from tqdm.auto import tqdm
 import topofl
 from topofl import History, config, metrics
 
-__all__ = ["Failed", "Run", "Store", "compute_all", "key_of"]
+__all__ = ["Failed", "Run", "Store", "compute_all", "forget_peak", "key_of", "peak_megabytes"]
 
 Tables = Mapping[str, Mapping[str, Any]]
 
@@ -96,21 +96,24 @@ class Store:
         ValueError
             If its files are damaged.
         """
-        folder = self.folder(run)
-        path = folder / "run.json"
+        return History.load(self.folder(run) / "history"), self.load_note(run)
+
+    def load_note(self, run: Run) -> dict[str, Any]:
+        """Return only what was noted of a finished run; raises as :meth:`load`."""
+        path = self.folder(run) / "run.json"
         try:
-            return History.load(folder / "history"), json.loads(path.read_text(encoding="utf-8"))
+            return json.loads(path.read_text(encoding="utf-8"))
         except json.JSONDecodeError as error:
-            raise ValueError(f"{path} is damaged: {error}; remove {folder}, then it is run again") from error
+            raise ValueError(f"{path} is damaged: {error}; remove {path.parent}, then it is run again") from error
 
     def perform(self, run: Run) -> None:
         """Do a run and keep it; if it is stopped at any time, nothing counts as finished."""
-        _forget_peak()
+        forget_peak()
         start = time.perf_counter()
         experiment = config.build(run.tables)
         history = experiment.run(progress=False)
         seconds = time.perf_counter() - start
-        note = {"seconds": seconds, "megabytes": _peak_megabytes(), "rounds_per_epoch": _rounds_per_epoch(experiment)}
+        note = {"seconds": seconds, "megabytes": peak_megabytes(), "rounds_per_epoch": _rounds_per_epoch(experiment)}
         note |= {"numbers": _numbers(experiment, history), "made": _made(history)}
         folder = self.folder(run)
         history.save(folder / "history")
@@ -148,14 +151,14 @@ def _made(history: History) -> dict[str, Any]:
     }
 
 
-def _forget_peak() -> None:
+def forget_peak() -> None:
     """Let the peak of this process's memory start anew, where the system can."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
 
-def _peak_megabytes() -> float:
-    """Return the largest memory of this process since :func:`_forget_peak`, or since its start where that cannot be."""
+def peak_megabytes() -> float:
+    """Return the largest memory of this process since :func:`forget_peak`, or since its start where that cannot be."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
