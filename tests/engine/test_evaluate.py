@@ -56,3 +56,56 @@ def test_some_nodes_have_the_scores_they_have_among_all(build, nodes, shared):
     for few, all_of_them in zip(some, everyone, strict=True):
         torch.testing.assert_close(few[nodes], all_of_them[nodes])
         assert torch.isnan(few[others]).all()
+
+
+def forwards(models, model, monkeypatch, on=None, nodes=range(4)):
+    """Return the scores of an evaluation, and for how many models logits were computed."""
+    blobs, counted = problems.dataset(), []
+    forward = module.stacked_forward(model)
+
+    def shared(parameters, inputs):
+        counted.append(len(parameters[0]))
+        return forward.shared(parameters, inputs)
+
+    monkeypatch.setattr(module, "stacked_forward", lambda model: forward._replace(shared=shared))
+    on = torch.tensor(blobs.test) if on is None else on
+    return evaluate(model, models, blobs.inputs.double(), blobs.labels, Evaluated(on, nodes)), sum(counted)
+
+
+@pytest.mark.parametrize("nodes", [range(4), [1, 3]])
+@pytest.mark.parametrize("build", [problems.linear, problems.convolutional])
+def test_one_of_equal_models_is_evaluated_for_all(build, nodes, monkeypatch):
+    model = build().double()
+    models = population(model)
+    models.flat[:] = models.flat[2].clone()
+    scores, count = forwards(models, model, monkeypatch, nodes=nodes)
+    assert count == 1
+    monkeypatch.setattr(module, "_all_equal", lambda flat: False)
+    wanted, every = forwards(models, model, monkeypatch, nodes=nodes)
+    assert every == len(nodes)
+    for values, expected in zip(scores, wanted, strict=True):
+        torch.testing.assert_close(values, expected, rtol=1e-12, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("node", [0, 1, 3])
+def test_models_that_differ_in_one_bit_are_all_evaluated(node, monkeypatch):
+    model = problems.convolutional().double()
+    models = population(model)
+    models.flat[:] = models.flat[0].clone()
+    models.flat[node, 5] = torch.nextafter(models.flat[node, 5], torch.tensor(torch.inf, dtype=torch.float64))
+    assert forwards(models, model, monkeypatch)[1] == 4
+
+
+def test_equal_models_are_all_evaluated_on_sets_of_their_own(monkeypatch):
+    model = problems.convolutional().double()
+    models = population(model)
+    models.flat[:] = models.flat[0].clone()
+    assert forwards(models, model, monkeypatch, on=list(torch.arange(8).split(2)))[1] == 4
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_zeros_of_both_signs_are_not_the_same_bits(dtype):
+    flat = torch.zeros(3, 2, dtype=dtype)
+    assert module._all_equal(flat)
+    flat[1, 0] = -0.0
+    assert not module._all_equal(flat)

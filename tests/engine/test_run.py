@@ -13,6 +13,7 @@ from torch import nn
 import topofl
 from tests import problems
 from topofl import algorithms, data, metrics, mixing, models, topologies
+from topofl.engine import evaluate
 from topofl.engine.batches import Batches
 
 
@@ -251,6 +252,19 @@ def test_divergence_of_an_evaluated_node_is_told_by_its_number():
     drawn = np.flatnonzero(~np.isnan(run(rounds=1, eval_nodes=2)["loss"][0])).tolist()
     with pytest.raises(topofl.DivergenceError, match=rf"loss of node {drawn[0]} is \w+ after round 0"):
         run(algorithms.dsgd(lr=1e38, batch_size=4), rounds=1, eval_nodes=2)
+
+
+def test_models_are_equal_after_exact_averaging_and_evaluated_once(monkeypatch):
+    found = []
+    original = evaluate._all_equal
+    monkeypatch.setattr(evaluate, "_all_equal", lambda flat: found.append(original(flat)) or found[-1])
+    equal = run(topology=topologies.fully_connected(6), init="independent")
+    assert found == [False, True, True]
+    assert (equal["accuracy"][-1] == equal["accuracy"][-1, 0]).all()
+    monkeypatch.setattr(evaluate, "_all_equal", lambda flat: False)
+    each = run(topology=topologies.fully_connected(6), init="independent")
+    np.testing.assert_array_equal(equal["accuracy"], each["accuracy"])
+    np.testing.assert_allclose(equal["loss"], each["loss"], rtol=1e-6)
 
 
 def test_a_period_is_connected_if_its_union_is():
