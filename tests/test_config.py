@@ -62,7 +62,7 @@ def test_all_defaults_are_filled_in():
     )
     assert experiment.tables == {
         "data": {
-            "name": "digits", "test": 300, "val": 0, "split_seed": 0,
+            "name": "digits", "test": 300, "val": 0, "split_seed": 0, "enlarge": 1,
             "partition": "shards", "n": 10, "per_node": 2, "seed": 0, "val_fraction": 0.0, "test_fraction": 0.0,
         },
         "topology": {"name": "ring", "n": 10},
