@@ -13,13 +13,23 @@ from topofl import Table
 from topofl._check import check_choice, check_int, did_you_mean
 from topofl.report import replacing
 
-from . import dcliques, drawing
+from . import dcliques, drawing, report
 from .claims import Claim, claims_table
 from .figure import MARKERS, Figure, Setting
 from .results import Result
 from .runs import Failed, Store, compute_all, forget_peak, key_of, peak_megabytes
 
-__all__ = ["PAPERS", "LeftOut", "Paper", "available", "figures_named", "make_setting", "missing_data", "reproduce"]
+__all__ = [
+    "PAPERS",
+    "LeftOut",
+    "Paper",
+    "available",
+    "figures_named",
+    "make_setting",
+    "missing_data",
+    "reproduce_each",
+    "write_report",
+]
 
 SEEDS = {"smoke": 2, "quick": 3, "paper": 5}
 """How many seeds are run if nobody says."""
@@ -136,8 +146,8 @@ def make_setting(
     return replace(setting, seeds=tuple(range(count)), datasets=chosen)
 
 
-def reproduce(
-    name: str,
+def reproduce_each(
+    figures: Sequence[Figure],
     setting: Setting,
     *,
     out: str | Path = "out/reproduce",
@@ -148,10 +158,8 @@ def reproduce(
 
     Parameters
     ----------
-    name
-        A figure's id, or a paper's for all of its figures.
-    setting
-        See :func:`make_setting`.
+    figures, setting
+        See :func:`figures_named` and :func:`make_setting`.
     out
         Folder for the runs, which all figures and scales share (``runs/``), and by scale for pictures (PNG and PDF),
         data and claims.
@@ -166,11 +174,10 @@ def reproduce(
     Raises
     ------
     ValueError, FileNotFoundError
-        If there is no such figure, or the files of a dataset are damaged or not the original ones; before any run.
+        If the files of a dataset are missing, damaged or not the original ones; before any run.
     OSError
         If `out` cannot be written to.
     """
-    _, figures = figures_named(name)
     store, folder = Store(Path(out) / "runs"), Path(out) / setting.scale
     for each in (store.root, folder):
         each.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import lru_cache
 from multiprocessing import get_context
@@ -224,6 +225,8 @@ def _results(runs: Sequence[Run], store: Store, jobs: int) -> Iterator[tuple[Run
             while futures:
                 for future in wait(futures, return_when=FIRST_COMPLETED).done:
                     yield futures.pop(future), future.result()
+        except BrokenProcessPool as error:
+            raise MemoryError("a process was killed, most likely for want of memory; use fewer jobs") from error
         finally:
             pool.shutdown(cancel_futures=True)
 
