@@ -123,7 +123,7 @@ def test_processes_get_the_same_results(tmp_path):
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_failing_run_does_not_stop_the_others(tmp_path, jobs):
-    bad, good = Run(tables(algorithm_lr=1e30, run_rounds=5)), [Run(tables(run_seed=seed)) for seed in (0, 1)]
+    bad, good = Run(tables(algorithm_lr=1e38, run_rounds=5)), [Run(tables(run_seed=seed)) for seed in (0, 1)]
     store = Store(tmp_path)
     with pytest.raises(Failed, match=r"1 of 3 runs failed, the others are kept: clique_averaging on dcliques, seed 0"):
         compute_all([bad, *good], store, jobs=jobs, progress=False)
