@@ -9,6 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from .dcliques_labels import (
+    ALL,
+    CA,
+    CLIQUES,
+    EXPONENTIAL_LABEL,
+    FULLY,
+    INTER,
+    RANDOM_CLIQUES,
+    RANDOM_LABEL,
+    RANDOM_MOMENTUM,
+)
 from .figure import Arms, Setting
 from .runs import Run
 
@@ -184,12 +195,6 @@ def _usual(problem: Problem) -> dict[str, bool]:
     return {"averaging": True, "momentum": problem.name == "CIFAR-10"}
 
 
-FULLY, CLIQUES, CA, RANDOM_CLIQUES = "fully-connected", "D-Cliques", "D-Cliques + CA", "random cliques + CA"
-RANDOM_LABEL, EXPONENTIAL_LABEL, ALL = "random graph", "exponential graph", "all nodes connected"
-INTER = {"fully-connected": "fully_connected", "small-world": "small_world", "fractal": "fractal", "ring": "ring"}
-"""Ways to join cliques, by label."""
-
-
 def fig01(setting: Setting) -> Arms:
     """Return D-SGD over three graphs, on IID data and on two shards a node."""
     graphs = {FULLY: FULL, "grid": GRID, "ring": RING}
@@ -242,7 +247,7 @@ def fig11(setting: Setting) -> Arms:
     """Return D-Cliques without Clique Averaging or momentum beside a random 10-regular graph."""
     panels = {problem.name: _beside_cliques(problem, setting, RANDOM_LABEL, RANDOM) for problem in _problems(setting)}
     for problem in _problems(setting, 100, "cifar10"):
-        panels[problem.name][f"{RANDOM_LABEL}, momentum"] = _arm(problem, setting, RANDOM, momentum=True)
+        panels[problem.name][RANDOM_MOMENTUM] = _arm(problem, setting, RANDOM, momentum=True)
     return panels
 
 
