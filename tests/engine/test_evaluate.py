@@ -5,6 +5,7 @@ from torch.nn import functional
 from tests import problems
 from topofl.engine import evaluate as module
 from topofl.engine.evaluate import Evaluated, evaluate
+from topofl.engine.forward import stacked_forward
 from topofl.engine.population import initial_population
 
 
@@ -61,13 +62,13 @@ def test_some_nodes_have_the_scores_they_have_among_all(build, nodes, shared):
 def forwards(models, model, monkeypatch, on=None, nodes=range(4)):
     """Return the scores of an evaluation, and for how many models logits were computed."""
     blobs, counted = problems.dataset(), []
-    forward = module.stacked_forward(model)
+    forward = stacked_forward(model)
 
     def shared(parameters, inputs):
         counted.append(len(parameters[0]))
         return forward.shared(parameters, inputs)
 
-    monkeypatch.setattr(module, "stacked_forward", lambda model: forward._replace(shared=shared))
+    monkeypatch.setattr(module, "stacked_forward", lambda model, order: forward._replace(shared=shared))
     on = torch.tensor(blobs.test) if on is None else on
     return evaluate(model, models, blobs.inputs.double(), blobs.labels, Evaluated(on, nodes)), sum(counted)
 
