@@ -228,6 +228,7 @@ def _panels(panels: Mapping[str, Any]) -> tuple[Figure, list[Axes]]:
         ax.set_title(f"({letter}) {title}" if len(panels) > 1 else title, fontsize=10)
         ax.grid(alpha=0.25, linewidth=0.5)
         ax.tick_params(labelsize=8)
+        ax.locator_params(axis="x", nbins=6)
         for side in (ax.xaxis, ax.yaxis):
             side.label.set_size(9)
         ax.spines[["top", "right"]].set_visible(False)
