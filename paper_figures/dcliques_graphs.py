@@ -211,7 +211,7 @@ def _draw_weights(value: Data, node: str, ax: "Axes") -> None:
     texts = [f"{110 * weight:.0f}" if weight else "" for weight in value["without"][node]]
     _graph(value).plot(ax, label_counts=_counts(value), labels=texts, positions=centers + places)
     for name, k in (("A", A), ("B", B)):
-        ax.annotate(name, centers[k] + 0.72 * places[k], ha="center", va="center", fontsize=12, weight="bold")
+        ax.annotate(name, centers[k] + 0.66 * places[k], ha="center", va="center", fontsize=12, weight="bold")
     ax.set_title(f"weights of node {node}, in 110ths")
 
 
@@ -219,9 +219,11 @@ def _draw_shares(value: Data, node: str, ax: "Axes") -> None:
     from topofl._drawing.picture import PALETTE
 
     shares = 100 * _shares(value, "without", node)
-    ax.bar(range(CLASSES), shares, color=PALETTE[:CLASSES], label="without Clique Averaging")
+    ax.bar(range(CLASSES), shares, color=PALETTE[:CLASSES], label="by all weights")
     fair = 100 * _shares(value, "with", node)
-    ax.step(np.arange(-1, CLASSES + 1), [fair[0], *fair, fair[-1]], where="mid", color="black", label="with it")
+    ax.step(
+        np.arange(-1, CLASSES + 1), [fair[0], *fair, fair[-1]], where="mid", color="black", label="Clique Averaging"
+    )
     ax.set(xlim=(-0.6, CLASSES - 0.4), xticks=range(CLASSES), ylim=(0, 1.25 * shares.max()))
     ax.set(xlabel="class", ylabel="share of the gradient, %", title=f"gradient of node {node}")
     ax.legend(loc="upper right", ncols=2)
