@@ -232,8 +232,8 @@ def fig10(panels: Panels) -> list[Claim]:
             "Clique Averaging has more effect in combination with momentum.",
             f"{speed}: gain by Clique Averaging with momentum minus that without, points",
             gains[1] - gains[0],
-            at_least=SAME,
-            why="“especially”: a difference of more than what is called the same",
+            at_least=CLEAR,
+            why="“especially”: clearly more, not only what two visible effects of momentum (1 point each) add up to",
         ),
         judge_seeds(
             "Without Clique Averaging, momentum is detrimental.",
