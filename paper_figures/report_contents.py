@@ -14,6 +14,7 @@ from .figure import SCALES
 from .results import Result
 
 __all__ = [
+    "HEADINGS",
     "JUDGED",
     "SHARED",
     "VERDICTS",
@@ -30,6 +31,8 @@ __all__ = [
 
 VERDICTS = (HOLDS, FAILS, UNDECIDED)
 
+HEADINGS = {HOLDS: "Claims that hold", FAILS: "Claims that fail", UNDECIDED: "Claims that are undecided"}
+
 MEANT = {
     "smoke": "does every part still work? Tiny problems and few rounds, so that no verdict says anything of the paper",
     "quick": "evidence from a small computer; how it differs from the paper's setting is stated with every figure",
@@ -38,9 +41,9 @@ MEANT = {
 """What the scales are for."""
 
 JUDGED = (
-    f"A claim HOLDS if the {CONFIDENCE:.0%} confidence interval of its number's mean over seeds (Student's t, from the "
-    "spread between seeds) lies on the claimed side of the threshold. It FAILS if the interval lies on the other side. "
-    "It is UNDECIDED if the interval contains the threshold, or if there is only one seed.",
+    f"A claim HOLDS if the {100 * CONFIDENCE:g} % confidence interval of its number's mean over seeds (Student's t, "
+    "from the spread between seeds) lies on the claimed side of the threshold. It FAILS if the interval lies on the "
+    "other side. It is UNDECIDED if the interval contains the threshold, or if there is only one seed.",
     "A number that no training decides, such as a count of edges, is compared with the expected one: it HOLDS or FAILS "
     "without an interval.",
     "Thresholds were chosen before any result was seen; the column “holds if” says why that value. Each claim is "
@@ -121,9 +124,10 @@ def tally_of(claims: Iterable[Claim]) -> Counter[str]:
 def summary_of(report: Report) -> str:
     """Return how many claims have each verdict, as one sentence."""
     count, figures = report.tally.total(), len(report.results)
-    parts = [f"{report.tally[verdict]} {verdict}" for verdict in VERDICTS]
+    tally = report.tally
     told = f"Of {count} claim{'s' * (count != 1)} about {figures} figure{'s' * (figures != 1)}, "
-    return f"{told}{parts[0]}, {parts[1]} and {parts[2]}."
+    hold, fail = f"{tally[HOLDS]} hold{'s' * (tally[HOLDS] == 1)}", f"{tally[FAILS]} fail{'s' * (tally[FAILS] == 1)}"
+    return f"{told}{hold}, {fail} and {tally[UNDECIDED]} {'is' if tally[UNDECIDED] == 1 else 'are'} undecided."
 
 
 def warnings_of(report: Report) -> list[str]:

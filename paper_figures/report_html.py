@@ -13,6 +13,7 @@ from topofl._table import as_text
 
 from .claims import FAILS, HOLDS, UNDECIDED, Claim
 from .report_contents import (
+    HEADINGS,
     JUDGED,
     SHARED,
     VERDICTS,
@@ -82,6 +83,7 @@ def to_html(report: Report) -> str:
     return _template().render(
         report=report,
         verdicts=VERDICTS,
+        headings=HEADINGS,
         marks={HOLDS: "✓", FAILS: "✗", UNDECIDED: "?"},
         summary=summary_of(report),
         warnings=warnings_of(report),

@@ -11,6 +11,7 @@ from topofl import NotApplicable, Table
 
 from .claims import FAILS, HOLDS, UNDECIDED, claims_table
 from .report_contents import (
+    HEADINGS,
     JUDGED,
     SHARED,
     Report,
@@ -58,7 +59,7 @@ def _markdown_summary(report: Report) -> list[str]:
     for verdict in (FAILS, UNDECIDED, HOLDS):
         claims = [(result, claim) for result in report.results for claim in result.claims if claim.verdict == verdict]
         links = (f"{_escape(c.statement)} ([{_escape(r.figure.id)}](#{r.figure.id}))" for r, c in claims)
-        parts += [f"### {verdict} ({len(claims)})", _markdown_list(links) or "None."]
+        parts += [f"### {HEADINGS[verdict]} ({len(claims)})", _markdown_list(links) or "None."]
     return parts
 
 
@@ -93,8 +94,8 @@ def _markdown_list(items: Iterable[str]) -> str:
 
 def _escape(text: str) -> str:
     """Return one line of Markdown that shows a text as it is."""
-    line = re.sub(r"([\\`*_{}\[\]<>#~$&])", r"\\\1", " ".join(text.split()))
-    line = re.sub(r"^([-+=])|^(\d+)([.)])", lambda m: f"{m[2] or ''}\\{m[1] or m[3]}", line)
+    line = re.sub(r"[\\`*{}\[\]<>#~$&]|(?<!\w)_|_(?!\w)", r"\\\g<0>", " ".join(text.split()))
+    line = re.sub(r"^([-+=])|^(\d+)([.)])(?=\s|$)", lambda m: f"{m[2] or ''}\\{m[1] or m[3]}", line)
     return line.replace("|", "&#124;")  # a backslash before it means two things in a table
 
 
