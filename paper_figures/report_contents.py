@@ -75,8 +75,6 @@ class Report:
         One run of every arm for each.
     machine, versions
         What it was made on, in words; versions by name of the program.
-    sources
-        Digest of the source files that made it.
     generated
         When it was made, as shown: the report of the same arguments is the same, byte by byte.
 
@@ -96,7 +94,6 @@ class Report:
     seeds: Sequence[int]
     machine: str
     versions: Mapping[str, str]
-    sources: str
     generated: str
 
     def __post_init__(self) -> None:
@@ -168,7 +165,6 @@ def facts_of(report: Report) -> list[tuple[str, str]]:
         ("Seeds", listed(report.seeds)),
         ("Machine", report.machine),
         ("Versions", ", ".join(f"{name} {version}" for name, version in report.versions.items())),
-        ("Sources", report.sources),
         ("Generated", report.generated),
     ]
 

@@ -13,11 +13,12 @@ from topofl import Table
 from topofl._check import check_choice, check_int, did_you_mean
 from topofl.report import replacing
 
-from . import dcliques, drawing, report
+from . import dcliques, drawing
 from .claims import Claim, claims_table
 from .figure import MARKERS, Figure, Setting
+from .report import Report, write
 from .results import Result
-from .runs import Failed, Store, compute_all, forget_peak, key_of, peak_megabytes
+from .runs import Failed, Store, compute_all, forget_peak, key_of, machine, peak_megabytes, versions
 
 __all__ = [
     "PAPERS",
@@ -254,3 +255,30 @@ def _distinct(notes: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ..
 def _write(path: Path, text: str) -> None:
     with replacing(path) as file:
         file.write(text)
+
+
+def write_report(
+    name: str, paper: Paper, results: Sequence[Result], left_out: Sequence[LeftOut], setting: Setting, out: Path
+) -> tuple[Path, Path]:
+    """Write the page of a paper or figure, HTML and Markdown, beside its pictures, and return both paths."""
+    report = Report(
+        paper.title,
+        paper.citation,
+        tuple(results),
+        {each.figure.id: each.reason for each in left_out},
+        command=_command(name, setting),
+        scale=setting.scale,
+        seeds=setting.seeds,
+        machine=machine(),
+        versions=versions(),
+        generated=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+    )
+    return write(report, out / setting.scale, name)
+
+
+def _command(name: str, setting: Setting) -> str:
+    """Return the command that repeats a setting; where the data lie, how many processes there are is for the user."""
+    words = ["topofl", "reproduce", name, "--scale", setting.scale, "--seeds", str(len(setting.seeds))]
+    if setting.scale != "smoke":
+        words += ["--data", "DIR", "--datasets", ",".join(setting.datasets)]
+    return " ".join([*words, *(["--device", setting.device] if setting.device else []), "--report"])

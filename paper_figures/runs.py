@@ -25,7 +25,7 @@ from tqdm.auto import tqdm
 import topofl
 from topofl import History, config, metrics
 
-__all__ = ["Failed", "Run", "Store", "compute_all", "forget_peak", "key_of", "peak_megabytes"]
+__all__ = ["Failed", "Run", "Store", "compute_all", "forget_peak", "key_of", "machine", "peak_megabytes", "versions"]
 
 Tables = Mapping[str, Mapping[str, Any]]
 
@@ -140,16 +140,36 @@ def _numbers(experiment: config.Experiment, history: History) -> dict[str, float
 
 
 def _made(history: History) -> dict[str, Any]:
-    meta = history.meta
-    processor = platform.processor() or platform.machine()
+    """Return how a run was made."""
     return {
-        "versions": meta["versions"] | {"topofl": topofl.__version__},
-        "device": meta["device"],
-        "executor": meta["executor"],
-        "machine": f"{platform.system()} {processor}, {os.cpu_count()} CPU cores",
+        "versions": versions(),
+        "device": history.meta["device"],
+        "executor": history.meta["executor"],
+        "machine": machine(),
         "threads": torch.get_num_threads(),
         "finished": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
     }
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what results depend on."""
+    python = platform.python_version()
+    return {"topofl": topofl.__version__, "torch": torch.__version__, "numpy": np.__version__, "python": python}
+
+
+def machine() -> str:
+    """Return one line about this machine."""
+    return f"{platform.system()} {platform.machine()}, {_processor()}, {os.cpu_count()} CPU cores"
+
+
+def _processor() -> str:
+    """Return the processor's name, where Linux tells it, else its kind."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.processor())
 
 
 def forget_peak() -> None:
