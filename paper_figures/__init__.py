@@ -1,1 +1,7 @@
-"""Figures and claims of the papers, recomputed: compute(...), draw(data), claims(data)."""
+"""Figures of papers, regenerated, and what the papers say of them, judged: ``topofl reproduce``."""
+
+from .command import listed, reproduce
+from .results import Result
+from .runs import Failed
+
+__all__ = ["Failed", "Result", "listed", "reproduce"]

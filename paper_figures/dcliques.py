@@ -70,7 +70,7 @@ def mnist(setting: Setting, n: int) -> Problem:
         return _digits("MNIST", "logistic_regression", n)
     dataset = {"name": "mnist", "root": setting.root_of("mnist")}
     per_epoch = 4  # 500 examples a node in batches of 128, or 50 in batches of 13
-    every = per_epoch if n == 100 else 2 * per_epoch
+    every = per_epoch if n == 100 else 4 * per_epoch
     batch = 128 if n == 100 else 13
     return Problem("MNIST", dataset, "logistic_regression", n, 10, 0.1, batch, 0.0, 100 * per_epoch, every, {})
 

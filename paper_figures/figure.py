@@ -5,10 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from topofl import Table
 from topofl._check import check_choice
 
 from .claims import Claim
 from .curves import Curve, Panels, read_panels, write_panels
+from .drawing import arms_table
 from .runs import Run, Store
 
 if TYPE_CHECKING:
@@ -95,6 +97,10 @@ class Figure:
         ``runs(setting)`` -> the training runs it needs.
     differences
         ``differences(setting)`` -> how the setting differs from the paper's, one sentence each.
+    tables
+        ``tables(data)`` -> numbers of its arms.
+    datasets
+        Datasets whose files it needs; without one of them that panel is missing, without all of them the figure.
     """
 
     id: str
@@ -104,6 +110,8 @@ class Figure:
     claims: Callable[[Data], Sequence[Claim]]
     runs: Callable[[Setting], Sequence[Run]] = lambda setting: ()
     differences: Callable[[Setting], Sequence[str]] = lambda setting: ()
+    tables: Callable[[Data], Sequence[Table]] = lambda data: ()
+    datasets: tuple[str, ...] = ()
 
 
 def trained(
@@ -123,6 +131,7 @@ def trained(
         draw=lambda data: draw(read_panels(data)),
         claims=lambda data: claims(read_panels(data)),
         runs=lambda setting: [run for panel in arms(setting).values() for runs in panel.values() for run in runs],
+        tables=lambda data: [arms_table(title, panel) for title, panel in read_panels(data).items()],
         **more,
     )
 

@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import lru_cache
 from multiprocessing import get_context
@@ -24,7 +25,7 @@ from tqdm.auto import tqdm
 import topofl
 from topofl import History, config, metrics
 
-__all__ = ["Failed", "Run", "Store", "compute_all", "key_of"]
+__all__ = ["Failed", "Run", "Store", "compute_all", "forget_peak", "key_of", "peak_megabytes"]
 
 Tables = Mapping[str, Mapping[str, Any]]
 
@@ -66,7 +67,7 @@ def key_of(run: Run) -> str:
 def _content(source: str) -> str:
     """Return a hash of a dataset's examples and labels."""
     given = {key: value for key, value in json.loads(source).items() if value is not None}
-    dataset = getattr(topofl.data, given.pop("name"))(**given)
+    dataset = getattr(topofl.data, given.pop("name"))(**given, val=0)
     digest = hashlib.sha256(dataset.labels.numpy().tobytes())
     digest.update(np.ascontiguousarray(dataset.inputs.numpy()))
     return digest.hexdigest()
@@ -96,21 +97,24 @@ class Store:
         ValueError
             If its files are damaged.
         """
-        folder = self.folder(run)
-        path = folder / "run.json"
+        return History.load(self.folder(run) / "history"), self.load_note(run)
+
+    def load_note(self, run: Run) -> dict[str, Any]:
+        """Return only what was noted of a finished run; raises as :meth:`load`."""
+        path = self.folder(run) / "run.json"
         try:
-            return History.load(folder / "history"), json.loads(path.read_text(encoding="utf-8"))
+            return json.loads(path.read_text(encoding="utf-8"))
         except json.JSONDecodeError as error:
-            raise ValueError(f"{path} is damaged: {error}; remove {folder}, then it is run again") from error
+            raise ValueError(f"{path} is damaged: {error}; remove {path.parent}, then it is run again") from error
 
     def perform(self, run: Run) -> None:
         """Do a run and keep it; if it is stopped at any time, nothing counts as finished."""
-        _forget_peak()
+        forget_peak()
         start = time.perf_counter()
         experiment = config.build(run.tables)
         history = experiment.run(progress=False)
         seconds = time.perf_counter() - start
-        note = {"seconds": seconds, "megabytes": _peak_megabytes(), "rounds_per_epoch": _rounds_per_epoch(experiment)}
+        note = {"seconds": seconds, "megabytes": peak_megabytes(), "rounds_per_epoch": _rounds_per_epoch(experiment)}
         note |= {"numbers": _numbers(experiment, history), "made": _made(history)}
         folder = self.folder(run)
         history.save(folder / "history")
@@ -148,14 +152,14 @@ def _made(history: History) -> dict[str, Any]:
     }
 
 
-def _forget_peak() -> None:
+def forget_peak() -> None:
     """Let the peak of this process's memory start anew, where the system can."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
 
-def _peak_megabytes() -> float:
-    """Return the largest memory of this process since :func:`_forget_peak`, or since its start where that cannot be."""
+def peak_megabytes() -> float:
+    """Return the largest memory of this process since :func:`forget_peak`, or since its start where that cannot be."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
@@ -221,6 +225,8 @@ def _results(runs: Sequence[Run], store: Store, jobs: int) -> Iterator[tuple[Run
             while futures:
                 for future in wait(futures, return_when=FIRST_COMPLETED).done:
                     yield futures.pop(future), future.result()
+        except BrokenProcessPool as error:
+            raise MemoryError("a process was killed, most likely for want of memory; use fewer jobs") from error
         finally:
             pool.shutdown(cancel_futures=True)
 

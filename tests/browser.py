@@ -14,13 +14,37 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["CHROMIUM", "Browser", "opened"]
+__all__ = ["CHROMIUM", "CONTRAST", "Browser", "opened"]
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 """Where Chromium is, None if it is not installed."""
 
 PATIENCE = 60
 """Seconds after which an answer is no longer waited for; the machine may be busy."""
+
+CONTRAST = """
+(() => {
+  const canvas = Object.assign(document.createElement("canvas"), { width: 1, height: 1 });
+  const pen = canvas.getContext("2d", { willReadFrequently: true });
+  const rgb = (color) => { pen.fillStyle = color; pen.fillRect(0, 0, 1, 1); return pen.getImageData(0, 0, 1, 1).data };
+  const light = (color) => Array.from(rgb(color)).slice(0, 3).map((c) => c / 255)
+    .map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, c, k) => sum + c * [0.2126, 0.7152, 0.0722][k], 0);
+  const behind = (node) => { for (; node; node = node.parentElement) {
+    const color = getComputedStyle(node).backgroundColor; if (color !== "rgba(0, 0, 0, 0)") return color } };
+  const own = (node) => Array.from(node.childNodes).some((child) => child.nodeType === 3 && child.data.trim());
+  const bad = [];
+  for (const node of document.querySelectorAll("body *:not(script)")) {
+    if (!own(node) || !node.checkVisibility() || ["title", "desc"].includes(node.tagName)) continue;
+    const style = getComputedStyle(node);
+    const pair = [light(node.tagName === "text" ? style.fill : style.color), light(behind(node))].sort();
+    const ratio = (Math.max(...pair) + 0.05) / (Math.min(...pair) + 0.05);
+    if (ratio < 4.5) bad.push([node.tagName, node.textContent.slice(0, 40), ratio]);
+  }
+  return [light(behind(document.body)), bad];
+})()
+"""
+"""How bright the page is behind everything, and the texts with less contrast than 4.5 to what is behind them."""
 
 # Chromium reads commands from descriptor 3 and writes answers to 4.
 _LAUNCH = (

@@ -62,7 +62,7 @@ def test_all_defaults_are_filled_in():
     )
     assert experiment.tables == {
         "data": {
-            "name": "digits", "test": 300, "val": 0, "split_seed": 0,
+            "name": "digits", "test": 300, "val": 0, "split_seed": 0, "enlarge": 1,
             "partition": "shards", "n": 10, "per_node": 2, "seed": 0, "val_fraction": 0.0, "test_fraction": 0.0,
         },
         "topology": {"name": "ring", "n": 10},
@@ -70,12 +70,23 @@ def test_all_defaults_are_filled_in():
         "algorithm": {"name": "dsgd", "lr": 1, "batch_size": 128, "momentum": 0.0, "local_steps": 1},
         "model": {"name": "logistic_regression", "in_features": 64, "n_classes": 10},
         "run": {
-            "rounds": 1, "seed": 0, "eval_every": 10, "evaluate_on": "test", "moments": "after", "init": "common",
-            "executor": "auto", "chunk": None, "device": None, "dtype": "float32", "on_disconnected": "raise",
-            "progress": "auto",
+            "rounds": 1, "seed": 0, "eval_every": 10, "evaluate_on": "test", "eval_examples": None,
+            "eval_nodes": None, "moments": "after", "init": "common", "executor": "auto", "chunk": None,
+            "device": None, "dtype": "float32", "on_disconnected": "raise", "progress": "auto",
         },
     }  # fmt: skip
     assert experiment.notes == ("[data] no `seed` given; 0 is used", "[run] no `seed` given; 0 is used")
+
+
+def test_samples_for_evaluation_are_configured_and_refused_before_the_run():
+    sampled = config.build(tables(run={"rounds": 1, "seed": 0, "eval_examples": 30, "eval_nodes": 4}))
+    whole = config.build(tables(run={"rounds": 1, "seed": 0}))
+    assert sampled.estimate() == whole.estimate()
+    history = sampled.run()
+    assert np.isnan(history["accuracy"]).sum(axis=1).tolist() == [6, 6]
+    assert (history.meta["eval_examples"], history.meta["eval_nodes"]) == (30, 4)
+    with pytest.raises(ValueError, match=r"\[run\] `eval_examples` must be .*=300, got 301"):
+        config.build(tables(run={"rounds": 1, "seed": 0, "eval_examples": 301}))
 
 
 def test_defaults_are_those_of_the_functions():

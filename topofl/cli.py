@@ -25,6 +25,7 @@ from topofl.topology import Topology, TopologySequence
 __all__ = ["main"]
 
 _USAGE_ERRORS = (ValueError, TypeError, KeyError, FileNotFoundError, IsADirectoryError, NotADirectoryError)
+_NOT_REPRODUCE = ("command", "list")
 _RUN_ERRORS = (DivergenceError, OSError, MemoryError, torch.OutOfMemoryError)
 
 
@@ -85,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"topofl {topofl.__version__}")
     verbs = parser.add_subparsers(metavar="COMMAND", required=True)
-    for add in (_add_list, _add_spectral, _add_run, _add_compare):
+    for add in (_add_list, _add_spectral, _add_run, _add_compare, _add_reproduce):
         add(verbs)
     return parser
 
@@ -162,6 +163,31 @@ def _add_compare(verbs: Any) -> None:
     verb.add_argument("--target", type=float, default=0.8, metavar="ACCURACY", help="to count rounds to (default: 0.8)")
     verb.add_argument("--plot", type=Path, metavar="FILE", help="draw accuracy against rounds (.png, .pdf, .svg)")
     _add_table_options(verb)
+
+
+def _add_reproduce(verbs: Any) -> None:
+    examples = """
+        topofl reproduce --list
+        topofl reproduce dcliques-fig09 --scale smoke
+        topofl reproduce dcliques-fig09 --scale paper --data path/to/data --seeds 5
+        topofl reproduce dcliques --scale quick --data path/to/data --jobs 2 --report
+        topofl reproduce dcliques --scale quick --data path/to/data --dry-run
+    """
+    text = "regenerate figures of the papers and judge what the papers say of them"
+    verb = _add_verb(verbs, "reproduce", _reproduce, text, examples)
+    verb.add_argument("name", nargs="?", metavar="FIGURE", help="a figure, or a paper for all of its figures")
+    verb.add_argument("--list", action="store_true", help="show papers and figures, and do nothing else")
+    scales = "smoke (seconds, embedded data), quick (hours on a 2-core CPU; default) or paper (as in the paper)"
+    verb.add_argument("--scale", default="quick", metavar="SCALE", help=scales)
+    verb.add_argument("--seeds", type=int, metavar="K", help="runs of every arm (default: 2, 3 and 5 at these scales)")
+    verb.add_argument("--data", type=Path, metavar="DIR", help="folder in or below which MNIST and CIFAR-10 lie")
+    verb.add_argument("--datasets", metavar="NAMES", help="use only these: mnist, cifar10, or both with a comma")
+    help_out = "where runs, pictures and claims go (default: out/reproduce); finished runs there are not run again"
+    verb.add_argument("--out", type=Path, default=Path("out/reproduce"), metavar="DIR", help=help_out)
+    verb.add_argument("--device", metavar="D", help="cpu, cuda, cuda:1 (default: CUDA if there is one)")
+    verb.add_argument("--jobs", type=int, default=1, metavar="J", help="processes, sharing the CPU cores (default: 1)")
+    verb.add_argument("--dry-run", action="store_true", help="show runs, time and memory (from probes); keep nothing")
+    verb.add_argument("--report", action="store_true", help="also write one page with everything: HTML and Markdown")
 
 
 def _add_table_options(verb: argparse.ArgumentParser) -> None:
@@ -353,3 +379,22 @@ def _plot(histories: dict[str, History], path: Path) -> None:
         history.plot(ax=ax, label=name)
     figure.legend(loc="outside lower center")
     figure.savefig(path)
+
+
+def _reproduce(options: argparse.Namespace) -> None:
+    from topofl import paper_figures  # it loads matplotlib
+
+    if options.list:
+        print(paper_figures.listed())
+    elif options.name is None:
+        raise ValueError("name a figure or a paper; topofl reproduce --list shows all")
+    else:
+        words = {key: value for key, value in vars(options).items() if key not in _NOT_REPRODUCE}
+        try:
+            paper_figures.reproduce(**words, show=_say)
+        except paper_figures.Failed as error:
+            raise DivergenceError(str(error)) from error
+
+
+def _say(text: object) -> None:
+    print(text, flush=True)  # at once: the next figure may take minutes

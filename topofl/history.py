@@ -38,8 +38,8 @@ class History:
         gradients go to all neighbors).
     evaluations
         Entries of length E, one an evaluation: ``round`` (0 is before training), ``accuracy`` and ``loss`` (E, n) of
-        every node's model at the end of the round, ``consensus_distance``, ``gradient_diversity`` of the round's first
-        step (NaN for round 0, which has none); with ``moments="both"`` also
+        every node's model at the end of the round (NaN for nodes that were not evaluated), ``consensus_distance``,
+        ``gradient_diversity`` of the round's first step (NaN for round 0, which has none); with ``moments="both"`` also
         ``accuracy_before_exchange`` and ``loss_before_exchange`` (E, n).
     node_loss
         (R, n) minibatch loss of each node, mean over the round's steps.
@@ -60,8 +60,15 @@ class History:
         accuracy = self.evaluations["accuracy"][-1]
         return (
             f"History({self.meta.get('algorithm')} on {self.meta.get('topology')}: {self.n_rounds} rounds, "
-            f"n={len(accuracy)}, final accuracy {np.nanmean(accuracy):.4f})"
+            f"n={len(accuracy)}, final accuracy {np.nanmean(accuracy):.4f}{self._evaluated})"
         )
+
+    @property
+    def _evaluated(self) -> str:
+        """What a sample of examples or nodes was evaluated, if not all."""
+        sizes = {what: self.meta.get(f"eval_{what}") for what in ("nodes", "examples")}
+        said = " and ".join(f"{size} {what}" for what, size in sizes.items() if size is not None)
+        return said and f" of a sample of {said}"
 
     @property
     def n_rounds(self) -> int:

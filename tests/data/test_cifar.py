@@ -156,6 +156,38 @@ def test_plain_data_is_read_as_by_pickle(tmp_path_factory, value, protocol):
     assert load_pickle(path) == [value, value]
 
 
+@pytest.mark.parametrize("downscale", [2, 4, 32])
+def test_downscaled_pixels_are_means_of_blocks(tmp_path, downscale):
+    plain = data.cifar10(save_pickles(tmp_path), verify=False)
+    small = data.cifar10(tmp_path, verify=False, downscale=downscale)
+    side = 32 // downscale
+    blocks = plain.inputs.numpy().astype(np.float64).reshape(34, 3, side, downscale, side, downscale)
+    np.testing.assert_allclose(small.inputs, blocks.mean(axis=(3, 5)), rtol=1e-5)
+    assert small.name == f"cifar10 ({side} x {side} pixels, unverified, 30 + 4 images)"
+    assert small.labels.tolist() == plain.labels.tolist()
+
+
+def test_cifar100_is_downscaled_too(tmp_path):
+    small = data.cifar100(save_pickles(tmp_path, CIFAR100), verify=False, labels="coarse", downscale=2)
+    assert small.inputs.shape == (9, 3, 16, 16)
+    assert small.name == "cifar100 (coarse labels, 16 x 16 pixels, unverified, 6 + 3 images)"
+
+
+@pytest.mark.parametrize(
+    ("downscale", "error", "match"),
+    [
+        (3, ValueError, "`downscale` must divide 32, got 3"),
+        (0, ValueError, "`downscale` must be between 1 and 32"),
+        (64, ValueError, "`downscale` must be between 1 and 32"),
+        (2.0, TypeError, "`downscale`"),
+    ],
+)
+def test_downscale_must_divide_the_side(tmp_path, downscale, error, match):
+    for read in (data.cifar10, data.cifar100):
+        with pytest.raises(error, match=match):  # before any file is looked for
+            read(tmp_path, downscale=downscale)
+
+
 def test_validation_has_the_proportions_of_the_test_images(tmp_path):
     save_pickles(tmp_path)
     first, again, other = (data.cifar10(tmp_path, val=8, seed=seed, verify=False) for seed in (0, 0, 1))

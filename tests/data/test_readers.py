@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topofl import data
+from topofl import data, models
 
 FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 CODES = {"u1": 0x08, "i1": 0x09, "i2": 0x0B, "i4": 0x0C, "f4": 0x0D, "f8": 0x0E}
@@ -135,6 +135,15 @@ def test_digits_are_scikit_learns_scaled_and_split():
         assert np.abs(np.bincount(labels[part]) - size * np.bincount(labels) / 1797).max() < 1.5
 
 
+def test_enlarged_digits_repeat_their_pixels():
+    plain, large = data.digits(), data.digits(enlarge=3)
+    assert large.name == "digits (24 x 24 pixels)"
+    wanted = np.kron(plain.inputs.numpy(), np.ones((1, 1, 3, 3), np.float32))
+    np.testing.assert_array_equal(large.inputs, wanted)
+    np.testing.assert_array_equal(large.test, plain.test)
+    assert models.gn_lenet((1, 16, 16))(data.digits(enlarge=2).inputs[:2]).shape == (2, 10)
+
+
 def test_digits_split_depends_on_the_seed_only():
     np.testing.assert_array_equal(data.digits().test, data.digits().test)
     np.testing.assert_array_equal(
@@ -151,6 +160,8 @@ def test_digits_split_depends_on_the_seed_only():
         ({"test": 0.2}, TypeError, "`test`"),
         ({"test": 1000, "val": 797}, ValueError, "`val` must be between 0 and 796.*train"),
         ({"seed": "a"}, TypeError, "`seed`"),
+        ({"enlarge": 0}, ValueError, "`enlarge` must be at least 1"),
+        ({"enlarge": 1.5}, TypeError, "`enlarge`"),
     ],
 )
 def test_digits_refuses(call, error, match):

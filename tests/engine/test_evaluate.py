@@ -4,7 +4,8 @@ from torch.nn import functional
 
 from tests import problems
 from topofl.engine import evaluate as module
-from topofl.engine.evaluate import evaluate
+from topofl.engine.evaluate import Evaluated, evaluate
+from topofl.engine.forward import stacked_forward
 from topofl.engine.population import initial_population
 
 
@@ -28,8 +29,8 @@ def test_equals_naive_evaluation_for_any_chunk(build, rows, monkeypatch):
     models = population(model)
     own = [torch.arange(3), torch.arange(20, 27), torch.arange(0), torch.tensor([5])]
     inputs = blobs.inputs.double()
-    shared = evaluate(model, models, inputs, blobs.labels, torch.tensor(blobs.test))
-    each = evaluate(model, models, inputs, blobs.labels, own)
+    shared = evaluate(model, models, inputs, blobs.labels, Evaluated(torch.tensor(blobs.test), range(4)))
+    each = evaluate(model, models, inputs, blobs.labels, Evaluated(own, range(4)))
     for i in range(4):
         accuracy, loss = naive_scores(
             model, models.flat[i].clone(), inputs[blobs.test.tolist()], blobs.labels[blobs.test.tolist()]
@@ -41,3 +42,71 @@ def test_equals_naive_evaluation_for_any_chunk(build, rows, monkeypatch):
             assert each.accuracy[i] == accuracy
             torch.testing.assert_close(each.loss[i], loss)
     assert torch.isnan(each.accuracy[2]), "a node without examples has no score"
+
+
+@pytest.mark.parametrize("nodes", [[2], [1, 2], [0, 3]])
+@pytest.mark.parametrize("build", [problems.linear, problems.convolutional])
+@pytest.mark.parametrize("shared", [True, False])
+def test_some_nodes_have_the_scores_they_have_among_all(build, nodes, shared):
+    blobs, model = problems.dataset(), build().double()
+    models, inputs, test = population(model), blobs.inputs.double(), torch.tensor(blobs.test)
+    on = test if shared else list(test[:16].split(4))
+    everyone = evaluate(model, models, inputs, blobs.labels, Evaluated(on, range(4)))
+    some = evaluate(model, models, inputs, blobs.labels, Evaluated(on, nodes))
+    others = [i for i in range(4) if i not in nodes]
+    for few, all_of_them in zip(some, everyone, strict=True):
+        torch.testing.assert_close(few[nodes], all_of_them[nodes])
+        assert torch.isnan(few[others]).all()
+
+
+def forwards(models, model, monkeypatch, on=None, nodes=range(4)):
+    """Return the scores of an evaluation, and for how many models logits were computed."""
+    blobs, counted = problems.dataset(), []
+    forward = stacked_forward(model)
+
+    def shared(parameters, inputs):
+        counted.append(len(parameters[0]))
+        return forward.shared(parameters, inputs)
+
+    monkeypatch.setattr(module, "stacked_forward", lambda model, order: forward._replace(shared=shared))
+    on = torch.tensor(blobs.test) if on is None else on
+    return evaluate(model, models, blobs.inputs.double(), blobs.labels, Evaluated(on, nodes)), sum(counted)
+
+
+@pytest.mark.parametrize("nodes", [range(4), [1, 3]])
+@pytest.mark.parametrize("build", [problems.linear, problems.convolutional])
+def test_one_of_equal_models_is_evaluated_for_all(build, nodes, monkeypatch):
+    model = build().double()
+    models = population(model)
+    models.flat[:] = models.flat[2].clone()
+    scores, count = forwards(models, model, monkeypatch, nodes=nodes)
+    assert count == 1
+    monkeypatch.setattr(module, "_all_equal", lambda flat: False)
+    wanted, every = forwards(models, model, monkeypatch, nodes=nodes)
+    assert every == len(nodes)
+    for values, expected in zip(scores, wanted, strict=True):
+        torch.testing.assert_close(values, expected, rtol=1e-12, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("node", [0, 1, 3])
+def test_models_that_differ_in_one_bit_are_all_evaluated(node, monkeypatch):
+    model = problems.convolutional().double()
+    models = population(model)
+    models.flat[:] = models.flat[0].clone()
+    models.flat[node, 5] = torch.nextafter(models.flat[node, 5], torch.tensor(torch.inf, dtype=torch.float64))
+    assert forwards(models, model, monkeypatch)[1] == 4
+
+
+def test_equal_models_are_all_evaluated_on_sets_of_their_own(monkeypatch):
+    model = problems.convolutional().double()
+    models = population(model)
+    models.flat[:] = models.flat[0].clone()
+    assert forwards(models, model, monkeypatch, on=list(torch.arange(8).split(2)))[1] == 4
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_zeros_of_both_signs_are_not_the_same_bits(dtype):
+    flat = torch.zeros(3, 2, dtype=dtype)
+    assert module._all_equal(flat)
+    flat[1, 0] = -0.0
+    assert not module._all_equal(flat)

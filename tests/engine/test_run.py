@@ -1,6 +1,9 @@
 """What a run promises beside equality with the naive loop: streams, records, checks before work is done."""
 
 import functools
+import itertools
+import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +13,7 @@ from torch import nn
 import topofl
 from tests import problems
 from topofl import algorithms, data, metrics, mixing, models, topologies
+from topofl.engine import evaluate
 from topofl.engine.batches import Batches
 
 
@@ -182,6 +186,87 @@ def test_evaluation_sets_are_those_named(where):
         assert history["loss"][-1, node] == pytest.approx(wanted, rel=1e-5)
 
 
+def test_a_sample_of_examples_is_shared_by_all_nodes_and_rounds():
+    kept, model = [], problems.linear()
+    history = run(eval_examples=5, model=model, on_round=lambda t, m: kept.append(m.flat.clone()))
+    whole = run()
+    assert same_training(history, whole)
+    blobs = problems.dataset()
+    nn.utils.vector_to_parameters(kept[-1][2], model.parameters())
+    losses = nn.functional.cross_entropy(
+        model(blobs.inputs[torch.tensor(blobs.test)]), blobs.labels[torch.tensor(blobs.test)], reduction="none"
+    )
+    means = [losses[list(five)].mean().item() for five in itertools.combinations(range(len(losses)), 5)]
+    assert np.abs(np.array(means) - history["loss"][-1, 2]).min() < 1e-6
+    assert history["loss"][-1, 2] != whole["loss"][-1, 2]
+    assert set(history["accuracy"].ravel() * 5) <= set(range(6))
+    assert same(history, run(eval_examples=5))
+    assert same(whole, run(eval_examples=len(blobs.test), eval_nodes=6))
+
+
+def test_a_sample_of_nodes_has_the_scores_that_it_has_among_all():
+    some, whole = run(eval_nodes=2, moments="both"), run(moments="both")
+    assert same_training(some, whole)
+    nodes = np.flatnonzero(~np.isnan(some["accuracy"][0]))
+    assert len(nodes) == 2
+    for name in ("accuracy", "loss", "accuracy_before_exchange", "loss_before_exchange"):
+        np.testing.assert_allclose(some[name][:, nodes], whole[name][:, nodes], rtol=1e-6)
+        assert np.isnan(np.delete(some[name], nodes, axis=1)).all()
+    table = some.to_pandas()
+    assert table["accuracy_mean"].iloc[-1] == pytest.approx(some["accuracy"][-1, nodes].mean())
+    assert table["loss_max"].iloc[-1] == some["loss"][-1, nodes].max()
+
+
+def same_training(a, b):
+    return all(np.array_equal(a[name], b[name], equal_nan=True) for name in ("train_loss", "consensus_distance"))
+
+
+def test_samples_are_drawn_from_the_seed_and_larger_ones_include_smaller():
+    drawn = {
+        (size, seed): np.flatnonzero(~np.isnan(run(rounds=1, eval_nodes=size, seed=seed)["loss"][0])).tolist()
+        for size in (2, 4)
+        for seed in range(4)
+    }
+    assert all(set(drawn[2, seed]) < set(drawn[4, seed]) for seed in range(4))
+    assert len({tuple(drawn[2, seed]) for seed in range(4)}) > 1
+
+
+def test_nodes_without_examples_of_their_own_are_not_drawn():
+    iid = data.iid(problems.dataset(), 6, seed=0, test_fraction=0.3)
+    clients = replace(iid, test=tuple(own if i in (1, 4) else own[:0] for i, own in enumerate(iid.test)))
+    history = run(clients=clients, evaluate_on="own_test", eval_nodes=2)
+    assert np.flatnonzero(~np.isnan(history["loss"][-1])).tolist() == [1, 4]
+    with pytest.raises(ValueError, match=r"`eval_nodes` must be between 1 and .* examples=2, got 3"):
+        run(clients=clients, evaluate_on="own_test", eval_nodes=3)
+
+
+def test_samples_are_recorded_and_said():
+    history = run(rounds=1, eval_examples=np.int64(5), eval_nodes=np.int64(2))
+    assert (history.meta["eval_examples"], history.meta["eval_nodes"]) == (5, 2)
+    assert repr(history).endswith(" of a sample of 2 nodes and 5 examples)")
+    json.dumps(dict(history.meta))
+    assert "sample" not in repr(run(rounds=1))
+
+
+def test_divergence_of_an_evaluated_node_is_told_by_its_number():
+    drawn = np.flatnonzero(~np.isnan(run(rounds=1, eval_nodes=2)["loss"][0])).tolist()
+    with pytest.raises(topofl.DivergenceError, match=rf"loss of node {drawn[0]} is \w+ after round 0"):
+        run(algorithms.dsgd(lr=1e38, batch_size=4), rounds=1, eval_nodes=2)
+
+
+def test_models_are_equal_after_exact_averaging_and_evaluated_once(monkeypatch):
+    found = []
+    original = evaluate._all_equal
+    monkeypatch.setattr(evaluate, "_all_equal", lambda flat: found.append(original(flat)) or found[-1])
+    equal = run(topology=topologies.fully_connected(6), init="independent")
+    assert found == [False, True, True]
+    assert (equal["accuracy"][-1] == equal["accuracy"][-1, 0]).all()
+    monkeypatch.setattr(evaluate, "_all_equal", lambda flat: False)
+    each = run(topology=topologies.fully_connected(6), init="independent")
+    np.testing.assert_array_equal(equal["accuracy"], each["accuracy"])
+    np.testing.assert_allclose(equal["loss"], each["loss"], rtol=1e-6)
+
+
 def test_a_period_is_connected_if_its_union_is():
     halves = [[(0, 1), (2, 3), (4, 5)], [(1, 2), (3, 4), (5, 0)]]
     graphs = [topofl.as_topology(half) for half in halves]
@@ -289,6 +374,37 @@ BAD = {
     "eval_every": ({"eval_every": 0}, ValueError, "`eval_every`"),
     "chunk": ({"chunk": 0}, ValueError, "`chunk`"),
     "evaluate_on": ({"evaluate_on": "tset"}, ValueError, "did you mean 'test'"),
+    "eval_examples": (
+        {"eval_examples": 0},
+        ValueError,
+        r"`eval_examples` must be between 1 and len\(dataset.test\)=18",
+    ),
+    "more examples": ({"eval_examples": 19}, ValueError, r"`eval_examples` must be .*=18, got 19; None takes all"),
+    "examples of an empty set": (
+        {
+            "eval_examples": 2,
+            "evaluate_on": "val",
+            "clients": data.iid(data.from_arrays(np.eye(36), [0, 1, 2] * 12, test=0.2), 6, seed=0),
+        },
+        ValueError,
+        "`evaluate_on` must name a set with examples",
+    ),
+    "examples of own sets": (
+        {
+            "eval_examples": 2,
+            "evaluate_on": "own_test",
+            "clients": data.iid(problems.dataset(), 6, seed=0, test_fraction=0.3),
+        },
+        ValueError,
+        "`eval_examples` must be None with evaluate_on='own_test'",
+    ),
+    "share of examples": ({"eval_examples": 0.5}, TypeError, "`eval_examples` must be an integer"),
+    "more nodes": ({"eval_nodes": 7}, ValueError, "`eval_nodes` must be between 1 and n=6, got 7; None takes all"),
+    "nodes of a pooled run": (
+        {"algorithm": algorithms.centralized(lr=0.1), "eval_nodes": 2},
+        ValueError,
+        "`eval_nodes` must be between 1 and n=1",
+    ),
     "moments": ({"moments": "before"}, ValueError, "`moments`"),
     "init": ({"init": "zero"}, ValueError, "`init`"),
     "executor": ({"executor": "batch"}, ValueError, "did you mean 'batched'"),

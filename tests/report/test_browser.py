@@ -138,34 +138,10 @@ def test_screen_readers_are_told_everything(tab, table):
     assert "1 ring" in named["rowheader"]
 
 
-CONTRAST = """
-(() => {
-  const canvas = Object.assign(document.createElement("canvas"), { width: 1, height: 1 });
-  const pen = canvas.getContext("2d", { willReadFrequently: true });
-  const rgb = (color) => { pen.fillStyle = color; pen.fillRect(0, 0, 1, 1); return pen.getImageData(0, 0, 1, 1).data };
-  const light = (color) => Array.from(rgb(color)).slice(0, 3).map((c) => c / 255)
-    .map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
-    .reduce((sum, c, k) => sum + c * [0.2126, 0.7152, 0.0722][k], 0);
-  const behind = (node) => { for (; node; node = node.parentElement) {
-    const color = getComputedStyle(node).backgroundColor; if (color !== "rgba(0, 0, 0, 0)") return color } };
-  const own = (node) => Array.from(node.childNodes).some((child) => child.nodeType === 3 && child.data.trim());
-  const bad = [];
-  for (const node of document.querySelectorAll("body *:not(script)")) {
-    if (!own(node) || !node.checkVisibility() || ["title", "desc"].includes(node.tagName)) continue;
-    const style = getComputedStyle(node);
-    const pair = [light(node.tagName === "text" ? style.fill : style.color), light(behind(node))].sort();
-    const ratio = (Math.max(...pair) + 0.05) / (Math.min(...pair) + 0.05);
-    if (ratio < 4.5) bad.push([node.tagName, node.textContent.slice(0, 40), ratio]);
-  }
-  return [light(behind(document.body)), bad];
-})()
-"""
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_contrast_is_enough(tab, scheme):
     tab.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-    brightness, bad = tab.run(CONTRAST)
+    brightness, bad = tab.run(browser.CONTRAST)
     assert bad == []
     assert (brightness > 0.5) == (scheme == "light")
 

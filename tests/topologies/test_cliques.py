@@ -7,6 +7,7 @@ import pytest
 from topofl import topologies
 from topofl.metrics import clique_skew
 from topofl.topologies import greedy_swap_trace
+from topofl.topologies._swap import cliques_of, histograms, improving_swaps, swap_steps
 
 MNIST = [4943, 5607, 4926, 5121, 4860, 4529, 4960, 5237, 4877, 4940]  # 50,000 training examples
 CIFAR10 = [5000] * 10
@@ -104,6 +105,25 @@ def test_every_step_makes_one_improving_swap_or_none(weighting: str) -> None:
             assert (i, j) in naive_improvements(before[first], before[second], counts, weighting)
             n_swaps += 1
     assert n_swaps > 3
+
+
+def test_steps_in_which_no_swap_is_looked_for_have_none() -> None:
+    counts = two_shards(CIFAR10, 100, seed=0)
+    rng = np.random.default_rng(0)
+    cliques = cliques_of(np.split(rng.permutation(100), 10), histograms(counts, None, None, 10, "uniform", "l1"), "l1")
+    fruitless = []
+
+    def improving(a, b):
+        found = improving_swaps(a, b)
+        if not len(found):
+            fruitless.append((a.nodes.tobytes(), b.nodes.tobytes()))
+        return found
+
+    idle = 0
+    for a, b, swapped in swap_steps(cliques, rng.random((1000, 3)), improving):
+        assert swapped or not len(improving_swaps(cliques[a], cliques[b]))
+        idle += not swapped
+    assert len(set(fruitless)) == len(fruitless) < 0.5 * idle  # no pair is looked at twice unless one has changed
 
 
 @pytest.mark.parametrize("weighting", ["uniform", "pooled"])

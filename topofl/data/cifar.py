@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch.nn import functional
 
-from topofl._check import check_choice
+from topofl._check import check_choice, check_int
 from topofl._seeding import stream
 from topofl.data._pickle import load_pickle
 from topofl.data._split import validation
@@ -58,7 +59,12 @@ _CIFAR100 = _Kind(
 
 
 def cifar10(
-    root: str | os.PathLike[str], *, val: int = 0, seed: int | np.random.Generator = 0, verify: bool = True
+    root: str | os.PathLike[str],
+    *,
+    val: int = 0,
+    seed: int | np.random.Generator = 0,
+    verify: bool = True,
+    downscale: int = 1,
 ) -> Dataset:
     """Return CIFAR-10 from its files, pixels in [0, 1] and nothing else done to them, as in D-Cliques.
 
@@ -78,27 +84,30 @@ def cifar10(
         their sizes and the numbers of images per class must be the original ones, and the name says "unverified".
         False also reads other files of the same layout, such as a subset, and says "unverified" in the name, with the
         numbers of training and test images if they are not the original ones.
+    downscale
+        Take means over blocks of `downscale` x `downscale` pixels, for smaller and faster models: 2 makes 16 x 16
+        pixels, the least that :func:`topofl.models.gn_lenet` takes of these. The name then says the size.
 
     Returns
     -------
     Dataset
-        Inputs (60000, 3, 32, 32): pixel / 255, the training images first, in the order of the files. The test images
-        are the last 10,000.
+        Inputs (60000, 3, 32, 32), or 32 / downscale high and wide: pixel / 255, the training images first, in the order
+        of the files. The test images are the last 10,000.
 
     Raises
     ------
     FileNotFoundError
         If files are missing; the message lists which, and where they were looked for.
     ValueError
-        If a file is damaged, not the original one or asks for code to be run, or if `val` asks for more images than a
-        class has.
+        If a file is damaged, not the original one or asks for code to be run, if `val` asks for more images than a
+        class has, or if `downscale` does not divide 32.
 
     References
     ----------
     Krizhevsky (2009), Learning Multiple Layers of Features from Tiny Images. Bellet, Kermarrec and Lavoie (2022),
     D-Cliques, section IV-A.
     """
-    return _dataset(_CIFAR10, root, "labels", val, seed, verify)
+    return _dataset(_CIFAR10, root, "labels", val, seed, verify, downscale)
 
 
 def cifar100(
@@ -108,6 +117,7 @@ def cifar100(
     seed: int | np.random.Generator = 0,
     verify: bool = True,
     labels: str = "fine",
+    downscale: int = 1,
 ) -> Dataset:
     """Return CIFAR-100 from its files, pixels in [0, 1] and nothing else done to them.
 
@@ -120,6 +130,8 @@ def cifar100(
         As in :func:`cifar10`.
     labels
         "fine" for 100 classes, "coarse" for the 20 superclasses.
+    downscale
+        As in :func:`cifar10`.
 
     Returns
     -------
@@ -136,7 +148,7 @@ def cifar100(
     Krizhevsky (2009), Learning Multiple Layers of Features from Tiny Images.
     """
     key = f"{check_choice('labels', labels, ['fine', 'coarse'])}_labels"
-    return _dataset(_CIFAR100, root, key, val, seed, verify)
+    return _dataset(_CIFAR100, root, key, val, seed, verify, downscale)
 
 
 def _dataset(
@@ -146,7 +158,9 @@ def _dataset(
     val: int,
     seed: int | np.random.Generator,
     verify: bool,
+    downscale: int,
 ) -> Dataset:
+    side = _side(downscale)
     folder, md5 = _find_folder(Path(root), kind)
     batches = [_read(folder / name, kind, md5[name] if verify else None) for name in md5]
     labels = np.concatenate([classes[key] for _, classes in batches])
@@ -161,8 +175,10 @@ def _dataset(
     val_indices, train = validation(labels, train_size, val, stream(seed, "split"))
     inputs = torch.from_numpy(np.concatenate([pixels for pixels, _ in batches]))
     inputs = inputs.reshape(-1, 3, 32, 32).to(torch.float32).div_(255)
+    inputs = inputs if side == 32 else functional.avg_pool2d(inputs, 32 // side)
     notes = [
         "coarse labels" if key.startswith("coarse") else "",
+        "" if side == 32 else f"{side} x {side} pixels",
         "" if known else "unverified",
         "" if whole else f"{train_size} + {len(labels) - train_size} images",
     ]
@@ -170,6 +186,14 @@ def _dataset(
     name = f"{kind.name} ({note})" if note else kind.name
     test = np.arange(train_size, len(labels))
     return Dataset(inputs, torch.from_numpy(labels), kind.labels[key], name, train, val_indices, test)
+
+
+def _side(downscale: int) -> int:
+    """Return how many pixels high and wide images become."""
+    downscale = check_int("downscale", downscale, minimum=1, maximum=32)
+    if 32 % downscale:
+        raise ValueError(f"`downscale` must divide 32, got {downscale}; choose 1, 2, 4, 8, 16 or 32")
+    return 32 // downscale
 
 
 def _is_whole(labels: np.ndarray, train_size: int, n_classes: int) -> bool:

@@ -28,7 +28,7 @@ _MNIST_MD5 = {
 """The files of MNIST and the checksums of their uncompressed contents."""
 
 
-def digits(*, test: int = 300, val: int = 0, seed: int | np.random.Generator = 0) -> Dataset:
+def digits(*, test: int = 300, val: int = 0, seed: int | np.random.Generator = 0, enlarge: int = 1) -> Dataset:
     """Return the 1,797 handwritten digits that come with scikit-learn: a real dataset that needs no file.
 
     Parameters
@@ -37,11 +37,14 @@ def digits(*, test: int = 300, val: int = 0, seed: int | np.random.Generator = 0
         Number of examples held out, at random, with the class proportions kept as far as whole numbers allow.
     seed
         For the choice of these.
+    enlarge
+        Repeat each pixel `enlarge` x `enlarge` times: with 2, images are large enough for
+        ``models.gn_lenet((1, 16, 16))``. The name then says the size.
 
     Returns
     -------
     Dataset
-        Inputs (1797, 1, 8, 8): pixels / 16, in [0, 1].
+        Inputs (1797, 1, 8, 8), or (1797, 1, 8 * enlarge, 8 * enlarge): pixels / 16, in [0, 1].
 
     Raises
     ------
@@ -56,6 +59,8 @@ def digits(*, test: int = 300, val: int = 0, seed: int | np.random.Generator = 0
     --------
     >>> digits(test=200, val=100)
     Dataset('digits', inputs=(1797, 1, 8, 8), n_classes=10, train=1497, val=100, test=200)
+    >>> digits(enlarge=2)
+    Dataset('digits (16 x 16 pixels)', inputs=(1797, 1, 16, 16), n_classes=10, train=1497, val=0, test=300)
     """
     from sklearn.datasets import load_digits
 
@@ -65,11 +70,14 @@ def digits(*, test: int = 300, val: int = 0, seed: int | np.random.Generator = 0
     val = check_int(
         "val", val, minimum=0, maximum=len(labels) - 1 - test, remedy="one example must be left to train on"
     )
+    enlarge = check_int("enlarge", enlarge, minimum=1)
     rng = stream(seed, "split")
     test_indices, rest = draw(np.arange(len(labels)), labels, apportion(np.bincount(labels), test), rng)
     val_indices, train = draw(rest, labels, apportion(np.bincount(labels[rest]), val), rng)
     inputs = torch.from_numpy((pixels / 16).astype(np.float32)).reshape(-1, 1, 8, 8)
-    return Dataset(inputs, torch.from_numpy(labels), 10, "digits", train, val_indices, test_indices)
+    inputs = inputs.repeat_interleave(enlarge, 2).repeat_interleave(enlarge, 3)
+    name = "digits" if enlarge == 1 else f"digits ({8 * enlarge} x {8 * enlarge} pixels)"
+    return Dataset(inputs, torch.from_numpy(labels), 10, name, train, val_indices, test_indices)
 
 
 def mnist(

@@ -10,11 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from topofl._check import check_choice, check_int
+from topofl._seeding import stream
 from topofl.algorithms.phase import Algorithm
 from topofl.data import Partition
+from topofl.engine.evaluate import Evaluated
 from topofl.topology import Topology, TopologyError, TopologySequence, as_topology
 
-__all__ = ["check_device", "check_options", "check_output", "check_topology", "evaluation_set"]
+__all__ = ["check_device", "check_options", "check_output", "check_topology", "evaluated_by"]
 
 EVALUATION_SETS = ("test", "val", "own_test", "own_val")
 
@@ -40,8 +42,32 @@ def check_options(options: Mapping[str, Any]) -> None:
     if options["progress"] not in (True, False, "auto"):
         raise ValueError(f"`progress` must be True, False or 'auto', got {options['progress']!r}")
     check_device(options["device"])
+    _check_evaluated(options)
     if not options["dtype"].is_floating_point:
         raise ValueError(f"`dtype` must be a floating point type such as torch.float32, got {options['dtype']}")
+
+
+def _check_evaluated(options: Mapping[str, Any]) -> None:
+    """Check what is evaluated: that there are examples, and as many of them and of nodes as are asked for."""
+    clients = options["clients"].pooled() if options["algorithm"].pooled else options["clients"]
+    where, examples, nodes = (options[name] for name in ("evaluate_on", "eval_examples", "eval_nodes"))
+    indices = _evaluation_indices(clients, where)
+    if nodes is not None:
+        own = where.startswith("own_")
+        there = int(np.count_nonzero([len(i) for i in indices])) if own else clients.n
+        named = "the number of nodes with such examples" if own else "n"
+        check_int("eval_nodes", nodes, minimum=1, maximum=there, maximum_name=named, remedy="None takes all")
+    if examples is None:
+        return
+    if where.startswith("own_"):
+        raise ValueError(
+            f"`eval_examples` must be None with evaluate_on={where!r}, whose sets are small, got {examples!r}; "
+            "leave it out, or evaluate fewer nodes by eval_nodes"
+        )
+    check_int(
+        "eval_examples", examples, minimum=1, maximum=len(indices), maximum_name=f"len(dataset.{where})",
+        remedy="None takes all",
+    )  # fmt: skip
 
 
 def check_device(device: Any) -> None:
@@ -110,13 +136,34 @@ def _check_connected(graphs: Topology | TopologySequence) -> None:
         )
 
 
-def evaluation_set(clients: Partition, evaluate_on: str, device: torch.device) -> Tensor | list[Tensor]:
-    """Return the indices that all nodes, or each of them, are evaluated on."""
+def _evaluation_indices(clients: Partition, evaluate_on: str) -> Any:
+    """Return the indices of the shared set, or of each node's own, or raise if there are none."""
     own = evaluate_on.startswith("own_")
     indices = getattr(clients if own else clients.dataset, evaluate_on.removeprefix("own_"))
     if sum(map(len, indices)) == 0 if own else len(indices) == 0:
         remedy = "partition with test_fraction or val_fraction" if own else "choose another `evaluate_on`"
         raise ValueError(f"`evaluate_on` must name a set with examples, {evaluate_on!r} is empty; {remedy}")
-    if own:
-        return [torch.tensor(np.asarray(i), device=device) for i in indices]
-    return torch.tensor(np.asarray(indices), device=device)
+    return indices
+
+
+def evaluated_by(
+    clients: Partition, evaluate_on: str, examples: int | None, nodes: int | None, seed: int, device: torch.device
+) -> Evaluated:
+    """Return what a run evaluates: `examples` and `nodes` are numbers of those drawn from the run's seed, None all.
+
+    More examples or nodes include fewer. Of nodes with examples of their own only those are drawn that have some.
+    """
+    indices = _evaluation_indices(clients, evaluate_on)
+    if evaluate_on.startswith("own_"):
+        on = [torch.tensor(np.asarray(i), device=device) for i in indices]
+        able = np.flatnonzero([len(i) > 0 for i in indices])
+    else:
+        on = torch.tensor(_some(np.asarray(indices), examples, stream(seed, "evaluated examples")), device=device)
+        able = np.arange(clients.n)
+    chosen = range(clients.n) if nodes is None else _some(able, nodes, stream(seed, "evaluated nodes")).tolist()
+    return Evaluated(on, chosen)
+
+
+def _some(values: np.ndarray, size: int | None, rng: np.random.Generator) -> np.ndarray:
+    """Return `size` of the values at random, in the order they have; None: all."""
+    return values if size is None else values[np.sort(rng.permutation(len(values))[:size])]

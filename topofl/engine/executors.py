@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from topofl.engine.batches import Batch, Batches
-from topofl.engine.forward import is_linear, stacked_forward
+from topofl.engine.forward import Order, image_order, is_linear, stacked_forward
 from topofl.engine.population import Population
 
 __all__ = ["DivergenceError", "Learner", "choose_executor", "local_sgd", "new_learner"]
@@ -74,7 +74,7 @@ def new_learner(
     """Return the learner of a run; `executor` is ``"batched"`` or ``"looped"``, `chunk` None takes all nodes."""
     n = len(batches.sizes)
     if executor == "looped":
-        return Learner(looped_gradients(model), executor, inputs, labels, batches, 1)
+        return Learner(looped_gradients(model, image_order(model, inputs)), executor, inputs, labels, batches, 1)
     return Learner(batched_gradients(model), executor, inputs, labels, batches, min(chunk or n, n))
 
 
@@ -92,8 +92,11 @@ def batched_gradients(model: nn.Module) -> Gradients:
     return gradients
 
 
-def looped_gradients(model: nn.Module) -> Gradients:
-    """Return the executor that takes one node, its parameters being views into the population."""
+def looped_gradients(model: nn.Module, order: Order) -> Gradients:
+    """Return the executor that takes one node, its parameters being views into the population.
+
+    `order` is of its images only: torch then reorders the kernels itself where that pays.
+    """
     parameters_of_model = list(model.parameters())
 
     def gradients(
@@ -101,7 +104,7 @@ def looped_gradients(model: nn.Module) -> Gradients:
     ) -> tuple[Tensor, Sequence[Tensor]]:
         for own, view in zip(parameters_of_model, parameters, strict=True):
             own.data = view[0]
-        losses = _mean_loss(model(inputs[0])[None], labels, weights)
+        losses = _mean_loss(model(order(inputs[0]))[None], labels, weights)
         return losses.detach(), [g[None] for g in torch.autograd.grad(losses.sum(), parameters_of_model)]
 
     return gradients

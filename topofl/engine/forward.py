@@ -3,12 +3,16 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from topofl.engine.population import Layout
 
-__all__ = ["Forward", "is_linear", "stacked_forward"]
+__all__ = ["Forward", "Order", "image_order", "is_linear", "stacked_forward"]
+
+Order = Callable[[Tensor], Tensor]
+"""Gives a tensor the order in memory that suits a model best."""
 
 
 class Forward(NamedTuple):
@@ -26,10 +30,15 @@ class Forward(NamedTuple):
     shared: Callable[[Sequence[Tensor], Tensor], Tensor]
 
 
-def stacked_forward(model: nn.Module) -> Forward:
+def _as_it_is(x: Tensor) -> Tensor:
+    return x
+
+
+def stacked_forward(model: nn.Module, order: Order = _as_it_is) -> Forward:
     """Return the functions that apply n models of this structure in one call.
 
-    Linear models become one (stacked) matrix product; all others go through ``torch.func.vmap``.
+    Linear models become one (stacked) matrix product; all others go through ``torch.func.vmap``. `order` is of inputs
+    and parameters where one model alone is applied to shared inputs.
     """
     if is_linear(model):
         return Forward(_linear_each, _linear_shared)
@@ -43,10 +52,32 @@ def stacked_forward(model: nn.Module) -> Forward:
 
     def shared(parameters: Sequence[Tensor], inputs: Tensor) -> Tensor:
         if len(parameters[0]) == 1:
-            return one([p[0] for p in parameters], inputs).unsqueeze(1)
+            return one([order(p[0]) for p in parameters], order(inputs)).unsqueeze(1)
         return vmap(one, in_dims=(0, None), out_dims=1)(list(parameters), inputs)
 
     return Forward(each, shared)
+
+
+def image_order(model: nn.Module, inputs: Tensor) -> Order:
+    """Return how images and kernels are best stored for one model: CPUs convolve faster with channels last.
+
+    The logits are the same up to the order of summation. Models that cannot take this order, for example since they use
+    ``view`` where ``flatten`` would do, are given everything as it is, and so are those without convolutions.
+    """
+    convolves = any(isinstance(module, nn.Conv2d) for module in model.modules())
+    if not convolves or inputs.dim() != 4 or inputs.device.type != "cpu":
+        return _as_it_is
+    parameters = {name: _channels_last(p) for name, p in model.named_parameters()}
+    try:
+        with torch.no_grad():
+            functional_call(model, parameters, (_channels_last(inputs[:2]),))
+    except RuntimeError:
+        return _as_it_is
+    return _channels_last
+
+
+def _channels_last(x: Tensor) -> Tensor:
+    return x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x
 
 
 def is_linear(model: nn.Module) -> bool:

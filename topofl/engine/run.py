@@ -2,17 +2,17 @@
 
 import platform
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from topofl.algorithms.phase import Algorithm, Rule, State
 from topofl.data import Partition
-from topofl.engine.checks import check_options, check_topology, evaluation_set
-from topofl.engine.evaluate import Scores, evaluate
+from topofl.engine.checks import check_options, check_topology, evaluated_by
+from topofl.engine.evaluate import Evaluated, Scores, evaluate
 from topofl.engine.population import Population
 from topofl.engine.recorder import GradientStatistics, Recorder
 from topofl.engine.world import World, WorldRound, check_scores, threads_for
@@ -35,6 +35,8 @@ def run(
     mixing: Rule | MixingMatrix | None = None,
     eval_every: int = 10,
     evaluate_on: str = "test",
+    eval_examples: int | None = None,
+    eval_nodes: int | None = None,
     moments: str = "after",
     init: str = "common",
     executor: str = "auto",
@@ -70,6 +72,13 @@ def run(
     evaluate_on
         ``"test"`` or ``"val"``: the dataset's, every node's model on all of it. ``"own_test"`` or ``"own_val"``: each
         node's model on its own held-out examples.
+    eval_examples
+        Evaluate on so many examples of the shared set only, the same for all nodes and rounds, drawn from a stream of
+        their own of `seed`. None: all of them. Not with ``"own_test"`` and ``"own_val"``.
+    eval_nodes
+        Evaluate so many nodes' models only, the same in all rounds, drawn likewise (of those with examples, with
+        ``"own_test"`` and ``"own_val"``). The others have NaN for accuracy and loss, which means over nodes leave out.
+        None: all of them.
     moments
         ``"after"``: evaluate at the end of the round. ``"both"``: also right before the first phase that exchanges
         models.
@@ -115,11 +124,12 @@ def run(
     """
     check_options(locals())
     rounds, seed, eval_every = int(rounds), int(seed), int(eval_every)  # numpy's integers are no JSON
+    eval_examples, eval_nodes = (None if size is None else int(size) for size in (eval_examples, eval_nodes))
     clients = clients.pooled() if algorithm.pooled else clients
     graphs = check_topology(algorithm, topology, clients.n, on_disconnected)
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     world = World.build(algorithm, model, clients, graphs, mixing, seed, init, executor, chunk, place, dtype)
-    sets = evaluation_set(clients, evaluate_on, place)
+    sets = evaluated_by(clients, evaluate_on, eval_examples, eval_nodes, seed, place)
     recorder = Recorder()
     states = {name: phase.init(world.models) for name, phase in algorithm.phases.items()}
     with threads_for(world, algorithm):
@@ -136,6 +146,7 @@ def run(
                 check_scores(scores["loss"], sets, t, current.lr)
                 recorder.add_evaluation({"round": t + 1} | scores)
     options = {"rounds": rounds, "seed": seed, "evaluate_on": evaluate_on, "eval_every": eval_every}
+    options |= {"eval_examples": eval_examples, "eval_nodes": eval_nodes}
     options |= {"moments": moments, "init": init, "on_disconnected": on_disconnected}
     return recorder.history(_meta(algorithm, world, clients, graphs) | options)
 
@@ -145,7 +156,7 @@ def _play(
     world: World,
     current: WorldRound,
     states: dict[str, State],
-    sets: Tensor | Sequence[Tensor] | None,
+    sets: Evaluated | None,
 ) -> Scores | None:
     """Run the phases of one round; return the scores right before models are exchanged, if `sets` is given."""
     before = None
@@ -157,18 +168,18 @@ def _play(
     return before
 
 
-def _evaluate(world: World, on: Tensor | Sequence[Tensor]) -> Scores:
-    return evaluate(world.module, world.models, world.learner.inputs, world.learner.labels, on)
+def _evaluate(world: World, sets: Evaluated) -> Scores:
+    return evaluate(world.module, world.models, world.learner.inputs, world.learner.labels, sets)
 
 
 def _scores(
     world: World,
-    on: Tensor | Sequence[Tensor],
+    sets: Evaluated,
     moments: str,
     before: Scores | None,
     statistics: GradientStatistics | None = None,
 ) -> dict[str, Any]:
-    after = _evaluate(world, on)
+    after = _evaluate(world, sets)
     scores = {
         "accuracy": after.accuracy,
         "loss": after.loss,

@@ -13,6 +13,7 @@ from topofl.algorithms.phase import Algorithm, Models, Rule
 from topofl.data import Partition
 from topofl.engine.batches import Batches
 from topofl.engine.checks import check_output
+from topofl.engine.evaluate import Evaluated
 from topofl.engine.executors import DivergenceError, Learner, choose_executor, local_sgd, new_learner
 from topofl.engine.mixer import mixer
 from topofl.engine.population import Population, check_model, initial_population
@@ -190,13 +191,13 @@ class WorldRound:
         self.world.mixer(weights)(values)
 
 
-def check_scores(losses: Tensor, on: Tensor | list[Tensor], t: int, lr: float | None) -> None:
+def check_scores(losses: Tensor, evaluated: Evaluated, t: int, lr: float | None) -> None:
     """Raise if an evaluation after round `t` found a loss that is not finite: the round's last step diverged."""
-    bad = ~torch.isfinite(losses)
-    if not isinstance(on, Tensor):
-        bad &= torch.tensor([len(own) > 0 for own in on], device=bad.device)  # no examples, no score
-    if bool(bad.any()):
-        node = int(torch.nonzero(bad)[0])
+    on, nodes = evaluated
+    scored = [i for i in nodes if isinstance(on, Tensor) or len(on[i])]  # no examples, no score
+    bad = [node for node, finite in zip(scored, torch.isfinite(losses[scored]).tolist(), strict=True) if not finite]
+    if bad:
+        node = bad[0]
         raise DivergenceError(
             f"the loss of node {node} is {float(losses[node])} after round {t}"
             + (f" with lr={lr:g}; lower the learning rate" if lr is not None else "")

@@ -149,15 +149,21 @@ def swap_steps(
 ) -> Iterator[tuple[int, int, bool]]:
     """Make one step for each row of `draws`, three uniform numbers: first clique, second clique, which swap.
 
-    Yields the two cliques of each step and whether they swapped.
+    Yields the two cliques of each step and whether they swapped. `improving` must depend on the two cliques only: where
+    it finds nothing it is not asked again until one of them changes, which saves most of the work towards the end.
     """
     first = (draws[:, 0] * len(cliques)).astype(np.int64)
     second = (draws[:, 1] * (len(cliques) - 1)).astype(np.int64)
     second += second >= first
+    changes, fruitless = [0] * len(cliques), set()
     for a, b, choice in zip(first.tolist(), second.tolist(), draws[:, 2].tolist(), strict=True):
-        swaps = improving(cliques[a], cliques[b])
+        state = a, changes[a], b, changes[b]
+        swaps = () if state in fruitless else improving(cliques[a], cliques[b])
         if len(swaps):
             _swap(cliques[a], cliques[b], *divmod(int(swaps[int(choice * len(swaps))]), len(cliques[b].nodes)))
+            changes[a], changes[b] = changes[a] + 1, changes[b] + 1
+        else:
+            fruitless.add(state)
         yield a, b, len(swaps) > 0
 
 

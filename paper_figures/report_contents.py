@@ -1,0 +1,204 @@
+"""What a report says, whether as a page or as Markdown."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from topofl import Table
+from topofl._check import check_choice
+
+from .claims import CONFIDENCE, FAILS, HOLDS, UNDECIDED, Claim
+from .figure import SCALES
+from .results import Result
+
+__all__ = [
+    "HEADINGS",
+    "JUDGED",
+    "SHARED",
+    "VERDICTS",
+    "Report",
+    "alt_of",
+    "cost_of",
+    "facts_of",
+    "overview_of",
+    "summary_of",
+    "tally_of",
+    "warnings_of",
+    "words_of",
+]
+
+VERDICTS = (HOLDS, FAILS, UNDECIDED)
+
+HEADINGS = {HOLDS: "Claims that hold", FAILS: "Claims that fail", UNDECIDED: "Claims that are undecided"}
+
+MEANT = {
+    "smoke": "does every part still work? Tiny problems and few rounds, so that no verdict says anything of the paper",
+    "quick": "evidence from a small computer; how it differs from the paper's setting is stated with every figure",
+    "paper": "the paper's own setting; what differs all the same is stated with every figure",
+}
+"""What the scales are for."""
+
+JUDGED = (
+    f"A claim HOLDS if the {100 * CONFIDENCE:g} % confidence interval of its number's mean over seeds (Student's t, "
+    "from the spread between seeds) lies on the claimed side of the threshold. It FAILS if the interval lies on the "
+    "other side. It is UNDECIDED if the interval contains the threshold, or if there is only one seed.",
+    "A number that no training decides, such as a count of edges, is compared with the expected one: it HOLDS or FAILS "
+    "without an interval.",
+    "Thresholds were chosen before any result was seen; the column “holds if” says why that value. Each claim is "
+    "judged by itself, with no correction for how many there are. The column “ours” is the mean over seeds, with the "
+    "lowest and the highest in parentheses.",
+)
+"""How verdicts are made, one paragraph each."""
+
+SHARED = "Runs that several figures share are done once, and counted in each of them with their time."
+
+
+@dataclass(frozen=True)
+class Report:
+    """What came of one paper, and all that is needed to repeat it.
+
+    Parameters
+    ----------
+    title, citation
+        Of the paper.
+    results
+        One a figure, in the order in which they are shown.
+    left_out
+        Why a figure, or panels of it, were not computed, by the figure's id.
+    command
+        That made the report, as typed.
+    scale
+        One of ``SCALES`` of :mod:`paper_figures.figure`.
+    seeds
+        One run of every arm for each.
+    machine, versions
+        What it was made on, in words; versions by name of the program.
+    sources
+        Digest of the source files that made it.
+    generated
+        When it was made, as shown: the report of the same arguments is the same, byte by byte.
+
+    Raises
+    ------
+    ValueError
+        If two results are of one figure, or an id is not made of letters, digits, ``_``, ``.`` and ``-``; if the scale
+        is unknown.
+    """
+
+    title: str
+    citation: str
+    results: Sequence[Result]
+    left_out: Mapping[str, str]
+    command: str
+    scale: str
+    seeds: Sequence[int]
+    machine: str
+    versions: Mapping[str, str]
+    sources: str
+    generated: str
+
+    def __post_init__(self) -> None:
+        check_choice("scale", self.scale, SCALES)
+        ids = [result.figure.id for result in self.results]
+        if len(set(ids)) < len(ids) or not all(re.fullmatch(r"[\w.-]+", name, re.ASCII) for name in ids):
+            raise ValueError(f"`results` must have distinct ids of letters, digits, _, . and -, got {ids}")
+
+    @property
+    def tally(self) -> Counter[str]:
+        """How many claims have each verdict."""
+        return tally_of(claim for result in self.results for claim in result.claims)
+
+    @property
+    def made(self) -> list[Mapping[str, Any]]:
+        """The distinct ways in which runs were made, over all figures."""
+        return list({words_of(made): made for result in self.results for made in result.made}.values())
+
+
+def tally_of(claims: Iterable[Claim]) -> Counter[str]:
+    """Return how many claims have each verdict."""
+    return Counter(check_choice("verdict", claim.verdict, VERDICTS) for claim in claims)
+
+
+def summary_of(report: Report) -> str:
+    """Return how many claims have each verdict, as one sentence."""
+    count, figures = report.tally.total(), len(report.results)
+    tally = report.tally
+    told = f"Of {count} claim{'s' * (count != 1)} about {figures} figure{'s' * (figures != 1)}, "
+    hold, fail = f"{tally[HOLDS]} hold{'s' * (tally[HOLDS] == 1)}", f"{tally[FAILS]} fail{'s' * (tally[FAILS] == 1)}"
+    return f"{told}{hold}, {fail} and {tally[UNDECIDED]} {'is' if tally[UNDECIDED] == 1 else 'are'} undecided."
+
+
+def warnings_of(report: Report) -> list[str]:
+    """Return what readers must know before they believe a verdict."""
+    smoke = f"This is the scale “smoke”: {MEANT['smoke']}." if report.scale == "smoke" else ""
+    single = "There is one seed, so that no claim on training can be decided." if len(report.seeds) == 1 else ""
+    return [warning for warning in (smoke, single) if warning]
+
+
+def overview_of(report: Report) -> Table:
+    """Return one row a figure."""
+    columns = ("figure", "what it shows", *VERDICTS, "runs", "time", "memory")
+    rows = []
+    for result in report.results:
+        tally = tally_of(result.claims)
+        cost = (result.runs, _time(result.seconds), _memory(result.megabytes))
+        rows.append((result.figure.id, result.figure.title, *(tally[verdict] for verdict in VERDICTS), *cost))
+    return Table(columns, tuple(rows), title="Claims and cost of every figure")
+
+
+def cost_of(report: Report, result: Result) -> list[tuple[str, str]]:
+    """Return how many runs a figure took, how long, and how they were made."""
+    known = [words_of(made) for made in report.made]
+    made = sorted({known.index(words_of(made)) + 1 for made in result.made})
+    return [
+        ("Training runs", f"{result.runs:,}"),
+        ("Time", f"{_time(result.seconds)}, of all runs and of the figure itself"),
+        ("Memory", f"{_memory(result.megabytes)}, the most that one process took"),
+        ("Seeds", listed(result.setting.seeds)),
+        *([("Made", f"as in note {listed(made)} of “How it was made”")] if made else []),
+    ]
+
+
+def facts_of(report: Report) -> list[tuple[str, str]]:
+    """Return how the report was made."""
+    return [
+        ("Scale", f"{report.scale}: {MEANT[report.scale]}"),
+        ("Seeds", listed(report.seeds)),
+        ("Machine", report.machine),
+        ("Versions", ", ".join(f"{name} {version}" for name, version in report.versions.items())),
+        ("Sources", report.sources),
+        ("Generated", report.generated),
+    ]
+
+
+def listed(values: Sequence[Any]) -> str:
+    return ", ".join(map(str, values))
+
+
+def words_of(made: Mapping[str, Any]) -> str:
+    """Return how a run was made, without when: two that differ only in that are made in one way."""
+    said = []
+    for name, value in made.items():
+        text = ", ".join(f"{key} {entry}" for key, entry in value.items()) if isinstance(value, Mapping) else value
+        said += [f"{name}: {text}"] if name != "finished" else []
+    return "; ".join(said)
+
+
+def _time(seconds: float) -> str:
+    if seconds < 99.5:
+        return f"{seconds:.2g} s" if seconds < 9.95 else f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60:,} h {minutes % 60} min"
+
+
+def _memory(megabytes: float) -> str:
+    return f"{megabytes:,.0f} MiB" if megabytes < 9999.5 else f"{megabytes / 1024:,.1f} GiB"
+
+
+def alt_of(result: Result) -> str:
+    """Return what a picture shows, in words; the numbers are in tables that everyone can read."""
+    panels = [f"{table.title or 'Arms'}: {listed(table.column(table.columns[0]))}." for table in result.tables]
+    where = "The numbers are in the tables below." if result.tables or result.claims else ""
+    return " ".join(filter(None, [f"Plot: {result.figure.title}.", *panels, where]))

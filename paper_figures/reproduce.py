@@ -1,0 +1,256 @@
+"""Compute, draw, judge and report figures of the papers: what ``topofl reproduce`` does."""
+
+import hashlib
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import topofl
+from topofl import Table
+from topofl._check import check_choice, check_int, did_you_mean
+from topofl.report import replacing
+
+from . import dcliques, drawing, report
+from .claims import Claim, claims_table
+from .figure import MARKERS, Figure, Setting
+from .results import Result
+from .runs import Failed, Store, compute_all, forget_peak, key_of, peak_megabytes
+
+__all__ = [
+    "PAPERS",
+    "LeftOut",
+    "Paper",
+    "available",
+    "figures_named",
+    "make_setting",
+    "missing_data",
+    "reproduce_each",
+    "write_report",
+]
+
+SEEDS = {"smoke": 2, "quick": 3, "paper": 5}
+"""How many seeds are run if nobody says."""
+
+
+@dataclass(frozen=True)
+class Paper:
+    """A paper whose figures are here."""
+
+    id: str
+    title: str
+    citation: str
+    figures: tuple[Figure, ...]
+
+
+PAPERS: tuple[Paper, ...] = (
+    Paper(
+        "dcliques",
+        "D-Cliques: Compensating for Data Heterogeneity with Topology in Decentralized Federated Learning",
+        "Bellet, Kermarrec and Lavoie, D-Cliques, SRDS 2022",
+        dcliques.FIGURES,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A figure that has no result.
+
+    Parameters
+    ----------
+    figure
+        Which one.
+    reason
+        Why.
+    failed
+        Whether something went wrong; else its data are not at hand.
+    """
+
+    figure: Figure
+    reason: str
+    failed: bool = False
+
+
+def figures_named(name: str) -> tuple[Paper, tuple[Figure, ...]]:
+    """Return a paper and its figures, or the one figure, that a name such as "dcliques" or "dcliques-fig09" means.
+
+    Raises
+    ------
+    ValueError
+        If there is none of that name.
+    """
+    for paper in PAPERS:
+        chosen = tuple(figure for figure in paper.figures if name in (paper.id, figure.id))
+        if chosen:
+            return paper, chosen
+    known = [paper.id for paper in PAPERS] + [figure.id for paper in PAPERS for figure in paper.figures]
+    raise ValueError(f"there is no figure {name!r}{did_you_mean(name, known)}; topofl reproduce --list shows all")
+
+
+def available(root: Path | None) -> tuple[str, ...]:
+    """Return the datasets whose files are below a folder."""
+    return tuple(name for name in MARKERS if _is_there(root, name))
+
+
+def _is_there(root: Path | None, name: str) -> bool:
+    try:
+        Setting("paper", (0,), root).root_of(name)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def make_setting(
+    scale: str = "quick",
+    *,
+    seeds: int | None = None,
+    root: str | Path | None = None,
+    device: str | None = None,
+    datasets: Sequence[str] | None = None,
+) -> Setting:
+    """Return the setting of a command, checked.
+
+    Parameters
+    ----------
+    scale
+        ``"smoke"``, ``"quick"`` or ``"paper"``.
+    seeds
+        How many, from 0; default: 2, 3 and 5 at these scales.
+    root
+        Folder in or below which the datasets' files are. Scale ``"smoke"`` needs none.
+    device
+        As for :func:`topofl.run`.
+    datasets
+        Which to use, of those that are there; default: all.
+
+    Raises
+    ------
+    ValueError
+        If a value is none of those that are possible.
+    FileNotFoundError
+        If the folder, or a dataset that was asked for, is not there.
+    """
+    setting = Setting(check_choice("scale", scale, SEEDS), (0,), None if root is None else Path(root), device)
+    if setting.root is not None and not setting.root.is_dir():
+        raise FileNotFoundError(f"there is no folder {setting.root}; name one that holds the datasets' files by --data")
+    count = SEEDS[scale] if seeds is None else check_int("seeds", seeds, minimum=1)
+    there = tuple(MARKERS) if scale == "smoke" else available(setting.root)
+    for name in datasets or ():
+        check_choice("datasets", name, MARKERS)
+        if name not in there:
+            setting.root_of(name)
+    chosen = tuple(name for name in there if datasets is None or name in datasets)
+    return replace(setting, seeds=tuple(range(count)), datasets=chosen)
+
+
+def reproduce_each(
+    figures: Sequence[Figure],
+    setting: Setting,
+    *,
+    out: str | Path = "out/reproduce",
+    jobs: int = 1,
+    progress: bool | str = "auto",
+) -> Iterator[Result | LeftOut]:
+    """Compute, draw and judge figures, one after the other; what is finished already is not done again.
+
+    Parameters
+    ----------
+    figures, setting
+        See :func:`figures_named` and :func:`make_setting`.
+    out
+        Folder for the runs, which all figures and scales share (``runs/``), and by scale for pictures (PNG and PDF),
+        data and claims.
+    jobs, progress
+        As for :func:`paper_figures.runs.compute_all`.
+
+    Yields
+    ------
+    Result or LeftOut
+        As soon as it is there, so that an interrupted command leaves whole figures behind.
+
+    Raises
+    ------
+    ValueError, FileNotFoundError
+        If the files of a dataset are missing, damaged or not the original ones; before any run.
+    OSError
+        If `out` cannot be written to.
+    """
+    store, folder = Store(Path(out) / "runs"), Path(out) / setting.scale
+    for each in (store.root, folder):
+        each.mkdir(parents=True, exist_ok=True)
+    planned = {figure.id: [key_of(run) for run in figure.runs(setting)] for figure in figures}
+    for figure in figures:
+        if missing := missing_data(figure, setting):
+            yield LeftOut(figure, missing)
+            continue
+        try:
+            compute_all(figure.runs(setting), store, jobs=jobs, progress=progress)
+        except Failed as error:
+            yield LeftOut(figure, str(error), failed=True)
+            continue
+        yield _result(figure, setting, store, folder, planned[figure.id])
+
+
+def missing_data(figure: Figure, setting: Setting) -> str:
+    """Return why a figure cannot be computed at all, or nothing if at least one of its panels can."""
+    lacking = [name for name in figure.datasets if name not in setting.datasets]
+    if figure.datasets and len(lacking) == len(figure.datasets):
+        return f"needs {' or '.join(lacking)}: not in or below the folder given by --data, or not among --datasets"
+    return ""
+
+
+def _result(figure: Figure, setting: Setting, store: Store, folder: Path, keys: Sequence[str]) -> Result:
+    made = _computed(figure, setting, store, folder / f"{figure.id}.json", keys)
+    claims, tables = tuple(figure.claims(made["data"])), tuple(figure.tables(made["data"]))
+    picture, _ = drawing.save(figure.draw(made["data"]), folder / figure.id)
+    _write(folder / f"{figure.id}.md", _claims_text(figure, claims, tables))
+    notes = [store.load_note(run) for run in figure.runs(setting)]
+    return Result(
+        figure, setting, made["data"], claims, tables, picture, tuple(figure.differences(setting)),
+        seconds=made["seconds"] + sum(note["seconds"] for note in notes),
+        megabytes=max([made["megabytes"], *(note["megabytes"] for note in notes)]),
+        runs=len(notes),
+        made=_distinct([note["made"] for note in notes]),
+    )  # fmt: skip
+
+
+def _computed(figure: Figure, setting: Setting, store: Store, path: Path, keys: Sequence[str]) -> dict[str, Any]:
+    """Return a figure's data and what they cost, from its file if that was made of the same runs and setting."""
+    determined = [figure.id, setting.scale, setting.seeds, setting.datasets, list(keys), topofl.__version__]
+    key = hashlib.sha256(json.dumps(determined).encode()).hexdigest()[:16]
+    if (stored := _stored(path)).get("key") == key:
+        return stored
+    forget_peak()
+    start = time.perf_counter()
+    data = figure.compute(setting, store)
+    seconds = time.perf_counter() - start
+    _write(path, json.dumps({"key": key, "seconds": seconds, "megabytes": peak_megabytes(), "data": data}))
+    return _stored(path)  # as it will be read the next time
+
+
+def _stored(path: Path) -> dict[str, Any]:
+    """Return what a file of a figure's data holds, nothing if it is not there or damaged."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _claims_text(figure: Figure, claims: Sequence[Claim], tables: Sequence[Table]) -> str:
+    parts = [f"# {figure.id}: {figure.title}", claims_table(claims).to_markdown(), *(t.to_markdown() for t in tables)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _distinct(notes: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+    """Return the different ways in which runs were made; when they were finished does not count."""
+    ways = {json.dumps({k: v for k, v in note.items() if k != "finished"}, sort_keys=True) for note in notes}
+    return tuple(json.loads(way) for way in sorted(ways))
+
+
+def _write(path: Path, text: str) -> None:
+    with replacing(path) as file:
+        file.write(text)

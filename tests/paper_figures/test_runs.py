@@ -1,0 +1,198 @@
+"""Runs on disk: found by what determines them, done once, never half."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from paper_figures import runs as runs_module
+from paper_figures.runs import Failed, Run, Store, compute_all, key_of
+
+
+def tables(**changes):
+    """Tables of a run of a second; changes as ``run_rounds=3``."""
+    given = {
+        "data": {"name": "digits", "partition": "shards", "n": 6, "seed": 0},
+        "topology": {"name": "dcliques", "clique_size": 3, "seed": 0},
+        "algorithm": {"name": "clique_averaging", "lr": 0.5, "batch_size": 64},
+        "run": {"rounds": 2, "eval_every": 1, "seed": 0},
+    }
+    for key, value in changes.items():
+        table, _, name = key.partition("_")
+        given[table] = given[table] | {name: value}
+    return given
+
+
+CHANGES = [
+    {"data_n": 9},
+    {"data_seed": 1},
+    {"data_split_seed": 1},
+    {"data_enlarge": 2},
+    {"topology_inter": "ring"},
+    {"topology_seed": 1},
+    {"algorithm_name": "dsgd"},
+    {"algorithm_lr": 0.4},
+    {"algorithm_momentum": 0.5},
+    {"run_rounds": 3},
+    {"run_seed": 1},
+    {"run_init": "independent"},
+    {"run_eval_examples": 50},
+]
+
+
+def test_everything_that_determines_a_run_is_in_its_key():
+    keys = [key_of(Run(tables(**change))) for change in ({}, *CHANGES)]
+    assert len(set(keys)) == len(keys)
+    assert key_of(Run(tables())) == keys[0]
+
+
+def test_the_order_of_tables_is_not_in_the_key():
+    turned = {name: dict(reversed(table.items())) for name, table in reversed(tables().items())}
+    assert key_of(Run(turned)) == key_of(Run(tables()))
+
+
+@pytest.mark.parametrize("library", ["topofl", "torch"])
+def test_versions_are_in_the_key(library, monkeypatch):
+    before = key_of(Run(tables()))
+    monkeypatch.setattr(getattr(runs_module, library), "__version__", "0.0.0")
+    assert key_of(Run(tables())) != before
+
+
+def save_mnist_like(folder, seed):
+    """Write four small files with the names of MNIST's."""
+    folder.mkdir()
+    images = np.random.default_rng(seed).integers(0, 256, (60, 4, 4)).astype(np.uint8)
+    for prefix in ("train", "t10k"):
+        for kind, array in (("images-idx3", images), ("labels-idx1", np.arange(60).astype(np.uint8) % 10)):
+            head = bytes([0, 0, 8, array.ndim]) + np.array(array.shape, ">u4").tobytes()
+            (folder / f"{prefix}-{kind}-ubyte").write_bytes(head + array.tobytes())
+
+
+def test_contents_of_data_are_in_the_key_not_their_place(tmp_path):
+    key = {}
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        save_mnist_like(tmp_path / name, seed)
+        key[name] = key_of(Run(tables(data_name="mnist", data_root=str(tmp_path / name), data_verify=False)))
+    assert key["a"] == key["b"] != key["c"]
+
+
+def test_a_run_is_done_once_and_is_what_run_returns(tmp_path, monkeypatch):
+    store, run = Store(tmp_path), Run(tables())
+    compute_all([run, run], store, progress=False)
+    history, note = store.load(run)
+    again = runs_module.config.build(run.tables).run(progress=False)
+    np.testing.assert_array_equal(history["accuracy"], again["accuracy"])
+    assert note["rounds_per_epoch"] == 4  # 249 or 250 examples a node in minibatches of 64
+    assert note["megabytes"] > 50
+    assert 0 < note["seconds"] < 60
+    assert len(list(tmp_path.iterdir())) == 1
+
+    monkeypatch.setattr(Store, "perform", lambda *_: pytest.fail("it was done again"))
+    compute_all([run], store, progress=False)
+
+
+def test_numbers_of_a_run(tmp_path):
+    store, run = Store(tmp_path), Run(tables())
+    compute_all([run], store, progress=False)
+    numbers = store.load_note(run)["numbers"]
+    assert numbers["degree"] == pytest.approx(14 / 6)  # 2 cliques of 3 with 3 edges, and one edge between them
+    assert numbers["messages"] == pytest.approx(14 / 6 + 2)  # models to all neighbors, gradients inside cliques
+    assert numbers["messages_paper"] == pytest.approx(2 * 14 / 6)
+    assert numbers["bytes"] == pytest.approx(4 * 650 * numbers["messages"])
+    experiment = runs_module.config.build(run.tables)
+    weights = runs_module.topofl.mixing.metropolis_hastings(experiment.topology)
+    assert numbers["gap"] == pytest.approx(weights.spectral_gap)
+    skews = runs_module.metrics.clique_skew(experiment.topology.groups, experiment.clients.label_counts)
+    assert numbers["skew"] == pytest.approx(np.mean(skews))
+
+
+def test_processes_get_the_same_results(tmp_path):
+    runs = [Run(tables(run_seed=seed)) for seed in range(3)]
+    alone, shared = Store(tmp_path / "alone"), Store(tmp_path / "shared")
+    compute_all(runs, alone, progress=False)
+    compute_all(runs, shared, jobs=2, progress=False)
+    for run in runs:
+        np.testing.assert_array_equal(alone.load(run)[0]["accuracy"], shared.load(run)[0]["accuracy"])
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_failing_run_does_not_stop_the_others(tmp_path, jobs):
+    bad, good = Run(tables(algorithm_lr=1e38, run_rounds=5)), [Run(tables(run_seed=seed)) for seed in (0, 1)]
+    store = Store(tmp_path)
+    with pytest.raises(Failed, match=r"1 of 3 runs failed, the others are kept: clique_averaging on dcliques, seed 0"):
+        compute_all([bad, *good], store, jobs=jobs, progress=False)
+    assert [store.has(run) for run in (bad, *good)] == [False, True, True]
+
+
+def test_a_killed_process_is_told_as_want_of_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(runs_module, "_attempt", _die)
+    with pytest.raises(MemoryError, match="use fewer jobs"):
+        compute_all([Run(tables(run_seed=seed)) for seed in (0, 1)], Store(tmp_path), jobs=2, progress=False)
+
+
+def _die(store, run):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_full_disk_stops_everything_and_leaves_nothing_half(tmp_path, monkeypatch):
+    def full(path, text):
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(runs_module, "_replace_text", full)
+    store, runs = Store(tmp_path), [Run(tables(run_seed=seed)) for seed in (0, 1)]
+    with pytest.raises(OSError, match="No space left"):
+        compute_all(runs, store, progress=False)
+    assert not any(store.has(run) for run in runs)
+    monkeypatch.undo()
+    compute_all(runs, store, progress=False)
+    assert all(store.has(run) for run in runs)
+
+
+def test_an_interrupted_command_keeps_what_is_finished(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys\n"
+        f"sys.path[:0] = {[os.getcwd(), os.path.dirname(__file__)]!r}\n"
+        "from pathlib import Path\n"
+        "from test_runs import tables\n"
+        "from paper_figures.runs import Run, Store, compute_all\n"
+        f"runs = [Run(tables(run_seed=s, run_rounds=r)) for s, r in ((0, 1), (1, 1000000))]\n"
+        f"compute_all(runs, Store(Path({str(tmp_path / 'runs')!r})), progress=False)\n"
+    )
+    process = subprocess.Popen([sys.executable, str(script)], stderr=subprocess.DEVNULL)
+    store, first = Store(tmp_path / "runs"), Run(tables(run_rounds=1))
+    deadline = time.monotonic() + 60
+    while not store.has(first) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) != 0
+    assert store.has(first)
+    assert not store.has(Run(tables(run_seed=1, run_rounds=1000000)))
+
+
+def test_damaged_notes_are_told(tmp_path):
+    store, run = Store(tmp_path), Run(tables())
+    compute_all([run], store, progress=False)
+    path = store.folder(run) / "run.json"
+    path.write_text(path.read_text()[:-20])
+    with pytest.raises(ValueError, match=r"run.json is damaged: .*; remove .*, then it is run again"):
+        store.load(run)
+
+
+def test_the_saved_configuration_repeats_the_run(tmp_path):
+    store, run = Store(tmp_path), Run(tables())
+    compute_all([run], store, progress=False)
+    again = runs_module.config.load(store.folder(run) / "config.toml").run(progress=False)
+    np.testing.assert_array_equal(again["accuracy"], store.load(run)[0]["accuracy"])
+    assert json.loads((store.folder(run) / "run.json").read_text())["made"]["device"] == "cpu"
+
+
+def test_replaced_tables_are_another_run():
+    run = Run(tables())
+    assert replace(run, tables=tables(run_seed=7)).seed == 7
