@@ -99,12 +99,13 @@ def final(curve: Curve) -> np.ndarray:
     return average(curve, start=0.9 * curve.epochs[-1] - 1e-9)
 
 
-def epochs_to(curve: Curve, accuracy: float) -> np.ndarray:
+def epochs_to(curve: Curve, accuracy: float | np.ndarray) -> np.ndarray:
     """Return the epochs until the mean over nodes first reaches `accuracy` in %, linear between evaluations.
 
-    (S,); infinite where it is not reached.
+    (S,); infinite where it is not reached. `accuracy` is one for all seeds or one for each, (S,).
     """
-    return np.array([_first(curve.epochs, mean, accuracy) for mean in curve.mean])
+    levels = np.broadcast_to(accuracy, len(curve.mean))
+    return np.array([_first(curve.epochs, mean, level) for mean, level in zip(curve.mean, levels, strict=True)])
 
 
 def _first(epochs: np.ndarray, mean: np.ndarray, accuracy: float) -> float:

@@ -111,7 +111,7 @@ def fig01(panels: Panels) -> list[Claim]:
     phase, iid_phase = _learning(skewed[FULLY]), _learning(iid[FULLY])
     speeds = np.array([average(curve, *iid_phase) for curve in iid.values()])
     sparse = [_lead(skewed[FULLY], skewed[label], phase) for label in ("ring", "grid")]
-    both = (_lead(iid[FULLY], skewed[FULLY], iid_phase),)
+    both = _lead(iid[FULLY], skewed[FULLY], (0.0, max(iid_phase[1], phase[1])))
     return [
         judge_seeds(
             "With IID data the effect of the topology is negligible.",
@@ -134,7 +134,7 @@ def fig01(panels: Panels) -> list[Claim]:
             at_least=CLEAR,
             why=WHY_CLEAR,
         ),
-        _alike("On a fully-connected network, IID and skewed data converge similarly.", "IID minus skewed", *both),
+        _alike("On a fully-connected network, IID and skewed data converge similarly.", "IID minus skewed", both),
     ]
 
 
@@ -617,9 +617,9 @@ def _later(slow: Curve, fast: Curve, full: Curve) -> np.ndarray:
 
     A time before the first tenth of the first interval cannot be told from it.
     """
-    halfway = fast.mean[:, np.searchsorted(fast.epochs, fast.epochs[-1] / 2, side="right") - 1].mean()
-    level = min(SHOWN / 100 * final(full).mean(), halfway)
-    late, early = (np.clip(epochs_to(c, level), 0.1 * c.epochs[1], c.epochs[-1]) for c in (slow, fast))
+    halfway = fast.mean[:, np.searchsorted(fast.epochs, fast.epochs[-1] / 2, side="right") - 1]
+    levels = np.minimum(SHOWN / 100 * final(full), halfway)
+    late, early = (np.clip(epochs_to(c, levels), 0.1 * c.epochs[1], c.epochs[-1]) for c in (slow, fast))
     return late / early
 
 
