@@ -363,9 +363,11 @@ def verdicts(figure, panels):
 def test_the_evaluation_before_training_does_not_count(figure):
     panels = panels_of(figure, AS_THE_PAPER_SAYS[figure])
     for title, arms in panels.items():
-        for label in arms:
-            lucky = with_mean(panels, title, label, lambda epochs: np.where(epochs == 0, -5.0, 0.0))
-            assert verdicts(figure, lucky) == verdicts(figure, panels)
+        for label, arm in arms.items():
+            before = arm.epochs == 0
+            odd = {"low": arm.low - 2000 * before, "mean": arm.mean - 1500 * before, "high": arm.high + 500 * before}
+            changed_arms = arms | {label: dataclasses.replace(arm, **odd)}
+            assert verdicts(figure, panels | {title: changed_arms}) == verdicts(figure, panels)
 
 
 def test_where_the_papers_axis_starts_at_89_what_is_below_does_not_count():
