@@ -17,7 +17,9 @@ a figure with an axis from 0 to 100 % can see:
   one can be seen to be late. Who never gets there is counted with the whole run, which is less than the truth.
 - "Variance" is what the thin lines show, the best minus the worst node; "less" is 10 % less.
 
-Differences and ratios are between arms with the same seed.
+Differences and ratios are between arms with the same seed. "Points either way" is the size of a difference in a single
+seed, whichever arm is ahead, since the paper shows single runs; its mean over seeds is what is judged, so that seeds
+that differ in opposite directions do not make two arms alike.
 """
 
 from collections.abc import Callable, Mapping
@@ -60,8 +62,8 @@ __all__ = [
 SAME, FASTER, CLEAR, MUCH = 2.0, 1.0, 5.0, 10.0
 """Points of accuracy, averaged over the learning phase: the scale of words for the speed of two curves."""
 
-FINE = 0.2
-"""Points that are just seen in figures 9 and 15: a twentieth of an axis from 89 to 93."""
+FINE, SLIGHT = 0.2, 1.0
+"""Points that are just seen, and that are called slight, in figures 9 and 15 with an axis from 89 to about 93."""
 
 LESS, MORE, HALF, SHARPLY = 0.9, 1.1, 0.5, 1.5
 """Ratios of the distance between best and worst node."""
@@ -86,6 +88,7 @@ WHY_MUCH = "a gap of a tenth of the axis, five times what is called the same"
 WHY_LESS = "thin lines whose distance differs by less than a tenth are not told apart"
 WHY_SMALL = "below 5 points we call no gap clear"
 WHY_FINE = "a twentieth of the paper's axis, which starts at 89: less is not noticed even there"
+WHY_SLIGHT = "a quarter of the paper's axis, which starts at 89; on one from 0 it would hardly be seen"
 WHY_ANY = "any advantage that seeds agree on counts"
 
 REFERENCE: Mapping[str, Mapping[int, float]] = {
@@ -194,7 +197,9 @@ def _averaged(title: str, arms: Arms) -> list[Claim]:
             at_least=0,
             why=f"the paper says slightly: {WHY_ANY}",
         ),
-        judge_seeds(f"{title}: it does so slightly.", statistic, gain, at_most=SAME, why=WHY_SAME),
+        judge_seeds(
+            f"{title}: the acceleration by Clique Averaging is slight.", statistic, gain, at_most=SLIGHT, why=WHY_SLIGHT
+        ),
     ]
 
 
@@ -226,7 +231,7 @@ def fig10(panels: Panels) -> list[Claim]:
             f"{speed}: with minus without Clique Averaging, mean of both panels, points",
             np.mean(gains, axis=0),
             at_least=CLEAR,
-            why=f"on MNIST it is slight, less than 2 points; {WHY_CLEAR}",
+            why=f"on MNIST it is called slight; {WHY_CLEAR}",
         ),
         judge_seeds(
             "Clique Averaging has more effect in combination with momentum.",
@@ -412,7 +417,13 @@ def fig15(panels: Panels) -> list[Claim]:
             at_least=0,
             why=f"the paper says slightly: {WHY_ANY}",
         ),
-        judge_seeds("Without Clique Averaging, it does so slightly.", statistic, slower, at_most=SAME, why=WHY_SAME),
+        judge_seeds(
+            "Without Clique Averaging, removed edges slow it slightly.",
+            statistic,
+            slower,
+            at_most=SLIGHT,
+            why=WHY_SLIGHT,
+        ),
         judge_seeds(
             "Without Clique Averaging, removing edges increases the variance between nodes.",
             f"{BETWEEN}, mean from 97 % of the complete graph's final accuracy on: 5 over 0 removed",

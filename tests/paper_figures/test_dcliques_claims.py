@@ -145,7 +145,7 @@ SABOTAGES = [
     ("fig08", "less variance", {"MNIST": {"D-Cliques + CA": {"spread": 9}}}),
     ("fig09", "reduces the variance", {"MNIST": {"D-Cliques": {"spread": 0.9}}}),
     ("fig09", "accelerates", {"MNIST": {"D-Cliques": {"tau": 5.0}}}),
-    ("fig09", "slightly", {"MNIST": {"D-Cliques": {"tau": 8}}}),
+    ("fig09", "is slight", {"MNIST": {"D-Cliques": {"tau": 8}}}),
     ("fig09", "80 % fewer messages", {"MNIST": {"D-Cliques + CA": {"messages_paper": 27.9}}}),
     ("fig09", "80 % fewer messages", {"MNIST": {"D-Cliques + CA": {"messages": 27.9}}}),
     ("fig10", "more pronounced", four(62.5, 63.8, 57.5)),
@@ -180,7 +180,7 @@ SABOTAGES = [
     ("fig14", "98 % fewer edges", {"CIFAR-10": {"fully-connected": {"degree": 40}, "small-world": {"degree": 31}}}),
     ("fig14", "96 % fewer messages", {"CIFAR-10": {"fully-connected": {"messages_paper": 27.9}}}),
     ("fig15", "slows", {PLAIN: {"5 removed": {"tau": 5.1}}}),
-    ("fig15", "does so slightly", {PLAIN: {"5 removed": {"tau": 9}}}),
+    ("fig15", "slow it slightly", {PLAIN: {"5 removed": {"tau": 9}}}),
     ("fig15", "increases the variance", {PLAIN: {"5 removed": {"spread": 2}}}),
     ("fig15", "affect the speed", {CA: {"1 removed": {"tau": 5.5}}}),
     ("fig15", "affect the variance", {CA: {"5 removed": {"spread": 1.5}}}),
@@ -363,9 +363,11 @@ def verdicts(figure, panels):
 def test_the_evaluation_before_training_does_not_count(figure):
     panels = panels_of(figure, AS_THE_PAPER_SAYS[figure])
     for title, arms in panels.items():
-        for label in arms:
-            lucky = with_mean(panels, title, label, lambda epochs: np.where(epochs == 0, -5.0, 0.0))
-            assert verdicts(figure, lucky) == verdicts(figure, panels)
+        for label, arm in arms.items():
+            before = arm.epochs == 0
+            odd = {"low": arm.low - 2000 * before, "mean": arm.mean - 1500 * before, "high": arm.high + 500 * before}
+            changed_arms = arms | {label: dataclasses.replace(arm, **odd)}
+            assert verdicts(figure, panels | {title: changed_arms}) == verdicts(figure, panels)
 
 
 def test_where_the_papers_axis_starts_at_89_what_is_below_does_not_count():
