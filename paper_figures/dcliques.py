@@ -12,6 +12,17 @@ from typing import Any
 
 from . import dcliques_claims
 from .dcliques_graphs import FIG05, FIG06, FIG17, FIG18, NUMBERS
+from .dcliques_labels import (
+    ALL,
+    CA,
+    CLIQUES,
+    EXPONENTIAL_LABEL,
+    FULLY,
+    INTER,
+    RANDOM_CLIQUES,
+    RANDOM_LABEL,
+    RANDOM_MOMENTUM,
+)
 from .drawing import convergence
 from .figure import Arms, Figure, Setting, trained
 from .runs import Run
@@ -97,11 +108,11 @@ def _quick_cifar(setting: Setting, n: int) -> Problem:
 def _digits(name: str, model: str, n: int) -> Problem:
     differences = (
         f"scikit-learn's 1,797 digits instead of {name}",
-        f"{20 if n == 100 else 40} nodes instead of {n:,}, 8 steps with minibatches of 8: enough to see that all works",
+        f"{20 if n == 100 else 40} nodes instead of {n:,}, 4 steps with minibatches of 8: enough to see that all works",
     )
     dataset = {"name": "digits"} if model == "logistic_regression" else {"name": "digits", "enlarge": 2}
     size, lr, momentum = (20 if n == 100 else 40), (0.5 if model == "logistic_regression" else 0.01), 0.9
-    return Problem(name, dataset, model, size, 10, lr, 8, momentum, 8, 4, {"eval_examples": 50}, differences)
+    return Problem(name, dataset, model, size, 10, lr, 8, momentum, 4, 2, {"eval_examples": 30}, differences)
 
 
 def _problems(setting: Setting, n: int = 100, *only: str) -> list[Problem]:
@@ -188,12 +199,6 @@ def _usual(problem: Problem) -> dict[str, bool]:
     return {"averaging": True, "momentum": problem.name == "CIFAR-10"}
 
 
-FULLY, CLIQUES, CA, RANDOM_CLIQUES = "fully-connected", "D-Cliques", "D-Cliques + CA", "random cliques + CA"
-RANDOM_LABEL, EXPONENTIAL_LABEL, ALL = "random graph", "exponential graph", "all nodes connected"
-INTER = {"fully-connected": "fully_connected", "small-world": "small_world", "fractal": "fractal", "ring": "ring"}
-"""Ways to join cliques, by label."""
-
-
 def fig01(setting: Setting) -> Arms:
     """Return D-SGD over three graphs, on IID data and on two shards a node."""
     graphs = {FULLY: FULL, "grid": GRID, "ring": RING}
@@ -246,7 +251,7 @@ def fig11(setting: Setting) -> Arms:
     """Return D-Cliques without Clique Averaging or momentum beside a random 10-regular graph."""
     panels = {problem.name: _beside_cliques(problem, setting, RANDOM_LABEL, RANDOM) for problem in _problems(setting)}
     for problem in _problems(setting, 100, "cifar10"):
-        panels[problem.name][f"{RANDOM_LABEL}, momentum"] = _arm(problem, setting, RANDOM, momentum=True)
+        panels[problem.name][RANDOM_MOMENTUM] = _arm(problem, setting, RANDOM, momentum=True)
     return panels
 
 
@@ -384,7 +389,7 @@ FIGURES: tuple[Figure, ...] = (
         "dcliques-fig11",
         "D-Cliques beside a random graph of 10 edges a node, without Clique Averaging, 100 nodes",
         fig11,
-        draw=partial(convergence, hidden=(f"{RANDOM_LABEL}, momentum",)),
+        draw=partial(convergence, hidden=(RANDOM_MOMENTUM,)),
         claims=dcliques_claims.fig11,
         differences=_differences(100, more=(INIT, EPOCHS)),
         datasets=("mnist", "cifar10"),

@@ -1,0 +1,280 @@
+"""A whole paper at scale ``smoke``: every figure is computed, drawn and judged, once; and the command's refusals."""
+
+import json
+import os
+import re
+
+import numpy as np
+import pytest
+
+from paper_figures import Failed, command, plan, reproduce
+from paper_figures.claims import FAILS, HOLDS, UNDECIDED
+from paper_figures.figure import MARKERS, Setting, trained
+from paper_figures.reproduce import PAPERS, available, figures_named, make_setting
+from paper_figures.runs import Run, Store
+
+FIGURES = PAPERS[0].figures
+IDS = [figure.id for figure in FIGURES]
+PAPERS_IDS = [f"dcliques-fig{k:02}" for k in (1, 5, 6, *range(8, 20))]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The folder, the results and what was shown, of the whole paper."""
+    out, told = tmp_path_factory.mktemp("reproduce"), []
+    results = reproduce("dcliques", scale="smoke", out=out, report=True, progress=False, show=told.append)
+    return out, results, told
+
+
+def test_all_figures_of_the_paper_are_there():
+    assert set(PAPERS_IDS) < set(IDS)
+    assert len(set(IDS)) == len(IDS)
+
+
+def test_every_figure_is_computed_drawn_and_judged(whole):
+    out, results, _ = whole
+    assert [result.figure.id for result in results] == IDS
+    for result in results:
+        assert result.picture == out / "smoke" / f"{result.figure.id}.png"
+        assert result.picture.read_bytes().startswith(b"\x89PNG")
+        assert result.picture.with_suffix(".pdf").read_bytes().startswith(b"%PDF")
+        assert {claim.verdict for claim in result.claims} <= {HOLDS, FAILS, UNDECIDED}
+        assert result.seconds > 0
+        assert result.megabytes > 50
+    assert [result.figure.id for result in results if not result.claims] == ["dcliques-reference"]  # from epoch 5 on
+
+
+def test_trained_figures_have_runs_and_a_table_for_every_panel(whole):
+    _, results, _ = whole
+    for result in results:
+        assert len(result.tables) == (len(result.data) if result.runs else 0)
+        assert result.runs == len(result.figure.runs(result.setting))
+    assert sum(result.runs > 0 for result in results) == 13
+
+
+def test_what_is_shown_has_every_verdict_and_picture(whole):
+    _, results, told = whole
+    text = "\n".join(map(str, told))
+    for result in results:
+        assert str(result.picture) in text
+        for claim in result.claims:
+            assert f"  {claim.verdict:<10}{claim.statement.split()[0]}" in text
+    assert max(map(len, text.splitlines())) <= 120 + len(str(whole[0]))
+
+
+def test_nothing_is_done_twice_and_the_files_stay_the_same(whole, monkeypatch):
+    out, results, _ = whole
+    kept = {p: p.read_bytes() for p in (out / "smoke").iterdir() if p.suffix in (".png", ".json", ".pdf")}
+    monkeypatch.setattr(Store, "perform", lambda *_: pytest.fail("a run was done again"))
+    names = ("dcliques-fig01", "dcliques-fig17")
+    for name in names:
+        (again,) = reproduce(name, scale="smoke", out=out, progress=False)
+        (first,) = (result for result in results if result.figure.id == name)
+        assert again.claims == first.claims
+        assert again.seconds == first.seconds
+    assert {path: path.read_bytes() for path in kept} == kept
+
+
+def test_another_number_of_seeds_is_computed_anew(whole):
+    out, _, _ = whole
+    (one,) = reproduce("dcliques-fig09", scale="smoke", seeds=1, out=out, progress=False)
+    assert one.runs == 3
+    assert {claim.verdict for claim in one.claims} == {UNDECIDED}
+    (two,) = reproduce("dcliques-fig09", scale="smoke", out=out, progress=False)
+    assert two.runs == 6
+
+
+def test_a_damaged_file_of_a_figure_is_made_anew(whole):
+    out, _, _ = whole
+    path = out / "smoke" / "dcliques-fig09.json"
+    (before,) = reproduce("dcliques-fig09", scale="smoke", out=out, progress=False)
+    path.write_text(path.read_text()[:50])
+    (after,) = reproduce("dcliques-fig09", scale="smoke", out=out, progress=False)
+    assert after.claims == before.claims
+    assert json.loads(path.read_text())["data"]["MNIST"]
+
+
+def test_the_report_has_all_of_it(whole):
+    out, results, told = whole
+    page, markdown = out / "smoke" / "dcliques.html", out / "smoke" / "dcliques.md"
+    assert told[-1] == f"wrote {page} and {markdown}"
+    for text in (page.read_text(), markdown.read_text()):
+        for result in results:
+            assert result.figure.id in text
+        assert "topofl reproduce dcliques --scale smoke --seeds 2 --report" in text
+
+
+def test_curves_are_those_of_the_runs(whole):
+    out, results, _ = whole
+    (result,) = (result for result in results if result.figure.id == "dcliques-fig09")
+    run = result.figure.runs(result.setting)[0]
+    history, note = Store(out / "runs").load(run)
+    curve = result.data["MNIST"]["fully-connected"]
+    assert curve["epochs"] == pytest.approx(history["round"] / note["rounds_per_epoch"])
+    assert curve["mean"][0] == pytest.approx(100 * history["accuracy"].mean(axis=1))
+    assert curve["high"][0] == pytest.approx(100 * history["accuracy"].max(axis=1))
+
+
+@pytest.mark.parametrize("scale", ["quick", "paper"])
+def test_settings_are_the_papers(scale, tmp_path):
+    for name in ("train-images-idx3-ubyte", "data_batch_1"):
+        (tmp_path / name).touch()
+    setting = make_setting(scale, root=tmp_path)
+    (figure,) = figures_named("dcliques-fig13")[1]
+    algorithms = [run.tables["algorithm"] for run in figure.runs(setting)]
+    assert {a["batch_size"] for a in algorithms} == {13}
+    assert {a["lr"] for a in algorithms} == {0.1}
+    assert {run.tables["data"]["n"] for run in figure.runs(setting)} == {1000}
+    (figure,) = figures_named("dcliques-fig10")[1]
+    at_n = {run.tables["data"]["n"] for run in figure.runs(setting)}
+    sizes = {run.tables["algorithm"]["batch_size"] for run in figure.runs(setting)}
+    assert (at_n, sizes) == ({100}, {20} if scale == "paper" else {5})
+    assert len(figure.runs(setting)) == 6 * {"quick": 3, "paper": 5}[scale]
+
+
+def test_all_arms_of_a_seed_share_data_model_and_minibatches():
+    setting = Setting("smoke", (3, 4))
+    for figure in FIGURES:
+        for run in figure.runs(setting):
+            seeds = {run.tables["data"]["seed"], run.tables["data"]["split_seed"], run.tables["run"]["seed"]}
+            assert seeds == {run.seed}
+            assert _seeds_of(run.tables["topology"]) <= {run.seed}
+        assert {run.seed for run in figure.runs(setting)} <= {3, 4}
+
+
+def _seeds_of(table):
+    inner = _seeds_of(table["base"]) if "base" in table else set()
+    return inner | ({table["seed"]} if "seed" in table else set())
+
+
+def test_differences_are_stated_at_every_scale(tmp_path):
+    for name in ("train-images-idx3-ubyte", "data_batch_1"):
+        (tmp_path / name).touch()
+    for figure in FIGURES:
+        if figure.runs(Setting("smoke", (0,))):
+            assert any("digits" in text for text in figure.differences(Setting("smoke", (0,))))
+    setting = make_setting("quick", root=tmp_path)
+    for name in ("dcliques-fig10", "dcliques-fig08", "dcliques-fig16"):
+        (figure,) = figures_named(name)[1]
+        assert any("16 x 16 pixels" in text for text in figure.differences(setting))
+
+
+def test_missing_data_leave_figures_out_and_say_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(command, "reproduce_each", lambda figures, setting, **_: iter(()))
+    with pytest.raises(FileNotFoundError, match="dcliques-fig10 needs cifar10: .* --data"):
+        reproduce("dcliques-fig10", out=tmp_path)
+    monkeypatch.undo()
+    figures = [figure for figure in FIGURES if figure.id in ("dcliques-fig05", "dcliques-fig10")]
+    outcomes = list(command.reproduce_each(figures, make_setting("quick"), out=tmp_path, progress=False))
+    assert isinstance(outcomes[0], command.Result)
+    assert outcomes[1].reason.startswith("needs cifar10")
+    assert not outcomes[1].failed
+
+
+def test_data_are_found_below_a_folder(tmp_path):
+    deep = tmp_path / "a" / "b"
+    deep.mkdir(parents=True)
+    assert available(tmp_path) == ()
+    (deep / f"{MARKERS['mnist']}.gz").touch()
+    assert available(tmp_path) == ("mnist",)
+    assert Setting("quick", (0,), tmp_path).root_of("mnist") == str(deep)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"name": "dcliques-fig9"}, ValueError, "no figure 'dcliques-fig9'; did you mean 'dcliques-fig09'"),
+        ({"scale": "large"}, ValueError, "`scale` must be one of"),
+        ({"seeds": 0}, ValueError, "`seeds` must be at least 1"),
+        ({"jobs": 0}, ValueError, "`jobs` must be at least 1"),
+        ({"datasets": "mnits"}, ValueError, "`datasets` must be one of .*did you mean 'mnist'"),
+        ({"scale": "quick", "datasets": "mnist"}, FileNotFoundError, "files of mnist are needed"),
+        ({"data": "/no/such/folder"}, FileNotFoundError, "no folder /no/such/folder; .* --data"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_anything_is_done(arguments, error, message, tmp_path):
+    given = {"name": "dcliques-fig01", "scale": "smoke", "out": tmp_path / "out"} | arguments
+    with pytest.raises(error, match=message):
+        reproduce(**given)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is refused to a superuser")
+def test_a_folder_that_cannot_be_written_to_is_refused_before_any_run(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(PermissionError):
+        reproduce("dcliques-fig05", scale="smoke", out=tmp_path / "out")
+
+
+def test_a_file_in_place_of_the_folder_is_refused(tmp_path):
+    (tmp_path / "out").write_text("mine")
+    with pytest.raises(OSError, match="out"):
+        reproduce("dcliques-fig05", scale="smoke", out=tmp_path / "out")
+    assert (tmp_path / "out").read_text() == "mine"
+
+
+def test_a_figure_whose_runs_fail_is_told_and_the_others_are_made(tmp_path, monkeypatch):
+    run = {
+        "data": {"name": "digits", "partition": "shards", "n": 6, "seed": 0},
+        "topology": {"name": "ring"},
+        "algorithm": {"name": "dsgd", "lr": 1e38, "batch_size": 64},
+        "run": {"rounds": 5, "seed": 0},
+    }
+    nothing = {"draw": None, "claims": None}
+    bad = trained("bad", "diverges", lambda setting: {"panel": {"arm": [Run(run)]}}, **nothing)
+    (good,) = figures_named("dcliques-fig05")[1]
+    monkeypatch.setattr(command, "figures_named", lambda name: (PAPERS[0], (bad, good)))
+    told = []
+    with pytest.raises(Failed, match="bad: 1 of 1 runs failed"):
+        reproduce("dcliques", scale="smoke", out=tmp_path, report=True, progress=False, show=told.append)
+    assert told[0].startswith("bad: failed: 1 of 1 runs failed")
+    assert (tmp_path / "smoke" / "dcliques-fig05.png").exists()
+    assert "bad" in (tmp_path / "smoke" / "dcliques.md").read_text()
+
+
+def test_a_plan_counts_runs_once_and_those_that_are_done_not_at_all(tmp_path, monkeypatch):
+    probed = []
+    monkeypatch.setattr(plan, "probe", lambda run: probed.append(run) or (60.0, 100.0))
+    setting = Setting("smoke", (0, 1))
+    figures = [figure for figure in FIGURES if figure.id in ("dcliques-fig05", "dcliques-fig09", "dcliques-fig19")]
+    table = plan.plan(figures, setting, Store(tmp_path))
+    rows = {row[0]: row[1:] for row in table.rows}
+    assert rows["dcliques-fig05"] == (0, 0, 0, 0.0)
+    assert rows["dcliques-fig09"] == (6, 6, 6.0, 100.0)
+    assert rows["dcliques-fig19"] == (12, 8, 8.0, 100.0)  # two arms on MNIST are those of figure 9
+    assert rows["all"] == (14, 14, 14.0, 100.0)
+    assert len(probed) == 7  # one of each kind
+
+    monkeypatch.setattr(Store, "has", lambda store, run: True)
+    assert plan.plan(figures, setting, Store(tmp_path)).rows[-1] == ("all", 14, 0, 0.0, 0.0)
+
+
+def test_a_probe_is_of_the_order_of_the_run(tmp_path):
+    (figure,) = figures_named("dcliques-fig09")[1]
+    run = figure.runs(Setting("smoke", (0,)))[1]
+    long = Run({**run.tables, "run": {**run.tables["run"], "rounds": 1000, "eval_every": 10}})
+    seconds, megabytes = plan.probe(long)
+    store = Store(tmp_path)
+    store.perform(long)
+    note = store.load_note(long)
+    assert seconds == pytest.approx(note["seconds"], rel=9)  # a probe of a few milliseconds on a busy machine
+    assert megabytes == pytest.approx(note["megabytes"], rel=0.5)
+
+
+def test_a_dry_run_keeps_nothing(tmp_path):
+    told = []
+    results = reproduce("dcliques-fig09", scale="smoke", out=tmp_path / "out", dry_run=True, show=told.append)
+    assert results == []
+    assert not (tmp_path / "out").exists()
+    assert re.search(r"dcliques-fig09 +6 +6", str(told[0]))
+
+
+def test_listed_names_all():
+    names = command.listed().column("name")
+    assert names == ("dcliques", *IDS)
+
+
+def test_numbers_of_seeds_are_whole(tmp_path):
+    with pytest.raises(TypeError, match="`seeds` must be an integer"):
+        reproduce("dcliques-fig05", scale="smoke", seeds=1.5, out=tmp_path)
+    assert make_setting("smoke", seeds=np.int64(2)).seeds == (0, 1)
