@@ -49,7 +49,7 @@ def test_trained_figures_have_runs_and_a_table_for_every_panel(whole):
     for result in results:
         assert len(result.tables) == (len(result.data) if result.runs else 0)
         assert result.runs == len(result.figure.runs(result.setting))
-    assert sum(result.runs > 0 for result in results) == 13
+    assert sum(result.runs > 0 for result in results) == 12
 
 
 def test_what_is_shown_has_every_verdict_and_picture(whole):
@@ -183,7 +183,7 @@ def test_data_are_found_below_a_folder(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"name": "dcliques-fig9"}, ValueError, "no figure 'dcliques-fig9'; did you mean 'dcliques-fig09'"),
+        ({"name": "dcliques-fg09"}, ValueError, "no figure 'dcliques-fg09'; did you mean 'dcliques-fig09'"),
         ({"scale": "large"}, ValueError, "`scale` must be one of"),
         ({"seeds": 0}, ValueError, "`seeds` must be at least 1"),
         ({"jobs": 0}, ValueError, "`jobs` must be at least 1"),
