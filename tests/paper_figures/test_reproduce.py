@@ -20,7 +20,7 @@ PAPERS_IDS = [f"dcliques-fig{k:02}" for k in (1, 5, 6, *range(8, 20))]
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """The folder, the results and what was shown, of the whole paper."""
+    """Return the folder, the results and what was shown, of the whole paper."""
     out, told = tmp_path_factory.mktemp("reproduce"), []
     results = reproduce("dcliques", scale="smoke", out=out, report=True, progress=False, show=told.append)
     return out, results, told
@@ -161,7 +161,7 @@ def test_differences_are_stated_at_every_scale(tmp_path):
 
 def test_missing_data_leave_figures_out_and_say_so(tmp_path, monkeypatch):
     monkeypatch.setattr(command, "reproduce_each", lambda figures, setting, **_: iter(()))
-    with pytest.raises(FileNotFoundError, match="dcliques-fig10 needs cifar10: .* --data"):
+    with pytest.raises(FileNotFoundError, match=r"dcliques-fig10 needs cifar10: .* --data"):
         reproduce("dcliques-fig10", out=tmp_path)
     monkeypatch.undo()
     figures = [figure for figure in FIGURES if figure.id in ("dcliques-fig05", "dcliques-fig10")]
