@@ -11,6 +11,7 @@ from typing import Any
 import topofl
 from topofl import Table
 from topofl._check import check_choice, check_int, did_you_mean
+from topofl.engine.checks import check_device
 from topofl.report import replacing
 
 from . import dcliques, drawing
@@ -134,6 +135,7 @@ def make_setting(
     FileNotFoundError
         If the folder, or a dataset that was asked for, is not there.
     """
+    check_device(device)
     setting = Setting(check_choice("scale", scale, SEEDS), (0,), None if root is None else Path(root), device)
     if setting.root is not None and not setting.root.is_dir():
         raise FileNotFoundError(f"there is no folder {setting.root}; name one that holds the datasets' files by --data")

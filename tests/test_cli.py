@@ -12,6 +12,7 @@ import pytest
 import topofl
 from topofl import algorithms, cli, config, models, topologies
 from topofl.cli import main
+from topofl.engine import DivergenceError
 from topofl.history import History
 
 TEXT = """
@@ -86,7 +87,7 @@ def test_output_may_be_cut_off(tmp_path):
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize("verb", [[], ["list"], ["spectral"], ["run"], ["compare"]])
+@pytest.mark.parametrize("verb", [[], ["list"], ["spectral"], ["run"], ["compare"], ["reproduce"]])
 def test_help(capsys, verb):
     with pytest.raises(SystemExit) as exit_:
         main([*verb, "--help"])
@@ -389,7 +390,7 @@ def test_compare_mistakes(capsys, runs, tmp_path):
     assert "half-written or damaged" in fails(capsys, 2, "compare", "a")
 
 
-@pytest.mark.parametrize("verb", ["list", "spectral", "run", "compare"])
+@pytest.mark.parametrize("verb", ["list", "spectral", "run", "compare", "reproduce"])
 def test_examples_of_the_help_can_be_parsed(capsys, verb):
     with pytest.raises(SystemExit):
         main([verb, "--help"])
@@ -440,3 +441,45 @@ def test_list_shows_which_arguments_need_their_names(capsys):
     shown = capsys.readouterr().out
     assert "random_regular(n, k, *, seed)" in shown
     assert "circulant(n, offsets=[1, 2], *, directed=False)" in shown
+
+
+def test_reproduce_lists_figures(capsys):
+    assert main(["reproduce", "--list"]) == 0
+    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert {"dcliques", "dcliques-fig01", "dcliques-fig19", "dcliques-numbers"} < set(names)
+
+
+def test_reproduce_computes_draws_and_judges(capsys, tmp_path):
+    assert main(["reproduce", "dcliques-fig05", "--scale", "smoke", "--out", str(tmp_path), "--report"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("  HOLDS  ") == 7
+    assert "FAILS" not in out
+    kinds = {path.suffix for path in (tmp_path / "smoke").iterdir()}
+    assert kinds == {".html", ".json", ".md", ".pdf", ".png"}
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        ([], "name a figure or a paper"),
+        (["dcliques-fig05", "--scale", "huge"], "`scale` must be one of"),
+        (["dclique"], "there is no figure 'dclique'; did you mean 'dcliques'"),
+        (["dcliques-fig01"], "dcliques-fig01 needs mnist"),
+        (["dcliques-fig01", "--data", "nowhere"], "there is no folder nowhere"),
+        (["dcliques-fig05", "--jobs", "0"], "`jobs` must be at least 1"),
+        (["dcliques-fig05", "--device", "abacus"], "abacus"),
+    ],
+)
+def test_reproduce_mistakes(capsys, argv, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert message in fails(capsys, 2, "reproduce", *argv)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_reproduce_whose_runs_fail(capsys, tmp_path, monkeypatch):
+    train(monkeypatch, DivergenceError("node 3 left the finite numbers"))
+    argv = ("reproduce", "dcliques-fig09", "--scale", "smoke", "--seeds", "1", "--out", str(tmp_path))
+    assert main(argv) == 1
+    captured = capsys.readouterr()
+    assert "node 3 left the finite numbers" in captured.err.splitlines()[-1]
+    assert "dcliques-fig09: failed: 3 of 3 runs failed" in captured.out
