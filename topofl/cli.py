@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -382,8 +383,7 @@ def _plot(histories: dict[str, History], path: Path) -> None:
 
 
 def _reproduce(options: argparse.Namespace) -> None:
-    from topofl import paper_figures  # it loads matplotlib
-
+    paper_figures = import_module("topofl.paper_figures")  # to the right of all of topofl; it loads matplotlib
     if options.list:
         print(paper_figures.listed())
     elif options.name is None:
