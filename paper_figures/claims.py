@@ -35,6 +35,8 @@ class Claim:
         The paper's own number, if it gives one.
     verdict
         :data:`HOLDS`, :data:`FAILS` or :data:`UNDECIDED`.
+    check
+        Whether the paper does not say it, but we compare ourselves with somebody else's numbers.
     """
 
     statement: str
@@ -43,6 +45,7 @@ class Claim:
     ours: Spread | float
     paper: str
     verdict: str
+    check: bool = False
 
 
 def judge_seeds(
@@ -57,8 +60,9 @@ def judge_seeds(
 ) -> Claim:
     """Return the claim that the mean of a statistic over seeds is at least, or at most, a threshold.
 
-    HOLDS if the 95 % confidence interval of the mean (Student's t, from the spread between seeds) lies on the claimed
-    side of the threshold, FAILS if it lies on the other, UNDECIDED if it contains it or there is only one seed.
+    HOLDS if the 95 % confidence interval of the mean (Student's t, from the spread between seeds) lies wholly on the
+    claimed side of the threshold, FAILS if it lies on the other, UNDECIDED if it contains or touches it (as when any
+    difference would count and there is none), or if there is only one seed.
 
     Parameters
     ----------
@@ -88,23 +92,31 @@ def judge_seeds(
 
 
 def _verdict(margins: np.ndarray) -> str:
-    """Return the verdict on the claim that the mean of the margins, one a seed, is not negative."""
+    """Return the verdict on the claim that the mean of the margins, one a seed, is positive."""
     if len(margins) == 1:
         return UNDECIDED
     half = stats.t.ppf((1 + CONFIDENCE) / 2, len(margins) - 1) * margins.std(ddof=1) / np.sqrt(len(margins))
-    if margins.mean() - half >= 0:
+    if margins.mean() - half > 0:
         return HOLDS
     return FAILS if margins.mean() + half < 0 else UNDECIDED
 
 
 def judge_number(
-    statement: str, statistic: str, value: float, expected: float, *, within: float, why: str, paper: str = ""
+    statement: str,
+    statistic: str,
+    value: float,
+    expected: float,
+    *,
+    within: float,
+    why: str,
+    paper: str = "",
+    check: bool = False,
 ) -> Claim:
     """Return the claim that a number which no training decides is as expected: HOLDS or FAILS.
 
     Parameters
     ----------
-    statement, statistic, paper
+    statement, statistic, paper, check
         See :class:`Claim`.
     value, expected, within
         HOLDS if ``|value - expected| <= within``, up to rounding.
@@ -113,13 +125,13 @@ def judge_number(
     """
     verdict = HOLDS if abs(value - expected) <= within * (1 + 1e-9) + 1e-12 else FAILS
     threshold = f"{expected:g} ± {within:g}: {why}" if within else f"= {expected:g}: {why}"
-    return Claim(statement, statistic, threshold, float(value), paper, verdict)
+    return Claim(statement, statistic, threshold, float(value), paper, verdict, check)
 
 
 def claims_table(claims: Sequence[Claim], title: str = "") -> Table:
     """Return one row a claim."""
     columns = ("claim", "statistic", "holds if", "ours", "paper", "verdict")
     rows: list[tuple[Any, ...]] = [
-        (c.statement, c.statistic, c.threshold, c.ours, c.paper or "-", c.verdict) for c in claims
+        ("Check: " * c.check + c.statement, c.statistic, c.threshold, c.ours, c.paper or "-", c.verdict) for c in claims
     ]
     return Table(columns, tuple(rows), title=title)

@@ -120,13 +120,19 @@ def shown(result: Result) -> str:
     head = f"{result.figure.id}: {result.figure.title}"
     cost = f"{result.runs} runs, {result.seconds:,.0f} s, {result.megabytes:,.0f} MiB"
     lines = [line for claim in result.claims for line in _claim_lines(claim)]
+    if result.setting.scale == "smoke":
+        lines.append("  at scale smoke verdicts say nothing of the paper, only that all works")
     return "\n".join([head, *lines, f"  {result.picture} ({cost})", ""])
 
 
 def _claim_lines(claim: Claim) -> list[str]:
     ours = claim.ours if not isinstance(claim.ours, float) else as_text(claim.ours)
     paper = f"; paper: {claim.paper}" if claim.paper else ""
-    texts = [claim.statement, f"{claim.statistic}: {ours}{paper}", f"holds if {claim.threshold}"]
+    texts = [
+        "Check: " * claim.check + claim.statement,
+        f"{claim.statistic}: {ours}{paper}",
+        f"holds if {claim.threshold}",
+    ]
     first, *rest = (textwrap.wrap(text, 105) for text in texts)
     lines = [f"  {claim.verdict:<10}{first[0]}", *(f"{'':12}{line}" for line in first[1:])]
     return lines + [f"{'':12}{line}" for wrapped in rest for line in wrapped]

@@ -484,6 +484,7 @@ def _differences_of_descent(setting: Setting) -> list[str]:
     found = [
         "CIFAR-10 is 5,000 labels a class, as in its training set; Greedy-Swap looks at labels, so no image is read",
         "random cliques are those that Greedy-Swap starts from, in the same repetition",
+        "what another implementation reaches (mean skews of 0.063 and 0.018) was known when thresholds were chosen",
     ]
     if smoke:
         found.append("10 repetitions instead of 100, with 20 nodes instead of 100")
@@ -591,12 +592,13 @@ def _claims_of_thousand(graphs: Mapping[str, Mapping[str, float]]) -> list[Claim
             "twice the edges",
         ),
         _exactly(
-            "Gradients travel inside cliques only (not in the paper, which counts more)",
+            "If gradients travel inside cliques only, as they must, it is 27.9 messages",
             "messages if gradients go to the clique only",
             joined["messages_exact"],
             27.9,
             "18.9 models and 9 gradients",
             paper="",
+            check=True,
         ),
         _percent(
             "D-Cliques send 96 % less messages",
@@ -660,10 +662,17 @@ def _claims_of_hundred(graphs: Mapping[str, Mapping[str, float]]) -> list[Claim]
 
 
 def _exactly(
-    statement: str, statistic: str, value: float, expected: float, why: str, paper: str | None = None
+    statement: str,
+    statistic: str,
+    value: float,
+    expected: float,
+    why: str,
+    paper: str | None = None,
+    *,
+    check: bool = False,
 ) -> Claim:
     paper = f"{expected:g}" if paper is None else paper
-    return judge_number(statement, statistic, value, expected, within=0, why=why, paper=paper)
+    return judge_number(statement, statistic, value, expected, within=0, why=why, paper=paper, check=check)
 
 
 def _percent(statement: str, statistic: str, share: float, expected: float) -> Claim:
@@ -687,12 +696,13 @@ def _claims_of_gaps(hundred: Mapping[str, Any], thousand: Mapping[str, Any]) -> 
     graphs = {"100": hundred, "1000": thousand}
     return [
         judge_number(
-            f"Another implementation finds the same spectral gap (not in the paper): {label}, n = {int(n):,}",
+            f"Another implementation finds the same spectral gap: {label}, n = {int(n):,}",
             "1 - second largest modulus of an eigenvalue",
             graphs[n][label]["gap"],
             expected,
             within=within,
             why="its digits, and random ties between nodes",
+            check=True,
         )
         for (n, label), (expected, within) in GAPS.items()
     ]

@@ -13,8 +13,9 @@ from .runs import Run, Store, forget_peak, key_of, peak_megabytes
 
 __all__ = ["plan", "probe"]
 
-PROBED_ROUNDS, PROBED_NODES = 3, 5
-"""So many rounds are run in a probe, and so many nodes' models evaluated."""
+PROBED, PROBED_EXAMPLES = 2, 300
+"""A probe has so many rounds, three times as many, and so many again with an evaluation after each, on a few examples.
+"""
 
 
 def plan(figures: Sequence[Figure], setting: Setting, store: Store) -> Table:
@@ -52,21 +53,36 @@ def _without_seeds(value: Any) -> Any:
 
 
 def probe(run: Run) -> tuple[float, float]:
-    """Return the seconds that a run will take, from a few of its rounds and evaluations, and its peak memory in MiB."""
+    """Return the seconds that a run will take, from a few of its rounds and evaluations, and its peak memory in MiB.
+
+    A round and an evaluation are timed by what some more of them cost, so that what is done once is counted once.
+    """
     forget_peak()
     start = time.perf_counter()
     experiment = config.build(run.tables)
     prepared = time.perf_counter() - start
-    n, options = experiment.clients.n, experiment.options
-    few = {"eval_nodes": min(n, PROBED_NODES), "eval_every": PROBED_ROUNDS + 1}
-    one, several = (_seconds(experiment, few | {"rounds": rounds}) for rounds in (1, 1 + PROBED_ROUNDS))
-    step = max(several - one, 0.0) / PROBED_ROUNDS
-    evaluation = max(one - step, 0.0) / 2 * n / min(n, PROBED_NODES)  # before the first round and after the last
-    evaluations = 1 + -(-options["rounds"] // options["eval_every"])
-    return prepared + options["rounds"] * step + evaluations * evaluation, peak_megabytes()
+    few, more, share = PROBED, 3 * PROBED, _share(experiment)
+    seldom = {rounds: _seconds(experiment, rounds, eval_every=rounds) for rounds in (few, more)}  # two evaluations each
+    often = _seconds(experiment, few, eval_every=1)  # one more a round, but for the last, which has one anyway
+    step = max(seldom[more] - seldom[few], 0.0) / (more - few)
+    evaluation = max(often - seldom[few], 0.0) / (few - 1)  # of a share of the examples
+    rounds, every = (experiment.options[name] for name in ("rounds", "eval_every"))
+    once = max(seldom[few] - few * step - 2 * evaluation, 0.0)
+    return prepared + once + rounds * step + (1 + -(-rounds // every)) * evaluation / share, peak_megabytes()
 
 
-def _seconds(experiment: config.Experiment, options: dict[str, Any]) -> float:
+def _share(experiment: config.Experiment) -> float:
+    """Return on which share of a run's test examples a probe evaluates."""
+    return min(1.0, PROBED_EXAMPLES / _examples(experiment))
+
+
+def _examples(experiment: config.Experiment) -> int:
+    return experiment.options["eval_examples"] or len(experiment.clients.dataset.test)
+
+
+def _seconds(experiment: config.Experiment, rounds: int, eval_every: int) -> float:
+    options = {**experiment.options, "rounds": rounds, "eval_every": eval_every}
+    options["eval_examples"] = min(_examples(experiment), PROBED_EXAMPLES)
     start = time.perf_counter()
-    replace(experiment, options={**experiment.options, **options}).run(progress=False)
+    replace(experiment, options=options).run(progress=False)
     return time.perf_counter() - start

@@ -46,7 +46,8 @@ JUDGED = (
     "other side. It is UNDECIDED if the interval contains the threshold, or if there is only one seed.",
     "A number that no training decides, such as a count of edges, is compared with the expected one: it HOLDS or FAILS "
     "without an interval.",
-    "Thresholds were chosen before any result was seen; the column “holds if” says why that value. Each claim is "
+    "Thresholds were chosen from the paper's words, without a look at our runs, unless a figure's differences say "
+    "otherwise; the column “holds if” says why that value. Each claim is "
     "judged by itself, with no correction for how many there are. The column “ours” is the mean over seeds, with the "
     "lowest and the highest in parentheses.",
 )
@@ -124,7 +125,20 @@ def summary_of(report: Report) -> str:
     tally = report.tally
     told = f"Of {count} claim{'s' * (count != 1)} about {figures} figure{'s' * (figures != 1)}, "
     hold, fail = f"{tally[HOLDS]} hold{'s' * (tally[HOLDS] == 1)}", f"{tally[FAILS]} fail{'s' * (tally[FAILS] == 1)}"
-    return f"{told}{hold}, {fail} and {tally[UNDECIDED]} {'is' if tally[UNDECIDED] == 1 else 'are'} undecided."
+    undecided = f"{tally[UNDECIDED]} {'is' if tally[UNDECIDED] == 1 else 'are'} undecided."
+    return f"{told}{hold}, {fail} and {undecided}{_checks_of(report)}"
+
+
+def _checks_of(report: Report) -> str:
+    """Return how many of the claims are not the paper's, as one sentence; nothing if all are."""
+    checks = [claim for result in report.results for claim in result.claims if claim.check]
+    if not checks:
+        return ""
+    agree = sum(claim.verdict == HOLDS for claim in checks)
+    return (
+        f" Among them, {len(checks)} (“check”) are not the paper's: they compare us with other implementations, and "
+        f"{agree} of them hold."
+    )
 
 
 def warnings_of(report: Report) -> list[str]:
@@ -153,9 +167,14 @@ def cost_of(report: Report, result: Result) -> list[tuple[str, str]]:
         ("Training runs", f"{result.runs:,}"),
         ("Time", f"{_time(result.seconds)}, of all runs and of the figure itself"),
         ("Memory", f"{_memory(result.megabytes)}, the most that one process took"),
-        ("Seeds", listed(result.setting.seeds)),
+        *([("Seeds", listed(seeds))] if (seeds := _seeds_of(result)) else []),
         *([("Made", f"as in note {listed(made)} of “How it was made”")] if made else []),
     ]
+
+
+def _seeds_of(result: Result) -> list[int]:
+    """Return the seeds of a figure's runs, which may be more than were asked for; none if it trains nothing."""
+    return sorted({run.seed for run in result.figure.runs(result.setting)})
 
 
 def facts_of(report: Report) -> list[tuple[str, str]]:
@@ -170,6 +189,7 @@ def facts_of(report: Report) -> list[tuple[str, str]]:
 
 
 def listed(values: Sequence[Any]) -> str:
+    """Return values as text with commas."""
     return ", ".join(map(str, values))
 
 

@@ -19,7 +19,7 @@ from .claims import Claim, claims_table
 from .figure import MARKERS, Figure, Setting
 from .report import Report, write
 from .results import Result
-from .runs import Failed, Store, compute_all, forget_peak, key_of, machine, peak_megabytes, versions
+from .runs import Failed, Run, Store, compute_all, forget_peak, key_of, machine, peak_megabytes, versions
 
 __all__ = [
     "PAPERS",
@@ -184,14 +184,16 @@ def reproduce_each(
     store, folder = Store(Path(out) / "runs"), Path(out) / setting.scale
     for each in (store.root, folder):
         each.mkdir(parents=True, exist_ok=True)
-    planned = {figure.id: [key_of(run) for run in figure.runs(setting)] for figure in figures}
+    planned = {figure.id: {key_of(run): run for run in figure.runs(setting)} for figure in figures}
+    failed: dict[str, str] = {}
     for figure in figures:
         if missing := missing_data(figure, setting):
             yield LeftOut(figure, missing)
             continue
         try:
-            compute_all(figure.runs(setting), store, jobs=jobs, progress=progress)
+            compute_all(planned[figure.id].values(), store, jobs=jobs, progress=progress, failed=failed)
         except Failed as error:
+            failed |= error.errors
             yield LeftOut(figure, str(error), failed=True)
             continue
         yield _result(figure, setting, store, folder, planned[figure.id])
@@ -205,12 +207,12 @@ def missing_data(figure: Figure, setting: Setting) -> str:
     return ""
 
 
-def _result(figure: Figure, setting: Setting, store: Store, folder: Path, keys: Sequence[str]) -> Result:
-    made = _computed(figure, setting, store, folder / f"{figure.id}.json", keys)
+def _result(figure: Figure, setting: Setting, store: Store, folder: Path, runs: Mapping[str, Run]) -> Result:
+    made = _computed(figure, setting, store, folder / f"{figure.id}.json", list(runs))
     claims, tables = tuple(figure.claims(made["data"])), tuple(figure.tables(made["data"]))
     picture, _ = drawing.save(figure.draw(made["data"]), folder / figure.id)
     _write(folder / f"{figure.id}.md", _claims_text(figure, claims, tables))
-    notes = [store.load_note(run) for run in figure.runs(setting)]
+    notes = [store.load_note(run) for run in runs.values()]
     return Result(
         figure, setting, made["data"], claims, tables, picture, tuple(figure.differences(setting)),
         seconds=made["seconds"] + sum(note["seconds"] for note in notes),
@@ -267,7 +269,8 @@ def write_report(
         paper.title,
         paper.citation,
         tuple(results),
-        {each.figure.id: each.reason for each in left_out},
+        {each.figure.id: each.reason for each in left_out}
+        | {r.figure.id: text for r in results if (text := _lacking(r))},
         command=_command(name, setting),
         scale=setting.scale,
         seeds=setting.seeds,
@@ -275,7 +278,13 @@ def write_report(
         versions=versions(),
         generated=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
     )
-    return write(report, out / setting.scale, name)
+    return write(report, out / setting.scale, f"{name}-report")
+
+
+def _lacking(result: Result) -> str:
+    """Return which panels a figure lacks for want of data, if any."""
+    names = [name for name in result.figure.datasets if name not in result.setting.datasets]
+    return f"what it shows of {' and '.join(names)}, which was not at hand or not asked for" if names else ""
 
 
 def _command(name: str, setting: Setting) -> str:

@@ -6,11 +6,12 @@ import json
 import os
 import platform
 import resource
+import shutil
 import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import lru_cache
@@ -51,15 +52,21 @@ class Run:
 def key_of(run: Run) -> str:
     """Return 16 hexadecimal digits that stand for everything that determines a run's result.
 
-    They depend on the tables, on what is in the data's files (not on where they lie), and on the versions of topofl and
-    torch. What changes rounding only (how many threads there are, the faster executor on this machine) is not in them.
+    They depend on the tables, on what is in the data's files (not on where they lie), and on the versions of topofl,
+    torch and numpy. What changes rounding only (the device, the number of threads, the executor) is not in them.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        If the data's files are missing, damaged or not the original ones.
     """
     tables = {name: dict(table) for name, table in run.tables.items()}
+    tables["run"].pop("device", None)
     root = tables["data"].pop("root", None)
     source = {key: tables["data"].get(key) for key in ("name", "verify")}
     tables["data"]["content"] = _content(json.dumps(source | {"root": None if root is None else os.fspath(root)}))
-    versions = {"topofl": topofl.__version__, "torch": torch.__version__}
-    text = json.dumps([tables, versions], sort_keys=True)
+    libraries = {library.__name__: library.__version__ for library in (topofl, torch, np)}
+    text = json.dumps([tables, libraries], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -108,7 +115,7 @@ class Store:
             raise ValueError(f"{path} is damaged: {error}; remove {path.parent}, then it is run again") from error
 
     def perform(self, run: Run) -> None:
-        """Do a run and keep it; if it is stopped at any time, nothing counts as finished."""
+        """Do a run and keep it, whole or not at all; if another process has kept it meanwhile, that one stays."""
         forget_peak()
         start = time.perf_counter()
         experiment = config.build(run.tables)
@@ -116,10 +123,23 @@ class Store:
         seconds = time.perf_counter() - start
         note = {"seconds": seconds, "megabytes": peak_megabytes(), "rounds_per_epoch": _rounds_per_epoch(experiment)}
         note |= {"numbers": _numbers(experiment, history), "made": _made(history)}
+        with tempfile.TemporaryDirectory(prefix=".", dir=self.root, ignore_cleanup_errors=True) as temporary:
+            whole = Path(temporary, "run")
+            history.save(whole / "history")
+            (whole / "config.toml").write_text(config.dumps(experiment.tables_of(history)), encoding="utf-8")
+            (whole / "run.json").write_text(json.dumps(note, indent=2) + "\n", encoding="utf-8")
+            self._keep(run, whole)
+
+    def _keep(self, run: Run, whole: Path) -> None:
         folder = self.folder(run)
-        history.save(folder / "history")
-        (folder / "config.toml").write_text(config.dumps(experiment.tables_of(history)), encoding="utf-8")
-        _replace_text(folder / "run.json", json.dumps(note, indent=2) + "\n")
+        if self.has(run):
+            return
+        shutil.rmtree(folder, ignore_errors=True)  # a run that is not whole
+        try:
+            os.replace(whole, folder)
+        except OSError:
+            if not self.has(run):  # else another process was faster by a moment
+                raise
 
 
 def _rounds_per_epoch(experiment: config.Experiment) -> int:
@@ -188,18 +208,22 @@ def peak_megabytes() -> float:
         return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)
 
 
-def _replace_text(path: Path, text: str) -> None:
-    """Write a file that appears only when it is complete."""
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".", encoding="utf-8", delete=False) as file:
-        file.write(text)
-    os.replace(file.name, path)
-
-
 class Failed(RuntimeError):
-    """Some runs failed; those that were finished are kept."""
+    """Some runs failed; those that were finished are kept. ``errors`` says of each why, by its key."""
+
+    def __init__(self, message: str, errors: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.errors = dict(errors or {})
 
 
-def compute_all(runs: Iterable[Run], store: Store, *, jobs: int = 1, progress: bool | str = "auto") -> None:
+def compute_all(
+    runs: Iterable[Run],
+    store: Store,
+    *,
+    jobs: int = 1,
+    progress: bool | str = "auto",
+    failed: Mapping[str, str] | None = None,
+) -> None:
     """Do all runs that are not finished yet.
 
     Parameters
@@ -212,50 +236,69 @@ def compute_all(runs: Iterable[Run], store: Store, *, jobs: int = 1, progress: b
         Processes that do them; the CPU cores are shared out evenly. 1: this process.
     progress
         True or False; ``"auto"``: a bar on terminals only.
+    failed
+        Runs that are known to fail, by key, and why: they are not tried again.
 
     Raises
     ------
     Failed
         If runs raised errors, after all others are done; the message names each with its error.
+    MemoryError
+        If a process was killed.
+    OSError
+        If a run cannot be saved.
     """
     missing = {key_of(run): run for run in runs}
     missing = {key: run for key, run in missing.items() if not store.has(run)}
+    errors = {key: text for key, text in (failed or {}).items() if key in missing}
     store.root.mkdir(parents=True, exist_ok=True)
     disable = None if progress == "auto" else not progress
-    failed = []
-    with tqdm(total=len(missing), desc="runs", unit="run", disable=disable, leave=False) as bar:
-        for run, error in _results(list(missing.values()), store, jobs):
+    todo = [run for key, run in missing.items() if key not in errors]
+    with tqdm(total=len(todo), desc="runs", unit="run", disable=disable, leave=False) as bar:
+        for run, error in _results(todo, store, jobs):
             bar.update()
             if error is not None:
-                failed.append(f"{_shown(run)}: {error}")
-    if failed:
-        raise Failed(f"{len(failed)} of {len(missing)} runs failed, the others are kept: {'; '.join(failed)}")
+                errors[key_of(run)] = f"{_shown(run)}: {error}"
+    if errors:
+        told = "; ".join(errors.values())
+        raise Failed(f"{len(errors)} of {len(missing)} runs failed, the others are kept: {told}", errors)
 
 
-def _results(runs: Sequence[Run], store: Store, jobs: int) -> Iterator[tuple[Run, BaseException | None]]:
+def _results(runs: Sequence[Run], store: Store, jobs: int) -> Iterator[tuple[Run, Exception | None]]:
     """Yield each run as it is finished, with its error if it failed."""
     if jobs == 1 or len(runs) <= 1:
-        for run in runs:
-            yield run, _attempt(store, run)
+        yield from ((run, _attempt(store, run)) for run in runs)
         return
     threads = max(1, (os.cpu_count() or 1) // jobs)
     with ProcessPoolExecutor(jobs, get_context("spawn"), torch.set_num_threads, (threads,)) as pool:
-        futures: dict[Future[Exception | None], Run] = {pool.submit(_attempt, store, run): run for run in runs}
         try:
-            while futures:
-                for future in wait(futures, return_when=FIRST_COMPLETED).done:
-                    yield futures.pop(future), future.result()
+            yield from _spread_out(runs, store, jobs, pool)
         except BrokenProcessPool as error:
-            raise MemoryError("a process was killed, most likely for want of memory; use fewer jobs") from error
-        finally:
-            pool.shutdown(cancel_futures=True)
+            raise MemoryError(
+                "a process was killed, most likely for want of memory (use fewer jobs), or could not start (a script "
+                'that asks for several jobs must do so under `if __name__ == "__main__":`)'
+            ) from error
+
+
+def _spread_out(
+    runs: Sequence[Run], store: Store, jobs: int, pool: ProcessPoolExecutor
+) -> Iterator[tuple[Run, Exception | None]]:
+    """Yield as :func:`_results`; no more runs are handed out than there are processes, so that all can be stopped."""
+    waiting, active = list(reversed(runs)), {}
+    while waiting or active:
+        while waiting and len(active) < jobs:
+            run = waiting.pop()
+            active[pool.submit(_attempt, store, run)] = run
+        for future in wait(active, return_when=FIRST_COMPLETED).done:
+            yield active.pop(future), future.result()
 
 
 def _attempt(store: Store, run: Run) -> Exception | None:
-    """Do a run; return what went wrong with it, so that the others go on. A full disk stops them all."""
+    """Do a run unless it is finished; return what went wrong, so that others go on. A full disk stops them all."""
     try:
-        store.perform(run)
-    except (ArithmeticError, ValueError, TypeError, MemoryError) as error:
+        if not store.has(run):
+            store.perform(run)
+    except (ArithmeticError, ValueError, TypeError, MemoryError, RuntimeError) as error:
         return error
     return None
 

@@ -81,8 +81,10 @@ def test_one_seed_decides_nothing(value):
     assert at_least([value]).verdict == at_most([value]).verdict == UNDECIDED
 
 
-def test_seeds_that_agree_exactly_are_decided_and_the_threshold_itself_is_enough():
-    assert at_least([0.5] * 3, 0.5).verdict == at_most([0.5] * 3, 0.5).verdict == HOLDS
+def test_seeds_that_agree_exactly_are_decided_and_the_threshold_itself_is_not_enough():
+    assert at_least([0.51] * 3, 0.5).verdict == at_most([0.49] * 3, 0.5).verdict == HOLDS
+    assert at_least([0.5] * 3, 0.5).verdict == at_most([0.5] * 3, 0.5).verdict == UNDECIDED
+    assert at_least([0.0] * 3, 0.0).verdict == UNDECIDED  # no difference is no advantage
     assert at_least([0.5] * 3, 0.6).verdict == at_most([0.5] * 3, 0.4).verdict == FAILS
 
 

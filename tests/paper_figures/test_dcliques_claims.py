@@ -146,8 +146,6 @@ SABOTAGES = [
     ("fig09", "reduces the variance", {"MNIST": {"D-Cliques": {"spread": 0.9}}}),
     ("fig09", "accelerates", {"MNIST": {"D-Cliques": {"tau": 5.0}}}),
     ("fig09", "is slight", {"MNIST": {"D-Cliques": {"tau": 8}}}),
-    ("fig09", "80 % fewer messages", {"MNIST": {"D-Cliques + CA": {"messages_paper": 27.9}}}),
-    ("fig09", "80 % fewer messages", {"MNIST": {"D-Cliques + CA": {"messages": 27.9}}}),
     ("fig10", "more pronounced", four(62.5, 63.8, 57.5)),
     ("fig10", "in combination", four(63.0, 55.5, 53.5)),
     ("fig10", "is detrimental", {MOMENTUM: {"D-Cliques": {"final": 60}}}),
@@ -161,24 +159,16 @@ SABOTAGES = [
     ("fig11", "momentum is detrimental", {"CIFAR-10": {"random graph, momentum": {"final": 50}}}),
     ("fig12", "MNIST: D-Cliques converge faster", {"MNIST": {"exponential graph": {"tau": 6}}}),
     ("fig12", "MNIST: D-Cliques have less", {"MNIST": {"exponential graph": {"spread": 1}}}),
-    ("fig12", "MNIST: the exponential graph", {"MNIST": {"exponential graph": {"degree": 13}}}),
     ("fig12", "CIFAR-10: D-Cliques converge faster", {"CIFAR-10": {"exponential graph": {"final": 60}}}),
     ("fig12", "CIFAR-10: D-Cliques have less", {"CIFAR-10": {"D-Cliques": {"spread": 15}}}),
-    ("fig12", "CIFAR-10: the exponential graph", {"CIFAR-10": {"exponential graph": {"degree": 7}}}),
     ("fig13", "joined in a ring converge", {"MNIST": {"ring": {"final": 60}}}),
     ("fig13", "much slower", {"MNIST": {"ring": {"tau": 6}}}),
     ("fig13", "small world", {"MNIST": {"small-world": {"tau": 6}}}),
     ("fig13", "connecting all nodes", {"MNIST": {"all nodes connected": {"tau": 3}}}),
-    ("fig13", "22 % fewer edges", {"MNIST": {"small-world": {"degree": 12.1}}}),
-    ("fig13", "98 % fewer edges", {"MNIST": {"fully-connected": {"degree": 40}, "small-world": {"degree": 31}}}),
-    ("fig13", "96 % fewer messages", {"MNIST": {"fully-connected": {"messages_paper": 18.9}}}),
     ("fig14", "joined in a ring converge", {"CIFAR-10": {"ring": {"final": 45}}}),
     ("fig14", "much slower", {"CIFAR-10": {"ring": {"tau": 22}}}),
     ("fig14", "small world", {"CIFAR-10": {"small-world": {"tau": 18}}}),
     ("fig14", "connecting all nodes", {"CIFAR-10": {"all nodes connected": {"final": 70}}}),
-    ("fig14", "22 % fewer edges", {"CIFAR-10": {"small-world": {"degree": 16}}}),
-    ("fig14", "98 % fewer edges", {"CIFAR-10": {"fully-connected": {"degree": 40}, "small-world": {"degree": 31}}}),
-    ("fig14", "96 % fewer messages", {"CIFAR-10": {"fully-connected": {"messages_paper": 27.9}}}),
     ("fig15", "slows", {PLAIN: {"5 removed": {"tau": 5.1}}}),
     ("fig15", "slow it slightly", {PLAIN: {"5 removed": {"tau": 9}}}),
     ("fig15", "increases the variance", {PLAIN: {"5 removed": {"spread": 2}}}),
@@ -394,13 +384,21 @@ def test_lateness_is_seen_in_runs_that_end_too_early(figure, words):
     assert [c.verdict for c in judged(figure, panels_of(figure, spec)) if words in c.statement] == [HOLDS]
 
 
-def test_percents_of_1000_nodes_are_judged_there_only():
+def test_a_small_world_with_more_edges_is_not_judged():
     spec = {
-        t: {k: a | {"degree": a["degree"] / 10} for k, a in arms.items()}
+        t: {k: a | ({"degree": 25.0} if k == "small-world" else {}) for k, a in arms.items()}
         for t, arms in AS_THE_PAPER_SAYS["fig14"].items()
     }
-    assert len(judged("fig14", panels_of("fig14", spec))) == 4
-    assert len(judged("fig14", panels_of("fig14", AS_THE_PAPER_SAYS["fig14"]))) == 7
+    assert len(judged("fig14", panels_of("fig14", AS_THE_PAPER_SAYS["fig14"]))) == 4
+    told = [claim.statement for claim in judged("fig14", panels_of("fig14", spec))]
+    assert len(told) == 3
+    assert not any("small world" in text for text in told)
+
+
+def test_where_nothing_is_learned_no_two_arms_are_called_alike():
+    spec = {t: {k: a | {"final": 12.0} for k, a in arms.items()} for t, arms in AS_THE_PAPER_SAYS["fig08"].items()}
+    alike = [c for c in judged("fig08", panels_of("fig08", spec)) if "very close" in c.statement]
+    assert [c.verdict for c in alike] == [UNDECIDED] * 2
 
 
 @pytest.mark.parametrize("figure", FIGURES)

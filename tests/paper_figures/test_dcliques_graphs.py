@@ -178,7 +178,7 @@ def told(repetitions=6, floor=(0.06, 0.02), pace=(60, 40)):
     steps = np.arange(1001)
     panels = {}
     for name, low, slow in zip(("MNIST", "CIFAR-10"), floor, pace, strict=True):
-        starts = 0.47 + 0.01 * np.arange(repetitions)[:, None]
+        starts = 0.45 + low + 0.01 * np.arange(repetitions)[:, None]
         lows = low + 0.001 * np.arange(repetitions)[:, None]
         skews = lows + (starts - lows) * np.exp(-steps / slow)
         panels[name] = {"skew": skews.tolist(), "seconds": [0.05 + 0.001 * k for k in range(repetitions)]}

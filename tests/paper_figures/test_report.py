@@ -13,6 +13,7 @@ from paper_figures.claims import judge_number, judge_seeds
 from paper_figures.figure import Figure, Setting
 from paper_figures.report import Report
 from paper_figures.results import Result
+from paper_figures.runs import Run
 from tests import browser, markup
 from topofl import NotApplicable, Spread, Table
 
@@ -34,6 +35,7 @@ def result(folder, id, title, claims, tables=(), **more):
     path = folder / f"{id} 50%.png"
     picture.savefig(path, dpi=100)
     figure = Figure(id, title, lambda *_: {}, lambda _: picture, lambda _: claims)
+    figure = dataclasses.replace(figure, runs=lambda setting: [Run({"run": {"seed": seed}}) for seed in setting.seeds])
     rest = {"differences": (), "seconds": 1.0, "megabytes": 1.0, "runs": 0, "made": ()} | more
     return Result(figure, SETTING, {}, tuple(claims), tuple(tables), path, **rest)
 

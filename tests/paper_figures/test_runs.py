@@ -57,7 +57,7 @@ def test_the_order_of_tables_is_not_in_the_key():
     assert key_of(Run(turned)) == key_of(Run(tables()))
 
 
-@pytest.mark.parametrize("library", ["topofl", "torch"])
+@pytest.mark.parametrize("library", ["topofl", "torch", "np"])
 def test_versions_are_in_the_key(library, monkeypatch):
     before = key_of(Run(tables()))
     monkeypatch.setattr(getattr(runs_module, library), "__version__", "0.0.0")
@@ -141,23 +141,57 @@ def _die(store, run):
 
 
 def test_a_full_disk_stops_everything_and_leaves_nothing_half(tmp_path, monkeypatch):
-    def full(path, text):
-        raise OSError(28, "No space left on device", str(path))
+    def full(tables):
+        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(runs_module, "_replace_text", full)
+    monkeypatch.setattr(runs_module.config, "dumps", full)
     store, runs = Store(tmp_path), [Run(tables(run_seed=seed)) for seed in (0, 1)]
     with pytest.raises(OSError, match="No space left"):
         compute_all(runs, store, progress=False)
-    assert not any(store.has(run) for run in runs)
+    assert list(tmp_path.iterdir()) == []
     monkeypatch.undo()
     compute_all(runs, store, progress=False)
     assert all(store.has(run) for run in runs)
 
 
+def test_what_another_process_kept_meanwhile_stays(tmp_path, monkeypatch):
+    store, run = Store(tmp_path), Run(tables())
+    store.perform(run)
+    kept = (store.folder(run) / "run.json").read_bytes()
+    store.perform(run)
+    assert (store.folder(run) / "run.json").read_bytes() == kept
+    assert [path.name for path in tmp_path.iterdir()] == [key_of(run)]
+
+
+def test_a_folder_that_is_no_whole_run_is_replaced(tmp_path):
+    store, run = Store(tmp_path), Run(tables())
+    (store.folder(run) / "history").mkdir(parents=True)
+    assert not store.has(run)
+    compute_all([run], store, progress=False)
+    assert store.load(run)[0].n_rounds == 2
+
+
+def test_a_run_that_is_known_to_fail_is_not_tried_again(tmp_path, monkeypatch):
+    bad, good = Run(tables(algorithm_lr=1e38, run_rounds=5)), Run(tables())
+    with pytest.raises(Failed) as first:
+        compute_all([bad], Store(tmp_path), progress=False)
+    assert list(first.value.errors) == [key_of(bad)]
+    tried = []
+    monkeypatch.setattr(Store, "perform", lambda store, run: tried.append(run))
+    with pytest.raises(Failed, match="1 of 2 runs failed") as second:
+        compute_all([bad, good], Store(tmp_path), progress=False, failed=first.value.errors)
+    assert (tried, second.value.errors) == ([good], first.value.errors)
+
+
+def test_the_device_is_not_in_the_key():
+    assert key_of(Run(tables(run_device="cpu"))) == key_of(Run(tables(run_device=None))) == key_of(Run(tables()))
+
+
 def test_an_interrupted_command_keeps_what_is_finished(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
-        "import sys\n"
+        "import signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where tests run in the background\n"
         f"sys.path[:0] = {[os.getcwd(), os.path.dirname(__file__)]!r}\n"
         "from pathlib import Path\n"
         "from test_runs import tables\n"
