@@ -8,8 +8,9 @@ import numpy as np
 from scipy import stats
 
 from topofl import Spread, Table
+from topofl._table import as_text
 
-__all__ = ["FAILS", "HOLDS", "UNDECIDED", "Claim", "claims_table", "judge_number", "judge_seeds"]
+__all__ = ["FAILS", "HOLDS", "UNDECIDED", "Claim", "claims_table", "judge_number", "judge_seeds", "ours_of", "said_by"]
 
 HOLDS, FAILS, UNDECIDED = "HOLDS", "FAILS", "UNDECIDED"
 
@@ -37,6 +38,8 @@ class Claim:
         :data:`HOLDS`, :data:`FAILS` or :data:`UNDECIDED`.
     check
         Whether the paper does not say it, but we compare ourselves with somebody else's numbers.
+    interval
+        The 95 % confidence interval that was compared with the threshold; None if there was none.
     """
 
     statement: str
@@ -46,6 +49,7 @@ class Claim:
     paper: str
     verdict: str
     check: bool = False
+    interval: tuple[float, float] | None = None
 
 
 def judge_seeds(
@@ -88,17 +92,38 @@ def judge_seeds(
     bound, sign = (at_least, 1) if at_least is not None else (at_most, -1)
     threshold = f"{'≥' if sign > 0 else '≤'} {bound:g}: {why}"
     ours = Spread(float(numbers.mean()), float(numbers.min()), float(numbers.max()))
-    return Claim(statement, statistic, threshold, ours, paper, _verdict(sign * (numbers - bound)))
+    interval = _interval(numbers)
+    verdict = UNDECIDED if interval is None else _verdict(*sorted(sign * (end - bound) for end in interval))
+    return Claim(statement, statistic, threshold, ours, paper, verdict, interval=interval)
 
 
-def _verdict(margins: np.ndarray) -> str:
-    """Return the verdict on the claim that the mean of the margins, one a seed, is positive."""
-    if len(margins) == 1:
-        return UNDECIDED
-    half = stats.t.ppf((1 + CONFIDENCE) / 2, len(margins) - 1) * margins.std(ddof=1) / np.sqrt(len(margins))
-    if margins.mean() - half > 0:
+def _interval(numbers: np.ndarray) -> tuple[float, float] | None:
+    """Return the confidence interval of the mean, None for a single number."""
+    k, mean = len(numbers), float(numbers.mean())
+    if k == 1:
+        return None
+    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, k - 1) * numbers.std(ddof=1) / np.sqrt(k))
+    return mean - half, mean + half
+
+
+def _verdict(low: float, high: float) -> str:
+    """Return the verdict on the claim that what lies in this interval is positive."""
+    if low > 0:
         return HOLDS
-    return FAILS if margins.mean() + half < 0 else UNDECIDED
+    return FAILS if high < 0 else UNDECIDED
+
+
+def said_by(claim: Claim) -> str:
+    """Return the statement as it is shown."""
+    return ("Check: " if claim.check else "") + claim.statement
+
+
+def ours_of(claim: Claim) -> str:
+    """Return our number as it is shown, with the interval that decides."""
+    if claim.interval is None:
+        return as_text(claim.ours)
+    low, high = map(as_text, claim.interval)
+    return f"{as_text(claim.ours)}; {100 * CONFIDENCE:g} % interval {low} to {high}"
 
 
 def judge_number(
@@ -132,6 +157,6 @@ def claims_table(claims: Sequence[Claim], title: str = "") -> Table:
     """Return one row a claim."""
     columns = ("claim", "statistic", "holds if", "ours", "paper", "verdict")
     rows: list[tuple[Any, ...]] = [
-        ("Check: " * c.check + c.statement, c.statistic, c.threshold, c.ours, c.paper or "-", c.verdict) for c in claims
+        (said_by(c), c.statistic, c.threshold, ours_of(c), c.paper or "-", c.verdict) for c in claims
     ]
     return Table(columns, tuple(rows), title=title)

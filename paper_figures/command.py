@@ -6,11 +6,19 @@ from pathlib import Path
 
 from topofl import Table
 from topofl._check import check_int
-from topofl._table import as_text
 
-from .claims import Claim
+from .claims import Claim, ours_of, said_by
 from .plan import plan
-from .reproduce import PAPERS, LeftOut, figures_named, make_setting, missing_data, reproduce_each, write_report
+from .reproduce import (
+    PAPERS,
+    LeftOut,
+    figures_named,
+    make_setting,
+    missing_data,
+    panels_lacking,
+    reproduce_each,
+    write_report,
+)
 from .results import Result
 from .runs import Failed, Store
 
@@ -42,7 +50,8 @@ def reproduce(
         ``"smoke"``: on embedded data, in seconds, to see that all works. ``"quick"``: evidence from a 2-core CPU, at
         the paper's scale where that is possible in minutes. ``"paper"``: the paper's own setting.
     seeds
-        Runs of every arm, with seeds 0, 1, ...; default: 2, 3 and 5 at these scales.
+        Runs of every arm, with seeds 0, 1, ...; default: 2, 3 and 5 at these scales. The comparison with the simulator
+        takes 20 at least.
     data
         Folder in or below which the files of MNIST and CIFAR-10 lie. A figure or panel without its data is left out.
     datasets
@@ -85,17 +94,22 @@ def reproduce(
     names = datasets.split(",") if isinstance(datasets, str) else datasets
     setting = make_setting(scale, seeds=seeds, root=data, device=device, datasets=names)
     jobs = check_int("jobs", jobs, minimum=1)
-    if len(figures) == 1 and (missing := missing_data(figures[0], setting)):
-        raise FileNotFoundError(f"{name} {missing}")
+    missing = {figure.id: why for figure in figures if (why := missing_data(figure, setting))}
+    if len(figures) == len(missing) == 1:
+        raise FileNotFoundError(f"{figures[0].id} {missing[figures[0].id]}")
     if dry_run:
-        say(
-            plan([figure for figure in figures if not missing_data(figure, setting)], setting, Store(Path(out, "runs")))
-        )
+        say(plan([figure for figure in figures if figure.id not in missing], setting, Store(Path(out, "runs"))))
+        for key, why in missing.items():
+            say(f"left out: {key} {why}")
         return []
     outcomes = []
-    for outcome in reproduce_each(figures, setting, out=out, jobs=jobs, progress=progress):
-        say(_left_out(outcome) if isinstance(outcome, LeftOut) else shown(outcome))
-        outcomes.append(outcome)
+    try:
+        for outcome in reproduce_each(figures, setting, out=out, jobs=jobs, progress=progress):
+            say(_left_out(outcome) if isinstance(outcome, LeftOut) else shown(outcome))
+            outcomes.append(outcome)
+    except KeyboardInterrupt:
+        say(f"finished runs are kept in {Path(out, 'runs')}; the same command goes on from there")
+        raise
     results = [outcome for outcome in outcomes if isinstance(outcome, Result)]
     left = [outcome for outcome in outcomes if isinstance(outcome, LeftOut)]
     if report:
@@ -122,15 +136,16 @@ def shown(result: Result) -> str:
     lines = [line for claim in result.claims for line in _claim_lines(claim)]
     if result.setting.scale == "smoke":
         lines.append("  at scale smoke verdicts say nothing of the paper, only that all works")
+    if lacking := panels_lacking(result):
+        lines.append(f"  without {lacking}")
     return "\n".join([head, *lines, f"  {result.picture} ({cost})", ""])
 
 
 def _claim_lines(claim: Claim) -> list[str]:
-    ours = claim.ours if not isinstance(claim.ours, float) else as_text(claim.ours)
     paper = f"; paper: {claim.paper}" if claim.paper else ""
     texts = [
-        "Check: " * claim.check + claim.statement,
-        f"{claim.statistic}: {ours}{paper}",
+        said_by(claim),
+        f"{claim.statistic}: {ours_of(claim)}{paper}",
         f"holds if {claim.threshold}",
     ]
     first, *rest = (textwrap.wrap(text, 105) for text in texts)

@@ -27,7 +27,7 @@ from .drawing import convergence
 from .figure import Arms, Figure, Setting, trained
 from .runs import Run
 
-__all__ = ["FIGURES", "Problem"]
+__all__ = ["FIGURES", "TERMS", "Problem"]
 
 EPOCHS = "100 epochs (the paper does not say how many)"
 
@@ -375,6 +375,21 @@ def _simulated(setting: Setting) -> list[str]:
 
 
 _drawn_from_89 = partial(convergence, bottom=89.0, top=93.0)
+
+TERMS = (
+    "The learning phase goes from the first evaluation after training began to the one at which the complete graph (in "
+    "figures 11 and 12, where it is not, D-Cliques) first has 99 % of its final accuracy.",
+    "A mean accuracy is that of all nodes' models on the test images, averaged over the evaluations in these epochs.",
+    "Points are percentage points of accuracy. “Either way”: the size of a difference, whichever arm is ahead, in each "
+    "seed; the mean of these sizes is judged.",
+    "Final: the mean over the last tenth of the epochs. “Epochs to X %” in the tables: X is 95 % of the best arm's "
+    "final accuracy, rounded down.",
+    "“Epochs to 97 % of the complete graph's final accuracy, or to that of the faster arm half-way”: the level is the "
+    "lower of these two; who never reaches it is counted with the whole run.",
+    "Another implementation: spectral gaps were computed once more, independently of this library; the authors' own "
+    "simulator was run once, with one seed.",
+)
+"""What words in the claims mean."""
 
 FIGURES: tuple[Figure, ...] = (
     trained(

@@ -9,7 +9,7 @@ from typing import Any
 from topofl import Table, config
 
 from .figure import Figure, Setting
-from .runs import Run, Store, forget_peak, key_of, peak_megabytes
+from .runs import Run, Store, forget_peak, keyed, peak_megabytes
 
 __all__ = ["plan", "probe"]
 
@@ -28,15 +28,17 @@ def plan(figures: Sequence[Figure], setting: Setting, store: Store) -> Table:
     kinds: dict[str, tuple[float, float]] = {}
     rows: list[tuple[Any, ...]] = []
     for figure in figures:
-        runs = {key_of(run): run for run in figure.runs(setting)}
+        runs = keyed(figure.runs(setting))
         todo = [run for key, run in runs.items() if key not in seen and not store.has(run)]
         seen |= set(runs)
         costs = [_known_or_probed(run, kinds) for run in todo]
         minutes, peak = sum(seconds for seconds, _ in costs) / 60, max((peak for _, peak in costs), default=0.0)
         rows.append((figure.id, len(runs), len(todo), minutes, peak))
     rows.append(("all", len(seen), *(sum(row[k] for row in rows) for k in (2, 3)), max(row[4] for row in rows)))
+    count = len(setting.seeds)
+    title = f"scale {setting.scale}, {count} seed{'s' * (count > 1)}; inferred from probes"
     columns = ("figure", "runs", "to do", "minutes", "MiB a process")
-    return Table(columns, tuple(rows), title=f"scale {setting.scale}, {len(setting.seeds)} seeds; inferred from probes")
+    return Table(columns, tuple(rows), title=title)
 
 
 def _known_or_probed(run: Run, kinds: dict[str, tuple[float, float]]) -> tuple[float, float]:

@@ -79,6 +79,9 @@ class Report:
     generated
         When it was made, as shown: the report of the same arguments is the same, byte by byte.
 
+    terms
+        What words in the claims mean, one sentence each.
+
     Raises
     ------
     ValueError
@@ -96,6 +99,7 @@ class Report:
     machine: str
     versions: Mapping[str, str]
     generated: str
+    terms: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         check_choice("scale", self.scale, SCALES)

@@ -11,7 +11,7 @@ from PIL import Image
 from topofl import NotApplicable, Table
 from topofl._table import as_text
 
-from .claims import FAILS, HOLDS, UNDECIDED, Claim
+from .claims import FAILS, HOLDS, UNDECIDED, Claim, ours_of, said_by
 from .report_contents import (
     HEADINGS,
     JUDGED,
@@ -90,7 +90,8 @@ def to_html(report: Report) -> str:
         overview=_grid(overview_of(report), "report:overview"),
         shared=SHARED,
         sections=[_section(report, result) for result in report.results],
-        judged=JUDGED,
+        judged=[*JUDGED, *report.terms],
+        said_by=said_by,
         facts=facts_of(report),
         made=[words_of(made) for made in report.made],
     )
@@ -118,7 +119,7 @@ def _section(report: Report, result: Result) -> Section:
         width,
         height,
         alt_of(result),
-        [Judged(f"{name}:claim-{k}", claim, as_text(claim.ours)) for k, claim in enumerate(result.claims, start=1)],
+        [Judged(f"{name}:claim-{k}", claim, ours_of(claim)) for k, claim in enumerate(result.claims, start=1)],
         [_grid(table, f"{name}:table-{k}") for k, table in enumerate(result.tables, start=1)],
         cost_of(report, result),
     )

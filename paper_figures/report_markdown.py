@@ -39,7 +39,7 @@ def to_markdown(report: Report, folder: Path) -> str:
         _markdown_list(f"**{_escape(name)}:** {_escape(why)}" for name, why in report.left_out.items())
         or "No figure was left out.",
         "## How verdicts are made",
-        *map(_escape, JUDGED),
+        *map(_escape, [*JUDGED, *report.terms]),
         "## How it was made",
         _fenced(report.command),
         _markdown_facts(facts_of(report)),

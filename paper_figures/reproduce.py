@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from .claims import Claim, claims_table
 from .figure import MARKERS, Figure, Setting
 from .report import Report, write
 from .results import Result
-from .runs import Failed, Run, Store, compute_all, forget_peak, key_of, machine, peak_megabytes, versions
+from .runs import Failed, Run, Store, compute_all, forget_peak, keyed, machine, peak_megabytes, versions
 
 __all__ = [
     "PAPERS",
@@ -29,6 +30,7 @@ __all__ = [
     "figures_named",
     "make_setting",
     "missing_data",
+    "panels_lacking",
     "reproduce_each",
     "write_report",
 ]
@@ -45,6 +47,7 @@ class Paper:
     title: str
     citation: str
     figures: tuple[Figure, ...]
+    terms: tuple[str, ...] = ()
 
 
 PAPERS: tuple[Paper, ...] = (
@@ -53,6 +56,7 @@ PAPERS: tuple[Paper, ...] = (
         "D-Cliques: Compensating for Data Heterogeneity with Topology in Decentralized Federated Learning",
         "Bellet, Kermarrec and Lavoie, D-Cliques, SRDS 2022",
         dcliques.FIGURES,
+        dcliques.TERMS,
     ),
 )
 
@@ -77,13 +81,14 @@ class LeftOut:
 
 
 def figures_named(name: str) -> tuple[Paper, tuple[Figure, ...]]:
-    """Return a paper and its figures, or the one figure, that a name such as "dcliques" or "dcliques-fig09" means.
+    """Return a paper and its figures, or the one figure, that a name such as "dcliques" or "dcliques-fig9" means.
 
     Raises
     ------
     ValueError
         If there is none of that name.
     """
+    name = re.sub(r"fig(\d)$", r"fig0\1", name)
     for paper in PAPERS:
         chosen = tuple(figure for figure in paper.figures if name in (paper.id, figure.id))
         if chosen:
@@ -182,16 +187,17 @@ def reproduce_each(
         If `out` cannot be written to.
     """
     store, folder = Store(Path(out) / "runs"), Path(out) / setting.scale
+    planned = {figure.id: keyed(figure.runs(setting)) for figure in figures}
     for each in (store.root, folder):
-        each.mkdir(parents=True, exist_ok=True)
-    planned = {figure.id: {key_of(run): run for run in figure.runs(setting)} for figure in figures}
+        _make_folder(each)
     failed: dict[str, str] = {}
     for figure in figures:
         if missing := missing_data(figure, setting):
             yield LeftOut(figure, missing)
             continue
         try:
-            compute_all(planned[figure.id].values(), store, jobs=jobs, progress=progress, failed=failed)
+            runs = planned[figure.id].values()
+            compute_all(runs, store, jobs=jobs, progress=progress, failed=failed, title=figure.id)
         except Failed as error:
             failed |= error.errors
             yield LeftOut(figure, str(error), failed=True)
@@ -199,19 +205,31 @@ def reproduce_each(
         yield _result(figure, setting, store, folder, planned[figure.id])
 
 
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise type(error)(
+            f"`--out` must be a folder that can be written to, {path} cannot: {error.strerror}"
+        ) from error
+
+
 def missing_data(figure: Figure, setting: Setting) -> str:
     """Return why a figure cannot be computed at all, or nothing if at least one of its panels can."""
     lacking = [name for name in figure.datasets if name not in setting.datasets]
     if figure.datasets and len(lacking) == len(figure.datasets):
-        return f"needs {' or '.join(lacking)}: not in or below the folder given by --data, or not among --datasets"
+        return f"needs the files of {' or '.join(lacking)}; name a folder that holds them by --data"
     return ""
 
 
 def _result(figure: Figure, setting: Setting, store: Store, folder: Path, runs: Mapping[str, Run]) -> Result:
     made = _computed(figure, setting, store, folder / f"{figure.id}.json", list(runs))
     claims, tables = tuple(figure.claims(made["data"])), tuple(figure.tables(made["data"]))
-    picture, _ = drawing.save(figure.draw(made["data"]), folder / figure.id)
-    _write(folder / f"{figure.id}.md", _claims_text(figure, claims, tables))
+    drawn = figure.draw(made["data"])
+    if setting.scale == "smoke":
+        drawn.text(0.99, 0.01, "scale smoke: says nothing of the paper", ha="right", fontsize=7)
+    picture, _ = drawing.save(drawn, folder / figure.id)
+    _write(folder / f"{figure.id}.md", _claims_text(figure, setting, claims, tables))
     notes = [store.load_note(run) for run in runs.values()]
     return Result(
         figure, setting, made["data"], claims, tables, picture, tuple(figure.differences(setting)),
@@ -232,8 +250,19 @@ def _computed(figure: Figure, setting: Setting, store: Store, path: Path, keys: 
     start = time.perf_counter()
     data = figure.compute(setting, store)
     seconds = time.perf_counter() - start
-    _write(path, json.dumps({"key": key, "seconds": seconds, "megabytes": peak_megabytes(), "data": data}))
+    told = {"figure": figure.id, "scale": setting.scale, "seeds": setting.seeds, "versions": versions(), "key": key}
+    told |= {"seconds": seconds, "megabytes": peak_megabytes(), "runs": _tables(figure.runs(setting)), "data": data}
+    _write(path, json.dumps(told))
     return _stored(path)  # as it will be read the next time
+
+
+def _tables(runs: Sequence[Run]) -> dict[str, Any]:
+    """Return what each run is, by its key, which is the name of its folder; where the data lie is not said."""
+    told = {}
+    for key, run in keyed(runs).items():
+        data = {name: value for name, value in run.tables["data"].items() if name != "root"}
+        told[key] = {**run.tables, "data": data}
+    return told
 
 
 def _stored(path: Path) -> dict[str, Any]:
@@ -245,8 +274,10 @@ def _stored(path: Path) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _claims_text(figure: Figure, claims: Sequence[Claim], tables: Sequence[Table]) -> str:
-    parts = [f"# {figure.id}: {figure.title}", claims_table(claims).to_markdown(), *(t.to_markdown() for t in tables)]
+def _claims_text(figure: Figure, setting: Setting, claims: Sequence[Claim], tables: Sequence[Table]) -> str:
+    head = [f"# {figure.id}: {figure.title}", f"Scale {setting.scale}, seeds {', '.join(map(str, setting.seeds))}."]
+    differences = "\n".join(f"- {text}" for text in figure.differences(setting))
+    parts = [*head, claims_table(claims).to_markdown(), differences, *(table.to_markdown() for table in tables)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -270,18 +301,19 @@ def write_report(
         paper.citation,
         tuple(results),
         {each.figure.id: each.reason for each in left_out}
-        | {r.figure.id: text for r in results if (text := _lacking(r))},
+        | {r.figure.id: text for r in results if (text := panels_lacking(r))},
         command=_command(name, setting),
         scale=setting.scale,
         seeds=setting.seeds,
         machine=machine(),
         versions=versions(),
         generated=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        terms=paper.terms,
     )
     return write(report, out / setting.scale, f"{name}-report")
 
 
-def _lacking(result: Result) -> str:
+def panels_lacking(result: Result) -> str:
     """Return which panels a figure lacks for want of data, if any."""
     names = [name for name in result.figure.datasets if name not in result.setting.datasets]
     return f"what it shows of {' and '.join(names)}, which was not at hand or not asked for" if names else ""
@@ -290,6 +322,8 @@ def _lacking(result: Result) -> str:
 def _command(name: str, setting: Setting) -> str:
     """Return the command that repeats a setting; where the data lie, how many processes there are is for the user."""
     words = ["topofl", "reproduce", name, "--scale", setting.scale, "--seeds", str(len(setting.seeds))]
-    if setting.scale != "smoke":
-        words += ["--data", "DIR", "--datasets", ",".join(setting.datasets)]
+    if setting.scale != "smoke" and setting.datasets:
+        words += ["--data", "DIR"]
+    if setting.datasets and set(setting.datasets) != set(MARKERS):
+        words += ["--datasets", ",".join(setting.datasets)]
     return " ".join([*words, *(["--device", setting.device] if setting.device else []), "--report"])

@@ -13,7 +13,7 @@ from .figure import Data, Figure, Setting
 __all__ = ["Result"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """A figure that was computed, drawn and judged.
 
@@ -49,3 +49,7 @@ class Result:
     megabytes: float
     runs: int
     made: tuple[Mapping[str, Any], ...]
+
+    def __repr__(self) -> str:
+        told = ", ".join(claim.verdict for claim in self.claims)
+        return f"Result({self.figure.id!r}, scale={self.setting.scale!r}, verdicts=[{told}], {str(self.picture)!r})"

@@ -26,7 +26,18 @@ from tqdm.auto import tqdm
 import topofl
 from topofl import History, config, metrics
 
-__all__ = ["Failed", "Run", "Store", "compute_all", "forget_peak", "key_of", "machine", "peak_megabytes", "versions"]
+__all__ = [
+    "Failed",
+    "Run",
+    "Store",
+    "compute_all",
+    "forget_peak",
+    "key_of",
+    "keyed",
+    "machine",
+    "peak_megabytes",
+    "versions",
+]
 
 Tables = Mapping[str, Mapping[str, Any]]
 
@@ -70,6 +81,22 @@ def key_of(run: Run) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def keyed(runs: Iterable[Run]) -> dict[str, Run]:
+    """Return runs by their keys, each once.
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        As :func:`key_of`; the message says how to do without the data.
+    """
+    try:
+        return {key_of(run): run for run in runs}
+    except ValueError as error:
+        raise ValueError(
+            f"{error}; --scale quick takes a subset of CIFAR-10, too, and --datasets mnist leaves CIFAR-10 out"
+        ) from error
+
+
 @lru_cache(maxsize=16)
 def _content(source: str) -> str:
     """Return a hash of a dataset's examples and labels."""
@@ -104,7 +131,10 @@ class Store:
         ValueError
             If its files are damaged.
         """
-        return History.load(self.folder(run) / "history"), self.load_note(run)
+        try:
+            return History.load(self.folder(run) / "history"), self.load_note(run)
+        except (FileNotFoundError, ValueError) as error:
+            raise type(error)(f"{error}; remove {self.folder(run)}, then it is run again") from error
 
     def load_note(self, run: Run) -> dict[str, Any]:
         """Return only what was noted of a finished run; raises as :meth:`load`."""
@@ -112,7 +142,7 @@ class Store:
         try:
             return json.loads(path.read_text(encoding="utf-8"))
         except json.JSONDecodeError as error:
-            raise ValueError(f"{path} is damaged: {error}; remove {path.parent}, then it is run again") from error
+            raise ValueError(f"{path} is damaged: {error}") from error
 
     def perform(self, run: Run) -> None:
         """Do a run and keep it, whole or not at all; if another process has kept it meanwhile, that one stays."""
@@ -223,6 +253,7 @@ def compute_all(
     jobs: int = 1,
     progress: bool | str = "auto",
     failed: Mapping[str, str] | None = None,
+    title: str = "runs",
 ) -> None:
     """Do all runs that are not finished yet.
 
@@ -238,6 +269,8 @@ def compute_all(
         True or False; ``"auto"``: a bar on terminals only.
     failed
         Runs that are known to fail, by key, and why: they are not tried again.
+    title
+        Before the bar.
 
     Raises
     ------
@@ -248,13 +281,12 @@ def compute_all(
     OSError
         If a run cannot be saved.
     """
-    missing = {key_of(run): run for run in runs}
-    missing = {key: run for key, run in missing.items() if not store.has(run)}
+    missing = {key: run for key, run in keyed(runs).items() if not store.has(run)}
     errors = {key: text for key, text in (failed or {}).items() if key in missing}
     store.root.mkdir(parents=True, exist_ok=True)
     disable = None if progress == "auto" else not progress
     todo = [run for key, run in missing.items() if key not in errors]
-    with tqdm(total=len(todo), desc="runs", unit="run", disable=disable, leave=False) as bar:
+    with tqdm(total=len(todo), desc=title, unit="run", disable=disable, leave=False) as bar:
         for run, error in _results(todo, store, jobs):
             bar.update()
             if error is not None:

@@ -180,7 +180,7 @@ def _add_reproduce(verbs: Any) -> None:
     verb.add_argument("--list", action="store_true", help="show papers and figures, and do nothing else")
     scales = "smoke (seconds, embedded data), quick (hours on a 2-core CPU; default) or paper (as in the paper)"
     verb.add_argument("--scale", default="quick", metavar="SCALE", help=scales)
-    verb.add_argument("--seeds", type=int, metavar="K", help="runs of every arm (default: 2, 3 and 5 at these scales)")
+    verb.add_argument("--seeds", type=int, metavar="K", help="runs of every arm (default: 2, 3, 5 at these scales)")
     verb.add_argument("--data", type=Path, metavar="DIR", help="folder in or below which MNIST and CIFAR-10 lie")
     verb.add_argument("--datasets", metavar="NAMES", help="use only these: mnist, cifar10, or both with a comma")
     help_out = "where runs, pictures and claims go (default: out/reproduce); finished runs there are not run again"

@@ -131,7 +131,7 @@ def test_table_has_a_row_a_claim():
     assert table.columns == ("claim", "statistic", "holds if", "ours", "paper", "verdict")
     assert table.column("verdict") == (HOLDS, FAILS)
     assert table.column("paper") == ("-", "4")
-    assert table.column("ours") == (Spread(1.0, 1.0, 1.0), 3.0)
+    assert table.column("ours") == ("1 (1 to 1); 95 % interval 1 to 1", "3")
     assert table.title == "Figure 0"
     assert "1 (1 to 1)" in str(table)
     assert claims_table([]).rows == ()

@@ -11,7 +11,7 @@ import pytest
 from paper_figures import Failed, command, plan, reproduce
 from paper_figures.claims import FAILS, HOLDS, UNDECIDED
 from paper_figures.figure import MARKERS, Setting, trained
-from paper_figures.reproduce import PAPERS, available, figures_named, make_setting
+from paper_figures.reproduce import PAPERS, _command, available, figures_named, make_setting
 from paper_figures.runs import Run, Store, key_of
 
 FIGURES = PAPERS[0].figures
@@ -187,13 +187,13 @@ def test_a_panel_without_its_data_is_told_in_the_report(tmp_path):
 
 def test_missing_data_leave_figures_out_and_say_so(tmp_path, monkeypatch):
     monkeypatch.setattr(command, "reproduce_each", lambda figures, setting, **_: iter(()))
-    with pytest.raises(FileNotFoundError, match=r"dcliques-fig10 needs cifar10: .* --data"):
+    with pytest.raises(FileNotFoundError, match=r"dcliques-fig10 needs the files of cifar10; .* --data"):
         reproduce("dcliques-fig10", out=tmp_path)
     monkeypatch.undo()
     figures = [figure for figure in FIGURES if figure.id in ("dcliques-fig05", "dcliques-fig10")]
     outcomes = list(command.reproduce_each(figures, make_setting("quick"), out=tmp_path, progress=False))
     assert isinstance(outcomes[0], command.Result)
-    assert outcomes[1].reason.startswith("needs cifar10")
+    assert outcomes[1].reason.startswith("needs the files of cifar10")
     assert not outcomes[1].failed
 
 
@@ -293,6 +293,38 @@ def test_a_dry_run_keeps_nothing(tmp_path):
     assert results == []
     assert not (tmp_path / "out").exists()
     assert re.search(r"dcliques-fig09 +6 +6", str(told[0]))
+
+
+def test_figures_can_be_named_without_a_zero():
+    assert figures_named("dcliques-fig9") == figures_named("dcliques-fig09")
+
+
+def test_data_of_a_figure_tell_what_they_are_of(whole):
+    out, results, _ = whole
+    (result,) = (result for result in results if result.figure.id == "dcliques-fig09")
+    told = json.loads((out / "smoke" / "dcliques-fig09.json").read_text())
+    assert (told["figure"], told["scale"], told["seeds"]) == ("dcliques-fig09", "smoke", [0, 1])
+    assert set(told["runs"]) == {key_of(run) for run in result.figure.runs(result.setting)}
+    assert all((out / "runs" / key / "run.json").exists() for key in told["runs"])
+    names = {(tables["algorithm"]["name"], tables["topology"]["name"]) for tables in told["runs"].values()}
+    assert names == {("dsgd", "fully_connected"), ("dsgd", "dcliques"), ("clique_averaging", "dcliques")}
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        (Setting("smoke", (0,), datasets=("mnist",)), "--scale smoke --seeds 1 --datasets mnist --report"),
+        (Setting("quick", (0, 1), datasets=()), "--scale quick --seeds 2 --report"),
+        (Setting("paper", (0,), datasets=("mnist", "cifar10")), "--scale paper --seeds 1 --data DIR --report"),
+    ],
+)
+def test_the_command_in_the_report_repeats_it(setting, words):
+    assert _command("dcliques", setting) == f"topofl reproduce dcliques {words}"
+
+
+def test_an_original_dataset_is_asked_for_with_a_remedy(cifar10_subset):
+    with pytest.raises(ValueError, match=r"--scale quick takes a subset.* --datasets mnist leaves CIFAR-10 out"):
+        reproduce("dcliques-fig10", scale="paper", data=cifar10_subset, dry_run=True)
 
 
 def test_listed_names_all():
