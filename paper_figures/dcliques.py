@@ -452,7 +452,7 @@ FIGURES: tuple[Figure, ...] = (
         "dcliques-fig13",
         "Four ways to join the cliques of 1,000 nodes on MNIST",
         fig13,
-        draw=convergence,
+        draw=partial(convergence, bottom=80.0, top=93.0),
         claims=dcliques_claims.fig13,
         differences=_differences(1000, "mnist", more=(INIT, USUAL, STEPS)),
         datasets=("mnist",),
