@@ -464,7 +464,7 @@ def test_reproduce_computes_draws_and_judges(capsys, tmp_path):
         ([], "name a figure or a paper"),
         (["dcliques-fig05", "--scale", "huge"], "`scale` must be one of"),
         (["dclique"], "there is no figure 'dclique'; did you mean 'dcliques'"),
-        (["dcliques-fig01"], "dcliques-fig01 needs mnist"),
+        (["dcliques-fig01"], "dcliques-fig01 needs the files of mnist"),
         (["dcliques-fig01", "--data", "nowhere"], "there is no folder nowhere"),
         (["dcliques-fig05", "--jobs", "0"], "`jobs` must be at least 1"),
         (["dcliques-fig05", "--device", "abacus"], "abacus"),

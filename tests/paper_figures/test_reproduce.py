@@ -275,16 +275,33 @@ def test_a_plan_counts_runs_once_and_those_that_are_done_not_at_all(tmp_path, mo
     assert plan.plan(figures, setting, Store(tmp_path)).rows[-1] == ("all", 14, 0, 0.0, 0.0)
 
 
-def test_a_probe_is_of_the_order_of_the_run(tmp_path):
+def test_a_probe_foretells_what_rounds_and_evaluations_cost(monkeypatch):
     (figure,) = figures_named("dcliques-fig09")[1]
     run = figure.runs(Setting("smoke", (0,)))[1]
-    long = Run({**run.tables, "run": {**run.tables["run"], "rounds": 1000, "eval_every": 10}})
-    seconds, megabytes = plan.probe(long)
-    store = Store(tmp_path)
-    store.perform(long)
-    note = store.load_note(long)
-    assert note["seconds"] / 20 < seconds < 20 * note["seconds"]  # a probe of a few milliseconds on a busy machine
-    assert megabytes == pytest.approx(note["megabytes"], rel=0.5)
+    long = Run({**run.tables, "run": {**run.tables["run"], "rounds": 1000, "eval_every": 16, "eval_examples": None}})
+
+    def seconds(experiment, rounds, eval_every):
+        evaluations = 1 + -(-rounds // eval_every)
+        return 30.0 + 0.5 * rounds + 2.0 * evaluations  # once, a round, an evaluation of as many examples as are probed
+
+    monkeypatch.setattr(plan, "_seconds", seconds)
+    monkeypatch.setattr(plan, "PROBED_EXAMPLES", 75)  # a quarter of the 300 test digits
+    foretold, megabytes = plan.probe(long)
+    assert foretold == pytest.approx(30 + 0.5 * 1000 + 4 * 2.0 * (1 + 63), abs=5)  # and the seconds of preparation
+    assert megabytes > 50
+
+
+def test_a_probe_runs_what_it_times(monkeypatch):
+    (figure,) = figures_named("dcliques-fig09")[1]
+    run = figure.runs(Setting("smoke", (0,)))[1]
+    asked = []
+    told = plan.config.Experiment.run
+    monkeypatch.setattr(
+        plan.config.Experiment, "run", lambda self, **how: asked.append(self.options) or told(self, **how)
+    )
+    seconds, _ = plan.probe(run)
+    assert [(o["rounds"], o["eval_every"], o["eval_examples"]) for o in asked] == [(2, 2, 30), (6, 6, 30), (2, 1, 30)]
+    assert 0 < seconds < 60
 
 
 def test_a_dry_run_keeps_nothing(tmp_path):
