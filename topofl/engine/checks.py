@@ -31,8 +31,15 @@ def check_options(options: Mapping[str, Any]) -> None:
         raise TypeError(f"`clients` must be a Partition such as data.shards(data.digits(), n=10, seed=0), got {kind}")
     for name, minimum in (("rounds", 1), ("seed", 0), ("eval_every", 1)):
         check_int(name, options[name], minimum=minimum)
-    if options["chunk"] is not None:
+    if options["chunk"] != "auto":
         check_int("chunk", options["chunk"], minimum=1)
+    check_choice("precision", options["precision"], ["fp32", "bf16"])
+    if options["precision"] == "bf16" and options["dtype"] != torch.float32:
+        raise ValueError(f"`dtype` must be torch.float32 with precision='bf16', got {options['dtype']}; leave it out")
+    check_choice("on_divergence", options["on_divergence"], ["raise", "freeze", "record"])
+    for name, choices in (("channels_last", (True, False, "auto")), ("compile", (True, False))):
+        if options[name] not in choices:
+            raise ValueError(f"`{name}` must be {' or '.join(map(repr, choices))}, got {options[name]!r}")
     check_choice("evaluate_on", options["evaluate_on"], EVALUATION_SETS)
     check_choice("moments", options["moments"], ["after", "both"])
     check_choice("executor", options["executor"], ["auto", "batched", "looped"])
