@@ -56,7 +56,7 @@ class World:
     ) -> "World":
         """Put models and data on the device and choose the executor."""
         module = copy.deepcopy(check_model(model)).to(device=device, dtype=dtype)
-        inputs = clients.dataset.inputs.to(device=device, dtype=dtype)
+        inputs = clients.dataset.examples(dtype=dtype).to(device)
         labels = clients.dataset.labels.to(device)
         check_output(module, inputs, clients.dataset.n_classes)
         models = initial_population(module, clients.n, init=init, seed=seed, device=device, dtype=dtype)
