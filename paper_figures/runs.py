@@ -99,10 +99,11 @@ def keyed(runs: Iterable[Run]) -> dict[str, Run]:
 
 @lru_cache(maxsize=16)
 def _content(source: str) -> str:
-    """Return a hash of a dataset's examples and labels."""
+    """Return a hash of a dataset's labels and of all that its examples are computed from."""
     given = {key: value for key, value in json.loads(source).items() if value is not None}
     dataset = getattr(topofl.data, given.pop("name"))(**given, val=0)
     digest = hashlib.sha256(dataset.labels.numpy().tobytes())
+    digest.update(repr((dataset.inputs.dtype, dataset.mean, dataset.std)).encode())
     digest.update(np.ascontiguousarray(dataset.inputs.numpy()))
     return digest.hexdigest()
 

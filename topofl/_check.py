@@ -18,6 +18,7 @@ __all__ = [
     "check_int",
     "check_labels",
     "check_nonnegative",
+    "check_number",
     "check_positive",
     "check_probability",
     "check_shares",
@@ -51,6 +52,14 @@ def _check_real(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"`{name}` must be a number, got {value!r} ({type(value).__name__})")
     return float(value)
+
+
+def check_number(name: str, value: object) -> float:
+    """Return `value` as a finite float, or raise ``TypeError`` or ``ValueError``."""
+    number = _check_real(name, value)
+    if not np.isfinite(number):
+        raise ValueError(f"`{name}` must be finite, got {number:g}")
+    return number
 
 
 def check_positive(name: str, value: object, *, remedy: str = "") -> float:

@@ -82,6 +82,16 @@ def test_contents_of_data_are_in_the_key_not_their_place(tmp_path):
     assert key["a"] == key["b"] != key["c"]
 
 
+@pytest.mark.parametrize("change", [{"mean": 0.5}, {"std": 0.5}])
+def test_what_models_see_of_pixels_is_in_the_key(tmp_path, monkeypatch, change):
+    key, mnist = {}, runs_module.topofl.data.mnist
+    for name in "ab":  # the same files; contents of a folder are read once
+        save_mnist_like(tmp_path / name, 0)
+        key[name] = key_of(Run(tables(data_name="mnist", data_root=str(tmp_path / name), data_verify=False)))
+        monkeypatch.setattr(runs_module.topofl.data, "mnist", lambda **how: replace(mnist(**how), **change))
+    assert key["a"] != key["b"]
+
+
 def test_a_run_is_done_once_and_is_what_run_returns(tmp_path, monkeypatch):
     store, run = Store(tmp_path), Run(tables())
     compute_all([run, run], store, progress=False)

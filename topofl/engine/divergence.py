@@ -98,10 +98,8 @@ class Guard:
 def _told(reason: str, found: Sequence[Diverged]) -> str:
     lr = found[0].lr
     others = f" (and {len(found) - 1} other nodes)" if len(found) > 1 else ""
+    step = "" if lr != lr else f" with lr={lr:g}"
     return (
-        reason
-        + ("" if lr != lr else f" with lr={lr:g}")
-        + others
-        + "; lower the learning rate, look for extreme values "
-        "in that node's data, or go on with on_divergence='freeze' or 'record'"
+        f"{reason}{others}{step}; lower the learning rate, look for extreme values in that node's data, or go on with "
+        "on_divergence='freeze' or 'record'"
     )
