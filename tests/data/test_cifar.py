@@ -144,7 +144,7 @@ def test_arrays_of_any_memory_order_are_read(tmp_path, pixels):
 
 def test_pixels_of_any_memory_order_are_stored_in_c_order(tmp_path):
     pixels = np.asfortranarray(images(range(6), 0))
-    save_pickles(tmp_path, data=pixels)
+    save_pickles(tmp_path, data=pixels, labels=[0, 1, 2, 3, 4, 5])
     inputs = data.cifar10(tmp_path, verify=False).inputs
     assert inputs.is_contiguous()
     np.testing.assert_array_equal(inputs[:6].flatten(1), pixels)

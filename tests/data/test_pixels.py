@@ -209,6 +209,6 @@ def test_a_run_on_bytes_is_the_run_on_what_models_see_of_them(executor, model):
     near = history(normalized(pixels, 0.5, 0.25).astype(np.float32), executor, model)
     for key in ("accuracy", "loss", "train_loss"):
         np.testing.assert_array_equal(bytes_[key], same[key])
-        np.testing.assert_allclose(bytes_[key], near[key], rtol=1e-4)
+        np.testing.assert_allclose(bytes_[key], near[key], rtol=1e-6)
     other = history(pixels, executor, model)
     assert not np.allclose(bytes_["train_loss"], other["train_loss"], rtol=1e-2)

@@ -191,7 +191,7 @@ def _dataset(
 def _images(pixels: np.ndarray, side: int) -> torch.Tensor:
     """Return (N, 3072) bytes as (N, 3, 32, 32) bytes, or as float32 means over blocks of them, divided by 255."""
     dtype = np.uint8 if side == 32 else np.float32
-    images = torch.from_numpy(pixels.astype(dtype, order="C")).view(-1, 3, 32, 32)
+    images = torch.from_numpy(pixels.astype(dtype)).view(-1, 3, 32, 32)
     return images if side == 32 else functional.avg_pool2d(images.div_(255), 32 // side)
 
 
