@@ -1,6 +1,5 @@
 """What a run is made of, and what its phases see of it."""
 
-import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 from topofl.algorithms.phase import Algorithm, Models, Rule
 from topofl.data import Partition
 from topofl.engine.batches import Batches
-from topofl.engine.checks import check_output
+from topofl.engine.checks import check_batched, check_output
 from topofl.engine.evaluate import Evaluated
 from topofl.engine.executors import DivergenceError, Learner, choose_executor, local_sgd, new_learner
 from topofl.engine.mixer import mixer
@@ -55,7 +54,7 @@ class World:
         dtype: torch.dtype,
     ) -> "World":
         """Put models and data on the device and choose the executor."""
-        module = copy.deepcopy(check_model(model)).to(device=device, dtype=dtype)
+        module = check_model(model).to(device=device, dtype=dtype)
         inputs = clients.dataset.inputs.to(device=device, dtype=dtype)
         labels = clients.dataset.labels.to(device)
         check_output(module, inputs, clients.dataset.n_classes)
@@ -64,6 +63,8 @@ class World:
         if executor == "auto":
             size = _largest_batch(algorithm)
             executor = choose_executor(module, models, inputs, labels, batches, size, chunk)
+        elif executor == "batched":
+            check_batched(module, inputs)
         learner = new_learner(module, executor, inputs, labels, batches, chunk)
         resolve = lru_cache(maxsize=max(64, graphs.period or 0))(_weights_on)
         return cls(
