@@ -48,8 +48,8 @@ def check_options(options: Mapping[str, Any]) -> None:
     if options["dtype"] not in DTYPES:
         known = ", ".join(str(dtype) for dtype in DTYPES)
         raise ValueError(f"`dtype` must be a floating point type to train with, {known}, got {options['dtype']}")
-    if options["on_round"] is not None and not callable(options["on_round"]):
-        raise TypeError(f"`on_round` must be a function of (rounds done, models), got {options['on_round']!r}")
+    if (on_round := options.get("on_round")) is not None and not callable(on_round):
+        raise TypeError(f"`on_round` must be a function of (rounds done, models), got {on_round!r}")
 
 
 def _check_evaluated(options: Mapping[str, Any]) -> None:
@@ -206,13 +206,21 @@ def check_topology(algorithm: Algorithm, topology: Any, n: int, on_disconnected:
     if topology is None:
         name = algorithm.name
         raise TypeError(f"`topology` must be given, since {name} exchanges models: e.g. topologies.ring({n})")
-    graphs = _once(as_topology(topology))
+    graphs = _once(_as_graphs(topology))
     if graphs.n != n:
         sizes = f"{graphs.name} has n={graphs.n}, `clients` has n={n}"
         raise ValueError(f"`topology` must have one node a client: {sizes}")
     if algorithm.exchanges and on_disconnected == "raise" and graphs.period is not None:
         _check_connected(graphs)
     return graphs
+
+
+def _as_graphs(topology: Any) -> Topology | TopologySequence:
+    try:
+        return as_topology(topology)
+    except (TypeError, ValueError) as error:
+        kind = next(kind for kind in (TopologyError, TypeError, ValueError) if isinstance(error, kind))
+        raise kind(f"`topology` must be a graph: {error}") from error
 
 
 def _once(graphs: Topology | TopologySequence) -> Topology | TopologySequence:
