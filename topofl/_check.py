@@ -99,10 +99,10 @@ def check_probability(name: str, value: object) -> float:
 def check_choice(name: str, value: object, choices: Iterable[str]) -> str:
     """Return `value` if it is one of `choices`, or raise ``ValueError`` with the nearest one."""
     options = list(choices)
-    if value not in options:
+    if not isinstance(value, str) or value not in options:
         listed = ", ".join(repr(option) for option in options)
         raise ValueError(f"`{name}` must be one of {listed}, got {value!r}{did_you_mean(str(value), options)}")
-    return str(value)
+    return value
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

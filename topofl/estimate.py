@@ -1,6 +1,5 @@
 """What a run will need, before its first round: memory, messages and bytes."""
 
-import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -134,7 +133,7 @@ def estimate(
     """
     clients = clients.pooled() if algorithm.pooled else clients
     graphs = check_topology(algorithm, topology, clients.n, "allow")
-    module = copy.deepcopy(check_model(model)).to(device="cpu", dtype=dtype)
+    module = check_model(model).to(device="cpu", dtype=dtype)
     example = clients.dataset.examples([0], dtype).cpu()
     check_output(module, example, clients.dataset.n_classes)
     layout = Layout.of(module)

@@ -136,6 +136,9 @@ def _check_mnist(folder: Path, arrays: list[np.ndarray]) -> int:
                 f"`root` must hold images (N, height, width) of bytes and N labels, got shapes {images.shape} and "
                 f"{labels.shape} in {folder}"
             )
+        if labels.max() > 9:
+            place = int(labels.argmax())
+            raise ValueError(f"`root` must hold labels in 0..9, got {labels[place]} for image {place} in {folder}")
     if arrays[0].shape[1:] != arrays[2].shape[1:]:
         raise ValueError(
             f"`root` must hold training and test images of one size, got {arrays[0].shape[1:]} and "

@@ -1,6 +1,5 @@
 """What a run is made of, and what its phases see of it."""
 
-import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,12 +12,12 @@ from topofl.algorithms.phase import Algorithm, Models, Rule
 from topofl.data import Partition
 from topofl.engine.batches import Batches
 from topofl.engine.buffers import Buffers
-from topofl.engine.checks import check_output
+from topofl.engine.checks import check_batched, check_output
 from topofl.engine.divergence import Diverged, Guard
 from topofl.engine.diversity import GradientStatistics
 from topofl.engine.examples import Examples
 from topofl.engine.executors import Descent, Learner, Worker, differentiate, local_sgd
-from topofl.engine.forward import image_order, is_linear
+from topofl.engine.forward import Order, image_order, is_linear
 from topofl.engine.gradients import new_gradients
 from topofl.engine.mixer import mixer
 from topofl.engine.plan import Compute, Plan, Sizes, choose_plan
@@ -58,15 +57,19 @@ class World:
         on_divergence: str,
     ) -> "World":
         """Put models and data on the device and choose how to compute."""
-        module = copy.deepcopy(check_model(model)).to(device=compute.device, dtype=compute.dtype)
+        module = check_model(model).to(device=compute.device, dtype=compute.dtype)
         examples = Examples.of(clients.dataset, compute.device, compute.dtype)
-        check_output(module, examples(torch.zeros(1, dtype=torch.int64, device=compute.device)), clients.n_classes)
+        few = examples(torch.arange(min(2, len(clients.dataset.labels)), device=compute.device))
+        check_output(module, few, clients.n_classes)
+        if compute.executor == "batched":
+            check_batched(module, few)
+        order = image_order(module, few, compute.channels_last)
         models = initial_population(module, clients.n, init=init, seed=seed, device=compute.device, dtype=compute.dtype)
         cached = lru_cache(maxsize=max(64, graphs.period or 0))
         return cls(
             module,
             models,
-            new_learner(module, models, examples, clients, seed, compute, _largest_batch(algorithm)),
+            new_learner(module, order, models, examples, clients, seed, compute, _largest_batch(algorithm)),
             Guard(on_divergence, clients.n),
             graphs,
             as_rule(mixing),
@@ -106,6 +109,7 @@ def _largest_batch(algorithm: Algorithm) -> int:
 
 def new_learner(
     module: nn.Module,
+    order: Order,
     models: Population,
     examples: Examples,
     clients: Partition,
@@ -116,8 +120,6 @@ def new_learner(
     """Return the learner of a run, planned for its largest minibatches."""
     batches = Batches(clients.train, seed)
     labels = clients.dataset.labels.to(compute.device)
-    few = torch.arange(min(2, len(labels)), device=compute.device)
-    order = image_order(module, examples(few), compute.channels_last)
 
     def learner(plan: Plan) -> Learner:
         return Learner(
