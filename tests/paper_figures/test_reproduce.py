@@ -300,7 +300,7 @@ def test_a_probe_runs_what_it_times(monkeypatch):
         plan.config.Experiment, "run", lambda self, **how: asked.append(self.options) or told(self, **how)
     )
     seconds, _ = plan.probe(run)
-    assert [(o["rounds"], o["eval_every"], o["eval_examples"]) for o in asked] == [(2, 2, 30), (6, 6, 30), (2, 1, 30)]
+    assert [(o["rounds"], o["eval_every"], o["eval_examples"]) for o in asked] == [(2, 2, 10), (6, 6, 10), (2, 1, 10)]
     assert 0 < seconds < 60
 
 

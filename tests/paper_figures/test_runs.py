@@ -1,5 +1,6 @@
 """Runs on disk: found by what determines them, done once, never half."""
 
+import functools
 import json
 import os
 import pickle
@@ -140,6 +141,8 @@ def test_another_process_need_not_read_the_data_for_the_key(monkeypatch):
 
 def test_a_killed_process_is_told_as_want_of_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(runs_module, "_attempt", _die)
+    one = functools.partial(runs_module.ProcessPoolExecutor, 1)  # the second would start for nothing
+    monkeypatch.setattr(runs_module, "ProcessPoolExecutor", lambda jobs, *how: one(*how))
     with pytest.raises(MemoryError, match="use fewer jobs"):
         compute_all([Run(tables(run_seed=seed)) for seed in (0, 1)], Store(tmp_path), jobs=2, progress=False)
 
