@@ -97,9 +97,9 @@ class Guard:
 
 def _told(reason: str, found: Sequence[Diverged]) -> str:
     lr = found[0].lr
-    others = f" (and {len(found) - 1} other nodes)" if len(found) > 1 else ""
     step = "" if lr != lr else f" with lr={lr:g}"
+    others = f" ({len(found) - 1} more nodes diverged in that round)" if len(found) > 1 else ""
     return (
-        f"{reason}{others}{step}; lower the learning rate, look for extreme values in that node's data, or go on with "
-        "on_divergence='freeze' or 'record'"
+        f"{reason}{step}; lower the learning rate, look for extreme values in that node's data, or go on with "
+        f"on_divergence='freeze' or 'record'{others}"
     )
