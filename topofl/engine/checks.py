@@ -88,7 +88,7 @@ def check_device(device: Any) -> None:
     """Check that torch knows the device, has it, and can compute there; None is fine."""
     try:
         kind = "cpu" if device is None or isinstance(device, bool) else torch.device(device).type
-    except (RuntimeError, TypeError, OverflowError) as error:
+    except (RuntimeError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"`device` must be such as 'cpu' or 'cuda:0', got {device!r}") from error
     if isinstance(device, bool) or kind == "meta":
         raise ValueError(f"`device` must be such as 'cpu' or 'cuda:0', got {device!r}")
