@@ -172,6 +172,29 @@ def test_configurations_run_or_say_what_is_wrong(tmp_path_factory, edited, dry):
     assert code != 2 or "small.toml" in line
 
 
+@pytest.mark.parametrize(
+    ("table", "change", "message"),
+    [
+        ("model", {"n_classes": HUGE}, "[model] cannot be made"),
+        ("model", {"in_features": HUGE}, "[model] cannot be made"),
+        ("data", {"enlarge": HUGE}, "[data] cannot be made"),
+        ("data", {"name": "mnist", "root": 5}, "[data] `root` must be the path of a folder, got 5"),
+        ("algorithm", {"lr": 1e300}, "[run] `lr` must be at most 3.4"),
+        ("algorithm", {"lr": float("inf")}, "[algorithm] `lr` must be a finite number above 0"),
+        ("run", {"device": "meta"}, "[run] `device` must be such as 'cpu'"),
+        ("run", {"device": "mps:7"}, "[run] `device` must be"),
+    ],
+)
+@pytest.mark.parametrize("dry", [[], ["--dry-run"]])
+def test_values_that_no_machine_can_use(tmp_path, monkeypatch, table, change, message, dry):
+    monkeypatch.chdir(tmp_path)
+    changed = TABLES | {table: TABLES[table] | change}
+    (tmp_path / "small.toml").write_text(config.dumps(changed))
+    code, line = says_what_is_wrong("run", "small.toml", *dry)
+    assert code == 2
+    assert message in line
+
+
 TEXT = config.dumps(TABLES)
 
 

@@ -272,5 +272,5 @@ def test_mnist_refuses_files_that_do_not_belong_together(tmp_path):
     with pytest.raises(ValueError, match="`root` must hold training and test images of one size"):
         data.mnist(tmp_path, verify=False)
     save_mnist_like(tmp_path, labels=(0, 11) * 15)
-    with pytest.raises(ValueError, match=r"`labels` must be in 0..9, got 11"):
+    with pytest.raises(ValueError, match=r"`root` must hold labels in 0..9, got 11"):
         data.mnist(tmp_path, val=0, verify=False)

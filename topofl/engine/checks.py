@@ -55,8 +55,17 @@ def check_options(options: Mapping[str, Any]) -> None:
     if options["dtype"] not in DTYPES:
         known = ", ".join(str(dtype) for dtype in DTYPES)
         raise ValueError(f"`dtype` must be a floating point type to train with, {known}, got {options['dtype']}")
+    _check_learning_rates(options["algorithm"], options["dtype"])
     if (on_round := options.get("on_round")) is not None and not callable(on_round):
         raise TypeError(f"`on_round` must be a function of (rounds done, models), got {on_round!r}")
+
+
+def _check_learning_rates(algorithm: Algorithm, dtype: torch.dtype) -> None:
+    """Refuse learning rates that the type of the models cannot hold."""
+    most = torch.finfo(dtype).max
+    for name, settings in algorithm.settings.items():
+        if isinstance(lr := settings.get("lr"), float) and lr > most:
+            raise ValueError(f"`lr` must be at most {most:g} for {dtype}, got {lr:g} in the phase {name!r}; lower it")
 
 
 def _check_evaluated(options: Mapping[str, Any]) -> None:
@@ -86,7 +95,7 @@ def check_device(device: Any) -> None:
     """Check that torch knows the device, has it, and can compute there; None is fine."""
     try:
         kind = "cpu" if device is None or isinstance(device, bool) else torch.device(device).type
-    except (RuntimeError, TypeError, OverflowError) as error:
+    except (RuntimeError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"`device` must be such as 'cpu' or 'cuda:0', got {device!r}") from error
     if isinstance(device, bool) or kind == "meta":
         raise ValueError(f"`device` must be such as 'cpu' or 'cuda:0', got {device!r}")
