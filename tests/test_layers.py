@@ -12,7 +12,7 @@ LAYERS = [
     {"mixing", "topologies"},
     {"data", "models", "metrics"},
     {"algorithms"},
-    {"history"},
+    {"callbacks", "history"},
     {"engine"},
     {"estimate", "_spec", "config", "report"},
     {"cli", "__main__"},

@@ -25,7 +25,10 @@ HEAVY = 0.25
 
 @dataclass(frozen=True)
 class Compute:
-    """Arguments of :func:`topofl.run` that decide how, but up to rounding not what, is computed."""
+    """Arguments of :func:`topofl.run` that decide how, but up to rounding not what, is computed.
+
+    `plan` is the one that a resumed run had; None: it is chosen.
+    """
 
     executor: str
     chunk: int | str
@@ -34,6 +37,7 @@ class Compute:
     compile: bool
     device: torch.device
     dtype: torch.dtype
+    plan: "Plan | None" = None
 
     @property
     def low(self) -> torch.dtype | None:
@@ -81,6 +85,8 @@ def choose_plan(compute: Compute, linear: bool, sizes: Sizes, trial: Trial) -> P
     Chunks are tried from few to more nodes while they gain; `trial` raises RuntimeError where torch.func cannot batch a
     model, which is then looped.
     """
+    if compute.plan is not None:
+        return compute.plan
     threads = torch.get_num_threads() if compute.device.type == "cpu" else 1
     threads = threads if sizes.n * sizes.d * sizes.batch >= SHARED_WORK else 1
     executor, chunk = compute.executor, compute.chunk
