@@ -184,6 +184,12 @@ def test_tensorboard_of_a_resumed_run_has_every_round_once(tmp_path):
     assert [step for step, _ in series(events, "evaluation/accuracy_mean")] == [0, 2, 4, 6, 8]
 
 
+def test_a_new_run_takes_the_place_of_an_older_one_in_tensorboard(tmp_path):
+    play(callbacks.tensorboard(tmp_path), 5)
+    play(callbacks.tensorboard(tmp_path), 3)
+    assert [step for step, _ in series(read_events(tmp_path), "round/train_loss")] == [1, 2, 3]
+
+
 @pytest.fixture
 def wandb(monkeypatch):
     """Put a stand-in for W&B in its place, with the signatures that are used; return its runs."""

@@ -139,7 +139,7 @@ def tensorboard(folder: str | PathLike[str]) -> Callback:
     """Return a callback that writes scalars for TensorBoard; the run's settings are its text.
 
     Numbers are float32 there. What is written is flushed with every event but a round. A resumed run takes the place of
-    the rounds after its checkpoint.
+    the rounds after its checkpoint, and one that starts anew that of an older run in the folder.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ def tensorboard(folder: str | PathLike[str]) -> Callback:
         nonlocal writer
         if event.kind == "start":
             resumed = int(event.values.get("resumed_at", 0))
-            writer = library.SummaryWriter(str(folder), purge_step=resumed + 1 if resumed else None)
+            writer = library.SummaryWriter(str(folder), purge_step=resumed + 1 if resumed else 0)
             writer.add_text("settings", _code(event.values), resumed)
         if writer is None:
             return
