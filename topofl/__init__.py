@@ -7,7 +7,7 @@ history of the run stands beside the numbers of the graph (:mod:`topofl.metrics`
 
 from topofl import algorithms, data, metrics, mixing, models, topologies
 from topofl._table import NotApplicable, Spread, Table
-from topofl.engine import DivergenceError, run
+from topofl.engine import DivergenceError, Interrupted, run
 from topofl.estimate import estimate
 from topofl.history import History
 from topofl.mixing import MixingMatrix
@@ -18,6 +18,7 @@ __version__ = "0.1.0"
 __all__ = [
     "DivergenceError",
     "History",
+    "Interrupted",
     "MixingMatrix",
     "NotApplicable",
     "Spread",

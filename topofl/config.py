@@ -52,8 +52,10 @@ from topofl._spec import (
     with_seed,
 )
 from topofl.algorithms.phase import Algorithm, Rule
+from topofl.callbacks import Callback
 from topofl.data import Partition
 from topofl.engine import run
+from topofl.engine.checkpoint import check_every
 from topofl.engine.checks import check_device, check_options, check_topology
 from topofl.estimate import Estimate, estimate
 from topofl.history import History
@@ -63,7 +65,7 @@ __all__ = ["Experiment", "build", "dumps", "load", "override", "read"]
 Tables = dict[str, dict[str, Any]]
 
 _TABLES = ("data", "topology", "mixing", "algorithm", "model", "run")
-_NOT_IN_RUN = ("algorithm", "model", "clients", "topology", "mixing", "on_round")
+_NOT_IN_RUN = ("algorithm", "model", "clients", "topology", "mixing", "checkpoint", "resume", "callbacks", "on_round")
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 
@@ -96,15 +98,29 @@ class Experiment:
     def _parts(self) -> dict[str, Any]:
         return {key: getattr(self, key) for key in ("algorithm", "model", "clients", "topology", "mixing")}
 
-    def run(self, *, progress: bool | None = None) -> History:
-        """Train; `progress` None leaves it to the configuration.
+    def run(
+        self,
+        *,
+        progress: bool | None = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        resume: bool = False,
+        callbacks: Sequence[Callback] = (),
+    ) -> History:
+        """Train.
+
+        Parameters
+        ----------
+        progress
+            None leaves it to the configuration.
+        checkpoint, resume, callbacks
+            As in :func:`topofl.run`.
 
         Raises
         ------
-        DivergenceError
-            If a loss is no longer finite.
+        DivergenceError, Interrupted, OSError
+            As :func:`topofl.run`.
         """
-        options = dict(self.options)
+        options = dict(self.options) | {"checkpoint": checkpoint, "resume": resume, "callbacks": callbacks}
         if progress is not None:
             options["progress"] = progress
         return run(**self._parts, **options)
@@ -205,6 +221,7 @@ def _check(experiment: Experiment) -> None:
     options = experiment.options
     with at("[run]"):
         check_options({**experiment._parts, **options})
+        check_every(options["checkpoint_every"])
     with at("[topology]"):
         check_topology(experiment.algorithm, experiment.topology, experiment.clients.n, options["on_disconnected"])
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-__all__ = ["History"]
+__all__ = ["History", "evaluation_record", "over_nodes"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -58,9 +58,10 @@ class History:
 
     def __repr__(self) -> str:
         accuracy = self.evaluations["accuracy"][-1]
+        mean = float(over_nodes(accuracy)["mean"])
         return (
             f"History({self.meta.get('algorithm')} on {self.meta.get('topology')}: {self.n_rounds} rounds, "
-            f"n={len(accuracy)}, final accuracy {np.nanmean(accuracy):.4f}{self._evaluated})"
+            f"n={len(accuracy)}, final accuracy {mean:.4f}{self._evaluated})"
         )
 
     @property
@@ -123,7 +124,7 @@ class History:
             If `accuracy` is not a share between 0 and 1.
         """
         check_probability("accuracy", accuracy)
-        reached = np.nanmean(self.evaluations["accuracy"], axis=1) >= accuracy
+        reached = over_nodes(self.evaluations["accuracy"])["mean"] >= accuracy
         return int(self.evaluations["round"][reached.argmax()]) if reached.any() else None
 
     def to_pandas(self, per: str = "round") -> "pd.DataFrame":
@@ -147,19 +148,13 @@ class History:
         return pd.DataFrame(index | nodewise)
 
     def _records(self) -> list[dict[str, Any]]:
-        """Return one JSON-ready dict a round, round 0 first."""
+        """Return one dict a round, round 0 first, of numbers that may be NaN or infinite."""
         records: list[dict[str, Any]] = [{"round": t} for t in range(self.n_rounds + 1)]
         for name, column in self.rounds.items():
             for t, value in enumerate(column.tolist(), start=1):
                 records[t][name] = value
         for k, t in enumerate(self.evaluations["round"].tolist()):
-            plain = {name: float(c[k]) for name, c in self.evaluations.items() if c.ndim == 1 and name != "round"}
-            records[t] |= {name: value for name, value in plain.items() if np.isfinite(value)}
-            for name in (name for name, c in self.evaluations.items() if c.ndim == 2):
-                values = self.evaluations[name][k]
-                if not np.isnan(values).all():
-                    statistics = {"mean": np.nanmean, "min": np.nanmin, "max": np.nanmax}
-                    records[t] |= {f"{name}_{key}": float(f(values)) for key, f in statistics.items()}
+            records[t] |= evaluation_record({name: column[k] for name, column in self.evaluations.items()})
         return records
 
     def plot(self, column: str = "accuracy", *, ax: "Axes | None" = None, label: str | None = None) -> "Axes":
@@ -179,18 +174,19 @@ class History:
         values = self[column]
         ax = plt.subplots()[1] if ax is None else ax
         t = self.evaluations["round"] if column in self.evaluations else np.arange(1, self.n_rounds + 1)
-        mean = values if values.ndim == 1 else np.nanmean(values, axis=1)
+        nodes = None if values.ndim == 1 else over_nodes(values)
         name = label or f"{self.meta.get('algorithm')}, {self.meta.get('topology')}"
-        (line,) = ax.plot(t, mean, label=name)
-        if values.ndim == 2:
-            low, high = np.nanmin(values, axis=1), np.nanmax(values, axis=1)
-            ax.fill_between(t, low, high, alpha=0.2, color=line.get_color(), linewidth=0)
+        (line,) = ax.plot(t, values if nodes is None else nodes["mean"], label=name)
+        if nodes is not None:
+            ax.fill_between(t, nodes["min"], nodes["max"], alpha=0.2, color=line.get_color(), linewidth=0)
         ax.set_xlabel("round")
         ax.set_ylabel(column.replace("_", " "))
         return ax
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the history to a folder: ``meta.json``, ``rounds.jsonl`` and ``arrays.npz``.
+
+        JSON has no NaN and no infinity: where a run diverged, ``rounds.jsonl`` has null, and :meth:`load` gives NaN.
 
         The folder appears under its name only when it is complete; an older history there is replaced.
 
@@ -254,7 +250,7 @@ def _assemble(
     n_rounds = meta.pop("n_rounds")
     if len(records) != n_rounds + 1 or len(arrays["node_loss"]) != n_rounds:
         raise ValueError(f"{path / 'rounds.jsonl'} is half-written: {len(records)} lines, expected {n_rounds + 1}")
-    columns = {name: np.array([r[name] for r in records[1:]]) for name in meta.pop("columns")}
+    columns = {name: _column([r[name] for r in records[1:]]) for name in meta.pop("columns")}
     evaluations = {k.removeprefix("evaluation."): v for k, v in arrays.items() if k.startswith("evaluation.")}
     matrices = _unpack(arrays, meta.pop("matrices"))
     return History(meta, columns, evaluations, arrays["node_loss"], matrices, arrays["matrix_of_round"])
@@ -266,7 +262,7 @@ def _write(history: History, folder: Path) -> None:
         "columns": list(history.rounds),
         "matrices": [matrix.name for matrix in history.matrices],
     }
-    lines = [json.dumps(record, allow_nan=False) for record in history._records()]
+    lines = [json.dumps({k: _finite(v) for k, v in record.items()}, allow_nan=False) for record in history._records()]
     (folder / "rounds.jsonl").write_text("\n".join(lines) + "\n")
     arrays = {"node_loss": history.node_loss, "matrix_of_round": history.matrix_of_round}
     arrays |= {f"evaluation.{name}": value for name, value in history.evaluations.items()}
@@ -274,6 +270,36 @@ def _write(history: History, folder: Path) -> None:
         arrays |= {f"matrix.{k}.{part}": getattr(matrix.weights, part) for part in ("data", "indices", "indptr")}
     np.savez_compressed(folder / "arrays.npz", **arrays)  # pyright: ignore[reportArgumentType]
     (folder / "meta.json").write_text(json.dumps(dict(history.meta) | extra, indent=2) + "\n")
+
+
+def over_nodes(values: np.ndarray) -> dict[str, np.ndarray]:
+    """Return mean, min and max over the last axis, of the entries that are not NaN; NaN where there is none."""
+    seen = ~np.isnan(values)
+    count = seen.sum(-1)
+    with np.errstate(invalid="ignore"):  # 0 / 0, and the sum of infinities of both signs
+        mean = np.where(seen, values, 0.0).sum(-1) / count
+    low, high = (np.where(seen, values, limit) for limit in (np.inf, -np.inf))
+    bounds = {"min": low.min(-1), "max": high.max(-1)}
+    return {"mean": mean} | {key: np.where(count > 0, bound, np.nan) for key, bound in bounds.items()}
+
+
+def evaluation_record(evaluation: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an evaluation as in ``rounds.jsonl``: of nodes' values mean, min and max, as ``accuracy_mean``."""
+    record = {}
+    for name, value in evaluation.items():
+        if np.ndim(value) == 1:
+            record |= {f"{name}_{key}": float(number) for key, number in over_nodes(value).items()}
+        else:
+            record[name] = int(value) if name == "round" else float(value)
+    return record
+
+
+def _finite(value: Any) -> Any:
+    return None if isinstance(value, float) and not np.isfinite(value) else value
+
+
+def _column(values: list[Any]) -> np.ndarray:
+    return np.array([np.nan if value is None else value for value in values])
 
 
 def _text(path: Path) -> str:

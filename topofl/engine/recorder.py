@@ -1,10 +1,13 @@
 """What happens in a run, collected while it happens."""
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
+import scipy.sparse as sparse
 import torch
 from torch import Tensor
 
@@ -77,36 +80,142 @@ class GradientStatistics:
 
 
 class Recorder:
-    """The growing history of one run."""
+    """The growing history of one run.
 
-    def __init__(self) -> None:
-        self._rounds: list[dict[str, float]] = []
-        self._evaluations: list[dict[str, Any]] = []
-        self._node_loss: list[np.ndarray] = []
-        self._matrices: dict[int, tuple[int, MixingMatrix]] = {}
-        self._matrix_of_round: list[int] = []
+    Memory of numbers is taken once, for all rounds. Mixing matrices are kept once each: those that are equal, by value
+    and name, are one. A new random graph every round so adds ``12 * (edges + n) + 4 * n`` bytes a round, edges counted
+    in both directions.
 
-    def add_round(self, losses: Tensor | None, n: int, totals: dict[str, int], weights: MixingMatrix | None) -> None:
-        """Add a round: losses (n,), its messages, and its mixing matrix if nodes exchanged anything."""
+    Parameters
+    ----------
+    rounds, eval_every
+        Of the run.
+    """
+
+    def __init__(self, rounds: int, eval_every: int) -> None:
+        evaluated = 1 + -(-rounds // eval_every)
+        self._rounds = _Columns(rounds)
+        self._evaluations = _Columns(evaluated)
+        self._used = _Columns(rounds)
+        self._matrices: list[MixingMatrix] = []
+        self._index_of: dict[bytes, int] = {}
+        self._known: WeakKeyDictionary[MixingMatrix, int] = WeakKeyDictionary()
+
+    @property
+    def last_evaluation(self) -> int:
+        """The round after which models were evaluated last."""
+        return int(self._evaluations.filled["round"][-1])
+
+    def add_round(
+        self, losses: Tensor | None, n: int, totals: dict[str, int], weights: MixingMatrix | None
+    ) -> dict[str, float]:
+        """Add a round: losses (n,), its messages, and its mixing matrix if nodes exchanged anything.
+
+        Returns the round's numbers over all nodes.
+        """
         values = np.full(n, np.nan) if losses is None else losses.double().cpu().numpy()
-        self._node_loss.append(values)
-        self._rounds.append({"train_loss": float(values.mean())} | totals)
+        columns = {"train_loss": float(values.mean())} | totals
+        self._rounds.add(columns | {"node_loss": values})
         if weights is not None:
-            index, _ = self._matrices.setdefault(id(weights), (len(self._matrices), weights))
-            self._matrix_of_round.append(index)
+            self._used.add({"matrix": self._index(weights)})
+        return columns
 
-    def add_evaluation(self, values: dict[str, Any]) -> None:
-        """Add an evaluation: numbers and (n,) tensors."""
+    def _index(self, weights: MixingMatrix) -> int:
+        """Return the place of a matrix among the distinct ones."""
+        if weights not in self._known:
+            index = self._index_of.setdefault(_digest(weights), len(self._matrices))
+            if index == len(self._matrices):
+                self._matrices.append(weights)
+            self._known[weights] = index
+        return self._known[weights]
+
+    def add_evaluation(self, values: dict[str, Any]) -> dict[str, Any]:
+        """Add an evaluation, numbers and (n,) tensors; return it with arrays for tensors."""
         converted = {k: v.double().cpu().numpy() if isinstance(v, Tensor) else v for k, v in values.items()}
-        self._evaluations.append(converted)
+        self._evaluations.add(converted)
+        return converted
+
+    def state(self) -> dict[str, Any]:
+        """Return all that was recorded, as tensors, lists and text."""
+        parts = {
+            part: [getattr(matrix.weights, part) for matrix in self._matrices] for part in ("data", "indices", "indptr")
+        }
+        return {
+            "rounds": _as_tensors(self._rounds.filled),
+            "evaluations": _as_tensors(self._evaluations.filled),
+            "used": _as_tensors(self._used.filled),
+            "names": [matrix.name for matrix in self._matrices],
+            "entries": [matrix.weights.nnz for matrix in self._matrices],
+            "matrices": _as_tensors({part: np.concatenate(arrays) for part, arrays in parts.items() if arrays}),
+        }
+
+    def restore(self, state: Mapping[str, Any], evaluated: Callable[[int], bool]) -> None:
+        """Take over what :meth:`state` returned, of evaluations those after rounds that are `evaluated`."""
+        self._rounds.fill(_as_arrays(state["rounds"]))
+        self._used.fill(_as_arrays(state["used"]))
+        evaluations = _as_arrays(state["evaluations"])
+        kept = [evaluated(t) for t in evaluations["round"].tolist()]
+        self._evaluations.fill({name: column[kept] for name, column in evaluations.items()})
+        parts, start = _as_arrays(state["matrices"]), 0
+        for k, (name, entries) in enumerate(zip(state["names"], state["entries"], strict=True)):
+            n = len(parts["indptr"]) // len(state["names"])
+            data, indices = (parts[part][start : start + entries] for part in ("data", "indices"))
+            weights = sparse.csr_array((data, indices, parts["indptr"][k * n : (k + 1) * n]), shape=(n - 1, n - 1))
+            self._index(MixingMatrix(weights, name=name))
+            start += entries
 
     def history(self, meta: dict[str, Any]) -> History:
         """Return all of it."""
+        rounds = dict(self._rounds.filled)
         return History(
             meta=meta,
-            rounds={key: np.array([r[key] for r in self._rounds]) for key in self._rounds[0]},
-            evaluations={key: np.array([e[key] for e in self._evaluations]) for key in self._evaluations[0]},
-            node_loss=np.array(self._node_loss),
-            matrices=tuple(matrix for _, matrix in self._matrices.values()),
-            matrix_of_round=np.array(self._matrix_of_round, dtype=np.int64),
+            node_loss=rounds.pop("node_loss"),
+            rounds=rounds,
+            evaluations=self._evaluations.filled,
+            matrices=tuple(self._matrices),
+            matrix_of_round=self._used.filled.get("matrix", np.zeros(0, dtype=np.int64)),
         )
+
+
+class _Columns:
+    """Arrays of one length, known beforehand, that are filled row by row."""
+
+    def __init__(self, length: int) -> None:
+        self._length, self._count = length, 0
+        self._arrays: dict[str, np.ndarray] = {}
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Fill the next row; the first one decides on names, shapes and dtypes."""
+        self.fill({name: np.asarray(value)[None] for name, value in row.items()})
+
+    def fill(self, rows: Mapping[str, np.ndarray]) -> None:
+        """Fill the next rows."""
+        if not self._arrays:
+            self._arrays = {
+                name: np.empty((self._length, *values.shape[1:]), values.dtype) for name, values in rows.items()
+            }
+        count = self._count
+        for name, values in rows.items():
+            self._arrays[name][count : count + len(values)] = values
+            self._count = count + len(values)
+
+    @property
+    def filled(self) -> dict[str, np.ndarray]:
+        """What was filled so far: views."""
+        return {name: array[: self._count] for name, array in self._arrays.items()}
+
+
+def _digest(weights: MixingMatrix) -> bytes:
+    csr = weights.weights
+    digest = hashlib.sha256(weights.name.encode())
+    for array in (csr.data, csr.indices.astype(np.int64), csr.indptr.astype(np.int64)):
+        digest.update(array)
+    return digest.digest()
+
+
+def _as_tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
+    return {name: torch.tensor(array) for name, array in arrays.items()}
+
+
+def _as_arrays(tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
+    return {name: tensor.numpy() for name, tensor in tensors.items()}

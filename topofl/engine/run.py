@@ -1,22 +1,31 @@
 """The only loop over rounds."""
 
+import os
 import platform
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from topofl.algorithms.phase import Algorithm, Rule, State
+from topofl.callbacks import Callback, Event
 from topofl.data import Partition
+from topofl.engine.checkpoint import Checkpoint, check_every, check_space, open_folder
 from topofl.engine.checks import check_options, check_topology, evaluated_by
 from topofl.engine.evaluate import Evaluated, Scores, evaluate
+from topofl.engine.fingerprint import check_same, fingerprint, versions
+from topofl.engine.interrupt import stop_between_rounds
+from topofl.engine.keeper import Keeper
 from topofl.engine.population import Population
 from topofl.engine.recorder import GradientStatistics, Recorder
 from topofl.engine.world import World, WorldRound, check_scores, threads_for
-from topofl.history import History
+from topofl.history import History, evaluation_record
 from topofl.metrics import consensus_distance
 from topofl.mixing import MixingMatrix
 from topofl.topology import Topology, TopologySequence
@@ -44,6 +53,10 @@ def run(
     device: torch.device | str | None = None,
     dtype: torch.dtype = torch.float32,
     on_disconnected: str = "raise",
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_every: int | str = "auto",
+    resume: bool = False,
+    callbacks: Sequence[Callback] = (),
     on_round: Callable[[int, Population], None] | None = None,
     progress: bool | str = "auto",
 ) -> History:
@@ -94,6 +107,21 @@ def run(
         Of models and data. Device None: CUDA if there is one.
     on_disconnected
         ``"raise"`` refuses graphs on which consensus is impossible, ``"allow"`` trains on them.
+    checkpoint
+        Folder for checkpoints, made if it is not there; the last two are kept. With it Ctrl-C and SIGTERM let the round
+        end, write a checkpoint and raise :class:`topofl.Interrupted`; a second one stops at once. A checkpoint that
+        cannot be written, on a full disk say, is warned about and tried again when the next one is due.
+    checkpoint_every
+        A checkpoint after so many rounds; ``"auto"``: by time, such that writing takes about 5 % of it, but one in ten
+        minutes. The last round always writes one. When they are written changes no result.
+    resume
+        Go on from the newest good checkpoint in the folder, if there is one; otherwise start. The result is, bit for
+        bit, that of a run that was never stopped. Everything must be as it was, except that `rounds` may be raised
+        (the evaluation after the former last round is then dropped, unless `eval_every` asks for it) and that
+        ``"auto"`` takes the executor chosen before. On a finished run its history is returned at once.
+    callbacks
+        Functions that are called with every :class:`topofl.callbacks.Event` of the run. One that raises stops the run
+        with its exception, after the checkpoint that is due in that round.
     on_round
         Called with (number of rounds done, models) after every round; ``models.flat`` is (n, d), to read or copy.
     progress
@@ -111,6 +139,10 @@ def run(
         If the graph cannot do what the algorithm needs.
     DivergenceError
         If a loss is no longer finite; names node, round and learning rate.
+    OSError
+        If the folder for checkpoints cannot be written to or has too little space, before any work is done.
+    Interrupted
+        After Ctrl-C or SIGTERM, if there is a folder for checkpoints; a KeyboardInterrupt that says how to go on.
 
     Examples
     --------
@@ -122,33 +154,183 @@ def run(
     >>> history["accuracy"].shape  # rounds 0, 10 and 20; 10 nodes
     (3, 10)
     """
-    check_options(locals())
+    options = dict(locals())
+    check_options(options)
+    _check_saving(options)
     rounds, seed, eval_every = int(rounds), int(seed), int(eval_every)  # numpy's integers are no JSON
     eval_examples, eval_nodes = (None if size is None else int(size) for size in (eval_examples, eval_nodes))
     clients = clients.pooled() if algorithm.pooled else clients
     graphs = check_topology(algorithm, topology, clients.n, on_disconnected)
+    folder = None if checkpoint is None else Path(checkpoint)
+    found = None if folder is None else open_folder(folder, resume)
+    executor, chunk = _as_before(found, executor, chunk)
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     world = World.build(algorithm, model, clients, graphs, mixing, seed, init, executor, chunk, place, dtype)
     sets = evaluated_by(clients, evaluate_on, eval_examples, eval_nodes, seed, place)
-    recorder = Recorder()
     states = {name: phase.init(world.models) for name, phase in algorithm.phases.items()}
-    with threads_for(world, algorithm):
-        recorder.add_evaluation({"round": 0} | _scores(world, sets, moments, None))
-        for t in _progress(rounds, progress, f"{algorithm.name} on {graphs.name}"):
-            evaluated = (t + 1) % eval_every == 0 or t + 1 == rounds
-            current = WorldRound(world, t, statistics=GradientStatistics() if evaluated else None)
-            before = _play(algorithm, world, current, states, sets if evaluated and moments == "both" else None)
-            recorder.add_round(current.losses, clients.n, current.ledger.totals(current.used), current.used)
-            if on_round is not None:
-                on_round(t + 1, world.models)
-            if evaluated:
-                scores = _scores(world, sets, moments, before, current.statistics)
-                check_scores(scores["loss"], sets, t, current.lr)
-                recorder.add_evaluation({"round": t + 1} | scores)
-    options = {"rounds": rounds, "seed": seed, "evaluate_on": evaluate_on, "eval_every": eval_every}
-    options |= {"eval_examples": eval_examples, "eval_nodes": eval_nodes}
-    options |= {"moments": moments, "init": init, "on_disconnected": on_disconnected}
-    return recorder.history(_meta(algorithm, world, clients, graphs) | options)
+    training = _Training(algorithm, world, sets, moments, rounds, eval_every, states, Recorder(rounds, eval_every))
+    chosen = {"rounds": rounds, "seed": seed, "evaluate_on": evaluate_on, "eval_every": eval_every}
+    chosen |= {"eval_examples": eval_examples, "eval_nodes": eval_nodes}
+    chosen |= {"moments": moments, "init": init, "on_disconnected": on_disconnected}
+    meta = _meta(algorithm, world, clients, graphs) | chosen
+
+    def tell(event: Event) -> None:
+        for callback in callbacks:
+            callback(event)
+
+    marker = {}
+    if folder is not None:
+        check_space(folder, training.size)
+        run_is = fingerprint(options, algorithm, model, clients, graphs, world)
+        marker = {"rounds": rounds, "versions": versions(), "device": str(place), "run": run_is}
+    start = 0 if found is None else training.resume(found, marker)
+    began = time.perf_counter()
+    with threads_for(world, algorithm), stop_between_rounds(folder is not None) as request:
+        keeper = Keeper(
+            folder, rounds, check_every(checkpoint_every), training.size, training.state, marker, tell, request,
+            saved=None if found is None else start,
+        )  # fmt: skip
+        tell(Event("start", start, meta | {"rounds": rounds, "resumed_at": start}, world.models))
+        if found is None:
+            _begin(training, keeper, tell)
+        _train(training, start, keeper, tell, on_round, _progress(start, rounds, progress, training.title))
+    tell(Event("end", rounds, {"seconds": time.perf_counter() - began, "rounds": rounds}, world.models))
+    return training.recorder.history(meta)
+
+
+@dataclass(frozen=True, eq=False)
+class _Training:
+    """A run under way: what it is, and what changes from round to round."""
+
+    algorithm: Algorithm
+    world: World
+    sets: Evaluated
+    moments: str
+    rounds: int
+    eval_every: int
+    states: dict[str, State]
+    recorder: Recorder
+
+    @property
+    def title(self) -> str:
+        return f"{self.algorithm.name} on {self.world.graphs.name}"
+
+    def evaluated(self, done: int) -> bool:
+        """Whether models are evaluated after so many rounds."""
+        return done % self.eval_every == 0 or done == self.rounds
+
+    @property
+    def size(self) -> int:
+        """Bytes that a checkpoint takes, mixing matrices apart."""
+        flat = self.world.models.flat
+        tensors = [flat, *(tensor for state in self.states.values() for tensor in state.values())]
+        recorded = 8 * len(flat) * (self.rounds + 2 * (2 + self.rounds // self.eval_every))
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors) + recorded + 2**14
+
+    def state(self) -> dict[str, Any]:
+        """Return all that a round starts from, as tensors, numbers and text."""
+        guard = getattr(self.world, "guard", None)
+        return {
+            "models": self.world.models.flat,
+            "phases": self.states,
+            "recorder": self.recorder.state(),
+            "guard": {} if guard is None else guard.state(),
+        }
+
+    def resume(self, found: Checkpoint, marker: Mapping[str, Any]) -> int:
+        """Take over a checkpoint of this run, and return how many rounds are done.
+
+        Raises
+        ------
+        ValueError
+            If it is of another run, or `rounds` is fewer than are done.
+        """
+        check_same(found.marker, marker)
+        if self.rounds < found.round:
+            raise ValueError(
+                f"`rounds` must be at least {found.round}, which are done in {found.path.parent}, got {self.rounds}; "
+                "start a shorter run in another folder"
+            )
+        state = found.state()
+        self.world.models.flat.copy_(state["models"])
+        for name, kept in state["phases"].items():
+            _restore(self.states[name], kept, self.world.models.flat.device)
+        self.recorder.restore(state["recorder"], self.evaluated)
+        if (guard := getattr(self.world, "guard", None)) is not None:
+            guard.restore(state["guard"])
+        if self.rounds == found.round != self.recorder.last_evaluation:
+            raise ValueError(
+                f"`rounds` must be at least {found.round + 1}, got {self.rounds}: so many are done in "
+                f"{found.path.parent}, and the last of them was not evaluated"
+            )
+        return found.round
+
+
+def _restore(state: State, kept: Mapping[str, Tensor], device: torch.device) -> None:
+    """Give a phase back its tensors, in the memory it already has where they fit."""
+    for key in set(state) - set(kept):
+        del state[key]
+    for key, tensor in kept.items():
+        own = state.get(key)
+        if own is not None and own.is_contiguous() and (own.shape, own.dtype) == (tensor.shape, tensor.dtype):
+            own.copy_(tensor)
+        else:
+            state[key] = tensor.to(device, copy=True)
+
+
+def _begin(training: _Training, keeper: Keeper, tell: Callback) -> None:
+    """Evaluate the models before the first round."""
+    recorded = training.recorder.add_evaluation({"round": 0} | _scores(training.world, training.sets, training.moments))
+    with keeper.after(0):
+        tell(Event("evaluation", 0, evaluation_record(recorded), training.world.models))
+
+
+def _train(
+    training: _Training,
+    start: int,
+    keeper: Keeper,
+    tell: Callback,
+    on_round: Callable[[int, Population], None] | None,
+    rounds: Iterator[int],
+) -> None:
+    """Run the rounds from `start` on."""
+    algorithm, world, sets, moments = training.algorithm, training.world, training.sets, training.moments
+    for t in rounds:
+        began = time.perf_counter()
+        recorded, evaluated = None, training.evaluated(t + 1)
+        current = WorldRound(world, t, statistics=GradientStatistics() if evaluated else None)
+        before = _play(algorithm, world, current, training.states, sets if evaluated and moments == "both" else None)
+        totals = current.ledger.totals(current.used)
+        columns = training.recorder.add_round(current.losses, world.models.n, totals, current.used)
+        if on_round is not None:
+            on_round(t + 1, world.models)
+        if evaluated:
+            scores = _scores(world, sets, moments, before, current.statistics)
+            check_scores(scores["loss"], sets, t, current.lr)
+            recorded = training.recorder.add_evaluation({"round": t + 1} | scores)
+        with keeper.after(t + 1):
+            tell(Event("round", t + 1, columns | {"seconds": time.perf_counter() - began}, world.models))
+            if recorded is not None:
+                tell(Event("evaluation", t + 1, evaluation_record(recorded), world.models))
+
+
+def _check_saving(options: Mapping[str, Any]) -> None:
+    """Check the arguments on checkpoints and callbacks."""
+    check_every(options["checkpoint_every"])
+    if not isinstance(options["resume"], bool):
+        raise TypeError(f"`resume` must be True or False, got {options['resume']!r}")
+    if options["checkpoint"] is None and options["resume"]:
+        raise ValueError("`resume` must be False without a folder to resume from; give one as `checkpoint`")
+    if isinstance(options["callbacks"], str) or not all(map(callable, options["callbacks"])):
+        raise TypeError(f"`callbacks` must be functions that take an Event, got {options['callbacks']!r}")
+
+
+def _as_before(found: Checkpoint | None, executor: str, chunk: int | None) -> tuple[str, int | None]:
+    """Return executor and chunk, where they are free those that a run started with: timing may decide otherwise now."""
+    if found is None:
+        return executor, chunk
+    was = found.marker["run"]
+    return was["executor"] if executor == "auto" else executor, chunk if isinstance(chunk, int) else was["chunk"]
 
 
 def _play(
@@ -176,7 +358,7 @@ def _scores(
     world: World,
     sets: Evaluated,
     moments: str,
-    before: Scores | None,
+    before: Scores | None = None,
     statistics: GradientStatistics | None = None,
 ) -> dict[str, Any]:
     after = _evaluate(world, sets)
@@ -192,12 +374,13 @@ def _scores(
     return scores
 
 
-def _progress(rounds: int, progress: bool | str, title: str) -> Iterator[int]:
+def _progress(start: int, rounds: int, progress: bool | str, title: str) -> Iterator[int]:
     from tqdm.auto import tqdm
 
     quiet = None if "ipykernel" not in sys.modules else False  # None: silent where stderr is no terminal
     disable = quiet if progress == "auto" else not progress
-    return iter(tqdm(range(rounds), desc=title, disable=disable, leave=False, unit="round"))
+    bar = {"desc": title, "disable": disable, "leave": False, "unit": "round"}
+    return iter(tqdm(range(start, rounds), initial=start, total=rounds, **bar))
 
 
 def _meta(

@@ -1,0 +1,256 @@
+"""Checkpoints on disk: complete or not there, and checked when they are read.
+
+A checkpoint is two files: ``state-00000200.pt`` (tensors, lists, numbers and text) and ``state-00000200.json``, written
+after it, which says what it is and holds the checksum of both. Without the second, or if a checksum does not fit, there
+is no checkpoint.
+"""
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+
+from topofl._check import check_int
+
+__all__ = ["Checkpoint", "check_every", "check_space", "newest", "open_folder", "prune", "rounds_in", "save"]
+
+FORMAT = 1
+"""Of the two files; those of another format cannot be read."""
+
+KEPT = 2
+"""Checkpoints that stay when a new one is complete."""
+
+_NAME = re.compile(r"state-(\d{8,})\.(pt|json)(\.partial)?")
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """A checkpoint that is complete and undamaged.
+
+    Parameters
+    ----------
+    path
+        Of its state.
+    marker
+        Contents of the file beside it.
+    """
+
+    path: Path
+    marker: Mapping[str, Any]
+
+    @property
+    def round(self) -> int:
+        """How many rounds were done."""
+        return self.marker["round"]
+
+    def state(self) -> dict[str, Any]:
+        """Return the state; its tensors are read from the file when they are used."""
+        return torch.load(self.path, map_location="cpu", weights_only=True, mmap=True)
+
+
+class _Damaged(ValueError):
+    """A file that is not what was written."""
+
+
+def check_every(every: object) -> int | str:
+    """Return `checkpoint_every` if it is a number of rounds or ``"auto"``, or raise."""
+    return "auto" if every == "auto" else check_int("checkpoint_every", every, minimum=1)
+
+
+def rounds_in(folder: Path) -> list[int]:
+    """Return the rounds of the checkpoints in a folder, good or damaged, in order."""
+    found = (_NAME.fullmatch(path.name) for path in folder.iterdir()) if folder.is_dir() else ()
+    return sorted(int(match[1]) for match in found if match and match[2] == "json" and not match[3])
+
+
+def newest(folder: Path) -> Checkpoint | None:
+    """Return the newest good checkpoint in a folder, with a warning for each newer one that is damaged; None: no files.
+
+    Raises
+    ------
+    ValueError
+        If there are checkpoints but no good one, or they are of another format.
+    """
+    rounds = rounds_in(folder)
+    for t in reversed(rounds):
+        try:
+            return _read(_path(folder, t))
+        except _Damaged as error:
+            warnings.warn(f"{error}; the checkpoint before it is used", RuntimeWarning, stacklevel=3)
+    if rounds:
+        raise ValueError(
+            f"`checkpoint` must hold a good checkpoint to resume from, all {len(rounds)} in {folder} are damaged; "
+            "start again in another folder"
+        )
+    return None
+
+
+def _read(path: Path) -> Checkpoint:
+    marker = _marker(path.with_suffix(".json"))
+    if not path.is_file():
+        raise _Damaged(f"{path} is missing")
+    with path.open("rb") as stream:
+        if hashlib.file_digest(stream, "sha256").hexdigest() != marker["sha256"]:
+            raise _Damaged(f"{path} is damaged: its checksum does not fit")
+    return Checkpoint(path, marker)
+
+
+def _marker(path: Path) -> dict[str, Any]:
+    try:
+        marker = json.loads(path.read_bytes())
+        fits = marker.pop("checksum") == _checksum(marker)
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise _Damaged(f"{path} is damaged: {error!r}") from error
+    if not fits:
+        raise _Damaged(f"{path} is damaged: its checksum does not fit")
+    if marker["format"] != FORMAT:
+        raise ValueError(
+            f"`checkpoint` must hold checkpoints of format {FORMAT}, {path} has format {marker['format']}; go on with "
+            f"topofl {marker['versions']['topofl']}, or start again in another folder"
+        )
+    return marker
+
+
+def _checksum(marker: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(marker, sort_keys=True).encode()).hexdigest()
+
+
+def _path(folder: Path, t: int) -> Path:
+    return folder / f"state-{t:08d}.pt"
+
+
+def save(folder: Path, t: int, state: Mapping[str, Any], marker: Mapping[str, Any]) -> tuple[Path, int]:
+    """Write the checkpoint after `t` rounds and return its path and size in bytes; then remove old ones and leftovers.
+
+    Tensors are written from where they are. If writing fails, the checkpoints before stay as they are.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written, for example because the disk is full.
+    """
+    path = _path(folder, t)
+    with _replacing(path) as stream:
+        hashed = _Hashed(stream)
+        _dump(state, hashed)
+    written = {"format": FORMAT, "round": t, "sha256": hashed.digest.hexdigest()} | dict(marker)
+    written = json.loads(json.dumps(written))  # as it will be read
+    with _replacing(path.with_suffix(".json")) as stream:
+        stream.write(json.dumps(written | {"checksum": _checksum(written)}, indent=2).encode() + b"\n")
+    prune(folder, KEPT, until=t)
+    return path, path.stat().st_size
+
+
+class _Hashed:
+    """A stream that knows the checksum of what went through."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.stream, self.digest = stream, hashlib.sha256()
+
+    def write(self, data: Any) -> int:
+        self.digest.update(data)
+        return self.stream.write(data)
+
+    def flush(self) -> None:
+        self.stream.flush()
+
+
+def _dump(state: Mapping[str, Any], stream: Any) -> None:
+    """Save with torch, which hides why a file cannot be written behind an error of its own."""
+    try:
+        torch.save(state, stream)
+    except RuntimeError as error:
+        if isinstance(error.__context__, OSError):
+            raise error.__context__ from None
+        raise
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file that appears under its name only when it is complete and on the disk."""
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        with partial.open("wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(partial, path)
+        _sync_folder(path.parent)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Let the names in a folder survive a loss of power."""
+    if os.name == "posix":
+        number = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
+
+
+def prune(folder: Path, kept: int, until: int | None = None) -> None:
+    """Remove all checkpoints but the last `kept` of those up to round `until`, and what broken writes left."""
+    stay = [t for t in rounds_in(folder) if until is None or t <= until][-kept:]
+    for path in list(folder.iterdir()):
+        match = _NAME.fullmatch(path.name)
+        if match and (match[3] or int(match[1]) not in stay):
+            path.unlink(missing_ok=True)
+
+
+def open_folder(folder: Path, resume: bool) -> Checkpoint | None:
+    """Make a folder for checkpoints, prove that it can be written to, and return the checkpoint to resume from, if any.
+
+    Raises
+    ------
+    OSError
+        If it cannot be written to.
+    ValueError
+        If it holds checkpoints and `resume` is False, or as :func:`newest`.
+    """
+    _try_to_write(folder)
+    if not resume and rounds_in(folder):
+        raise ValueError(
+            f"`checkpoint` must be a folder without checkpoints, {folder} holds some of round {rounds_in(folder)[-1]}; "
+            "go on with resume=True, or take another folder"
+        )
+    return newest(folder) if resume else None
+
+
+def _try_to_write(folder: Path) -> None:
+    probe = folder / ".writable"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.write_bytes(b"x")
+        probe.unlink()
+    except OSError as error:
+        raise type(error)(
+            f"`checkpoint` must be a folder that can be written to, {folder} is not: {error.strerror or error}"
+        ) from error
+
+
+def check_space(folder: Path, size: int) -> None:
+    """Check that checkpoints of `size` bytes fit: those that are kept, and one that is being written.
+
+    Raises
+    ------
+    OSError
+        If they do not.
+    """
+    own = sum(path.stat().st_size for path in folder.iterdir() if _NAME.fullmatch(path.name))
+    needed, free = (KEPT + 1) * size, shutil.disk_usage(folder).free + own
+    if needed > free:
+        raise OSError(
+            f"`checkpoint` must have space for {KEPT + 1} checkpoints, {needed} bytes, {folder} has {free} bytes free; "
+            "make room, or take a folder on another disk"
+        )

@@ -1,0 +1,173 @@
+"""What makes two runs the same, as a few JSON values that tell them apart."""
+
+import hashlib
+import json
+import platform
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from topofl.algorithms.phase import Algorithm
+from topofl.data import Partition
+from topofl.data.dataset import Dataset
+from topofl.engine.world import World
+from topofl.mixing import MixingMatrix
+from topofl.topology import Topology, TopologySequence
+
+__all__ = ["check_same", "fingerprint", "versions"]
+
+SAMPLE = 3
+"""Rounds of which graphs and weights are looked at where there is no end of them."""
+
+_ELSEWHERE = {"algorithm", "model", "clients", "topology", "mixing", "executor", "chunk"}
+_FREE = {"rounds", "device", "on_disconnected", "checkpoint", "checkpoint_every", "resume", "callbacks", "on_round",
+         "progress"}  # fmt: skip
+
+
+def fingerprint(
+    options: Mapping[str, Any],
+    algorithm: Algorithm,
+    model: nn.Module,
+    clients: Partition,
+    graphs: Topology | TopologySequence,
+    world: World,
+) -> dict[str, Any]:
+    """Return what decides on the results of a run, the number of rounds apart.
+
+    Parameters
+    ----------
+    options
+        The arguments of :func:`topofl.run`.
+    algorithm, model, clients, graphs, world
+        What was made of them.
+    """
+    rest = {key: value for key, value in options.items() if key not in _ELSEWHERE | _FREE}
+    settings = {f"{phase}.{key}": value for phase, own in algorithm.settings.items() for key, value in own.items()}
+    return {
+        "algorithm": algorithm.name,
+        **{key: _plain(value) for key, value in settings.items()},
+        "topology": f"{graphs.name} {_of_graphs(graphs)}",
+        "mixing": _of_mixing(algorithm, graphs, world),
+        "clients": f"{clients.name} {_of(_indices(clients))}",
+        "dataset": f"{clients.dataset.name} {_of(_of_dataset(clients.dataset))}",
+        "model": f"{type(model).__name__} {_of(_of_model(model, options['init'] == 'given'))}",
+        "executor": world.learner.executor,
+        "chunk": world.learner.chunk,
+        **{key: _plain(value) for key, value in rest.items()},
+    }
+
+
+def _of(parts: Any) -> str:
+    """Return a short digest of texts, arrays and tensors."""
+    digest = hashlib.sha256()
+    for part in parts:
+        if isinstance(part, Tensor | np.ndarray):
+            digest.update(f"{part.dtype}{tuple(part.shape)}".encode())
+            digest.update(_bytes_of(part))
+        else:
+            digest.update(f"{part}\0".encode())
+    return f"#{digest.hexdigest()[:16]}"
+
+
+def _bytes_of(values: Tensor | np.ndarray) -> memoryview:
+    """Return the memory of an array or tensor; a copy only if it lies elsewhere or apart."""
+    if isinstance(values, Tensor):
+        values = values.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
+    return np.ascontiguousarray(values).data
+
+
+def _of_graphs(graphs: Topology | TopologySequence) -> str:
+    members = (graphs.at(t) for t in range(graphs.period or SAMPLE))
+    return _of(part for graph in members for part in (*_csr(graph.adjacency), graph.groups, graph.own_weights))
+
+
+def _csr(matrix: Any) -> tuple[np.ndarray, ...]:
+    return matrix.data, matrix.indices.astype(np.int64), matrix.indptr.astype(np.int64)
+
+
+def _of_mixing(algorithm: Algorithm, graphs: Topology | TopologySequence, world: World) -> str:
+    """Return the weights of the first rounds, by name and digest, if any are used."""
+    if all(phase.exchanges != "models" for phase in algorithm.phases.values()):
+        return "none"
+    first = range(min(graphs.period or SAMPLE, SAMPLE))
+    used: Sequence[MixingMatrix] = [world.resolve(world.rule, graphs.at(t)) for t in first]
+    return f"{used[0].name} {_of(part for weights in used for part in _csr(weights.weights))}"
+
+
+def _indices(clients: Partition) -> Iterator[Any]:
+    for key in ("train", "val", "test"):
+        nodes = getattr(clients, key)
+        yield from (key, np.array([len(node) for node in nodes]), np.concatenate(nodes))
+
+
+def _of_dataset(dataset: Dataset) -> Iterator[Any]:
+    for field in fields(dataset):
+        yield from (field.name, getattr(dataset, field.name))
+
+
+def _of_model(model: nn.Module, values: bool) -> Iterator[Any]:
+    """Yield the structure, the buffers, and the values of parameters if they are used."""
+    yield _nameless(repr(model))
+    for name, parameter in model.named_parameters():
+        yield from (name, parameter if values else tuple(parameter.shape))
+    for name, buffer in model.named_buffers():
+        yield from (name, buffer)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        value = value.item()
+    return value if isinstance(value, str | int | float | None) else _nameless(str(value))
+
+
+def _nameless(text: str) -> str:
+    """Return a representation without addresses in memory."""
+    return re.sub(r"0x[0-9a-fA-F]+", "0x", text)
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that decide on rounding."""
+    import topofl  # not at the top: it imports this module
+
+    return {
+        "topofl": topofl.__version__,
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def check_same(marker: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` if a checkpoint is of another run, and warn if it was written by other versions.
+
+    Parameters
+    ----------
+    marker
+        Of the checkpoint.
+    now
+        The same of this process.
+    """
+    if different := _differences(marker["run"], now["run"]):
+        raise ValueError(
+            f"`resume` must continue the same run: {'; '.join(different)}; start the other one in another folder"
+        )
+    soft = {key: marker[key] for key in ("versions", "device")}
+    if different := [
+        *_differences(soft.pop("versions"), now["versions"]),
+        *_differences(soft, {"device": now["device"]}),
+    ]:
+        warnings.warn(
+            f"the run goes on where others may round differently: {'; '.join(different)}", RuntimeWarning, stacklevel=4
+        )
+
+
+def _differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    now = json.loads(json.dumps(now))
+    keys = dict.fromkeys([*was, *now])
+    return [f"{key} was {was.get(key)}, is {now.get(key)}" for key in keys if was.get(key) != now.get(key)]
