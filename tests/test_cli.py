@@ -87,7 +87,7 @@ def test_output_may_be_cut_off(tmp_path):
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize("verb", [[], ["list"], ["spectral"], ["run"], ["compare"], ["reproduce"]])
+@pytest.mark.parametrize("verb", [[], ["list"], ["spectral"], ["run"], ["resume"], ["compare"], ["reproduce"]])
 def test_help(capsys, verb):
     with pytest.raises(SystemExit) as exit_:
         main([*verb, "--help"])
@@ -218,7 +218,7 @@ def test_run_saves_and_can_be_repeated(capsys, toml, tmp_path):
     assert out.err == ""
     assert "saved in runs/small" in out.out
     folder = tmp_path / "runs" / "small"
-    assert sorted(path.name for path in folder.iterdir()) == ["config.toml", "history"]
+    assert sorted(path.name for path in folder.iterdir()) == ["checkpoints", "config.toml", "history"]
     history = History.load(folder / "history")
     wanted = config.load(toml).run()
     np.testing.assert_array_equal(history["accuracy"], wanted["accuracy"])

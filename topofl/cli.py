@@ -5,8 +5,10 @@ import inspect
 import json
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -18,14 +20,21 @@ import topofl
 from topofl import config, data, metrics
 from topofl._spec import at, build_topology, catalogue, parameters, parse_spec, table_of
 from topofl._table import NotApplicable, Spread, Table
+from topofl.callbacks import Event
 from topofl.data import Partition
-from topofl.engine import DivergenceError
-from topofl.history import History
+from topofl.engine import DivergenceError, Interrupted
+from topofl.engine.checkpoint import prune, rounds_in
+from topofl.history import History, over_nodes
 from topofl.topology import Topology, TopologySequence
 
 __all__ = ["main"]
 
 _USAGE_ERRORS = (ValueError, TypeError, KeyError, FileNotFoundError, IsADirectoryError, NotADirectoryError)
+_KEPT = """
+
+DIR holds config.toml (all defaults filled in), checkpoints/ and, at the end, history/. Ctrl-C lets the round end and
+writes a checkpoint. A finished run keeps its last checkpoint, which takes the space of all models and is needed only to
+train more rounds: remove DIR/checkpoints if you will not."""
 _NOT_REPRODUCE = ("command", "list")
 _RUN_ERRORS = (DivergenceError, OSError, MemoryError, torch.OutOfMemoryError)
 
@@ -41,8 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns
     -------
     int
-        0, or 1 if a run failed (it diverged, a file could not be written), or 2 if the command or the configuration is
-        wrong; then one line on stderr says why.
+        0, or 1 if a run failed (it diverged, was interrupted, a file could not be written), or 2 if the command or the
+        configuration is wrong; then one line on stderr says why.
     """
     try:
         options = _parser().parse_args(argv)
@@ -55,6 +64,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _failed(error, 2)
     except _RUN_ERRORS as error:
         return _failed(error, 1)
+    except Interrupted as stopped:
+        print(f"topofl: {_how_to_go_on(stopped)}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         print("topofl: interrupted", file=sys.stderr)
         return 1
@@ -65,6 +77,12 @@ def _failed(error: BaseException, code: int) -> int:
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
     print(f"topofl: error: {' '.join(text.split()) or type(error).__name__}", file=sys.stderr)
     return code
+
+
+def _how_to_go_on(stopped: Interrupted) -> str:
+    saved = "" if stopped.saved == stopped.done else f", saved up to round {stopped.saved or 0}"
+    command = shlex.join(["topofl", "resume", str(stopped.folder.parent)])
+    return f"interrupted after round {stopped.done} of {stopped.rounds}{saved}; go on with: {command}"
 
 
 def _note(notes: Sequence[str]) -> None:
@@ -87,19 +105,19 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"topofl {topofl.__version__}")
     verbs = parser.add_subparsers(metavar="COMMAND", required=True)
-    for add in (_add_list, _add_spectral, _add_run, _add_compare, _add_reproduce):
+    for add in (_add_list, _add_spectral, _add_run, _add_resume, _add_compare, _add_reproduce):
         add(verbs)
     return parser
 
 
 def _add_verb(
-    verbs: Any, name: str, command: Callable[[argparse.Namespace], None], text: str, examples: str
+    verbs: Any, name: str, command: Callable[[argparse.Namespace], None], text: str, examples: str, more: str = ""
 ) -> argparse.ArgumentParser:
     shown = "\n".join(f"  {line.strip()}" for line in examples.strip().splitlines())
     verb: argparse.ArgumentParser = verbs.add_parser(
         name,
         help=text,
-        description=text,
+        description=f"{text}{more}",
         epilog=f"examples:\n{shown}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -145,12 +163,27 @@ def _add_run(verbs: Any) -> None:
         topofl run experiment.toml --dry-run
         topofl run runs/ring/config.toml --out runs/again
     """
-    verb = _add_verb(verbs, "run", _run, "train what a TOML file describes, and save what happens", examples)
+    verb = _add_verb(verbs, "run", _run, "train what a TOML file describes, and save what happens", examples, _KEPT)
     verb.add_argument("config", type=Path, metavar="CONFIG.toml", help="tables data, topology, algorithm, run, ...")
     verb.add_argument("--out", type=Path, metavar="DIR", help="where to save (default: runs/ and the file's name)")
     help_set = "table.key=value, or table=spec for a whole table; may be repeated"
     verb.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=help_set)
+    every = "a checkpoint every K rounds, or by time (default: auto, at least one in ten minutes)"
+    verb.add_argument("--checkpoint-every", metavar="K|auto", help=every)
     verb.add_argument("--dry-run", action="store_true", help="show memory, messages and bytes; train and save nothing")
+    verb.add_argument("--progress", action=argparse.BooleanOptionalAction, help="a bar (default: on terminals)")
+
+
+def _add_resume(verbs: Any) -> None:
+    examples = """
+        topofl resume runs/ring
+        topofl resume runs/ring --set run.rounds=1000
+    """
+    text = "go on with a run that was stopped, or with more rounds"
+    verb = _add_verb(verbs, "resume", _resume, text, examples, _KEPT)
+    verb.add_argument("folder", type=Path, metavar="DIR", help="of the run, as named by run --out")
+    help_set = "table.key=value, of what may change: run.rounds (more of them), run.checkpoint_every, run.device"
+    verb.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=help_set)
     verb.add_argument("--progress", action=argparse.BooleanOptionalAction, help="a bar (default: on terminals)")
 
 
@@ -308,17 +341,76 @@ def _shards(options: argparse.Namespace, sizes: Sequence[Any]) -> Partition:
 
 
 def _run(options: argparse.Namespace) -> None:
-    experiment = config.load(options.config, options.set)
+    every = [] if options.checkpoint_every is None else [f"run.checkpoint_every={options.checkpoint_every}"]
+    experiment = config.load(options.config, [*options.set, *every])
     _note(experiment.notes)
     if options.dry_run:
         print(experiment.estimate())
         return
     out = _out_folder(options)
-    history = experiment.run(progress=options.progress)
+    shutil.rmtree(out / "checkpoints", ignore_errors=True)  # of the run that is replaced
+    with _removed_if_nothing_was_done(out):
+        (out / "checkpoints").mkdir(parents=True, exist_ok=True)
+        _write_config(out, experiment.tables)
+        history = experiment.run(progress=options.progress, checkpoint=out / "checkpoints")
+    _finish(out, experiment, history)
+
+
+def _resume(options: argparse.Namespace) -> None:
+    out = options.folder
+    if not (out / "config.toml").is_file():
+        raise ValueError(f"{out} holds no run to go on with: config.toml is missing; name a folder of topofl run")
+    experiment = config.load(out / "config.toml", options.set)
+    _note(experiment.notes)
+    done = History.load(out).n_rounds if (out / "history" / "meta.json").exists() else 0
+    if done == experiment.options["rounds"]:
+        print(f"{out} is finished: all {done} rounds are done; more are trained with --set run.rounds=N")
+        return
+    saved = rounds_in(out / "checkpoints")
+    if done and not saved:
+        raise ValueError(
+            f"{out} cannot go on: it is finished, and its checkpoints were removed; run it again elsewhere"
+        )
+    if not saved:
+        _note([f"{out} has no checkpoint yet; it starts from the beginning"])
+
+    def keep_changes(event: Event) -> None:
+        if event.kind == "start":  # what was asked for is accepted
+            _write_config(out, experiment.tables)
+
+    how = {"progress": options.progress, "checkpoint": out / "checkpoints", "resume": True}
+    _finish(out, experiment, experiment.run(**how, callbacks=[keep_changes]))
+
+
+def _finish(out: Path, experiment: config.Experiment, history: History) -> None:
+    """Save what a run returned, say so, and leave one checkpoint to go on from."""
     history.save(out / "history")
-    (out / "config.toml").write_text(config.dumps(experiment.tables_of(history)), encoding="utf-8")
+    _write_config(out, experiment.tables_of(history))
+    prune(out / "checkpoints", 1)
     print(_table_of_runs({str(out): history}, 0.8))
     print(f"saved in {out}")
+
+
+def _write_config(out: Path, tables: config.Tables) -> None:
+    """Replace the configuration by a complete one, whatever happens."""
+    partial = out / ".config.toml.partial"
+    partial.write_text(config.dumps(tables), encoding="utf-8")
+    os.replace(partial, out / "config.toml")
+
+
+@contextmanager
+def _removed_if_nothing_was_done(out: Path) -> Iterator[None]:
+    """Remove the folder of a run that failed before its first checkpoint, if there is nothing else in it."""
+    made = [folder for folder in (out / "checkpoints", out, *out.parents) if not folder.exists()]
+    try:
+        yield
+    except Exception:
+        if not rounds_in(out / "checkpoints") and not (out / "history").exists():
+            (out / "config.toml").unlink(missing_ok=True)
+            for folder in made:
+                with suppress(OSError):
+                    folder.rmdir()  # only if it is empty
+        raise
 
 
 def _out_folder(options: argparse.Namespace) -> Path:
@@ -334,8 +426,15 @@ def _out_folder(options: argparse.Namespace) -> Path:
 
 
 def _check_own(out: Path, source: Path) -> None:
-    """Refuse to write into a folder that is not a run's, or over the configuration that was given."""
-    if out.is_dir() and any(out.iterdir()) and not (out / "history" / "meta.json").exists():
+    """Refuse to write into a folder that is not a run's or whose run can go on, or over the configuration given."""
+    finished, stopped = (out / "history" / "meta.json").exists(), rounds_in(out / "checkpoints")
+    if stopped and not finished:
+        raise ValueError(
+            f"{out} holds a run that is not finished (round {stopped[-1]}); go on with topofl resume {out}, or name "
+            "another folder by --out"
+        )
+    own = {"config.toml", "checkpoints", ".config.toml.partial"}  # of a run that was stopped before a checkpoint
+    if out.is_dir() and not finished and {path.name for path in out.iterdir()} - own:
         raise ValueError(f"{out} holds something else than a run; name a new or empty folder by --out")
     if (out / "config.toml").exists() and (out / "config.toml").samefile(source):
         raise ValueError(f"{out} holds {source} itself, which would be overwritten; name another folder by --out")
@@ -365,7 +464,7 @@ def _row(name: str, history: History, target: float) -> tuple[Any, ...]:
         history.meta["topology"],
         history.mixing(0).spectral_gap if history.matrices else NotApplicable("nodes exchange nothing"),
         NotApplicable(f"accuracy stayed below {target:g}") if rounds is None else rounds,
-        Spread(float(np.nanmean(accuracy)), float(np.nanmin(accuracy)), float(np.nanmax(accuracy))),
+        Spread(*(float(over_nodes(accuracy)[key]) for key in ("mean", "min", "max"))),
         float(history["messages"].mean()),
         float(history["bytes"].mean()) / 1e6,
     )

@@ -50,7 +50,7 @@ def fingerprint(
     rest = {key: value for key, value in options.items() if key not in _ELSEWHERE | _FREE}
     settings = {f"{phase}.{key}": value for phase, own in algorithm.settings.items() for key, value in own.items()}
     return {
-        "algorithm": algorithm.name,
+        "algorithm": f"{algorithm.name}: {' -> '.join(algorithm.phases)}",
         **{key: _plain(value) for key, value in settings.items()},
         "topology": f"{graphs.name} {_of_graphs(graphs)}",
         "mixing": _of_mixing(algorithm, graphs, world),

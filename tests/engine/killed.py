@@ -1,0 +1,174 @@
+"""Runs that are killed at chosen moments and resumed; started by test_resume.py as a process of its own.
+
+Importing torch takes seconds and a fork milliseconds: this process imports it once, and a fork of it runs until it
+kills itself. What then remains on disk is all that the parent resumes from.
+"""
+
+import io
+import json
+import os
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+ALGORITHMS = {
+    "dsgd": {"momentum": 0.9, "local_steps": 2},
+    "clique_averaging": {"momentum": 0.9},
+    "centralized": {"momentum": 0.9},
+    "local_only": {"local_steps": 2},
+}
+PROBLEMS = [*ALGORITHMS, "dsgd over a period", "dsgd over new graphs"]
+MOMENTS = [
+    "between rounds",
+    "after local_sgd, in the second round",
+    "after local_sgd",
+    "after mix",
+    "with half of the first .pt",
+    "with half of a .pt",
+    "before the .pt has its name",
+    "after the .pt has its name",
+    "before the .json has its name",
+    "before the folder is synchronized",
+    "before old ones are removed",
+    "in the last round",
+]
+CASES = [
+    f"{problem}: {moment}"
+    for problem in PROBLEMS
+    for moment in MOMENTS
+    if moment != "after mix" or problem not in ("centralized", "local_only")
+]
+
+
+def settings(problem):
+    """Return the arguments of a run."""
+    import topofl
+    from tests import problems
+    from topofl import algorithms, topologies
+
+    clients = problems.equal_clients()
+    name, _, graphs = problem.partition(" over ")
+    topology = {
+        "": problems.cliques(clients),
+        "a period": topologies.one_peer_exponential(6),
+        "new graphs": topofl.as_topology(lambda t: topologies.random_regular(6, 3, seed=t)),
+    }[graphs]
+    algorithm = getattr(algorithms, name)(lr=0.1, batch_size=4, **ALGORITHMS[name])
+    how = {"model": problems.linear(), "clients": clients, "topology": topology, "device": "cpu", "init": "independent"}
+    return {"algorithm": algorithm, "rounds": 7, "seed": 0, "eval_every": 3} | how
+
+
+def trained(arguments, **more):
+    """Return the history of a run and its models."""
+    import topofl
+
+    kept = {}
+    history = topofl.run(**arguments, **more, callbacks=[lambda event: kept.update(models=event.models)])
+    return history, kept["models"].flat.clone()
+
+
+def differences(one, other):
+    """Return what differs between two results of `trained`, to the last bit."""
+    (a, models), (b, others) = one, other
+    tables = {"rounds": (a.rounds, b.rounds), "evaluations": (a.evaluations, b.evaluations)}
+    found = [name for name, (left, right) in tables.items() if list(left) != list(right)]
+    for left, right in tables.values():
+        found += [name for name in left if not np.array_equal(left[name], right[name], equal_nan=True)]
+        found += [f"dtype of {name}" for name in left if left[name].dtype != right[name].dtype]
+    found += ["models"] if not bool((models == others).all()) else []
+    found += ["node_loss"] if not np.array_equal(a.node_loss, b.node_loss, equal_nan=True) else []
+    found += ["matrix_of_round"] if not np.array_equal(a.matrix_of_round, b.matrix_of_round) else []
+    matrices = [[(m.name, m.weights.toarray().tolist()) for m in history.matrices] for history in (a, b)]
+    found += ["matrices"] if matrices[0] != matrices[1] else []
+    return found + (["meta"] if a.meta != b.meta else [])
+
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_at(module, name, call, *, after=False):
+    """Let the process die at some call of a function, before it does its work or after."""
+    function, calls = getattr(module, name), [0]
+
+    def deadly(*args, **kwargs):
+        calls[0] += 1
+        if calls[0] == call and not after:
+            die()
+        result = function(*args, **kwargs)
+        if calls[0] == call:
+            die()
+        return result
+
+    setattr(module, name, deadly)
+
+
+def die_with_half(checkpoint, call):
+    """Let the process die when half of a file is written."""
+    whole, calls = checkpoint._dump, [0]
+
+    def half(state, stream):
+        calls[0] += 1
+        if calls[0] < call:
+            return whole(state, stream)
+        whole(state, content := io.BytesIO())
+        stream.write(content.getvalue()[: len(content.getvalue()) // 2])
+        stream.flush()
+        return die()
+
+    checkpoint._dump = half
+
+
+def plan(moment):
+    """Prepare this process to die at a moment of a run with a checkpoint every two rounds; return further arguments."""
+    from topofl.engine import checkpoint
+    from topofl.engine.world import WorldRound
+
+    if moment in ("between rounds", "in the last round"):
+        last = 5 if moment == "between rounds" else 7
+        return {"on_round": lambda done, models: die() if done == last else None}
+    {
+        "after local_sgd, in the second round": lambda: die_at(WorldRound, "local_sgd", 2, after=True),
+        "after local_sgd": lambda: die_at(WorldRound, "local_sgd", 4, after=True),
+        "after mix": lambda: die_at(WorldRound, "mix", 4, after=True),
+        "with half of the first .pt": lambda: die_with_half(checkpoint, 1),
+        "with half of a .pt": lambda: die_with_half(checkpoint, 3),
+        "before the .pt has its name": lambda: die_at(checkpoint.os, "replace", 3),
+        "after the .pt has its name": lambda: die_at(checkpoint.os, "replace", 3, after=True),
+        "before the .json has its name": lambda: die_at(checkpoint.os, "replace", 4),
+        "before the folder is synchronized": lambda: die_at(checkpoint, "_sync_folder", 4),
+        "before old ones are removed": lambda: die_at(checkpoint, "prune", 3),
+    }[moment]()
+    return {}
+
+
+def verdict(case, reference, folder):
+    """Kill a run, resume it, and return what is wrong."""
+    problem, _, moment = case.partition(": ")
+    child = os.fork()
+    if child == 0:
+        try:
+            trained(settings(problem), checkpoint=folder, checkpoint_every=2, **plan(moment))
+        finally:
+            os._exit(1)
+    _, status = os.waitpid(child, 0)
+    if not os.WIFSIGNALED(status) or os.WTERMSIG(status) != signal.SIGKILL:
+        return [f"it was not killed: status {status}"]
+    resumed = trained(settings(problem), checkpoint=folder, checkpoint_every=2, resume=True)
+    names = sorted(path.name for path in Path(folder).iterdir())
+    leftovers = [] if len(names) == 4 else [f"files {names}"]
+    return differences(resumed, reference) + leftovers
+
+
+def main():
+    references = {problem: trained(settings(problem)) for problem in PROBLEMS}
+    with tempfile.TemporaryDirectory() as folder:
+        wrong = {case: verdict(case, references[case.partition(": ")[0]], f"{folder}/{case}") for case in CASES}
+    json.dump(wrong, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,274 @@
+"""A run that was stopped and resumed equals one that never was, to the last bit."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import topofl
+from tests import problems
+from tests.algorithms.test_conformance import ARGUMENTS
+from tests.engine import killed
+from topofl import algorithms, topologies
+from topofl.engine import keeper
+from topofl.engine.checkpoint import rounds_in
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def arguments(**changes):
+    return killed.settings("dsgd over a period") | changes
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return killed.trained(arguments())
+
+
+@pytest.fixture(scope="module")
+def verdicts():
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.engine.killed"], capture_output=True, text=True, check=False, cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": ""},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@pytest.mark.parametrize("case", killed.CASES)
+def test_killed_and_resumed_equals_never_stopped(verdicts, case):
+    assert verdicts[case] == []
+
+
+def test_every_algorithm_is_killed():
+    assert set(killed.ALGORITHMS) == set(ARGUMENTS)
+
+
+@pytest.mark.parametrize("stop", range(1, 7))
+def test_every_round_can_be_resumed_from(whole, tmp_path, stop):
+    class Stop(Exception):
+        pass
+
+    def callback(event):
+        if (event.kind, event.round) == ("round", stop):
+            raise Stop
+
+    with pytest.raises(Stop):
+        topofl.run(**arguments(), checkpoint=tmp_path, checkpoint_every=1, callbacks=[callback])
+    assert rounds_in(tmp_path)[-1] == stop, "the checkpoint that was due is written first"
+    assert killed.differences(killed.trained(arguments(), checkpoint=tmp_path, resume=True), whole) == []
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"checkpoint_every": 1},
+        {"checkpoint_every": 3},
+        {"eval_every": 1, "moments": "both"},
+        {"eval_every": 100, "progress": True},
+        {"on_round": lambda t, models: None},
+    ],
+    ids=str,
+)
+def test_saving_and_looking_change_no_bit_of_the_models(whole, tmp_path, more, capfd):
+    history, models = killed.trained(arguments(**more), checkpoint=tmp_path)
+    assert torch.equal(models, whole[1])
+    np.testing.assert_array_equal(history["train_loss"], whole[0]["train_loss"])
+
+
+@pytest.mark.parametrize("first", [3, 4, 6])
+def test_more_rounds_are_as_if_asked_for_at_once(whole, tmp_path, first):
+    short, _ = killed.trained(arguments(rounds=first), checkpoint=tmp_path)
+    assert short["round"][-1] == first
+    longer = killed.trained(arguments(), checkpoint=tmp_path, resume=True)
+    assert killed.differences(longer, whole) == []
+    assert list(longer[0]["round"]) == [0, 3, 6, 7]
+
+
+def test_a_finished_run_is_returned_at_once(whole, tmp_path, monkeypatch):
+    killed.trained(arguments(), checkpoint=tmp_path)
+    monkeypatch.setattr("topofl.engine.run._play", lambda *a: pytest.fail("trained"))
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    assert killed.differences(killed.trained(arguments(), checkpoint=tmp_path, resume=True), whole) == []
+    assert before == {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+
+
+def test_rounds_cannot_be_fewer_than_are_done(tmp_path):
+    killed.trained(arguments(rounds=4), checkpoint=tmp_path)
+    with pytest.raises(ValueError, match="`rounds` must be at least 4, which are done"):
+        topofl.run(**arguments(rounds=3), checkpoint=tmp_path, resume=True)
+    stopped = tmp_path / "stopped"
+    with pytest.raises(ZeroDivisionError):
+        topofl.run(**arguments(), checkpoint=stopped, checkpoint_every=4, callbacks=[lambda e: 1 / (e.round - 4)])
+    with pytest.raises(ValueError, match="`rounds` must be at least 5, got 4: so many are done .* was not evaluated"):
+        topofl.run(**arguments(rounds=4), checkpoint=stopped, resume=True)
+
+
+def looser(clients):
+    return problems.data.Partition(clients.dataset, clients.train[::-1], name=clients.name)
+
+
+def brighter(clients):
+    blobs = problems.dataset()
+    blobs.inputs[3] += 1
+    return problems.data.Partition(blobs, clients.train, name=clients.name)
+
+
+OTHER = {
+    "seed": ({"seed": 1}, "seed was 0, is 1"),
+    "algorithm": ({"algorithm": algorithms.local_only(lr=0.1)}, "algorithm was dsgd: local -> exchange, is local_only"),
+    "setting": (
+        {"algorithm": algorithms.dsgd(lr=0.2, batch_size=4, momentum=0.9, local_steps=2)},
+        "local.lr was 0.1, is 0.2; start",
+    ),
+    "topology": ({"topology": topologies.ring(6)}, "topology was one_peer_exponential"),
+    "edges of one name": ({"topology": topologies.star(6).renamed("ring(n=6)")}, "topology was ring"),
+    "mixing": ({"mixing": topofl.mixing.from_weights(np.eye(6))}, "mixing was uniform"),
+    "clients": ({"clients": looser(problems.equal_clients())}, "clients was iid"),
+    "data": ({"clients": brighter(problems.equal_clients())}, "dataset was blobs"),
+    "model": ({"model": problems.convolutional(), "executor": "batched"}, "model was Sequential"),
+    "init": ({"init": "common"}, "init was independent, is common"),
+    "dtype": ({"dtype": torch.float64}, "dtype was torch.float32, is torch.float64"),
+    "eval_every": ({"eval_every": 2}, "eval_every was 3, is 2"),
+    "executor": ({"executor": "looped"}, "executor was batched, is looped"),
+    "chunk": ({"chunk": 2}, "chunk was 6, is 2"),
+}
+
+
+@pytest.mark.parametrize("case", OTHER)
+def test_another_run_is_refused_naming_the_difference(tmp_path, case):
+    changes, message = OTHER[case]
+    start = {"topology": topologies.ring(6)} if case == "edges of one name" else {}
+    topofl.run(**arguments(rounds=1, **start), checkpoint=tmp_path)
+    with pytest.raises(ValueError, match=f"`resume` must continue the same run: .*{message}"):
+        topofl.run(**arguments(**changes), checkpoint=tmp_path, resume=True)
+
+
+def test_values_of_the_model_matter_where_they_are_used(tmp_path):
+    other = problems.linear()
+    with torch.no_grad():
+        other[1].bias += 1
+    for init in ("common", "given"):
+        topofl.run(**arguments(rounds=1, init=init), checkpoint=tmp_path / init)
+    topofl.run(**arguments(rounds=1, init="common", model=other), checkpoint=tmp_path / "common", resume=True)
+    with pytest.raises(ValueError, match="model was Sequential"):
+        topofl.run(**arguments(rounds=1, init="given", model=other), checkpoint=tmp_path / "given", resume=True)
+
+
+def test_the_executor_is_not_chosen_anew(tmp_path, monkeypatch):
+    chosen = {"model": problems.convolutional(), "rounds": 2}
+    topofl.run(**arguments(**chosen, executor="looped"), checkpoint=tmp_path)
+    monkeypatch.setattr("topofl.engine.world.choose_executor", lambda *a: pytest.fail("timed"))
+    resumed = topofl.run(**arguments(**chosen, executor="auto") | {"rounds": 3}, checkpoint=tmp_path, resume=True)
+    assert resumed.meta["executor"] == "looped"
+
+
+def stop_by(number, at):
+    """Return a callback that sends this process a signal in some round."""
+    return lambda event: os.kill(os.getpid(), number) if (event.kind, event.round) == ("round", at) else None
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_ends_the_round_and_saves(whole, tmp_path, number):
+    events, before = [], signal.getsignal(number)
+    callbacks = [stop_by(number, 2), lambda event: events.append((event.kind, event.round))]
+    message = r"interrupted after round 2 of 7; go on with run\(..., checkpoint='.*', resume=True\)"
+    with pytest.raises(topofl.Interrupted, match=message) as stopped:
+        topofl.run(**arguments(), checkpoint=tmp_path, callbacks=callbacks)
+    assert isinstance(stopped.value, KeyboardInterrupt)
+    assert (stopped.value.done, stopped.value.rounds, stopped.value.saved) == (2, 7, 2)
+    assert events[-3:] == [("round", 2), ("checkpoint", 2), ("interrupt", 2)]
+    assert signal.getsignal(number) is before
+    assert killed.differences(killed.trained(arguments(), checkpoint=tmp_path, resume=True), whole) == []
+
+
+def test_a_second_signal_stops_at_once(tmp_path):
+    def twice(event):
+        if event.kind == "round":
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        topofl.run(**arguments(), checkpoint=tmp_path, callbacks=[twice])
+    assert not isinstance(stopped.value, topofl.Interrupted)
+    assert rounds_in(tmp_path) == []
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_signal_before_the_first_round_and_in_the_last(whole, tmp_path):
+    for at in (0, 7):
+        kind = "evaluation" if at == 0 else "round"
+        stop = [lambda e, k=kind, t=at: signal.raise_signal(signal.SIGINT) if (e.kind, e.round) == (k, t) else None]
+        with pytest.raises(topofl.Interrupted, match=f"after round {at} of 7"):
+            topofl.run(**arguments(), checkpoint=tmp_path / str(at), callbacks=stop)
+        resumed = killed.trained(arguments(), checkpoint=tmp_path / str(at), resume=True)
+        assert killed.differences(resumed, whole) == []
+
+
+def test_without_a_folder_a_signal_interrupts_as_ever():
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        topofl.run(**arguments(), callbacks=[stop_by(signal.SIGINT, 2)])
+    assert not isinstance(stopped.value, topofl.Interrupted)
+
+
+def test_events_tell_what_the_history_says(tmp_path):
+    events = []
+    how = {"checkpoint": tmp_path, "checkpoint_every": 3, "callbacks": [events.append]}
+    history = topofl.run(**arguments(rounds=5, eval_every=2), **how)
+    kinds = [(event.kind, event.round) for event in events if event.kind != "round"]
+    assert kinds == [
+        ("start", 0), ("evaluation", 0), ("evaluation", 2), ("checkpoint", 3), ("evaluation", 4), ("evaluation", 5),
+        ("checkpoint", 5), ("end", 5),
+    ]  # fmt: skip
+    table = history.to_pandas()
+    for event in events:
+        json.dumps(dict(event.values))
+        if event.kind in ("round", "evaluation"):
+            for name in set(event.values) - {"seconds", "round"}:
+                assert event.values[name] == table[name][event.round] or np.isnan(event.values[name])
+    assert events[0].values | {"resumed_at": 0} == {**history.meta, "resumed_at": 0}
+    events.clear()
+    topofl.run(**arguments(rounds=6, eval_every=2), **how, resume=True)
+    assert (events[0].kind, events[0].values["resumed_at"], events[1].round) == ("start", 5, 6)
+
+
+class Clock:
+    """Seconds that pass only when a round ends or a checkpoint is written."""
+
+    def __init__(self, monkeypatch, round_seconds, write_seconds):
+        self.now, self.round_seconds = 0.0, round_seconds
+        monkeypatch.setattr(keeper, "clock", lambda: self.now)
+        save = keeper.save
+
+        def slow(*args):
+            self.now += write_seconds
+            return save(*args)
+
+        monkeypatch.setattr(keeper, "save", slow)
+
+    def __call__(self, event):
+        self.now += self.round_seconds if event.kind == "round" else 0
+
+
+@pytest.mark.parametrize(
+    ("round_seconds", "write_seconds", "wanted"),
+    [
+        (1.0, 0.01, [5, 10, 15, 20, 25, 30, 35, 40]),  # no more often than every 5 seconds
+        (1.0, 1.0, [5, 24, 40]),  # 19 seconds of training for one of writing
+        (700.0, 90.0, list(range(1, 41))),  # at least every 10 minutes, or every round
+        (0.1, 0.1, [40]),  # the last round always
+    ],
+)
+def test_checkpoints_by_time(tmp_path, monkeypatch, round_seconds, write_seconds, wanted):
+    written, clock = [], Clock(monkeypatch, round_seconds, write_seconds)
+    callbacks = [clock, lambda event: written.append(event.round) if event.kind == "checkpoint" else None]
+    topofl.run(**arguments(rounds=40), checkpoint=tmp_path, callbacks=callbacks)
+    assert written == wanted
