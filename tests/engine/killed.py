@@ -21,11 +21,14 @@ ALGORITHMS = {
     "local_only": {"local_steps": 2},
 }
 PROBLEMS = [*ALGORITHMS, "dsgd over a period", "dsgd over new graphs"]
-MOMENTS = [
+TRAINING = [
     "between rounds",
     "after local_sgd, in the second round",
     "after local_sgd",
     "after mix",
+    "in the last round",
+]
+WRITING = [
     "with half of the first .pt",
     "with half of a .pt",
     "before the .pt has its name",
@@ -33,14 +36,12 @@ MOMENTS = [
     "before the .json has its name",
     "before the folder is synchronized",
     "before old ones are removed",
-    "in the last round",
 ]
 CASES = [
-    f"{problem}: {moment}"
-    for problem in PROBLEMS
-    for moment in MOMENTS
-    if moment != "after mix" or problem not in ("centralized", "local_only")
+    *(f"{problem}: {moment}" for problem in PROBLEMS for moment in TRAINING),
+    *(f"{problem}: {moment}" for problem in ("clique_averaging", "dsgd over new graphs") for moment in WRITING),
 ]
+CASES = [case for case in CASES if case not in ("centralized: after mix", "local_only: after mix")]
 
 
 def settings(problem):

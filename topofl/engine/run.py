@@ -321,8 +321,9 @@ def _check_saving(options: Mapping[str, Any]) -> None:
         raise TypeError(f"`resume` must be True or False, got {options['resume']!r}")
     if options["checkpoint"] is None and options["resume"]:
         raise ValueError("`resume` must be False without a folder to resume from; give one as `checkpoint`")
-    if isinstance(options["callbacks"], str) or not all(map(callable, options["callbacks"])):
-        raise TypeError(f"`callbacks` must be functions that take an Event, got {options['callbacks']!r}")
+    callbacks = options["callbacks"]
+    if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
+        raise TypeError(f"`callbacks` must be a list of functions that take an Event, got {callbacks!r}")
 
 
 def _as_before(found: Checkpoint | None, executor: str, chunk: int | None) -> tuple[str, int | None]:

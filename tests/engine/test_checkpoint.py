@@ -1,0 +1,231 @@
+"""Files of checkpoints: what is refused, what is fallen back from, what happens on a full disk."""
+
+import errno
+import json
+import os
+import subprocess
+import warnings
+from contextlib import suppress
+
+import pytest
+import torch
+
+import topofl
+from tests.engine import killed
+from topofl.engine import checkpoint, fingerprint
+from topofl.engine.checkpoint import rounds_in
+
+
+def arguments(**changes):
+    return killed.settings("clique_averaging") | changes
+
+
+def train(folder, **more):
+    return killed.trained(arguments(), checkpoint=folder, checkpoint_every=2, **more)
+
+
+@pytest.fixture(scope="module")
+def whole():
+    return killed.trained(arguments())
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Checkpoints of rounds 4 and 6 of 7: the last one is not there yet."""
+    folder = tmp_path / "checkpoints"
+    with pytest.raises(ZeroDivisionError):
+        topofl.run(**arguments(), checkpoint=folder, checkpoint_every=2, callbacks=[lambda e: 1 / (e.round - 6)])
+    assert rounds_in(folder) == [4, 6]
+    return folder
+
+
+def half(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def flip(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+DAMAGES = {"half": half, "flipped": flip, "missing": lambda path: path.unlink(), "empty": lambda p: p.write_bytes(b"")}
+
+
+@pytest.mark.parametrize("suffix", ["pt", "json"])
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(whole, folder, damage, suffix):
+    DAMAGES[damage](folder / f"state-00000006.{suffix}")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        resumed = train(folder, resume=True)
+    assert killed.differences(resumed, whole) == []
+    told = [str(warning.message) for warning in caught]
+    if (damage, suffix) == ("missing", "json"):
+        assert told == [], "as after a write that was cut off: it never was a checkpoint"
+    else:
+        assert len(told) == 1
+        assert f"state-00000006.{suffix} is " in told[0]
+        assert "the checkpoint before it is used" in told[0]
+    assert rounds_in(folder) == [6, 7]
+
+
+def test_if_none_is_good_it_is_an_error(folder):
+    for path in folder.glob("*.pt"):
+        flip(path)
+    with (
+        pytest.warns(RuntimeWarning, match="is damaged: its checksum"),
+        pytest.raises(ValueError, match=r"`checkpoint` must hold a good checkpoint .* all 2 in .* are damaged"),
+    ):
+        train(folder, resume=True)
+
+
+def test_checkpoints_are_not_overwritten_unasked(folder):
+    with pytest.raises(ValueError, match=r"holds some of round 6; go on with resume=True, or take another folder"):
+        train(folder)
+
+
+def test_nothing_there_starts_and_needs_a_folder(whole, tmp_path):
+    assert killed.differences(train(tmp_path / "a" / "b", resume=True), whole) == []
+    with pytest.raises(ValueError, match="`resume` must be False without a folder"):
+        topofl.run(**arguments(), resume=True)
+
+
+def test_two_are_kept_and_leftovers_removed_but_not_files_of_others(folder):
+    for name in ("state-00000002.pt", "state-00000003.pt.partial", "state-00000009.json.partial", "notes.txt"):
+        (folder / name).write_text("x")
+    train(folder, resume=True)
+    names = [f"state-0000000{t}.{suffix}" for t in (6, 7) for suffix in ("json", "pt")]
+    assert sorted(path.name for path in folder.iterdir()) == ["notes.txt", *names]
+
+
+def test_the_state_is_loaded_without_pickle_and_described_in_words(folder):
+    state = torch.load(folder / "state-00000006.pt", weights_only=True)
+    assert set(state) == {"models", "phases", "recorder", "guard"}
+    marker = json.loads((folder / "state-00000006.json").read_text())
+    assert (marker["format"], marker["round"], marker["rounds"]) == (1, 6, 7)
+    assert marker["versions"]["torch"] == torch.__version__
+    assert marker["run"]["topology"].startswith("dcliques(")
+    assert marker["run"]["seed"] == 0
+
+
+def rewrite(folder, **changes):
+    for path in folder.glob("*.json"):
+        marker = json.loads(path.read_text()) | changes
+        del marker["checksum"]
+        path.write_text(json.dumps(marker | {"checksum": checkpoint._checksum(marker)}))
+
+
+def test_other_versions_warn_and_another_format_is_refused(whole, folder, monkeypatch):
+    versions = fingerprint.versions()
+    rewrite(folder, versions=versions | {"torch": "1.0"})
+    with pytest.warns(RuntimeWarning, match=rf"may round differently: torch was 1.0, is {versions['torch'][:4]}"):
+        assert killed.differences(train(folder, resume=True), whole) == []
+    rewrite(folder, format=2)
+    with pytest.raises(ValueError, match=r"must hold checkpoints of format 1, .* has format 2; go on with topofl 0"):
+        train(folder, resume=True)
+
+
+def full(*args):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("broken", ["torch.save", "os.fsync"])
+def test_a_full_disk_costs_no_work(whole, tmp_path, monkeypatch, broken):
+    good = {"torch.save": torch.save, "os.fsync": os.fsync}[broken]
+
+    def disk(event):
+        if event.kind == "round":
+            monkeypatch.setattr(broken, full if event.round in (4, 7) else good)
+
+    with pytest.warns(RuntimeWarning) as caught:
+        result = run_with(disk, tmp_path)
+    assert result["round"][-1] == 7
+    told = [str(warning.message) for warning in caught]
+    assert told[0].startswith(f"the checkpoint of round 4 could not be written to {tmp_path}: [Errno 28] No space left")
+    assert told[0].endswith("the newest is that of round 2")
+    assert told[1].endswith("the newest is that of round 6")
+    assert len(told) == 2
+    assert rounds_in(tmp_path) == [2, 6], "it was tried again when the next one was due"
+    assert not list(tmp_path.glob("*.partial"))
+    monkeypatch.setattr(broken, good)
+    assert killed.differences(train(tmp_path, resume=True), whole) == []
+
+
+def run_with(callback, folder):
+    return topofl.run(**arguments(), checkpoint=folder, checkpoint_every=2, callbacks=[callback])
+
+
+@pytest.fixture
+def tiny_disk(tmp_path):
+    """Return a file system of 96 KiB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=96k", "tmpfs", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("needs the right to mount a file system")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_disk_that_is_really_full(whole, tiny_disk):
+    def fill(event):
+        if (event.kind, event.round) == ("checkpoint", 2):
+            with (tiny_disk / "other").open("wb", buffering=0) as other, suppress(OSError):
+                while True:
+                    other.write(b"x" * 512)
+        if (event.kind, event.round) == ("round", 5):
+            (tiny_disk / "other").unlink()
+
+    with pytest.warns(RuntimeWarning, match="checkpoint of round 4 could not be written .*No space left on device"):
+        run_with(fill, tiny_disk)
+    assert rounds_in(tiny_disk) == [6, 7]
+    assert killed.differences(train(tiny_disk, resume=True), whole) == []
+
+
+def test_too_little_space_is_told_before_training(tiny_disk):
+    (tiny_disk / "other").write_bytes(b"x" * 60_000)
+    with pytest.raises(OSError, match=r"space for 3 checkpoints, \d+ bytes, .* has \d+ bytes free; make room"):
+        run_with(lambda event: pytest.fail("trained"), tiny_disk)
+
+
+def test_a_folder_that_cannot_be_written_to_is_told_before_training(tmp_path, monkeypatch):
+    file = tmp_path / "file"
+    file.write_text("x")
+    for place in (file, file / "below"):
+        with pytest.raises(OSError, match=r"`checkpoint` must be a folder that can be written to, .* is not"):
+            run_with(lambda event: pytest.fail("trained"), place)
+    monkeypatch.setattr(checkpoint.Path, "write_bytes", lambda *a: full())
+    with pytest.raises(OSError, match="is not: No space left on device"):
+        run_with(lambda event: pytest.fail("trained"), tmp_path / "new")
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"checkpoint_every": 0}, ValueError, "`checkpoint_every` must be at least 1, got 0"),
+        ({"checkpoint_every": "often"}, TypeError, "`checkpoint_every` must be an integer, got 'often'"),
+        ({"resume": "yes"}, TypeError, "`resume` must be True or False, got 'yes'"),
+        ({"callbacks": ["print"]}, TypeError, "`callbacks` must be a list of functions that take an Event"),
+        ({"callbacks": print}, TypeError, "`callbacks` must be a list of functions that take an Event"),
+    ],
+)
+def test_bad_arguments(tmp_path, change, error, message):
+    with pytest.raises(error, match=message):
+        topofl.run(**arguments(**change), checkpoint=tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_an_interrupt_that_cannot_be_saved_says_so(tmp_path, monkeypatch):
+    def stop(event):
+        if (event.kind, event.round) == ("round", 3):
+            monkeypatch.setattr(torch, "save", full)
+            killed.signal.raise_signal(killed.signal.SIGINT)
+
+    with (
+        pytest.warns(RuntimeWarning, match="checkpoint of round 3 could not be written"),
+        pytest.raises(
+            topofl.Interrupted, match=r"round 3 of 7, whose checkpoint could not .* newest is of round 2\); go"
+        ),
+    ):
+        run_with(stop, tmp_path)
