@@ -188,7 +188,7 @@ def _digest(weights: MixingMatrix) -> bytes:
 
 
 def _as_tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
-    return {name: torch.tensor(array) for name, array in arrays.items()}
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}  # written from where they are
 
 
 def _as_arrays(tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
