@@ -64,9 +64,9 @@ def forwards(models, model, monkeypatch, on=None, nodes=range(4)):
     blobs, counted = problems.dataset(), []
     forward = stacked_forward(model)
 
-    def shared(parameters, inputs):
+    def shared(parameters):
         counted.append(len(parameters[0]))
-        return forward.shared(parameters, inputs)
+        return forward.shared(parameters)
 
     monkeypatch.setattr(module, "stacked_forward", lambda model, order: forward._replace(shared=shared))
     on = torch.tensor(blobs.test) if on is None else on

@@ -89,7 +89,7 @@ def test_what_models_see_of_pixels_is_in_the_key(tmp_path, monkeypatch, change):
     key, mnist = {}, runs_module.topofl.data.mnist
     for name in "ab":  # the same files; contents of a folder are read once
         save_mnist_like(tmp_path / name, 0)
-        key[name] = key_of(Run(tables(data_name="mnist", data_root=str(tmp_path / name), data_verify=False)))
+        key[name] = Run(tables(data_name="mnist", data_root=str(tmp_path / name), data_verify=False)).key
         monkeypatch.setattr(runs_module.topofl.data, "mnist", lambda **how: replace(mnist(**how), **change))
     assert key["a"] != key["b"]
 

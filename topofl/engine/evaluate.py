@@ -1,21 +1,25 @@
 """Accuracy and loss of every node's model, on one set for all or on each node's own."""
 
-from collections.abc import Sequence
-from functools import partial
+import copy
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from topofl.engine.examples import Examples
-from topofl.engine.forward import Forward, image_order, is_linear, stacked_forward
+from topofl.engine.forward import Shared, image_order, is_linear, stacked_forward
 from topofl.engine.population import Population
+from topofl.engine.threads import Each
 
 __all__ = ["Evaluated", "Scores", "evaluate", "scored"]
 
 ROWS = 100_000
-"""Linear models: at most so many (node, example) pairs at once; their logits are the only large tensor."""
+"""Linear models: at most so many (node, example) pairs a call and thread; their logits are the largest tensor, 4 MB for
+10 classes in float32."""
+
+NODES = 128
+"""Linear models: at most so many a call, whose weights are put side by side, 4 MB for 7,850 parameters in float32."""
 
 EXAMPLES = 128
 """Other models: examples per call, node after node, so that their activations stay in cache; off CPU twice as many."""
@@ -49,8 +53,23 @@ class Scores(NamedTuple):
     loss: Tensor
 
 
-@torch.no_grad()
-def evaluate(model: nn.Module, models: Population, inputs: Examples, labels: Tensor, evaluated: Evaluated) -> Scores:
+class Job(NamedTuple):
+    """Some nodes' models, consecutive in the list of those that are evaluated, on some examples."""
+
+    places: slice
+    rows: slice | list[int]
+    part: Tensor
+
+
+def evaluate(
+    model: nn.Module,
+    models: Population,
+    inputs: Callable[[Tensor], Tensor],
+    labels: Tensor,
+    evaluated: Evaluated,
+    each: Each | None = None,
+    workers: int = 1,
+) -> Scores:
     """Evaluate nodes' models.
 
     Parameters
@@ -59,25 +78,29 @@ def evaluate(model: nn.Module, models: Population, inputs: Examples, labels: Ten
         The network; its own parameters are not used.
     models
         All nodes' parameters.
-    inputs, labels
-        The whole dataset, (N, ...) and (N,).
+    inputs
+        (k,) indices -> (k, ...) examples as models see them.
+    labels
+        Of the whole dataset, (N,).
     evaluated
         Whose models, on what.
+    each, workers
+        Spreads the work over so many threads; None: one after the other.
     """
     on, nodes = evaluated
-    forward = stacked_forward(
-        model, image_order(model, inputs(torch.arange(min(2, len(labels)), device=labels.device)))
-    )
-    scores = partial(_evaluate_shared, forward, is_linear(model), models, inputs, labels)
-    if isinstance(on, Tensor) and len(nodes) > 1 and _all_equal(models.flat):
-        found = scores(on, nodes[:1])
-        found = Scores(*(values.expand(len(nodes)) for values in found))
-    elif isinstance(on, Tensor):
-        found = scores(on, nodes)
-    else:
-        single = [scores(on[i], [i]) for i in nodes]
-        found = Scores(*(torch.cat(parts) for parts in zip(*single, strict=True)))
-    return found if len(nodes) == models.n else Scores(*(_spread(values, nodes, models.n) for values in found))
+    few = inputs(torch.arange(min(2, len(labels)), device=labels.device))
+    order, equal = image_order(model, few), isinstance(on, Tensor) and len(nodes) > 1 and _all_equal(models.flat)
+    jobs = list(_jobs(evaluated._replace(nodes=nodes[:1]) if equal else evaluated, is_linear(model)))
+
+    def work(k: int) -> Tensor:
+        own = model if workers == 1 else copy.deepcopy(model)  # torch puts parameters into it, one after the other
+        share = jobs[k * len(jobs) // workers : (k + 1) * len(jobs) // workers]
+        return _sums(stacked_forward(own, order).shared, models, inputs, labels, share, len(nodes))
+
+    sums = torch.stack(list(map(work, range(workers))) if each is None else each(work, range(workers))).sum(0)
+    sizes = [len(on) if isinstance(on, Tensor) else len(on[i]) for i in nodes]
+    means = (sums[:, :1] if equal else sums) / torch.tensor(sizes, device=sums.device)  # 0 / 0 is NaN: no score
+    return Scores(*(_spread(values, nodes, models.n) for values in means))
 
 
 def _all_equal(flat: Tensor) -> bool:
@@ -88,28 +111,24 @@ def _all_equal(flat: Tensor) -> bool:
 
 def _spread(values: Tensor, nodes: Sequence[int], n: int) -> Tensor:
     """Return (n,) values: those given at `nodes`, NaN elsewhere."""
+    if len(nodes) == n:
+        return values
     spread = values.new_full((n,), torch.nan)
     spread[list(nodes)] = values
     return spread
 
 
-def _evaluate_shared(
-    forward: Forward,
-    together: bool,
-    models: Population,
-    inputs: Examples,
-    labels: Tensor,
-    on: Tensor,
-    nodes: Sequence[int],
-) -> Scores:
-    """Evaluate nodes on the same examples, all nodes `together` or one after the other."""
-    if together:
-        groups, size = [_rows(nodes)], max(1, ROWS // len(nodes))
-    else:
-        groups, size = [_rows([i]) for i in nodes], EXAMPLES if labels.device.type == "cpu" else 2 * EXAMPLES
-    sums = [_sums(forward, [view[rows] for view in models.views], inputs, labels, on.split(size)) for rows in groups]
-    correct, loss = (torch.cat(parts) for parts in zip(*sums, strict=True))
-    return Scores(correct / len(on), loss / len(on))  # 0 / 0 is NaN: no examples, no score
+def _jobs(evaluated: Evaluated, linear: bool) -> Iterator[Job]:
+    """Yield the work: linear models on shared examples together, others one after the other."""
+    on, nodes = evaluated
+    together = NODES if linear and isinstance(on, Tensor) else 1
+    for start in range(0, len(nodes), together):
+        group = nodes[start : start + together]
+        examples = on if isinstance(on, Tensor) else on[group[0]]
+        size = max(1, ROWS // len(group)) if linear else EXAMPLES * (1 + examples.is_cuda)
+        for part in examples.split(size):
+            if len(part):
+                yield Job(slice(start, start + len(group)), _rows(group), part)
 
 
 def _rows(nodes: Sequence[int]) -> slice | list[int]:
@@ -118,17 +137,24 @@ def _rows(nodes: Sequence[int]) -> slice | list[int]:
     return slice(nodes[0], nodes[-1] + 1) if consecutive else list(nodes)
 
 
+@torch.no_grad()
 def _sums(
-    forward: Forward, views: Sequence[Tensor], inputs: Examples, labels: Tensor, parts: Sequence[Tensor]
-) -> tuple[Tensor, Tensor]:
-    """Return the number of correct examples and the summed loss of each node, float64."""
-    correct = torch.zeros(len(views[0]), dtype=torch.float64, device=labels.device)
-    loss = torch.zeros_like(correct)
-    for part in parts:
-        if len(part):
-            logits, wanted = forward.shared(views, inputs(part)), labels[part, None]  # (b, n, classes), (b, 1)
-            targets = wanted.expand(logits.shape[:2]).flatten()
-            losses = functional.cross_entropy(logits.flatten(0, 1), targets, reduction="none")
-            loss += losses.view(logits.shape[:2]).sum(0, dtype=torch.float64)
-            correct += (logits.argmax(2) == wanted).sum(0)
-    return correct, loss
+    shared: Shared,
+    models: Population,
+    inputs: Callable[[Tensor], Tensor],
+    labels: Tensor,
+    jobs: Sequence[Job],
+    size: int,
+) -> Tensor:
+    """Return the number of correct examples and the summed loss of the evaluated nodes, (2, size) float64."""
+    sums = torch.zeros(2, size, dtype=torch.float64, device=labels.device)
+    places, apply = None, None
+    for job in jobs:
+        if apply is None or job.places != places:
+            places, apply = job.places, shared([view[job.rows] for view in models.views])
+        logits, wanted = apply(inputs(job.part)), labels[job.part, None]  # (b, k, classes), (b, 1)
+        targets = wanted.expand(logits.shape[:2]).flatten()
+        losses = functional.cross_entropy(logits.flatten(0, 1), targets, reduction="none")
+        sums[0, places] += (logits.argmax(2) == wanted).sum(0)
+        sums[1, places] += losses.view(logits.shape[:2]).sum(0, dtype=torch.float64)
+    return sums

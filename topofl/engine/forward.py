@@ -9,10 +9,14 @@ from torch.func import functional_call, vmap
 
 from topofl.engine.population import Layout
 
-__all__ = ["Forward", "Order", "image_order", "is_linear", "stacked_forward"]
+__all__ = ["Forward", "Order", "Shared", "image_order", "is_linear", "stacked_forward"]
 
 Order = Callable[[Tensor], Tensor]
 """Gives a tensor the order in memory that suits a model best."""
+
+
+Shared = Callable[[Sequence[Tensor]], Callable[[Tensor], Tensor]]
+"""Parameters -> (inputs (batch, ...) -> logits (batch, n, classes)): what depends on parameters alone is done once."""
 
 
 class Forward(NamedTuple):
@@ -23,11 +27,11 @@ class Forward(NamedTuple):
     each
         (parameters, inputs (n, batch, ...)) -> logits (n, batch, classes): every model on its own inputs.
     shared
-        (parameters, inputs (batch, ...)) -> logits (batch, n, classes): every model on the same inputs.
+        parameters -> (inputs (batch, ...) -> logits (batch, n, classes)): every model on the same inputs.
     """
 
     each: Callable[[Sequence[Tensor], Tensor], Tensor]
-    shared: Callable[[Sequence[Tensor], Tensor], Tensor]
+    shared: Shared
 
 
 def _as_it_is(x: Tensor) -> Tensor:
@@ -50,10 +54,11 @@ def stacked_forward(model: nn.Module, order: Order = _as_it_is) -> Forward:
     def each(parameters: Sequence[Tensor], inputs: Tensor) -> Tensor:
         return vmap(one)(list(parameters), inputs)
 
-    def shared(parameters: Sequence[Tensor], inputs: Tensor) -> Tensor:
+    def shared(parameters: Sequence[Tensor]) -> Callable[[Tensor], Tensor]:
         if len(parameters[0]) == 1:
-            return one([order(p[0]) for p in parameters], order(inputs)).unsqueeze(1)
-        return vmap(one, in_dims=(0, None), out_dims=1)(list(parameters), inputs)
+            own = [order(p[0]) for p in parameters]
+            return lambda inputs: one(own, order(inputs)).unsqueeze(1)
+        return lambda inputs: vmap(one, in_dims=(0, None), out_dims=1)(list(parameters), inputs)
 
     return Forward(each, shared)
 
@@ -100,8 +105,8 @@ def _linear_each(parameters: Sequence[Tensor], inputs: Tensor) -> Tensor:
     return (weight @ inputs.flatten(2).transpose(1, 2) + bias.unsqueeze(2)).transpose(1, 2)
 
 
-def _linear_shared(parameters: Sequence[Tensor], inputs: Tensor) -> Tensor:
+def _linear_shared(parameters: Sequence[Tensor]) -> Callable[[Tensor], Tensor]:
     weight, bias = parameters
     n, classes, features = weight.shape
-    logits = inputs.flatten(1) @ weight.reshape(n * classes, features).T  # (batch, n * classes): one product for all
-    return logits.unflatten(1, (n, classes)).add_(bias)
+    side_by_side = weight.reshape(n * classes, features).T  # one product for all
+    return lambda inputs: (inputs.flatten(1) @ side_by_side).unflatten(1, (n, classes)).add_(bias)

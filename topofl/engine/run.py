@@ -214,7 +214,7 @@ def run(
         )  # fmt: skip
         tell(Event("start", start, meta | {"rounds": rounds, "resumed_at": start}, world.models))
         if found is None:
-            _begin(training, keeper, tell)
+            _begin(training, each, keeper, tell)
         _train(training, each, start, keeper, tell, on_round, _progress(start, rounds, progress, training.title))
     tell(Event("end", rounds, {"seconds": time.perf_counter() - began, "rounds": rounds}, world.models))
     diverged = [found._asdict() for found in world.guard.found]
@@ -299,9 +299,10 @@ def _restore(state: State, kept: Mapping[str, Tensor], device: torch.device) -> 
             state[key] = tensor.to(device, copy=True)
 
 
-def _begin(training: _Training, keeper: Keeper, tell: Callback) -> None:
+def _begin(training: _Training, each: Each, keeper: Keeper, tell: Callback) -> None:
     """Evaluate the models before the first round."""
-    recorded = training.recorder.add_evaluation({"round": 0} | _scores(training.world, training.sets, training.moments))
+    scores = _scores(training.world, each, training.sets, training.moments)
+    recorded = training.recorder.add_evaluation({"round": 0} | scores)
     with keeper.after(0):
         tell(Event("evaluation", 0, evaluation_record(recorded), training.world.models))
 
@@ -327,7 +328,7 @@ def _train(
         if on_round is not None:
             on_round(t + 1, world.models)
         if evaluated:
-            scores = _scores(world, sets, moments, before, current.statistics)
+            scores = _scores(world, each, sets, moments, before, current.statistics)
             current.diverged += world.guard.note_scores(scores["loss"], scored(sets), t, current.lr)
             recorded = training.recorder.add_evaluation({"round": t + 1} | scores)
         with keeper.after(t + 1):
@@ -368,24 +369,26 @@ def _play(
     before = None
     for name, phase in algorithm.phases.items():
         if phase.exchanges == "models" and sets is not None and before is None:
-            before = _evaluate(world, sets)
+            before = _evaluate(world, current.each, sets)
         current.phase = name
         states[name] = phase.apply(world.models, states[name], current)
     return before
 
 
-def _evaluate(world: World, sets: Evaluated) -> Scores:
-    return evaluate(world.module, world.models, world.learner.examples, world.learner.labels, sets)
+def _evaluate(world: World, each: Each, sets: Evaluated) -> Scores:
+    learner = world.learner
+    return evaluate(world.module, world.models, learner.examples, learner.labels, sets, each, learner.plan.workers)
 
 
 def _scores(
     world: World,
+    each: Each,
     sets: Evaluated,
     moments: str,
     before: Scores | None = None,
     statistics: GradientStatistics | None = None,
 ) -> dict[str, Any]:
-    after = _evaluate(world, sets)
+    after = _evaluate(world, each, sets)
     scores = {
         "accuracy": after.accuracy,
         "loss": after.loss,

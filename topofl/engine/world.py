@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import torch
 from torch import Tensor, nn
@@ -226,9 +226,13 @@ class WorldRound:
         weights = self.world.resolve(rule, self.topology)
         for _ in range(steps):
             self.ledger.add(weights, self.world.models.layout.d, gradients=True)
-        return self.world.mixer(weights)
+        return partial(self._mix, weights)
+
+    def _mix(self, weights: MixingMatrix, values: Tensor) -> None:
+        """Mix without counting; each worker takes a share of the columns."""
+        self.each(self.world.mixer(weights), values.tensor_split(self.world.learner.plan.workers, dim=1))
 
     def mix(self, weights: MixingMatrix, values: Tensor) -> None:
         """See the protocol."""
         self.ledger.add(weights, values.shape[1])
-        self.world.mixer(weights)(values)
+        self._mix(weights, values)
