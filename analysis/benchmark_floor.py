@@ -131,11 +131,10 @@ class Floor:
 def _epoch(case: Case, clients: data.Partition, order: np.ndarray) -> Iterator[Tensor]:
     """Yield the (n, width) minibatches of the first epoch."""
     batches = Batches(clients.train, 0)
-    for step in range(-(-int(batches.sizes.max()) // case.batch_size)):
-        batch = batches.at(step, case.batch_size, "local")
-        if batch.weights is not None:
-            raise ValueError(f"`examples` must give all {case.n} nodes equally many, got {case.network.examples}")
-        yield torch.from_numpy(np.ascontiguousarray(batch.indices[order]))
+    if len(set(batches.sizes)) > 1:
+        raise ValueError(f"`examples` must give all {case.n} nodes equally many, got {case.network.examples}")
+    for step in range(-(-int(batches.sizes[0]) // case.batch_size)):
+        yield torch.from_numpy(np.ascontiguousarray(batches.at(step, case.batch_size, "local").indices[order]))
 
 
 def _group_size(groups: Sequence[Sequence[int]]) -> int:
