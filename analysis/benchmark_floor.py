@@ -10,7 +10,6 @@ With Clique Averaging the rows lie clique after clique, so that the means are of
 """
 
 import copy
-import statistics
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -174,10 +173,13 @@ def floors(case: Case, executor: str, device: torch.device) -> Mapping[str, Call
     Each is a context, opened with a :class:`Floor`, that gives a function of the step's number.
     """
     if executor == "looped":
-        several = {f"{k} threads": _threads(k) for k in [torch.get_num_threads()] if k > 1 and device.type == "cpu"}
-        return {"one thread": _looped} | several
-    sizes = sorted({min(size, case.n) for size in ([case.n] if case.network.is_linear else [10, 100])})
-    return {f"chunks of {size}": _stacked(size) for size in sizes}
+        several = {
+            f"{k} Python threads": _threads(k) for k in [torch.get_num_threads()] if k > 1 and device.type == "cpu"
+        }
+        return {"one Python thread": _looped} | several
+    sizes = [10, 100] if device.type == "cpu" else [10, 100, 1000]
+    sizes = {case.n} if case.network.is_linear else {min(size, case.n) for size in sizes}
+    return {f"chunks of {size}": _stacked(size) for size in sorted(sizes)}
 
 
 def _stacked(chunk: int) -> Callable:
@@ -317,9 +319,16 @@ def steps_of(opened: Callable, floor: Floor, steps: int) -> list[float]:
 
 
 def fastest(case: Case, executor: str, clients: data.Partition, device: torch.device) -> str:
-    """Return the name of the way that is fastest here, by one trial of each."""
+    """Return the name of the way that is fastest here, by one trial of each that fits into memory."""
     ways = floors(case, executor, device)
     if len(ways) == 1:
         return next(iter(ways))
     floor = Floor.build(case, clients, device)
-    return min(ways, key=lambda name: statistics.median(steps_of(ways[name], floor, 1)))
+
+    def trial(name: str) -> float:
+        try:
+            return min(steps_of(ways[name], floor, 1))
+        except torch.OutOfMemoryError:
+            return float("inf")
+
+    return min(ways, key=trial)

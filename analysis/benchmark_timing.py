@@ -176,9 +176,10 @@ def measure(case: Case, plan: Plan) -> Measured:
     timers = {way: partial(_timer, case, clients, plan, way, predicted[way], chosen) for way in kept}
     affordable = max([predicted[way] for way in kept], default=0.0) * (plan.rounds + 2)
     repeats = max(1, min(plan.repeats, int(plan.budget / max(affordable, 1e-9))))
-    seconds = in_turns(timers, repeats)
+    seconds = in_turns({way: _unless_too_large(timer, way, skipped) for way, timer in timers.items()}, repeats)
+    seconds = {way: found for way, found in seconds.items() if way not in skipped}
     slow, nodes = _naive_of(case, clients, plan)
-    memory = {way: _memory_of(case, way, plan, chosen) for way in kept if plan.memory and way in EXECUTORS}
+    memory = {way: _memory_of(case, way, plan, chosen) for way in seconds if plan.memory and way in EXECUTORS}
     return Measured(case, seconds, skipped, slow, nodes, chosen, memory)
 
 
@@ -201,7 +202,7 @@ def _node_seconds(case: Case, executor: str, device: torch.device) -> float:
     """Return about what a node's step costs, from the floor's step of two nodes."""
     few = on_few_nodes(case, 2)
     clients = clients_of(few)
-    way = next(iter(floors(few, executor, device).values()))
+    way = next(iter(floors(few, executor, device).values()))  # a loop on one Python thread, or all in one call
     return min(steps_of(way, Floor.build(few, clients, device), 2)) / 2
 
 
@@ -227,6 +228,23 @@ def _timer(
     if way not in chosen:
         chosen[way] = fastest(case, executor, clients, plan.device)
     return steps_of(floors(case, executor, plan.device)[chosen[way]], Floor.build(case, clients, plan.device), rounds)
+
+
+def _unless_too_large(
+    timer: Callable[[], list[float]], way: str, skipped: dict[str, str]
+) -> Callable[[], Sequence[float]]:
+    """Return the timer that notes why, and gives nothing from then on, where memory does not suffice."""
+
+    def attempt() -> Sequence[float]:
+        if way in skipped:
+            return []
+        try:
+            return timer()
+        except (MemoryError, torch.OutOfMemoryError) as error:
+            skipped[way] = f"out of memory: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+            return []
+
+    return attempt
 
 
 def _naive_of(case: Case, clients: data.Partition, plan: Plan) -> tuple[float | NotApplicable, int]:

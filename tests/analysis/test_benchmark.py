@@ -57,7 +57,7 @@ STEPS = {
 
 def ways(case):
     stacked = floors(case, "batched", CPU) | {"chunks of 10": benchmark_floor._stacked(10)}
-    looped = floors(case, "looped", CPU) | {"2 threads": benchmark_floor._threads(2)}
+    looped = floors(case, "looped", CPU) | {"2 Python threads": benchmark_floor._threads(2)}
     return stacked | looped
 
 
@@ -90,7 +90,7 @@ def test_threads_are_put_back():
         with benchmark_floor._threads(2)(Floor.build(TINY, clients_of(TINY), CPU)) as step:
             step(0)
             assert torch.get_num_threads() == 2
-        assert "2 threads" in floors(TINY, "looped", CPU)
+        assert "2 Python threads" in floors(TINY, "looped", CPU)
     finally:
         torch.set_num_threads(before)
 
@@ -186,6 +186,30 @@ def test_what_takes_too_long_is_left_out(monkeypatch):
     assert measured.step("looped").reason == "a step takes about 40 s, 3 of them more than the 100 s of --budget"
     assert measured.ratio("auto") > 0
     assert measured.auto_over_better() == measured.step("looped")
+
+
+def test_what_runs_out_of_memory_is_left_out(monkeypatch):
+    def too_large(opened, floor, steps):
+        raise torch.OutOfMemoryError("tried to allocate 1 TiB\nand so on")
+
+    monkeypatch.setattr(benchmark_timing, "_node_seconds", lambda *_: 1e-9)
+    monkeypatch.setattr(benchmark_timing, "steps_of", too_large)
+    measured = measure(TINY, replace(QUICK, repeats=2))
+    assert set(measured.seconds) == set(EXECUTORS)
+    assert measured.ratio("looped").reason == "out of memory: tried to allocate 1 TiB"
+
+
+def test_floor_that_runs_out_of_memory_is_not_the_fastest(monkeypatch):
+    case = STEPS["GN-LeNet with momentum + CA"]
+
+    def tried(opened, floor, steps):
+        if opened == "large":
+            raise torch.OutOfMemoryError
+        return [1.0]
+
+    monkeypatch.setattr(benchmark_floor, "steps_of", tried)
+    monkeypatch.setattr(benchmark_floor, "floors", lambda *_: {"a": "large", "b": "small"})
+    assert benchmark_floor.fastest(case, "batched", clients_of(case), CPU) == "b"
 
 
 def test_naive_loop_on_some_nodes_is_scaled_up(monkeypatch):
