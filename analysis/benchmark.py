@@ -49,6 +49,8 @@ __all__ = ["Report", "main", "matrix_table", "title", "training_table"]
 
 STAR = "\\* The D-Cliques authors' simulator, measured on another machine of 2 cores (with AMX), not in this run."
 
+TARGETS = "Targets in the picture: of auto for logistic regression, of looped for GN-LeNet."
+
 NAIVE = (
     "naive: tests/naive.py, on as many nodes as `nodes` says; where these are not all, local steps are scaled up in "
     "proportion to nodes and averaging to their square."
@@ -195,7 +197,7 @@ def _plain(cell: Any) -> Any:
     return {"reason": cell.reason} if isinstance(cell, NotApplicable) else cell
 
 
-def training(plan: Plan, cases: Sequence[Case] = TRAINING, *, quick: bool = False) -> Report:
+def training(plan: Plan, cases: Sequence[Case], *, quick: bool = False) -> Report:
     """Return the report of the training cases, of evaluation and of a whole run, with every target."""
     found = [_told(case, plan) for case in cases]
     evaluated = evaluation(plan, quick=quick)
@@ -206,12 +208,12 @@ def training(plan: Plan, cases: Sequence[Case] = TRAINING, *, quick: bool = Fals
     raw = {"cases": [raw_of(m) for m in found], "rates": asdict(rates), "checks": _raw_checks(checks)} | evaluated.raw
     tables = [training_table(found), verdicts(checks, "Held to"), *evaluated.tables, roofline(found, rates)]
     points = points_of(found, targets, plan.executors)
-    return Report(f"{plan.device.type}-training", tables, [STAR, NAIVE], points, raw)
+    return Report(f"{plan.device.type}-training", tables, [STAR, NAIVE, TARGETS], points, raw)
 
 
-def matrix(plan: Plan, cases: Sequence[Case] | None = None, *, quick: bool = False) -> Report:
+def matrix(plan: Plan, cases: Sequence[Case], *, quick: bool = False) -> Report:
     """Return the report of D-SGD in all combinations."""
-    found = [_told(case, plan) for case in (matrix_cases() if cases is None else cases)]
+    found = [_told(case, plan) for case in cases]
     rates = measured_rates(plan.device, *([64, 1] if quick else []))
     checks = checks_of_matrix(found)
     raw = {"cases": [raw_of(m) for m in found], "rates": asdict(rates), "checks": _raw_checks(checks)}
@@ -254,6 +256,11 @@ def _raw_checks(checks: Iterable) -> list[dict[str, Any]]:
     ]
 
 
+def cases_of(what: str) -> tuple[Case, ...]:
+    """Return the cases of a report; none for those that are not made of cases."""
+    return {"training": TRAINING, "matrix": matrix_cases()}.get(what, ())
+
+
 def quick_cases(what: str) -> tuple[Case, ...]:
     """Return cases so small that they only show that everything works."""
     cases = TRAINING if what == "training" else [case for case in matrix_cases((10,)) if case.network is LOGISTIC]
@@ -281,8 +288,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         force_bf16=options.force_bf16,
     )
     facts = facts_of(device) | {"options": {key: str(value) for key, value in vars(options).items()}}
-    cases = {"cases": quick_cases(options.what), "quick": True} if options.quick else {}
-    report = REPORTS[options.what](plan, **cases)
+    cases = quick_cases(options.what) if options.quick else cases_of(options.what)
+    report = REPORTS[options.what](plan, [case for case in cases if options.only in case.label], quick=options.quick)
     if options.quick:
         report = replace(report, notes=[*report.notes, QUICK])
     print("\n\n".join([*map(str, report.tables), *report.notes]))
@@ -306,6 +313,7 @@ def _parser() -> argparse.ArgumentParser:
     add("what", nargs="?", choices=list(REPORTS), default="training", help="default training")
     add("--device", default="cpu", help="of ours and the floors (default cpu)")
     add("--quick", action="store_true", help="tiny sizes, to see that it works; the numbers mean nothing")
+    add("--only", default="", metavar="TEXT", help="only cases with this in their label, such as 'GN-LeNet, 100'")
     add("--rounds", type=int, default=12, help="steps a turn (default 12)")
     add("--repeats", type=int, default=5, help="turns (default 5)")
     add("--budget", type=float, default=120, help="seconds that all steps of one cell may take (default 120)")

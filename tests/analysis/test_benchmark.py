@@ -371,6 +371,18 @@ def test_command_line(what, rows, tiny, capsys, tmp_path):
         }
 
 
+def test_only_some_cases(tiny, tmp_path):
+    assert benchmark.main(["matrix", "--quick", "--no-naive", "--only", "half", "--out", str(tmp_path)]) == 0
+    numbers = json.loads((tmp_path / "cpu-matrix.json").read_text())
+    assert [case["case"] for case in numbers["cases"]] == ["half"]
+
+
+def test_cases_of_a_report():
+    assert benchmark.cases_of("training") == TRAINING
+    assert benchmark.cases_of("matrix") == matrix_cases()
+    assert benchmark.cases_of("graphs") == ()
+
+
 def test_quick_cases_are_small():
     for what in ("training", "matrix"):
         cases = benchmark.quick_cases(what)
