@@ -12,6 +12,7 @@ import torch
 import topofl
 from topofl import NotApplicable, Table
 from topofl.engine.evaluate import Evaluated, evaluate
+from topofl.engine.examples import Examples
 from topofl.engine.population import Layout, Population
 
 from .benchmark_cases import LOGISTIC, TRAINING, Case, clients_of, setting
@@ -47,6 +48,7 @@ def evaluation_of(n: int, device: torch.device, *, images: int = IMAGES, repeats
     """Time loss and accuracy of n different logistic models in turns with one product, both after a first try."""
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn(images, *LOGISTIC.shape, generator=generator).to(device)
+    examples = Examples(inputs, None, inputs.dtype)
     labels = (torch.arange(images) % 10).to(device)
     module = LOGISTIC.build().to(device)
     layout = Layout.of(module)
@@ -59,7 +61,7 @@ def evaluation_of(n: int, device: torch.device, *, images: int = IMAGES, repeats
         return [seconds_of(function, device) for _ in range(2)][1:]
 
     ways = {
-        "ours": partial(timed, lambda: evaluate(module, models, inputs, labels, evaluated)),
+        "ours": partial(timed, lambda: evaluate(module, models, examples, labels, evaluated)),
         "product": partial(timed, lambda: torch.mm(inputs.flatten(1), weight, out=out)),
     }
     return Evaluation(n, images, **in_turns(ways, repeats))

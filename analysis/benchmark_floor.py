@@ -89,7 +89,7 @@ class Floor:
             flat=flat,
             columns=flat.split(sizes, 1),
             speeds=velocity.split(sizes, 1),
-            inputs=clients.dataset.inputs.to(device),
+            inputs=clients.dataset.examples().to(device),
             labels=clients.dataset.labels.to(device),
             steps=[step.to(device) for step in _epoch(case, clients, order)],
             order=order,

@@ -269,7 +269,7 @@ def naive(case: Case, clients: data.Partition, nodes: int) -> float:
 
     graph, _ = setting(case, clients)
     modules = [case.network.build() for _ in range(nodes)]
-    inputs, labels = clients.dataset.inputs, clients.dataset.labels
+    inputs, labels = clients.dataset.examples(), clients.dataset.labels
     given = reference.Nodes(modules, inputs, labels, clients.train, case.batch_size, 0)
     weights = mixing.metropolis_hastings(graph).weights.toarray()
     options = {"lr": case.network.lr, "momentum": case.momentum}

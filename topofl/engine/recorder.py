@@ -1,17 +1,15 @@
 """What happens in a run, collected while it happens."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from topofl.history import History
 from topofl.mixing import MixingMatrix
 
-__all__ = ["GradientStatistics", "Ledger", "Recorder"]
+__all__ = ["Ledger", "Recorder"]
 
 
 @dataclass
@@ -48,32 +46,6 @@ class Ledger:
             "busiest_messages": int(np.max(sum(load for load, _ in loads))) if loads else 0,
             "busiest_bytes": int(np.max(sum(load * columns * size for load, columns in loads))) if loads else 0,
         }
-
-
-class GradientStatistics:
-    """Gradient diversity ``sum_i |g_i|^2 / |sum_i g_i|^2`` of one step (Yin et al. 2018, definition 1).
-
-    1/n if all gradients are equal, 1 if they are orthogonal, more if they oppose each other.
-    """
-
-    def __init__(self) -> None:
-        self._squares = 0.0
-        self._sums: list[Tensor] = []
-
-    def observe(self, rows: slice, gradients: Sequence[Tensor]) -> None:
-        """Add the gradients of some nodes, each (k, *shape)."""
-        del rows
-        sums = [g.sum(0, dtype=torch.float64) for g in gradients]
-        self._sums = [a + b for a, b in zip(self._sums, sums, strict=True)] if self._sums else sums
-        self._squares += sum(float(g.double().square().sum()) for g in gradients)
-
-    @property
-    def diversity(self) -> float:
-        """The ratio; NaN before any gradient was seen, infinite if they cancel exactly."""
-        if not self._sums:
-            return float("nan")
-        total = sum(float(s.square().sum()) for s in self._sums)
-        return self._squares / total if total else float("inf")
 
 
 class Recorder:

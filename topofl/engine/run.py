@@ -12,10 +12,12 @@ from torch import nn
 from topofl.algorithms.phase import Algorithm, Rule, State
 from topofl.data import Partition
 from topofl.engine.checks import check_options, check_topology, evaluated_by
-from topofl.engine.evaluate import Evaluated, Scores, evaluate
+from topofl.engine.diversity import GradientStatistics
+from topofl.engine.evaluate import Evaluated, Scores, evaluate, scored
+from topofl.engine.plan import Compute
 from topofl.engine.population import Population
-from topofl.engine.recorder import GradientStatistics, Recorder
-from topofl.engine.world import World, WorldRound, check_scores, threads_for
+from topofl.engine.recorder import Recorder
+from topofl.engine.world import World, WorldRound
 from topofl.history import History
 from topofl.metrics import consensus_distance
 from topofl.mixing import MixingMatrix
@@ -40,10 +42,14 @@ def run(
     moments: str = "after",
     init: str = "common",
     executor: str = "auto",
-    chunk: int | None = None,
+    chunk: int | str = "auto",
+    precision: str = "fp32",
+    channels_last: bool | str = "auto",
+    compile: bool = False,
     device: torch.device | str | None = None,
     dtype: torch.dtype = torch.float32,
     on_disconnected: str = "raise",
+    on_divergence: str = "raise",
     on_round: Callable[[int, Population], None] | None = None,
     progress: bool | str = "auto",
 ) -> History:
@@ -89,11 +95,24 @@ def run(
         ``"batched"``, ``"looped"`` or ``"auto"`` (times both on a few nodes; recorded in ``history.meta``). Results
         agree up to the rounding of float32.
     chunk
-        Nodes per call of the batched executor; None: all. Smaller needs less memory.
+        Nodes per call of the batched executor; smaller needs less memory. ``"auto"``: as many as are fastest.
+    precision
+        ``"fp32"``, the reference, or ``"bf16"``: products are computed in bfloat16 (autocast), everything else, the
+        models too, stays as it is. Faster where the processor has such products (GPUs; CPUs with AMX).
+    channels_last
+        Whether images lie in memory with their channels last, where one model at a time takes them. ``"auto"``: on CPUs
+        where the model can take it.
+    compile
+        Whether ``torch.compile`` compiles the model, which takes from seconds to a minute. Linear models, whose
+        gradients are in closed form, have nothing to compile.
     device, dtype
         Of models and data. Device None: CUDA if there is one.
     on_disconnected
         ``"raise"`` refuses graphs on which consensus is impossible, ``"allow"`` trains on them.
+    on_divergence
+        When a node's loss, gradient or model is no longer finite: ``"raise"`` stops the run; ``"freeze"`` undoes the
+        node's step and lets it train no more, while it goes on exchanging models; ``"record"`` goes on, and what is not
+        finite spreads. ``history.meta["diverged"]`` names node, round and learning rate, the first first.
     on_round
         Called with (number of rounds done, models) after every round; ``models.flat`` is (n, d), to read or copy.
     progress
@@ -128,26 +147,29 @@ def run(
     clients = clients.pooled() if algorithm.pooled else clients
     graphs = check_topology(algorithm, topology, clients.n, on_disconnected)
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    world = World.build(algorithm, model, clients, graphs, mixing, seed, init, executor, chunk, place, dtype)
+    compute = Compute(executor, chunk, precision, channels_last, compile, place, dtype)
+    world = World.build(algorithm, model, clients, graphs, mixing, seed, init, compute, on_divergence)
     sets = evaluated_by(clients, evaluate_on, eval_examples, eval_nodes, seed, place)
     recorder = Recorder()
     states = {name: phase.init(world.models) for name, phase in algorithm.phases.items()}
-    with threads_for(world, algorithm):
+    with world.threads() as each:
         recorder.add_evaluation({"round": 0} | _scores(world, sets, moments, None))
         for t in _progress(rounds, progress, f"{algorithm.name} on {graphs.name}"):
             evaluated = (t + 1) % eval_every == 0 or t + 1 == rounds
-            current = WorldRound(world, t, statistics=GradientStatistics() if evaluated else None)
+            current = WorldRound(world, each, t, statistics=GradientStatistics() if evaluated else None)
             before = _play(algorithm, world, current, states, sets if evaluated and moments == "both" else None)
             recorder.add_round(current.losses, clients.n, current.ledger.totals(current.used), current.used)
             if on_round is not None:
                 on_round(t + 1, world.models)
             if evaluated:
                 scores = _scores(world, sets, moments, before, current.statistics)
-                check_scores(scores["loss"], sets, t, current.lr)
+                world.guard.note_scores(scores["loss"], scored(sets), t, current.lr)
                 recorder.add_evaluation({"round": t + 1} | scores)
     options = {"rounds": rounds, "seed": seed, "evaluate_on": evaluate_on, "eval_every": eval_every}
     options |= {"eval_examples": eval_examples, "eval_nodes": eval_nodes}
     options |= {"moments": moments, "init": init, "on_disconnected": on_disconnected}
+    options |= {"precision": precision, "on_divergence": on_divergence}
+    options |= {"diverged": [diverged._asdict() for diverged in world.guard.found]} if world.guard.found else {}
     return recorder.history(_meta(algorithm, world, clients, graphs) | options)
 
 
@@ -169,7 +191,7 @@ def _play(
 
 
 def _evaluate(world: World, sets: Evaluated) -> Scores:
-    return evaluate(world.module, world.models, world.learner.inputs, world.learner.labels, sets)
+    return evaluate(world.module, world.models, world.learner.examples, world.learner.labels, sets)
 
 
 def _scores(
@@ -210,8 +232,7 @@ def _meta(
         "clients": clients.name,
         "n": clients.n,
         "parameters": world.models.layout.d,
-        "executor": world.learner.executor,
-        "chunk": world.learner.chunk,
+        **world.learner.plan._asdict(),
         "device": str(world.models.flat.device),
         "dtype": str(world.models.flat.dtype).removeprefix("torch."),
         "versions": {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__},
