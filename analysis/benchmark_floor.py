@@ -3,7 +3,8 @@
 A step gathers every node's minibatch by index into a reused buffer, goes forward and backward, descends and mixes. Each
 of these is done in the fastest way that is known:
 
-* stacked: many nodes in one call, as matrix products for logistic regression, else by ``torch.func.vmap``;
+* stacked: many nodes in one call, as matrix products for logistic regression (gradients by autograd or in closed
+  form), else by ``torch.func.vmap``;
 * looped: node after node, by one thread that uses all cores or by a Python thread a core, images with channels last.
 
 With Clique Averaging the rows lie clique after clique, so that the means are of blocks.
@@ -30,6 +31,9 @@ from topofl.engine.batches import Batches
 from .benchmark_cases import Case, setting
 
 __all__ = ["Floor", "fastest", "floors", "seconds_of", "steps_of"]
+
+Gradients = Callable[[Sequence[Tensor], Tensor, Tensor], Sequence[Tensor]]
+"""(parameters (k, *shape) each, inputs (k, b, ...), labels (k, b)) -> gradients like the parameters."""
 
 COLUMNS = 1024
 """Columns that the floor mixes at a time, as many as are fastest here."""
@@ -178,14 +182,17 @@ def floors(case: Case, executor: str, device: torch.device) -> Mapping[str, Call
         }
         return {"one Python thread": _looped} | several
     sizes = [10, 100] if device.type == "cpu" else [10, 100, 1000]
-    sizes = {case.n} if case.network.is_linear else {min(size, case.n) for size in sizes}
-    return {f"chunks of {size}": _stacked(size) for size in sorted(sizes)}
+    sizes = sorted({min(size, case.n) for size in [*sizes, case.n if case.network.is_linear else 1]} - {1})
+    if not case.network.is_linear:
+        return {f"chunks of {size}": _stacked(size, _mapped_gradients) for size in sizes or [1]}
+    closed = {f"closed form, chunks of {size}": _stacked(size, lambda _: _closed_gradients) for size in sizes or [1]}
+    return {"autograd, all at once": _stacked(case.n, lambda _: _linear_gradients)} | closed
 
 
-def _stacked(chunk: int) -> Callable:
+def _stacked(chunk: int, gradients_of: Callable[[Floor], Gradients]) -> Callable:
     @contextmanager
     def opened(floor: Floor) -> Iterator[Callable[[int], None]]:
-        gradients = _linear_gradients if floor.case.network.is_linear else _mapped_gradients(floor)
+        gradients = gradients_of(floor)
         size = max(floor.group, chunk - chunk % floor.group)
         buffer = floor.inputs.new_empty(size * floor.case.batch_size, *floor.inputs.shape[1:])
 
@@ -223,7 +230,17 @@ def _linear_gradients(views: Sequence[Tensor], x: Tensor, y: Tensor) -> Sequence
     return torch.autograd.grad(losses.sum(), (weight, bias))
 
 
-def _mapped_gradients(floor: Floor) -> Callable[[Sequence[Tensor], Tensor, Tensor], Sequence[Tensor]]:
+def _closed_gradients(views: Sequence[Tensor], x: Tensor, y: Tensor) -> Sequence[Tensor]:
+    """Return (softmax - one-hot) / b, times the inputs and summed: the cross-entropy's gradient without autograd."""
+    weight, bias = views
+    x = x.flatten(2)
+    errors = torch.softmax(torch.baddbmm(bias.unsqueeze(2), weight, x.transpose(1, 2)).float(), 1)
+    errors.scatter_add_(1, y.unsqueeze(1), errors.new_full((), -1).expand(len(y), 1, y.shape[1]))
+    errors.div_(y.shape[1])
+    return errors @ x, errors.sum(2)
+
+
+def _mapped_gradients(floor: Floor) -> Gradients:
     names = [name for name, _ in floor.module.named_parameters()]
 
     def loss(parameters: list[Tensor], x: Tensor, y: Tensor) -> Tensor:
@@ -327,7 +344,7 @@ def fastest(case: Case, executor: str, clients: data.Partition, device: torch.de
 
     def trial(name: str) -> float:
         try:
-            return min(steps_of(ways[name], floor, 1))
+            return min(steps_of(ways[name], floor, 5 if case.network.is_linear else 1))
         except torch.OutOfMemoryError:
             return float("inf")
 

@@ -222,12 +222,18 @@ def _timer(
     rounds = max(1, min(plan.rounds, math.ceil(plan.budget / predicted) - 2))
     if not way.startswith("floor "):
         seconds, history = ours(case, clients, rounds, plan.device, way)
-        chosen[way] = f"{history.meta['executor']}, chunk {history.meta['chunk']}"
+        chosen[way] = _described(history.meta)
         return seconds
     executor = way.removeprefix("floor ")
     if way not in chosen:
         chosen[way] = fastest(case, executor, clients, plan.device)
     return steps_of(floors(case, executor, plan.device)[chosen[way]], Floor.build(case, clients, plan.device), rounds)
+
+
+def _described(meta: Mapping[str, Any]) -> str:
+    """Return what the engine chose."""
+    workers = f", {meta['workers']} workers" if meta["workers"] > 1 else ""
+    return f"{meta['executor']}{workers}, chunk {meta['chunk']}"
 
 
 def _unless_too_large(

@@ -56,7 +56,7 @@ STEPS = {
 
 
 def ways(case):
-    stacked = floors(case, "batched", CPU) | {"chunks of 10": benchmark_floor._stacked(10)}
+    stacked = floors(case, "batched", CPU) | {"10": benchmark_floor._stacked(10, benchmark_floor._mapped_gradients)}
     looped = floors(case, "looped", CPU) | {"2 Python threads": benchmark_floor._threads(2)}
     return stacked | looped
 
@@ -145,6 +145,12 @@ def test_every_way_is_timed():
     assert measured.skipped == {}
     assert (measured.naive_nodes, measured.naive > 0) == (2, True)
     assert measured.chosen["auto"] == "batched, chunk 4"
+
+
+def test_what_ran_is_told():
+    meta = {"executor": "looped", "workers": 2, "chunk": 1}
+    assert benchmark_timing._described(meta) == "looped, 2 workers, chunk 1"
+    assert benchmark_timing._described(meta | {"workers": 1}) == "looped, chunk 1"
 
 
 SECONDS = {"batched": [3.0, 1.0, 2.0], "looped": [4.0], "auto": [2.5], "floor batched": [1.0], "floor looped": [5.0]}
