@@ -1,283 +1,328 @@
-"""Time training steps beside the bare kernels they need, and beside a loop over nodes.
+"""Measure the engine against its floor, against a loop over nodes, and against what it is held to.
 
-``python -m analysis.benchmark`` times, in one process and in turns, for logistic regression on data of MNIST's shape:
+``python -m analysis.benchmark training`` times, in one process and in turns, training steps of logistic regression and
+GN-LeNet on data of MNIST's and CIFAR-10's shapes:
 
-* ours: one round of :func:`topofl.run`, everything included except evaluation;
-* the floor: index gather into a reused buffer, stacked forward and backward, update and mixing, on the same numbers,
-  with no engine around them;
-* the naive loop of ``tests/naive.py``: one ``nn.Module`` a node (from a checkout only).
+* ours: one round of :func:`topofl.run`, everything included except evaluation, with each executor;
+* the floor: index gather into a reused buffer, forward and backward, update and mixing, on the same numbers, with no
+  engine around them, in the fastest way that is known (``analysis/benchmark_floor.py``);
+* the naive loop of ``tests/naive.py``: one ``nn.Module`` a node (from a source tree only).
 
-Ratios of times taken in one run carry over to other machines, times do not. The last columns put our step beside what
-the D-Cliques authors' simulator needed elsewhere: that is a comparison across machines, for orientation only.
+``matrix`` does so for all networks, numbers of nodes, executors and precisions that fit into time and memory;
+``evaluation`` times the evaluation of all nodes; ``graphs`` times graphs of 100,000 nodes instead
+(``analysis/graph_benchmark.py``).
 
-``python -m analysis.benchmark graphs`` times graphs of 100,000 nodes instead: see ``analysis/graph_benchmark.py``.
+Ratios of times taken in one run carry over to other machines, times do not. Columns and rows with a * put our step
+beside what the D-Cliques authors' simulator needed elsewhere: a comparison across machines, for orientation only.
 """
 
 import argparse
-import platform
-import statistics
+import json
+import os
 import sys
 import time
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from torch.nn import functional
 
-import topofl
-from topofl import NotApplicable, Table, algorithms, data, mixing, models, topologies
+from topofl import NotApplicable, Table
+from topofl._machine import describe_software, has_fast_bf16, machine
 
-from . import graph_benchmark
+from . import benchmark_evaluation, graph_benchmark
+from .benchmark_cases import LOGISTIC, TRAINING, Case, matrix_cases, on_few_nodes
+from .benchmark_plot import Point, draw
+from .benchmark_roofline import measured_rates, roofline
+from .benchmark_targets import (
+    FLOOR,
+    LENET_FLOOR,
+    checks_of_matrix,
+    checks_of_training,
+    memory_ratio,
+    verdicts,
+)
+from .benchmark_timing import NAIVE_NODES, Measured, Plan, measure, quotient
 
-COLUMNS = 1024
-"""Columns that the floor mixes at a time, as many as are fastest here."""
+__all__ = ["Report", "main", "matrix_table", "title", "training_table"]
 
-__all__ = ["CASES", "Case", "measure", "table"]
+STAR = "\\* The D-Cliques authors' simulator, measured on another machine of 2 cores (with AMX), not in this run."
 
+TARGETS = "Targets in the picture: of auto for logistic regression, of looped for GN-LeNet."
 
-@dataclass(frozen=True)
-class Case:
-    """One setting to time.
-
-    Parameters
-    ----------
-    label
-        In the table.
-    n, batch_size
-        Nodes and examples a minibatch.
-    clique_averaging
-        D-Cliques with Clique Averaging, else plain D-SGD on the complete graph.
-    simulator
-        Seconds that the D-Cliques authors' simulator takes for the same training step, as measured on another machine
-        of 2 cores (with AMX); recorded, not measured here.
-    """
-
-    label: str
-    n: int
-    batch_size: int
-    clique_averaging: bool
-    simulator: float
-
-
-CASES = (
-    Case("D-Cliques + CA, 100 x 128", 100, 128, True, 0.110),
-    Case("fully-connected, 100 x 128", 100, 128, False, 0.275),
-    Case("D-Cliques + CA, 1000 x 13", 1000, 13, True, 0.98),
-    Case("fully-connected, 1000 x 13", 1000, 13, False, 25.0),
+NAIVE = (
+    "naive: tests/naive.py, on as many nodes as `nodes` says; where these are not all, local steps are scaled up in "
+    "proportion to nodes and averaging to their square."
 )
 
 
-def _clients(case: Case) -> data.Partition:
-    """Return 50,000 examples of MNIST's shape, two label shards a node; times depend on shapes alone."""
-    rng = np.random.default_rng(0)
-    inputs = rng.standard_normal((50_100, 1, 28, 28), dtype=np.float32)
-    labels = np.arange(50_100) % 10
-    dataset = data.from_arrays(inputs, labels, test=100 / 50_100, name="synthetic")
-    return data.shards(dataset, case.n, per_node=2, seed=0)
-
-
-def _setting(case: Case, clients: data.Partition) -> tuple[topofl.Topology, algorithms.Algorithm]:
-    if case.clique_averaging:
-        graph = topologies.dcliques(clients.label_counts, clique_size=10, seed=0)
-        return graph, algorithms.clique_averaging(lr=0.1, batch_size=case.batch_size)
-    return topologies.fully_connected(case.n), algorithms.dsgd(lr=0.1, batch_size=case.batch_size)
-
-
-def ours(case: Case, clients: data.Partition, rounds: int) -> list[float]:
-    """Return the seconds of every round after the first of a run of topofl."""
-    graph, algorithm = _setting(case, clients)
-    stamps = []
-    topofl.run(
-        algorithm,
-        model=models.logistic_regression(),
-        clients=clients,
-        topology=graph,
-        rounds=rounds + 2,
-        eval_every=rounds + 2,
-        seed=0,
-        device="cpu",
-        progress=False,
-        on_round=lambda t, population: stamps.append(time.perf_counter()),
-    )
-    return list(np.diff(stamps)[:-1])  # the last round also looks at its gradients
-
-
-def floor(case: Case, clients: data.Partition, rounds: int) -> list[float]:
-    """Return the seconds of steps made of the bare kernels."""
-    step = _floor_step(case, clients)
-    step()
-    return [_seconds(step) for _ in range(rounds)]
-
-
-def _floor_step(case: Case, clients: data.Partition) -> Callable[[], None]:
-    n, b = case.n, case.batch_size
-    graph, _ = _setting(case, clients)
-    inputs, labels = clients.dataset.examples().flatten(1), clients.dataset.labels
-    indices = torch.from_numpy(np.concatenate([members[np.arange(b) % len(members)] for members in clients.train]))
-    buffer = torch.empty(n * b, 784)
-    flat = torch.zeros(n, 7850)
-    weight, bias = flat[:, :7840].view(n, 10, 784), flat[:, 7840:]
-    mix = _floor_mix(mixing.metropolis_hastings(graph))
-    blocks = n // 10
-
-    def step() -> None:
-        x = torch.index_select(inputs, 0, indices, out=buffer).view(n, b, 784)
-        y = labels[indices].view(n, b)
-        w, c = weight.detach().requires_grad_(), bias.detach().requires_grad_()
-        logits = w @ x.transpose(1, 2) + c.unsqueeze(2)  # three times faster than x @ w^T, forward and backward
-        losses = functional.cross_entropy(logits, y, reduction="none").mean(1)
-        gradients: Sequence[torch.Tensor] = torch.autograd.grad(losses.sum(), (w, c))
-        for parameter, gradient in zip((weight, bias), gradients, strict=True):
-            if case.clique_averaging:  # as if cliques were blocks of ten rows
-                block = gradient.view(blocks, 10, -1)
-                block.copy_(block.mean(1, keepdim=True).expand_as(block))
-            parameter.add_(gradient, alpha=-0.1)
-        mix(flat)
-
-    return step
-
-
-def _floor_mix(weights: mixing.MixingMatrix) -> Callable[[torch.Tensor], None]:
-    def mean(flat: torch.Tensor) -> None:
-        flat.copy_(flat.mean(0, keepdim=True).expand_as(flat))
-
-    if weights.is_uniform_mean:
-        return mean
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta", category=UserWarning)
-        matrix = weights.to_torch().to_sparse_csr()
-
-    def multiply(flat: torch.Tensor) -> None:
-        for block in flat.split(COLUMNS, dim=1):
-            block.copy_(matrix @ block)
-
-    return multiply
-
-
-def naive(case: Case, clients: data.Partition) -> float:
-    """Return the seconds of one round of the naive loop over nodes; ImportError outside of a checkout."""
-    from tests import naive as reference
-
-    graph, _ = _setting(case, clients)
-    modules = [models.logistic_regression() for _ in range(case.n)]
-    dataset = clients.dataset
-    nodes = reference.Nodes(modules, dataset.examples(), dataset.labels, clients.train, case.batch_size, 0)
-    weights = mixing.metropolis_hastings(graph).weights
-    dense = weights.toarray()
-    if case.clique_averaging:
-        return _seconds(lambda: reference.clique_averaging(nodes, dense, 1, lr=0.1, cliques=graph.groups))
-    return _seconds(lambda: reference.dsgd(nodes, dense, 1, lr=0.1))
-
-
-def _seconds(function: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    function()
-    return time.perf_counter() - start
-
-
 @dataclass(frozen=True)
-class Timing:
-    """Seconds of one training step of a case."""
+class Report:
+    """What a benchmark writes.
 
-    case: Case
-    ours: float
-    floor: float
-    naive: float | None
+    Parameters
+    ----------
+    name
+        Of its files.
+    tables
+        In the order of the page.
+    notes
+        Under the tables.
+    points
+        Of the picture.
+    raw
+        All numbers, ready for JSON.
+    """
 
+    name: str
+    tables: Sequence[Table]
+    notes: Sequence[str] = ()
+    points: Sequence[Point] = ()
+    raw: Mapping[str, Any] = field(default_factory=dict)
 
-def measure(case: Case, *, rounds: int = 24, repeats: int = 5, with_naive: bool = True) -> Timing:
-    """Time one case: `repeats` turns of ours and floor, `rounds` steps each; the median over all steps of each."""
-    clients = _clients(case)
-    turns = [(ours(case, clients, rounds), floor(case, clients, rounds)) for _ in range(repeats)]
-    mine = statistics.median(second for turn, _ in turns for second in turn)
-    bare = statistics.median(second for _, turn in turns for second in turn)
-    return Timing(case, mine, bare, _naive_if_there(case, clients) if with_naive else None)
+    def to_markdown(self) -> str:
+        """Return the page."""
+        return "\n\n".join([*(table.to_markdown() for table in self.tables), *self.notes]) + "\n"
 
-
-def _naive_if_there(case: Case, clients: data.Partition) -> float | None:
-    try:
-        return naive(case, clients)
-    except ImportError:
-        return None
-
-
-def table(timings: Sequence[Timing]) -> Table:
-    """Return the ratios."""
-    columns = (
-        "training step",
-        "ours ms",
-        "floor ms",
-        "ours / floor",
-        "naive / ours",
-        "simulator ms *",
-        "simulator / ours *",
-    )
-    return Table(columns, tuple(_rows(timings)), title=machine())
+    def save(self, folder: Path, facts: Mapping[str, Any]) -> list[Path]:
+        """Write page, numbers and picture into a folder, and return their paths."""
+        folder.mkdir(parents=True, exist_ok=True)
+        page, numbers = folder / f"{self.name}.md", folder / f"{self.name}.json"
+        page.write_text(self.to_markdown(), encoding="utf-8")
+        numbers.write_text(json.dumps({**facts, **self.raw}, indent=1) + "\n", encoding="utf-8")
+        return [page, numbers, *draw(self.points, folder / self.name, self.tables[0].title)]
 
 
-def _rows(timings: Sequence[Timing]) -> Iterator[tuple[Any, ...]]:
-    for timing in timings:
-        reference: Any = NotApplicable("not asked for, or not in a checkout")
-        if timing.naive is not None:
-            reference = timing.naive / timing.ours
-        yield (
-            timing.case.label,
-            1e3 * timing.ours,
-            1e3 * timing.floor,
-            timing.ours / timing.floor,
-            reference,
-            1e3 * timing.case.simulator,
-            timing.case.simulator / timing.ours,
-        )
-
-
-def machine() -> str:
+def title() -> str:
     """Return one line about where this runs."""
-    name = next(
-        (line.split(":")[1].strip() for line in _cpuinfo() if line.startswith("model name")), platform.processor()
+    return f"{machine()}, {describe_software()}"
+
+
+def facts_of(device: torch.device) -> dict[str, Any]:
+    """Return what numbers depend on, the load of the machine at the start included."""
+    return {
+        "machine": machine(),
+        "software": describe_software(),
+        "device": str(device) if device.type == "cpu" else torch.cuda.get_device_name(device),
+        "threads": torch.get_num_threads(),
+        "fast_bf16": has_fast_bf16(device),
+        "load": list(os.getloadavg()) if hasattr(os, "getloadavg") else None,
+        "date": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
+    }
+
+
+def training_table(found: Iterable[Measured]) -> Table:
+    """Return the steps of the training cases beside floor, naive loop and simulator."""
+    columns = ("training step", "ours ms", "ran", "floor ms", "ours / floor", "naive / ours", "nodes", "simulator ms *")
+    return Table((*columns, "simulator / ours *"), tuple(_training_row(m) for m in found), title=title())
+
+
+def _training_row(measured: Measured) -> tuple:
+    case, ours = measured.case, measured.step("auto")
+    simulator = NotApplicable("not known") if case.simulator is None else case.simulator
+    return (
+        case.label,
+        _ms(ours),
+        measured.chosen.get("auto", "-"),
+        _ms(measured.floor("auto")),
+        measured.ratio("auto"),
+        quotient(measured.naive, ours),
+        _nodes(measured),
+        _ms(simulator),
+        quotient(simulator, ours),
     )
-    return f"{name}, {torch.get_num_threads()} threads, torch {torch.__version__}, Python {platform.python_version()}"
 
 
-def _cpuinfo() -> list[str]:
-    path = Path("/proc/cpuinfo")
-    return path.read_text().splitlines() if path.exists() else []
+def matrix_table(found: Iterable[Measured]) -> Table:
+    """Return a row for every network, number of nodes, precision and executor."""
+    columns = ("D-SGD", "executor", "ran", "ours ms", "floor ms", "ours / floor", "naive / ours", "nodes")
+    rows = (_matrix_row(measured, executor) for measured in found for executor in ("batched", "looped", "auto"))
+    return Table((*columns, "peak MB", "peak / bound"), tuple(rows), title=title())
+
+
+def _matrix_row(measured: Measured, executor: str) -> tuple:
+    ours = measured.step(executor)
+    memory = measured.memory.get(executor)
+    ratio = memory_ratio(measured, executor)
+    return (
+        measured.case.label,
+        executor,
+        measured.chosen.get(executor, "-"),
+        _ms(ours),
+        _ms(measured.floor(executor)),
+        measured.ratio(executor),
+        quotient(measured.naive, ours),
+        _nodes(measured),
+        memory["peak"] / 1e6 if isinstance(memory, Mapping) else ratio,
+        ratio,
+    )
+
+
+def _ms(seconds: float | NotApplicable) -> float | NotApplicable:
+    return seconds if isinstance(seconds, NotApplicable) else 1e3 * seconds
+
+
+def _nodes(measured: Measured) -> int | NotApplicable:
+    return measured.naive if isinstance(measured.naive, NotApplicable) else measured.naive_nodes
+
+
+def points_of(found: Iterable[Measured], targets: Mapping[str, float], executors: Sequence[str]) -> list[Point]:
+    """Return the picture's marks: ratios that were measured, with the target of a case, if it has one."""
+    return [
+        Point(measured.case.label, executor, ratio, targets.get(measured.case.label))
+        for measured in found
+        for executor in executors
+        if isinstance(ratio := measured.ratio(executor), float)
+    ]
+
+
+def raw_of(measured: Measured) -> dict[str, Any]:
+    """Return everything that was found of a case, ready for JSON."""
+    case = measured.case
+    return {
+        "case": case.label,
+        "network": case.network.label,
+        **{key: getattr(case, key) for key in ("n", "batch_size", "graph", "momentum", "precision", "simulator")},
+        "seconds": {way: list(seconds) for way, seconds in measured.seconds.items()},
+        "skipped": dict(measured.skipped),
+        "chosen": dict(measured.chosen),
+        "naive": _plain(measured.naive),
+        "naive_nodes": measured.naive_nodes,
+        "memory": {executor: _plain(cell) for executor, cell in measured.memory.items()},
+    }
+
+
+def _plain(cell: Any) -> Any:
+    return {"reason": cell.reason} if isinstance(cell, NotApplicable) else cell
+
+
+def training(plan: Plan, cases: Sequence[Case], *, quick: bool = False) -> Report:
+    """Return the report of the training cases, of evaluation and of a whole run, with every target."""
+    found = [_told(case, plan) for case in cases]
+    evaluated = evaluation(plan, quick=quick)
+    rates = measured_rates(plan.device, *([64, 1] if quick else []))
+    (first, *_), run = evaluated.raw["evaluations"], evaluated.raw["whole_run"]
+    checks = checks_of_training(found, first["ratio"], run["ratio"])
+    targets = {c.label: FLOOR if c.network.is_linear else LENET_FLOOR for c in cases}
+    raw = {"cases": [raw_of(m) for m in found], "rates": asdict(rates), "checks": _raw_checks(checks)} | evaluated.raw
+    tables = [training_table(found), verdicts(checks, "Held to"), *evaluated.tables, roofline(found, rates)]
+    points = points_of(found, targets, plan.executors)
+    return Report(f"{plan.device.type}-training", tables, [STAR, NAIVE, TARGETS], points, raw)
+
+
+def matrix(plan: Plan, cases: Sequence[Case], *, quick: bool = False) -> Report:
+    """Return the report of D-SGD in all combinations."""
+    found = [_told(case, plan) for case in cases]
+    rates = measured_rates(plan.device, *([64, 1] if quick else []))
+    checks = checks_of_matrix(found)
+    raw = {"cases": [raw_of(m) for m in found], "rates": asdict(rates), "checks": _raw_checks(checks)}
+    tables = [matrix_table(found), verdicts(checks, "Held to"), roofline(found, rates)]
+    return Report(f"{plan.device.type}-matrix", tables, [NAIVE], points_of(found, {}, plan.executors), raw)
+
+
+def evaluation(plan: Plan, cases: Sequence[Case] = (), *, quick: bool = False) -> Report:
+    """Return the report of evaluation."""
+    del cases  # its own
+    _tell("evaluation")
+    images, nodes = (QUICK_IMAGES, (10, 20)) if quick else (benchmark_evaluation.IMAGES, (100, 1000))
+    of = [benchmark_evaluation.evaluation_of(n, plan.device, images=images, repeats=plan.repeats) for n in nodes]
+    case = quick_cases("training")[0] if quick else TRAINING[0]
+    run = benchmark_evaluation.whole_run(plan.device, case, epochs=1 if quick else 10, images=images)
+    raw = {"evaluations": [asdict(one) | {"ratio": one.ratio} for one in of]}
+    raw |= {"whole_run": asdict(run) | {"ratio": run.ratio}}
+    return Report(f"{plan.device.type}-evaluation", [benchmark_evaluation.table(of, run, title())], [STAR], (), raw)
+
+
+def graphs(plan: Plan, cases: Sequence[Case] = (), *, quick: bool = False) -> Report:
+    """Return the report of large graphs; they are timed on CPU, and have no quick sizes."""
+    del plan, cases, quick
+    return Report("cpu-graphs", [graph_benchmark.measure(title=title())])
+
+
+def _told(case: Case, plan: Plan) -> Measured:
+    _tell(case.label)
+    return measure(case, plan)
+
+
+def _tell(what: str) -> None:
+    print(f"timing {what} ...", file=sys.stderr, flush=True)
+
+
+def _raw_checks(checks: Iterable) -> list[dict[str, Any]]:
+    return [
+        {"what": c.what, "measured": _plain(c.measured), "target": c.target, "verdict": _plain(c.verdict)}
+        for c in checks
+    ]
+
+
+def cases_of(what: str) -> tuple[Case, ...]:
+    """Return the cases of a report; none for those that are not made of cases."""
+    return {"training": TRAINING, "matrix": matrix_cases()}.get(what, ())
+
+
+def quick_cases(what: str) -> tuple[Case, ...]:
+    """Return cases so small that they only show that everything works."""
+    cases = TRAINING if what == "training" else [case for case in matrix_cases((10,)) if case.network is LOGISTIC]
+    return tuple(on_few_nodes(replace(case, batch_size=4), 20, same_graph=True) for case in cases)
+
+
+REPORTS = {"training": training, "matrix": matrix, "evaluation": evaluation, "graphs": graphs}
+
+QUICK = "A quick run on tiny sizes: it shows that everything works; its numbers and verdicts mean nothing."
+
+QUICK_IMAGES = 200
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmark from the command line; returns the exit code."""
-    parser = argparse.ArgumentParser(
-        prog="python -m analysis.benchmark", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    options = _parser().parse_args(argv)
+    device = torch.device(options.device)
+    plan = Plan(
+        device,
+        rounds=2 if options.quick else options.rounds,
+        repeats=1 if options.quick else options.repeats,
+        budget=options.budget,
+        naive_nodes=_naive_nodes(options),
+        memory=not (options.no_memory or options.quick),
+        force_bf16=options.force_bf16,
     )
-    parser.add_argument("what", nargs="?", choices=["training", "graphs"], default="training", help="default training")
-    parser.add_argument("--rounds", type=int, default=24, help="steps a turn (default 24)")
-    parser.add_argument("--repeats", type=int, default=5, help="turns (default 5)")
-    parser.add_argument("--no-naive", action="store_true", help="leave out the loop over nodes, which takes a minute")
-    parser.add_argument("--out", type=Path, help="also write the table here, as Markdown")
-    options = parser.parse_args(argv)
-    if options.what == "graphs":
-        result = graph_benchmark.measure(title=machine())
-        print(result)
-    else:
-        result = _training(options)
-        print(result)
-        print("* the D-Cliques authors' simulator, measured on another machine of 2 cores (with AMX), not in this run")
+    facts = facts_of(device) | {"options": {key: str(value) for key, value in vars(options).items()}}
+    cases = quick_cases(options.what) if options.quick else cases_of(options.what)
+    report = REPORTS[options.what](plan, [case for case in cases if options.only in case.label], quick=options.quick)
+    if options.quick:
+        report = replace(report, notes=[*report.notes, QUICK])
+    print("\n\n".join([*map(str, report.tables), *report.notes]))
     if options.out:
-        options.out.parent.mkdir(parents=True, exist_ok=True)
-        options.out.write_text(result.to_markdown() + "\n")
+        for path in report.save(options.out, facts):
+            print(f"written: {path}", file=sys.stderr)
     return 0
 
 
-def _training(options: argparse.Namespace) -> Table:
-    timings = []
-    for case in CASES:
-        print(f"timing {case.label} ...", file=sys.stderr)
-        timings.append(measure(case, rounds=options.rounds, repeats=options.repeats, with_naive=not options.no_naive))
-    return table(timings)
+def _naive_nodes(options: argparse.Namespace) -> int | None:
+    if options.no_naive or options.quick:
+        return 0 if options.no_naive else 4
+    return NAIVE_NODES if options.naive_nodes is None and options.what == "matrix" else options.naive_nodes
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m analysis.benchmark", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("what", nargs="?", choices=list(REPORTS), default="training", help="default training")
+    add("--device", default="cpu", help="of ours and the floors (default cpu)")
+    add("--quick", action="store_true", help="tiny sizes, to see that it works; the numbers mean nothing")
+    add("--only", default="", metavar="TEXT", help="only cases with this in their label, such as 'GN-LeNet, 100'")
+    add("--rounds", type=int, default=12, help="steps a turn (default 12)")
+    add("--repeats", type=int, default=5, help="turns (default 5)")
+    add("--budget", type=float, default=120, help="seconds that all steps of one cell may take (default 120)")
+    add("--naive-nodes", type=int, help=f"of the loop over nodes (default: all, {NAIVE_NODES} in the matrix)")
+    add("--no-naive", action="store_true", help="leave out the loop over nodes")
+    add("--no-memory", action="store_true", help="leave out peak memory, which takes a process a cell")
+    add("--force-bf16", action="store_true", help="time bf16 also on processors that emulate it")
+    add("--out", type=Path, metavar="DIR", help="write tables, numbers and a picture there, such as cpu-training.md")
+    return parser
 
 
 if __name__ == "__main__":

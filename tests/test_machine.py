@@ -36,5 +36,11 @@ def test_a_device_that_is_not_known_has_no_fast_bf16(cpuinfo):
     assert _machine.has_fast_bf16("meta") is False
 
 
+@pytest.mark.parametrize(("threads", "text"), [(1, "1 thread, torch "), (2, "2 threads, torch ")])
+def test_what_computes(threads, text, monkeypatch):
+    monkeypatch.setattr(_machine.torch, "get_num_threads", lambda: threads)
+    assert _machine.describe_software().startswith(text)
+
+
 def test_memory_is_that_of_a_computer():
     assert _machine.total_memory() > 1 << 28

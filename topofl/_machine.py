@@ -28,7 +28,9 @@ def machine() -> str:
 
 def describe_software() -> str:
     """Return one line about what computes: torch's threads, its version, and Python's."""
-    return f"{torch.get_num_threads()} threads, torch {torch.__version__}, Python {platform.python_version()}"
+    threads = torch.get_num_threads()
+    plural = "" if threads == 1 else "s"
+    return f"{threads} thread{plural}, torch {torch.__version__}, Python {platform.python_version()}"
 
 
 def processor() -> str:

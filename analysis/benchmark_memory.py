@@ -1,0 +1,91 @@
+"""Peak memory of a run, in a process of its own, and the least that it could be."""
+
+import contextlib
+import math
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from topofl._machine import total_memory
+
+from .benchmark_cases import Case, clients_of, on_few_nodes
+
+__all__ = ["free_memory", "lower_bound", "peak_bytes", "saved_bytes"]
+
+STATUS = Path("/proc/self/status")
+
+
+def lower_bound(case: Case, nodes: int) -> int:
+    """Return the bytes of parameters, optimiser state, data, and activations of `nodes` nodes at once.
+
+    Activations are what autograd keeps for the backward pass: the gathered minibatch and the outputs that it needs.
+    """
+    parameters = 4 * sum(p.numel() for p in case.network.build().parameters())
+    held = 2 if case.momentum else 1
+    data = case.network.examples * (4 * math.prod(case.network.shape) + 8)  # float32 examples, int64 labels
+    return case.n * parameters * held + nodes * saved_bytes(case) + data
+
+
+def saved_bytes(case: Case) -> int:
+    """Return the bytes that one node's forward pass keeps for its backward pass, the parameters apart."""
+    module = case.network.build()
+    known = {p.untyped_storage().data_ptr() for p in module.parameters()}
+    kept: dict[int, Tensor] = {}  # by where they lie; held, so that no two lie in the same place after each other
+
+    def keep(x: Tensor) -> Tensor:
+        kept[x.untyped_storage().data_ptr()] = x
+        return x
+
+    x, y = torch.zeros(case.batch_size, *case.network.shape), torch.zeros(case.batch_size, dtype=torch.int64)
+    with (
+        torch.autograd.graph.saved_tensors_hooks(keep, lambda x: x),
+        torch.autocast("cpu", torch.bfloat16, enabled=case.precision == "bf16"),
+    ):
+        functional.cross_entropy(module(x), y)
+    return sum(x.untyped_storage().nbytes() for place, x in kept.items() if place not in known)
+
+
+def free_memory(device: torch.device) -> int:
+    """Return the bytes that are free on a device; all that it has where the system does not tell."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    with contextlib.suppress(OSError, StopIteration):
+        return _kib(Path("/proc/meminfo"), "MemAvailable")
+    return total_memory() or 1 << 62
+
+
+def peak_bytes(case: Case, executor: str, device: torch.device) -> int:
+    """Return the most bytes that a run of two rounds held beyond what torch itself takes, its data included.
+
+    Raises
+    ------
+    OSError
+        Where the system does not tell.
+    """
+    with ProcessPoolExecutor(1, get_context("spawn"), torch.set_num_threads, (torch.get_num_threads(),)) as pool:
+        return pool.submit(_peak_here, case, executor, device).result()
+
+
+def _peak_here(case: Case, executor: str, device: torch.device) -> int:
+    from .benchmark_timing import ours
+
+    few = on_few_nodes(case, 2)
+    ours(few, clients_of(few), 1, device, executor)  # so that libraries have made what they make once
+    before = 0 if device.type == "cuda" else _kib(STATUS, "VmRSS")
+    clients = clients_of(case)
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        ours(case, clients, 1, device, executor)
+        return torch.cuda.max_memory_allocated(device)
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew: making the data is not part of the run
+    ours(case, clients, 1, device, executor)
+    return _kib(STATUS, "VmHWM") - before
+
+
+def _kib(path: Path, name: str) -> int:
+    """Return the bytes that Linux tells under a name."""
+    return next(int(line.split()[1]) for line in path.read_text().splitlines() if line.startswith(f"{name}:")) * 1024
