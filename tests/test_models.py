@@ -25,7 +25,7 @@ def shape_of(build):
 
 
 def small(build, n_classes=4):
-    """The network for the smallest images that it takes."""
+    """Return the network for the smallest images that it takes."""
     return build(64, n_classes) if build is models.logistic_regression else build(shape_of(build), n_classes)
 
 
