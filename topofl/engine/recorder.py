@@ -50,6 +50,10 @@ class Ledger:
         }
 
 
+NUMBERS = 2**20
+"""Numbers of gradients that are made float64 at a time."""
+
+
 class GradientStatistics:
     """Gradient diversity ``sum_i |g_i|^2 / |sum_i g_i|^2`` of one step (Yin et al. 2018, definition 1).
 
@@ -63,9 +67,13 @@ class GradientStatistics:
     def observe(self, rows: slice, gradients: Sequence[Tensor]) -> None:
         """Add the gradients of some nodes, each (k, *shape)."""
         del rows
-        sums = [g.sum(0, dtype=torch.float64) for g in gradients]
-        self._sums = [a + b for a, b in zip(self._sums, sums, strict=True)] if self._sums else sums
-        self._squares += sum(float(g.double().square().sum()) for g in gradients)
+        if not self._sums:
+            self._sums = [torch.zeros_like(g[0], dtype=torch.float64) for g in gradients]
+        for total, g in zip(self._sums, gradients, strict=True):
+            for part in g.split(max(1, NUMBERS // g[0].numel())):
+                exact = part.double()
+                total += exact.sum(0)
+                self._squares += float(exact.square().sum())
 
     @property
     def diversity(self) -> float:
