@@ -6,6 +6,8 @@ run), the prediction, and their ratio. Linux only.
 """
 
 import argparse
+import ctypes
+import gc
 import json
 import os
 import subprocess
@@ -19,6 +21,7 @@ import numpy as np
 
 import topofl
 from topofl import Table, algorithms, data, models, topologies
+from topofl.estimate import Estimate
 
 __all__ = ["SETTINGS", "Setting", "estimate_of", "peak_of", "table"]
 
@@ -101,7 +104,7 @@ def _arguments(setting: Setting) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def estimate_of(setting: Setting) -> topofl.estimate.Estimate:
+def estimate_of(setting: Setting) -> Estimate:
     """Return what :func:`topofl.estimate` says."""
     return topofl.estimate(**_arguments(setting))
 
@@ -128,10 +131,19 @@ def peak_of(setting: Setting, *, timeout: float = 600) -> int:
 def _measure(setting: Setting) -> int:
     """Run and return the peak; for a fresh process."""
     arguments = _arguments(setting)
+    _give_back()
     Path("/proc/self/clear_refs").write_text("5")  # sets the high-water mark to what is in use now
     before = _status("VmRSS")
     topofl.run(**arguments, rounds=3, eval_every=3, seed=0, progress=False)
     return _status("VmHWM") - before
+
+
+def _give_back() -> None:
+    """Have the allocator return what making the data has left free, or the run would take it unseen."""
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
+    if trim is not None:
+        trim(0)
 
 
 def _status(key: str) -> int:

@@ -28,9 +28,14 @@ from topofl.topology import Topology, TopologySequence
 
 __all__ = ["Facts", "check_memory", "facts_of", "free_memory", "largest_chunk", "memory", "peak", "peak_of_step"]
 
-TORCH = 32 * 2**20
-"""What torch takes on first use, whatever the run: kernels that oneDNN compiles, buffers of its threads, modules loaded
-late. Measured on CPU: 9 MiB with logistic regression, 30 MiB with convolutions."""
+TORCH = 10 * 2**20
+"""What torch and Python take on first use, whatever the run: threads, buffers of products, modules loaded late."""
+
+CONVOLUTIONS = 20 * 2**20
+"""What the first convolutions take besides: the kernels that oneDNN compiles. Both measured on CPU, to 5 MiB."""
+
+RETAINED = 64 * 2**20
+"""What glibc's allocator keeps at most of what is freed: twice the size from which blocks are given back at once."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,8 @@ class Facts:
         The dataset on the run's device.
     held
         The part of `data` that is there before the run.
+    torch
+        What torch takes on first use.
     workers
         Nodes that the looped executor works on at a time.
     """
@@ -76,6 +83,7 @@ class Facts:
     evaluation: int
     data: int
     held: int
+    torch: int
     workers: int = 1
 
 
@@ -105,15 +113,21 @@ def memory(facts: Facts, executor: str, chunk: int | None) -> dict[str, int]:
         "evaluation": facts.evaluation,
         "matrices": facts.matrices,
         "data": facts.data,
-        "torch": TORCH,
+        "torch": facts.torch,
     }
 
 
 def peak(parts: Mapping[str, int]) -> int:
-    """Return the most that exists at once: of training, mixing and evaluation each gives its memory back."""
-    passing = ("gradients", "activations", "mixing", "evaluation")
-    lasting = sum(size for name, size in parts.items() if name not in passing)
-    return lasting + max(parts["gradients"] + max(parts["activations"], parts["mixing"]), parts["evaluation"])
+    """Return the most that exists at once.
+
+    Training and evaluation take turns, but the allocator keeps up to :data:`RETAINED` of what the one frees, and what
+    the other needs rarely fits into the holes: so much of the smaller one counts too.
+    """
+    passing = ("activations", "mixing", "evaluation")
+    lasting = sum(size for name, size in parts.items() if name not in (*passing, "gradients"))
+    training = parts["gradients"] + max(parts["activations"], parts["mixing"])
+    less, more = sorted([training, parts["evaluation"]])
+    return lasting + more + min(less, RETAINED)
 
 
 def _needed(facts: Facts, executor: str, chunk: int | None) -> int:
@@ -305,6 +319,7 @@ def facts_of(
         mixing=clients.n * min(COLUMNS, layout.d) * dtype.itemsize * algorithm.exchanges,
         evaluation=_bytes_of_evaluation(model, clients, dtype),
         data=data,
+        torch=TORCH + CONVOLUTIONS * _convolves(model),
         held=(inputs.nbytes if inputs.dtype == stored else 0) + labels.nbytes if device.type == "cpu" else 0,
     )
 
@@ -334,7 +349,8 @@ def _bytes_of_evaluation(model: nn.Module, clients: Partition, dtype: torch.dtyp
     """Return the bytes that evaluating needs at most at once, inputs and logits included."""
     d, inputs = Layout.of(model).d, clients.dataset.inputs
     if not is_linear(model):
-        shape = (min(EXAMPLES, len(inputs)), *inputs.shape[1:])
+        largest = max(len(clients.dataset.test), len(clients.dataset.val)) or len(inputs)
+        shape = (min(EXAMPLES, largest), *inputs.shape[1:])
         return peak_of_forward(model, shape, dtype) + (math.prod(shape) + d) * dtype.itemsize
     examples = min(max(1, ROWS // clients.n), len(inputs))
     logits = 3 * examples * clients.n * clients.dataset.n_classes  # and their log-softmax and losses
@@ -402,7 +418,11 @@ def _own(module: nn.Module) -> list[Tensor]:
 
 def _reordered(module: nn.Module, inputs: Tensor) -> Tensor:
     """Return a copy of images for models that convolve, as with channels last."""
-    return inputs.clone() if any(isinstance(layer, nn.Conv2d) for layer in module.modules()) else inputs
+    return inputs.clone() if _convolves(module) else inputs
+
+
+def _convolves(module: nn.Module) -> bool:
+    return any(isinstance(layer, nn.Conv2d) for layer in module.modules())
 
 
 class Living(TorchDispatchMode):
