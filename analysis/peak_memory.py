@@ -3,6 +3,10 @@
 ``python -m analysis.peak_memory`` runs each of :data:`SETTINGS` for 3 rounds in a process of its own, and prints what
 the process took at most on top of what it had when data and model were made (``VmHWM`` of Linux, set back before the
 run), the prediction, and their ratio. Linux only.
+
+The allocator of glibc raises the size from which it gives blocks back to up to 32 MiB, and keeps up to twice that free:
+small runs with convolutions may so take up to some 70 MiB more than predicted, a different amount each time. With
+``MALLOC_MMAP_THRESHOLD_=131072`` in the environment, which forbids that, 40 nodes with GN-LeNet took 60 MiB, not 97.
 """
 
 import argparse
