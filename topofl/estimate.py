@@ -171,8 +171,8 @@ def estimate(
 
     One round of the algorithm is played with tensors that have shapes but no memory, so that its messages are those
     that the run will record; so are a step and an evaluation of a node, so that every tensor is counted while it
-    lives. Memory inside of kernels is not seen, and on CPU the C library's allocator may keep some 64 MiB more than is in
-    use: ``python -m analysis.peak_memory`` puts predictions beside measured peaks.
+    lives. Memory inside of kernels is not seen, and on CPU the C library's allocator may keep some 64 MiB that are not
+    in use: ``python -m analysis.peak_memory`` puts predictions beside measured peaks.
 
     Parameters
     ----------
