@@ -1,22 +1,102 @@
+import copy
+import inspect
+
 import pytest
 import torch
+from torch import nn
+from torch.func import functional_call, grad, stack_module_state, vmap
 
 from topofl import models
+from topofl.engine.forward import image_order
+from topofl.engine.population import check_model
+
+EVERY = [getattr(models, name) for name in models.__all__]
+OF_IMAGES = [build for build in EVERY if build is not models.logistic_regression]
+SMALLEST = {"gn_lenet": 15, "resnet18_gn": 8}
+"""Sides of the smallest images that networks take, where it is not 16."""
 
 
-def test_parameter_counts_of_the_paper():
-    counts = {
-        7850: models.logistic_regression(),
-        85354: models.gn_lenet(),
-        80554: models.gn_lenet((1, 28, 28)),
-    }
-    for count, model in counts.items():
-        assert sum(p.numel() for p in model.parameters()) == count
+def count(module):
+    return sum(p.numel() for p in module.parameters())
 
 
-@pytest.mark.parametrize("shape", [(3, 32, 32), (1, 28, 28), (2, 15, 40)])
-def test_gn_lenet_takes_its_shape(shape):
-    assert models.gn_lenet(shape, 7)(torch.zeros(2, *shape)).shape == (2, 7)
+def shape_of(build):
+    return (1, 64) if build is models.logistic_regression else (3, *[SMALLEST.get(build.__name__, 16)] * 2)
+
+
+def small(build, n_classes=4):
+    """Return the network for the smallest images that it takes."""
+    return build(64, n_classes) if build is models.logistic_regression else build(shape_of(build), n_classes)
+
+
+@pytest.mark.parametrize(
+    ("body", "head", "model"),
+    [
+        (0, 7850, models.logistic_regression()),
+        (85354 - 5770, 5770, models.gn_lenet()),
+        (80554 - 2570, 2570, models.gn_lenet((1, 28, 28))),
+        (61156, 850, models.dpfl_cnn()),
+        (37586 - 1010, 1010, models.dpfl_femnist_cnn()),
+        (42838 - 6262, 6262, models.dpfl_femnist_cnn(n_classes=62)),
+        (878538 - 5130, 5130, models.fedavg_cnn()),
+        (6603710 - 127038, 127038, models.fedavg_cnn((1, 28, 28), 62, hidden=2048, padding=2)),
+        (11168832, 5130, models.resnet18_gn()),
+        (11168832, 51300, models.resnet18_gn(n_classes=100)),
+        (11168832, 102600, models.resnet18_gn((3, 64, 64), 200)),
+    ],
+)
+def test_parameter_counts_of_the_papers(body, head, model):
+    assert (count(model) - count(model.head), count(model.head)) == (body, head)
+
+
+@pytest.mark.parametrize("build", OF_IMAGES)
+@pytest.mark.parametrize("larger", [(0, 0), (1, 25)])
+def test_networks_take_their_shape(build, larger):
+    channels, side, _ = shape_of(build)
+    shape = (channels - larger[0], side + larger[0], side + larger[1])
+    assert build(shape, 7)(torch.zeros(2, *shape)).shape == (2, 7)
+
+
+@pytest.mark.parametrize("build", EVERY)
+def test_networks_can_be_stacked_and_looped(build):
+    nodes = [check_model(small(build)) for _ in range(3)]
+    generator = torch.Generator().manual_seed(0)
+    for node in nodes:
+        for p in node.parameters():
+            p.data.add_(torch.randn(p.shape, generator=generator), alpha=0.05)
+    parameters, _ = stack_module_state(nodes)
+    x = torch.randn(3, 2, *shape_of(build), generator=generator)
+
+    def loss(own, inputs):
+        return functional_call(nodes[0], own, (inputs,)).square().sum()
+
+    together = vmap(grad(loss))(parameters, x)
+    for i, node in enumerate(nodes):
+        alone = torch.autograd.grad(node(x[i]).square().sum(), list(node.parameters()))
+        for (name, stacked), g in zip(together.items(), alone, strict=True):
+            scale = g.abs().max().clamp_min(1e-3)
+            assert ((stacked[i] - g).abs().max() / scale) < 1e-4, name
+
+
+@pytest.mark.parametrize("build", OF_IMAGES)
+def test_networks_take_images_with_channels_last(build):
+    model, x = small(build), torch.randn(2, *shape_of(build), generator=torch.Generator().manual_seed(0))
+    order = image_order(model, x)
+    assert order(x).is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(model(order(x)), model(x), rtol=1e-4, atol=1e-5)
+
+
+def test_resnet_starts_with_the_identity_where_its_blocks_are_silent():
+    model = models.resnet18_gn((3, 8, 8), groups=4)
+    quiet = copy.deepcopy(model.stage1)
+    for block in quiet:
+        nn.init.zeros_(block.norm2.weight)
+        nn.init.zeros_(block.norm2.bias)
+    x = torch.rand(1, 64, 8, 8, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(quiet(x), x)
+    assert [model.get_submodule(f"stage{i}.0.conv1").stride for i in (1, 2, 3, 4)] == [(1, 1), *[(2, 2)] * 3]
+    assert len(model.stage1[0].shortcut) == 0
+    assert {m.num_groups for m in model.modules() if isinstance(m, nn.GroupNorm)} == {4}
 
 
 def test_gn_lenet_pools_before_normalizing_in_the_first_block_only():
@@ -25,13 +105,19 @@ def test_gn_lenet_pools_before_normalizing_in_the_first_block_only():
     assert order == ["conv", "pool", "norm", "relu", *block, *block, "flatten", "head"]
 
 
-@pytest.mark.parametrize("model", [models.logistic_regression, models.gn_lenet])
-def test_head_is_the_last_layer_and_global_generator_stays(model):
+@pytest.mark.parametrize("build", EVERY)
+def test_head_is_the_last_layer_and_global_generator_stays(build):
     torch.manual_seed(5)
     before = torch.get_rng_state()
-    built = model()
+    built = small(build)
     assert torch.equal(before, torch.get_rng_state())
     assert list(dict(built.named_parameters()))[-2:] == ["head.weight", "head.bias"]
+
+
+@pytest.mark.parametrize("build", EVERY)
+def test_sizes_have_the_names_that_configurations_fill_in(build):
+    given = {"in_features", "in_shape", "n_classes"} & set(inspect.signature(build).parameters)
+    assert given in ({"in_features", "n_classes"}, {"in_shape", "n_classes"})
 
 
 @pytest.mark.parametrize(
@@ -42,6 +128,16 @@ def test_head_is_the_last_layer_and_global_generator_stays(model):
         (lambda: models.gn_lenet((0, 28, 28)), "in_shape"),
         (lambda: models.gn_lenet((1, 14, 28)), "in_shape"),
         (lambda: models.gn_lenet(n_classes=1), "n_classes"),
+        (lambda: models.gn_lenet((32, 32)), "in_shape"),
+        (lambda: models.dpfl_cnn((3, 15, 32)), "in_shape"),
+        (lambda: models.dpfl_femnist_cnn((1, 28, 12)), "in_shape"),
+        (lambda: models.fedavg_cnn((1, 4, 28)), "in_shape"),
+        (lambda: models.fedavg_cnn(hidden=0), "hidden"),
+        (lambda: models.fedavg_cnn(padding=-1), "padding"),
+        (lambda: models.resnet18_gn((3, 7, 32)), "in_shape"),
+        (lambda: models.resnet18_gn(n_classes=1), "n_classes"),
+        (lambda: models.resnet18_gn(groups=48), "`groups` must divide 64"),
+        (lambda: models.resnet18_gn(groups=0), "groups"),
     ],
 )
 def test_bad_input_is_named(build, name):

@@ -1,35 +1,42 @@
-"""What a run will need, before its first round: memory, messages and bytes."""
+"""What a run will need, before its first round: memory, messages and bytes, and by a short probe seconds."""
 
 import math
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from topofl._check import check_choice, check_int
 from topofl._table import Table
-from topofl.algorithms.phase import Algorithm, Models, Rule
+from topofl.algorithms.phase import Algorithm, Rule
 from topofl.data import Partition
 from topofl.engine.checks import check_output, check_topology
-from topofl.engine.population import Layout, Population, check_model
-from topofl.engine.recorder import Ledger
+from topofl.engine.memory import facts_of, free_memory, in_gib, largest_chunk, memory, peak
+from topofl.engine.mixer import mixer
+from topofl.engine.population import Layout, check_model
+from topofl.engine.rehearsal import DryRound, rehearse
+from topofl.engine.run import run
 from topofl.engine.world import as_rule
 from topofl.mixing import MixingMatrix
-from topofl.topology import Topology, TopologySequence
+from topofl.topology import Topology
 
 __all__ = ["Estimate", "estimate"]
 
 SAMPLED_ROUNDS = 10
 """Rounds over which the messages of graphs without a period are averaged."""
 
+PROBE_SECONDS = 0.1
+"""A probe takes more nodes until a round lasts as long, so that what does not grow with nodes hardly counts."""
+
 _MIB = 2**20
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Bytes of memory, and messages and bytes on the wire in a round.
+    """Bytes of memory, messages and bytes on the wire in a round, and seconds if they were probed.
 
     Parameters
     ----------
@@ -37,6 +44,8 @@ class Estimate:
         Algorithm and topology.
     n, d
         Number of nodes, and of parameters of one model.
+    executor, chunk
+        The plan that memory is of: nodes per call of the batched executor, 1 of the looped one.
     parameters
         Memory of all models.
     state
@@ -46,50 +55,99 @@ class Estimate:
     minibatches
         Memory of one chunk's gathered examples and labels.
     activations
-        Memory of one chunk's outputs of all layers, twice: forward and backward.
+        Memory of one chunk's forward and backward where it is most, gradients apart.
+    mixing, evaluation
+        Memory of the buffers of these, which exist only meanwhile.
+    matrices
+        Memory of the mixing matrices of the rounds looked at.
     data
-        Memory of the dataset, a byte a number if its inputs are uint8.
+        Memory of the dataset.
+    torch
+        Memory that torch takes on first use, whatever the run.
+    held
+        The part of `data` that is there already.
+    free
+        Memory that is free on the device now; None if unknown.
     messages, bytes, messages_paper, bytes_paper
         Sent by all nodes in a round, and the same as the D-Cliques paper counts them; as in :class:`topofl.History`.
     busiest_messages, busiest_bytes
         In and out of the node where they are most.
+    seconds_per_round, seconds_per_evaluation
+        As probed; None without a probe.
     """
 
     name: str
     n: int
     d: int
+    executor: str
+    chunk: int
     parameters: int
     state: int
     gradients: int
     minibatches: int
     activations: int
+    mixing: int
+    evaluation: int
+    matrices: int
     data: int
+    torch: int
+    held: int
+    free: int | None = field(compare=False)
     messages: float
     bytes: float
     messages_paper: float
     bytes_paper: float
     busiest_messages: int
     busiest_bytes: int
+    seconds_per_round: float | None = None
+    seconds_per_evaluation: float | None = None
 
     @property
     def total(self) -> int:
-        """Memory of everything, in bytes."""
-        return sum(value for _, value in self._memory())
+        """Memory in use at once where it is most, in bytes: less than the sum of the parts, which take turns."""
+        return peak(self._memory())
 
-    def _memory(self) -> list[tuple[str, int]]:
-        names = ("parameters", "state", "gradients", "minibatches", "activations", "data")
-        return [(name, getattr(self, name)) for name in names]
+    @property
+    def added(self) -> int:
+        """Memory that the run takes on top of what is in use before it, in bytes."""
+        return self.total - self.held
+
+    @property
+    def fits(self) -> bool:
+        """Whether so much memory is free, as far as known."""
+        return self.free is None or self.added <= self.free
+
+    def _memory(self) -> dict[str, int]:
+        return {name: getattr(self, name) for name in _PARTS}
 
     def __str__(self) -> str:
-        memory = [(name, value / _MIB) for name, value in [*self._memory(), ("total", self.total)]]
+        sizes = [*self._memory().items(), ("at once, at most", self.total)]
+        memory = [(name, value / _MIB) for name, value in sizes]
         wire = [
             ("all nodes", self.messages, self.bytes / _MIB),
             ("all nodes, as the D-Cliques paper counts", self.messages_paper, self.bytes_paper / _MIB),
             ("busiest node, in and out", self.busiest_messages, self.busiest_bytes / _MIB),
         ]
-        title = f"{self.name}: n={self.n:,} models of d={self.d:,} parameters"
+        title = f"{self.name}: n={self.n:,} models of d={self.d:,} parameters, {self.executor}, chunk={self.chunk}"
         tables = Table(("memory", "MiB"), tuple(memory), title), Table(("a round", "messages", "MiB"), tuple(wire))
-        return "\n\n".join(map(str, tables))
+        return "\n\n".join([str(tables[0]), self._room(), str(tables[1]), *self._times()])
+
+    def _room(self) -> str:
+        if self.free is None:
+            return f"adds {in_gib(self.added)}; free memory is unknown"
+        return f"adds {in_gib(self.added)} of {in_gib(self.free)} free" + ("" if self.fits else ": DOES NOT FIT")
+
+    def _times(self) -> list[str]:
+        if self.seconds_per_round is None or self.seconds_per_evaluation is None:
+            return []
+        rows = (("a round", self.seconds_per_round), ("an evaluation", self.seconds_per_evaluation))
+        return [str(Table(("by a probe", "seconds"), rows))]
+
+
+_PARTS = (
+    *("parameters", "state", "gradients", "minibatches", "activations"),
+    *("mixing", "evaluation", "matrices", "data", "torch"),
+)
 
 
 def estimate(
@@ -99,23 +157,34 @@ def estimate(
     clients: Partition,
     topology: Any = None,
     mixing: Rule | MixingMatrix | None = None,
-    chunk: int | None = None,
+    chunk: int | str = "auto",
     executor: str = "batched",
+    device: torch.device | str | None = None,
     dtype: torch.dtype = torch.float32,
+    probe: bool = False,
+    evaluate_on: str = "test",
+    eval_examples: int | None = None,
+    eval_nodes: int | None = None,
 ) -> Estimate:
     """Return the memory that :func:`topofl.run` will need, and what nodes will send, without training.
 
     One round of the algorithm is played with tensors that have shapes but no memory, so that its messages are those
-    that the run will record. Memory is that of the large tensors; indices, mixing matrices (n^2 numbers at most),
-    evaluation and torch itself come on top, and operations that are not layers of the model are not seen.
+    that the run will record; so are a step and an evaluation of a node, so that every tensor is counted while it
+    lives. Memory inside of kernels is not seen, and on CPU the C library's allocator may keep some 64 MiB that are not
+    in use: ``python -m analysis.peak_memory`` puts predictions beside measured peaks.
 
     Parameters
     ----------
-    algorithm, model, clients, topology, mixing, chunk, dtype
+    algorithm, model, clients, topology, mixing, device, dtype, evaluate_on, eval_examples, eval_nodes
         As in :func:`topofl.run`. Of graphs that change, messages are means over a period (over the first 10 rounds if
         there is none), those of the busiest node the largest.
+    chunk
+        As in :func:`topofl.run`; ``"auto"``: as many nodes as fit into free memory.
     executor
-        ``"batched"``, ``"looped"``, or ``"auto"``, for which memory is that of ``"batched"``, the larger one.
+        ``"batched"``, ``"looped"``, or ``"auto"``, for which memory is that of the one that a probe chose, and without
+        a probe that of ``"batched"``, the larger one.
+    probe
+        Train a few of the nodes for 4 rounds, in seconds as a rule, and predict the run's times from theirs.
 
     Raises
     ------
@@ -131,119 +200,114 @@ def estimate(
     >>> need.parameters, need.state, need.messages  # 10 models of 650 numbers of 4 bytes; 2 messages a node
     (26000, 26000, 20)
     """
+    check_choice("executor", executor, ["auto", "batched", "looped"])
+    if chunk != "auto":
+        check_int("chunk", chunk, minimum=1)
     clients = clients.pooled() if algorithm.pooled else clients
     graphs = check_topology(algorithm, topology, clients.n, "allow")
-    module = check_model(model).to(device="cpu", dtype=dtype)
-    example = clients.dataset.examples([0], dtype).cpu()
-    check_output(module, example, clients.dataset.n_classes)
-    layout = Layout.of(module)
-    models = Population(torch.empty(clients.n, layout.d, dtype=dtype, device="meta"), layout)
-    rounds, state = _play(algorithm, models, graphs, as_rule(mixing))
-    together = _nodes_together(executor, chunk, clients.n)
-    width = min(max(r.batch_size for r in rounds), max(map(len, clients.train)))
-    mixes_gradients = any(r.mixes_gradients for r in rounds)
+    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    _check_model(model, clients, dtype)
+    rule, layout = as_rule(mixing), Layout.of(model)
+    rounds, _ = rehearse(algorithm, layout, graphs, rule, dtype, graphs.period or SAMPLED_ROUNDS)
+    facts = facts_of(
+        algorithm, model=model, clients=clients, graphs=graphs, rule=rule, dtype=dtype, device=place, rounds=rounds
+    )
+    free = free_memory(place)
+    if chunk == "auto":
+        chunk = clients.n if free is None else max(largest_chunk(facts, free), 1)
+    seconds: dict[str, Any] = {}
+    if probe:
+        evaluated = {"evaluate_on": evaluate_on, "eval_examples": eval_examples}
+        trial = {"model": model, "executor": executor, "chunk": chunk, "device": place, "dtype": dtype, **evaluated}
+        nodes = clients.n if eval_nodes is None else eval_nodes
+        executor, seconds = _probed(algorithm, clients, graphs.at(0), rounds, nodes, trial)
+    executor = "batched" if executor == "auto" else executor
     return Estimate(
         name=f"{algorithm.name} on {graphs.name}",
         n=clients.n,
         d=layout.d,
-        parameters=clients.n * layout.d * dtype.itemsize,
-        state=state,
-        gradients=(together + clients.n * mixes_gradients) * layout.d * dtype.itemsize,
-        minibatches=together * width * (example.nbytes + clients.dataset.labels.itemsize),
-        activations=2 * together * width * _bytes_of_outputs(module, example),
-        data=_bytes_of_data(clients.dataset.inputs, dtype) + clients.dataset.labels.nbytes,
+        executor=executor,
+        chunk=1 if executor == "looped" else min(int(chunk), clients.n),
+        **memory(facts, executor, int(chunk)),
+        held=facts.held,
+        free=free,
         **_wire([r.ledger.totals(r.used) for r in rounds]),
+        **seconds,
     )
 
 
-def _bytes_of_data(inputs: Tensor, dtype: torch.dtype) -> int:
-    """Return the memory of all inputs: pixels stay bytes, other numbers become `dtype`."""
-    return inputs.nbytes if inputs.dtype == torch.uint8 else inputs.numel() * dtype.itemsize
+def _check_model(model: nn.Module, clients: Partition, dtype: torch.dtype) -> None:
+    module = check_model(model).to(device="cpu", dtype=dtype)
+    check_output(module, clients.dataset.examples(range(min(2, len(clients.dataset.labels))), dtype).cpu(), clients.n_classes)
 
 
-@dataclass(eq=False)
-class _DryRound:
-    """A round in which nothing is computed: it notes what the phases ask for (see ``algorithms.phase.Round``)."""
-
-    t: int
-    topology: Topology
-    rule: Callable[[Topology], MixingMatrix]
-    d: int
-    ledger: Ledger
-    batch_size: int = 0
-    mixes_gradients: bool = False
-    used: MixingMatrix | None = field(default=None, init=False)
-
-    @property
-    def weights(self) -> MixingMatrix:
-        self.used = self.rule(self.topology)
-        return self.used
-
-    def local_sgd(
-        self,
-        models: Models,
-        *,
-        lr: float,
-        batch_size: int,
-        steps: int = 1,
-        momentum: float = 0.0,
-        velocity: Tensor | None = None,
-        gradient: Rule | None = None,
-    ) -> None:
-        del models, lr, momentum, velocity
-        self.batch_size = max(self.batch_size, batch_size)
-        if gradient is not None:
-            self.mixes_gradients = True
-            weights = gradient(self.topology)
-            for _ in range(steps):
-                self.ledger.add(weights, self.d, gradients=True)
-
-    def mix(self, weights: MixingMatrix, values: Tensor) -> None:
-        self.ledger.add(weights, values.shape[1])
-
-
-def _play(
+def _probed(
     algorithm: Algorithm,
-    models: Population,
-    graphs: Topology | TopologySequence,
-    rule: Callable[[Topology], MixingMatrix],
-) -> tuple[list[_DryRound], int]:
-    """Return one period of rounds (or the first ones), and the bytes of the states of all phases."""
-    states = {name: phase.init(models) for name, phase in algorithm.phases.items()}
-    size = sum(value.nbytes for state in states.values() for value in state.values())
-    rounds = []
-    for t in range(graphs.period or SAMPLED_ROUNDS):
-        current = _DryRound(t, graphs.at(t), rule, models.layout.d, Ledger(models.flat.element_size()))
-        for name, phase in algorithm.phases.items():
-            states[name] = phase.apply(models, states[name], current)
-        rounds.append(current)
-    return rounds, size
+    clients: Partition,
+    graph: Topology,
+    rounds: Sequence[DryRound],
+    evaluated: int,
+    trial: dict[str, Any],
+) -> tuple[str, dict[str, float]]:
+    """Return the executor of a probe, and the seconds of a round and an evaluation of all nodes that follow from it."""
+    k = min(4, clients.n)
+    while True:
+        executor, step, evaluation = _trial(algorithm, _first(clients, k), _part(graph, k), trial)
+        if k == clients.n or step >= PROBE_SECONDS:
+            break
+        k = min(4 * k, clients.n)
+    mixing = _seconds_of_mixing(rounds[0], k, trial["device"], trial["dtype"])
+    scores = evaluation * (evaluated / k)
+    return executor, {"seconds_per_round": step * clients.n / k + mixing, "seconds_per_evaluation": scores}
 
 
-def _nodes_together(executor: str, chunk: int | None, n: int) -> int:
-    """Return how many nodes' gradients are computed at once."""
-    check_choice("executor", executor, ["auto", "batched", "looped"])
-    chunk = n if chunk is None else check_int("chunk", chunk, minimum=1)
-    return 1 if executor == "looped" else min(chunk, n)
+def _trial(
+    algorithm: Algorithm, clients: Partition, graph: Topology, trial: dict[str, Any]
+) -> tuple[str, float, float]:
+    """Train some nodes for 4 rounds; return the executor and the seconds of a round and of the last evaluation."""
+    stamps: list[float] = []
+    history = run(
+        algorithm,
+        clients=clients,
+        topology=graph,
+        rounds=4,
+        eval_every=4,
+        seed=0,
+        init="independent",  # equal models would be evaluated as one
+        on_disconnected="allow",
+        progress=False,
+        on_round=lambda t, models: stamps.append(time.perf_counter()),
+        **trial,
+    )
+    end = time.perf_counter()
+    step = min(stamps[1] - stamps[0], stamps[2] - stamps[1])  # the last round also looks at its gradients
+    return history.meta["executor"], step, end - stamps[-1]
 
 
-def _bytes_of_outputs(module: nn.Module, example: Tensor) -> int:
-    """Return the bytes that the layers' outputs take for one example; outputs that share their input's do not count."""
-    sizes = []
+def _first(clients: Partition, k: int) -> Partition:
+    parts = (clients.train[:k], clients.val[:k], clients.test[:k])
+    return Partition(clients.dataset, *parts, name=f"{k} of {clients.name}", overlapping=clients.overlapping)
 
-    def note(layer: nn.Module, inputs: Sequence[Any], output: Any) -> None:
-        del layer
-        known = {value.untyped_storage().data_ptr() for value in inputs if isinstance(value, Tensor)}
-        outputs = [output] if isinstance(output, Tensor) else output
-        new = [v for v in outputs if isinstance(v, Tensor) and v.untyped_storage().data_ptr() not in known]
-        sizes.append(sum(value.nbytes for value in new))
 
-    for layer in module.modules():
-        if not list(layer.children()):
-            layer.register_forward_hook(note)
-    with torch.no_grad():
-        module(example)
-    return sum(sizes)
+def _part(graph: Topology, k: int) -> Topology:
+    """Return the graph between the first k nodes; those of a group that are among them remain one."""
+    groups = (tuple(i for i in group if i < k) for group in graph.groups)
+    return Topology(graph.adjacency[:k, :k], name=graph.name, groups=tuple(group for group in groups if group))
+
+
+def _seconds_of_mixing(played: DryRound, k: int, device: torch.device, dtype: torch.dtype) -> float:
+    """Return the seconds that a round's exchanges take on all nodes, beyond those of k nodes; from some columns."""
+    total = 0.0
+    for weights, columns, _ in played.ledger.exchanges:
+        if k == weights.n:
+            continue
+        values = torch.zeros(weights.n, min(columns, 4096), dtype=dtype, device=device)
+        mix = mixer(weights, device, dtype)
+        mix(values)
+        start = time.perf_counter()
+        mix(values)
+        total += (time.perf_counter() - start) * columns / values.shape[1]
+    return total
 
 
 def _wire(totals: Sequence[dict[str, int]]) -> dict[str, Any]:

@@ -7,15 +7,15 @@ personal. Building a model neither reads nor moves torch's global generator.
 
 import math
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from torch import nn
+from torch import Tensor, nn
 
 from topofl._check import check_int
 from topofl._seeding import seeded_torch
 
-__all__ = ["gn_lenet", "logistic_regression"]
+__all__ = ["dpfl_cnn", "dpfl_femnist_cnn", "fedavg_cnn", "gn_lenet", "logistic_regression", "resnet18_gn"]
 
 
 @contextmanager
@@ -73,10 +73,7 @@ def gn_lenet(in_shape: tuple[int, int, int] = (3, 32, 32), n_classes: int = 10) 
     >>> sum(p.numel() for p in gn_lenet((1, 28, 28)).parameters())
     80554
     """
-    channels, height, width = in_shape
-    check_int("in_shape[0]", channels, minimum=1)
-    check_int("in_shape[1]", height, minimum=15)
-    check_int("in_shape[2]", width, minimum=15)
+    channels, height, width = _check_shape(in_shape, smallest=15)
     n_classes = check_int("n_classes", n_classes, minimum=2)
     features = 64 * math.prod(_pooled(_pooled(_pooled(side))) for side in (height, width))
     with _fixed_start():
@@ -103,3 +100,201 @@ def gn_lenet(in_shape: tuple[int, int, int] = (3, 32, 32), n_classes: int = 10) 
 def _pooled(side: int) -> int:
     """Side of an image after 3 x 3 max-pooling with stride 2."""
     return (side - 3) // 2 + 1
+
+
+def dpfl_cnn(in_shape: tuple[int, int, int] = (3, 32, 32), n_classes: int = 10) -> nn.Sequential:
+    """Return the small LeNet that DPFL trains on CIFAR-10 and CINIC-10: two convolutions, three linear layers.
+
+    The paper speaks of three convolutions and two linear layers; what it lists, and what the authors' code has, are
+    these: 6 and 16 kernels of 5 x 5 without padding, each followed by ReLU and 2 x 2 max-pooling, then 120, 84 and
+    `n_classes` outputs.
+
+    Parameters
+    ----------
+    in_shape
+        Channels, height, width of an image; at least 16 x 16 pixels.
+    n_classes
+        Number of classes.
+
+    References
+    ----------
+    Kharrat, Canini and Horvath, "Decentralized personalized federated learning" (2025), appendix; the authors' code.
+
+    Examples
+    --------
+    >>> sum(p.numel() for p in dpfl_cnn().parameters())
+    62006
+    """
+    return _lenet(in_shape, n_classes, kernels=(6, 16), hidden=(120, 84))
+
+
+def dpfl_femnist_cnn(in_shape: tuple[int, int, int] = (1, 28, 28), n_classes: int = 10) -> nn.Sequential:
+    """Return the network that DPFL trains on FEMNIST: as :func:`dpfl_cnn`, with 4 and 12 kernels, 120 and 100 units.
+
+    The paper's FEMNIST has 10 classes, the whole set 62. The authors' code returns log-probabilities and applies the
+    cross-entropy to them, which changes nothing; here the outputs are logits.
+
+    Parameters
+    ----------
+    in_shape
+        Channels, height, width of an image; at least 16 x 16 pixels.
+    n_classes
+        Number of classes.
+
+    References
+    ----------
+    Kharrat, Canini and Horvath, "Decentralized personalized federated learning" (2025), appendix; the authors' code.
+
+    Examples
+    --------
+    >>> sum(p.numel() for p in dpfl_femnist_cnn().parameters())
+    37586
+    >>> sum(p.numel() for p in dpfl_femnist_cnn(n_classes=62).parameters())
+    42838
+    """
+    return _lenet(in_shape, n_classes, kernels=(4, 12), hidden=(120, 100))
+
+
+def fedavg_cnn(
+    in_shape: tuple[int, int, int] = (3, 32, 32), n_classes: int = 10, *, hidden: int = 512, padding: int = 0
+) -> nn.Sequential:
+    """Return the network of the FedAvg paper: 32 and 64 kernels of 5 x 5, each pooled, and one hidden linear layer.
+
+    The default is the variant without padding of personalized federated learning benchmarks, a light substitute where
+    :func:`resnet18_gn` takes too long; ``hidden=2048, padding=2`` is LEAF's for FEMNIST.
+
+    Parameters
+    ----------
+    in_shape
+        Channels, height, width of an image; at least 16 x 16 pixels, without regard to padding.
+    n_classes
+        Number of classes.
+    hidden
+        Units of the hidden layer.
+    padding
+        Of both convolutions; 2 keeps the size of the image.
+
+    References
+    ----------
+    McMahan et al., "Communication-efficient learning of deep networks from decentralized data" (2017), section 3;
+    Caldas et al., "LEAF" (2018), for FEMNIST.
+
+    Examples
+    --------
+    >>> sum(p.numel() for p in fedavg_cnn().parameters())
+    878538
+    >>> sum(p.numel() for p in fedavg_cnn((1, 28, 28)).parameters())
+    582026
+    >>> sum(p.numel() for p in fedavg_cnn((1, 28, 28), 62, hidden=2048, padding=2).parameters())
+    6603710
+    """
+    hidden = check_int("hidden", hidden, minimum=1)
+    padding = check_int("padding", padding, minimum=0)
+    return _lenet(in_shape, n_classes, kernels=(32, 64), hidden=(hidden,), padding=padding)
+
+
+def _lenet(
+    in_shape: tuple[int, int, int], n_classes: int, *, kernels: Sequence[int], hidden: Sequence[int], padding: int = 0
+) -> nn.Sequential:
+    """Return convolutions of 5 x 5, each with ReLU and 2 x 2 max-pooling, then linear layers with ReLU between."""
+    channels, *sides = _check_shape(in_shape, smallest=16)
+    n_classes = check_int("n_classes", n_classes, minimum=2)
+    layers: OrderedDict[str, nn.Module] = OrderedDict()
+    with _fixed_start():
+        for i, wide in enumerate(kernels, start=1):
+            layers[f"conv{i}"] = nn.Conv2d(channels, wide, 5, padding=padding)
+            layers[f"relu{i}"], layers[f"pool{i}"] = nn.ReLU(), nn.MaxPool2d(2)
+            channels, sides = wide, [(side + 2 * padding - 4) // 2 for side in sides]
+        layers["flatten"] = nn.Flatten()
+        features = channels * math.prod(sides)
+        for i, units in enumerate(hidden, start=1):
+            layers[f"linear{i}"], layers[f"relu{len(kernels) + i}"] = nn.Linear(features, units), nn.ReLU()
+            features = units
+        layers["head"] = nn.Linear(features, n_classes)
+    return nn.Sequential(layers)
+
+
+def resnet18_gn(
+    in_shape: tuple[int, int, int] = (3, 32, 32), n_classes: int = 10, *, groups: int = 32
+) -> nn.Sequential:
+    """Return ResNet-18 for small images with GroupNorm, which DFedPGP and PFedDST train on CIFAR-10 and CIFAR-100.
+
+    A 3 x 3 convolution of stride 1 and no pooling at the start, four stages of two residual blocks (64, 128, 256 and
+    512 channels; strides 1, 2, 2, 2), 1 x 1 convolutions where the shape changes, the mean over the image, and one
+    linear layer.
+
+    Parameters
+    ----------
+    in_shape
+        Channels, height, width of an image; at least 8 x 8 pixels.
+    n_classes
+        Number of classes.
+    groups
+        Of every GroupNorm, a divisor of 64. The papers do not say; the authors' code has 32.
+
+    References
+    ----------
+    Liu et al., "DFedPGP" (2024), section 5.1; "PFedDST" (2025), section III-A; He et al., "Deep residual learning for
+    image recognition" (2016), for the network; Wu and He, "Group normalization" (2018).
+
+    Examples
+    --------
+    >>> [sum(p.numel() for p in resnet18_gn(n_classes=c).parameters()) for c in (10, 100, 200)]
+    [11173962, 11220132, 11271432]
+    """
+    channels, _, _ = _check_shape(in_shape, smallest=8)
+    n_classes = check_int("n_classes", n_classes, minimum=2)
+    groups = check_int("groups", groups, minimum=1)
+    if 64 % groups:
+        raise ValueError(f"`groups` must divide 64, the channels of the first stage, got {groups}; 32 is usual")
+    with _fixed_start():
+        return nn.Sequential(
+            OrderedDict(
+                conv=nn.Conv2d(channels, 64, 3, padding=1, bias=False),
+                norm=nn.GroupNorm(groups, 64),
+                relu=nn.ReLU(),
+                stage1=_stage(64, 64, 1, groups),
+                stage2=_stage(64, 128, 2, groups),
+                stage3=_stage(128, 256, 2, groups),
+                stage4=_stage(256, 512, 2, groups),
+                pool=nn.AdaptiveAvgPool2d(1),
+                flatten=nn.Flatten(),
+                head=nn.Linear(512, n_classes),
+            )
+        )
+
+
+def _stage(channels: int, wide: int, stride: int, groups: int) -> nn.Sequential:
+    return nn.Sequential(_Residual(channels, wide, stride, groups), _Residual(wide, wide, 1, groups))
+
+
+class _Residual(nn.Module):
+    """Two convolutions beside a shortcut."""
+
+    def __init__(self, channels: int, wide: int, stride: int, groups: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, wide, 3, stride, padding=1, bias=False)
+        self.norm1 = nn.GroupNorm(groups, wide)
+        self.conv2 = nn.Conv2d(wide, wide, 3, padding=1, bias=False)
+        self.norm2 = nn.GroupNorm(groups, wide)
+        self.relu = nn.ReLU()
+        self.shortcut = nn.Sequential()
+        if stride > 1 or channels != wide:
+            projection = nn.Conv2d(channels, wide, 1, stride, bias=False)
+            self.shortcut = nn.Sequential(OrderedDict(conv=projection, norm=nn.GroupNorm(groups, wide)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        inside = self.relu(self.norm1(self.conv1(x)))
+        return self.relu(self.norm2(self.conv2(inside)) + self.shortcut(x))
+
+
+def _check_shape(in_shape: tuple[int, int, int], *, smallest: int) -> tuple[int, int, int]:
+    """Return channels, height and width, or raise."""
+    if len(in_shape) != 3:
+        raise ValueError(f"`in_shape` must be (channels, height, width), got {tuple(in_shape)}")
+    channels, height, width = in_shape
+    return (
+        check_int("in_shape[0]", channels, minimum=1),
+        check_int("in_shape[1]", height, minimum=smallest),
+        check_int("in_shape[2]", width, minimum=smallest),
+    )

@@ -9,6 +9,9 @@ __all__ = ["consensus_distance", "mean_model"]
 
 Models = TypeVar("Models", np.ndarray, torch.Tensor)
 
+NUMBERS = 2**18
+"""Numbers that are made float64 at a time: copies of all models would be the largest thing in a run's memory."""
+
 
 def mean_model(models: Models) -> Models:
     """Return the mean over nodes, (d,), in float64.
@@ -67,27 +70,36 @@ def consensus_distance(models: np.ndarray | torch.Tensor, *, relative: bool = Fa
     >>> consensus_distance(np.array([[0.0, 0.0], [6.0, 8.0]]), relative=True)
     1.0
     """
-    rows = _as_float64(models)
-    differences = rows - rows[0]  # exactly 0 for equal models, whose computed mean may be off by rounding
-    mean_difference = differences.mean(0)
-    distance = float(((differences - mean_difference) ** 2).sum() / len(rows)) ** 0.5
+    _check(models)
+    squares = norms = 0.0
+    columns = max(1, NUMBERS // len(models))
+    for start in range(0, models.shape[1], columns):
+        rows = _as_float64(models[:, start : start + columns])
+        differences = rows - rows[0]  # exactly 0 for equal models, whose computed mean may be off by rounding
+        mean_difference = differences.mean(0)
+        differences -= mean_difference
+        squares += float((differences**2).sum())
+        norms += float(((rows[0] + mean_difference) ** 2).sum())
+    distance = (squares / len(models)) ** 0.5
     if not relative:
         return distance
-    norm = float(((rows[0] + mean_difference) ** 2).sum()) ** 0.5
-    if norm == 0:
+    if norms == 0:
         raise ValueError("`models` must have a mean other than 0 for a relative distance; use relative=False")
-    return distance / norm
+    return distance / norms**0.5
 
 
 def _as_float64(models: Any) -> Any:
+    _check(models)
+    if isinstance(models, torch.Tensor):
+        return models.detach().to(torch.float64)
+    return models.astype(np.float64)
+
+
+def _check(models: Any) -> None:
     if not isinstance(models, np.ndarray | torch.Tensor):
         raise TypeError(f"`models` must be a numpy array or a torch tensor, got {type(models).__name__}")
     if models.ndim != 2 or 0 in models.shape:
         raise ValueError(f"`models` must have shape (n, d), a model a row, got {tuple(models.shape)}")
-    if isinstance(models, torch.Tensor):
-        if models.is_complex():
-            raise TypeError(f"`models` must hold real numbers, got dtype {models.dtype}")
-        return models.detach().to(torch.float64)
-    if models.dtype.kind not in "buif":
+    is_real = not models.is_complex() if isinstance(models, torch.Tensor) else models.dtype.kind in "buif"
+    if not is_real:
         raise TypeError(f"`models` must hold real numbers, got dtype {models.dtype}")
-    return models.astype(np.float64)

@@ -1,0 +1,17 @@
+"""Predicted memory beside that of a real process."""
+
+import sys
+
+import pytest
+
+from analysis.peak_memory import MNIST, SETTINGS, Setting, estimate_of, peak_of
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
+def test_a_peak_is_predicted_within_20_percent():
+    setting = Setting("logistic_regression", 100, 128, "batched", shape=MNIST, examples=14_000)
+    assert estimate_of(setting).added == pytest.approx(peak_of(setting), rel=0.2)
+
+
+def test_labels_tell_settings_apart():
+    assert len({setting.label for setting in SETTINGS}) == len(SETTINGS)
