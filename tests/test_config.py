@@ -72,7 +72,8 @@ def test_all_defaults_are_filled_in():
         "run": {
             "rounds": 1, "seed": 0, "eval_every": 10, "evaluate_on": "test", "eval_examples": None,
             "eval_nodes": None, "moments": "after", "init": "common", "executor": "auto", "chunk": None,
-            "device": None, "dtype": "float32", "on_disconnected": "raise", "progress": "auto",
+            "device": None, "dtype": "float32", "on_disconnected": "raise",
+                "checkpoint_every": "auto", "progress": "auto",
         },
     }  # fmt: skip
     assert experiment.notes == ("[data] no `seed` given; 0 is used", "[run] no `seed` given; 0 is used")
