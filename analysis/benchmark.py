@@ -116,7 +116,7 @@ def floor(case: Case, clients: data.Partition, rounds: int) -> list[float]:
 def _floor_step(case: Case, clients: data.Partition) -> Callable[[], None]:
     n, b = case.n, case.batch_size
     graph, _ = _setting(case, clients)
-    inputs, labels = clients.dataset.inputs.flatten(1), clients.dataset.labels
+    inputs, labels = clients.dataset.examples().flatten(1), clients.dataset.labels
     indices = torch.from_numpy(np.concatenate([members[np.arange(b) % len(members)] for members in clients.train]))
     buffer = torch.empty(n * b, 784)
     flat = torch.zeros(n, 7850)
@@ -165,7 +165,7 @@ def naive(case: Case, clients: data.Partition) -> float:
     graph, _ = _setting(case, clients)
     modules = [models.logistic_regression() for _ in range(case.n)]
     dataset = clients.dataset
-    nodes = reference.Nodes(modules, dataset.inputs, dataset.labels, clients.train, case.batch_size, 0)
+    nodes = reference.Nodes(modules, dataset.examples(), dataset.labels, clients.train, case.batch_size, 0)
     weights = mixing.metropolis_hastings(graph).weights
     dense = weights.toarray()
     if case.clique_averaging:

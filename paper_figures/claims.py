@@ -29,7 +29,8 @@ class Claim:
     statistic
         The number that decides it, with its unit.
     threshold
-        What the number must be for the claim to hold and why that value, chosen before any result was seen.
+        What the number must be for the claim to hold and why that value: chosen from the paper's words before this
+        figure's runs were looked at, unless the reason says otherwise.
     ours
         The number: its mean over seeds with the lowest and the highest, or one that does not depend on seeds.
     paper

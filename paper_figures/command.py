@@ -1,13 +1,14 @@
 """``topofl reproduce``, and the same from Python."""
 
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from topofl import Table
 from topofl._check import check_int
 
 from .claims import Claim, ours_of, said_by
+from .figure import Figure
 from .plan import plan
 from .reproduce import (
     PAPERS,
@@ -58,8 +59,8 @@ def reproduce(
         ``"mnist"``, ``"cifar10"``, ``"mnist,cifar10"`` or a sequence of these: use only them.
     out
         Folder for the runs (``runs/``, shared by all figures and scales) and, by scale, for each figure's picture (PNG
-        and PDF), data (JSON) and claims (Markdown). Runs of other versions of topofl or torch are not used; if you
-        change the code itself, name another folder.
+        and PDF), data (JSON) and claims (Markdown). Runs of other versions of topofl, torch or numpy are not used; if
+        you change the code itself, name another folder.
     device
         As for :func:`topofl.run`.
     jobs
@@ -97,19 +98,13 @@ def reproduce(
     missing = {figure.id: why for figure in figures if (why := missing_data(figure, setting))}
     if len(figures) == len(missing) == 1:
         raise FileNotFoundError(f"{figures[0].id} {missing[figures[0].id]}")
+    runs = Path(out, "runs")
     if dry_run:
-        say(plan([figure for figure in figures if figure.id not in missing], setting, Store(Path(out, "runs"))))
+        say(plan([figure for figure in figures if figure.id not in missing], setting, Store(runs)))
         for key, why in missing.items():
             say(f"left out: {key} {why}")
         return []
-    outcomes = []
-    try:
-        for outcome in reproduce_each(figures, setting, out=out, jobs=jobs, progress=progress):
-            say(_left_out(outcome) if isinstance(outcome, LeftOut) else shown(outcome))
-            outcomes.append(outcome)
-    except KeyboardInterrupt:
-        say(f"finished runs are kept in {Path(out, 'runs')}; the same command goes on from there")
-        raise
+    outcomes = _told(reproduce_each(figures, setting, out=out, jobs=jobs, progress=progress), say, runs)
     results = [outcome for outcome in outcomes if isinstance(outcome, Result)]
     left = [outcome for outcome in outcomes if isinstance(outcome, LeftOut)]
     if report:
@@ -120,13 +115,30 @@ def reproduce(
     return results
 
 
+def _told(outcomes: Iterable[Result | LeftOut], say: Callable[[object], object], runs: Path) -> list[Result | LeftOut]:
+    """Say what came of each figure as soon as it is known, and return all of it."""
+    told = []
+    try:
+        for outcome in outcomes:
+            say(_left_out(outcome) if isinstance(outcome, LeftOut) else shown(outcome))
+            told.append(outcome)
+    except KeyboardInterrupt:
+        say(f"finished runs are kept in {runs}; the same command goes on from there")
+        raise
+    return told
+
+
 def listed() -> Table:
-    """Return papers and figures, with the datasets that they need."""
+    """Return papers and figures, with the datasets that they need, and those that they use only where these are."""
     rows: list[tuple[str, ...]] = []
     for paper in PAPERS:
         rows.append((paper.id, f"all of: {paper.title}", "-"))
-        rows += [(figure.id, figure.title, ", ".join(figure.datasets) or "-") for figure in paper.figures]
+        rows += [(figure.id, figure.title, _data_of(figure)) for figure in paper.figures]
     return Table(("name", "what it shows", "data"), tuple(rows))
+
+
+def _data_of(figure: Figure) -> str:
+    return ", ".join([*figure.datasets, *(f"{name} (if there)" for name in figure.optional)]) or "-"
 
 
 def shown(result: Result) -> str:

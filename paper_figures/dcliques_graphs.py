@@ -9,30 +9,34 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Picture
 
 from topofl import MixingMatrix, Topology, data, from_edges, metrics, mixing, topologies
+from topofl._drawing.picture import PALETTE
 
 from .claims import Claim, judge_number, judge_seeds
+from .dcliques_labels import (
+    ALL,
+    EXPONENTIAL_LABEL,
+    FRACTAL_CLIQUES,
+    INTER_CLIQUES,
+    JOINED_CLIQUES,
+    RING_OF_CLIQUES,
+    SMALL_WORLD_CLIQUES,
+)
+from .drawing import descent, histogram
 from .figure import Data, Figure, Setting
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Picture
+from .runs import graph_numbers
 
 __all__ = ["FIG05", "FIG06", "FIG17", "FIG18", "NUMBERS"]
 
 SEED = 0
 CLASSES, CLIQUE_SIZE, STEPS = 10, 10, 1000
-
-
-def _new_picture(width: float, height: float) -> "Picture":
-    from matplotlib.figure import Figure as Picture
-
-    return Picture((width, height), layout="constrained")
 
 
 def _described(graph: Topology, labels: np.ndarray) -> Data:
@@ -60,8 +64,8 @@ def _compute_fig05() -> Data:
     return _described(graph, np.arange(100) % CLASSES)
 
 
-def _draw_fig05(value: Data) -> "Picture":
-    picture = _new_picture(7, 7)
+def _draw_fig05(value: Data) -> Picture:
+    picture = Picture((7, 7), layout="constrained")
     ax = _graph(value).plot(picture.subplots(), label_counts=_counts(value))
     ax.set_title("D-Cliques, n = 100, M = 10, colors: classes")
     return picture
@@ -193,15 +197,15 @@ def _shares(value: Data, averaging: str, node: str) -> np.ndarray:
     return np.bincount(value["labels"], weights=value[averaging][node], minlength=CLASSES)
 
 
-def _draw_fig06(value: Data) -> "Picture":
-    picture = _new_picture(10, 7)
+def _draw_fig06(value: Data) -> Picture:
+    picture = Picture((10, 7), layout="constrained")
     for (left, right), node in zip(picture.subplots(2, 2), ("A", "B"), strict=True):
         _draw_weights(value, node, left)
         _draw_shares(value, node, right)
     return picture
 
 
-def _draw_weights(value: Data, node: str, ax: "Axes") -> None:
+def _draw_weights(value: Data, node: str, ax: Axes) -> None:
     """Draw the two cliques, the ends of the edge between them face to face, with a node's weights."""
     turns = np.arange(CLIQUE_SIZE) / CLIQUE_SIZE
     first, second = turns - turns[GREEN], turns - turns[PINK] + 0.5
@@ -215,9 +219,7 @@ def _draw_weights(value: Data, node: str, ax: "Axes") -> None:
     ax.set_title(f"weights of node {node}, in 110ths")
 
 
-def _draw_shares(value: Data, node: str, ax: "Axes") -> None:
-    from topofl._drawing.picture import PALETTE
-
+def _draw_shares(value: Data, node: str, ax: Axes) -> None:
     shares = 100 * _shares(value, "without", node)
     ax.bar(range(CLASSES), shares, color=PALETTE[:CLASSES], label="by all weights")
     fair = 100 * _shares(value, "with", node)
@@ -383,15 +385,11 @@ def _compute_fig18(setting: Setting) -> Data:
     }
 
 
-def _draw_fig17(value: Data) -> "Picture":
-    from .drawing import histogram
-
+def _draw_fig17(value: Data) -> Picture:
     return histogram({name: {label: np.array(v) for label, v in arms.items()} for name, arms in value.items()})
 
 
-def _draw_fig18(value: Data) -> "Picture":
-    from .drawing import descent
-
+def _draw_fig18(value: Data) -> Picture:
     return descent({name: np.array(panel["skew"]) for name, panel in value.items()})
 
 
@@ -502,6 +500,7 @@ FIG17 = Figure(
     draw=_draw_fig17,
     claims=_claims_fig17,
     differences=_differences_of_descent,
+    optional=("mnist",),
 )
 
 FIG18 = Figure(
@@ -511,29 +510,26 @@ FIG18 = Figure(
     draw=_draw_fig18,
     claims=_claims_fig18,
     differences=_differences_of_descent,
+    optional=("mnist",),
 )
 
 
 # The numbers of the abstract and the text: edges, messages, spectral gaps
 
-FULL, EXPONENTIAL = "all nodes connected", "exponential graph"
-JOINED, SMALL_WORLD = "fully connected cliques", "small world of cliques"
-FRACTAL, RING = "fractal of cliques", "ring of cliques"
-INTER = {JOINED: "fully_connected", SMALL_WORLD: "small_world", FRACTAL: "fractal", RING: "ring"}
 UNIT = "one unit of the last digit that the paper gives, which may be rounded or cut"
 
 
 def _compute_numbers() -> Data:
     """Return, by number of nodes and graph, its numbers; JSON has no other keys than texts."""
-    small = {EXPONENTIAL: topologies.exponential(100), FULL: topologies.fully_connected(100)}
-    graphs = {"100": _cliques(100) | small, "1000": _cliques(1000) | {FULL: topologies.fully_connected(1000)}}
+    small = {EXPONENTIAL_LABEL: topologies.exponential(100), ALL: topologies.fully_connected(100)}
+    graphs = {"100": _cliques(100) | small, "1000": _cliques(1000) | {ALL: topologies.fully_connected(1000)}}
     return {n: {label: _numbers(graph) for label, graph in some.items()} for n, some in graphs.items()}
 
 
 def _cliques(n: int) -> dict[str, Topology]:
     return {
         label: topologies.dcliques(n=n, clique_size=CLIQUE_SIZE, inter=inter, steps=10 * n, seed=SEED)
-        for label, inter in INTER.items()
+        for label, inter in INTER_CLIQUES.items()
     }
 
 
@@ -546,19 +542,18 @@ def _numbers(graph: Topology) -> dict[str, float]:
         / graph.n
         for name in ("paper", "exact")
     }
-    degrees = {"degree": 2 * graph.n_edges / graph.n, "highest_degree": int(graph.out_degrees.max())}
-    return degrees | messages | {"gap": weights.spectral_gap}
+    return graph_numbers(graph, weights) | messages | {"highest_degree": int(graph.out_degrees.max())}
 
 
-def _draw_numbers(value: Data) -> "Picture":
-    picture = _new_picture(11, 4.5)
+def _draw_numbers(value: Data) -> Picture:
+    picture = Picture((11, 4.5), layout="constrained")
     for ax, (n, graphs) in zip(np.atleast_1d(picture.subplots(1, len(value))), value.items(), strict=True):
         _draw_bars(ax, graphs)
         ax.set(yscale="log", ylim=(1, 2 * int(n)), ylabel="a node and round", title=f"{int(n):,} nodes")
     return picture
 
 
-def _draw_bars(ax: "Axes", graphs: Mapping[str, Mapping[str, float]]) -> None:
+def _draw_bars(ax: Axes, graphs: Mapping[str, Mapping[str, float]]) -> None:
     """Draw three bars a graph, of edges and of messages in both accountings."""
     shown = {"degree": "edges", "messages_exact": "messages, exact", "messages_paper": "messages, as in the paper"}
     for k, ((key, label), color) in enumerate(zip(shown.items(), ("#BBBBBB", "#88CCEE", "#332288"), strict=True)):
@@ -576,7 +571,7 @@ def _claims_numbers(value: Data) -> list[Claim]:
 
 
 def _claims_of_thousand(graphs: Mapping[str, Mapping[str, float]]) -> list[Claim]:
-    joined, small, full = graphs[JOINED], graphs[SMALL_WORLD], graphs[FULL]
+    joined, small, full = graphs[JOINED_CLIQUES], graphs[SMALL_WORLD_CLIQUES], graphs[ALL]
     own = "9 in the clique, and 99 to other cliques for 10 nodes"
     return [
         _exactly("D-Cliques have 18.9 edges a node", "mean degree, n = 1,000", joined["degree"], 18.9, own),
@@ -624,7 +619,7 @@ def _claims_of_thousand(graphs: Mapping[str, Mapping[str, float]]) -> list[Claim
         judge_number(
             "Fractal cliques have at most M = 10 edges a node",
             "highest degree, n = 1,000",
-            graphs[FRACTAL]["highest_degree"],
+            graphs[FRACTAL_CLIQUES]["highest_degree"],
             10,
             within=0,
             why="9 in the clique and one beyond, at every node but one in a hundred",
@@ -634,7 +629,7 @@ def _claims_of_thousand(graphs: Mapping[str, Mapping[str, float]]) -> list[Claim
 
 
 def _claims_of_hundred(graphs: Mapping[str, Mapping[str, float]]) -> list[Claim]:
-    joined, exponential, full = graphs[JOINED], graphs[EXPONENTIAL], graphs[FULL]
+    joined, exponential, full = graphs[JOINED_CLIQUES], graphs[EXPONENTIAL_LABEL], graphs[ALL]
     return [
         _percent(
             "D-Cliques with Clique Averaging send about 80 % less messages than fully connected nodes",
@@ -681,13 +676,13 @@ def _percent(statement: str, statistic: str, share: float, expected: float) -> C
 
 
 GAPS = {
-    ("100", JOINED): (0.081907, 1e-6),
-    ("100", RING): (0.002901, 1e-6),
-    ("100", SMALL_WORLD): (0.2, 0.005),
-    ("1000", JOINED): (0.198785, 1e-6),
-    ("1000", FRACTAL): (0.006869, 2e-4),
-    ("1000", RING): (3.0e-5, 5e-7),
-    ("1000", SMALL_WORLD): (0.1655, 0.005),
+    ("100", JOINED_CLIQUES): (0.081907, 1e-6),
+    ("100", RING_OF_CLIQUES): (0.002901, 1e-6),
+    ("100", SMALL_WORLD_CLIQUES): (0.2, 0.005),
+    ("1000", JOINED_CLIQUES): (0.198785, 1e-6),
+    ("1000", FRACTAL_CLIQUES): (0.006869, 2e-4),
+    ("1000", RING_OF_CLIQUES): (3.0e-5, 5e-7),
+    ("1000", SMALL_WORLD_CLIQUES): (0.1655, 0.005),
 }
 """Spectral gaps that another implementation of these graphs found, and how far random ties or rounding move them."""
 

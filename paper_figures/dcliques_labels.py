@@ -5,11 +5,16 @@ __all__ = [
     "CA",
     "CLIQUES",
     "EXPONENTIAL_LABEL",
+    "FRACTAL_CLIQUES",
     "FULLY",
     "INTER",
+    "INTER_CLIQUES",
+    "JOINED_CLIQUES",
     "RANDOM_CLIQUES",
     "RANDOM_LABEL",
     "RANDOM_MOMENTUM",
+    "RING_OF_CLIQUES",
+    "SMALL_WORLD_CLIQUES",
 ]
 
 FULLY, CLIQUES, CA, RANDOM_CLIQUES = "fully-connected", "D-Cliques", "D-Cliques + CA", "random cliques + CA"
@@ -17,3 +22,10 @@ RANDOM_LABEL, EXPONENTIAL_LABEL, ALL = "random graph", "exponential graph", "all
 RANDOM_MOMENTUM = f"{RANDOM_LABEL}, momentum"
 INTER = {"fully-connected": "fully_connected", "small-world": "small_world", "fractal": "fractal", "ring": "ring"}
 """Ways to join cliques, by label."""
+
+JOINED_CLIQUES, SMALL_WORLD_CLIQUES = "fully connected cliques", "small world of cliques"
+FRACTAL_CLIQUES, RING_OF_CLIQUES = "fractal of cliques", "ring of cliques"
+INTER_CLIQUES = dict(
+    zip((JOINED_CLIQUES, SMALL_WORLD_CLIQUES, FRACTAL_CLIQUES, RING_OF_CLIQUES), INTER.values(), strict=True)
+)
+"""The same by the labels that they have among graphs without cliques."""

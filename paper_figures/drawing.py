@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from topofl import NotApplicable, Spread, Table
-from topofl._check import check_finite, check_positive
+from topofl._check import check_finite
 from topofl.report import replacing
 
 from .curves import Curve, Panels, epochs_to, final
@@ -33,6 +33,9 @@ LINES = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5)), (0, (3, 1, 1,
 """Line styles, as many as have no common divisor with the colors, so that 35 looks differ also in grey print."""
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+BINS = 40
+"""Of histograms."""
+
 HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\")
 
 
@@ -42,7 +45,6 @@ def convergence(
     bottom: float = 0.0,
     top: float = 100.0,
     hidden: Sequence[str] = (),
-    stop: float | None = None,
     ylabel: str = "test accuracy, %",
 ) -> Figure:
     """Return accuracy against epochs, one axes a panel.
@@ -61,29 +63,25 @@ def convergence(
         Where it ends, in %; raised to the next whole number above the best node if that one would be cut off.
     hidden
         Labels that are not drawn.
-    stop
-        Epoch at which the axis ends; None: with the data.
     ylabel
         Of the axis of accuracy.
 
     Raises
     ------
     ValueError
-        If there is no panel, or one without an arm that is drawn, or `bottom` is not below `top`, or `stop` is not
-        positive.
+        If there is no panel, or one without an arm that is drawn, or `bottom` is not below `top`.
     """
     if not bottom < top:
         raise ValueError(f"`bottom` must be below `top`, got {bottom:g} and {top:g}")
-    end = np.inf if stop is None else check_positive("stop", stop)
     shown = {title: {k: arm for k, arm in arms.items() if k not in hidden} for title, arms in panels.items()}
     figure, axes = _panels(shown)
     looks = _looks(label for arms in shown.values() for label in arms)
     for ax, arms in zip(axes, shown.values(), strict=True):
         for label, curve in arms.items():
             _draw_arm(ax, curve, label, looks[label])
-        ax.set(xlabel="epoch", xlim=(0, min(end, max(curve.epochs[-1] for curve in arms.values()))))
+        ax.set(xlabel="epoch", xlim=(0, max(curve.epochs[-1] for curve in arms.values())))
     curves = [curve for arms in shown.values() for curve in arms.values()]
-    limits = _limits(curves, bottom, top, end)
+    limits = _limits(curves, bottom, top)
     note = f" (axis starts at {limits[0]:g})" if limits[0] > 0 else ""
     axes[0].set(ylim=limits, ylabel=ylabel + note)
     _explain(figure, axes, _seeds_note(max(len(curve.seeds) for curve in curves)))
@@ -95,15 +93,14 @@ def histogram(
     *,
     xlabel: str = "mean skew of the cliques",
     ylabel: str = "experiments",
-    bins: int = 40,
 ) -> Figure:
-    """Return histograms of non-negative values, one axes a panel, with the same `bins` from 0 to the largest value.
+    """Return histograms of non-negative values, one axes a panel, with the same bins from 0 to the largest value.
 
     Parameters
     ----------
     values
         Vectors by title of the panel and label.
-    xlabel, ylabel, bins
+    xlabel, ylabel
         Of every panel.
 
     Raises
@@ -114,7 +111,7 @@ def histogram(
     figure, axes = _panels(values)
     vectors = {title: {label: _vector(label, row) for label, row in rows.items()} for title, rows in values.items()}
     largest = max(row.max() for rows in vectors.values() for row in rows.values())
-    edges = np.linspace(0, largest or 1, bins + 1).tolist()
+    edges = np.linspace(0, largest or 1, BINS + 1).tolist()
     looks = _looks(label for rows in vectors.values() for label in rows)
     for ax, rows in zip(axes, vectors.values(), strict=True):
         for label, row in rows.items():
@@ -273,11 +270,10 @@ def _listed(counts: Iterable[int]) -> str:
     return " or ".join(map(str, sorted(set(counts))))
 
 
-def _limits(curves: Sequence[Curve], bottom: float, top: float, stop: float) -> tuple[float, float]:
+def _limits(curves: Sequence[Curve], bottom: float, top: float) -> tuple[float, float]:
     """Return the limits of the axis of accuracy within which every mean can be seen and no best node is cut off."""
-    shown = [(curve, curve.epochs <= stop) for curve in curves]
-    lowest_peak = min(curve.mean.mean(0)[inside].max() for curve, inside in shown)
-    best = max(curve.high.mean(0)[inside].max() for curve, inside in shown)
+    lowest_peak = min(curve.mean.mean(0).max() for curve in curves)
+    best = max(curve.high.mean(0).max() for curve in curves)
     lowered = max(0.0, 10 * np.floor((lowest_peak - 5) / 10))  # a round number with room below that peak
     return (bottom if lowest_peak > bottom else min(bottom, lowered)), max(top, float(np.ceil(best)))
 

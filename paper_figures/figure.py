@@ -3,7 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from matplotlib.figure import Figure as Picture
 
 from topofl import Table
 from topofl._check import check_choice
@@ -12,9 +14,6 @@ from .claims import Claim
 from .curves import Curve, Panels, read_panels, write_panels
 from .drawing import arms_table
 from .runs import Run, Store
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Picture
 
 __all__ = ["SCALES", "Arms", "Data", "Figure", "Setting", "curves_of", "trained"]
 
@@ -101,17 +100,20 @@ class Figure:
         ``tables(data)`` -> numbers of its arms.
     datasets
         Datasets whose files it needs; without one of them that panel is missing, without all of them the figure.
+    optional
+        Datasets that it shows, too, where their files are at hand.
     """
 
     id: str
     title: str
     compute: Callable[[Setting, Store], Data]
-    draw: Callable[[Data], "Picture"]
+    draw: Callable[[Data], Picture]
     claims: Callable[[Data], Sequence[Claim]]
     runs: Callable[[Setting], Sequence[Run]] = lambda setting: ()
     differences: Callable[[Setting], Sequence[str]] = lambda setting: ()
     tables: Callable[[Data], Sequence[Table]] = lambda data: ()
     datasets: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
 
 
 def trained(
@@ -119,7 +121,7 @@ def trained(
     title: str,
     arms: Callable[[Setting], Arms],
     *,
-    draw: Callable[[Panels], "Picture"],
+    draw: Callable[[Panels], Picture],
     claims: Callable[[Panels], Sequence[Claim]],
     **more: Any,
 ) -> Figure:

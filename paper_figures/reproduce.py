@@ -12,6 +12,7 @@ from typing import Any
 import topofl
 from topofl import Table
 from topofl._check import check_choice, check_int, did_you_mean
+from topofl._machine import machine
 from topofl.engine.checks import check_device
 from topofl.report import replacing
 
@@ -20,7 +21,7 @@ from .claims import Claim, claims_table
 from .figure import MARKERS, Figure, Setting
 from .report import Report, write
 from .results import Result
-from .runs import Failed, Run, Store, compute_all, forget_peak, keyed, machine, peak_megabytes, versions
+from .runs import Failed, Run, Store, compute_all, forget_peak, keyed, peak_megabytes, versions
 
 __all__ = [
     "PAPERS",

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,8 @@ import torch
 from tqdm.auto import tqdm
 
 import topofl
-from topofl import History, config, metrics
+from topofl import History, MixingMatrix, Topology, config, metrics
+from topofl._machine import machine
 
 __all__ = [
     "Failed",
@@ -32,9 +33,8 @@ __all__ = [
     "Store",
     "compute_all",
     "forget_peak",
-    "key_of",
+    "graph_numbers",
     "keyed",
-    "machine",
     "peak_megabytes",
     "versions",
 ]
@@ -59,26 +59,27 @@ class Run:
         """The seed of the run."""
         return self.tables["run"]["seed"]
 
+    @cached_property
+    def key(self) -> str:
+        """16 hexadecimal digits that stand for everything that determines the run's result.
 
-def key_of(run: Run) -> str:
-    """Return 16 hexadecimal digits that stand for everything that determines a run's result.
+        They depend on the tables, on what is in the data's files (not on where they lie), and on the versions of
+        topofl, torch and numpy. What changes rounding only (the device, the number of threads, the executor) is not in
+        them. Known once, the key travels to other processes with the run, so that these need not read the data for it.
 
-    They depend on the tables, on what is in the data's files (not on where they lie), and on the versions of topofl,
-    torch and numpy. What changes rounding only (the device, the number of threads, the executor) is not in them.
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        If the data's files are missing, damaged or not the original ones.
-    """
-    tables = {name: dict(table) for name, table in run.tables.items()}
-    tables["run"].pop("device", None)
-    root = tables["data"].pop("root", None)
-    source = {key: tables["data"].get(key) for key in ("name", "verify")}
-    tables["data"]["content"] = _content(json.dumps(source | {"root": None if root is None else os.fspath(root)}))
-    libraries = {library.__name__: library.__version__ for library in (topofl, torch, np)}
-    text = json.dumps([tables, libraries], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+        Raises
+        ------
+        FileNotFoundError, ValueError
+            If the data's files are missing, damaged or not the original ones.
+        """
+        tables = {name: dict(table) for name, table in self.tables.items()}
+        tables["run"].pop("device", None)
+        root = tables["data"].pop("root", None)
+        source = {key: tables["data"].get(key) for key in ("name", "verify")}
+        tables["data"]["content"] = _content(json.dumps(source | {"root": None if root is None else os.fspath(root)}))
+        libraries = {library.__name__: library.__version__ for library in (topofl, torch, np)}
+        text = json.dumps([tables, libraries], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def keyed(runs: Iterable[Run]) -> dict[str, Run]:
@@ -87,10 +88,10 @@ def keyed(runs: Iterable[Run]) -> dict[str, Run]:
     Raises
     ------
     FileNotFoundError, ValueError
-        As :func:`key_of`; the message says how to do without the data.
+        As :attr:`Run.key`; the message says how to do without the data.
     """
     try:
-        return {key_of(run): run for run in runs}
+        return {run.key: run for run in runs}
     except ValueError as error:
         raise ValueError(
             f"{error}; --scale quick takes a subset of CIFAR-10, too, and --datasets mnist leaves CIFAR-10 out"
@@ -99,23 +100,24 @@ def keyed(runs: Iterable[Run]) -> dict[str, Run]:
 
 @lru_cache(maxsize=16)
 def _content(source: str) -> str:
-    """Return a hash of a dataset's examples and labels."""
+    """Return a hash of a dataset's labels and of all that its examples are computed from."""
     given = {key: value for key, value in json.loads(source).items() if value is not None}
     dataset = getattr(topofl.data, given.pop("name"))(**given, val=0)
     digest = hashlib.sha256(dataset.labels.numpy().tobytes())
+    digest.update(repr((dataset.inputs.dtype, dataset.mean, dataset.std)).encode())
     digest.update(np.ascontiguousarray(dataset.inputs.numpy()))
     return digest.hexdigest()
 
 
 @dataclass(frozen=True)
 class Store:
-    """A folder of finished runs, one folder each: ``history/``, ``config.toml`` and, written last, ``run.json``."""
+    """A folder of finished runs, one folder each, put there as a whole: ``history/``, ``config.toml``, ``run.json``."""
 
     root: Path
 
     def folder(self, run: Run) -> Path:
         """Return where a run is, or will be."""
-        return self.root / key_of(run)
+        return self.root / run.key
 
     def has(self, run: Run) -> bool:
         """Return whether a run is finished."""
@@ -182,11 +184,16 @@ def _numbers(experiment: config.Experiment, history: History) -> dict[str, float
     n, counts = experiment.clients.n, experiment.clients.label_counts
     numbers = {name: float(history[name].mean()) / n for name in ("messages", "messages_paper", "bytes")}
     graph, weights = experiment.topology, history.mixing(0)
-    numbers |= {"degree": graph.n_edges * (1 if graph.is_directed else 2) / n, "gap": weights.spectral_gap}
+    numbers |= graph_numbers(graph, weights)
     numbers["heterogeneity"] = metrics.neighborhood_heterogeneity(weights, counts)
     if graph.groups:
         numbers["skew"] = float(np.mean(metrics.clique_skew(graph.groups, counts)))
     return numbers
+
+
+def graph_numbers(graph: Topology, weights: MixingMatrix) -> dict[str, float]:
+    """Return the edges of a node on average, out of it where they have directions, and the spectral gap."""
+    return {"degree": float(graph.out_degrees.mean()), "gap": weights.spectral_gap}
 
 
 def _made(history: History) -> dict[str, Any]:
@@ -205,21 +212,6 @@ def versions() -> dict[str, str]:
     """Return the versions of what results depend on."""
     python = platform.python_version()
     return {"topofl": topofl.__version__, "torch": torch.__version__, "numpy": np.__version__, "python": python}
-
-
-def machine() -> str:
-    """Return one line about this machine."""
-    return f"{platform.system()} {platform.machine()}, {_processor()}, {os.cpu_count()} CPU cores"
-
-
-def _processor() -> str:
-    """Return the processor's name, where Linux tells it, else its kind."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, platform.processor())
 
 
 def forget_peak() -> None:
@@ -290,7 +282,7 @@ def compute_all(
         for run, error in _results(todo, store, jobs):
             bar.update()
             if error is not None:
-                errors[key_of(run)] = f"{_shown(run)}: {error}"
+                errors[run.key] = f"{_shown(run)}: {error}"
     if errors:
         told = "; ".join(errors.values())
         raise Failed(f"{len(errors)} of {len(missing)} runs failed, the others are kept: {told}", errors)

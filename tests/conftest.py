@@ -6,12 +6,17 @@ import os
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import matplotlib as mpl
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from tests.browser import Browser
 
 mpl.use("Agg")
 torch.set_num_threads(1)
@@ -28,6 +33,15 @@ settings.load_profile("topofl")
 def data_root() -> Path:
     """Where real datasets may lie: $TOPOFL_DATA, else ../shared/data beside the project."""
     return Path(os.environ.get("TOPOFL_DATA", Path(__file__).resolve().parents[1].parent / "shared" / "data"))
+
+
+@pytest.fixture(scope="session")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Browser"]:
+    """Return Chromium, which takes seconds to start."""
+    from tests import browser  # not on all systems
+
+    with browser.opened(tmp_path_factory.mktemp("profile")) as tab:
+        yield tab
 
 
 @pytest.fixture(scope="session")

@@ -58,6 +58,15 @@ def test_float64_doubles_all_numbers_but_labels():
     assert double.data == 2 * single.data - 90 * 8
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_pixels_stay_bytes(dtype):
+    pixels = np.zeros((90, 1, 6, 6), np.uint8)
+    clients = data.iid(data.from_arrays(pixels, np.arange(90) % 3), 6, seed=0)
+    result = need(algorithms.dsgd(0.1, batch_size=10), clients, dtype=dtype)
+    assert result.data == 90 * (36 + 8)
+    assert result.minibatches == 6 * 10 * (36 * dtype.itemsize + 8)  # what models see is of the run's dtype
+
+
 def test_chunks_and_executors():
     whole, chunked, looped = (
         need(algorithms.dsgd(0.1), **options)

@@ -18,6 +18,7 @@ __all__ = [
     "check_int",
     "check_labels",
     "check_nonnegative",
+    "check_number",
     "check_positive",
     "check_probability",
     "check_shares",
@@ -51,6 +52,14 @@ def _check_real(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"`{name}` must be a number, got {value!r} ({type(value).__name__})")
     return float(value)
+
+
+def check_number(name: str, value: object) -> float:
+    """Return `value` as a finite float, or raise ``TypeError`` or ``ValueError``."""
+    number = _check_real(name, value)
+    if not np.isfinite(number):
+        raise ValueError(f"`{name}` must be finite, got {number:g}")
+    return number
 
 
 def check_positive(name: str, value: object, *, remedy: str = "") -> float:
@@ -90,10 +99,10 @@ def check_probability(name: str, value: object) -> float:
 def check_choice(name: str, value: object, choices: Iterable[str]) -> str:
     """Return `value` if it is one of `choices`, or raise ``ValueError`` with the nearest one."""
     options = list(choices)
-    if value not in options:
+    if not isinstance(value, str) or value not in options:
         listed = ", ".join(repr(option) for option in options)
         raise ValueError(f"`{name}` must be one of {listed}, got {value!r}{did_you_mean(str(value), options)}")
-    return str(value)
+    return value
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

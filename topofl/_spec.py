@@ -210,6 +210,8 @@ def at(place: str) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{place} {error}") from error
+    except RuntimeError as error:  # torch, about numbers too large for it or for memory
+        raise ValueError(f"{place} cannot be made: {str(error).partition(chr(10))[0]}; lower its sizes") from error
     except (TypeError, ValueError) as error:
         kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(f"{place} {error}") from error

@@ -250,6 +250,8 @@ def _clients(table: dict[str, Any]) -> Built:
     source = {key.removeprefix("split_"): rest[key] for key in rest if key not in of_partitioner}
     source = arguments_of(reader, source)
     if "root" in source:
+        if not isinstance(source["root"], str):
+            raise TypeError(f"`root` must be the path of a folder, got {source['root']!r}")
         source["root"] = os.path.abspath(os.path.expanduser(source["root"]))
     clients = partitioner(reader(**source), **split)
     shown = {"split_seed" if key == "seed" else key: value for key, value in source.items()}

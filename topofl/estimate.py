@@ -1,6 +1,5 @@
 """What a run will need, before its first round: memory, messages and bytes."""
 
-import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -49,7 +48,7 @@ class Estimate:
     activations
         Memory of one chunk's outputs of all layers, twice: forward and backward.
     data
-        Memory of the dataset.
+        Memory of the dataset, a byte a number if its inputs are uint8.
     messages, bytes, messages_paper, bytes_paper
         Sent by all nodes in a round, and the same as the D-Cliques paper counts them; as in :class:`topofl.History`.
     busiest_messages, busiest_bytes
@@ -134,8 +133,8 @@ def estimate(
     """
     clients = clients.pooled() if algorithm.pooled else clients
     graphs = check_topology(algorithm, topology, clients.n, "allow")
-    module = copy.deepcopy(check_model(model)).to(device="cpu", dtype=dtype)
-    example = clients.dataset.inputs[:1].to(device="cpu", dtype=dtype)
+    module = check_model(model).to(device="cpu", dtype=dtype)
+    example = clients.dataset.examples([0], dtype).cpu()
     check_output(module, example, clients.dataset.n_classes)
     layout = Layout.of(module)
     models = Population(torch.empty(clients.n, layout.d, dtype=dtype, device="meta"), layout)
@@ -152,9 +151,14 @@ def estimate(
         gradients=(together + clients.n * mixes_gradients) * layout.d * dtype.itemsize,
         minibatches=together * width * (example.nbytes + clients.dataset.labels.itemsize),
         activations=2 * together * width * _bytes_of_outputs(module, example),
-        data=clients.dataset.inputs.numel() * dtype.itemsize + clients.dataset.labels.nbytes,
+        data=_bytes_of_data(clients.dataset.inputs, dtype) + clients.dataset.labels.nbytes,
         **_wire([r.ledger.totals(r.used) for r in rounds]),
     )
+
+
+def _bytes_of_data(inputs: Tensor, dtype: torch.dtype) -> int:
+    """Return the memory of all inputs: pixels stay bytes, other numbers become `dtype`."""
+    return inputs.nbytes if inputs.dtype == torch.uint8 else inputs.numel() * dtype.itemsize
 
 
 @dataclass(eq=False)

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import tempfile
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -237,7 +236,7 @@ class History:
         arrays = _read_arrays(path / "arrays.npz")
         try:
             return _assemble(path, meta, records, arrays)
-        except (KeyError, TypeError, IndexError) as error:
+        except (KeyError, TypeError, IndexError, AttributeError, ValueError, OverflowError) as error:
             raise ValueError(
                 f"{path} is damaged: meta.json, rounds.jsonl and arrays.npz do not fit ({error!r})"
             ) from error
@@ -253,7 +252,30 @@ def _assemble(
     columns = {name: _column([r[name] for r in records[1:]]) for name in meta.pop("columns")}
     evaluations = {k.removeprefix("evaluation."): v for k, v in arrays.items() if k.startswith("evaluation.")}
     matrices = _unpack(arrays, meta.pop("matrices"))
-    return History(meta, columns, evaluations, arrays["node_loss"], matrices, arrays["matrix_of_round"])
+    history = History(meta, columns, evaluations, arrays["node_loss"], matrices, arrays["matrix_of_round"])
+    if what := _misfit(history):
+        raise ValueError(f"{what} is missing or does not fit the rest; run it again")
+    return history
+
+
+def _misfit(history: History) -> str:
+    """Return the name of the first part that cannot belong to the others, or an empty text."""
+    for name in ("train_loss", "messages", "bytes"):
+        if name not in history.rounds:
+            return name
+    for name, column in history.rounds.items():
+        if column.shape != (history.n_rounds,) or column.dtype.kind not in "iuf":
+            return name
+    shape = history.evaluations["accuracy"].shape
+    for name in ("round", "accuracy", "loss", *history.evaluations):
+        wanted = shape if history.evaluations[name].ndim == 2 else shape[:1]
+        if history.evaluations[name].shape != wanted or history.evaluations[name].dtype.kind not in "iuf":
+            return name
+    places = history.matrix_of_round
+    known = places.dtype.kind in "iu" and bool(((places >= 0) & (places < len(history.matrices))).all())
+    if history.matrices and (places.shape != (history.n_rounds,) or not known):
+        return "matrix_of_round"
+    return "" if len(shape) == 2 and history.node_loss.shape[1:] == shape[1:] else "accuracy"
 
 
 def _write(history: History, folder: Path) -> None:
@@ -312,7 +334,7 @@ def _text(path: Path) -> str:
 def _parse(path: Path, text: str, line: int | None = None) -> dict[str, Any]:
     try:
         value = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         where = f" in line {line}" if line else ""
         raise ValueError(f"{path} is half-written or damaged{where}: {error}; run it again") from error
     if not isinstance(value, dict):
@@ -324,7 +346,7 @@ def _read_arrays(path: Path) -> dict[str, np.ndarray]:
     try:
         with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             return dict(file)
-    except (zipfile.BadZipFile, ValueError, EOFError, OSError, KeyError) as error:
+    except Exception as error:  # numpy, zipfile and zlib each have their own
         raise ValueError(f"{path} is half-written or damaged: {error}; run it again") from error
 
 

@@ -10,6 +10,7 @@ import struct
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -87,7 +88,8 @@ def test_cifar10_reads_pickles(tmp_path, inside, protocol):
         "Dataset('cifar10 (unverified, 30 + 4 images)', inputs=(34, 3, 32, 32), n_classes=10, train=30, val=0, test=4)"
     )
     pixels = np.concatenate([pixels for _, pixels, _, _ in batches(CIFAR10)])
-    np.testing.assert_array_equal(dataset.inputs.flatten(1), pixels.astype(np.float32) / np.float32(255))
+    np.testing.assert_array_equal(dataset.inputs.flatten(1), pixels)
+    assert (dataset.inputs.dtype, dataset.mean, dataset.std) == (torch.uint8, 0, 1)
     assert dataset.labels.tolist() == [label for classes in CIFAR10.values() for label in classes]
     assert dataset.train.tolist() == list(range(30))
     assert dataset.test.tolist() == list(range(30, 34))
@@ -98,8 +100,7 @@ def test_pixels_are_planes_of_rows(tmp_path):
     pixel = data.cifar10(tmp_path, verify=False).inputs[7]
     flat = images(CIFAR10["data_batch_2"], 1)[1]
     for channel, row, column in [(0, 0, 0), (0, 0, 31), (1, 5, 2), (2, 31, 30)]:
-        expected = flat[1024 * channel + 32 * row + column] / 255
-        assert float(pixel[channel, row, column]) == pytest.approx(expected, abs=1e-7)
+        assert pixel[channel, row, column] == flat[1024 * channel + 32 * row + column]
 
 
 def test_both_layouts_give_one_dataset(tmp_path):
@@ -141,6 +142,14 @@ def test_arrays_of_any_memory_order_are_read(tmp_path, pixels):
     np.testing.assert_array_equal(load_pickle(tmp_path / "file")["data"], pixels)
 
 
+def test_pixels_of_any_memory_order_are_stored_in_c_order(tmp_path):
+    pixels = np.asfortranarray(images(range(6), 0))
+    save_pickles(tmp_path, data=pixels, labels=[0, 1, 2, 3, 4, 5])
+    inputs = data.cifar10(tmp_path, verify=False).inputs
+    assert inputs.is_contiguous()
+    np.testing.assert_array_equal(inputs[:6].flatten(1), pixels)
+
+
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text() | st.binary(),
     lambda inner: (
@@ -161,7 +170,7 @@ def test_downscaled_pixels_are_means_of_blocks(tmp_path, downscale):
     plain = data.cifar10(save_pickles(tmp_path), verify=False)
     small = data.cifar10(tmp_path, verify=False, downscale=downscale)
     side = 32 // downscale
-    blocks = plain.inputs.numpy().astype(np.float64).reshape(34, 3, side, downscale, side, downscale)
+    blocks = plain.inputs.numpy().astype(np.float64).reshape(34, 3, side, downscale, side, downscale) / 255
     np.testing.assert_allclose(small.inputs, blocks.mean(axis=(3, 5)), rtol=1e-5)
     assert small.name == f"cifar10 ({side} x {side} pixels, unverified, 30 + 4 images)"
     assert small.labels.tolist() == plain.labels.tolist()
@@ -471,9 +480,8 @@ def test_the_real_subset(cifar10_subset):
     folder = cifar10_subset / "cifar-10-batches-py"
     real = [pickle.loads((folder / name).read_bytes(), encoding="bytes") for name in CIFAR10]
     assert dataset.labels.tolist() == [label for batch in real for label in batch[b"labels"]]
-    np.testing.assert_array_equal(
-        (dataset.inputs.flatten(1) * 255).round().numpy().astype(np.uint8), np.concatenate([b[b"data"] for b in real])
-    )
+    assert dataset.inputs.dtype == torch.uint8
+    np.testing.assert_array_equal(dataset.inputs.flatten(1), np.concatenate([batch[b"data"] for batch in real]))
     labels = dataset.labels.numpy()
     np.testing.assert_array_equal(np.bincount(labels[dataset.val]), np.bincount(labels[dataset.test]))
     with pytest.raises(ValueError, match=r"data_batch_1.*`md5`.*verify=False"):
@@ -482,7 +490,7 @@ def test_the_real_subset(cifar10_subset):
 
 def test_real_images_are_smooth_and_ships_are_bluer_than_frogs(cifar10_subset):
     dataset = data.cifar10(cifar10_subset, verify=False)
-    x, labels = dataset.inputs, dataset.labels
+    x, labels = dataset.examples(), dataset.labels
     apart = (x - x.roll(1, 0)).abs().mean()  # one pixel in two images
     for across in (x[..., 1:] - x[..., :-1], x[..., 1:, :] - x[..., :-1, :], x[:, 1:] - x[:, :-1]):
         assert 2 * across.abs().mean() < apart

@@ -67,7 +67,8 @@ def test_dataset_repr_says_shape_classes_and_split():
     ("changes", "error", "match"),
     [
         ({"inputs": np.zeros((12, 2))}, TypeError, "`inputs`.*ndarray"),
-        ({"inputs": torch.zeros(12, 2).double()}, TypeError, "`inputs`.*float64"),
+        ({"inputs": torch.zeros(12, 2).double()}, TypeError, "`inputs`.*float32 or torch.uint8, got torch.float64"),
+        ({"inputs": torch.zeros(12, 2).to(torch.int8)}, TypeError, "`inputs`.*got torch.int8"),
         ({"inputs": torch.zeros(12)}, ValueError, "`inputs` must have shape"),
         ({"inputs": torch.zeros(0, 2)}, ValueError, "`inputs` must have shape"),
         ({"inputs": torch.zeros(11, 2)}, ValueError, "`labels` must have shape \\(11,\\)"),
@@ -109,10 +110,10 @@ def test_from_arrays_without_split_trains_on_everything():
 
 
 def test_from_arrays_copies_what_it_is_given():
-    for x in (X.astype(np.float32), torch.zeros(12, 2)):
+    for x in (X.astype(np.float32), X.astype(np.uint8), torch.zeros(12, 2), torch.zeros(12, 2, dtype=torch.uint8)):
         dataset = data.from_arrays(x, Y)
         before = dataset.inputs.clone()
-        x[:] = -1
+        x[:] = 77
         assert torch.equal(dataset.inputs, before)
 
 
@@ -125,6 +126,7 @@ def test_from_arrays_accepts_read_only_arrays_lists_and_tensors():
         (X.tolist(), Y.tolist()),
         (torch.from_numpy(X), torch.from_numpy(Y)),
         (X, Y.astype("u1")),
+        (X.astype("u1").astype("f2"), Y),
     ):
         dataset = data.from_arrays(x, y)
         assert torch.equal(dataset.inputs, expected.inputs)
@@ -132,12 +134,52 @@ def test_from_arrays_accepts_read_only_arrays_lists_and_tensors():
 
 
 @pytest.mark.parametrize("kind", [np.array, torch.tensor])
-def test_from_arrays_divides_uint8_and_nothing_else(kind):
+def test_from_arrays_keeps_uint8_and_divides_what_models_see(kind):
     pixels = [[0, 51], [255, 102]]
-    scaled = data.from_arrays(kind(pixels, dtype=(np if kind is np.array else torch).uint8), [0, 1])
-    plain = data.from_arrays(kind(pixels, dtype=(np if kind is np.array else torch).int16), [0, 1])
-    np.testing.assert_allclose(scaled.inputs, [[0, 0.2], [1, 0.4]], rtol=1e-6)
-    np.testing.assert_array_equal(plain.inputs, pixels)
+    dataset = data.from_arrays(kind(pixels, dtype=(np if kind is np.array else torch).uint8), [0, 1])
+    assert (dataset.inputs.dtype, dataset.inputs.tolist()) == (torch.uint8, pixels)
+    np.testing.assert_allclose(dataset.examples(), [[0, 0.2], [1, 0.4]], rtol=1e-6)
+
+
+NUMPY = ["bool", "i1", "i2", "i4", "i8", ">i4", "u2", "u4", "u8", "f2", "f4", "f8", ">f8", "g"]
+TORCH = ["bool", "int8", "int16", "int32", "int64", "uint16", "float16", "bfloat16", "float32", "float64"]
+
+
+@pytest.mark.parametrize("dtype", [*map(np.dtype, NUMPY), *(getattr(torch, name) for name in TORCH)], ids=str)
+def test_from_arrays_takes_other_numbers_as_they_are(dtype):
+    numbers = [[0, 1], [1, 0]] if "bool" in str(dtype) else [[0, 127], [3, 100]]
+    x = np.array(numbers, dtype) if isinstance(dtype, np.dtype) else torch.tensor(numbers, dtype=dtype)
+    dataset = data.from_arrays(x, [0, 1])
+    assert (dataset.inputs.dtype, dataset.inputs.tolist()) == (torch.float32, numbers)
+    assert dataset.examples() is dataset.inputs
+
+
+@pytest.mark.parametrize(("lowest", "highest"), [(-1, 255), (0, 256), (0, 127)])
+def test_from_arrays_takes_integers_that_are_no_pixels(lowest, highest):
+    assert data.from_arrays([[lowest, highest]], [0]).inputs.tolist() == [[lowest, highest]]
+
+
+@pytest.mark.parametrize("highest", [128, 255])
+@pytest.mark.parametrize(
+    "x", [np.zeros((2, 3), np.int64), np.zeros((2, 3), np.uint16), torch.zeros(2, 3).int()], ids=lambda x: str(x.dtype)
+)
+def test_from_arrays_asks_whether_integers_are_pixels(x, highest):
+    x[1, 1] = highest
+    with pytest.raises(
+        ValueError, match=rf"`x` must be uint8 if .* 0\.\.{highest} as .*int.*to uint8 .* or to float32"
+    ):
+        data.from_arrays(x, [0, 1])
+    with pytest.raises(ValueError, match=r"`val\[0\]` must be uint8"):
+        data.from_arrays(x[:1], [0], val=(x, [0, 1]))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float64])
+def test_from_arrays_stores_in_c_order(dtype):
+    x = np.arange(24, dtype=dtype).reshape(2, 3, 2, 2)[::-1].transpose(0, 3, 1, 2)
+    for given in (x, torch.from_numpy(x.copy(order="K"))):
+        inputs = data.from_arrays(given, [0, 1]).inputs
+        assert inputs.is_contiguous()
+        np.testing.assert_array_equal(inputs, x)
 
 
 def test_from_arrays_fractions_are_stratified_disjoint_and_seeded():
@@ -170,6 +212,9 @@ def test_from_arrays_appends_pairs():
         ({"x": [["a", "b"]] * 12}, TypeError, "`x` must be real numbers"),
         ({"x": X + 1j}, TypeError, "`x` must be real numbers"),
         ({"x": torch.zeros(12, 2, dtype=torch.complex64)}, TypeError, "`x` must be real numbers"),
+        ({"x": torch.eye(12).to_sparse()}, TypeError, "`x` must be real numbers in a dense tensor, got .* in .*sparse"),
+        ({"x": X.astype("M8[s]")}, TypeError, "`x` must be real numbers"),
+        ({"x": X[:, :0]}, ValueError, "`x` must have shape"),
         ({"x": X[:, 0]}, ValueError, "`x` must have shape"),
         ({"x": X[:0], "y": []}, ValueError, "`x` must have shape"),
         ({"x": X * np.nan}, ValueError, r"`inputs` must be finite, got nan at \(0, 0\)"),
@@ -211,7 +256,7 @@ def test_from_torch_reads_items_in_order():
 def test_from_torch_takes_any_map_style_dataset_of_arrays():
     items = Items((np.array([0, 255], np.uint8), np.int32(1)), (np.array([51, 0], np.uint8), 0))
     dataset = data.from_torch(items, name="mine", n_classes=5)
-    np.testing.assert_allclose(dataset.inputs, [[0, 1], [0.2, 0]], rtol=1e-6)
+    assert (dataset.inputs.dtype, dataset.inputs.tolist()) == (torch.uint8, [[0, 255], [51, 0]])
     assert dataset.labels.tolist() == [1, 0]
     assert (dataset.name, dataset.n_classes) == ("mine", 5)
 

@@ -6,6 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -125,7 +126,7 @@ def test_digits_are_scikit_learns_scaled_and_split():
 
     pixels, labels = load_digits(return_X_y=True)
     dataset = data.digits(test=300, val=100, seed=1)
-    assert dataset.inputs.shape == (1797, 1, 8, 8)
+    assert (dataset.inputs.shape, dataset.inputs.dtype) == ((1797, 1, 8, 8), torch.float32)
     np.testing.assert_allclose(dataset.inputs.flatten(1) * 16, pixels)
     np.testing.assert_array_equal(dataset.labels, labels)
     parts = [dataset.train, dataset.val, dataset.test]
@@ -183,11 +184,13 @@ def test_mnist_has_the_splits_of_dcliques(mnist):
     np.testing.assert_array_equal(mnist.test, np.arange(60_000, 70_000))
 
 
-def test_mnist_is_normalized(mnist):
-    assert mnist.inputs.shape == (70_000, 1, 28, 28)
+def test_mnist_is_stored_as_bytes_and_seen_normalized(mnist, mnist_root):
+    assert (mnist.inputs.shape, mnist.inputs.dtype) == ((70_000, 1, 28, 28), torch.uint8)
+    files = [data.read_idx(mnist_root / "raw" / f"{name}.gz") for name in FILES[::2]]
+    np.testing.assert_array_equal(mnist.inputs[:, 0], np.concatenate(files))
+    train = mnist.examples(np.arange(60_000))
     low, high = (0 - 0.1307) / 0.3081, (1 - 0.1307) / 0.3081
-    np.testing.assert_allclose([mnist.inputs.min(), mnist.inputs.max()], [low, high], rtol=1e-6)
-    train = mnist.inputs[:60_000]
+    np.testing.assert_allclose([train.min(), train.max()], [low, high], rtol=1e-6)
     assert abs(float(train.mean())) < 1e-3
     assert abs(float(train.std()) - 1) < 1e-3
 
@@ -214,7 +217,9 @@ def test_mnist_refuses_damaged_originals(mnist_root, tmp_path):
 def test_mnist_finds_its_folder(tmp_path, inside):
     save_mnist_like(tmp_path / inside)
     dataset = data.mnist(str(tmp_path), val=6, verify=False)
-    assert dataset.inputs.shape == (42, 1, 4, 4)
+    assert (dataset.inputs.shape, dataset.inputs.dtype) == ((42, 1, 4, 4), torch.uint8)
+    assert (dataset.mean, dataset.std) == (0.1307, 0.3081)
+    np.testing.assert_array_equal(dataset.inputs[30:, 0], data.read_idx(tmp_path / inside / FILES[2]))
     assert (len(dataset.train), len(dataset.val), len(dataset.test)) == (24, 6, 12)
     assert np.bincount(dataset.labels.numpy()[dataset.val]).tolist() == [2, 4]
 
@@ -267,5 +272,5 @@ def test_mnist_refuses_files_that_do_not_belong_together(tmp_path):
     with pytest.raises(ValueError, match="`root` must hold training and test images of one size"):
         data.mnist(tmp_path, verify=False)
     save_mnist_like(tmp_path, labels=(0, 11) * 15)
-    with pytest.raises(ValueError, match=r"`labels` must be in 0..9, got 11"):
+    with pytest.raises(ValueError, match=r"`root` must hold labels in 0..9, got 11"):
         data.mnist(tmp_path, val=0, verify=False)

@@ -29,8 +29,8 @@ def test_equals_naive_evaluation_for_any_chunk(build, rows, monkeypatch):
     models = population(model)
     own = [torch.arange(3), torch.arange(20, 27), torch.arange(0), torch.tensor([5])]
     inputs = blobs.inputs.double()
-    shared = evaluate(model, models, inputs, blobs.labels, Evaluated(torch.tensor(blobs.test), range(4)))
-    each = evaluate(model, models, inputs, blobs.labels, Evaluated(own, range(4)))
+    shared = evaluate(model, models, inputs.__getitem__, blobs.labels, Evaluated(torch.tensor(blobs.test), range(4)))
+    each = evaluate(model, models, inputs.__getitem__, blobs.labels, Evaluated(own, range(4)))
     for i in range(4):
         accuracy, loss = naive_scores(
             model, models.flat[i].clone(), inputs[blobs.test.tolist()], blobs.labels[blobs.test.tolist()]
@@ -51,8 +51,8 @@ def test_some_nodes_have_the_scores_they_have_among_all(build, nodes, shared):
     blobs, model = problems.dataset(), build().double()
     models, inputs, test = population(model), blobs.inputs.double(), torch.tensor(blobs.test)
     on = test if shared else list(test[:16].split(4))
-    everyone = evaluate(model, models, inputs, blobs.labels, Evaluated(on, range(4)))
-    some = evaluate(model, models, inputs, blobs.labels, Evaluated(on, nodes))
+    everyone = evaluate(model, models, inputs.__getitem__, blobs.labels, Evaluated(on, range(4)))
+    some = evaluate(model, models, inputs.__getitem__, blobs.labels, Evaluated(on, nodes))
     others = [i for i in range(4) if i not in nodes]
     for few, all_of_them in zip(some, everyone, strict=True):
         torch.testing.assert_close(few[nodes], all_of_them[nodes])
@@ -70,7 +70,7 @@ def forwards(models, model, monkeypatch, on=None, nodes=range(4)):
 
     monkeypatch.setattr(module, "stacked_forward", lambda model, order: forward._replace(shared=shared))
     on = torch.tensor(blobs.test) if on is None else on
-    return evaluate(model, models, blobs.inputs.double(), blobs.labels, Evaluated(on, nodes)), sum(counted)
+    return evaluate(model, models, blobs.inputs.double().__getitem__, blobs.labels, Evaluated(on, nodes)), sum(counted)
 
 
 @pytest.mark.parametrize("nodes", [range(4), [1, 3]])
@@ -110,3 +110,43 @@ def test_zeros_of_both_signs_are_not_the_same_bits(dtype):
     assert module._all_equal(flat)
     flat[1, 0] = -0.0
     assert not module._all_equal(flat)
+
+
+SHARED = Evaluated(torch.arange(40, 90), range(4))
+
+
+def test_equal_logits_count_for_the_first_class_only():
+    blobs, model = problems.dataset(), problems.linear().double()
+    models = population(model)
+    models.flat.zero_()
+    models.flat[1, 0] = 1.0  # so that not all models are equal
+    scores = evaluate(model, models, torch.zeros_like(blobs.inputs).double().__getitem__, blobs.labels, SHARED)
+    assert torch.equal(scores.accuracy, (blobs.labels[SHARED.on] == 0).double().mean().expand(4))
+
+
+class Constant(torch.nn.Module):
+    """Its logits are a view of its parameter, which evaluation must not write to."""
+
+    def __init__(self):
+        super().__init__()
+        self.logits = torch.nn.Parameter(torch.arange(3.0))
+
+    def forward(self, x):
+        return self.logits.expand(len(x), -1)
+
+
+@pytest.mark.parametrize("build", [problems.linear, problems.convolutional, Constant])
+def test_models_stay_as_they_are(build):
+    blobs, model = problems.dataset(), build().double()
+    models = population(model)
+    models.flat[1] += 1
+    before = models.flat.clone()
+    evaluate(model, models, blobs.inputs.double().__getitem__, blobs.labels, SHARED)
+    assert torch.equal(models.flat, before)
+
+
+def test_no_examples_have_no_score():
+    blobs, model = problems.dataset(), problems.linear().double()
+    empty = Evaluated(torch.arange(0), range(4))
+    scores = evaluate(model, population(model), blobs.inputs.double().__getitem__, blobs.labels, empty)
+    assert torch.isnan(torch.stack(scores)).all()

@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from topofl import mixing, topologies
+from topofl import as_topology, mixing, topologies
+from topofl.engine import mixer as module
 from topofl.engine.mixer import COLUMNS, mixer
 
 CPU = torch.device("cpu")
@@ -26,14 +29,71 @@ MATRICES = {
 }
 
 
-@pytest.mark.parametrize("columns", [1, 7, COLUMNS, COLUMNS + 3])
+ROUNDING = {torch.float64: 1e-13, torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 1e-1}
+
+
+def check_product(weights, columns, dtype):
+    values = torch.from_numpy(np.random.default_rng(0).standard_normal((weights.n, columns))).to(dtype)
+    wanted = weights.weights.toarray() @ values.double().numpy()
+    mixer(weights, CPU, dtype)(values)
+    np.testing.assert_allclose(values.double().numpy(), wanted, atol=ROUNDING[dtype], rtol=0)
+
+
+@pytest.mark.parametrize("dtype", ROUNDING)
+@pytest.mark.parametrize("columns", [0, 1, 7, COLUMNS, COLUMNS + 3])
 @pytest.mark.parametrize("name", MATRICES)
-def test_equals_product(name, columns):
+def test_equals_product(name, columns, dtype):
+    check_product(MATRICES[name], columns, dtype)
+
+
+@pytest.mark.parametrize("numbers", [1, 40 * 70, 40 * 200])
+def test_equals_product_for_blocks_of_any_width(numbers, monkeypatch):
+    monkeypatch.setattr(module, "GATHERED", numbers)
+    check_product(MATRICES["sparse"], 201, torch.float32)
+
+
+def random_directed(n, seed):
+    return as_topology(np.triu(np.random.default_rng(seed).random((n, n)) < 0.2, 1))
+
+
+GRAPHS = [
+    lambda n, seed: topologies.ring(n),
+    lambda n, seed: topologies.exponential(n, directed=True),
+    lambda n, seed: topologies.dcliques(n=n, clique_size=3, inter="ring", seed=seed),
+    lambda n, seed: topologies.random_cliques(n, 4, seed=seed),
+    lambda n, seed: topologies.fully_connected(n),
+    random_directed,
+]
+
+
+@given(graph=st.sampled_from(GRAPHS), n=st.integers(6, 40), seed=st.integers(0, 9), columns=st.integers(1, 300))
+def test_equals_product_on_any_graph(graph, n, seed, columns):
+    for rule in (mixing.uniform, mixing.metropolis_or_uniform):
+        for dtype in (torch.float32, torch.float64):
+            check_product(rule(graph(n, seed)), columns, dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_sparse_matrix_may_have_empty_rows(dtype):
+    """As one that preserves mass has where a node hears nothing, not even itself."""
+    weights = np.zeros((9, 9))
+    weights[[0, 0, 3, 3, 3, 5, 6, 6, 6], range(9)] = 1
+    check_product(mixing.from_weights(weights), 5, dtype)
+
+
+def test_one_node_keeps_its_model():
+    check_product(mixing.from_weights([[1.0]]), 5, torch.float32)
+
+
+@pytest.mark.parametrize("name", ["sparse", "dense", "directed"])
+def test_no_second_copy_of_the_models_is_allocated(name):
     weights = MATRICES[name]
-    values = torch.from_numpy(np.random.default_rng(0).standard_normal((weights.n, columns)))
-    wanted = weights.weights.toarray() @ values.numpy()
-    mixer(weights, CPU, torch.float64)(values)
-    np.testing.assert_allclose(values.numpy(), wanted, atol=1e-13)
+    values = torch.ones(weights.n, 20 * COLUMNS)
+    mix = mixer(weights, CPU, torch.float32)
+    with torch.profiler.profile(profile_memory=True) as profile:
+        mix(values)
+    taken = [event.self_cpu_memory_usage for event in profile.events()]
+    assert 0 < max(taken) <= 4 * max(weights.n * COLUMNS, module.GATHERED)
 
 
 def test_a_row_stochastic_matrix_with_equal_rows_sums_is_not_mistaken_for_a_mean():

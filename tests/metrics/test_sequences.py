@@ -93,9 +93,9 @@ def test_expected_gap_of_random_pulls_is_the_exact_expectation(k: int) -> None:
     n, rounds = 12, 600
     both = (1 / (n - 1) ** 2) * (2 * k * (n - 1) + (n - 2) * k**2)  # expected common entries of two rows
     c = (n / (k + 1) - (n / (k + 1) + n * (n - 1) * both / (k + 1) ** 2) / n) / (n - 1)
-    sequence = topologies.random_in(n, k, seed=0)
-    gaps = [metrics.expected_gap(sequence, rounds=rounds)]
-    traces = [mixing.uniform(sequence.at(t)).weights.toarray() for t in range(rounds)]
+    matrices = [mixing.uniform(topologies.random_in(n, k, seed=0).at(t)) for t in range(rounds)]
+    gaps = [metrics.expected_gap(mixing.MixingSequence(n, matrices.__getitem__), rounds=rounds)]
+    traces = [W.weights.toarray() for W in matrices]
     traces = [((W - W.mean(axis=0)) ** 2).sum() for W in traces]
     # The trace of the sample mean is unbiased; its largest eigenvalue is above the mean of its eigenvalues.
     assert np.mean(traces) / (n - 1) == pytest.approx(c, abs=5 * np.std(traces) / (n - 1) / math.sqrt(rounds))

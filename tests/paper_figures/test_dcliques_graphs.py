@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from paper_figures import dcliques_graphs as graphs
+from paper_figures import dcliques_labels
 from paper_figures.claims import FAILS, HOLDS
 from paper_figures.figure import Setting
 from paper_figures.runs import Store
@@ -257,23 +258,38 @@ def test_differences_say_what_was_computed(scale, tmp_path):
 
 def test_numbers_hold(numbers):
     assert set(verdicts(graphs.NUMBERS, numbers).values()) == {HOLDS}
-    assert list(numbers["1000"]) == [*graphs.INTER, graphs.FULL]
-    assert list(numbers["100"]) == [*graphs.INTER, graphs.EXPONENTIAL, graphs.FULL]
+    assert list(numbers["1000"]) == [*dcliques_labels.INTER_CLIQUES, dcliques_labels.ALL]
+    assert list(numbers["100"]) == [
+        *dcliques_labels.INTER_CLIQUES,
+        dcliques_labels.EXPONENTIAL_LABEL,
+        dcliques_labels.ALL,
+    ]
 
 
 def test_every_number_can_fail(numbers):
     every = set(verdicts(graphs.NUMBERS, numbers))
-    of_full_graph = changed(numbers, lambda value: value["1000"].update({graphs.JOINED: value["1000"][graphs.FULL]}))
-    swapped = {"100": numbers["1000"] | {graphs.EXPONENTIAL: numbers["1000"][graphs.RING]}, "1000": numbers["100"]}
+    of_full_graph = changed(
+        numbers,
+        lambda value: value["1000"].update({dcliques_labels.JOINED_CLIQUES: value["1000"][dcliques_labels.ALL]}),
+    )
+    swapped = {
+        "100": numbers["1000"] | {dcliques_labels.EXPONENTIAL_LABEL: numbers["1000"][dcliques_labels.RING_OF_CLIQUES]},
+        "1000": numbers["100"],
+    }
     failed = failing(graphs.NUMBERS, of_full_graph) | failing(graphs.NUMBERS, swapped)
-    small = changed(numbers, lambda value: value["1000"].update({graphs.SMALL_WORLD: value["1000"][graphs.FRACTAL]}))
-    uneven = changed(numbers, lambda value: value["1000"][graphs.FRACTAL].update(highest_degree=11))
+    small = changed(
+        numbers,
+        lambda value: value["1000"].update(
+            {dcliques_labels.SMALL_WORLD_CLIQUES: value["1000"][dcliques_labels.FRACTAL_CLIQUES]}
+        ),
+    )
+    uneven = changed(numbers, lambda value: value["1000"][dcliques_labels.FRACTAL_CLIQUES].update(highest_degree=11))
     assert failed | failing(graphs.NUMBERS, small) | failing(graphs.NUMBERS, uneven) == every
     assert len(failing(graphs.NUMBERS, small)) == 3  # 14.5, 22 %, the gap
 
 
 def test_one_more_edge_is_noticed(numbers):
-    value = changed(numbers, lambda value: value["1000"][graphs.JOINED].update(degree=18.902))
+    value = changed(numbers, lambda value: value["1000"][dcliques_labels.JOINED_CLIQUES].update(degree=18.902))
     assert failing(graphs.NUMBERS, value) == {"D-Cliques have 18.9 edges a node"}
 
 

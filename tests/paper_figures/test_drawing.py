@@ -10,7 +10,7 @@ from matplotlib.colors import to_hex
 from PIL import Image
 
 from paper_figures.curves import Curve
-from paper_figures.drawing import BOLD, THIN, arms_table, convergence, descent, histogram, save
+from paper_figures.drawing import BINS, BOLD, THIN, arms_table, convergence, descent, histogram, save
 from topofl import NotApplicable, Spread
 
 
@@ -160,14 +160,8 @@ def test_all_panels_share_the_axis_of_accuracy(panels):
     assert first.get_ylim() == second.get_ylim() == (40, 100)
 
 
-def test_epochs_end_with_the_data_or_at_the_stop(panels):
+def test_epochs_end_with_the_data(panels):
     assert [ax.get_xlim() for ax in convergence(panels).axes] == [(0, 10), (0, 20)]
-    assert [ax.get_xlim() for ax in convergence(panels, stop=12).axes] == [(0, 10), (0, 12)]
-
-
-def test_the_limits_follow_from_what_is_shown_before_the_stop():
-    (ax,) = convergence({"MNIST": {"full": curve(91)}}, bottom=89, stop=3).axes
-    assert ax.get_ylim()[0] == 50  # at epoch 3 it has 58.6
 
 
 def test_the_note_says_what_is_drawn(panels):
@@ -186,8 +180,6 @@ def test_what_cannot_be_drawn_is_refused(panels):
         convergence(panels, hidden=("full", "cliques", "ring"))
     with pytest.raises(ValueError, match="`bottom` must be below `top`, got 100 and 100"):
         convergence(panels, bottom=100)
-    with pytest.raises(ValueError, match="`stop` must be a finite number above 0, got 0"):
-        convergence(panels, stop=0)
 
 
 def test_histograms_count_every_value_once_over_the_same_bins():
@@ -195,14 +187,14 @@ def test_histograms_count_every_value_once_over_the_same_bins():
         "MNIST": {"random": np.linspace(0.3, 0.6, 100), "greedy": np.full(100, 0.06)},
         "CIFAR-10": {"random": np.linspace(0.2, 0.5, 100), "greedy": np.linspace(0, 0.03, 100).tolist()},
     }
-    figure = histogram(values, bins=20)
+    figure = histogram(values)
     assert [ax.get_title() for ax in figure.axes] == ["(a) MNIST", "(b) CIFAR-10"]
     assert legend(figure) == ["random", "greedy"]
     for ax, rows in zip(figure.axes, values.values(), strict=True):
         faces = [patch.get_facecolor() for patch in ax.patches]
         assert len(set(faces)) == len({patch.get_hatch() for patch in ax.patches}) == 2
         for patch, row in zip(ax.patches, rows.values(), strict=True):
-            expected, edges = np.histogram(row, np.linspace(0, 0.6, 21))
+            expected, edges = np.histogram(row, np.linspace(0, 0.6, BINS + 1))
             assert expected.sum() == 100
             outline = patch.get_xy()
             assert np.allclose(np.unique(outline[:, 0].round(9)), edges, rtol=0, atol=1e-9)

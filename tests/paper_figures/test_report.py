@@ -366,12 +366,6 @@ def test_mistakes(told):
 needs_browser = pytest.mark.skipif(browser.CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome")
 
 
-@pytest.fixture(scope="module")
-def started(tmp_path_factory):
-    with browser.opened(tmp_path_factory.mktemp("profile")) as tab:
-        yield tab
-
-
 @pytest.fixture
 def tab(started, text, folder):
     path = folder / "page.html"

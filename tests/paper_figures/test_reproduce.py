@@ -12,7 +12,7 @@ from paper_figures import Failed, command, plan, reproduce
 from paper_figures.claims import FAILS, HOLDS, UNDECIDED
 from paper_figures.figure import MARKERS, Setting, trained
 from paper_figures.reproduce import PAPERS, _command, available, figures_named, make_setting
-from paper_figures.runs import Run, Store, key_of
+from paper_figures.runs import Run, Store
 
 FIGURES = PAPERS[0].figures
 IDS = [figure.id for figure in FIGURES]
@@ -49,7 +49,7 @@ def test_trained_figures_have_runs_and_a_table_for_every_panel(whole):
     _, results, _ = whole
     for result in results:
         assert len(result.tables) == (len(result.data) if result.runs else 0)
-        assert result.runs == len({key_of(run) for run in result.figure.runs(result.setting)})
+        assert result.runs == len({run.key for run in result.figure.runs(result.setting)})
     assert sum(result.runs > 0 for result in results) == 12
 
 
@@ -300,7 +300,7 @@ def test_a_probe_runs_what_it_times(monkeypatch):
         plan.config.Experiment, "run", lambda self, **how: asked.append(self.options) or told(self, **how)
     )
     seconds, _ = plan.probe(run)
-    assert [(o["rounds"], o["eval_every"], o["eval_examples"]) for o in asked] == [(2, 2, 30), (6, 6, 30), (2, 1, 30)]
+    assert [(o["rounds"], o["eval_every"], o["eval_examples"]) for o in asked] == [(2, 2, 10), (6, 6, 10), (2, 1, 10)]
     assert 0 < seconds < 60
 
 
@@ -321,7 +321,7 @@ def test_data_of_a_figure_tell_what_they_are_of(whole):
     (result,) = (result for result in results if result.figure.id == "dcliques-fig09")
     told = json.loads((out / "smoke" / "dcliques-fig09.json").read_text())
     assert (told["figure"], told["scale"], told["seeds"]) == ("dcliques-fig09", "smoke", [0, 1])
-    assert set(told["runs"]) == {key_of(run) for run in result.figure.runs(result.setting)}
+    assert set(told["runs"]) == {run.key for run in result.figure.runs(result.setting)}
     assert all((out / "runs" / key / "run.json").exists() for key in told["runs"])
     names = {(tables["algorithm"]["name"], tables["topology"]["name"]) for tables in told["runs"].values()}
     assert names == {("dsgd", "fully_connected"), ("dsgd", "dcliques"), ("clique_averaging", "dcliques")}
@@ -347,6 +347,12 @@ def test_an_original_dataset_is_asked_for_with_a_remedy(cifar10_subset):
 def test_listed_names_all():
     names = command.listed().column("name")
     assert names == ("dcliques", *IDS)
+
+
+def test_listed_names_the_data():
+    told = dict(zip(*(command.listed().column(name) for name in ("name", "data")), strict=True))
+    known = {"dcliques-fig05": "-", "dcliques-fig08": "mnist, cifar10", "dcliques-fig17": "mnist (if there)"}
+    assert {name: told[name] for name in known} == known
 
 
 def test_numbers_of_seeds_are_whole(tmp_path):

@@ -1,7 +1,9 @@
 """Runs on disk: found by what determines them, done once, never half."""
 
+import functools
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -12,7 +14,7 @@ import numpy as np
 import pytest
 
 from paper_figures import runs as runs_module
-from paper_figures.runs import Failed, Run, Store, compute_all, key_of
+from paper_figures.runs import Failed, Run, Store, compute_all
 
 
 def tables(**changes):
@@ -47,21 +49,21 @@ CHANGES = [
 
 
 def test_everything_that_determines_a_run_is_in_its_key():
-    keys = [key_of(Run(tables(**change))) for change in ({}, *CHANGES)]
+    keys = [Run(tables(**change)).key for change in ({}, *CHANGES)]
     assert len(set(keys)) == len(keys)
-    assert key_of(Run(tables())) == keys[0]
+    assert Run(tables()).key == keys[0]
 
 
 def test_the_order_of_tables_is_not_in_the_key():
     turned = {name: dict(reversed(table.items())) for name, table in reversed(tables().items())}
-    assert key_of(Run(turned)) == key_of(Run(tables()))
+    assert Run(turned).key == Run(tables()).key
 
 
 @pytest.mark.parametrize("library", ["topofl", "torch", "np"])
 def test_versions_are_in_the_key(library, monkeypatch):
-    before = key_of(Run(tables()))
+    before = Run(tables()).key
     monkeypatch.setattr(getattr(runs_module, library), "__version__", "0.0.0")
-    assert key_of(Run(tables())) != before
+    assert Run(tables()).key != before
 
 
 def save_mnist_like(folder, seed):
@@ -78,8 +80,18 @@ def test_contents_of_data_are_in_the_key_not_their_place(tmp_path):
     key = {}
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
         save_mnist_like(tmp_path / name, seed)
-        key[name] = key_of(Run(tables(data_name="mnist", data_root=str(tmp_path / name), data_verify=False)))
+        key[name] = Run(tables(data_name="mnist", data_root=str(tmp_path / name), data_verify=False)).key
     assert key["a"] == key["b"] != key["c"]
+
+
+@pytest.mark.parametrize("change", [{"mean": 0.5}, {"std": 0.5}])
+def test_what_models_see_of_pixels_is_in_the_key(tmp_path, monkeypatch, change):
+    key, mnist = {}, runs_module.topofl.data.mnist
+    for name in "ab":  # the same files; contents of a folder are read once
+        save_mnist_like(tmp_path / name, 0)
+        key[name] = key_of(Run(tables(data_name="mnist", data_root=str(tmp_path / name), data_verify=False)))
+        monkeypatch.setattr(runs_module.topofl.data, "mnist", lambda **how: replace(mnist(**how), **change))
+    assert key["a"] != key["b"]
 
 
 def test_a_run_is_done_once_and_is_what_run_returns(tmp_path, monkeypatch):
@@ -130,8 +142,17 @@ def test_processes_get_the_same_results_and_a_failing_run_does_not_stop_them(tmp
     assert not shared.has(bad)
 
 
+def test_another_process_need_not_read_the_data_for_the_key(monkeypatch):
+    run = Run(tables())
+    key = run.key
+    monkeypatch.setattr(runs_module, "_content", lambda source: pytest.fail("the data were read again"))
+    assert pickle.loads(pickle.dumps(run)).key == key
+
+
 def test_a_killed_process_is_told_as_want_of_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(runs_module, "_attempt", _die)
+    one = functools.partial(runs_module.ProcessPoolExecutor, 1)  # the second would start for nothing
+    monkeypatch.setattr(runs_module, "ProcessPoolExecutor", lambda jobs, *how: one(*how))
     with pytest.raises(MemoryError, match="use fewer jobs"):
         compute_all([Run(tables(run_seed=seed)) for seed in (0, 1)], Store(tmp_path), jobs=2, progress=False)
 
@@ -160,7 +181,7 @@ def test_what_another_process_kept_meanwhile_stays(tmp_path, monkeypatch):
     kept = (store.folder(run) / "run.json").read_bytes()
     store.perform(run)
     assert (store.folder(run) / "run.json").read_bytes() == kept
-    assert [path.name for path in tmp_path.iterdir()] == [key_of(run)]
+    assert [path.name for path in tmp_path.iterdir()] == [run.key]
 
 
 def test_a_folder_that_is_no_whole_run_is_replaced(tmp_path):
@@ -175,7 +196,7 @@ def test_a_run_that_is_known_to_fail_is_not_tried_again(tmp_path, monkeypatch):
     bad, good = Run(tables(algorithm_lr=1e38, run_rounds=5)), Run(tables())
     with pytest.raises(Failed) as first:
         compute_all([bad], Store(tmp_path), progress=False)
-    assert list(first.value.errors) == [key_of(bad)]
+    assert list(first.value.errors) == [bad.key]
     tried = []
     monkeypatch.setattr(Store, "perform", lambda store, run: tried.append(run))
     with pytest.raises(Failed, match="1 of 2 runs failed") as second:
@@ -184,7 +205,7 @@ def test_a_run_that_is_known_to_fail_is_not_tried_again(tmp_path, monkeypatch):
 
 
 def test_the_device_is_not_in_the_key():
-    assert key_of(Run(tables(run_device="cpu"))) == key_of(Run(tables(run_device=None))) == key_of(Run(tables()))
+    assert Run(tables(run_device="cpu")).key == Run(tables(run_device=None)).key == Run(tables()).key
 
 
 def test_an_interrupted_command_keeps_what_is_finished(tmp_path):

@@ -308,7 +308,7 @@ def test_every_generator_has_a_row() -> None:
 
 @every_generator
 @given(data=st.data())
-def test_graphs_are_simple_and_as_declared(name: str, data: st.DataObject) -> None:
+def test_graphs_are_simple_read_only_and_as_declared(name: str, data: st.DataObject) -> None:
     row = ROWS[name]
     arguments = data.draw(row.arguments)
     graph = getattr(topologies, name)(**arguments)
@@ -326,6 +326,9 @@ def test_graphs_are_simple_and_as_declared(name: str, data: st.DataObject) -> No
         else:
             assert (member.adjacency.data == 1).all()
         assert not member.is_directed or row.directed(arguments)
+        for array in (member.adjacency.data, member.adjacency.indices, member.adjacency.indptr, member.edge_index):
+            with pytest.raises(ValueError, match="read-only"):
+                array[:] = 0
         union.add_edges_from(member.edge_index.T.tolist())
     assert (graph.period is None) == row.redrawn
     if row.redrawn or row.connected is None:
@@ -391,7 +394,8 @@ def test_names_are_the_calls_that_made_the_graphs(name: str, data: st.DataObject
     else:
         again = called(graph.name, **arguments)
         assert all(same(a, b) for a, b in zip(rounds(graph), rounds(again), strict=True))
-        assert all(same(a, called(a.name, **arguments)) for a in rounds(graph))
+        if not isinstance(graph, Topology):  # whose only round is itself
+            assert all(same(a, called(a.name, **arguments)) for a in rounds(graph))
 
 
 @every_generator
@@ -409,22 +413,14 @@ def test_relabelling_leaves_spectra_unchanged(name: str, data: st.DataObject) ->
         pull, other = (mixing.uniform(g).weights.toarray() for g in (graph, relabelled))
         assert np.allclose(np.linalg.svdvals(pull), np.linalg.svdvals(other), atol=1e-9)
         return
-    spectra = [np.linalg.eigvalsh(nx.laplacian_matrix(g.to_networkx()).toarray()) for g in (graph, relabelled)]
+    weights = [g.adjacency.toarray() for g in (graph, relabelled)]
+    spectra = [np.linalg.eigvalsh(np.diag(w.sum(axis=1)) - w) for w in weights]
     assert np.allclose(*spectra, rtol=0, atol=1e-9)
     expected = spectra[0][1] if graph.n > 1 else 0.0
     assert graph.algebraic_connectivity == pytest.approx(expected, abs=1e-9)
     assert relabelled.algebraic_connectivity == pytest.approx(expected, abs=1e-9)
     gaps = [mixing.metropolis_hastings(g).spectral_gap for g in (graph, relabelled)]
     assert gaps[0] == pytest.approx(gaps[1], abs=1e-9)
-
-
-@every_generator
-@given(data=st.data())
-def test_adjacency_is_read_only(name: str, data: st.DataObject) -> None:
-    graph = rounds(getattr(topologies, name)(**data.draw(ROWS[name].arguments)))[0]
-    for array in (graph.adjacency.data, graph.adjacency.indices, graph.adjacency.indptr, graph.edge_index):
-        with pytest.raises(ValueError, match="read-only"):
-            array[:] = 0
 
 
 @given(arguments=clique_arguments(**swapping))

@@ -19,12 +19,6 @@ def file(text, tmp_path_factory):
     return path
 
 
-@pytest.fixture(scope="module")
-def started(tmp_path_factory):
-    with browser.opened(tmp_path_factory.mktemp("profile")) as tab:
-        yield tab
-
-
 @pytest.fixture
 def tab(started, file):
     started.call("Emulation.setDeviceMetricsOverride", width=1400, height=900, deviceScaleFactor=1, mobile=False)

@@ -1,3 +1,4 @@
+from functools import cache
 from itertools import chain, combinations
 
 import numpy as np
@@ -86,6 +87,7 @@ def test_half_of_the_best_is_expected_of_submodular_rewards(problem: int) -> Non
     """The weight of a cut is submodular and not negative: the theorem of Buchbinder et al., and the mean by force."""
     edges = np.random.default_rng(problem).random((6, 6)) ** 4
 
+    @cache
     def cut(k: int, members: tuple[int, ...]) -> float:
         inside = np.isin(np.arange(6), [j for j in members if j != k])
         return float(edges[inside][:, ~inside].sum())

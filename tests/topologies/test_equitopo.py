@@ -138,9 +138,9 @@ def test_rounds_of_the_directed_one_peer_graphs(n, m, eta):
 def test_over_all_shifts_disagreement_is_left_over_exactly_as_known(n, eta):
     """E (W - J)^T (W - J) = ((1 - eta)^2 + eta^2 (n - 2) / n) (I - J), by enumeration of the rounds themselves."""
     pushes = topologies.od_equidyn(n, seed=0, eta=eta)
-    by_shift = {shift_of(pushes.at(t)): dense(pushes.at(t)) for t in range(15 * n)}
+    by_shift = {shift_of(graph): graph for graph in map(pushes.at, range(15 * n))}
     assert len(by_shift) == n - 1
-    squares = np.mean([(W - 1 / n).T @ (W - 1 / n) for W in by_shift.values()], axis=0)
+    squares = np.mean([(W - 1 / n).T @ (W - 1 / n) for W in map(dense, by_shift.values())], axis=0)
     closed = (1 - eta) ** 2 + eta**2 * (n - 2) / n
     assert np.allclose(squares, closed * (np.eye(n) - 1 / n), rtol=0, atol=1e-12)
     assert closed <= 1 - 2 * eta * (1 - eta) + 1e-15

@@ -1,4 +1,5 @@
 from itertools import permutations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,12 +26,12 @@ def dense_weights(*arguments, **keywords) -> np.ndarray:
     return mixing.own_weights(topologies.stl_fw(*arguments, **keywords)).weights.toarray()
 
 
-def objective(weights: np.ndarray, counts: np.ndarray, lam: float) -> float:
-    """Return g(W) straight from its definition."""
+def objective(weights: np.ndarray, counts: np.ndarray, lam: float) -> Any:
+    """Return g(W) straight from its definition, of one W or of each of a stack."""
     n = len(counts)
     shares, mean = counts / counts.sum(axis=1, keepdims=True), np.full((n, n), 1 / n)
-    skew = np.linalg.norm(weights @ shares - mean @ shares) ** 2
-    return float(skew + lam * np.linalg.norm(weights - mean) ** 2) / n
+    skew = np.linalg.norm(weights @ shares - mean @ shares, axis=(-2, -1)) ** 2
+    return (skew + lam * np.linalg.norm(weights - mean, axis=(-2, -1)) ** 2) / n
 
 
 problems = {
@@ -87,10 +88,8 @@ def test_each_step_is_the_best_point_on_the_way_to_a_steepest_permutation(seed: 
         gradient = 2 / 4 * ((before @ shares - shares.mean(axis=0)) @ shares.T + lam * (before - 1 / 4))
         slopes = {p: float((gradient * (eye[list(p)] - before)).sum()) for p in permutations(range(4))}
         steepest = [p for p, slope in slopes.items() if slope <= min(slopes.values()) + 1e-12]
-        best = [
-            min(objective(before + s * (eye[list(p)] - before), counts, lam) for s in np.linspace(0, 1, 1001))
-            for p in steepest
-        ]
+        steps = np.linspace(0, 1, 1001)[:, None, None]
+        best = [objective(before + steps * (eye[list(p)] - before), counts, lam).min() for p in steepest]
         reached = objective(after, counts, lam)
         assert any(value - 1e-5 <= reached <= value + 1e-12 for value in best)
         if not np.allclose(before, after):  # it lies on the segment to one of them

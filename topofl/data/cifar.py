@@ -86,13 +86,15 @@ def cifar10(
         numbers of training and test images if they are not the original ones.
     downscale
         Take means over blocks of `downscale` x `downscale` pixels, for smaller and faster models: 2 makes 16 x 16
-        pixels, the least that :func:`topofl.models.gn_lenet` takes of these. The name then says the size.
+        pixels, the least that :func:`topofl.models.gn_lenet` takes of these. The name then says the size, and inputs
+        are float32, since means of bytes are no bytes.
 
     Returns
     -------
     Dataset
-        Inputs (60000, 3, 32, 32), or 32 / downscale high and wide: pixel / 255, the training images first, in the order
-        of the files. The test images are the last 10,000.
+        Inputs (60000, 3, 32, 32), as bytes, of which models see pixel / 255; or 32 / downscale high and wide, float32
+        means of pixel / 255. The training images come first, in the order of the files; the test images are the last
+        10,000.
 
     Raises
     ------
@@ -173,9 +175,7 @@ def _dataset(
             f"{len(labels) - train_size} in {folder}; verify=False reads other files of this layout, such as a subset"
         )
     val_indices, train = validation(labels, train_size, val, stream(seed, "split"))
-    inputs = torch.from_numpy(np.concatenate([pixels for pixels, _ in batches]))
-    inputs = inputs.reshape(-1, 3, 32, 32).to(torch.float32).div_(255)
-    inputs = inputs if side == 32 else functional.avg_pool2d(inputs, 32 // side)
+    inputs = torch.cat([_images(pixels, side) for pixels, _ in batches])
     notes = [
         "coarse labels" if key.startswith("coarse") else "",
         "" if side == 32 else f"{side} x {side} pixels",
@@ -186,6 +186,13 @@ def _dataset(
     name = f"{kind.name} ({note})" if note else kind.name
     test = np.arange(train_size, len(labels))
     return Dataset(inputs, torch.from_numpy(labels), kind.labels[key], name, train, val_indices, test)
+
+
+def _images(pixels: np.ndarray, side: int) -> torch.Tensor:
+    """Return (N, 3072) bytes as (N, 3, 32, 32) bytes, or as float32 means over blocks of them, divided by 255."""
+    dtype = np.uint8 if side == 32 else np.float32
+    images = torch.from_numpy(pixels.astype(dtype)).view(-1, 3, 32, 32)
+    return images if side == 32 else functional.avg_pool2d(images.div_(255), 32 // side)
 
 
 def _side(downscale: int) -> int:

@@ -2,15 +2,17 @@
 
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from topofl._check import check_finite, check_fraction, check_indices, check_int, check_labels
 from topofl._seeding import stream
+from topofl.data._pixels import Channels, check_channels, check_no_hidden_pixels, check_range, scale_and_shift
 from topofl.data._split import apportion, draw
 
 __all__ = ["Dataset", "from_arrays", "from_torch"]
@@ -23,7 +25,8 @@ class Dataset:
     Parameters
     ----------
     inputs
-        Float32 tensor, (N, channels, height, width) for images, (N, features...) otherwise.
+        Tensor, (N, channels, height, width) for images, (N, features...) otherwise. Float32 numbers, which models see
+        as they are, or uint8 pixels, a quarter of the memory, of which models see what :meth:`examples` returns.
     labels
         (N,) int64 tensor of classes ``0..n_classes - 1``.
     n_classes
@@ -33,15 +36,20 @@ class Dataset:
     train, val, test
         Indices into `inputs`, pairwise disjoint and without repetition; `val` and `test` may be empty. Examples in none
         of them are unused. Stored as read-only int64 arrays; torch warns when a tensor is indexed with one, so write
-        ``inputs[torch.tensor(train)]``.
+        ``inputs[torch.tensor(train)]``, or ``examples(train)``.
+    mean, std
+        Of uint8 pixels, models see ``(inputs / 255 - mean) / std``: a number each, or one for each channel (axis 1 of
+        `inputs`). Stored as float or tuple of floats.
 
     Raises
     ------
     TypeError
-        If `inputs` or `labels` are not tensors of these dtypes, or indices are not integers.
+        If `inputs` or `labels` are not tensors of these dtypes, indices are not integers, or `mean` or `std` not
+        numbers.
     ValueError
         If there is no example, if lengths differ, if an input is NaN or infinite, if a label is not in
-        ``0..n_classes - 1``, or if an index is out of range or used twice.
+        ``0..n_classes - 1``, or if an index is out of range or used twice; if `mean` and `std` are not finite, do not
+        fit the channels, or are not 0 and 1 for float32 inputs; if a `std` is not above 0.
 
     See Also
     --------
@@ -54,18 +62,23 @@ class Dataset:
     Dataset('digits', inputs=(1797, 1, 8, 8), n_classes=10, train=1497, val=0, test=300)
     """
 
-    inputs: torch.Tensor
-    labels: torch.Tensor
+    inputs: Tensor
+    labels: Tensor
     n_classes: int
     name: str
     train: np.ndarray
     val: np.ndarray
     test: np.ndarray
+    mean: Channels = field(default=0.0, kw_only=True)
+    std: Channels = field(default=1.0, kw_only=True)
 
     def __post_init__(self) -> None:
-        _check_tensor("inputs", self.inputs, torch.float32)
+        _check_tensor("inputs", self.inputs, torch.float32, torch.uint8)
         _check_tensor("labels", self.labels, torch.int64)
         _check_examples(self.inputs, self.labels, check_int("n_classes", self.n_classes, minimum=1))
+        object.__setattr__(self, "mean", check_channels("mean", self.mean, self.inputs.shape))
+        object.__setattr__(self, "std", check_channels("std", self.std, self.inputs.shape, positive=True))
+        _check_normalization(self.inputs, self.mean, self.std)
         splits = {key: check_indices(key, getattr(self, key), len(self.inputs)) for key in ("train", "val", "test")}
         for key, indices in splits.items():
             object.__setattr__(self, key, indices)
@@ -78,6 +91,67 @@ class Dataset:
                 f"({(uses > 1).sum()} such examples)"
             )
 
+    def affine(self, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor] | None:
+        """Return the numbers `scale` and `shift` with which :meth:`examples` turns pixels into what models see.
+
+        Returns
+        -------
+        tuple of torch.Tensor, or None
+            ``1 / (255 * std)`` and ``-mean / std``, computed in float64 and rounded to `dtype`, of shape (channels, 1,
+            1) or (1, 1, 1) for images, which broadcasts to examples. None if `inputs` are float32.
+
+        Raises
+        ------
+        TypeError
+            If `dtype` is not a floating-point one.
+        """
+        if not dtype.is_floating_point:
+            raise TypeError(f"`dtype` must be a floating-point dtype, got {dtype}")
+        if self.inputs.dtype != torch.uint8:
+            return None
+        scale, shift = scale_and_shift(self.mean, self.std, self.inputs.ndim, dtype)
+        return scale.to(self.inputs.device), shift.to(self.inputs.device)
+
+    def examples(self, indices: Any = None, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Return examples as models see them: float32 inputs as they are, uint8 pixels divided by 255 and normalized.
+
+        Of pixels it is ``pixels.to(dtype).mul_(scale).add_(shift)`` with the numbers of :meth:`affine`, hence the same
+        to the last bit wherever it is computed so.
+
+        Parameters
+        ----------
+        indices
+            Vector of indices into `inputs`, such as `train`; None for all examples in their order.
+        dtype
+            Floating-point dtype of the result.
+
+        Returns
+        -------
+        torch.Tensor
+            (len(indices), ...). All of float32 inputs as float32 are `inputs` themselves; anything else is a copy.
+
+        Raises
+        ------
+        TypeError
+            If the indices are not integers, or `dtype` is not a floating-point one.
+        ValueError
+            If an index is out of range.
+
+        Examples
+        --------
+        >>> pixels = np.array([[[[0, 51]]], [[[102, 255]]]], np.uint8)
+        >>> from_arrays(pixels, [0, 1], mean=0.5, std=0.5).examples([1])
+        tensor([[[[-0.2000,  1.0000]]]])
+        """
+        affine = self.affine(dtype)
+        chosen = self.inputs
+        if indices is not None:
+            chosen = chosen[torch.tensor(check_indices("indices", indices, len(chosen)))]
+        if affine is None:
+            return chosen.to(dtype)
+        scale, shift = affine
+        return chosen.to(dtype).mul_(scale).add_(shift)
+
     def __repr__(self) -> str:
         return (
             f"Dataset({self.name!r}, inputs={tuple(self.inputs.shape)}, n_classes={self.n_classes}, "
@@ -85,24 +159,35 @@ class Dataset:
         )
 
 
-def _check_tensor(name: str, value: Any, dtype: torch.dtype) -> None:
-    if not isinstance(value, torch.Tensor) or value.dtype != dtype:
-        kind = value.dtype if isinstance(value, torch.Tensor) else type(value).__name__
-        raise TypeError(f"`{name}` must be a tensor of {dtype}, got {kind}; data.from_arrays converts what it can")
+def _check_tensor(name: str, value: Any, *dtypes: torch.dtype) -> None:
+    if not isinstance(value, Tensor) or value.dtype not in dtypes:
+        kind = value.dtype if isinstance(value, Tensor) else type(value).__name__
+        wanted = " or ".join(map(str, dtypes))
+        raise TypeError(f"`{name}` must be a tensor of {wanted}, got {kind}; data.from_arrays converts what it can")
 
 
-def _check_examples(inputs: torch.Tensor, labels: torch.Tensor, n_classes: int) -> None:
+def _check_examples(inputs: Tensor, labels: Tensor, n_classes: int) -> None:
     if inputs.ndim < 2 or inputs.numel() == 0:
         raise ValueError(f"`inputs` must have shape (N, features...) with N >= 1, got {tuple(inputs.shape)}")
     if labels.shape != inputs.shape[:1]:
         raise ValueError(f"`labels` must have shape ({len(inputs)},) as `inputs` have, got {tuple(labels.shape)}")
-    if not bool(torch.isfinite(inputs).all()):
+    if inputs.is_floating_point() and not bool(torch.isfinite(inputs).all()):
         check_finite("inputs", inputs.detach().cpu().numpy())
     bad = torch.nonzero((labels < 0) | (labels >= n_classes)).flatten()
     if len(bad):
         raise ValueError(
             f"`labels` must be in 0..{n_classes - 1}, got {int(labels[bad[0]])} at index {int(bad[0])} "
             f"({len(bad)} such labels); set `n_classes`, or relabel"
+        )
+
+
+def _check_normalization(inputs: Tensor, mean: Channels, std: Channels) -> None:
+    if inputs.dtype == torch.uint8:
+        check_range(mean, std)
+    elif (mean, std) != (0.0, 1.0):
+        raise ValueError(
+            f"`mean` and `std` must be 0 and 1 for float32 inputs, which models see as they are, got mean={mean} and "
+            f"std={std}; normalize them yourself, or give pixels as uint8"
         )
 
 
@@ -115,15 +200,19 @@ def from_arrays(
     val: float | tuple[Any, Any] | None = None,
     name: str = "arrays",
     seed: int | np.random.Generator = 0,
+    mean: Any = 0.0,
+    std: Any = 1.0,
 ) -> Dataset:
     """Return a dataset made of numpy arrays or torch tensors, which are copied.
 
     Parameters
     ----------
     x
-        Inputs, (N, channels, height, width) or (N, features...). uint8 is taken for pixels and divided by 255; other
-        numbers become float32 as they are. Grey images (N, height, width) need a channel for convolutions:
-        ``x[:, None]``.
+        Inputs, (N, channels, height, width) or (N, features...). uint8 is taken for pixels: it is stored as it is, and
+        models see it divided by 255. Other numbers (and booleans, as 0 and 1) become float32 as they are. Integers that
+        only look like pixels, with the largest in 128..255 and none below 0, are refused: say which they are by
+        converting them to uint8 or to float32. Grey images (N, height, width) need a channel for convolutions:
+        ``x[:, None]``; images (N, height, width, channels) become ``x.transpose(0, 3, 1, 2)``.
     y
         (N,) integer classes; floats are refused even when whole.
     n_classes
@@ -135,14 +224,16 @@ def from_arrays(
         Label of the dataset.
     seed
         For the fractions.
+    mean, std
+        If `x` is uint8, models see ``(x / 255 - mean) / std``: a number each, or one for each channel (axis 1).
 
     Raises
     ------
     TypeError
-        If `x` are not numbers, or `y` not integers; if only one of `x` and a held-out pair is uint8.
+        If `x` are not numbers or not dense, or `y` not integers; if only one of `x` and a held-out pair is uint8.
     ValueError
         If lengths or shapes do not fit, a number is NaN or infinite, a fraction is out of range, or nothing would be
-        left to train on.
+        left to train on; if integers look like pixels but are not uint8; `mean` and `std` as of :class:`Dataset`.
 
     Examples
     --------
@@ -161,10 +252,11 @@ def from_arrays(
         else:
             size = _held_size(key, value, len(labels), len(train))
             held[key], train = draw(train, labels, apportion(np.bincount(labels[train]), size), rng)
-    inputs = torch.cat([pair[0] for pair in pairs])
+    inputs = torch.cat([pair[0] for pair in pairs]) if len(pairs) > 1 else pairs[0][0]
     labels = np.concatenate([pair[1] for pair in pairs])
     n_classes = int(labels.max()) + 1 if n_classes is None else n_classes
-    return Dataset(inputs, torch.from_numpy(labels), n_classes, name, train, held["val"], held["test"])
+    parts = train, held["val"], held["test"]
+    return Dataset(inputs, torch.from_numpy(labels), n_classes, name, *parts, mean=mean, std=std)
 
 
 def _held_size(key: str, fraction: float | None, total: int, available: int) -> int:
@@ -179,37 +271,44 @@ def _held_size(key: str, fraction: float | None, total: int, available: int) -> 
     return size
 
 
-def _as_pair(x_name: str, y_name: str, x: Any, y: Any) -> tuple[torch.Tensor, np.ndarray]:
+def _as_pair(x_name: str, y_name: str, x: Any, y: Any) -> tuple[Tensor, np.ndarray]:
     inputs = _as_inputs(x_name, x)
-    labels = check_labels(y_name, y.detach().cpu().numpy() if isinstance(y, torch.Tensor) else y)
+    labels = check_labels(y_name, y.detach().cpu().numpy() if isinstance(y, Tensor) else y)
     if len(labels) != len(inputs):
         raise ValueError(f"`{y_name}` must have one label for each of the {len(inputs)} inputs, got {len(labels)}")
     return inputs, labels
 
 
-def _as_inputs(name: str, x: Any) -> torch.Tensor:
-    """Return a float32 copy; uint8 is divided by 255."""
-    if not isinstance(x, torch.Tensor):
-        x = _as_tensor(name, np.asarray(x))
-    if x.is_complex():
-        raise TypeError(f"`{name}` must be real numbers, got {x.dtype}")
-    if x.ndim < 2 or len(x) == 0:
-        raise ValueError(f"`{name}` must have shape (N, features...) with N >= 1, got {tuple(x.shape)}")
-    return x.detach().cpu().to(torch.float32, copy=True).div_(255 if _is_uint8(x) else 1)
+def _as_inputs(name: str, x: Any) -> Tensor:
+    """Return a copy in C order: of uint8 as it is, of other numbers as float32."""
+    x = x if isinstance(x, Tensor) else np.asarray(x)
+    inputs = _from_tensor(name, x) if isinstance(x, Tensor) else _from_numpy(name, x)
+    if inputs.ndim < 2 or inputs.numel() == 0:
+        raise ValueError(f"`{name}` must have shape (N, features...) with N >= 1, got {tuple(inputs.shape)}")
+    if "int" in str(x.dtype) and inputs.dtype != torch.uint8:
+        check_no_hidden_pixels(name, inputs, x.dtype)
+    return inputs
 
 
-def _as_tensor(name: str, array: np.ndarray) -> torch.Tensor:
+def _from_tensor(name: str, x: Tensor) -> Tensor:
+    if x.is_complex() or x.layout != torch.strided:
+        raise TypeError(f"`{name}` must be real numbers in a dense tensor, got {x.dtype} in {x.layout}")
+    dtype = torch.uint8 if _is_uint8(x) else torch.float32
+    return x.detach().to("cpu", dtype, copy=True, memory_format=torch.contiguous_format)
+
+
+def _from_numpy(name: str, array: np.ndarray) -> Tensor:
     if array.dtype.kind not in "buif":
         raise TypeError(f"`{name}` must be real numbers, got dtype {array.dtype}")
     with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused as such
-        return torch.from_numpy(array.astype(np.uint8 if array.dtype == np.uint8 else np.float32))
+        return torch.from_numpy(array.astype(np.uint8 if _is_uint8(array) else np.float32, order="C"))
 
 
 def _is_uint8(x: Any) -> bool:
     return getattr(x, "dtype", None) in (torch.uint8, np.dtype(np.uint8))
 
 
-def _as_held_pair(key: str, pair: Any, x: Any, like: torch.Tensor) -> tuple[torch.Tensor, np.ndarray]:
+def _as_held_pair(key: str, pair: Any, x: Any, like: Tensor) -> tuple[Tensor, np.ndarray]:
     """Return a held-out pair with inputs of the same kind and shape as the training inputs `x`."""
     if len(pair) != 2:
         raise ValueError(f"`{key}` must be a fraction or a pair (x, y), got {len(pair)} things")
@@ -233,6 +332,8 @@ def from_torch(
     n_classes: int | None = None,
     name: str | None = None,
     seed: int | np.random.Generator = 0,
+    mean: Any = 0.0,
+    std: Any = 1.0,
 ) -> Dataset:
     """Return a dataset made of a map-style torch dataset, read once from its first item to its last.
 
@@ -243,7 +344,7 @@ def from_torch(
         random numbers are therefore drawn once.
     test, val
         A fraction or another such dataset, as in :func:`from_arrays`.
-    n_classes, seed
+    n_classes, seed, mean, std
         As in :func:`from_arrays`.
     name
         Label; default: the name of the class of `dataset`.
@@ -266,10 +367,11 @@ def from_torch(
         key: value if value is None or isinstance(value, Real) else _collect(key, value)
         for key, value in (("test", test), ("val", val))
     }
-    return from_arrays(x, y, n_classes=n_classes, name=name or type(dataset).__name__, seed=seed, **held)
+    name = name or type(dataset).__name__
+    return from_arrays(x, y, n_classes=n_classes, name=name, seed=seed, mean=mean, std=std, **held)
 
 
-def _collect(name: str, dataset: Any) -> tuple[torch.Tensor, np.ndarray]:
+def _collect(name: str, dataset: Any) -> tuple[Tensor, np.ndarray]:
     if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
         raise TypeError(f"`{name}` must be a map-style dataset with a length, got {type(dataset).__name__}")
     if len(dataset) == 0:
@@ -290,11 +392,11 @@ def _check_all(name: str, found: list[Any], show: Callable[[Any], object], wante
         )
 
 
-def _as_item(name: str, place: int, item: Any) -> tuple[torch.Tensor, int]:
+def _as_item(name: str, place: int, item: Any) -> tuple[Tensor, int]:
     if not isinstance(item, tuple | list) or len(item) != 2:
         raise TypeError(f"`{name}` must give pairs (input, label), got {type(item).__name__} in item {place}")
     x, y = item
-    if not isinstance(x, torch.Tensor | np.ndarray):
+    if not isinstance(x, Tensor | np.ndarray):
         raise TypeError(
             f"`{name}` must give inputs that are tensors or arrays, got {type(x).__name__} in item {place}; add a "
             "transform such as torchvision's ToTensor"

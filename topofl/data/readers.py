@@ -44,7 +44,7 @@ def digits(*, test: int = 300, val: int = 0, seed: int | np.random.Generator = 0
     Returns
     -------
     Dataset
-        Inputs (1797, 1, 8, 8), or (1797, 1, 8 * enlarge, 8 * enlarge): pixels / 16, in [0, 1].
+        Inputs (1797, 1, 8, 8), or (1797, 1, 8 * enlarge, 8 * enlarge): float32 pixels / 16, in [0, 1].
 
     Raises
     ------
@@ -102,7 +102,8 @@ def mnist(
     Returns
     -------
     Dataset
-        Inputs (70000, 1, 28, 28): (pixel / 255 - 0.1307) / 0.3081. The test images are the last 10,000.
+        Inputs (70000, 1, 28, 28), as bytes; models see (pixel / 255 - 0.1307) / 0.3081. The test images are the last
+        10,000.
 
     Raises
     ------
@@ -122,10 +123,9 @@ def mnist(
     labels = np.concatenate([arrays[1], arrays[3]]).astype(np.int64)
     test = np.arange(train_size, len(labels))
     val_indices, train = validation(labels, train_size, val, stream(seed, "split"))
-    inputs = torch.from_numpy(np.concatenate([arrays[0], arrays[2]]))[:, None].to(torch.float32)
-    inputs.div_(255).sub_(0.1307).div_(0.3081)
+    inputs = torch.from_numpy(np.concatenate([arrays[0], arrays[2]]))[:, None]
     name = "mnist" if verify else "mnist (unverified)"
-    return Dataset(inputs, torch.from_numpy(labels), 10, name, train, val_indices, test)
+    return Dataset(inputs, torch.from_numpy(labels), 10, name, train, val_indices, test, mean=0.1307, std=0.3081)
 
 
 def _check_mnist(folder: Path, arrays: list[np.ndarray]) -> int:
@@ -136,6 +136,9 @@ def _check_mnist(folder: Path, arrays: list[np.ndarray]) -> int:
                 f"`root` must hold images (N, height, width) of bytes and N labels, got shapes {images.shape} and "
                 f"{labels.shape} in {folder}"
             )
+        if labels.max() > 9:
+            place = int(labels.argmax())
+            raise ValueError(f"`root` must hold labels in 0..9, got {labels[place]} for image {place} in {folder}")
     if arrays[0].shape[1:] != arrays[2].shape[1:]:
         raise ValueError(
             f"`root` must hold training and test images of one size, got {arrays[0].shape[1:]} and "

@@ -1,6 +1,6 @@
 """The engine: it owns the memory, the executors and the only loop over rounds."""
 
-from topofl.engine.executors import DivergenceError
+from topofl.engine.divergence import DivergenceError
 from topofl.engine.interrupt import Interrupted
 from topofl.engine.run import run
 

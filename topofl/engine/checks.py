@@ -14,10 +14,12 @@ from topofl._seeding import stream
 from topofl.algorithms.phase import Algorithm
 from topofl.data import Partition
 from topofl.engine.evaluate import Evaluated
+from topofl.engine.forward import is_linear, stacked_forward
 from topofl.topology import Topology, TopologyError, TopologySequence, as_topology
 
-__all__ = ["check_device", "check_options", "check_output", "check_topology", "evaluated_by"]
+__all__ = ["check_batched", "check_device", "check_options", "check_output", "check_topology", "evaluated_by"]
 
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 EVALUATION_SETS = ("test", "val", "own_test", "own_val")
 
 
@@ -31,20 +33,39 @@ def check_options(options: Mapping[str, Any]) -> None:
         raise TypeError(f"`clients` must be a Partition such as data.shards(data.digits(), n=10, seed=0), got {kind}")
     for name, minimum in (("rounds", 1), ("seed", 0), ("eval_every", 1)):
         check_int(name, options[name], minimum=minimum)
-    if options["chunk"] is not None:
+    if options["chunk"] != "auto":
         check_int("chunk", options["chunk"], minimum=1)
+    check_choice("precision", options["precision"], ["fp32", "bf16"])
+    if options["precision"] == "bf16" and options["dtype"] != torch.float32:
+        raise ValueError(f"`dtype` must be torch.float32 with precision='bf16', got {options['dtype']}; leave it out")
+    check_choice("on_divergence", options["on_divergence"], ["raise", "freeze", "record"])
+    for name, choices in (("channels_last", (True, False, "auto")), ("compile", (True, False))):
+        if options[name] not in choices:
+            raise ValueError(f"`{name}` must be {' or '.join(map(repr, choices))}, got {options[name]!r}")
     check_choice("evaluate_on", options["evaluate_on"], EVALUATION_SETS)
     check_choice("moments", options["moments"], ["after", "both"])
     check_choice("executor", options["executor"], ["auto", "batched", "looped"])
     check_choice("on_disconnected", options["on_disconnected"], ["raise", "allow"])
     if not isinstance(options["dtype"], torch.dtype):
         raise TypeError(f"`dtype` must be a torch dtype such as torch.float32, got {options['dtype']!r}")
-    if options["progress"] not in (True, False, "auto"):
+    if not isinstance(options["progress"], bool | str) or options["progress"] not in (True, False, "auto"):
         raise ValueError(f"`progress` must be True, False or 'auto', got {options['progress']!r}")
     check_device(options["device"])
     _check_evaluated(options)
-    if not options["dtype"].is_floating_point:
-        raise ValueError(f"`dtype` must be a floating point type such as torch.float32, got {options['dtype']}")
+    if options["dtype"] not in DTYPES:
+        known = ", ".join(str(dtype) for dtype in DTYPES)
+        raise ValueError(f"`dtype` must be a floating point type to train with, {known}, got {options['dtype']}")
+    _check_learning_rates(options["algorithm"], options["dtype"])
+    if (on_round := options.get("on_round")) is not None and not callable(on_round):
+        raise TypeError(f"`on_round` must be a function of (rounds done, models), got {on_round!r}")
+
+
+def _check_learning_rates(algorithm: Algorithm, dtype: torch.dtype) -> None:
+    """Refuse learning rates that the type of the models cannot hold."""
+    most = torch.finfo(dtype).max
+    for name, settings in algorithm.settings.items():
+        if isinstance(lr := settings.get("lr"), float) and lr > most:
+            raise ValueError(f"`lr` must be at most {most:g} for {dtype}, got {lr:g} in the phase {name!r}; lower it")
 
 
 def _check_evaluated(options: Mapping[str, Any]) -> None:
@@ -71,35 +92,127 @@ def _check_evaluated(options: Mapping[str, Any]) -> None:
 
 
 def check_device(device: Any) -> None:
-    """Check that torch knows the device, and has it; None is fine."""
+    """Check that torch knows the device, has it, and can compute there; None is fine."""
     try:
-        kind = "cpu" if device is None else torch.device(device).type
-    except (RuntimeError, TypeError) as error:
+        kind = "cpu" if device is None or isinstance(device, bool) else torch.device(device).type
+    except (RuntimeError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"`device` must be such as 'cpu' or 'cuda:0', got {device!r}") from error
+    if isinstance(device, bool) or kind == "meta":
+        raise ValueError(f"`device` must be such as 'cpu' or 'cuda:0', got {device!r}")
     if kind == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"`device` must be one that is there, got {device!r} without CUDA; leave it out or use 'cpu'")
+    try:
+        torch.zeros(1, device=device or "cpu").sum()
+    except Exception as error:  # each backend has its own
+        raise ValueError(
+            f"`device` must be one that is there, got {device!r}: {_first_line(error)}; leave it out or use 'cpu'"
+        ) from error
 
 
 def check_output(module: nn.Module, inputs: Tensor, n_classes: int) -> None:
-    """Apply the model to one example, so that a misfit is told before training."""
-    with torch.enable_grad():
-        try:
-            logits = module(inputs[:1])
-            shape = tuple(logits.shape)
-        except RuntimeError as error:
-            raise ValueError(
-                f"`model` cannot take examples of shape {tuple(inputs.shape[1:])}: {error}; build it for that shape, "
-                f"e.g. models.logistic_regression({inputs[0].numel()})"
-            ) from error
+    """Apply the model to one example and to two, so that a misfit is told before training.
+
+    Raises
+    ------
+    ValueError
+        If it cannot take them or returns something else than logits; if a parameter is not used; if its output is
+        random, or depends on other examples of the minibatch; if it changes its buffers.
+    """
+    buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    with torch.random.fork_rng(devices=[inputs.device] if inputs.is_cuda else []), torch.enable_grad():
+        generators = _generators(inputs)
+        logits = _logits(module, inputs, n_classes)
+        _check_used(module, logits)
+        _check_buffers(module, buffers)
+        with torch.no_grad():
+            again, among = module(inputs[:1]), module(inputs[:2])[:1]
+        drawn = any(not torch.equal(a, b) for a, b in zip(generators, _generators(inputs), strict=True))
+    if drawn or not _close(logits, again):
+        raise ValueError(
+            "`model` must return the same for the same input, it draws random numbers of its own (as dropout does), so "
+            "runs could not be repeated; remove what draws them"
+        )
+    if not _close(logits, among):
+        raise ValueError(
+            "`model` must treat the examples of a minibatch one by one, its output for one depends on the others (as "
+            "batch normalization makes it); use nn.GroupNorm"
+        )
+
+
+def _logits(module: nn.Module, inputs: Tensor, n_classes: int) -> Tensor:
+    """Return what the model returns for the first example, if these are logits."""
+    try:
+        logits = module(inputs[:1])
+    except (torch.OutOfMemoryError, MemoryError):
+        raise
+    except Exception as error:  # whatever the user's forward raises
+        raise ValueError(
+            f"`model` cannot take examples of shape {tuple(inputs.shape[1:])}: {error!r}; build it for that shape, "
+            f"e.g. models.logistic_regression({inputs[0].numel()})"
+        ) from error
+    if not isinstance(logits, Tensor):
+        raise ValueError(f"`model` must return a tensor of logits, got {type(logits).__name__}; return these alone")
+    shape = tuple(logits.shape)
     if len(shape) != 2 or shape[0] != 1 or shape[1] < n_classes:
         raise ValueError(
             f"`model` must return at least n_classes={n_classes} logits an example, got shape {shape} for one example"
         )
+    if not logits.is_floating_point() or not logits.requires_grad:
+        raise ValueError(
+            f"`model` must return real logits that can be differentiated, got {logits.dtype} with requires_grad="
+            f"{logits.requires_grad}; return them neither rounded nor detached"
+        )
+    return logits
+
+
+def _check_used(module: nn.Module, logits: Tensor) -> None:
     named = dict(module.named_parameters())
     gradients = torch.autograd.grad(logits.sum(), list(named.values()), allow_unused=True)
     unused = [name for name, gradient in zip(named, gradients, strict=True) if gradient is None]
     if unused:
         raise ValueError(f"`model` must use all its parameters, {unused[0]!r} does not change its output; remove it")
+
+
+def _check_buffers(module: nn.Module, before: Mapping[str, Tensor]) -> None:
+    for name, buffer in module.named_buffers():
+        old = before.get(name)
+        if old is None or old.shape != buffer.shape or not bool(((old == buffer) | (old != old)).all()):
+            raise ValueError(
+                f"`model` must not change its buffers, {name!r} is another after it was applied: such statistics would "
+                "be neither averaged nor personal; keep it as it is, or use nn.GroupNorm"
+            )
+
+
+def _generators(inputs: Tensor) -> list[Tensor]:
+    """Return the states of torch's generators, which move when something is drawn."""
+    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(inputs.device)] if inputs.is_cuda else [])]
+
+
+def _close(logits: Tensor, others: Tensor) -> bool:
+    """Whether logits differ by rounding only; what is not finite yet, in a model without its first draw, says nothing.
+
+    Sums in another order differ by less than 1 % even in the least precise of types, what is looked for by far more.
+    """
+    tolerance = max(0.01, 10 * torch.finfo(logits.dtype).eps) * float(logits.detach().abs().max())
+    difference = float((logits.detach() - others).abs().max())
+    return not np.isfinite(difference) or difference <= tolerance
+
+
+def check_batched(module: nn.Module, inputs: Tensor) -> None:
+    """Raise ``ValueError`` if torch cannot apply two models of this structure in one call."""
+    if is_linear(module):
+        return
+    twice = [p.detach().expand(2, *p.shape) for p in module.parameters()]
+    try:
+        stacked_forward(module).each(twice, inputs[:1].expand(2, *inputs[:1].shape))
+    except RuntimeError as error:
+        raise ValueError(
+            f"`executor` must be 'looped' or 'auto' for this model, torch.func cannot batch it: {_first_line(error)}"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]
 
 
 def check_topology(algorithm: Algorithm, topology: Any, n: int, on_disconnected: str) -> Topology | TopologySequence:
@@ -109,13 +222,21 @@ def check_topology(algorithm: Algorithm, topology: Any, n: int, on_disconnected:
     if topology is None:
         name = algorithm.name
         raise TypeError(f"`topology` must be given, since {name} exchanges models: e.g. topologies.ring({n})")
-    graphs = _once(as_topology(topology))
+    graphs = _once(_as_graphs(topology))
     if graphs.n != n:
         sizes = f"{graphs.name} has n={graphs.n}, `clients` has n={n}"
         raise ValueError(f"`topology` must have one node a client: {sizes}")
     if algorithm.exchanges and on_disconnected == "raise" and graphs.period is not None:
         _check_connected(graphs)
     return graphs
+
+
+def _as_graphs(topology: Any) -> Topology | TopologySequence:
+    try:
+        return as_topology(topology)
+    except (TypeError, ValueError) as error:
+        kind = next(kind for kind in (TopologyError, TypeError, ValueError) if isinstance(error, kind))
+        raise kind(f"`topology` must be a graph: {error}") from error
 
 
 def _once(graphs: Topology | TopologySequence) -> Topology | TopologySequence:

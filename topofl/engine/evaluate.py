@@ -8,10 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from topofl.engine.examples import Examples
 from topofl.engine.forward import Forward, image_order, is_linear, stacked_forward
 from topofl.engine.population import Population
 
-__all__ = ["Evaluated", "Scores", "evaluate"]
+__all__ = ["Evaluated", "Scores", "evaluate", "scored"]
 
 ROWS = 100_000
 """Linear models: at most so many (node, example) pairs at once; their logits are the only large tensor."""
@@ -35,6 +36,12 @@ class Evaluated(NamedTuple):
     nodes: Sequence[int]
 
 
+def scored(evaluated: Evaluated) -> list[int]:
+    """Return the evaluated nodes that have examples, and hence a score."""
+    on, nodes = evaluated
+    return [i for i in nodes if isinstance(on, Tensor) or len(on[i])]
+
+
 class Scores(NamedTuple):
     """What an evaluation finds, (n,) each; NaN for nodes without examples, and for those that are not evaluated."""
 
@@ -43,7 +50,7 @@ class Scores(NamedTuple):
 
 
 @torch.no_grad()
-def evaluate(model: nn.Module, models: Population, inputs: Tensor, labels: Tensor, evaluated: Evaluated) -> Scores:
+def evaluate(model: nn.Module, models: Population, inputs: Examples, labels: Tensor, evaluated: Evaluated) -> Scores:
     """Evaluate nodes' models.
 
     Parameters
@@ -58,7 +65,9 @@ def evaluate(model: nn.Module, models: Population, inputs: Tensor, labels: Tenso
         Whose models, on what.
     """
     on, nodes = evaluated
-    forward = stacked_forward(model, image_order(model, inputs))
+    forward = stacked_forward(
+        model, image_order(model, inputs(torch.arange(min(2, len(labels)), device=labels.device)))
+    )
     scores = partial(_evaluate_shared, forward, is_linear(model), models, inputs, labels)
     if isinstance(on, Tensor) and len(nodes) > 1 and _all_equal(models.flat):
         found = scores(on, nodes[:1])
@@ -88,7 +97,7 @@ def _evaluate_shared(
     forward: Forward,
     together: bool,
     models: Population,
-    inputs: Tensor,
+    inputs: Examples,
     labels: Tensor,
     on: Tensor,
     nodes: Sequence[int],
@@ -110,14 +119,14 @@ def _rows(nodes: Sequence[int]) -> slice | list[int]:
 
 
 def _sums(
-    forward: Forward, views: Sequence[Tensor], inputs: Tensor, labels: Tensor, parts: Sequence[Tensor]
+    forward: Forward, views: Sequence[Tensor], inputs: Examples, labels: Tensor, parts: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor]:
     """Return the number of correct examples and the summed loss of each node, float64."""
     correct = torch.zeros(len(views[0]), dtype=torch.float64, device=labels.device)
     loss = torch.zeros_like(correct)
     for part in parts:
         if len(part):
-            logits, wanted = forward.shared(views, inputs[part]), labels[part, None]  # (b, n, classes), (b, 1)
+            logits, wanted = forward.shared(views, inputs(part)), labels[part, None]  # (b, n, classes), (b, 1)
             targets = wanted.expand(logits.shape[:2]).flatten()
             losses = functional.cross_entropy(logits.flatten(0, 1), targets, reduction="none")
             loss += losses.view(logits.shape[:2]).sum(0, dtype=torch.float64)

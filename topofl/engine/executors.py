@@ -1,245 +1,251 @@
-"""Gradients and local steps of all nodes: batched (many nodes in one call) or looped (node after node)."""
+"""Local steps of all nodes: chunks of nodes on worker threads, each with gradients and memory of its own."""
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn import functional
+from torch import Tensor
 
 from topofl.engine.batches import Batch, Batches
-from topofl.engine.forward import Order, image_order, is_linear, stacked_forward
+from topofl.engine.buffers import Buffers
+from topofl.engine.divergence import Guard
+from topofl.engine.diversity import GradientStatistics
+from topofl.engine.examples import Examples
+from topofl.engine.gradients import Gradients
+from topofl.engine.plan import Plan
 from topofl.engine.population import Population
+from topofl.engine.threads import Each
 
-__all__ = ["DivergenceError", "Learner", "choose_executor", "local_sgd", "new_learner"]
-
-Gradients = Callable[[Sequence[Tensor], Tensor, Tensor, Tensor | None], tuple[Tensor, Sequence[Tensor]]]
-"""(parameters (k, *shape) each, inputs (k, b, ...), labels (k, b), weights) -> losses (k,), gradients alike."""
-
-Use = Callable[[slice, Sequence[Tensor]], None]
-"""What is done with the gradients of some rows of the population."""
+__all__ = ["Learner", "Minibatches", "Worker", "differentiate", "local_sgd"]
 
 
-class DivergenceError(ArithmeticError):
-    """Training left the finite numbers."""
+class Minibatches(NamedTuple):
+    """One step's minibatches of all nodes, on the device.
+
+    Attributes
+    ----------
+    indices, labels
+        (n, width) int64.
+    weights
+        (n, width) of each example in its node's mean loss, None where all are 1 / width.
+    """
+
+    indices: Tensor
+    labels: Tensor
+    weights: Tensor | None
+
+
+class Worker(NamedTuple):
+    """What one thread needs to train nodes."""
+
+    gradients: Gradients
+    buffers: Buffers
 
 
 @dataclass(frozen=True, eq=False)
 class Learner:
-    """What computing gradients needs and what does not change during a run.
+    """What training needs and what does not change during a run.
 
     Parameters
     ----------
-    gradients
-        The executor.
-    executor
-        Its name, ``"batched"`` or ``"looped"``.
-    inputs, labels
+    plan
+        Executor, nodes a call and threads.
+    workers
+        One a thread.
+    examples, labels
         The whole dataset on the device, (N, ...) and (N,).
     batches
         Who trains on what, when.
-    chunk
-        Nodes per call of `gradients`.
     buffers
-        Memory for gathered minibatches, used again in every step.
+        Memory for what concerns all nodes, used again in every step.
     """
 
-    gradients: Gradients
-    executor: str
-    inputs: Tensor
+    plan: Plan
+    workers: Sequence[Worker]
+    examples: Examples
     labels: Tensor
     batches: Batches
-    chunk: int
-    buffers: dict[str, Tensor] = field(default_factory=dict)
+    buffers: Buffers
 
-    def gather(self, batch: Batch, rows: slice) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return inputs (k, width, ...), labels (k, width) and weights of the examples of some nodes."""
-        indices = torch.from_numpy(np.ascontiguousarray(batch.indices[rows])).to(self.labels.device)
-        flat = indices.view(-1)
-        buffer = self.buffers.get("inputs")
-        if buffer is None or len(buffer) < len(flat):
-            buffer = self.buffers["inputs"] = self.inputs.new_empty(len(flat), *self.inputs.shape[1:])
-        inputs = torch.index_select(self.inputs, 0, flat, out=buffer[: len(flat)])
+    def minibatches(self, batch: Batch) -> Minibatches:
+        """Return a step's minibatches on the device."""
+        indices = torch.from_numpy(np.ascontiguousarray(batch.indices)).to(self.labels.device)
         weights = batch.weights
         if weights is not None:
-            weights = torch.from_numpy(weights[rows]).to(device=inputs.device, dtype=inputs.dtype)
-        return inputs.view(*indices.shape, *inputs.shape[1:]), self.labels[indices], weights
+            weights = torch.from_numpy(weights).to(device=indices.device, dtype=self.examples.dtype)
+        return Minibatches(indices, self.labels[indices], weights)
 
 
-def new_learner(
-    model: nn.Module, executor: str, inputs: Tensor, labels: Tensor, batches: Batches, chunk: int | None
-) -> Learner:
-    """Return the learner of a run; `executor` is ``"batched"`` or ``"looped"``, `chunk` None takes all nodes."""
-    n = len(batches.sizes)
-    if executor == "looped":
-        return Learner(looped_gradients(model, image_order(model, inputs)), executor, inputs, labels, batches, 1)
-    return Learner(batched_gradients(model), executor, inputs, labels, batches, min(chunk or n, n))
+class Descent(NamedTuple):
+    """Heavy-ball steps: ``v = momentum * v + g; theta = theta - lr * v``, without `velocity` ``theta - lr * g``."""
+
+    models: Population
+    lr: float
+    momentum: float
+    velocity: Tensor | None
+
+    def __call__(self, rows: slice, losses: Tensor, gradients: Sequence[Tensor]) -> None:
+        """Take a step of some nodes, in place."""
+        del losses
+        if self.velocity is not None:
+            speeds = self.models.layout.views(self.velocity[rows])
+            for v, g in zip(speeds, gradients, strict=True):
+                v.mul_(self.momentum).add_(g)
+            gradients = speeds
+        for view, g in zip(self.models.views, gradients, strict=True):
+            view[rows].add_(g, alpha=-self.lr)
 
 
-def batched_gradients(model: nn.Module) -> Gradients:
-    """Return the executor that differentiates all given nodes in one call."""
-    forward = stacked_forward(model)
-
-    def gradients(
-        parameters: Sequence[Tensor], inputs: Tensor, labels: Tensor, weights: Tensor | None
-    ) -> tuple[Tensor, Sequence[Tensor]]:
-        leaves = [p.detach().requires_grad_() for p in parameters]
-        losses = _mean_loss(forward.each(leaves, inputs), labels, weights)
-        return losses.detach(), torch.autograd.grad(losses.sum(), leaves)
-
-    return gradients
+Step = Callable[[slice, Tensor, Sequence[Tensor]], None]
+"""(rows, their losses, their gradients): takes a step of some nodes."""
 
 
-def looped_gradients(model: nn.Module, order: Order) -> Gradients:
-    """Return the executor that takes one node, its parameters being views into the population.
+def _freezing(descent: Descent, stopped: Tensor) -> Step:
+    """Return the step that is undone for nodes that it would lead out of the finite numbers, and for `stopped` ones."""
+    values = [descent.models.flat] if descent.velocity is None else [descent.models.flat, descent.velocity]
 
-    `order` is of its images only: torch then reorders the kernels itself where that pays.
+    def step(rows: slice, losses: Tensor, gradients: Sequence[Tensor]) -> None:
+        kept = [(value[rows], value[rows].clone()) for value in values]
+        descent(rows, losses, gradients)
+        after = descent.models.flat[rows]
+        stopped[rows] |= ~(torch.isfinite(losses) & _finite_rows(after, after.sum(1)))
+        for value, before in kept:
+            value[stopped[rows]] = before[stopped[rows]]
+
+    return step
+
+
+class Job(NamedTuple):
+    """Local steps that are to be taken.
+
+    Attributes
+    ----------
+    models
+        Whose; changed in place.
+    steps
+        Their minibatches.
+    step
+        What is done with gradients.
+    bad
+        (n,) nodes that left the finite numbers, noted here before others can catch it from them.
+    statistics
+        Of each node's own gradient in the first step, if wanted.
     """
-    parameters_of_model = list(model.parameters())
 
-    def gradients(
-        parameters: Sequence[Tensor], inputs: Tensor, labels: Tensor, weights: Tensor | None
-    ) -> tuple[Tensor, Sequence[Tensor]]:
-        for own, view in zip(parameters_of_model, parameters, strict=True):
-            own.data = view[0]
-        losses = _mean_loss(model(order(inputs[0]))[None], labels, weights)
-        return losses.detach(), [g[None] for g in torch.autograd.grad(losses.sum(), parameters_of_model)]
-
-    return gradients
-
-
-def _mean_loss(logits: Tensor, labels: Tensor, weights: Tensor | None) -> Tensor:
-    """Return the cross-entropy of each node's minibatch, (k,)."""
-    losses = functional.cross_entropy(logits.transpose(1, 2), labels, reduction="none")
-    return losses.mean(1) if weights is None else (losses * weights).sum(1)
+    models: Population
+    steps: Sequence[Minibatches]
+    step: Step
+    bad: Tensor
+    statistics: GradientStatistics | None
 
 
 def local_sgd(
     learner: Learner,
-    models: Population,
+    each: Each,
+    descent: Descent,
     steps: Sequence[Batch],
+    guard: Guard,
     *,
-    lr: float,
-    momentum: float,
-    velocity: Tensor | None,
     mix_gradients: Callable[[Tensor], None] | None = None,
-    observe: Use | None = None,
-) -> Tensor:
-    """Take one SGD step per given batch on every node, in place, and return the losses, (n, steps).
+    statistics: GradientStatistics | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Take one SGD step per given batch on every node, in place.
 
     Without gradient mixing each chunk of nodes takes all its steps while it is in cache, and no more than one chunk's
-    gradients exist at a time. `observe` sees each node's own gradient of the first step.
+    gradients exist at a time.
+
+    Returns
+    -------
+    losses
+        (n, steps).
+    bad
+        (n,) which nodes left the finite numbers; those that `guard` freezes keep the last finite model they had.
     """
-    losses = models.flat.new_empty(models.n, len(steps))
-    descend = _descend(models, lr, momentum, velocity)
+    bad = guard.frozen(descent.models.flat.device)
+    step = _freezing(descent, bad) if guard.policy == "freeze" else descent
+    job = Job(descent.models, [learner.minibatches(batch) for batch in steps], step, bad, statistics)
     if mix_gradients is None:
-        for rows, k in ((rows, k) for rows in _chunks(models.n, learner.chunk) for k in range(len(steps))):
-            losses[rows, k], gradients = _differentiate(learner, models, steps[k], rows)
-            if observe is not None and k == 0:
-                observe(rows, gradients)
-            descend(rows, gradients)
-        return losses
-    for k, batch in enumerate(steps):
-        losses[:, k], gradients = _all_gradients(learner, models, batch)
-        if observe is not None and k == 0:
-            observe(slice(None), gradients)
-        for g in gradients:
-            mix_gradients(g.view(models.n, -1))
-        descend(slice(None), gradients)
+        return _apart(learner, each, job), bad
+    return _together(learner, each, job, mix_gradients), bad
+
+
+def _apart(learner: Learner, each: Each, job: Job) -> Tensor:
+    """Train every chunk on its own, and return the losses."""
+    models = job.models
+    losses = models.flat.new_empty(models.n, len(job.steps))
+    sums = models.flat.new_empty(models.n)
+
+    def train(worker: Worker, rows: slice, seen: GradientStatistics) -> None:
+        for k, minibatches in enumerate(job.steps):
+            losses[rows, k], gradients = differentiate(learner, worker, models, minibatches, rows)
+            if k == 0 and job.statistics is not None:
+                seen.observe(gradients)
+            job.step(rows, losses[rows, k], gradients)
+        torch.sum(models.flat[rows], 1, out=sums[rows])  # while they are in cache
+
+    _on_chunks(learner, each, job, train)
+    job.bad.logical_or_(~(torch.isfinite(losses).all(1) & _finite_rows(models.flat, sums)))
     return losses
 
 
-def _differentiate(learner: Learner, models: Population, batch: Batch, rows: slice) -> tuple[Tensor, Sequence[Tensor]]:
-    return learner.gradients([view[rows] for view in models.views], *learner.gather(batch, rows))
+def _together(learner: Learner, each: Each, job: Job, mix_gradients: Callable[[Tensor], None]) -> Tensor:
+    """Mix all nodes' gradients in every step, and return the losses."""
+    n, like = job.models.n, job.models.flat
+    flat = learner.buffers.take("gradients", tuple(like.shape), like.dtype)
+    views, sums, losses = job.models.layout.views(flat), like.new_empty(n), like.new_empty(n, len(job.steps))
 
-
-def _all_gradients(learner: Learner, models: Population, batch: Batch) -> tuple[Tensor, Sequence[Tensor]]:
-    """Return losses (n,) and all nodes' gradients at once, each (n, *shape)."""
-    if learner.chunk >= models.n:
-        losses, gradients = _differentiate(learner, models, batch, slice(None))
-        return losses, _apart(gradients)
-    views = models.layout.views(_buffer(learner, models.flat))
-    losses = models.flat.new_empty(models.n)
-    for rows in _chunks(models.n, learner.chunk):
-        losses[rows], gradients = _differentiate(learner, models, batch, rows)
+    def differentiate_step(k: int, worker: Worker, rows: slice, seen: GradientStatistics) -> None:
+        losses[rows, k], gradients = differentiate(learner, worker, job.models, job.steps[k], rows)
+        if k == 0 and job.statistics is not None:
+            seen.observe(gradients)
         for view, g in zip(views, gradients, strict=True):
             view[rows].copy_(g)
-    return losses, views
+        torch.sum(flat[rows], 1, out=sums[rows])
+
+    def descend(k: int, worker: Worker, rows: slice, seen: GradientStatistics) -> None:
+        job.step(rows, losses[rows, k], [view[rows] for view in views])
+
+    for k in range(len(job.steps)):
+        _on_chunks(learner, each, job, partial(differentiate_step, k))
+        job.bad.logical_or_(~(torch.isfinite(losses[:, k]) & _finite_rows(flat, sums)))
+        flat[job.bad] = 0  # the others do not catch it
+        mix_gradients(flat)
+        _on_chunks(learner, each, job, partial(descend, k))
+    return losses
 
 
-def _apart(gradients: Sequence[Tensor]) -> list[Tensor]:
-    """Return contiguous gradients that share no memory; autograd gives parameters that are only added up the same."""
-    apart: dict[int, Tensor] = {}
-    for g in gradients:
-        g = g.contiguous()
-        g = g.clone() if g.data_ptr() in apart else g
-        apart[g.data_ptr()] = g
-    return list(apart.values())
+def differentiate(
+    learner: Learner, worker: Worker, models: Population, minibatches: Minibatches, rows: slice
+) -> tuple[Tensor, Sequence[Tensor]]:
+    """Return losses (k,) of some nodes on their minibatches, and their gradients."""
+    indices, labels = minibatches.indices[rows], minibatches.labels[rows]
+    weights = None if minibatches.weights is None else minibatches.weights[rows]
+    inputs = learner.examples.gather(indices.reshape(-1), worker.buffers).unflatten(0, indices.shape)
+    return worker.gradients([view[rows] for view in models.views], inputs, labels, weights)
 
 
-def _descend(models: Population, lr: float, momentum: float, velocity: Tensor | None) -> Use:
-    """Return ``v = momentum * v + g; theta = theta - lr * v`` on some rows."""
-    speeds = models.layout.views(velocity) if velocity is not None else None
+def _on_chunks(
+    learner: Learner, each: Each, job: Job, function: Callable[[Worker, slice, GradientStatistics], None]
+) -> None:
+    """Call `function` for every chunk of nodes; each worker has its share of consecutive ones."""
+    n, size, workers = job.models.n, learner.plan.chunk, len(learner.workers)
+    chunks = [slice(start, min(start + size, n)) for start in range(0, n, size)]
+    seen = [GradientStatistics() for _ in learner.workers]
 
-    def use(rows: slice, gradients: Sequence[Tensor]) -> None:
-        if speeds is not None:
-            for v, g in zip(speeds, gradients, strict=True):
-                v[rows].mul_(momentum).add_(g)
-            gradients = [v[rows] for v in speeds]
-        for view, g in zip(models.views, gradients, strict=True):
-            view[rows].add_(g, alpha=-lr)
+    def work(k: int) -> None:
+        for rows in chunks[k * len(chunks) // workers : (k + 1) * len(chunks) // workers]:
+            function(learner.workers[k], rows, seen[k])
 
-    return use
-
-
-def _buffer(learner: Learner, like: Tensor) -> Tensor:
-    if "gradients" not in learner.buffers:
-        learner.buffers["gradients"] = torch.empty_like(like)
-    return learner.buffers["gradients"]
+    each(work, range(workers))
+    if job.statistics is not None:
+        for found in seen:
+            job.statistics.add(found)
 
 
-def _chunks(n: int, size: int) -> Iterator[slice]:
-    return (slice(start, min(start + size, n)) for start in range(0, n, size))
-
-
-def choose_executor(
-    model: nn.Module,
-    models: Population,
-    inputs: Tensor,
-    labels: Tensor,
-    batches: Batches,
-    batch_size: int,
-    chunk: int | None,
-) -> str:
-    """Return the faster executor, timed on the first minibatches; linear models are batched without a trial.
-
-    Up to 8 nodes are tried (both executors' cost grows in proportion to nodes from there on); nothing is changed.
-    """
-    if models.n == 1:
-        return "looped"
-    if is_linear(model):
-        return "batched"
-    batch = batches.at(0, batch_size, "probe")
-    few = min(models.n, 8)
-    chunked = new_learner(model, "batched", inputs, labels, batches, min(chunk or few, few))
-    looped = new_learner(model, "looped", inputs, labels, batches, None)
-    try:
-        batched = _seconds(chunked, models, batch, few)
-    except RuntimeError:  # torch.func cannot batch every module, for example not an `if` on values
-        return "looped"
-    return "batched" if batched <= _seconds(looped, models, batch, few) else "looped"
-
-
-def _seconds(learner: Learner, models: Population, batch: Batch, nodes: int) -> float:
-    def trial() -> float:
-        start = time.perf_counter()
-        for rows in _chunks(nodes, learner.chunk):
-            _differentiate(learner, models, batch, rows)
-        if models.flat.is_cuda:
-            torch.cuda.synchronize()
-        return time.perf_counter() - start
-
-    trial()
-    return min(trial() for _ in range(3))
+def _finite_rows(values: Tensor, sums: Tensor) -> Tensor:
+    """Return which rows hold only finite numbers; `sums` are theirs. Sums of finite numbers may overflow."""
+    finite = torch.isfinite(sums)
+    return finite if bool(finite.all()) else torch.isfinite(values).all(1)

@@ -57,8 +57,7 @@ def fingerprint(
         "clients": f"{clients.name} {_of(_indices(clients))}",
         "dataset": f"{clients.dataset.name} {_of(_of_dataset(clients.dataset))}",
         "model": f"{type(model).__name__} {_of(_of_model(model, options['init'] == 'given'))}",
-        "executor": world.learner.executor,
-        "chunk": world.learner.chunk,
+        **world.learner.plan._asdict(),
         **{key: _plain(value) for key, value in rest.items()},
     }
 

@@ -58,21 +58,25 @@ def stacked_forward(model: nn.Module, order: Order = _as_it_is) -> Forward:
     return Forward(each, shared)
 
 
-def image_order(model: nn.Module, inputs: Tensor) -> Order:
-    """Return how images and kernels are best stored for one model: CPUs convolve faster with channels last.
+def image_order(model: nn.Module, inputs: Tensor, channels_last: bool | str = "auto") -> Order:
+    """Return how images and kernels are stored for one model; "auto": CPUs convolve faster with channels last.
 
     The logits are the same up to the order of summation. Models that cannot take this order, for example since they use
     ``view`` where ``flatten`` would do, are given everything as it is, and so are those without convolutions.
     """
-    convolves = any(isinstance(module, nn.Conv2d) for module in model.modules())
-    if not convolves or inputs.dim() != 4 or inputs.device.type != "cpu":
+    convolves = any(isinstance(module, nn.Conv2d) for module in model.modules()) and inputs.dim() == 4
+    if not channels_last or (channels_last == "auto" and not (convolves and inputs.device.type == "cpu")):
         return _as_it_is
     parameters = {name: _channels_last(p) for name, p in model.named_parameters()}
     try:
         with torch.no_grad():
             functional_call(model, parameters, (_channels_last(inputs[:2]),))
-    except RuntimeError:
-        return _as_it_is
+    except RuntimeError as error:
+        if channels_last == "auto":
+            return _as_it_is
+        raise ValueError(
+            f"`channels_last` must be False for a model that cannot take such images: {error}; or use flatten for view"
+        ) from error
     return _channels_last
 
 

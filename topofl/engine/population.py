@@ -73,14 +73,15 @@ class Population:
 
 
 def check_model(model: object) -> nn.Module:
-    """Return `model` if the engine can train it.
+    """Return a copy of `model` if the engine can train it.
 
     Raises
     ------
     TypeError
-        If it is not an ``nn.Module``.
+        If it is not an ``nn.Module``, or cannot be copied.
     ValueError
-        If it has no parameters, frozen ones or several dtypes, or layers with running statistics or dropout.
+        If it has no parameters, or some that are frozen, without values, complex or of several dtypes; if it has layers
+        with running statistics or dropout, or wraps another model.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(
@@ -89,27 +90,53 @@ def check_model(model: object) -> nn.Module:
     for name, module in model.named_modules():
         if reason := _reason_against(module):
             raise ValueError(f"`model` must not contain {type(module).__name__} (layer {name!r}): it {reason}")
-    parameters = dict(model.named_parameters())
+    _check_parameters(dict(model.named_parameters()))
+    try:
+        return copy.deepcopy(model)
+    except (TypeError, RuntimeError) as error:  # it holds a generator or a lock, for example
+        raise TypeError(f"`model` must be a module that copy.deepcopy can copy, got {model!r:.50}: {error}") from error
+
+
+def _check_parameters(parameters: dict[str, nn.Parameter]) -> None:
     if not parameters:
         raise ValueError("`model` must have parameters to train, got none")
-    frozen = [name for name, p in parameters.items() if not p.requires_grad]
-    if frozen:
-        raise ValueError(
-            f"`model` must train all its parameters, {frozen[0]!r} has requires_grad=False; make it a buffer"
-        )
+    for name, p in parameters.items():
+        if nn.parameter.is_lazy(p) or p.is_meta:
+            raise ValueError(
+                f"`model` must have values in all its parameters, {name!r} has none yet; apply a lazy model to an "
+                "example first, move one on the meta device by to_empty"
+            )
+        if p.is_complex():
+            raise ValueError(f"`model` must have real parameters, {name!r} is of {p.dtype}; keep its parts as two")
+        if not p.requires_grad:
+            raise ValueError(
+                f"`model` must train all its parameters, {name!r} has requires_grad=False; make it a buffer"
+            )
     if len({p.dtype for p in parameters.values()}) > 1:
         kinds = ", ".join(sorted({str(p.dtype) for p in parameters.values()}))
         raise ValueError(f"`model` must have parameters of one dtype, got {kinds}; convert it, e.g. model.float()")
-    return model
 
 
 def _reason_against(module: nn.Module) -> str:
     """Return why a layer cannot be trained here, or an empty string."""
-    if isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0:
-        return "draws random numbers of its own, so runs could not be repeated; remove it"
+    if _draws_numbers(module):
+        return "draws random numbers of its own, so runs could not be repeated; set its dropout to 0, or remove it"
     if isinstance(module, nn.modules.batchnorm._BatchNorm) or getattr(module, "track_running_stats", False):
         return "keeps running statistics, neither averaged nor personal; use nn.GroupNorm"
+    if isinstance(module, torch.jit.ScriptModule | nn.DataParallel | nn.parallel.DistributedDataParallel):
+        return "hides the model that it was made from; give that one"
+    computed = [name for name, value in vars(module).items() if isinstance(value, Tensor) and value.grad_fn is not None]
+    if computed:
+        return f"holds a computed tensor ({computed[0]!r}); use torch.nn.utils.parametrizations, not torch.nn.utils"
     return ""
+
+
+def _draws_numbers(module: nn.Module) -> bool:
+    if isinstance(module, nn.RReLU):
+        return module.lower < module.upper
+    if isinstance(module, nn.RNNBase | nn.MultiheadAttention):
+        return module.dropout > 0
+    return isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0
 
 
 def initial_population(
@@ -124,6 +151,11 @@ def initial_population(
     init
         ``"common"``: one draw for all nodes; ``"independent"``: one draw a node; ``"given"``: the model's values as
         they are.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is not finite at the start, or becomes infinite as `dtype`.
     """
     check_choice("init", init, ["common", "independent", "given"])
     layout = Layout.of(model)
@@ -131,7 +163,7 @@ def initial_population(
     flat = torch.empty((n, layout.d), dtype=dtype, device=device)
     count = 0
     for count, row in enumerate(rows, start=1):
-        flat[count - 1] = row.to(device=device, dtype=dtype)
+        flat[count - 1] = _finite(layout, row.to(device=device, dtype=dtype))
     if count == 1:
         flat[1:] = flat[0]
     return Population(flat, layout)
@@ -145,6 +177,15 @@ def _draws(model: nn.Module, count: int, seed: int) -> Iterator[Tensor]:
                 if callable(reset := getattr(module, "reset_parameters", None)):
                     reset()
         yield _flatten(twin)
+
+
+def _finite(layout: Layout, row: Tensor) -> Tensor:
+    if not bool(torch.isfinite(row).all()):
+        sizes = [math.prod(shape) for shape in layout.shapes]
+        bad = next((name, p) for name, p in zip(layout.names, row.split(sizes), strict=True) if not p.isfinite().all())
+        value = float(bad[1][~torch.isfinite(bad[1])][0])
+        raise ValueError(f"`model` must start with finite parameters, {bad[0]!r} holds {value} as {row.dtype}")
+    return row
 
 
 def _flatten(model: nn.Module) -> Tensor:

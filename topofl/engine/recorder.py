@@ -1,7 +1,7 @@
 """What happens in a run, collected while it happens."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -14,7 +14,7 @@ from torch import Tensor
 from topofl.history import History
 from topofl.mixing import MixingMatrix
 
-__all__ = ["GradientStatistics", "Ledger", "Recorder"]
+__all__ = ["Ledger", "Recorder"]
 
 
 @dataclass
@@ -51,32 +51,6 @@ class Ledger:
             "busiest_messages": int(np.max(sum(load for load, _ in loads))) if loads else 0,
             "busiest_bytes": int(np.max(sum(load * columns * size for load, columns in loads))) if loads else 0,
         }
-
-
-class GradientStatistics:
-    """Gradient diversity ``sum_i |g_i|^2 / |sum_i g_i|^2`` of one step (Yin et al. 2018, definition 1).
-
-    1/n if all gradients are equal, 1 if they are orthogonal, more if they oppose each other.
-    """
-
-    def __init__(self) -> None:
-        self._squares = 0.0
-        self._sums: list[Tensor] = []
-
-    def observe(self, rows: slice, gradients: Sequence[Tensor]) -> None:
-        """Add the gradients of some nodes, each (k, *shape)."""
-        del rows
-        sums = [g.sum(0, dtype=torch.float64) for g in gradients]
-        self._sums = [a + b for a, b in zip(self._sums, sums, strict=True)] if self._sums else sums
-        self._squares += sum(float(g.double().square().sum()) for g in gradients)
-
-    @property
-    def diversity(self) -> float:
-        """The ratio; NaN before any gradient was seen, infinite if they cancel exactly."""
-        if not self._sums:
-            return float("nan")
-        total = sum(float(s.square().sum()) for s in self._sums)
-        return self._squares / total if total else float("inf")
 
 
 class Recorder:
@@ -214,7 +188,7 @@ def _digest(weights: MixingMatrix) -> bytes:
 
 
 def _as_tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
-    return {name: torch.tensor(array) for name, array in arrays.items()}
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}  # written from where they are
 
 
 def _as_arrays(tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray]:

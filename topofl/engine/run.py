@@ -18,13 +18,16 @@ from topofl.callbacks import Callback, Event
 from topofl.data import Partition
 from topofl.engine.checkpoint import Checkpoint, check_every, check_space, open_folder
 from topofl.engine.checks import check_options, check_topology, evaluated_by
-from topofl.engine.evaluate import Evaluated, Scores, evaluate
+from topofl.engine.diversity import GradientStatistics
+from topofl.engine.evaluate import Evaluated, Scores, evaluate, scored
 from topofl.engine.fingerprint import check_same, fingerprint, versions
 from topofl.engine.interrupt import stop_between_rounds
 from topofl.engine.keeper import Keeper
+from topofl.engine.plan import Compute, Plan
 from topofl.engine.population import Population
-from topofl.engine.recorder import GradientStatistics, Recorder
-from topofl.engine.world import World, WorldRound, check_scores, threads_for
+from topofl.engine.recorder import Recorder
+from topofl.engine.threads import Each
+from topofl.engine.world import World, WorldRound
 from topofl.history import History, evaluation_record
 from topofl.metrics import consensus_distance
 from topofl.mixing import MixingMatrix
@@ -49,10 +52,14 @@ def run(
     moments: str = "after",
     init: str = "common",
     executor: str = "auto",
-    chunk: int | None = None,
+    chunk: int | str = "auto",
+    precision: str = "fp32",
+    channels_last: bool | str = "auto",
+    compile: bool = False,
     device: torch.device | str | None = None,
     dtype: torch.dtype = torch.float32,
     on_disconnected: str = "raise",
+    on_divergence: str = "raise",
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: int | str = "auto",
     resume: bool = False,
@@ -102,11 +109,24 @@ def run(
         ``"batched"``, ``"looped"`` or ``"auto"`` (times both on a few nodes; recorded in ``history.meta``). Results
         agree up to the rounding of float32.
     chunk
-        Nodes per call of the batched executor; None: all. Smaller needs less memory.
+        Nodes per call of the batched executor; smaller needs less memory. ``"auto"``: as many as are fastest.
+    precision
+        ``"fp32"``, the reference, or ``"bf16"``: products are computed in bfloat16 (autocast), everything else, the
+        models too, stays as it is. Faster where the processor has such products (GPUs; CPUs with AMX).
+    channels_last
+        Whether images lie in memory with their channels last, where one model at a time takes them. ``"auto"``: on CPUs
+        where the model can take it.
+    compile
+        Whether ``torch.compile`` compiles the model, which takes from seconds to a minute. Linear models, whose
+        gradients are in closed form, have nothing to compile.
     device, dtype
         Of models and data. Device None: CUDA if there is one.
     on_disconnected
         ``"raise"`` refuses graphs on which consensus is impossible, ``"allow"`` trains on them.
+    on_divergence
+        When a node's loss, gradient or model is no longer finite: ``"raise"`` stops the run; ``"freeze"`` undoes the
+        node's step and lets it train no more, while it goes on exchanging models; ``"record"`` goes on, and what is not
+        finite spreads. ``history.meta["diverged"]`` names node, round and learning rate, the first first.
     checkpoint
         Folder for checkpoints, made if it is not there; the last two are kept. With it Ctrl-C and SIGTERM let the round
         end, write a checkpoint and raise :class:`topofl.Interrupted`; a second one stops at once. A checkpoint that
@@ -163,15 +183,17 @@ def run(
     graphs = check_topology(algorithm, topology, clients.n, on_disconnected)
     folder = None if checkpoint is None else Path(checkpoint)
     found = None if folder is None else open_folder(folder, resume)
-    executor, chunk = _as_before(found, executor, chunk)
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    world = World.build(algorithm, model, clients, graphs, mixing, seed, init, executor, chunk, place, dtype)
+    before = None if found is None else _plan_of(found, executor, chunk)
+    compute = Compute(executor, chunk, precision, channels_last, compile, place, dtype, before)
+    world = World.build(algorithm, model, clients, graphs, mixing, seed, init, compute, on_divergence)
     sets = evaluated_by(clients, evaluate_on, eval_examples, eval_nodes, seed, place)
     states = {name: phase.init(world.models) for name, phase in algorithm.phases.items()}
     training = _Training(algorithm, world, sets, moments, rounds, eval_every, states, Recorder(rounds, eval_every))
     chosen = {"rounds": rounds, "seed": seed, "evaluate_on": evaluate_on, "eval_every": eval_every}
     chosen |= {"eval_examples": eval_examples, "eval_nodes": eval_nodes}
     chosen |= {"moments": moments, "init": init, "on_disconnected": on_disconnected}
+    chosen |= {"precision": precision, "on_divergence": on_divergence}
     meta = _meta(algorithm, world, clients, graphs) | chosen
 
     def tell(event: Event) -> None:
@@ -185,7 +207,7 @@ def run(
         marker = {"rounds": rounds, "versions": versions(), "device": str(place), "run": run_is}
     start = 0 if found is None else training.resume(found, marker)
     began = time.perf_counter()
-    with threads_for(world, algorithm), stop_between_rounds(folder is not None) as request:
+    with world.threads() as each, stop_between_rounds(folder is not None) as request:
         keeper = Keeper(
             folder, rounds, check_every(checkpoint_every), training.size, training.state, marker, tell, request,
             saved=None if found is None else start,
@@ -193,9 +215,10 @@ def run(
         tell(Event("start", start, meta | {"rounds": rounds, "resumed_at": start}, world.models))
         if found is None:
             _begin(training, keeper, tell)
-        _train(training, start, keeper, tell, on_round, _progress(start, rounds, progress, training.title))
+        _train(training, each, start, keeper, tell, on_round, _progress(start, rounds, progress, training.title))
     tell(Event("end", rounds, {"seconds": time.perf_counter() - began, "rounds": rounds}, world.models))
-    return training.recorder.history(meta)
+    diverged = [found._asdict() for found in world.guard.found]
+    return training.recorder.history(meta | ({"diverged": diverged} if diverged else {}))
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,12 +252,11 @@ class _Training:
 
     def state(self) -> dict[str, Any]:
         """Return all that a round starts from, as tensors, numbers and text."""
-        guard = getattr(self.world, "guard", None)
         return {
             "models": self.world.models.flat,
             "phases": self.states,
             "recorder": self.recorder.state(),
-            "guard": {} if guard is None else guard.state(),
+            "guard": self.world.guard.state(),
         }
 
     def resume(self, found: Checkpoint, marker: Mapping[str, Any]) -> int:
@@ -256,8 +278,7 @@ class _Training:
         for name, kept in state["phases"].items():
             _restore(self.states[name], kept, self.world.models.flat.device)
         self.recorder.restore(state["recorder"], self.evaluated)
-        if (guard := getattr(self.world, "guard", None)) is not None:
-            guard.restore(state["guard"])
+        self.world.guard.restore(state["guard"])
         if self.rounds == found.round != self.recorder.last_evaluation:
             raise ValueError(
                 f"`rounds` must be at least {found.round + 1}, got {self.rounds}: so many are done in "
@@ -287,6 +308,7 @@ def _begin(training: _Training, keeper: Keeper, tell: Callback) -> None:
 
 def _train(
     training: _Training,
+    each: Each,
     start: int,
     keeper: Keeper,
     tell: Callback,
@@ -298,7 +320,7 @@ def _train(
     for t in rounds:
         began = time.perf_counter()
         recorded, evaluated = None, training.evaluated(t + 1)
-        current = WorldRound(world, t, statistics=GradientStatistics() if evaluated else None)
+        current = WorldRound(world, each, t, statistics=GradientStatistics() if evaluated else None)
         before = _play(algorithm, world, current, training.states, sets if evaluated and moments == "both" else None)
         totals = current.ledger.totals(current.used)
         columns = training.recorder.add_round(current.losses, world.models.n, totals, current.used)
@@ -306,9 +328,12 @@ def _train(
             on_round(t + 1, world.models)
         if evaluated:
             scores = _scores(world, sets, moments, before, current.statistics)
-            check_scores(scores["loss"], sets, t, current.lr)
+            current.diverged += world.guard.note_scores(scores["loss"], scored(sets), t, current.lr)
             recorded = training.recorder.add_evaluation({"round": t + 1} | scores)
         with keeper.after(t + 1):
+            for found in current.diverged:
+                values = {"node": found.node, "lr": found.lr, "policy": world.guard.policy}
+                tell(Event("divergence", t + 1, values, world.models))
             tell(Event("round", t + 1, columns | {"seconds": time.perf_counter() - began}, world.models))
             if recorded is not None:
                 tell(Event("evaluation", t + 1, evaluation_record(recorded), world.models))
@@ -326,12 +351,10 @@ def _check_saving(options: Mapping[str, Any]) -> None:
         raise TypeError(f"`callbacks` must be a list of functions that take an Event, got {callbacks!r}")
 
 
-def _as_before(found: Checkpoint | None, executor: str, chunk: int | None) -> tuple[str, int | None]:
-    """Return executor and chunk, where they are free those that a run started with: timing may decide otherwise now."""
-    if found is None:
-        return executor, chunk
-    was = found.marker["run"]
-    return was["executor"] if executor == "auto" else executor, chunk if isinstance(chunk, int) else was["chunk"]
+def _plan_of(found: Checkpoint, executor: str, chunk: int | str) -> Plan | None:
+    """Return the plan that a run started with, unless another is asked for: timing may decide otherwise now."""
+    was = Plan(*(found.marker["run"][name] for name in Plan._fields))
+    return was if executor in ("auto", was.executor) and chunk in ("auto", was.chunk) else None
 
 
 def _play(
@@ -352,7 +375,7 @@ def _play(
 
 
 def _evaluate(world: World, sets: Evaluated) -> Scores:
-    return evaluate(world.module, world.models, world.learner.inputs, world.learner.labels, sets)
+    return evaluate(world.module, world.models, world.learner.examples, world.learner.labels, sets)
 
 
 def _scores(
@@ -394,8 +417,7 @@ def _meta(
         "clients": clients.name,
         "n": clients.n,
         "parameters": world.models.layout.d,
-        "executor": world.learner.executor,
-        "chunk": world.learner.chunk,
+        **world.learner.plan._asdict(),
         "device": str(world.models.flat.device),
         "dtype": str(world.models.flat.dtype).removeprefix("torch."),
         "versions": {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__},

@@ -1,6 +1,5 @@
 """What a run is made of, and what its phases see of it."""
 
-import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,28 +11,33 @@ from torch import Tensor, nn
 from topofl.algorithms.phase import Algorithm, Models, Rule
 from topofl.data import Partition
 from topofl.engine.batches import Batches
-from topofl.engine.checks import check_output
-from topofl.engine.evaluate import Evaluated
-from topofl.engine.executors import DivergenceError, Learner, choose_executor, local_sgd, new_learner
+from topofl.engine.buffers import Buffers
+from topofl.engine.checks import check_batched, check_output
+from topofl.engine.divergence import Diverged, Guard
+from topofl.engine.diversity import GradientStatistics
+from topofl.engine.examples import Examples
+from topofl.engine.executors import Descent, Learner, Worker, differentiate, local_sgd
+from topofl.engine.forward import Order, image_order, is_linear
+from topofl.engine.gradients import new_gradients
 from topofl.engine.mixer import mixer
+from topofl.engine.plan import Compute, Plan, Sizes, choose_plan
 from topofl.engine.population import Population, check_model, initial_population
-from topofl.engine.recorder import GradientStatistics, Ledger
+from topofl.engine.recorder import Ledger
+from topofl.engine.threads import Each, worker_threads
 from topofl.mixing import MixingMatrix, metropolis_or_uniform
 from topofl.topology import Topology, TopologySequence
 
-__all__ = ["World", "WorldRound", "as_rule", "check_scores", "threads_for"]
-
-SHARED_WORK = 10_000_000
-"""Parameters of all models times minibatch size from which a step is spread over torch's CPU threads."""
+__all__ = ["World", "WorldRound", "as_rule"]
 
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """Everything that stays the same from round to round (the models' numbers apart)."""
+    """Everything that stays the same from round to round (the models' numbers, and who diverged, apart)."""
 
     module: nn.Module
     models: Population
     learner: Learner
+    guard: Guard
     graphs: Topology | TopologySequence
     rule: Rule
     resolve: Callable[[Rule, Topology], MixingMatrix]
@@ -49,32 +53,44 @@ class World:
         mixing: Rule | MixingMatrix | None,
         seed: int,
         init: str,
-        executor: str,
-        chunk: int | None,
-        device: torch.device,
-        dtype: torch.dtype,
+        compute: Compute,
+        on_divergence: str,
     ) -> "World":
-        """Put models and data on the device and choose the executor."""
-        module = copy.deepcopy(check_model(model)).to(device=device, dtype=dtype)
-        inputs = clients.dataset.inputs.to(device=device, dtype=dtype)
-        labels = clients.dataset.labels.to(device)
-        check_output(module, inputs, clients.dataset.n_classes)
-        models = initial_population(module, clients.n, init=init, seed=seed, device=device, dtype=dtype)
-        batches = Batches(clients.train, seed)
-        if executor == "auto":
-            size = _largest_batch(algorithm)
-            executor = choose_executor(module, models, inputs, labels, batches, size, chunk)
-        learner = new_learner(module, executor, inputs, labels, batches, chunk)
-        resolve = lru_cache(maxsize=max(64, graphs.period or 0))(_weights_on)
+        """Put models and data on the device and choose how to compute."""
+        module = check_model(model).to(device=compute.device, dtype=compute.dtype)
+        examples = Examples.of(clients.dataset, compute.device, compute.dtype)
+        few = examples(torch.arange(min(2, len(clients.dataset.labels)), device=compute.device))
+        check_output(module, few, clients.n_classes)
+        if compute.executor == "batched":
+            check_batched(module, few)
+        order = image_order(module, few, compute.channels_last)
+        models = initial_population(module, clients.n, init=init, seed=seed, device=compute.device, dtype=compute.dtype)
+        cached = lru_cache(maxsize=max(64, graphs.period or 0))
         return cls(
             module,
             models,
-            learner,
+            new_learner(module, order, models, examples, clients, seed, compute, _largest_batch(algorithm)),
+            Guard(on_divergence, clients.n),
             graphs,
             as_rule(mixing),
-            resolve,
-            lru_cache(maxsize=max(64, graphs.period or 0))(_mixer_for(models)),
+            cached(_weights_on),
+            cached(_mixer_for(models)),
         )
+
+    @contextmanager
+    def threads(self) -> Iterator[Each]:
+        """Use the threads that were planned, and put torch's setting back.
+
+        Waking a second thread costs microseconds on an idle machine, but milliseconds on a busy one: more than all the
+        work of a step with 50 nodes and logistic regression on digits.
+        """
+        before = torch.get_num_threads()
+        torch.set_num_threads(self.learner.plan.threads)
+        try:
+            with worker_threads(self.learner.plan.workers) as each:
+                yield each
+        finally:
+            torch.set_num_threads(before)
 
     def weights(self, graph: Topology) -> MixingMatrix:
         """Return a round's mixing matrix."""
@@ -91,20 +107,42 @@ def _largest_batch(algorithm: Algorithm) -> int:
     return max((int(phase.settings.get("batch_size", 1)) for phase in algorithm.phases.values()), default=1)
 
 
-@contextmanager
-def threads_for(world: World, algorithm: Algorithm) -> Iterator[None]:
-    """Use one CPU thread where a step is too small to share, and put the setting back.
+def new_learner(
+    module: nn.Module,
+    order: Order,
+    models: Population,
+    examples: Examples,
+    clients: Partition,
+    seed: int,
+    compute: Compute,
+    batch_size: int,
+) -> Learner:
+    """Return the learner of a run, planned for its largest minibatches."""
+    batches = Batches(clients.train, seed)
+    labels = clients.dataset.labels.to(compute.device)
 
-    Waking a second thread costs microseconds on an idle machine, but milliseconds on a busy one: more than all the work
-    of a step with 50 nodes and logistic regression on digits.
-    """
-    before = torch.get_num_threads()
-    if world.models.flat.numel() * _largest_batch(algorithm) < SHARED_WORK:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    def learner(plan: Plan) -> Learner:
+        return Learner(
+            plan,
+            [worker(plan.executor) for _ in range(plan.workers)],
+            examples,
+            labels,
+            batches,
+            Buffers(compute.device),
+        )
+
+    def worker(executor: str) -> Worker:
+        buffers = Buffers(compute.device)
+        return Worker(new_gradients(module, executor, order, buffers, compute), buffers)
+
+    def trial(executor: str, chunk: int, nodes: int) -> None:
+        tried = learner(Plan(executor, chunk, 1, 1))
+        minibatches = tried.minibatches(batches.at(0, batch_size, "probe"))
+        differentiate(tried, tried.workers[0], models, minibatches, slice(0, nodes))
+
+    width = min(batch_size, int(batches.sizes.max()))
+    sizes = Sizes(models.n, models.layout.d, width, width * examples.bytes_each)
+    return learner(choose_plan(compute, is_linear(module), sizes, trial))
 
 
 def _weights_on(rule: Rule, graph: Topology) -> MixingMatrix:
@@ -137,12 +175,14 @@ class WorldRound:
     """The round that phases see; see :class:`topofl.algorithms.phase.Round`."""
 
     world: World
+    each: Each
     t: int
     statistics: GradientStatistics | None
     phase: str = ""
     losses: Tensor | None = None
     lr: float | None = None
     used: MixingMatrix | None = None
+    diverged: list[Diverged] = field(default_factory=list)
     ledger: Ledger = field(init=False)
 
     def __post_init__(self) -> None:
@@ -170,14 +210,17 @@ class WorldRound:
         del models  # there is one population so far, and the learner's views are into it
         world, first = self.world, self.t * steps
         batches = [world.learner.batches.at(first + k, batch_size, self.phase) for k in range(steps)]
-        mix = None if gradient is None else self._gradient_mixer(gradient, steps)
-        observe = None if self.statistics is None or self.losses is not None else self.statistics.observe
-        losses = local_sgd(
-            world.learner, world.models, batches, lr=lr, momentum=momentum, velocity=velocity, mix_gradients=mix,
-            observe=observe,
-        )  # fmt: skip
-        _check_losses(losses, self.t, lr)
+        losses, bad = local_sgd(
+            world.learner,
+            self.each,
+            Descent(world.models, lr, momentum, velocity),
+            batches,
+            world.guard,
+            mix_gradients=None if gradient is None else self._gradient_mixer(gradient, steps),
+            statistics=None if self.losses is not None else self.statistics,  # of the first phase that trains
+        )
         self.losses, self.lr = losses.mean(1), lr  # of the last phase that trains
+        self.diverged += world.guard.note_losses(losses, bad, self.t, lr)
 
     def _gradient_mixer(self, rule: Rule, steps: int) -> Callable[[Tensor], None]:
         weights = self.world.resolve(rule, self.topology)
@@ -189,25 +232,3 @@ class WorldRound:
         """See the protocol."""
         self.ledger.add(weights, values.shape[1])
         self.world.mixer(weights)(values)
-
-
-def check_scores(losses: Tensor, evaluated: Evaluated, t: int, lr: float | None) -> None:
-    """Raise if an evaluation after round `t` found a loss that is not finite: the round's last step diverged."""
-    on, nodes = evaluated
-    scored = [i for i in nodes if isinstance(on, Tensor) or len(on[i])]  # no examples, no score
-    bad = [node for node, finite in zip(scored, torch.isfinite(losses[scored]).tolist(), strict=True) if not finite]
-    if bad:
-        node = bad[0]
-        raise DivergenceError(
-            f"the loss of node {node} is {float(losses[node])} after round {t}"
-            + (f" with lr={lr:g}; lower the learning rate" if lr is not None else "")
-        )
-
-
-def _check_losses(losses: Tensor, t: int, lr: float) -> None:
-    if not bool(torch.isfinite(losses).all()):
-        node, step = (int(i) for i in torch.nonzero(~torch.isfinite(losses))[0])
-        raise DivergenceError(
-            f"the loss of node {node} is {float(losses[node, step])} in round {t} (step {step} of it) with lr={lr:g}; "
-            "lower the learning rate, or look for extreme values in that node's data"
-        )

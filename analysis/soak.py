@@ -1,0 +1,274 @@
+"""Train for a long time and watch what must not grow: resident memory, open files, files on disk.
+
+``python -m analysis.soak`` trains 16 nodes on digits over a time-varying graph, with checkpoints, evaluations and a
+log, in a temporary folder. It prints a table, a line a check, and exits with 1 if a check fails:
+
+* memory: after the first quarter of the run, the 95 % interval of the slope of resident memory lies below what the
+  history itself must grow plus 1 MiB in 10,000 rounds (least squares; residuals are taken as independent);
+* open files, and files of checkpoints: never more than in the first quarter;
+* resuming: a run resumed from its last checkpoint but the final one ends with the same models and the same history.
+
+Linux only, since memory is read from ``/proc``.
+"""
+
+import argparse
+import math
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+import topofl
+from topofl import Table, algorithms, callbacks, data, models, topologies
+from topofl.callbacks import Callback, Event
+
+__all__ = ["Check", "Sample", "Slope", "Soak", "checks", "measure", "slope", "table"]
+
+MIB = 2**20
+PER = 10_000
+"""Rounds that slopes are told for."""
+
+LIMIT = 1.0
+"""MiB in so many rounds that resident memory may grow besides the history."""
+
+N = 16
+"""Nodes."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a process held after some round.
+
+    Parameters
+    ----------
+    round
+        Rounds done.
+    resident
+        Bytes of memory in RAM.
+    descriptors
+        Open files, sockets and pipes.
+    files, folder
+        Files in the folder of checkpoints, and their bytes.
+    """
+
+    round: int
+    resident: int
+    descriptors: int
+    files: int
+    folder: int
+
+
+@dataclass(frozen=True)
+class Slope:
+    """Growth of resident memory, in MiB in 10,000 rounds: the estimate and its 95 % interval."""
+
+    estimate: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.estimate:+.3f} MiB in {PER:,} rounds (95 %: {self.low:+.3f} to {self.high:+.3f})"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that must hold, whether it did, and the numbers."""
+
+    name: str
+    holds: bool
+    numbers: str
+
+    def __str__(self) -> str:
+        return f"{'HOLDS' if self.holds else 'FAILS'}  {self.name}: {self.numbers}"
+
+
+@dataclass(frozen=True, eq=False)
+class Soak:
+    """A long run, looked at every so often.
+
+    Parameters
+    ----------
+    samples
+        In order.
+    history_bytes
+        What the arrays of the history grow by in a round.
+    resumed
+        Whether the resumed run agreed, and in what.
+    """
+
+    samples: tuple[Sample, ...]
+    history_bytes: float
+    resumed: Check
+
+
+def slope(samples: Sequence[Sample]) -> Slope:
+    """Return how fast resident memory grows after the first quarter of the samples.
+
+    Raises
+    ------
+    ValueError
+        If fewer than 3 samples are left.
+    """
+    rest = _after_warm_up(samples)
+    if len(rest) < 3:
+        raise ValueError(f"`samples` must be at least 4, got {len(samples)}; train longer or look more often")
+    fit: Any = stats.linregress([s.round / PER for s in rest], [s.resident / MIB for s in rest])
+    margin = float(stats.t.ppf(0.975, len(rest) - 2)) * fit.stderr
+    return Slope(float(fit.slope), float(fit.slope - margin), float(fit.slope + margin))
+
+
+def checks(soak: Soak) -> Iterator[Check]:
+    """Yield what must hold of a long run, each with its numbers."""
+    grows = slope(soak.samples)
+    must = soak.history_bytes * PER / MIB
+    numbers = f"{grows}; the history itself {must:+.3f}, limit {must + LIMIT:.3f}"
+    yield Check("memory is flat", grows.high <= must + LIMIT, numbers)
+    for name, kind in (("descriptors", "open files"), ("files", "files of checkpoints")):
+        before, after = (max(getattr(s, name) for s in part) for part in _parts(soak.samples))
+        yield Check(f"no more {kind}", after <= before, f"at most {before} in the first quarter, {after} later")
+    yield soak.resumed
+
+
+def _after_warm_up(samples: Sequence[Sample]) -> Sequence[Sample]:
+    return samples[math.ceil(len(samples) / 4) :]
+
+
+def _parts(samples: Sequence[Sample]) -> tuple[Sequence[Sample], Sequence[Sample]]:
+    rest = _after_warm_up(samples)
+    return samples[: len(samples) - len(rest)], rest
+
+
+def table(samples: Sequence[Sample]) -> Table:
+    """Return one row a sample."""
+    columns = ("rounds", "resident MiB", "open files", "checkpoint files", "checkpoint MiB")
+    rows = ((s.round, s.resident / MIB, s.descriptors, s.files, s.folder / MIB) for s in samples)
+    return Table(columns, tuple(rows))
+
+
+def watch(samples: list[Sample], folder: Path) -> Callback:
+    """Return a callback that adds a sample with every checkpoint."""
+
+    def callback(event: Event) -> None:
+        if event.kind == "checkpoint":
+            sizes = [path.stat().st_size for path in folder.iterdir()]
+            open_files = len(os.listdir("/proc/self/fd"))
+            samples.append(Sample(event.round, resident(), open_files, len(sizes), sum(sizes)))
+            print(f"round {event.round}: {samples[-1].resident / MIB:.1f} MiB", file=sys.stderr, flush=True)
+
+    return callback
+
+
+def resident() -> int:
+    """Return the bytes of this process that are in RAM.
+
+    Raises
+    ------
+    OSError
+        If the system does not tell; Linux does.
+    """
+    status = Path("/proc/self/status")
+    if not status.exists():
+        raise OSError(f"resident memory is read from {status}, which is not here; run this on Linux")
+    line = next(line for line in status.read_text().splitlines() if line.startswith("VmRSS:"))
+    return 1024 * int(line.split()[1])
+
+
+def keep(checkpoint_of: int, folder: Path, copy: Path, ends: list[np.ndarray]) -> Callback:
+    """Return a callback that copies the folder of checkpoints once, and keeps the models at the end."""
+
+    def callback(event: Event) -> None:
+        if event.kind == "checkpoint" and event.round == checkpoint_of:
+            shutil.copytree(folder, copy)
+        if event.kind == "end" and event.models is not None:
+            ends.append(event.models.flat.cpu().numpy().copy())
+
+    return callback
+
+
+def measure(rounds: int, *, every: int = 500) -> Soak:
+    """Train for `rounds`, look every so many, and resume once.
+
+    Parameters
+    ----------
+    rounds, every
+        Rounds in all, and between two checkpoints, each with a sample; evaluations come half as often.
+
+    Raises
+    ------
+    ValueError
+        If there would be fewer than 8 samples: the folder is full after two, which must be in the first quarter.
+    """
+    if rounds < 8 * every:
+        raise ValueError(f"`rounds` must be at least {8 * every}, eight times `every`, got {rounds}")
+    clients = data.shards(data.digits(), n=N, per_node=2, seed=0)
+    train = partial(
+        topofl.run,
+        algorithms.dsgd(lr=0.05, batch_size=8, momentum=0.9),
+        model=models.logistic_regression(64),
+        clients=clients,
+        topology=topologies.one_peer_exponential(N),
+        rounds=rounds,
+        seed=0,
+        eval_every=2 * every,
+        checkpoint_every=every,
+        executor="batched",
+        progress=False,
+    )
+    with tempfile.TemporaryDirectory(prefix="soak-") as place:
+        return _measure(train, Path(place), rounds, every)
+
+
+def _measure(train: Any, place: Path, rounds: int, every: int) -> Soak:
+    samples, ends = list[Sample](), list[np.ndarray]()
+    whole, copy, last = place / "whole", place / "copy", (rounds - 1) // every * every
+    told = [callbacks.jsonl(place / "log.jsonl"), watch(samples, whole), keep(last, whole, copy, ends)]
+    history = train(checkpoint=whole, callbacks=told)
+    again = train(checkpoint=copy, resume=True, callbacks=[keep(-1, copy, copy, ends)])
+    return Soak(tuple(samples), _bytes_a_round(history), _resumed(ends, history, again, last))
+
+
+def _bytes_a_round(history: topofl.History) -> float:
+    arrays = [history.node_loss, history.matrix_of_round, *history.rounds.values(), *history.evaluations.values()]
+    return sum(array.nbytes for array in arrays) / history.n_rounds
+
+
+def _resumed(ends: list[np.ndarray], whole: topofl.History, again: topofl.History, last: int) -> Check:
+    parts: Mapping[str, bool] = {
+        "models": np.array_equal(ends[0], ends[1]),
+        "losses": np.array_equal(whole.node_loss, again.node_loss),
+        "accuracies": np.array_equal(whole["accuracy"], again["accuracy"]),
+        "matrices": np.array_equal(whole.matrix_of_round, again.matrix_of_round),
+    }
+    said = ", ".join(f"{name} {'equal' if same else 'differ'}" for name, same in parts.items())
+    return Check("resuming changes nothing", all(parts.values()), f"from round {last:,}: {said}")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the soak test from the command line; returns the exit code: 1 if a check failed."""
+    parser = argparse.ArgumentParser(
+        prog="python -m analysis.soak", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=20_000, help="rounds in all (default 20,000)")
+    parser.add_argument("--every", type=int, default=500, help="rounds between two samples (default 500)")
+    parser.add_argument("--out", type=Path, help="also write table and checks here, as Markdown")
+    options = parser.parse_args(argv)
+    soak = measure(options.rounds, every=options.every)
+    rows, results = table(soak.samples), list(checks(soak))
+    print(rows)
+    print(*results, sep="\n")
+    if options.out:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        options.out.write_text("\n".join([rows.to_markdown(), "", *(f"- {check}" for check in results), ""]))
+    return 0 if all(check.holds for check in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

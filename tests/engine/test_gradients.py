@@ -1,0 +1,95 @@
+"""Every executor computes the gradients that autograd gives of one node's model."""
+
+import pytest
+import torch
+from torch.nn import functional
+
+from tests import problems
+from topofl.engine.buffers import Buffers
+from topofl.engine.gradients import batched_gradients, linear_gradients, looped_gradients
+from topofl.engine.population import initial_population
+
+CPU = torch.device("cpu")
+
+
+def problem(model, nodes=4, width=5, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(0)
+    models = initial_population(model, nodes, init="independent", seed=0, device=CPU, dtype=dtype)
+    inputs = torch.randn(nodes, width, 1, 6, 6, generator=generator, dtype=dtype)
+    labels = torch.randint(3, (nodes, width), generator=generator)
+    weights = torch.rand(nodes, width, generator=generator, dtype=dtype)
+    weights[0, 3:] = 0  # a node with fewer examples
+    return models, inputs, labels, weights / weights.sum(1, keepdim=True)
+
+
+def reference(model, models, inputs, labels, weights):
+    """Return losses and gradients node after node, by functional calls of the model."""
+    losses, gradients = [], []
+    for i in range(models.n):
+        named = {n: v[i].clone().requires_grad_() for n, v in zip(models.layout.names, models.views, strict=True)}
+        logits = torch.func.functional_call(model, named, (inputs[i],))
+        each = functional.cross_entropy(logits, labels[i], reduction="none")
+        loss = each.mean() if weights is None else (each * weights[i]).sum()
+        losses.append(loss.detach())
+        gradients.append(torch.autograd.grad(loss, list(named.values())))
+    return torch.stack(losses), [torch.stack(parts) for parts in zip(*gradients, strict=True)]
+
+
+EXECUTORS = {
+    "batched": lambda model: batched_gradients(model),
+    "looped": lambda model: looped_gradients(model, lambda x: x),
+    "closed form": lambda model: linear_gradients(Buffers(CPU)),
+}
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(
+    ("executor", "model"),
+    [(name, model) for name in ("batched", "looped") for model in (problems.linear, problems.convolutional)]
+    + [("closed form", problems.linear)],
+)
+@pytest.mark.parametrize("context", [torch.enable_grad, torch.no_grad])
+def test_equals_autograd_of_one_model(executor, model, weighted, context):
+    model = model()
+    module = model.double()
+    models, inputs, labels, weights = problem(model)
+    weights = weights if weighted else None
+    losses, wanted = reference(module, models, inputs, labels, weights)
+    gradients = EXECUTORS[executor](module)
+    rows = [slice(i, i + 1) for i in range(models.n)] if executor == "looped" else [slice(0, 3), slice(3, 4)]
+    for r in rows:
+        with context():
+            found = gradients(
+                [v[r] for v in models.views], inputs[r], labels[r], None if weights is None else weights[r]
+            )
+        torch.testing.assert_close(found[0], losses[r], rtol=0, atol=1e-12)
+        for g, w in zip(found[1], wanted, strict=True):
+            torch.testing.assert_close(g, w[r], rtol=0, atol=1e-12)
+
+
+def test_closed_form_uses_its_memory_again():
+    models, inputs, labels, _ = problem(problems.linear())
+    gradients = linear_gradients(Buffers(CPU))
+    first = gradients(models.views, inputs, labels, None)[1][0].data_ptr()
+    assert gradients(models.views, inputs, labels, None)[1][0].data_ptr() == first
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_bf16_is_near_fp32(executor):
+    model = problems.linear() if executor == "closed form" else problems.convolutional()
+    models, inputs, labels, _ = problem(model, dtype=torch.float32)
+    _, wanted = reference(model, models, inputs, labels, None)
+
+    def lower():
+        return torch.autocast("cpu", dtype=torch.bfloat16)
+
+    gradients = {
+        "batched": lambda: batched_gradients(model, lower),
+        "looped": lambda: looped_gradients(model, lambda x: x, lower),
+        "closed form": lambda: linear_gradients(Buffers(CPU), torch.bfloat16),
+    }[executor]()
+    found = gradients([v[:1] for v in models.views], inputs[:1], labels[:1], None)[1]
+    for g, w in zip(found, wanted, strict=True):
+        assert g.dtype == torch.float32
+        assert not torch.equal(g, w[:1]), "nothing was computed in lower precision"
+        assert (g - w[:1]).norm() < 0.05 * w[:1].norm()  # bfloat16 has 8 bits: 2^-8 a product

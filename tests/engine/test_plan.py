@@ -1,0 +1,100 @@
+"""How a plan is chosen: by rule for linear models, by trials for others."""
+
+import pytest
+import torch
+
+from topofl.engine import plan
+from topofl.engine.plan import Compute, Plan, Sizes, choose_plan
+
+LARGE = Sizes(n=100, d=100_000, batch=20, batch_bytes=20 * 3072 * 4)
+
+
+def compute(**changes):
+    options = {"executor": "auto", "chunk": "auto", "precision": "fp32", "channels_last": "auto", "compile": False}
+    return Compute(**options | {"device": torch.device("cpu"), "dtype": torch.float32} | changes)
+
+
+@pytest.fixture
+def tried(monkeypatch):
+    """Return a function that chooses with trials of known duration: seconds by (executor, nodes a call)."""
+    clock = [0.0]
+    monkeypatch.setattr(plan.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(plan.torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(plan.torch, "set_num_threads", lambda threads: None)
+
+    def choose(a_node, sizes=LARGE, **options):
+        calls = []
+
+        def trial(executor, chunk, nodes):
+            calls.append((executor, chunk))
+            clock[0] += a_node(executor, chunk) * nodes
+
+        return choose_plan(compute(**options), False, sizes, trial), calls
+
+    return choose
+
+
+def batched_gains_up_to(best):
+    """Return seconds a node that fall up to `best` nodes a call, and rise after it."""
+    return lambda executor, chunk: 0.02 if executor == "looped" else 0.01 * (1 + abs(chunk - best) / best)
+
+
+def test_looped_where_it_is_faster(tried):
+    chosen, calls = tried(lambda executor, chunk: 0.01 if executor == "looped" else 0.02)
+    assert chosen == Plan("looped", 1, 2, 1)
+    assert set(calls) == {("looped", 1), ("batched", 8)}
+
+
+@pytest.mark.parametrize(("best", "wanted"), [(8, 8), (16, 13), (32, 25)])
+def test_chunks_grow_while_they_gain(tried, best, wanted):
+    chosen, calls = tried(batched_gains_up_to(best))
+    assert chosen == Plan("batched", wanted, 2, 1)
+    assert max(chunk for _, chunk in calls) <= min(2 * best, 50), "far larger chunks were tried, or more than a share"
+
+
+def test_heavy_models_are_looped_without_another_trial(tried):
+    chosen, calls = tried(lambda executor, chunk: 1.0)
+    assert chosen.executor == "looped"
+    assert set(calls) == {("looped", 1)}
+
+
+def test_given_executor_and_chunk_need_no_trial(tried):
+    assert tried(None, executor="looped") == (Plan("looped", 1, 2, 1), [])
+    assert tried(None, executor="batched", chunk=30) == (Plan("batched", 30, 2, 1), [])
+
+
+def test_given_chunk_is_the_only_one_tried(tried):
+    chosen, calls = tried(batched_gains_up_to(30), chunk=30)
+    assert chosen == Plan("batched", 30, 2, 1)
+    assert set(calls) == {("looped", 1), ("batched", 30)}
+
+
+def test_models_that_torch_cannot_batch_are_looped_unless_asked_for(tried):
+    def trial(executor, chunk):
+        if executor == "batched":
+            raise RuntimeError("vmap cannot")
+        return 0.01
+
+    assert tried(trial)[0].executor == "looped"
+    with pytest.raises(RuntimeError, match="vmap cannot"):
+        tried(trial, executor="batched")
+
+
+def test_little_work_stays_on_one_thread(tried):
+    chosen, _ = tried(lambda executor, chunk: 0.01, sizes=Sizes(10, 100, 8, 256))
+    assert (chosen.workers, chosen.threads) == (1, 1)
+
+
+def test_one_node_has_all_threads_within_torch(tried):
+    assert tried(None, sizes=Sizes(1, 10_000_000, 128, 4096)) == (Plan("looped", 1, 1, 2), [])
+
+
+@pytest.mark.parametrize(("n", "batch", "chunk"), [(100, 128, 10), (1000, 13, 100), (3, 128, 2)])
+def test_linear_models_take_chunks_that_stay_in_cache(monkeypatch, n, batch, chunk):
+    monkeypatch.setattr(plan.torch, "get_num_threads", lambda: 2)
+    sizes = Sizes(n, 7850, batch, batch * 784 * 4)
+    chosen = choose_plan(compute(), True, sizes, trial=None)
+    threads = 2 if n * 7850 * batch >= plan.SHARED_WORK else 1
+    assert chosen.chunk == (chunk if threads == 2 else n)
+    assert chosen.chunk * sizes.batch_bytes <= plan.LINEAR_BYTES
+    assert chosen.workers == threads

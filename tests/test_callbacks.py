@@ -1,0 +1,419 @@
+"""Logs and trackers say what the events said."""
+
+import io
+import json
+import sys
+from datetime import datetime, timedelta
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+import topofl
+from tests import problems
+from topofl import algorithms, callbacks, topologies
+from topofl.callbacks import Event
+
+SETTINGS = {"algorithm": "dsgd", "settings": {"local": {"lr": 0.1}}, "n": 4}
+"""What a run tells of itself, in short."""
+
+
+def stream(rounds, resumed=0, ending="end"):
+    """Yield the events of a run that is evaluated every second round, from `resumed` on."""
+    yield Event("start", resumed, SETTINGS | {"rounds": rounds, "resumed_at": resumed})
+    if not resumed:
+        yield Event("evaluation", 0, {"round": 0, "accuracy_mean": 0.125, "gradient_diversity": float("nan")})
+    for t in range(resumed + 1, rounds + 1):
+        yield Event("round", t, {"train_loss": 1 / t, "bytes": 96, "seconds": 0.5})
+        if t % 2 == 0:
+            yield Event("evaluation", t, {"round": t, "accuracy_mean": t / 8, "gradient_diversity": 0.25})
+            yield Event("checkpoint", t, {"path": "runs/a", "bytes": 1000, "seconds": 0.25})
+    values = {"end": {"seconds": 2.0, "rounds": rounds}, "interrupt": {"message": "Ctrl-C"}}
+    yield Event(ending, rounds, values.get(ending, {"node": 3, "lr": 0.1, "policy": "raise"}))
+
+
+def play(callback, *args, **kwargs):
+    for event in stream(*args, **kwargs):
+        callback(event)
+
+
+def lines(path):
+    def refuse(constant):
+        raise AssertionError(f"{constant} is not JSON")
+
+    return [json.loads(line, parse_constant=refuse) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "numbers"),
+    [
+        ("start", {"n": 4, "rounds": 5}, {}),
+        ("round", {"train_loss": np.float32(0.5), "bytes": np.int64(7)}, {"round/train_loss": 0.5, "round/bytes": 7}),
+        ("evaluation", {"round": 3, "loss_mean": 1.5}, {"evaluation/loss_mean": 1.5}),
+        ("evaluation", {"a": float("nan"), "b": float("inf"), "c": None}, {}),
+        ("checkpoint", {"path": "runs/a", "bytes": 10}, {"checkpoint/bytes": 10}),
+    ],
+)
+def test_scalars_are_the_finite_numbers_under_their_kind(kind, values, numbers):
+    assert callbacks.scalars(Event(kind, 3, values)) == numbers
+
+
+def test_a_log_has_one_object_an_event(tmp_path):
+    path = tmp_path / "deep" / "log.jsonl"
+    log = callbacks.jsonl(path)
+    assert path.read_text() == "", "that it can be written is known before training"
+    for count, event in enumerate(stream(4), start=1):
+        log(event)
+        records = lines(path)
+        assert len(records) == count, "and each is there at once"
+        assert (records[-1]["kind"], records[-1]["round"]) == (event.kind, event.round)
+        assert list(records[-1]["values"]) == list(event.values)
+        assert datetime.fromisoformat(records[-1]["time"]).utcoffset() == timedelta(0)
+    assert records[0]["values"] == SETTINGS | {"rounds": 4, "resumed_at": 0}
+    assert records[1]["values"] == {"round": 0, "accuracy_mean": 0.125, "gradient_diversity": None}
+
+
+def test_a_log_is_strict_json_whatever_it_is_told(tmp_path):
+    values = {
+        "numpy": [np.float32(0.5), np.int64(3), np.bool_(True), np.float64("inf")],
+        "array": np.array([1.0, np.nan]),
+        "nested": {"tuple": (1, None, True), 5: "text\nof two lines"},
+        "path": tmp_path,
+    }
+    callbacks.jsonl(tmp_path / "log")(Event("round", np.int64(1), values))
+    assert lines(tmp_path / "log")[0]["values"] == {
+        "numpy": [0.5, 3, True, None],
+        "array": [1.0, None],
+        "nested": {"tuple": [1, None, True], "5": "text\nof two lines"},
+        "path": str(tmp_path),
+    }
+
+
+def test_a_resumed_run_appends_and_half_a_line_is_cut_off(tmp_path):
+    path = tmp_path / "log"
+    play(callbacks.jsonl(path), 3)
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"time": "2026-')
+    play(callbacks.jsonl(path), 4, 2)
+    assert path.read_bytes().startswith(whole)
+    assert [record["round"] for record in lines(path) if record["kind"] == "round"] == [1, 2, 3, 3, 4]
+    assert [record["values"]["resumed_at"] for record in lines(path) if record["kind"] == "start"] == [0, 2]
+
+
+def test_a_log_cut_off_in_its_first_line_is_one(tmp_path):
+    (tmp_path / "log").write_bytes(b'{"tim')
+    play(callbacks.jsonl(tmp_path / "log"), 1)
+    assert [record["kind"] for record in lines(tmp_path / "log")] == ["start", "evaluation", "round", "end"]
+
+
+@pytest.mark.parametrize("content", ["years of work", "{}\n"])
+def test_a_log_replaces_nothing_else(tmp_path, content):
+    path = tmp_path / "thesis.tex"
+    path.write_text(content)
+    with pytest.raises(FileExistsError, match="`path` must be free or hold an older log"):
+        callbacks.jsonl(path)
+    assert path.read_text() == content
+
+
+def test_text_is_a_line_an_event(capsys):
+    stream_of_its_own = io.StringIO()
+    play(callbacks.text(stream_of_its_own, every=3), 4)
+    assert capsys.readouterr().err == ""
+    said = stream_of_its_own.getvalue().splitlines()
+    assert said[0] == "round 0 start: algorithm dsgd, n 4, rounds 4, resumed_at 0"
+    assert [line for line in said if " round:" in line] == ["round 3 round: train_loss 0.333333, bytes 96, seconds 0.5"]
+    play(callbacks.text(), 4, ending="interrupt")
+    said = capsys.readouterr().err.splitlines()
+    assert [line.split(":")[0] for line in said[-3:]] == [
+        "round 4 evaluation",
+        "round 4 checkpoint",
+        "round 4 interrupt",
+    ]
+    assert not [line for line in said if " round:" in line]
+    with pytest.raises(ValueError, match="`every` must be at least 1, got 0"):
+        callbacks.text(every=0)
+
+
+def read_events(folder):
+    events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
+    events.Reload()
+    return events
+
+
+def series(events, name):
+    return [(point.step, point.value) for point in events.Scalars(name)]
+
+
+def test_tensorboard_reads_what_was_told(tmp_path):
+    play(callbacks.tensorboard(tmp_path), 5)
+    events = read_events(tmp_path)
+    assert series(events, "round/train_loss") == [(t, np.float32(1 / t)) for t in range(1, 6)]
+    assert series(events, "evaluation/accuracy_mean") == [(t, t / 8 if t else 0.125) for t in (0, 2, 4)]
+    assert series(events, "evaluation/gradient_diversity") == [(2, 0.25), (4, 0.25)]
+    assert series(events, "checkpoint/bytes") == [(2, 1000), (4, 1000)]
+    (note,) = events.Tensors("settings/text_summary")
+    assert '"lr": 0.1' in note.tensor_proto.string_val[0].decode()
+
+
+def test_tensorboard_is_flushed_with_every_evaluation_and_closed_at_the_end(tmp_path, monkeypatch):
+    from torch.utils.tensorboard import SummaryWriter
+
+    done = []
+    for name in ("flush", "close"):
+        original = getattr(SummaryWriter, name)
+        monkeypatch.setattr(
+            SummaryWriter, name, lambda self, name=name, original=original: (done.append(name), original(self))[1]
+        )
+    board = callbacks.tensorboard(tmp_path)
+    for event in stream(3, ending="interrupt"):
+        done.clear()
+        board(event)
+        assert ("flush" in done) == (event.kind != "round")
+        assert ("close" in done) == (event.kind == "interrupt")
+    done.clear()
+    board(Event("end", 3, {"seconds": 1.0}))
+    assert done == [], "what follows the end is nobody's"
+
+
+def test_tensorboard_of_a_resumed_run_has_every_round_once(tmp_path):
+    killed = callbacks.tensorboard(tmp_path)
+    for event in list(stream(6))[:-1]:
+        killed(event)
+    play(callbacks.tensorboard(tmp_path), 8, 4)
+    events = read_events(tmp_path)
+    assert [step for step, _ in series(events, "round/train_loss")] == list(range(1, 9))
+    assert [step for step, _ in series(events, "evaluation/accuracy_mean")] == [0, 2, 4, 6, 8]
+
+
+def test_a_new_run_takes_the_place_of_an_older_one_in_tensorboard(tmp_path):
+    play(callbacks.tensorboard(tmp_path), 5)
+    play(callbacks.tensorboard(tmp_path), 3)
+    assert [step for step, _ in series(read_events(tmp_path), "round/train_loss")] == [1, 2, 3]
+
+
+@pytest.fixture
+def wandb(monkeypatch):
+    """Put a stand-in for W&B in its place, with the signatures that are used; return its runs."""
+    runs = []
+
+    class Run:
+        def __init__(self, options):
+            self.options, self.logged, self.codes = options, [], []
+
+        def log(self, data, step=None, commit=None):
+            assert step >= max((logged for logged, _ in self.logged), default=0), "W&B drops steps that are over"
+            assert not self.codes, "it has ended"
+            self.logged.append((step, data))
+
+        def finish(self, exit_code=None):
+            self.codes.append(exit_code)
+
+    def init(*, project=None, name=None, config=None, reinit=None, mode=None):
+        runs.append(Run({"project": project, "name": name, "config": config, "reinit": reinit, "mode": mode}))
+        return runs[-1]
+
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init, runs=runs))
+    return runs
+
+
+@pytest.mark.parametrize(("ending", "code"), [("end", 0), ("interrupt", 1), ("divergence", 1)])
+def test_wandb_gets_settings_numbers_and_the_end(wandb, ending, code):
+    tracker = callbacks.wandb("graphs", name="ring", mode="offline", config={"lab": "B"})
+    assert wandb == [], "nothing is opened before the run starts"
+    play(tracker, 3, ending=ending)
+    (run,) = wandb
+    config = SETTINGS | {"rounds": 3, "resumed_at": 0, "lab": "B"}
+    wanted = {"project": "graphs", "name": "ring", "config": config, "mode": "offline", "reinit": "create_new"}
+    assert run.options == wanted
+    assert run.codes == [code]
+    told = [(event.round, callbacks.scalars(event)) for event in stream(3, ending=ending)]
+    assert run.logged == [(step, numbers) for step, numbers in told if numbers]
+
+
+def test_a_tracker_serves_one_run_after_another(wandb):
+    tracker = callbacks.wandb("graphs")
+    play(tracker, 2)
+    play(tracker, 3)
+    assert [len(run.logged) for run in wandb] == [6, 7]
+    assert [run.codes for run in wandb] == [[0], [0]]
+
+
+class Client:
+    """A stand-in for MLflow's client that keeps its limits."""
+
+    def __init__(self):
+        self.experiments, self.runs = {}, {}
+
+    def get_experiment_by_name(self, name):
+        return SimpleNamespace(experiment_id=self.experiments[name]) if name in self.experiments else None
+
+    def create_experiment(self, name):
+        self.experiments[name] = str(len(self.experiments))
+        return self.experiments[name]
+
+    def create_run(self, experiment_id, start_time=None, tags=None, run_name=None):
+        name = f"run{len(self.runs)}"
+        self.runs[name] = SimpleNamespace(status="RUNNING", params={}, points=[], sent=[], of=experiment_id)
+        return SimpleNamespace(info=SimpleNamespace(run_id=name))
+
+    def update_run(self, run_id, status=None, name=None):
+        self.runs[run_id].status = status
+
+    def set_terminated(self, run_id, status=None, end_time=None):
+        self.runs[run_id].status = status
+
+    def get_run(self, run_id):
+        run = self.runs[run_id]
+        metrics = {point.key: point.value for point in run.points}
+        return SimpleNamespace(data=SimpleNamespace(params=dict(run.params), metrics=metrics))
+
+    def get_metric_history(self, run_id, key):
+        return [point for point in self.runs[run_id].points if point.key == key]
+
+    def log_batch(self, run_id, metrics=(), params=(), tags=()):
+        run = self.runs[run_id]
+        assert run.status == "RUNNING"
+        assert len(metrics) <= 1000
+        assert len(params) <= 100
+        assert all(len(p.key) <= 250 and isinstance(p.value, str) and len(p.value) <= 6000 for p in params)
+        assert not {p.key for p in params} & set(run.params), "values of parameters cannot be changed"
+        run.params |= {p.key: p.value for p in params}
+        run.points.extend(metrics)
+        run.sent.append(len(metrics))
+
+    def steps(self, run_id, key):
+        return [point.step for point in self.get_metric_history(run_id, key)]
+
+
+@pytest.fixture
+def mlflow(monkeypatch):
+    """Put a stand-in for MLflow in its place; return its only client, which keeps all."""
+    client = Client()
+    entities = SimpleNamespace(
+        Metric=lambda key, value, timestamp, step: SimpleNamespace(key=key, value=value, time=timestamp, step=step),
+        Param=lambda key, value: SimpleNamespace(key=key, value=value),
+    )
+    module = SimpleNamespace(MlflowClient=lambda tracking_uri=None: client, entities=entities)
+    monkeypatch.setitem(sys.modules, "mlflow", module)
+    return client
+
+
+@pytest.mark.parametrize(("ending", "status"), [("end", "FINISHED"), ("interrupt", "KILLED"), ("divergence", "FAILED")])
+def test_mlflow_gets_settings_numbers_and_the_end(mlflow, ending, status):
+    play(callbacks.mlflow("graphs"), 3, ending=ending)
+    run = mlflow.runs["run0"]
+    assert run.status == status
+    assert run.params == {"algorithm": "dsgd", "settings.local.lr": "0.1", "n": "4", "rounds": "3", "resumed_at": "0"}
+    told = [(name, value, e.round) for e in stream(3, ending=ending) for name, value in callbacks.scalars(e).items()]
+    assert [(point.key, point.value, point.step) for point in run.points] == told
+
+
+def test_mlflow_sends_in_batches_within_its_limits(mlflow):
+    tracker = callbacks.mlflow("graphs")
+    tracker(Event("start", 0, {f"setting {k}": "x" * 7000 for k in range(250)} | {"k" * 300: 1}))
+    for t in range(1, 1001):
+        tracker(Event("round", t, {"train_loss": 1.0, "bytes": 8, "seconds": 0.5}))
+    run = mlflow.runs["run0"]
+    assert len(run.params) == 251
+    assert [size for size in run.sent if size] == [501] * 5, "one batch for 167 rounds"
+    tracker(Event("evaluation", 1000, {"accuracy_mean": 0.5}))
+    assert len(run.points) == 3001
+
+
+def test_mlflow_goes_on_with_a_run_without_saying_anything_twice(mlflow):
+    play(callbacks.mlflow("graphs"), 5, ending="interrupt")
+    play(callbacks.mlflow("graphs", run_id="run0"), 8, 4)
+    assert mlflow.runs["run0"].status == "FINISHED"
+    assert mlflow.steps("run0", "round/train_loss") == list(range(1, 9))
+    assert mlflow.steps("run0", "evaluation/accuracy_mean") == [0, 2, 4, 6, 8]
+    play(callbacks.mlflow("graphs"), 2)
+    assert [run.of for run in mlflow.runs.values()] == ["0", "0"], "and a new run joins the experiment"
+
+
+@pytest.mark.parametrize(
+    ("package", "make"),
+    [
+        ("tensorboard", lambda tmp_path: callbacks.tensorboard(tmp_path / "board")),
+        ("wandb", lambda tmp_path: callbacks.wandb("graphs")),
+        ("mlflow", lambda tmp_path: callbacks.mlflow("graphs")),
+    ],
+)
+def test_a_missing_package_is_told_before_training(package, make, monkeypatch, tmp_path):
+    for name in [name for name in sys.modules if name.split(".")[0] == package or name == "torch.utils.tensorboard"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ImportError, match=f"pip install {package}"):
+        make(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    """Train a little with a log and TensorBoard, stopped on the way and resumed; return the history and the folder."""
+    place = tmp_path_factory.mktemp("told")
+    board, log = place / "board", place / "log.jsonl"
+
+    def stop(event):
+        if event.kind == "round" and event.round == 6:
+            raise RuntimeError("pulled the plug")
+
+    def train(*more, resume=False):
+        return topofl.run(
+            algorithms.dsgd(lr=0.1, batch_size=4),
+            model=problems.linear(),
+            clients=problems.equal_clients(),
+            topology=topologies.one_peer_exponential(6),
+            rounds=9,
+            seed=0,
+            eval_every=3,
+            executor="batched",
+            checkpoint=place / "checkpoints",
+            checkpoint_every=4,
+            resume=resume,
+            callbacks=[callbacks.tensorboard(board), callbacks.jsonl(log), *more],
+        )
+
+    with pytest.raises(RuntimeError, match="pulled the plug"):
+        train(stop)
+    return train(resume=True), place
+
+
+def in_history(history):
+    """Return what trackers should show of a history: {name: {round: value}}, finite numbers only."""
+    t = history["round"].tolist()
+    wanted = {f"round/{name}": dict(enumerate(column.tolist(), start=1)) for name, column in history.rounds.items()}
+    for name, column in history.evaluations.items():
+        if column.ndim == 1 and name != "round":
+            wanted[f"evaluation/{name}"] = dict(zip(t, column.tolist(), strict=True))
+        elif column.ndim == 2:
+            for key in ("mean", "min", "max"):
+                wanted[f"evaluation/{name}_{key}"] = dict(zip(t, getattr(column, key)(axis=1).tolist(), strict=True))
+    return {name: {t: v for t, v in points.items() if np.isfinite(v)} for name, points in wanted.items()}
+
+
+def test_tensorboard_shows_the_history_of_a_resumed_run(told):
+    history, place = told
+    events = read_events(place / "board")
+    wanted = in_history(history)
+    assert {"round/train_loss", "round/bytes", "evaluation/accuracy_max", "evaluation/gradient_diversity"} <= set(
+        wanted
+    )
+    for name, points in wanted.items():
+        assert series(events, name) == [(t, np.float32(value)) for t, value in points.items()], name
+    shown = {tag for tag in events.Tags()["scalars"] if not tag.endswith("/seconds")}
+    assert shown == {*wanted, "checkpoint/bytes", "end/rounds"}
+
+
+def test_a_log_holds_the_history_of_a_resumed_run(told):
+    history, place = told
+    records = lines(place / "log.jsonl")
+    assert [record["kind"] for record in records if record["round"] == 0] == ["start", "evaluation"]
+    assert [record["round"] for record in records if record["kind"] == "start"] == [0, 4]
+    assert records[0]["values"]["topology"] == "one_peer_exponential(n=6)"
+    for name, points in in_history(history).items():
+        kind, key = name.split("/")
+        known = [
+            (r["round"], r["values"][key]) for r in records if r["kind"] == kind and r["values"].get(key) is not None
+        ]
+        assert dict(known) == points, name

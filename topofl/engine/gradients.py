@@ -1,0 +1,114 @@
+"""Losses and gradients of some nodes at once: by autograd, in one call or of one node, or in closed form."""
+
+import copy
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from topofl.engine.buffers import Buffers
+from topofl.engine.forward import Order, is_linear, stacked_forward
+from topofl.engine.plan import Compute
+
+__all__ = ["Gradients", "autocast", "batched_gradients", "linear_gradients", "looped_gradients", "new_gradients"]
+
+Gradients = Callable[[Sequence[Tensor], Tensor, Tensor, Tensor | None], tuple[Tensor, Sequence[Tensor]]]
+"""(parameters (k, *shape) each, inputs (k, b, ...), labels (k, b), weights) -> losses (k,), gradients alike.
+
+The gradients may lie in memory that the next call uses again.
+"""
+
+Autocast = Callable[[], AbstractContextManager[object]]
+
+
+def autocast(device: torch.device, low: torch.dtype | None) -> Autocast:
+    """Return what makes the context in which products are computed in `low` precision; None: in that of the models."""
+    return nullcontext if low is None else lambda: torch.autocast(device.type, dtype=low)
+
+
+def batched_gradients(model: nn.Module, lower: Autocast = nullcontext, compile: bool = False) -> Gradients:
+    """Return the executor that differentiates all given nodes in one call."""
+    forward = stacked_forward(model).each
+    each = torch.compile(forward) if compile else forward
+
+    def gradients(
+        parameters: Sequence[Tensor], inputs: Tensor, labels: Tensor, weights: Tensor | None
+    ) -> tuple[Tensor, Sequence[Tensor]]:
+        leaves = [p.detach().requires_grad_() for p in parameters]
+        with torch.enable_grad():
+            with lower():
+                logits = each(leaves, inputs)
+            losses = _mean_loss(logits, labels, weights)
+            return losses.detach(), torch.autograd.grad(losses.sum(), leaves)
+
+    return gradients
+
+
+def looped_gradients(model: nn.Module, order: Order, lower: Autocast = nullcontext, compile: bool = False) -> Gradients:
+    """Return the executor that takes one node, its parameters being views into the population.
+
+    `order` is of its images only: torch then reorders the kernels itself where that pays. The model is copied, so that
+    every thread can have an executor of its own.
+    """
+    own = copy.deepcopy(model)
+    parameters_of_own = list(own.parameters())
+    apply = torch.compile(own) if compile else own
+
+    def gradients(
+        parameters: Sequence[Tensor], inputs: Tensor, labels: Tensor, weights: Tensor | None
+    ) -> tuple[Tensor, Sequence[Tensor]]:
+        for parameter, view in zip(parameters_of_own, parameters, strict=True):
+            parameter.data = view[0]
+        with torch.enable_grad():
+            with lower():
+                logits = apply(order(inputs[0]))
+            losses = _mean_loss(logits[None], labels, weights)
+            return losses.detach(), [g[None] for g in torch.autograd.grad(losses.sum(), parameters_of_own)]
+
+    return gradients
+
+
+def _mean_loss(logits: Tensor, labels: Tensor, weights: Tensor | None) -> Tensor:
+    """Return the cross-entropy of each node's minibatch, (k,), in at least float32."""
+    logits = logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
+    losses = functional.cross_entropy(logits.transpose(1, 2), labels, reduction="none")
+    return losses.mean(1) if weights is None else (losses * weights).sum(1)
+
+
+def linear_gradients(buffers: Buffers, low: torch.dtype | None = None) -> Gradients:
+    """Return the closed form for one linear layer with bias: ``(softmax(W x + b) - onehot) x^T``, without autograd.
+
+    Two stacked products into memory that is used again; for 100 nodes 1.4 times faster than autograd, which writes new
+    tensors in every step.
+    """
+
+    def gradients(
+        parameters: Sequence[Tensor], inputs: Tensor, labels: Tensor, weights: Tensor | None
+    ) -> tuple[Tensor, Sequence[Tensor]]:
+        weight, bias = parameters  # (k, classes, features), (k, classes)
+        x, place = inputs.flatten(2), labels.unsqueeze(1)  # (k, b, features), (k, 1, b)
+        # Classes before examples: both products are then of row-major matrices, 3 times faster than x @ weight^T.
+        logits = _product("logits", weight, x.transpose(1, 2)).add_(bias.unsqueeze(2))
+        logs = torch.log_softmax(logits, 1)
+        share = 1 / labels.shape[1] if weights is None else weights.unsqueeze(1)
+        losses = (logs.gather(1, place) * -share).sum((1, 2))
+        errors = logs.exp_().scatter_add_(1, place, logs.new_full((1, 1, 1), -1).expand(place.shape)).mul_(share)
+        return losses, [_product("gradient", errors, x), errors.sum(2)]
+
+    def _product(name: str, a: Tensor, b: Tensor) -> Tensor:
+        out = buffers.take(name, (a.shape[0], a.shape[1], b.shape[2]), a.dtype)
+        return torch.bmm(a, b, out=out) if low is None else out.copy_(torch.bmm(a.to(low), b.to(low)))
+
+    return gradients
+
+
+def new_gradients(model: nn.Module, executor: str, order: Order, buffers: Buffers, compute: Compute) -> Gradients:
+    """Return an executor for one thread. Linear models have their closed form in both, and nothing to compile."""
+    if is_linear(model):
+        return linear_gradients(buffers, compute.low)
+    lower = autocast(compute.device, compute.low)
+    if executor == "looped":
+        return looped_gradients(model, order, lower, compute.compile)
+    return batched_gradients(model, lower, compute.compile)

@@ -1,0 +1,70 @@
+"""Independent pieces of work on several Python threads, each with one thread inside torch."""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Protocol, TypeVar
+
+import torch
+
+from topofl._check import check_int
+
+__all__ = ["Each", "worker_threads"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Each(Protocol):
+    """``each(function, items)`` returns ``[function(item) for item in items]``, worked out in any order."""
+
+    def __call__(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
+        """Return the results in the order of `items`."""
+        ...
+
+
+@contextmanager
+def worker_threads(workers: int) -> Iterator[Each]:
+    """Give a function that applies another to many items, on `workers` threads at a time.
+
+    Torch lets go of Python's lock inside its kernels, so small kernels of independent models run side by side, without
+    waking helper threads for each of them. While the context lasts, torch uses one thread per kernel, everywhere in the
+    process; the setting is put back at the end, also after an exception.
+
+    Parameters
+    ----------
+    workers
+        At least 1. With 1 the items run in the calling thread and torch's setting stays as it is.
+
+    Yields
+    ------
+    Each
+        Results come in the order of the items. The first exception, in that order, is raised, and items that have not
+        started are dropped.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If `workers` is not an integer of at least 1.
+
+    Notes
+    -----
+    Grad mode and autocast belong to a thread: `function` has to enter ``torch.no_grad()`` and the like itself.
+
+    Examples
+    --------
+    >>> with worker_threads(2) as each:
+    ...     each(abs, [-1, 2, -3])
+    [1, 2, 3]
+    """
+    if check_int("workers", workers, minimum=1) == 1:
+        yield lambda function, items: [function(item) for item in items]
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)  # before the threads start: a thread reads it once, at its first kernel
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="topofl")
+    try:
+        yield lambda function, items: list(pool.map(function, items))
+    finally:
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(before)
