@@ -15,9 +15,11 @@ import topofl
 from tests import problems
 from tests.algorithms.test_conformance import ARGUMENTS
 from tests.engine import killed
+from tests.engine.test_divergence import clients_with_extremes
 from topofl import algorithms, topologies
-from topofl.engine import keeper
+from topofl.engine import keeper, world
 from topofl.engine.checkpoint import rounds_in
+from topofl.engine.plan import choose_plan
 from topofl.engine.world import WorldRound
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,6 +67,17 @@ def test_every_round_can_be_resumed_from(whole, tmp_path, stop):
         topofl.run(**arguments(), checkpoint=tmp_path, checkpoint_every=1, callbacks=[callback])
     assert rounds_in(tmp_path)[-1] == stop, "the checkpoint that was due is written first"
     assert killed.differences(killed.trained(arguments(), checkpoint=tmp_path, resume=True), whole) == []
+
+
+@pytest.mark.parametrize("policy", ["freeze", "record"])
+def test_what_diverged_stays_so(tmp_path, policy):
+    clients = clients_with_extremes()
+    diverging = arguments(clients=clients, topology=problems.cliques(clients), on_divergence=policy)
+    without = killed.trained(diverging)
+    assert without[0].meta["diverged"]
+    with pytest.raises(ZeroDivisionError):
+        topofl.run(**diverging, checkpoint=tmp_path, checkpoint_every=2, callbacks=[lambda e: 1 / (e.round - 4)])
+    assert killed.differences(killed.trained(diverging, checkpoint=tmp_path, resume=True), without) == []
 
 
 @pytest.mark.parametrize(
@@ -138,6 +151,8 @@ OTHER = {
     "init": ({"init": "common"}, "init was independent, is common"),
     "dtype": ({"dtype": torch.float64}, "dtype was torch.float32, is torch.float64"),
     "eval_every": ({"eval_every": 2}, "eval_every was 3, is 2"),
+    "on_divergence": ({"on_divergence": "freeze"}, "on_divergence was raise, is freeze"),
+    "precision": ({"precision": "bf16"}, "precision was fp32, is bf16"),
     "executor": ({"executor": "looped"}, "executor was batched, is looped"),
     "chunk": ({"chunk": 2}, "chunk was 6, is 2"),
 }
@@ -166,7 +181,7 @@ def test_values_of_the_model_matter_where_they_are_used(tmp_path):
 def test_the_executor_is_not_chosen_anew(tmp_path, monkeypatch):
     chosen = {"model": problems.convolutional(), "rounds": 2}
     topofl.run(**arguments(**chosen, executor="looped"), checkpoint=tmp_path)
-    monkeypatch.setattr("topofl.engine.world.choose_executor", lambda *a: pytest.fail("timed"))
+    monkeypatch.setattr(world, "choose_plan", lambda *a: choose_plan(*a[:3], lambda *b: pytest.fail("timed")))
     resumed = topofl.run(**arguments(**chosen, executor="auto") | {"rounds": 3}, checkpoint=tmp_path, resume=True)
     assert resumed.meta["executor"] == "looped"
 
