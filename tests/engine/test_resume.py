@@ -17,9 +17,8 @@ from tests.algorithms.test_conformance import ARGUMENTS
 from tests.engine import killed
 from tests.engine.test_divergence import clients_with_extremes
 from topofl import algorithms, topologies
-from topofl.engine import keeper, world
+from topofl.engine import keeper
 from topofl.engine.checkpoint import rounds_in
-from topofl.engine.plan import choose_plan
 from topofl.engine.world import WorldRound
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -178,11 +177,13 @@ def test_values_of_the_model_matter_where_they_are_used(tmp_path):
         topofl.run(**arguments(rounds=1, init="given", model=other), checkpoint=tmp_path / "given", resume=True)
 
 
-def test_the_executor_is_not_chosen_anew(tmp_path, monkeypatch):
-    chosen = {"model": problems.convolutional(), "rounds": 2}
-    topofl.run(**arguments(**chosen, executor="looped"), checkpoint=tmp_path)
-    monkeypatch.setattr(world, "choose_plan", lambda *a: choose_plan(*a[:3], lambda *b: pytest.fail("timed")))
-    resumed = topofl.run(**arguments(**chosen, executor="auto") | {"rounds": 3}, checkpoint=tmp_path, resume=True)
+@pytest.mark.parametrize("asked", [{"executor": "auto"}, {"executor": "auto", "chunk": 4}, {"executor": "looped"}])
+def test_the_executor_is_not_chosen_anew(tmp_path, monkeypatch, asked):
+    monkeypatch.setattr("topofl.engine.plan._timed", lambda *a: ("looped", 1))
+    settings = arguments(model=problems.convolutional(), rounds=2) | asked
+    topofl.run(**settings, checkpoint=tmp_path)
+    monkeypatch.setattr("topofl.engine.plan._timed", lambda *a: ("batched", 4))
+    resumed = topofl.run(**settings | {"rounds": 3}, checkpoint=tmp_path, resume=True)
     assert resumed.meta["executor"] == "looped"
 
 
