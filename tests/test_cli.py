@@ -2,6 +2,8 @@
 
 import json
 import shlex
+import shutil
+import signal
 import subprocess
 import sys
 
@@ -13,6 +15,7 @@ import topofl
 from topofl import algorithms, cli, config, models, topologies
 from topofl.cli import main
 from topofl.engine import DivergenceError
+from topofl.engine.world import WorldRound
 from topofl.history import History
 
 TEXT = """
@@ -284,6 +287,8 @@ def test_dry_run_trains_nothing_and_writes_nothing(capsys, toml, tmp_path, monke
     ("change", "message"),
     [
         ("run.round=3", "small.toml [run] `run` takes rounds"),
+        ("run.checkpoint_every=0", "small.toml [run] `checkpoint_every` must be at least 1, got 0"),
+        ("run.resume=true", "small.toml [run] `run` takes rounds"),
         ("run.rounds=0", "small.toml [run] `rounds` must be at least 1, got 0"),
         ("topolgy=ring", "not 'topolgy'; did you mean 'topology'?"),
         ("topology=rng", "small.toml [topology] there is no topology 'rng'; did you mean 'ring'?"),
@@ -349,6 +354,93 @@ def test_folders_and_files_of_others_are_left_alone(capsys, toml, tmp_path):
     assert "would be overwritten" in fails(capsys, 2, "run", "a/config.toml", "--out", "a", "--set", "run.rounds=1")
     assert (tmp_path / "a" / "config.toml").read_text() == saved
     assert main(["run", toml, "--out", "a"]) == 0, "an older run is replaced where it is named"
+
+
+def stop_in_step(monkeypatch, step):
+    """Let a Ctrl-C arrive while a step is taken."""
+    take, steps = WorldRound.local_sgd, []
+
+    def interrupted(self, models, **words):
+        steps.append(self.t)
+        if len(steps) == step:
+            signal.raise_signal(signal.SIGINT)
+        return take(self, models, **words)
+
+    monkeypatch.setattr(WorldRound, "local_sgd", interrupted)
+
+
+def test_interrupted_and_resumed_is_as_if_nothing_had_happened(capsys, toml, tmp_path, monkeypatch):
+    assert main(["run", toml, "--out", "whole"]) == 0
+    with monkeypatch.context() as patch:
+        stop_in_step(patch, 3)
+        capsys.readouterr()
+        assert main(["run", toml, "--out", "a run"]) == 1
+    line = "topofl: interrupted after round 3 of 4; go on with: topofl resume 'a run'\n"
+    assert capsys.readouterr().err == line
+    folder = tmp_path / "a run"
+    assert sorted(path.name for path in folder.iterdir()) == ["checkpoints", "config.toml"]
+    assert config.load(folder / "config.toml").options["seed"] == 3
+    assert "is not finished (round 3); go on with topofl resume" in fails(capsys, 2, "run", toml, "--out", "a run")
+    assert main(["resume", "a run"]) == 0
+    assert "saved in a run" in capsys.readouterr().out
+    whole, resumed = History.load("whole"), History.load("a run")
+    for name in ("accuracy", "loss", "train_loss", "round"):
+        np.testing.assert_array_equal(whole[name], resumed[name])
+    assert whole.meta == resumed.meta
+    assert (tmp_path / "whole" / "config.toml").read_text() == (folder / "config.toml").read_text()
+
+
+def test_a_finished_run_says_so_and_takes_more_rounds(capsys, toml, tmp_path):
+    assert main(["run", toml, "--out", "a", "--checkpoint-every", "1"]) == 0
+    kept = ["state-00000004.json", "state-00000004.pt"]
+    assert sorted(path.name for path in (tmp_path / "a" / "checkpoints").iterdir()) == kept
+    capsys.readouterr()
+    assert main(["resume", "a"]) == 0
+    assert capsys.readouterr().out.startswith("a is finished: all 4 rounds are done; more are trained with --set")
+    before = (tmp_path / "a" / "config.toml").read_text()
+    assert "checkpoint_every = 1" in before
+    assert "lr was 0.5, is 0.1" in fails(capsys, 2, "resume", "a", "--set", "algorithm.lr=0.1", "--set", "run.rounds=6")
+    assert (tmp_path / "a" / "config.toml").read_text() == before
+    assert main(["resume", "a", "--set", "run.rounds=7"]) == 0
+    assert main(["run", toml, "--out", "b", "--set", "run.rounds=7"]) == 0
+    np.testing.assert_array_equal(History.load("a")["loss"], History.load("b")["loss"])
+    assert config.load("a/config.toml").options["rounds"] == 7
+    shutil.rmtree(tmp_path / "a" / "checkpoints")
+    assert "its checkpoints were removed" in fails(capsys, 2, "resume", "a", "--set", "run.rounds=9")
+
+
+def test_a_longer_run_that_is_interrupted_keeps_what_was_asked_for(toml, tmp_path, monkeypatch):
+    assert main(["run", toml, "--out", "a"]) == 0
+    with monkeypatch.context() as patch:
+        stop_in_step(patch, 1)
+        assert main(["resume", "a", "--set", "run.rounds=7"]) == 1
+    assert History.load("a").n_rounds == 4
+    assert main(["resume", "a"]) == 0
+    assert History.load("a").n_rounds == 7
+
+
+def test_stopped_before_the_first_checkpoint_it_starts_again(capsys, toml, tmp_path, monkeypatch):
+    train(monkeypatch, KeyboardInterrupt())
+    assert main(["run", toml]) == 1
+    assert sorted(path.name for path in (tmp_path / "runs" / "small").iterdir()) == ["checkpoints", "config.toml"]
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    capsys.readouterr()
+    assert main(["resume", "runs/small"]) == 0
+    assert "runs/small has no checkpoint yet; it starts from the beginning" in capsys.readouterr().err
+    assert History.load("runs/small").n_rounds == 4
+
+
+def test_resume_needs_a_run(capsys, toml, tmp_path):
+    (tmp_path / "thesis").mkdir()
+    for folder in ("thesis", "nowhere", toml):
+        assert "holds no run to go on with: config.toml is missing" in fails(capsys, 2, "resume", folder)
+
+
+def test_a_run_replaces_an_older_one_with_its_checkpoints(toml, tmp_path):
+    assert main(["run", toml, "--out", "a"]) == 0
+    assert main(["run", toml, "--out", "a", "--set", "run.rounds=2"]) == 0
+    assert [path.name for path in (tmp_path / "a" / "checkpoints").glob("*.pt")] == ["state-00000002.pt"]
 
 
 def test_compare(capsys, runs, tmp_path):

@@ -130,8 +130,11 @@ class Experiment:
         return estimate(**self._parts, **{key: self.options[key] for key in ("chunk", "executor", "dtype")})
 
     def tables_of(self, history: History) -> Tables:
-        """Return the tables that repeat the run exactly: with the executor that was chosen."""
-        return self.tables | {"run": self.tables["run"] | {"executor": history.meta["executor"]}}
+        """Return the tables that repeat the run exactly: with the executor, and its chunk, that were chosen."""
+        chosen = {"executor": history.meta["executor"]}
+        if chosen["executor"] == "batched":
+            chosen["chunk"] = history.meta["chunk"]
+        return self.tables | {"run": self.tables["run"] | chosen}
 
 
 def load(path: str | os.PathLike[str], assignments: Sequence[str] = ()) -> Experiment:

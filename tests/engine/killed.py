@@ -79,7 +79,7 @@ def differences(one, other):
     for left, right in tables.values():
         found += [name for name in left if not np.array_equal(left[name], right[name], equal_nan=True)]
         found += [f"dtype of {name}" for name in left if left[name].dtype != right[name].dtype]
-    found += ["models"] if not bool((models == others).all()) else []
+    found += ["models"] if not np.array_equal(models.numpy(), others.numpy(), equal_nan=True) else []
     found += ["node_loss"] if not np.array_equal(a.node_loss, b.node_loss, equal_nan=True) else []
     found += ["matrix_of_round"] if not np.array_equal(a.matrix_of_round, b.matrix_of_round) else []
     matrices = [[(m.name, m.weights.toarray().tolist()) for m in history.matrices] for history in (a, b)]

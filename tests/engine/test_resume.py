@@ -15,6 +15,7 @@ import topofl
 from tests import problems
 from tests.algorithms.test_conformance import ARGUMENTS
 from tests.engine import killed
+from tests.engine.test_divergence import clients_with_extremes
 from topofl import algorithms, topologies
 from topofl.engine import keeper
 from topofl.engine.checkpoint import rounds_in
@@ -65,6 +66,17 @@ def test_every_round_can_be_resumed_from(whole, tmp_path, stop):
         topofl.run(**arguments(), checkpoint=tmp_path, checkpoint_every=1, callbacks=[callback])
     assert rounds_in(tmp_path)[-1] == stop, "the checkpoint that was due is written first"
     assert killed.differences(killed.trained(arguments(), checkpoint=tmp_path, resume=True), whole) == []
+
+
+@pytest.mark.parametrize("policy", ["freeze", "record"])
+def test_what_diverged_stays_so(tmp_path, policy):
+    clients = clients_with_extremes()
+    diverging = arguments(clients=clients, topology=problems.cliques(clients), on_divergence=policy)
+    without = killed.trained(diverging)
+    assert without[0].meta["diverged"]
+    with pytest.raises(ZeroDivisionError):
+        topofl.run(**diverging, checkpoint=tmp_path, checkpoint_every=2, callbacks=[lambda e: 1 / (e.round - 4)])
+    assert killed.differences(killed.trained(diverging, checkpoint=tmp_path, resume=True), without) == []
 
 
 @pytest.mark.parametrize(
@@ -138,6 +150,8 @@ OTHER = {
     "init": ({"init": "common"}, "init was independent, is common"),
     "dtype": ({"dtype": torch.float64}, "dtype was torch.float32, is torch.float64"),
     "eval_every": ({"eval_every": 2}, "eval_every was 3, is 2"),
+    "on_divergence": ({"on_divergence": "freeze"}, "on_divergence was raise, is freeze"),
+    "precision": ({"precision": "bf16"}, "precision was fp32, is bf16"),
     "executor": ({"executor": "looped"}, "executor was batched, is looped"),
     "chunk": ({"chunk": 2}, "chunk was 6, is 2"),
 }
@@ -163,11 +177,13 @@ def test_values_of_the_model_matter_where_they_are_used(tmp_path):
         topofl.run(**arguments(rounds=1, init="given", model=other), checkpoint=tmp_path / "given", resume=True)
 
 
-def test_the_executor_is_not_chosen_anew(tmp_path, monkeypatch):
-    chosen = {"model": problems.convolutional(), "rounds": 2}
-    topofl.run(**arguments(**chosen, executor="looped"), checkpoint=tmp_path)
-    monkeypatch.setattr("topofl.engine.world.choose_executor", lambda *a: pytest.fail("timed"))
-    resumed = topofl.run(**arguments(**chosen, executor="auto") | {"rounds": 3}, checkpoint=tmp_path, resume=True)
+@pytest.mark.parametrize("asked", [{"executor": "auto"}, {"executor": "auto", "chunk": 4}, {"executor": "looped"}])
+def test_the_executor_is_not_chosen_anew(tmp_path, monkeypatch, asked):
+    monkeypatch.setattr("topofl.engine.plan._timed", lambda *a: ("looped", 1))
+    settings = arguments(model=problems.convolutional(), rounds=2) | asked
+    topofl.run(**settings, checkpoint=tmp_path)
+    monkeypatch.setattr("topofl.engine.plan._timed", lambda *a: ("batched", 4))
+    resumed = topofl.run(**settings | {"rounds": 3}, checkpoint=tmp_path, resume=True)
     assert resumed.meta["executor"] == "looped"
 
 

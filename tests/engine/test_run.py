@@ -280,6 +280,13 @@ def test_long_periods_have_each_matrix_computed_once():
     assert len(run(topology=graphs, rounds=150, eval_every=150).matrices) == 70
 
 
+def test_equal_matrices_of_new_graphs_are_kept_once():
+    graphs = topofl.as_topology(lambda t: topologies.random_regular(6, 3, seed=t % 2))
+    history = run(topology=graphs, rounds=5)
+    assert list(history.matrix_of_round) == [0, 1, 0, 1, 0]
+    assert len(history.matrices) == 2
+
+
 def test_numpy_integers_are_integers(tmp_path):
     history = run(seed=np.int64(3), rounds=np.int32(2), eval_every=np.int64(1))
     assert same(history, run(seed=3, rounds=2, eval_every=1))

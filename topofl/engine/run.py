@@ -204,7 +204,8 @@ def run(
     if folder is not None:
         check_space(folder, training.size)
         run_is = fingerprint(options, algorithm, model, clients, graphs, world)
-        marker = {"rounds": rounds, "versions": versions(), "device": str(place), "run": run_is}
+        asked = [executor, chunk if isinstance(chunk, str) else int(chunk)]
+        marker = {"rounds": rounds, "versions": versions(), "device": str(place), "asked": asked, "run": run_is}
     start = 0 if found is None else training.resume(found, marker)
     began = time.perf_counter()
     with world.threads() as each, stop_between_rounds(folder is not None) as request:
@@ -355,7 +356,8 @@ def _check_saving(options: Mapping[str, Any]) -> None:
 def _plan_of(found: Checkpoint, executor: str, chunk: int | str) -> Plan | None:
     """Return the plan that a run started with, unless another is asked for: timing may decide otherwise now."""
     was = Plan(*(found.marker["run"][name] for name in Plan._fields))
-    return was if executor in ("auto", was.executor) and chunk in ("auto", was.chunk) else None
+    asked = zip((executor, chunk), found.marker["asked"], (was.executor, was.chunk), strict=True)
+    return was if all(now in ("auto", then, chosen) for now, then, chosen in asked) else None
 
 
 def _play(
