@@ -238,7 +238,9 @@ def estimate(
 
 def _check_model(model: nn.Module, clients: Partition, dtype: torch.dtype) -> None:
     module = check_model(model).to(device="cpu", dtype=dtype)
-    check_output(module, clients.dataset.examples(range(min(2, len(clients.dataset.labels))), dtype).cpu(), clients.n_classes)
+    check_output(
+        module, clients.dataset.examples(range(min(2, len(clients.dataset.labels))), dtype).cpu(), clients.n_classes
+    )
 
 
 def _probed(
