@@ -19,7 +19,7 @@ from topofl.engine.examples import Examples
 from topofl.engine.executors import Descent, Learner, Worker, differentiate, local_sgd
 from topofl.engine.forward import Order, image_order, is_linear
 from topofl.engine.gradients import new_gradients
-from topofl.engine.mixer import mixer
+from topofl.engine.mixer import Mixer, mixer
 from topofl.engine.plan import Compute, Plan, Sizes, choose_plan
 from topofl.engine.population import Population, check_model, initial_population
 from topofl.engine.recorder import Ledger
@@ -41,7 +41,7 @@ class World:
     graphs: Topology | TopologySequence
     rule: Rule
     resolve: Callable[[Rule, Topology], MixingMatrix]
-    mixer: Callable[[MixingMatrix], Callable[[Tensor], None]]
+    mixer: Callable[[MixingMatrix], Mixer]
 
     @classmethod
     def build(
@@ -155,7 +155,7 @@ def _weights_on(rule: Rule, graph: Topology) -> MixingMatrix:
     return weights.check_on(graph)
 
 
-def _mixer_for(models: Population) -> Callable[[MixingMatrix], Callable[[Tensor], None]]:
+def _mixer_for(models: Population) -> Callable[[MixingMatrix], Mixer]:
     return lambda weights: mixer(weights, models.flat.device, models.flat.dtype)
 
 
@@ -230,7 +230,8 @@ class WorldRound:
 
     def _mix(self, weights: MixingMatrix, values: Tensor) -> None:
         """Mix without counting; each worker takes a share of the columns."""
-        self.each(self.world.mixer(weights), values.tensor_split(self.world.learner.plan.workers, dim=1))
+        mix = self.world.mixer(weights)
+        self.each(mix, values.tensor_split(self.world.learner.plan.workers if mix.by_columns else 1, dim=1))
 
     def mix(self, weights: MixingMatrix, values: Tensor) -> None:
         """See the protocol."""
