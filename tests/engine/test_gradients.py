@@ -4,7 +4,9 @@ import pytest
 import torch
 from torch.nn import functional
 
+import topofl
 from tests import problems
+from topofl import algorithms
 from topofl.engine.buffers import Buffers
 from topofl.engine.gradients import batched_gradients, linear_gradients, looped_gradients
 from topofl.engine.population import initial_population
@@ -93,3 +95,40 @@ def test_bf16_is_near_fp32(executor):
         assert g.dtype == torch.float32
         assert not torch.equal(g, w[:1]), "nothing was computed in lower precision"
         assert (g - w[:1]).norm() < 0.05 * w[:1].norm()  # bfloat16 has 8 bits: 2^-8 a product
+
+
+@pytest.mark.parametrize("executor", ["batched", "looped"])
+def test_models_are_compiled_where_asked(executor, monkeypatch):
+    """What torch makes of a model takes it a minute; here only that it is asked to, and that its answer is used."""
+    compiled = []
+
+    def compile_(function):
+        compiled.append(function)
+        return lambda *inputs: function(*inputs) * 2
+
+    monkeypatch.setattr(torch, "compile", compile_)
+    model = problems.convolutional()
+    models, inputs, labels, _ = problem(model, dtype=torch.float32)
+    settings = {"batched": (model,), "looped": (model, lambda x: x)}[executor]
+    make = {"batched": batched_gradients, "looped": looped_gradients}[executor]
+    plain, doubled = make(*settings), make(*settings, compile=True)
+    arguments = [v[:1] for v in models.views], inputs[:1], labels[:1], None
+    assert len(compiled) == 1
+    assert not torch.allclose(plain(*arguments)[0], doubled(*arguments)[0])
+
+
+def test_what_torch_cannot_compile_is_refused_by_name(monkeypatch):
+    def broken(function):
+        def fail(*inputs):
+            raise RuntimeError("no C++ compiler\nmany more lines")
+
+        return fail
+
+    monkeypatch.setattr(torch, "compile", broken)
+    clients = problems.equal_clients()
+    for settings in ({}, {"executor": "looped"}, {"executor": "batched", "chunk": 2}):
+        with pytest.raises(ValueError, match="`compile` must be False .* cannot compile it: no C.. compiler$"):
+            topofl.run(
+                algorithms.dsgd(lr=0.1), model=problems.convolutional(), clients=clients,
+                topology=problems.cliques(clients), rounds=1, seed=0, compile=True, **settings,
+            )  # fmt: skip

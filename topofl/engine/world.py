@@ -138,11 +138,29 @@ def new_learner(
     def trial(executor: str, chunk: int, nodes: int) -> None:
         tried = learner(Plan(executor, chunk, 1, 1))
         minibatches = tried.minibatches(batches.at(0, batch_size, "probe"))
-        differentiate(tried, tried.workers[0], models, minibatches, slice(0, nodes))
+        with _told_of_compiling(compute.compile):
+            differentiate(tried, tried.workers[0], models, minibatches, slice(0, nodes))
 
     width = min(batch_size, int(batches.sizes.max()))
     sizes = Sizes(models.n, models.layout.d, width, width * examples.bytes_each)
-    return learner(choose_plan(compute, is_linear(module), sizes, trial))
+    plan = choose_plan(compute, is_linear(module), sizes, trial)
+    if compute.compile:
+        trial(plan.executor, 1, 1)
+    return learner(plan)
+
+
+@contextmanager
+def _told_of_compiling(compiled: bool) -> Iterator[None]:
+    """Turn what compilers raise into one message."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not compiled:
+            raise
+        raise ValueError(
+            "`compile` must be False for this model on this machine, torch cannot compile it: "
+            f"{str(error).strip().partition(chr(10))[0]}"
+        ) from error
 
 
 def _weights_on(rule: Rule, graph: Topology) -> MixingMatrix:
