@@ -109,7 +109,8 @@ def run(
         ``"batched"``, ``"looped"`` or ``"auto"`` (times both on a few nodes; recorded in ``history.meta``). Results
         agree up to the rounding of float32.
     chunk
-        Nodes per call of the batched executor; smaller needs less memory. ``"auto"``: as many as are fastest.
+        Nodes per call of the batched executor; smaller needs less memory. ``"auto"``: as many as are fastest, and
+        fit into free memory.
     precision
         ``"fp32"``, the reference, or ``"bf16"``: products are computed in bfloat16 (autocast), everything else, the
         models too, stays as it is. Faster where the processor has such products (GPUs; CPUs with AMX).
@@ -154,7 +155,7 @@ def run(
     Raises
     ------
     ValueError, TypeError
-        If arguments do not fit each other, before any work is done.
+        If arguments do not fit each other, or the run does not fit into free memory, before any work is done.
     TopologyError
         If the graph cannot do what the algorithm needs.
     DivergenceError
@@ -186,8 +187,8 @@ def run(
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     before = None if found is None else _plan_of(found, executor, chunk)
     compute = Compute(executor, chunk, precision, channels_last, compile, place, dtype, before)
-    world = World.build(algorithm, model, clients, graphs, mixing, seed, init, compute, on_divergence)
     sets = evaluated_by(clients, evaluate_on, eval_examples, eval_nodes, seed, place)
+    world = World.build(algorithm, model, clients, graphs, mixing, seed, init, compute, on_divergence, sets)
     states = {name: phase.init(world.models) for name, phase in algorithm.phases.items()}
     training = _Training(algorithm, world, sets, moments, rounds, eval_every, states, Recorder(rounds, eval_every))
     chosen = {"rounds": rounds, "seed": seed, "evaluate_on": evaluate_on, "eval_every": eval_every}
