@@ -14,6 +14,7 @@ from topofl import NotApplicable, Table
 from topofl.engine.evaluate import Evaluated, evaluate
 from topofl.engine.examples import Examples
 from topofl.engine.population import Layout, Population
+from topofl.engine.threads import worker_threads
 
 from .benchmark_cases import LOGISTIC, TRAINING, Case, clients_of, setting
 from .benchmark_floor import seconds_of
@@ -60,8 +61,13 @@ def evaluation_of(n: int, device: torch.device, *, images: int = IMAGES, repeats
     def timed(function) -> list[float]:
         return [seconds_of(function, device) for _ in range(2)][1:]
 
+    def ours() -> None:
+        workers = torch.get_num_threads() if device.type == "cpu" else 1
+        with worker_threads(workers) as each:
+            evaluate(module, models, examples, labels, evaluated, each, workers)
+
     ways = {
-        "ours": partial(timed, lambda: evaluate(module, models, examples, labels, evaluated)),
+        "ours": partial(timed, ours),
         "product": partial(timed, lambda: torch.mm(inputs.flatten(1), weight, out=out)),
     }
     return Evaluation(n, images, **in_turns(ways, repeats))

@@ -9,6 +9,7 @@ import torch
 import topofl
 from tests import naive, problems
 from topofl import algorithms, mixing, topologies
+from topofl.engine import plan
 from topofl.engine.population import initial_population
 
 ROUNDS, SEED, BATCH = 5, 3, 4
@@ -69,8 +70,20 @@ def engine_models(name, model, clients, graph, options, **settings):
     return kept[-1]
 
 
+@pytest.fixture(params=[1, 3], ids=["alone", "3 threads"])
+def workers(request, monkeypatch):
+    """Spread even these small problems over threads."""
+    monkeypatch.setattr(plan, "SHARED_WORK", 0)
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    assert torch.get_num_threads() == request.param, "the setting was not put back"
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("workers")
 @pytest.mark.parametrize(
-    "settings", [{"executor": "batched"}, {"executor": "batched", "chunk": 4}, {"executor": "looped"}]
+    "settings", [{"executor": "batched"}, {"executor": "batched", "chunk": 2}, {"executor": "looped"}]
 )
 @pytest.mark.parametrize("model", [problems.linear, problems.convolutional])
 @pytest.mark.parametrize("clients", [problems.equal_clients, problems.ragged_clients])

@@ -29,14 +29,18 @@ def autocast(device: torch.device, low: torch.dtype | None) -> Autocast:
 
 
 def batched_gradients(model: nn.Module, lower: Autocast = nullcontext, compile: bool = False) -> Gradients:
-    """Return the executor that differentiates all given nodes in one call."""
-    forward = stacked_forward(model).each
+    """Return the executor that differentiates all given nodes in one call.
+
+    The model is copied: while it is applied torch puts parameters into it, so every thread needs one of its own.
+    """
+    forward = stacked_forward(copy.deepcopy(model)).each
     each = torch.compile(forward) if compile else forward
 
     def gradients(
         parameters: Sequence[Tensor], inputs: Tensor, labels: Tensor, weights: Tensor | None
     ) -> tuple[Tensor, Sequence[Tensor]]:
-        leaves = [p.detach().requires_grad_() for p in parameters]
+        # Not detach(): it would let autograd notice that other threads change other rows meanwhile.
+        leaves = [p.data.requires_grad_() for p in parameters]
         with torch.enable_grad():
             with lower():
                 logits = each(leaves, inputs)
@@ -49,8 +53,8 @@ def batched_gradients(model: nn.Module, lower: Autocast = nullcontext, compile: 
 def looped_gradients(model: nn.Module, order: Order, lower: Autocast = nullcontext, compile: bool = False) -> Gradients:
     """Return the executor that takes one node, its parameters being views into the population.
 
-    `order` is of its images only: torch then reorders the kernels itself where that pays. The model is copied, so that
-    every thread can have an executor of its own.
+    `order` is of its images only: torch then reorders the kernels itself where that pays. The model is copied, as
+    above.
     """
     own = copy.deepcopy(model)
     parameters_of_own = list(own.parameters())
