@@ -3,13 +3,15 @@
 import ctypes
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 
-__all__ = ["free_memory", "give_back"]
+__all__ = ["free_memory", "giving_back"]
 
 
 def free_memory(device: torch.device | str, root: Path = Path("/")) -> int | None:
@@ -78,14 +80,21 @@ def _lines(path: Path) -> list[str]:
         return []
 
 
-def give_back() -> None:
-    """Have glibc return to the system what it keeps of freed memory; elsewhere nothing is done.
+@contextmanager
+def giving_back(wanted: bool) -> Iterator[None]:
+    """Have glibc return what it keeps of freed memory, before and after what is done; elsewhere nothing happens.
 
     It keeps up to 64 MiB a thread for what is allocated next, in pieces that rarely fit: training and evaluation would
-    add up, though they take turns.
+    add up, though they take turns. Returning 100 MiB takes some milliseconds.
     """
-    if (trim := _malloc_trim()) is not None:
-        trim(0)
+    trim = _malloc_trim() if wanted else None
+    try:
+        if trim is not None:
+            trim(0)
+        yield
+    finally:
+        if trim is not None:
+            trim(0)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Bytes of the tensors that a model needs for a step or an evaluation, by playing both with one and two examples."""
+"""Bytes of the tensors that a model needs for a step or an evaluation, by playing both with two and three examples."""
 
 import weakref
 from collections.abc import Callable, Sequence
@@ -30,6 +30,10 @@ class Living(TorchDispatchMode):
         self.now = 0
         self.course: list[int] = []
         self._sizes: dict[int, int] = {}
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else torch loads its compiler, which takes two seconds
 
     @property
     def peak(self) -> int:
@@ -93,11 +97,17 @@ def bytes_of_forward(model: nn.Module, order: Order, few: Tensor, width: int) ->
 
 
 def _played(prepare: Callable[[Tensor], Callable[[], object]], few: Tensor, width: int) -> int:
-    """Return the most bytes alive on `width` examples, extrapolated point by point from one and two of them."""
-    one, two = (_course(prepare(few[:1].expand(k, *few.shape[1:]).contiguous())) for k in (1, 2))
-    if len(one) != len(two):  # the model took another way
-        return max(two) * width
-    return max(a + (b - a) * (width - 1) for a, b in zip(one, two, strict=True))
+    """Return the most bytes alive on `width` examples, extrapolated point by point from two and three of them."""
+
+    def course(examples: int) -> Sequence[int]:
+        return _course(prepare(few[:1].expand(examples, *few.shape[1:]).contiguous()))
+
+    if width == 1:  # kernels may have a way of their own
+        return max(course(1))
+    two, three = course(2), course(3)
+    if len(two) != len(three):
+        return -(-max(three) * width // 3)
+    return max(a + (b - a) * (width - 2) for a, b in zip(two, three, strict=True))
 
 
 def _course(function: Callable[[], object]) -> Sequence[int]:

@@ -275,8 +275,8 @@ def _bytes_of_evaluation(module: nn.Module, few: Tensor, order: Order, sets: Eva
     size, classes, d = few.element_size(), _classes(module), Layout.of(module).d
     together = min(NODES, len(nodes)) if shared else 1
     width = min(max(1, ROWS // together), largest)
-    scores = 2 * classes * size + size + 2 * 8  # logits and their log-softmax, a loss, label and prediction
-    return together * d * size + width * (gathered + together * scores)
+    logits, scores = classes * size, classes * size + size + 8  # their log-softmax, a loss and a label
+    return together * d * size + width * (together * logits + max(gathered, together * scores))
 
 
 def _classes(module: nn.Module) -> int:

@@ -21,6 +21,8 @@ from topofl.engine.checks import check_options, check_topology, evaluated_by
 from topofl.engine.diversity import GradientStatistics
 from topofl.engine.evaluate import Evaluated, Scores, evaluate, scored
 from topofl.engine.fingerprint import check_same, fingerprint, versions
+from topofl.engine.forward import is_linear
+from topofl.engine.free_memory import giving_back
 from topofl.engine.interrupt import stop_between_rounds
 from topofl.engine.keeper import Keeper
 from topofl.engine.plan import Compute, Plan
@@ -380,7 +382,8 @@ def _play(
 
 def _evaluate(world: World, each: Each, sets: Evaluated) -> Scores:
     learner = world.learner
-    return evaluate(world.module, world.models, learner.examples, learner.labels, sets, each, learner.plan.workers)
+    with giving_back(learner.labels.device.type == "cpu" and not is_linear(world.module)):
+        return evaluate(world.module, world.models, learner.examples, learner.labels, sets, each, learner.plan.workers)
 
 
 def _scores(
