@@ -185,8 +185,8 @@ def estimate(
 
     One round of the algorithm is played with tensors that have shapes but no memory, so that its messages are those
     that the run will record. A step and an evaluation of one model are played on two and on three examples, and every
-    tensor is counted while it lives. Memory inside of kernels is not seen, nor what phases of your own carry from round to round,
-    momentum apart: ``python -m analysis.peak_memory`` puts predictions beside measured peaks.
+    tensor is counted while it lives. Memory inside of kernels is not seen: ``python -m analysis.peak_memory`` puts
+    predictions beside measured peaks.
 
     Parameters
     ----------

@@ -68,8 +68,9 @@ def test_larger_minibatches_are_extrapolated_exactly(width):
     model = problems.convolutional()
     parameters = [p.detach().expand(2, *p.shape).contiguous() for p in model.parameters()]
     inputs, labels = torch.zeros(2, width, 1, 6, 6), torch.zeros(2, width, dtype=torch.long)
+    function = batched_gradients(model)
     with Living() as living:
-        batched_gradients(model)(parameters, inputs, labels, None)
+        function(parameters, inputs, labels, None)
     assert bytes_of_step(model, "batched", as_it_is, inputs[0, :1], width) == -(-living.peak // 2)
 
 
