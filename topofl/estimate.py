@@ -61,7 +61,7 @@ class Estimate:
     activations
         Memory of these chunks' forward and backward where it is most, gradients apart.
     statistics
-        Memory of the sums of gradients, in rounds that are evaluated.
+        Memory of the sums of gradients and the consensus distance, in rounds that are evaluated.
     mixing, evaluation
         Memory of the buffers of these, of all workers, which exist only meanwhile.
     matrices
@@ -69,9 +69,11 @@ class Estimate:
     data
         Memory of the dataset.
     torch
-        Memory that torch takes on first use, whatever the run.
+        Memory that torch takes on first use, whatever the run, and the network itself.
     held
         The part of `data` that is there already.
+    returned
+        Whether memory is given back between training and evaluation, which then take turns.
     free
         Memory that is free on the device now; None if unknown.
     remedy
@@ -102,6 +104,7 @@ class Estimate:
     data: int
     torch: int
     held: int
+    returned: bool
     free: int | None = field(compare=False)
     remedy: str = field(compare=False)
     messages: float
@@ -116,7 +119,7 @@ class Estimate:
     @property
     def total(self) -> int:
         """Memory in use at once where it is most, in bytes: less than the sum of the parts, which take turns."""
-        return peak(self._memory())
+        return peak(self._memory(), self.returned)
 
     @property
     def added(self) -> int:
@@ -247,6 +250,7 @@ def estimate(
         workers=plan.workers,
         **memory(facts, plan),
         held=facts.held,
+        returned=facts.returned,
         free=free,
         remedy="" if free is None or fits(plan) else remedy(facts, free),
         **_wire([r.ledger.totals(r.used) for r in rounds]),

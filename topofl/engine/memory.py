@@ -15,19 +15,22 @@ from topofl.engine.living import bytes_of_forward, bytes_of_step
 from topofl.engine.mixer import COLUMNS, GATHERED, SPARSE_BELOW
 from topofl.engine.plan import Compute, Fits, Plan, Sizes, least_plans, most_nodes
 from topofl.engine.population import Layout
+from topofl.metrics.consensus import NUMBERS
 from topofl.mixing import MixingMatrix
 
 __all__ = ["Facts", "check_memory", "facts_of", "fits_into", "in_gib", "largest_batch", "largest_chunk", "memory",
            "needed", "peak", "remedy"]  # fmt: skip
 
-TORCH = 10 * 2**20
+TORCH = 16 * 2**20
 """What torch and Python take on first use, whatever the run: threads, buffers of products, modules loaded late."""
 
-CONVOLUTIONS = 20 * 2**20
-"""What the first convolutions take besides: the kernels that oneDNN compiles. Both measured on CPU, to 5 MiB."""
+CONVOLUTIONS = 14 * 2**20
+"""What the first convolutions take besides: the kernels that oneDNN compiles. Both were fitted on CPU, to the peaks of
+100 logistic regressions and of 10 DPFL CNNs in analysis/peak_memory.py; all other rows there check them."""
 
-RETAINED = 64 * 2**20
-"""What glibc's allocator keeps at most of what is freed: twice the size from which blocks are given back at once."""
+TRAINED, EVALUATED = 2.5, 1.4
+"""What autograd's steps, and evaluations of models that are not linear, take on CPU of each byte that lives: glibc keeps
+what is freed, in pieces that the next tensors rarely fit. Fitted to 100 GN-LeNets there, batched by 8 and looped."""
 
 
 @dataclass(frozen=True)
@@ -45,11 +48,15 @@ class Facts:
     minibatch
         One node's largest minibatch, gathered.
     looped, batched
-        Gradients and activations of one node's step where they are most, alone and as one of many.
+        What one node's step takes for gradients and activations where they are most, alone and as one of many.
     state
         What phases carry from round to round.
     mixes_gradients
         Whether all nodes' gradients must exist at once.
+    largest
+        Parameters of the largest layer.
+    distance
+        Buffers of the consensus distance.
     matrices
         Mixing matrices.
     mixing, evaluation
@@ -59,7 +66,9 @@ class Facts:
     held
         The part of `data` that is there before the run.
     torch
-        What torch takes on first use.
+        What torch takes on first use, and the network itself.
+    returned
+        Whether memory is given back between training and evaluation.
     """
 
     n: int
@@ -72,12 +81,15 @@ class Facts:
     batched: int
     state: int
     mixes_gradients: bool
+    largest: int
+    distance: int
     matrices: int
     mixing: int
     evaluation: int
     data: int
     held: int
     torch: int
+    returned: bool
 
     @property
     def sizes(self) -> Sizes:
@@ -97,7 +109,7 @@ def memory(facts: Facts, plan: Plan) -> dict[str, int]:
         "gradients": (together + facts.n * facts.mixes_gradients) * model,
         "minibatches": together * facts.minibatch,
         "activations": together * max(step - model, 0),
-        "statistics": plan.workers * 8 * facts.d,
+        "statistics": facts.distance + plan.workers * 8 * (facts.d + min(plan.chunk, facts.n) * facts.largest),
         "mixing": plan.workers * facts.mixing,
         "evaluation": plan.workers * facts.evaluation,
         "matrices": facts.matrices,
@@ -106,22 +118,22 @@ def memory(facts: Facts, plan: Plan) -> dict[str, int]:
     }
 
 
-def peak(parts: Mapping[str, int]) -> int:
+def peak(parts: Mapping[str, int], returned: bool) -> int:
     """Return the most that exists at once.
 
-    Training and evaluation take turns, but the allocator keeps up to :data:`RETAINED` of what the one frees, and what
-    the other needs rarely fits into the holes: so much of the smaller one counts too.
+    Training and evaluation take turns, and so does their memory if it is `returned` in between; else they add up.
     """
-    passing = ("activations", "statistics", "mixing", "evaluation")
-    lasting = sum(size for name, size in parts.items() if name not in (*passing, "gradients"))
+    passing = ("gradients", "activations", "statistics", "mixing", "evaluation")
+    lasting = sum(size for name, size in parts.items() if name not in passing)
+    if not returned:
+        return sum(parts.values())
     training = parts["gradients"] + max(parts["activations"] + parts["statistics"], parts["mixing"])
-    less, more = sorted([training, parts["evaluation"]])
-    return lasting + more + min(less, RETAINED)
+    return lasting + max(training, parts["evaluation"])
 
 
 def needed(facts: Facts, plan: Plan) -> int:
     """Return the bytes that a run adds to the memory in use before it."""
-    return peak(memory(facts, plan)) - facts.held
+    return peak(memory(facts, plan), facts.returned) - facts.held
 
 
 def fits_into(facts: Facts, free: int | None) -> Fits:
@@ -232,11 +244,14 @@ def facts_of(
         batched=batched,
         state=momentum * n * d * dtype.itemsize,
         mixes_gradients=any(phase.exchanges == "gradients" for phase in algorithm.phases.values()),
+        largest=max(p.numel() for p in module.parameters()),
+        distance=3 * 8 * min(n * d, max(n, NUMBERS)),
         matrices=sum(_bytes_of_matrix(matrix, dtype) for matrix in matrices),
         mixing=min(n * d, max(n * COLUMNS, GATHERED)) * dtype.itemsize * algorithm.exchanges,
         evaluation=_bytes_of_evaluation(module, few, order, sets, gathered),
         data=inputs.numel() * stored.itemsize + labels.nbytes,
-        torch=TORCH + CONVOLUTIONS * any(isinstance(layer, nn.Conv2d) for layer in module.modules()),
+        torch=d * dtype.itemsize + TORCH + CONVOLUTIONS * any(isinstance(m, nn.Conv2d) for m in module.modules()),
+        returned=not is_linear(module),
         held=(inputs.nbytes if inputs.dtype == stored else 0) + labels.nbytes if compute.device.type == "cpu" else 0,
     )
 
@@ -247,11 +262,12 @@ def _bytes_of_steps(module: nn.Module, few: Tensor, order: Order, width: int, co
         classes, d = _classes(module), Layout.of(module).d
         size = (d + width * (2 * classes + 3)) * compute.dtype.itemsize
         return size, size
-    looped = bytes_of_step(module, "looped", order, few, width)
+    taken = 1 if few.is_cuda else TRAINED
+    looped = int(taken * bytes_of_step(module, "looped", order, few, width))
     if compute.executor == "looped":
         return looped, looped
     try:
-        return looped, bytes_of_step(module, "batched", order, few, width)
+        return looped, int(taken * bytes_of_step(module, "batched", order, few, width))
     except RuntimeError:  # torch.func cannot batch every module: the run will loop
         return looped, looped
 
@@ -271,7 +287,8 @@ def _bytes_of_evaluation(module: nn.Module, few: Tensor, order: Order, sets: Eva
     largest = len(on) if shared else max((len(on[i]) for i in nodes), default=0)
     if not is_linear(module):
         width = max(1, min(EXAMPLES * (1 + few.is_cuda), largest))
-        return bytes_of_forward(module, order, few, width) + width * gathered
+        living = bytes_of_forward(module, order, few, width) + width * gathered
+        return int((1 if few.is_cuda else EVALUATED) * living)
     size, classes, d = few.element_size(), _classes(module), Layout.of(module).d
     together = min(NODES, len(nodes)) if shared else 1
     width = min(max(1, ROWS // together), largest)

@@ -1,5 +1,6 @@
 """The only loop over rounds."""
 
+import math
 import os
 import platform
 import sys
@@ -190,7 +191,8 @@ def run(
     before = None if found is None else _plan_of(found, executor, chunk)
     compute = Compute(executor, chunk, precision, channels_last, compile, place, dtype, before)
     sets = evaluated_by(clients, evaluate_on, eval_examples, eval_nodes, seed, place)
-    world = World.build(algorithm, model, clients, graphs, mixing, seed, init, compute, on_divergence, sets)
+    with giving_back(place.type == "cpu"):  # what checks and the choice of an executor took
+        world = World.build(algorithm, model, clients, graphs, mixing, seed, init, compute, on_divergence, sets)
     states = {name: phase.init(world.models) for name, phase in algorithm.phases.items()}
     training = _Training(algorithm, world, sets, moments, rounds, eval_every, states, Recorder(rounds, eval_every))
     chosen = {"rounds": rounds, "seed": seed, "evaluate_on": evaluate_on, "eval_every": eval_every}
@@ -332,7 +334,8 @@ def _train(
         if on_round is not None:
             on_round(t + 1, world.models)
         if evaluated:
-            scores = _scores(world, each, sets, moments, before, current.statistics)
+            diversity, current.statistics = current.statistics.diversity if current.statistics else math.nan, None
+            scores = _scores(world, each, sets, moments, before, diversity)
             current.diverged += world.guard.note_scores(scores["loss"], scored(sets), t, current.lr)
             recorded = training.recorder.add_evaluation({"round": t + 1} | scores)
         with keeper.after(t + 1):
@@ -392,14 +395,14 @@ def _scores(
     sets: Evaluated,
     moments: str,
     before: Scores | None = None,
-    statistics: GradientStatistics | None = None,
+    diversity: float = math.nan,
 ) -> dict[str, Any]:
     after = _evaluate(world, each, sets)
     scores = {
         "accuracy": after.accuracy,
         "loss": after.loss,
         "consensus_distance": consensus_distance(world.models.flat),
-        "gradient_diversity": float("nan") if statistics is None else statistics.diversity,
+        "gradient_diversity": diversity,
     }
     if moments == "both":
         before = before or after
