@@ -80,10 +80,10 @@ THREADS = 2
 MNIST = (1, 28, 28)
 
 SETTINGS = (
-    Setting("logistic_regression", 100, 128, shape=MNIST, examples=14_000, fitted=True),
-    Setting("logistic_regression", 100, 128, shape=MNIST, examples=14_000, clique_averaging=True),
-    Setting("logistic_regression", 1000, 13, shape=MNIST, examples=14_000),
-    Setting("logistic_regression", 1000, 13, shape=MNIST, examples=14_000, clique_averaging=True),
+    Setting("logistic_regression", 100, 128, "auto", shape=MNIST, examples=14_000, fitted=True),
+    Setting("logistic_regression", 100, 128, "auto", shape=MNIST, examples=14_000, clique_averaging=True),
+    Setting("logistic_regression", 1000, 13, "auto", shape=MNIST, examples=14_000),
+    Setting("logistic_regression", 1000, 13, "auto", shape=MNIST, examples=14_000, clique_averaging=True),
     Setting("gn_lenet", 10, 20),
     Setting("gn_lenet", 10, 20, "batched", 5),
     Setting("gn_lenet", 100, 20, fitted=True),

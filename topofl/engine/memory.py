@@ -29,8 +29,8 @@ CONVOLUTIONS = 14 * 2**20
 100 logistic regressions and of 10 DPFL CNNs in analysis/peak_memory.py; all other rows there check them."""
 
 TRAINED, EVALUATED = 2.5, 1.4
-"""What autograd's steps, and evaluations of models that are not linear, take on CPU of each byte that lives: glibc keeps
-what is freed, in pieces that the next tensors rarely fit. Fitted to 100 GN-LeNets there, batched by 8 and looped."""
+"""What steps with autograd, and evaluations of models that are not linear, take on CPU of each byte that lives: glibc
+keeps what is freed, in pieces that the next tensors rarely fit. Fitted to 100 GN-LeNets, looped and batched by 8."""
 
 
 @dataclass(frozen=True)
