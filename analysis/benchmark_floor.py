@@ -70,6 +70,7 @@ class Floor:
     columns: Sequence[Tensor]
     speeds: Sequence[Tensor]
     inputs: Tensor
+    affine: Sequence[Tensor]
     labels: Tensor
     steps: Sequence[Tensor]
     order: np.ndarray
@@ -93,7 +94,8 @@ class Floor:
             flat=flat,
             columns=flat.split(sizes, 1),
             speeds=velocity.split(sizes, 1),
-            inputs=clients.dataset.examples().to(device),
+            inputs=clients.dataset.inputs.to(device),
+            affine=[part.to(device) for part in clients.dataset.affine() or ()],
             labels=clients.dataset.labels.to(device),
             steps=[step.to(device) for step in _epoch(case, clients, order)],
             order=order,
@@ -106,6 +108,17 @@ class Floor:
     def channels_last(self) -> Tensor:
         """The dataset's images as (N, height, width, channels), contiguous: a gathered minibatch has channels last."""
         return self.inputs.permute(0, 2, 3, 1).contiguous()
+
+    def buffers(self, stored: Tensor, size: int) -> tuple[Tensor, Tensor]:
+        """Return memory for `size` examples as they are stored, and for what a model sees of them."""
+        pixels = stored.new_empty(size, *stored.shape[1:])
+        return pixels, torch.empty_like(pixels, dtype=self.flat.dtype)
+
+    def gather(self, stored: Tensor, indices: Tensor, buffers: tuple[Tensor, Tensor]) -> Tensor:
+        """Return examples, (k, ...): bytes by index, made numbers while they are in cache."""
+        pixels, numbers = (buffer[: len(indices)] for buffer in buffers)
+        scale, shift = self.affine
+        return numbers.copy_(torch.index_select(stored, 0, indices, out=pixels)).mul_(scale).add_(shift)
 
     def views(self, rows: slice) -> list[Tensor]:
         """Return one (k, *shape) view a parameter of some rows."""
@@ -194,13 +207,13 @@ def _stacked(chunk: int, gradients_of: Callable[[Floor], Gradients]) -> Callable
     def opened(floor: Floor) -> Iterator[Callable[[int], None]]:
         gradients = gradients_of(floor)
         size = max(floor.group, chunk - chunk % floor.group)
-        buffer = floor.inputs.new_empty(size * floor.case.batch_size, *floor.inputs.shape[1:])
+        buffers = floor.buffers(floor.inputs, size * floor.case.batch_size)
 
         def step(t: int) -> None:
             indices = floor.steps[t % len(floor.steps)]
             for start in range(0, floor.case.n, size):
                 rows = slice(start, min(start + size, floor.case.n))
-                x, y = _gather(floor, indices[rows], buffer)
+                x, y = _gather(floor, indices[rows], buffers)
                 with floor.precision():
                     found = gradients(floor.views(rows), x, y)
                 floor.descend(rows, [_group_means(g, floor.group) for g in found])
@@ -217,9 +230,9 @@ def _group_means(gradients: Tensor, group: int) -> Tensor:
     return apart if group == 1 else apart.mean(1, keepdim=True)
 
 
-def _gather(floor: Floor, indices: Tensor, buffer: Tensor) -> tuple[Tensor, Tensor]:
+def _gather(floor: Floor, indices: Tensor, buffers: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
     """Return inputs (k, b, ...) and labels (k, b)."""
-    x = torch.index_select(floor.inputs, 0, indices.view(-1), out=buffer[: indices.numel()])
+    x = floor.gather(floor.inputs, indices.view(-1), buffers)
     return x.view(*indices.shape, *x.shape[1:]), floor.labels[indices]
 
 
@@ -294,12 +307,12 @@ def _walker(floor: Floor) -> Callable[[int, int, int], None]:
     parameters = list(module.parameters())
     views = floor.views(slice(None))
     stored = floor.inputs if floor.case.network.is_linear else floor.channels_last
-    buffer = stored.new_empty(floor.case.batch_size, *stored.shape[1:])
+    buffers = floor.buffers(stored, floor.case.batch_size)
 
     def one(row: int, indices: Tensor) -> list[Tensor]:
         for own, view in zip(parameters, views, strict=True):
             own.data = view[row]
-        x = torch.index_select(stored, 0, indices, out=buffer[: len(indices)])
+        x = floor.gather(stored, indices, buffers)
         x = x if floor.case.network.is_linear else x.permute(0, 3, 1, 2)
         with floor.precision():
             loss = functional.cross_entropy(module(x), floor.labels[indices])

@@ -583,3 +583,14 @@ def test_reproduce_whose_runs_fail(capsys, tmp_path, monkeypatch):
     captured = capsys.readouterr()
     assert "node 3 left the finite numbers" in captured.err.splitlines()[-1]
     assert "dcliques-fig09: failed: 3 of 3 runs failed" in captured.out
+
+
+def test_a_run_is_logged_where_asked(toml, tmp_path, capsys):
+    log, board = tmp_path / "log.jsonl", tmp_path / "board"
+    assert main(["run", toml, "--out", str(tmp_path / "r"), "--log", str(log), "--tensorboard", str(board)]) == 0
+    kinds = [json.loads(line)["kind"] for line in log.read_text().splitlines()]
+    assert kinds[0] == "start"
+    assert kinds[-1] == "end"
+    assert kinds.count("round") == History.load(tmp_path / "r").n_rounds
+    assert list(board.glob("events*"))
+    capsys.readouterr()

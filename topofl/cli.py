@@ -17,10 +17,10 @@ import numpy as np
 import torch
 
 import topofl
-from topofl import config, data, metrics
+from topofl import callbacks, config, data, metrics
 from topofl._spec import at, build_topology, catalogue, parameters, parse_spec, table_of
 from topofl._table import NotApplicable, Spread, Table
-from topofl.callbacks import Event
+from topofl.callbacks import Callback, Event
 from topofl.data import Partition
 from topofl.engine import DivergenceError, Interrupted
 from topofl.engine.checkpoint import prune, rounds_in
@@ -29,13 +29,12 @@ from topofl.topology import Topology, TopologySequence
 
 __all__ = ["main"]
 
-_USAGE_ERRORS = (ValueError, TypeError, KeyError, FileNotFoundError, IsADirectoryError, NotADirectoryError)
+_USAGE_ERRORS = (ValueError, TypeError, KeyError, ImportError, FileNotFoundError, IsADirectoryError, NotADirectoryError)
 _KEPT = """
 
 DIR holds config.toml (all defaults filled in), checkpoints/ and, at the end, history/. Ctrl-C lets the round end and
 writes a checkpoint. A finished run keeps its last checkpoint, which takes the space of all models and is needed only to
 train more rounds: remove DIR/checkpoints if you will not."""
-_NOT_REPRODUCE = ("command", "list")
 _RUN_ERRORS = (DivergenceError, OSError, MemoryError, torch.OutOfMemoryError)
 
 
@@ -173,6 +172,7 @@ def _add_run(verbs: Any) -> None:
     verb.add_argument(
         "--dry-run", action="store_true", help="show memory, messages and, by a probe, seconds; save nothing"
     )
+    _add_logs(verb)
     verb.add_argument("--progress", action=argparse.BooleanOptionalAction, help="a bar (default: on terminals)")
 
 
@@ -186,6 +186,7 @@ def _add_resume(verbs: Any) -> None:
     verb.add_argument("folder", type=Path, metavar="DIR", help="of the run, as named by run --out")
     help_set = "table.key=value, of what may change: run.rounds (more of them), run.checkpoint_every, run.device"
     verb.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=help_set)
+    _add_logs(verb)
     verb.add_argument("--progress", action=argparse.BooleanOptionalAction, help="a bar (default: on terminals)")
 
 
@@ -224,6 +225,11 @@ def _add_reproduce(verbs: Any) -> None:
     verb.add_argument("--jobs", type=int, default=1, metavar="J", help="processes, sharing the CPU cores (default: 1)")
     verb.add_argument("--dry-run", action="store_true", help="show runs, time and memory (from probes); keep nothing")
     verb.add_argument("--report", action="store_true", help="also write one page with everything: HTML and Markdown")
+
+
+def _add_logs(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--log", type=Path, metavar="FILE.jsonl", help="append one JSON object an event to this file")
+    verb.add_argument("--tensorboard", type=Path, metavar="DIR", help="write scalars for TensorBoard here")
 
 
 def _add_table_options(verb: argparse.ArgumentParser) -> None:
@@ -354,7 +360,8 @@ def _run(options: argparse.Namespace) -> None:
     with _removed_if_nothing_was_done(out):
         (out / "checkpoints").mkdir(parents=True, exist_ok=True)
         _write_config(out, experiment.tables)
-        history = experiment.run(progress=options.progress, checkpoint=out / "checkpoints")
+        how = {"progress": options.progress, "checkpoint": out / "checkpoints"}
+        history = experiment.run(**how, callbacks=_logs(options))
     _finish(out, experiment, history)
 
 
@@ -381,7 +388,13 @@ def _resume(options: argparse.Namespace) -> None:
             _write_config(out, experiment.tables)
 
     how = {"progress": options.progress, "checkpoint": out / "checkpoints", "resume": True}
-    _finish(out, experiment, experiment.run(**how, callbacks=[keep_changes]))
+    _finish(out, experiment, experiment.run(**how, callbacks=[keep_changes, *_logs(options)]))
+
+
+def _logs(options: argparse.Namespace) -> list[Callback]:
+    """Return the logs that were asked for."""
+    asked = {callbacks.jsonl: options.log, callbacks.tensorboard: options.tensorboard}
+    return [make(place) for make, place in asked.items() if place is not None]
 
 
 def _finish(out: Path, experiment: config.Experiment, history: History) -> None:
@@ -490,7 +503,8 @@ def _reproduce(options: argparse.Namespace) -> None:
     elif options.name is None:
         raise ValueError("name a figure or a paper; topofl reproduce --list shows all")
     else:
-        words = {key: value for key, value in vars(options).items() if key not in _NOT_REPRODUCE}
+        known = inspect.signature(paper_figures.reproduce).parameters
+        words = {key: value for key, value in vars(options).items() if key in known}
         try:
             paper_figures.reproduce(**words, show=_say)
         except paper_figures.Failed as error:

@@ -319,7 +319,7 @@ def _seconds_of_mixing(played: DryRound, k: int, device: torch.device, dtype: to
         if k == weights.n:
             continue
         values = torch.zeros(weights.n, min(columns, 4096), dtype=dtype, device=device)
-        mix = mixer(weights, device, dtype)
+        mix = mixer(weights, device, dtype).apply
         mix(values)
         start = time.perf_counter()
         mix(values)

@@ -27,14 +27,13 @@ class Minibatches(NamedTuple):
 
     Attributes
     ----------
-    indices, labels
+    indices
         (n, width) int64.
     weights
         (n, width) of each example in its node's mean loss, None where all are 1 / width.
     """
 
     indices: Tensor
-    labels: Tensor
     weights: Tensor | None
 
 
@@ -76,7 +75,7 @@ class Learner:
         weights = batch.weights
         if weights is not None:
             weights = torch.from_numpy(weights).to(device=indices.device, dtype=self.examples.dtype)
-        return Minibatches(indices, self.labels[indices], weights)
+        return Minibatches(indices, weights)
 
 
 class Descent(NamedTuple):
@@ -221,9 +220,10 @@ def differentiate(
     learner: Learner, worker: Worker, models: Population, minibatches: Minibatches, rows: slice
 ) -> tuple[Tensor, Sequence[Tensor]]:
     """Return losses (k,) of some nodes on their minibatches, and their gradients."""
-    indices, labels = minibatches.indices[rows], minibatches.labels[rows]
+    indices = minibatches.indices[rows]
     weights = None if minibatches.weights is None else minibatches.weights[rows]
-    inputs = learner.examples.gather(indices.reshape(-1), worker.buffers).unflatten(0, indices.shape)
+    inputs = learner.examples.gather(indices.view(-1), worker.buffers).unflatten(0, indices.shape)
+    labels = torch.index_select(learner.labels, 0, indices.view(-1)).view(indices.shape)
     return worker.gradients([view[rows] for view in models.views], inputs, labels, weights)
 
 

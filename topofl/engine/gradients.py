@@ -20,6 +20,10 @@ Gradients = Callable[[Sequence[Tensor], Tensor, Tensor, Tensor | None], tuple[Te
 The gradients may lie in memory that the next call uses again.
 """
 
+WIDE = 32
+"""Examples a minibatch from which weight @ x^T is faster than x @ weight^T (at 128 it takes a third to a half of the
+time, at 13 1.7 times as long)."""
+
 Autocast = Callable[[], AbstractContextManager[object]]
 
 
@@ -93,9 +97,11 @@ def linear_gradients(buffers: Buffers, low: torch.dtype | None = None) -> Gradie
     ) -> tuple[Tensor, Sequence[Tensor]]:
         weight, bias = parameters  # (k, classes, features), (k, classes)
         x, place = inputs.flatten(2), labels.unsqueeze(1)  # (k, b, features), (k, 1, b)
-        # Classes before examples: both products are then of row-major matrices, 3 times faster than x @ weight^T.
-        logits = _product("logits", weight, x.transpose(1, 2)).add_(bias.unsqueeze(2))
-        logs = torch.log_softmax(logits, 1)
+        if x.shape[1] < WIDE:
+            logits = _product("logits", x, weight.transpose(1, 2)).transpose(1, 2)
+        else:
+            logits = _product("logits", weight, x.transpose(1, 2))
+        logs = torch.log_softmax(logits.add_(bias.unsqueeze(2)), 1)  # (k, classes, b)
         share = 1 / labels.shape[1] if weights is None else weights.unsqueeze(1)
         losses = (logs.gather(1, place) * -share).sum((1, 2))
         errors = logs.exp_().scatter_add_(1, place, logs.new_full((1, 1, 1), -1).expand(place.shape)).mul_(share)

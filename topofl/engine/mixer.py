@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from torch.nn import functional
 
 from topofl.mixing import TOLERANCE, MixingMatrix
 
-__all__ = ["mixer"]
+__all__ = ["Mixer", "mixer"]
 
 COLUMNS = 1024
 """Columns multiplied at a time: for 1,000 nodes in float32 a block of 4 MB, in cache while rows are used again."""
@@ -21,12 +22,31 @@ GATHERED = 2**18
 matrices 2 times."""
 
 SPARSE_BELOW = 0.25
-"""Density under which the sparse products win (measured on CPU: for 100 nodes and density 0.21 the gathering takes 0.85
-of the dense product's time, for 1,000 nodes and 0.15 it takes 0.55)."""
+"""Density under which the sparse products win (measured on CPU: gathering takes 0.4 of the dense product's time for
+1,000 nodes and density 0.15, 0.9 for 100 nodes and 0.21)."""
 
 
-def mixer(weights: MixingMatrix, device: torch.device, dtype: torch.dtype) -> Callable[[Tensor], None]:
-    """Return a function that replaces a (n, k) tensor by ``weights @ tensor``, in place.
+class Mixer(NamedTuple):
+    """Replaces a (n, k) tensor by ``weights @ tensor``, in place.
+
+    Attributes
+    ----------
+    apply
+        Does it.
+    by_columns
+        Whether several threads may take a share of the columns each; means are at memory speed with one.
+    """
+
+    apply: Callable[[Tensor], None]
+    by_columns: bool
+
+    def __call__(self, values: Tensor) -> None:
+        """Mix the columns of `values`."""
+        self.apply(values)
+
+
+def mixer(weights: MixingMatrix, device: torch.device, dtype: torch.dtype) -> Mixer:
+    """Return what multiplies by a mixing matrix.
 
     Where the matrix is a mean over its connected components (fully-connected, clique averaging) it takes means; else it
     gathers or multiplies block after block of columns, sparse or dense by its density. No call allocates more than one
@@ -34,13 +54,13 @@ def mixer(weights: MixingMatrix, device: torch.device, dtype: torch.dtype) -> Ca
     """
     labels = _component_means(weights)
     if labels is not None and (device.type == "cpu" or labels.max() == 0):
-        return _mean_mixer(labels, device, dtype)
+        return Mixer(_mean_mixer(labels, device, dtype), by_columns=False)
     is_sparse = weights.weights.nnz < SPARSE_BELOW * weights.n**2
     if is_sparse and dtype == torch.float32 and device.type == "cpu":
-        return _gathering_mixer(weights)
+        return Mixer(_gathering_mixer(weights), by_columns=True)
     if is_sparse and dtype in (torch.float32, torch.float64):  # torch has no sparse products of halves on CPU
-        return _block_mixer(_sparse(weights, device, dtype))
-    return _block_mixer(weights.to_torch(device, dtype))
+        return Mixer(_block_mixer(_sparse(weights, device, dtype)), by_columns=True)
+    return Mixer(_block_mixer(weights.to_torch(device, dtype)), by_columns=True)
 
 
 def _sparse(weights: MixingMatrix, device: torch.device, dtype: torch.dtype) -> Tensor:
@@ -79,8 +99,8 @@ def _mean_mixer(labels: np.ndarray, device: torch.device, dtype: torch.dtype) ->
 def _gathering_mixer(weights: MixingMatrix) -> Callable[[Tensor], None]:
     """Return the sparse mixer for float32 on CPU.
 
-    Bags of weighted rows take 0.6 of the time of a sparse product for 1,000 nodes and 0.5 to 0.9 for rings and for 100
-    nodes; but 1.6 times as long in float64, where torch has no such kernel.
+    Bags of weighted rows take 0.5 to 0.6 of the time of a sparse product for 1,000 nodes (ring, exponential, D-Cliques)
+    and about as long for 100; but 1.6 times as long in float64, where torch has no such kernel.
     """
     matrix = weights.weights
     sources, starts = (torch.tensor(part, dtype=torch.int64) for part in (matrix.indices, matrix.indptr[:-1]))

@@ -22,7 +22,7 @@ from topofl.engine.forward import Order, image_order, is_linear
 from topofl.engine.free_memory import free_memory
 from topofl.engine.gradients import new_gradients
 from topofl.engine.memory import check_memory, facts_of, fits_into, largest_batch
-from topofl.engine.mixer import mixer
+from topofl.engine.mixer import Mixer, mixer
 from topofl.engine.plan import Compute, Plan, Trial, choose_plan
 from topofl.engine.population import Population, check_model, initial_population
 from topofl.engine.recorder import Ledger
@@ -44,7 +44,7 @@ class World:
     graphs: Topology | TopologySequence
     rule: Rule
     resolve: Callable[[Rule, Topology], MixingMatrix]
-    mixer: Callable[[MixingMatrix], Callable[[Tensor], None]]
+    mixer: Callable[[MixingMatrix], Mixer]
 
     @classmethod
     def build(
@@ -174,7 +174,7 @@ def _weights_on(rule: Rule, graph: Topology) -> MixingMatrix:
     return weights.check_on(graph)
 
 
-def _mixer_for(models: Population) -> Callable[[MixingMatrix], Callable[[Tensor], None]]:
+def _mixer_for(models: Population) -> Callable[[MixingMatrix], Mixer]:
     return lambda weights: mixer(weights, models.flat.device, models.flat.dtype)
 
 
@@ -249,7 +249,8 @@ class WorldRound:
 
     def _mix(self, weights: MixingMatrix, values: Tensor) -> None:
         """Mix without counting; each worker takes a share of the columns."""
-        self.each(self.world.mixer(weights), values.tensor_split(self.world.learner.plan.workers, dim=1))
+        mix = self.world.mixer(weights)
+        self.each(mix, values.tensor_split(self.world.learner.plan.workers if mix.by_columns else 1, dim=1))
 
     def mix(self, weights: MixingMatrix, values: Tensor) -> None:
         """See the protocol."""
