@@ -274,12 +274,20 @@ def test_results_are_replaced_only_where_named(capsys, toml, tmp_path):
     assert (tmp_path / "runs" / "small" / "notes.txt").read_text() == "mine"
 
 
-def test_dry_run_trains_nothing_and_writes_nothing(capsys, toml, tmp_path, monkeypatch):
-    train(monkeypatch, AssertionError("trained"))
+def test_dry_run_keeps_nothing(capsys, toml, tmp_path):
     assert main(["run", toml, "--dry-run", "--out", "elsewhere"]) == 0
-    text = capsys.readouterr().out
-    assert text == f"{config.load(toml).estimate()}\n"
-    assert "as the D-Cliques paper counts" in text
+    text, wanted = capsys.readouterr().out, config.load(toml).estimate()
+    assert text.startswith(wanted.name)
+    assert all(word in text for word in ("at once, at most", "GiB free", "as the D-Cliques paper counts", "by a probe"))
+    assert [path.name for path in tmp_path.iterdir()] == ["small.toml"]
+
+
+def test_dry_run_and_run_tell_what_does_not_fit(capsys, toml, tmp_path, monkeypatch):
+    for module in ("topofl.estimate", "topofl.engine.world"):
+        monkeypatch.setattr(sys.modules[module], "free_memory", lambda device: 1)
+    assert main(["run", toml, "--dry-run"]) == 0
+    assert "of 1 MiB free: DOES NOT FIT; torch alone take" in capsys.readouterr().out
+    assert "the run must fit into memory" in fails(capsys, 2, "run", toml)
     assert [path.name for path in tmp_path.iterdir()] == ["small.toml"]
 
 

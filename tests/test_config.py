@@ -82,7 +82,8 @@ def test_all_defaults_are_filled_in():
 def test_samples_for_evaluation_are_configured_and_refused_before_the_run():
     sampled = config.build(tables(run={"rounds": 1, "seed": 0, "eval_examples": 30, "eval_nodes": 4}))
     whole = config.build(tables(run={"rounds": 1, "seed": 0}))
-    assert sampled.estimate() == whole.estimate()
+    assert sampled.estimate().evaluation < whole.estimate().evaluation
+    assert sampled.estimate().parameters == whole.estimate().parameters
     history = sampled.run()
     assert np.isnan(history["accuracy"]).sum(axis=1).tolist() == [6, 6]
     assert (history.meta["eval_examples"], history.meta["eval_nodes"]) == (30, 4)

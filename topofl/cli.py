@@ -169,7 +169,9 @@ def _add_run(verbs: Any) -> None:
     verb.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=help_set)
     every = "a checkpoint every K rounds, or by time (default: auto, at least one in ten minutes)"
     verb.add_argument("--checkpoint-every", metavar="K|auto", help=every)
-    verb.add_argument("--dry-run", action="store_true", help="show memory, messages and bytes; train and save nothing")
+    verb.add_argument(
+        "--dry-run", action="store_true", help="show memory, messages and, by a probe, seconds; save nothing"
+    )
     _add_logs(verb)
     verb.add_argument("--progress", action=argparse.BooleanOptionalAction, help="a bar (default: on terminals)")
 
@@ -351,7 +353,7 @@ def _run(options: argparse.Namespace) -> None:
     experiment = config.load(options.config, [*options.set, *every])
     _note(experiment.notes)
     if options.dry_run:
-        print(experiment.estimate())
+        print(experiment.estimate(probe=True))
         return
     out = _out_folder(options)
     shutil.rmtree(out / "checkpoints", ignore_errors=True)  # of the run that is replaced

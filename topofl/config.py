@@ -66,6 +66,7 @@ Tables = dict[str, dict[str, Any]]
 
 _TABLES = ("data", "topology", "mixing", "algorithm", "model", "run")
 _NOT_IN_RUN = ("algorithm", "model", "clients", "topology", "mixing", "checkpoint", "resume", "callbacks", "on_round")
+_ESTIMATED = ("executor", "chunk", "precision", "device", "dtype", "evaluate_on", "eval_examples", "eval_nodes")
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 
@@ -125,9 +126,9 @@ class Experiment:
             options["progress"] = progress
         return run(**self._parts, **options)
 
-    def estimate(self) -> Estimate:
-        """Return what the run will need, by :func:`topofl.estimate`."""
-        return estimate(**self._parts, **{key: self.options[key] for key in ("chunk", "executor", "dtype")})
+    def estimate(self, *, probe: bool = False) -> Estimate:
+        """Return what the run will need, by :func:`topofl.estimate`, with `probe` also its times."""
+        return estimate(**self._parts, **{key: self.options[key] for key in _ESTIMATED}, probe=probe)
 
     def tables_of(self, history: History) -> Tables:
         """Return the tables that repeat the run exactly: with the executor, and its chunk, that were chosen."""

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -13,13 +13,16 @@ from topofl._check import check_choice, check_int
 from topofl._table import Table
 from topofl.algorithms.phase import Algorithm, Rule
 from topofl.data import Partition
-from topofl.engine.checks import check_output, check_topology
-from topofl.engine.memory import facts_of, free_memory, in_gib, largest_chunk, memory, peak
+from topofl.engine.checks import check_topology, evaluated_by
+from topofl.engine.forward import image_order, is_linear
+from topofl.engine.free_memory import free_memory
+from topofl.engine.memory import facts_of, fits_into, in_gib, memory, peak, remedy
 from topofl.engine.mixer import mixer
-from topofl.engine.population import Layout, check_model
+from topofl.engine.plan import Compute, choose_plan
+from topofl.engine.population import Layout
 from topofl.engine.rehearsal import DryRound, rehearse
 from topofl.engine.run import run
-from topofl.engine.world import as_rule
+from topofl.engine.world import as_rule, checked_model
 from topofl.mixing import MixingMatrix
 from topofl.topology import Topology
 
@@ -44,30 +47,37 @@ class Estimate:
         Algorithm and topology.
     n, d
         Number of nodes, and of parameters of one model.
-    executor, chunk
-        The plan that memory is of: nodes per call of the batched executor, 1 of the looped one.
+    executor, chunk, workers
+        The plan that memory is of: nodes per call of the batched executor, 1 of the looped one, and threads that take
+        chunks side by side.
     parameters
         Memory of all models.
     state
         Memory of what the algorithm carries from round to round, such as momentum.
     gradients
-        Memory of one chunk's gradients, and of all nodes' if the algorithm mixes gradients.
+        Memory of the workers' chunks' gradients, and of all nodes' if the algorithm mixes gradients.
     minibatches
-        Memory of one chunk's gathered examples and labels.
+        Memory of these chunks' gathered examples and labels.
     activations
-        Memory of one chunk's forward and backward where it is most, gradients apart.
+        Memory of these chunks' forward and backward where it is most, gradients apart.
+    statistics
+        Memory of the sums of gradients and the consensus distance, in rounds that are evaluated.
     mixing, evaluation
-        Memory of the buffers of these, which exist only meanwhile.
+        Memory of the buffers of these, of all workers, which exist only meanwhile.
     matrices
         Memory of the mixing matrices of the rounds looked at.
     data
         Memory of the dataset.
     torch
-        Memory that torch takes on first use, whatever the run.
+        Memory that torch takes on first use, whatever the run, and the network itself.
     held
         The part of `data` that is there already.
+    returned
+        Whether memory is given back between training and evaluation, which then take turns.
     free
         Memory that is free on the device now; None if unknown.
+    remedy
+        What would fit, if the run does not.
     messages, bytes, messages_paper, bytes_paper
         Sent by all nodes in a round, and the same as the D-Cliques paper counts them; as in :class:`topofl.History`.
     busiest_messages, busiest_bytes
@@ -81,18 +91,22 @@ class Estimate:
     d: int
     executor: str
     chunk: int
+    workers: int
     parameters: int
     state: int
     gradients: int
     minibatches: int
     activations: int
+    statistics: int
     mixing: int
     evaluation: int
     matrices: int
     data: int
     torch: int
     held: int
+    returned: bool
     free: int | None = field(compare=False)
+    remedy: str = field(compare=False)
     messages: float
     bytes: float
     messages_paper: float
@@ -105,7 +119,7 @@ class Estimate:
     @property
     def total(self) -> int:
         """Memory in use at once where it is most, in bytes: less than the sum of the parts, which take turns."""
-        return peak(self._memory())
+        return peak(self._memory(), self.returned)
 
     @property
     def added(self) -> int:
@@ -129,13 +143,16 @@ class Estimate:
             ("busiest node, in and out", self.busiest_messages, self.busiest_bytes / _MIB),
         ]
         title = f"{self.name}: n={self.n:,} models of d={self.d:,} parameters, {self.executor}, chunk={self.chunk}"
+        title += f", workers={self.workers}" * (self.workers > 1)
         tables = Table(("memory", "MiB"), tuple(memory), title), Table(("a round", "messages", "MiB"), tuple(wire))
         return "\n\n".join([str(tables[0]), self._room(), str(tables[1]), *self._times()])
 
     def _room(self) -> str:
         if self.free is None:
             return f"adds {in_gib(self.added)}; free memory is unknown"
-        return f"adds {in_gib(self.added)} of {in_gib(self.free)} free" + ("" if self.fits else ": DOES NOT FIT")
+        return f"adds {in_gib(self.added)} of {in_gib(self.free)} free" + (
+            "" if self.fits else f": DOES NOT FIT; {self.remedy}"
+        )
 
     def _times(self) -> list[str]:
         if self.seconds_per_round is None or self.seconds_per_evaluation is None:
@@ -145,7 +162,7 @@ class Estimate:
 
 
 _PARTS = (
-    *("parameters", "state", "gradients", "minibatches", "activations"),
+    *("parameters", "state", "gradients", "minibatches", "activations", "statistics"),
     *("mixing", "evaluation", "matrices", "data", "torch"),
 )
 
@@ -158,7 +175,8 @@ def estimate(
     topology: Any = None,
     mixing: Rule | MixingMatrix | None = None,
     chunk: int | str = "auto",
-    executor: str = "batched",
+    executor: str = "auto",
+    precision: str = "fp32",
     device: torch.device | str | None = None,
     dtype: torch.dtype = torch.float32,
     probe: bool = False,
@@ -169,27 +187,27 @@ def estimate(
     """Return the memory that :func:`topofl.run` will need, and what nodes will send, without training.
 
     One round of the algorithm is played with tensors that have shapes but no memory, so that its messages are those
-    that the run will record; so are a step and an evaluation of a node, so that every tensor is counted while it
-    lives. Memory inside of kernels is not seen, and on CPU the C library's allocator may keep some 64 MiB that are not
-    in use: ``python -m analysis.peak_memory`` puts predictions beside measured peaks.
+    that the run will record. A step and an evaluation of one model are played on two and on three examples, and every
+    tensor is counted while it lives. Memory inside of kernels is not seen: ``python -m analysis.peak_memory`` puts
+    predictions beside measured peaks.
 
     Parameters
     ----------
-    algorithm, model, clients, topology, mixing, device, dtype, evaluate_on, eval_examples, eval_nodes
+    algorithm, model, clients, topology, mixing, precision, device, dtype, evaluate_on, eval_examples, eval_nodes
         As in :func:`topofl.run`. Of graphs that change, messages are means over a period (over the first 10 rounds if
         there is none), those of the busiest node the largest.
-    chunk
-        As in :func:`topofl.run`; ``"auto"``: as many nodes as fit into free memory.
-    executor
-        ``"batched"``, ``"looped"``, or ``"auto"``, for which memory is that of the one that a probe chose, and without
-        a probe that of ``"batched"``, the larger one.
+    chunk, executor
+        As in :func:`topofl.run`. ``"auto"`` is resolved as the run does it where that is by a rule (linear models, and
+        what does not fit into memory). Where the run will time executors, memory is that of the first batched trial, 8
+        nodes a call, or by a probe that of the executor that the probe chose.
     probe
-        Train a few of the nodes for 4 rounds, in seconds as a rule, and predict the run's times from theirs.
+        Train a few of the nodes for 4 rounds, in seconds as a rule, and predict the run's times from theirs; not done
+        if the run does not fit into memory.
 
     Raises
     ------
     ValueError, TypeError
-        If arguments do not fit each other, as :func:`topofl.run`.
+        If arguments do not fit each other, as :func:`topofl.run`; what does not fit into memory is no error here.
 
     Examples
     --------
@@ -206,40 +224,37 @@ def estimate(
     clients = clients.pooled() if algorithm.pooled else clients
     graphs = check_topology(algorithm, topology, clients.n, "allow")
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    _check_model(model, clients, dtype)
-    rule, layout = as_rule(mixing), Layout.of(model)
-    rounds, _ = rehearse(algorithm, layout, graphs, rule, dtype, graphs.period or SAMPLED_ROUNDS)
-    facts = facts_of(
-        algorithm, model=model, clients=clients, graphs=graphs, rule=rule, dtype=dtype, device=place, rounds=rounds
-    )
-    free = free_memory(place)
-    if chunk == "auto":
-        chunk = clients.n if free is None else max(largest_chunk(facts, free), 1)
+    compute = Compute(executor, chunk, precision, "auto", False, place, dtype)
+    module, few = checked_model(model, clients, compute)
+    rule, layout = as_rule(mixing), Layout.of(module)
+    rounds, state = rehearse(algorithm, layout, graphs, rule, dtype, graphs.period or SAMPLED_ROUNDS)
+    matrices = list({id(matrix): matrix for r in rounds for matrix, _, _ in r.ledger.exchanges}.values())
+    sets = evaluated_by(clients, evaluate_on, eval_examples, eval_nodes, 0, torch.device("cpu"))
+    facts = facts_of(algorithm, module, few, image_order(module, few), clients, matrices, sets, compute)
+    facts, free = replace(facts, state=state), free_memory(place)
+    fits = fits_into(facts, free)
+    plan = choose_plan(compute, is_linear(module), facts.sizes, None, fits)
     seconds: dict[str, Any] = {}
-    if probe:
+    if probe and fits(plan):
         evaluated = {"evaluate_on": evaluate_on, "eval_examples": eval_examples}
-        trial = {"model": model, "executor": executor, "chunk": chunk, "device": place, "dtype": dtype, **evaluated}
-        nodes = clients.n if eval_nodes is None else eval_nodes
-        executor, seconds = _probed(algorithm, clients, graphs.at(0), rounds, nodes, trial)
-    executor = "batched" if executor == "auto" else executor
+        how = {"executor": executor, "chunk": chunk, "precision": precision, "device": place, "dtype": dtype}
+        trial = how | {"model": model} | evaluated
+        found, seconds = _probed(algorithm, clients, graphs.at(0), rounds, len(sets.nodes), trial)
+        plan = choose_plan(replace(compute, executor=found), is_linear(module), facts.sizes, None, fits)
     return Estimate(
         name=f"{algorithm.name} on {graphs.name}",
         n=clients.n,
         d=layout.d,
-        executor=executor,
-        chunk=1 if executor == "looped" else min(int(chunk), clients.n),
-        **memory(facts, executor, int(chunk)),
+        executor=plan.executor,
+        chunk=plan.chunk,
+        workers=plan.workers,
+        **memory(facts, plan),
         held=facts.held,
+        returned=facts.returned,
         free=free,
+        remedy="" if free is None or fits(plan) else remedy(facts, free),
         **_wire([r.ledger.totals(r.used) for r in rounds]),
         **seconds,
-    )
-
-
-def _check_model(model: nn.Module, clients: Partition, dtype: torch.dtype) -> None:
-    module = check_model(model).to(device="cpu", dtype=dtype)
-    check_output(
-        module, clients.dataset.examples(range(min(2, len(clients.dataset.labels))), dtype).cpu(), clients.n_classes
     )
 
 
@@ -304,7 +319,7 @@ def _seconds_of_mixing(played: DryRound, k: int, device: torch.device, dtype: to
         if k == weights.n:
             continue
         values = torch.zeros(weights.n, min(columns, 4096), dtype=dtype, device=device)
-        mix = mixer(weights, device, dtype)
+        mix = mixer(weights, device, dtype).apply
         mix(values)
         start = time.perf_counter()
         mix(values)

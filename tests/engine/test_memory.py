@@ -2,201 +2,202 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
 
+import topofl
+from tests import problems
+from topofl import algorithms, models
+from topofl.engine import world
+from topofl.engine.buffers import Buffers
+from topofl.engine.evaluate import Evaluated, evaluate
+from topofl.engine.gradients import linear_gradients
+from topofl.engine.living import Living
 from topofl.engine.memory import (
-    RETAINED,
     Facts,
-    Living,
     check_memory,
-    free_memory,
+    facts_of,
+    fits_into,
     in_gib,
     largest_chunk,
     memory,
+    needed,
     peak,
-    peak_of_forward,
-    peak_of_step,
 )
+from topofl.engine.plan import Compute, Plan, choose_plan
+from topofl.engine.population import Layout, Population
 
 MIB = 2**20
 FACTS = Facts(
-    n=100, d=MIB, itemsize=4, minibatch=MIB, looped=10 * MIB, batched=12 * MIB, state=0, mixes_gradients=False,
-    matrices=3, mixing=5 * MIB, evaluation=50 * MIB, data=70 * MIB, held=70 * MIB, torch=30 * MIB,
+    n=100, d=MIB, itemsize=4, width=20, example=400, minibatch=MIB, looped=10 * MIB, batched=12 * MIB, state=0,
+    mixes_gradients=False, matrices=3, mixing=5 * MIB, evaluation=50 * MIB, data=70 * MIB, held=70 * MIB,
+    torch=30 * MIB, largest=MIB // 2, distance=3 * MIB, returned=True,
 )  # fmt: skip
+LOOPED = Plan("looped", 1, 1, 1)
+
+
+def batched(chunk, workers=1):
+    return Plan("batched", chunk, workers, 1)
+
+
+def compute(executor="auto", chunk="auto", plan=None):
+    return Compute(executor, chunk, "fp32", "auto", False, torch.device("cpu"), torch.float32, plan)
 
 
 def test_parts_by_hand():
-    assert memory(FACTS, "batched", 8) == {
+    assert memory(FACTS, batched(8)) == {
         "parameters": 400 * MIB, "state": 0, "gradients": 32 * MIB, "minibatches": 8 * MIB, "activations": 64 * MIB,
-        "mixing": 5 * MIB, "evaluation": 50 * MIB, "matrices": 3, "data": 70 * MIB, "torch": 30 * MIB,
+        "statistics": (3 + 8 + 8 * 8 // 2) * MIB, "mixing": 5 * MIB, "evaluation": 50 * MIB,
+        "matrices": 3, "data": 70 * MIB,
+        "torch": 30 * MIB,
     }  # fmt: skip
-    looped = memory(replace(FACTS, workers=2), "looped", 8)
+    looped = memory(FACTS, Plan("looped", 1, 2, 1))
     assert (looped["gradients"], looped["minibatches"], looped["activations"]) == (8 * MIB, 2 * MIB, 12 * MIB)
-    assert memory(FACTS, "batched", None) == memory(FACTS, "batched", 100) == memory(FACTS, "batched", 1000)
+    assert memory(FACTS, batched(100)) == memory(FACTS, batched(1000))
+
+
+def test_every_worker_has_a_chunk_and_buffers():
+    one, two = memory(FACTS, batched(8)), memory(FACTS, batched(8, workers=2))
+    for part in ("gradients", "minibatches", "activations", "mixing", "evaluation"):
+        assert two[part] == 2 * one[part], part
+    assert memory(FACTS, batched(80, workers=2))["minibatches"] == 100 * MIB  # there are no more nodes
 
 
 def test_mixed_gradients_are_all_kept():
     mixing = replace(FACTS, mixes_gradients=True)
-    assert memory(mixing, "batched", 8)["gradients"] == (100 + 8) * 4 * MIB
-    assert memory(mixing, "looped", None)["gradients"] == (100 + 1) * 4 * MIB
-    assert memory(mixing, "batched", None)["gradients"] == 100 * 4 * MIB
+    for plan, together in ((batched(8), 8), (LOOPED, 1), (batched(100), 100)):
+        assert memory(mixing, plan)["gradients"] == (100 + together) * 4 * MIB
 
 
-def test_training_and_evaluation_take_turns():
-    parts = memory(FACTS, "batched", 8)  # training takes 32 + 64 MiB, evaluation 50
+def test_training_and_evaluation_take_turns_or_add_up():
+    parts = memory(FACTS, batched(8))  # training takes 32 + 64 + 43 MiB, evaluation 50
     lasting = (400 + 8 + 70 + 30) * MIB + 3
-    assert peak(parts) == lasting + 96 * MIB + 50 * MIB
-    assert peak(parts | {"evaluation": 80 * MIB}) == lasting + 96 * MIB + RETAINED
-    assert peak(parts | {"evaluation": 2**40}) == lasting + 2**40 + RETAINED
-    assert peak(parts | {"mixing": 2**40}) == lasting + 32 * MIB + 2**40 + 50 * MIB
+    assert peak(parts, returned=True) == lasting + 139 * MIB
+    assert peak(parts | {"evaluation": 2**40}, returned=True) == lasting + 2**40
+    assert peak(parts | {"mixing": 2**40}, returned=True) == lasting + 32 * MIB + 2**40
+    assert peak(parts, returned=False) == sum(parts.values())
 
 
 @given(
     st.integers(1, 200), st.integers(1, 10**6), st.integers(0, 10**8), st.integers(0, 10**9), st.booleans(),
-    st.integers(1, 200), st.integers(0, 10**12),
+    st.integers(1, 200), st.integers(1, 4), st.integers(0, 10**12),
 )  # fmt: skip
-def test_more_nodes_together_never_need_less(n, d, batched, evaluation, mixes, chunk, free):
-    facts = replace(FACTS, n=n, d=d, batched=batched, evaluation=evaluation, mixes_gradients=mixes)
-    chunk = min(chunk, n)
-    if chunk < n - 1 or not mixes:  # all gradients at once need no second place
-        assert peak(memory(facts, "batched", chunk)) <= peak(memory(facts, "batched", chunk + 1))
+def test_more_nodes_together_never_need_less(n, d, size, evaluation, mixes, chunk, workers, free):
+    facts = replace(FACTS, n=n, d=d, batched=size, evaluation=evaluation, mixes_gradients=mixes)
+    assert needed(facts, batched(chunk, workers)) <= needed(facts, batched(chunk + 1, workers))
+    assert needed(facts, batched(chunk, workers)) <= needed(facts, batched(chunk, workers + 1))
     found = largest_chunk(facts, free)
     assert 0 <= found <= n
-    assert found == 0 or peak(memory(facts, "batched", found)) - facts.held <= free
-    assert mixes or found == n or peak(memory(facts, "batched", found + 1)) - facts.held > free
+    assert found == 0 or needed(facts, batched(found)) <= free
+    assert found == n or needed(facts, batched(found + 1)) > free
 
 
-def needs(kind, chunk=None):
-    return peak(memory(FACTS, kind, chunk)) - FACTS.held
+def test_linear_steps_are_counted_to_the_byte():
+    facts = facts_for(problems.linear(), batch_size=7)
+    function = linear_gradients(Buffers(torch.device("cpu")))
+    parameters, inputs, labels = [torch.zeros(5, 3, 36), torch.zeros(5, 3)], torch.zeros(5, 7, 36), torch.zeros(5, 7)
+    with Living() as living:
+        function(parameters, inputs, labels.long(), None)
+    assert 5 * facts.batched == pytest.approx(living.peak, rel=0.05)
+
+
+@pytest.mark.parametrize("n", [6, 300])
+def test_linear_evaluations_are_counted(n):
+    model = models.logistic_regression(36, 3)
+    population = Population(torch.randn(n, 111), Layout.of(model))
+    inputs, labels, on = torch.zeros(900, 36), torch.zeros(900).long(), torch.arange(900)
+    with Living() as living:
+        evaluate(model, population, inputs.__getitem__, labels, Evaluated(on, range(n)))
+    counted = facts_for(model, sets=Evaluated(on, range(n)), clients=problems.equal_clients()).evaluation
+    assert counted == pytest.approx(living.peak, rel=0.1)
+
+
+def facts_for(model, batch_size=4, sets=None, clients=None):
+    clients = problems.equal_clients() if clients is None else clients
+    sets = Evaluated(torch.arange(9), range(6)) if sets is None else sets
+    few = clients.dataset.examples(range(2))
+    return facts_of(algorithms.dsgd(0.1, batch_size=batch_size), model, few, lambda x: x, clients, [], sets, compute())
 
 
 @pytest.mark.parametrize("executor", ["batched", "looped", "auto"])
-@pytest.mark.parametrize("chunk", [None, 8, "auto"])
+@pytest.mark.parametrize("chunk", [100, 8, "auto"])
 def test_what_fits_is_not_refused(executor, chunk):
-    check_memory(FACTS, executor, chunk, needs("batched"))
-    check_memory(FACTS, executor, chunk, None)
+    check_memory(FACTS, compute(executor, chunk), needed(FACTS, batched(100)))
+    check_memory(FACTS, compute(executor, chunk), None)
 
 
 def test_refusals_name_what_fits():
-    with pytest.raises(ValueError, match="`chunk` must be one") as caught:
-        check_memory(FACTS, "batched", None, needs("batched", 7))
+    free = needed(FACTS, batched(7))
+    with pytest.raises(ValueError, match="must fit into memory") as caught:
+        check_memory(FACTS, compute("batched", 100), free)
     assert str(caught.value) == (
-        f"`chunk` must be one with which the run fits into memory: it needs {in_gib(needs('batched'))}, "
-        f"{in_gib(needs('batched', 7))} are free; chunk=7 would need {in_gib(needs('batched', 7))}"
+        f"the run must fit into memory, batched with chunk=100 it needs {in_gib(needed(FACTS, batched(100)))} and "
+        f"{in_gib(free)} are free; chunk=7 would need {in_gib(free)}"
     )
-    check_memory(FACTS, "batched", 7, needs("batched", 7))
-    check_memory(FACTS, "batched", "auto", needs("batched", 7))
-    check_memory(FACTS, "auto", 50, needs("looped"))
-    with pytest.raises(ValueError, match=r'executor="looped" would need 492 MiB'):
-        check_memory(FACTS, "batched", "auto", needs("looped"))
+    check_memory(FACTS, compute("batched", 7), free)
+    check_memory(FACTS, compute("batched"), free)
+    check_memory(FACTS, compute("auto", 50), needed(FACTS, LOOPED))
+    with pytest.raises(ValueError, match=r'executor="looped" would need \d+ MiB'):
+        check_memory(little := replace(FACTS, evaluation=0), compute("batched"), needed(little, LOOPED))
+    with pytest.raises(ValueError, match="chunk=7 would"):  # a resumed run keeps its plan
+        check_memory(FACTS, compute(plan=batched(7, workers=2)), free)
 
 
 @pytest.mark.parametrize(
-    ("changes", "remedy"),
+    ("changes", "what"),
     [
         ({}, "parameters alone take 400 MiB with either executor: take fewer nodes"),
         ({"state": 2**33}, "state alone take 8.0 GiB with either executor: leave out momentum"),
         ({"looped": 2**33, "batched": 2**33}, "activations alone take 8.0 GiB .* lower batch_size"),
+        ({"evaluation": 2**33}, "evaluation alone take 8.0 GiB"),
         ({"data": 2**33, "held": 0}, "data alone take 8.0 GiB .* as uint8"),
     ],
 )
 @pytest.mark.parametrize("executor", ["batched", "looped", "auto"])
-def test_refusals_name_what_is_too_large(changes, remedy, executor):
-    with pytest.raises(ValueError, match=f"1 MiB are free; {remedy}"):
-        check_memory(replace(FACTS, **changes), executor, 1, MIB)
+def test_refusals_name_what_is_too_large(changes, what, executor):
+    with pytest.raises(ValueError, match=f"1 MiB are free; {what}"):
+        check_memory(replace(FACTS, **changes), compute(executor, 1), MIB)
 
 
-def test_sizes_are_readable():
-    assert [in_gib(size) for size in (1, MIB, 2**30, 3.25 * 2**30)] == ["1 MiB", "1 MiB", "1.0 GiB", "3.2 GiB"]
+def test_plans_fit_or_have_fewer_workers(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    for free in np.linspace(needed(FACTS, LOOPED), needed(FACTS, batched(100)), 30):
+        for linear, executor in ((True, "auto"), (True, "looped"), (False, "looped"), (False, "auto")):
+            plan = choose_plan(compute(executor), linear, FACTS.sizes, None, fits_into(FACTS, int(free)))
+            assert needed(FACTS, plan) <= free, plan
+    assert (
+        choose_plan(compute("looped"), False, FACTS.sizes, None, fits_into(FACTS, needed(FACTS, LOOPED))).workers == 1
+    )
 
 
-def write(root, files):
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
+def refused(monkeypatch, free, **options):
+    """Return what a run says where so much is free; it must not get as far as making its models."""
+    monkeypatch.setattr(world, "free_memory", lambda device: free)
+    monkeypatch.setattr(world, "initial_population", lambda *args, **kwargs: pytest.fail("models were made"))
+    clients = problems.equal_clients()
+    with pytest.raises(ValueError, match="must fit into memory") as caught:
+        topofl.run(
+            algorithms.dsgd(0.1, batch_size=4), model=problems.convolutional(), clients=clients,
+            topology=problems.cliques(clients), rounds=1, seed=0, **options,
+        )  # fmt: skip
+    return str(caught.value)
 
 
-MEMINFO = "MemTotal:       1000 kB\nMemFree:         10 kB\nMemAvailable:    800 kB\n"
-
-
-@pytest.mark.parametrize(
-    ("files", "free"),
-    [
-        ({}, 800 * 1024),
-        ({"memory.max": "max\n", "memory.current": "5\n"}, 800 * 1024),
-        ({"memory.max": "9000\n", "memory.current": "5000\n"}, 4000),
-        ({"memory.max": "9000\n", "memory.current": "5000\n", "memory.stat": "anon 7\ninactive_file 600\n"}, 4600),
-        ({"memory.max": "9000\n", "memory.current": "9500\n"}, 0),
-        ({"memory.max": f"{2**50}\n", "memory.current": "5000\n"}, 800 * 1024),
-    ],
-)
-@pytest.mark.parametrize("folder", ["sys/fs/cgroup/a/b", "sys/fs/cgroup/a", "sys/fs/cgroup"])
-def test_control_groups_limit_what_is_free(tmp_path, files, free, folder):
-    write(tmp_path, {"proc/meminfo": MEMINFO, "proc/self/cgroup": "0::/a/b\n"})
-    write(tmp_path, {f"{folder}/{name}": text for name, text in files.items()})
-    assert free_memory("cpu", tmp_path) == free
-
-
-def test_older_control_groups_limit_too(tmp_path):
-    write(tmp_path, {"proc/meminfo": MEMINFO, "proc/self/cgroup": "5:cpu:/x\n4:memory:/a\n0::/\n"})
-    folder = tmp_path / "sys/fs/cgroup/memory/a"
-    write(folder, {"memory.limit_in_bytes": "9000\n", "memory.usage_in_bytes": "1000\n"})
-    assert free_memory("cpu", tmp_path) == 8000
-
-
-def test_elsewhere_it_is_what_the_system_says_or_unknown(tmp_path, monkeypatch):
-    monkeypatch.setattr("os.sysconf", {"SC_AVPHYS_PAGES": 7, "SC_PAGE_SIZE": 4096}.__getitem__)
-    assert free_memory("cpu", tmp_path) == 7 * 4096
-    monkeypatch.delattr("os.sysconf")
-    assert free_memory("cpu", tmp_path) is None
-    assert free_memory("meta") is None
-
-
-def test_tensors_count_while_they_live():
-    with Living() as living:
-        first = torch.zeros(10)
-        second = first + 1
-        view = second[2:]
-        del second
-        assert living.now == 80  # the view keeps its storage
-        del view
-        assert living.now == 40
-        first.add_(1)
-    assert (living.now, living.peak) == (40, 80)
-
-
-def test_forward_by_hand():
-    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
-    assert peak_of_forward(model, (5, 4), torch.float32) == 5 * (8 + 8) * 4  # a layer's input and output
-    assert peak_of_forward(model, (5, 4), torch.float64) == 5 * (8 + 8) * 8
-
-
-class Choosy(nn.Module):
-    """Looks at values, which tensors without memory do not have."""
-
-    def __init__(self):
-        super().__init__()
-        self.head = nn.Linear(4, 3)
-
-    def forward(self, x):
-        return self.head(x) if float(x.detach().sum()) >= 0 else x
-
-
-def test_models_that_look_at_values_are_played_on_cpu():
-    plain = peak_of_step(nn.Sequential(nn.Linear(4, 3)), (50, 4), torch.float32, 1)
-    assert plain <= peak_of_step(Choosy(), (50, 4), torch.float32, 1) <= plain + 100
-    with pytest.raises(RuntimeError):
-        peak_of_step(Choosy(), (50, 4), torch.float32, 2)
-
-
-@pytest.mark.parametrize("nodes", [1, 3])
-def test_steps_hold_gradients_and_what_backward_needs(nodes):
-    model = nn.Sequential(nn.Linear(4, 1000), nn.Tanh(), nn.Linear(1000, 3))
-    d = sum(p.numel() for p in model.parameters())
-    kept = 2 * 5 * 1000  # tanh and the gradient before it
-    found = peak_of_step(model, (5, 4), torch.float32, nodes)
-    assert 4 * nodes * kept < found < 4 * nodes * (d + 2 * kept)
+def test_runs_are_refused_before_anything_is_made(monkeypatch):
+    clients = problems.equal_clients()
+    options = {"model": problems.convolutional(), "clients": clients, "topology": problems.cliques(clients)}
+    algorithm = algorithms.dsgd(0.1, batch_size=4)
+    size = {
+        (executor, chunk): topofl.estimate(algorithm, **options, executor=executor, chunk=chunk).added
+        for executor, chunk in (("batched", 6), ("batched", 4), ("batched", 1), ("looped", 1))
+    }
+    text = refused(monkeypatch, size["batched", 4], executor="batched", chunk=6)
+    assert "chunk=4 would need" in text
+    assert "\n" not in text
+    if size["looped", 1] < size["batched", 1]:
+        text = refused(monkeypatch, size["batched", 1] - 1, executor="batched")
+        assert 'executor="looped" would need' in text
+    assert "with either executor: " in refused(monkeypatch, 1)

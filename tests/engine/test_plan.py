@@ -22,14 +22,14 @@ def tried(monkeypatch):
     monkeypatch.setattr(plan.torch, "get_num_threads", lambda: 2)
     monkeypatch.setattr(plan.torch, "set_num_threads", lambda threads: None)
 
-    def choose(a_node, sizes=LARGE, **options):
+    def choose(a_node, sizes=LARGE, fits=lambda plan: True, **options):
         calls = []
 
         def trial(executor, chunk, nodes):
             calls.append((executor, chunk))
             clock[0] += a_node(executor, chunk) * nodes
 
-        return choose_plan(compute(**options), False, sizes, trial), calls
+        return choose_plan(compute(**options), False, sizes, trial, fits), calls
 
     return choose
 
@@ -98,3 +98,37 @@ def test_linear_models_take_chunks_that_stay_in_cache(monkeypatch, n, batch, chu
     assert chosen.chunk == (chunk if threads == 2 else n)
     assert chosen.chunk * sizes.batch_bytes <= plan.LINEAR_BYTES
     assert chosen.workers == threads
+
+
+def at_most(nodes, workers=2):
+    """Return the check that so many nodes fit at once, of one worker or more."""
+    return lambda plan: plan.workers * plan.chunk <= nodes and plan.workers <= workers
+
+
+def test_chunks_that_do_not_fit_are_not_tried(tried):
+    chosen, calls = tried(batched_gains_up_to(32), fits=at_most(24))
+    assert max(chunk for _, chunk in calls) == 12
+    assert chosen == Plan("batched", 10, 2, 1)  # equal shares
+
+
+def test_workers_are_fewer_where_not_even_a_node_each_fits(tried):
+    chosen, _ = tried(batched_gains_up_to(32), fits=at_most(1))
+    assert (chosen.chunk, chosen.workers, chosen.threads) == (1, 1, 2)
+
+
+def test_what_torch_would_batch_is_looped_where_only_that_fits(tried):
+    chosen, calls = tried(batched_gains_up_to(32), fits=lambda plan: plan.executor == "looped")
+    assert (chosen, calls) == (Plan("looped", 1, 2, 1), [])
+    chosen, calls = tried(batched_gains_up_to(32), fits=lambda plan: plan.executor == "looped", chunk=30)
+    assert (chosen, calls) == (Plan("looped", 1, 2, 1), [])
+
+
+def test_without_trials_the_first_is_taken():
+    assert choose_plan(compute(), False, LARGE, None).chunk == 8
+    assert choose_plan(compute(), False, LARGE, None, at_most(5)).chunk <= 5
+
+
+def test_linear_chunks_fit(monkeypatch):
+    monkeypatch.setattr(plan.torch, "get_num_threads", lambda: 2)
+    chosen = choose_plan(compute(), True, Sizes(1000, 7850, 13, 13 * 784 * 4), None, at_most(50))
+    assert (chosen.chunk, chosen.workers) == (25, 2)

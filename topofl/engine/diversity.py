@@ -1,6 +1,6 @@
 """How much the nodes' gradients differ."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -21,19 +21,20 @@ class GradientStatistics:
     def observe(self, gradients: Sequence[Tensor]) -> None:
         """Add the gradients of some nodes, each (k, *shape)."""
         norms = torch.stack([torch.linalg.vector_norm(g, dtype=torch.float64) for g in gradients])
-        self._add(norms.square().sum(), [g.sum(0, dtype=torch.float64) for g in gradients])
+        self._add(norms.square().sum(), (g.sum(0, dtype=torch.float64) for g in gradients))
 
     def add(self, other: "GradientStatistics") -> None:
-        """Add what another has observed."""
+        """Add what another has observed, whose memory is used from now on."""
         if other._squares is not None:
             self._add(other._squares, other._sums)
 
-    def _add(self, squares: Tensor, sums: list[Tensor]) -> None:
+    def _add(self, squares: Tensor, sums: Iterable[Tensor]) -> None:
         if self._squares is None:
-            self._squares, self._sums = squares, sums
-        else:
-            self._squares = self._squares + squares
-            self._sums = [a + b for a, b in zip(self._sums, sums, strict=True)]
+            self._squares, self._sums = squares, list(sums)
+            return
+        self._squares = self._squares + squares
+        for total, more in zip(self._sums, sums, strict=True):  # one at a time: they are of float64
+            total.add_(more)
 
     @property
     def diversity(self) -> float:

@@ -93,7 +93,7 @@ def evaluate(
     jobs = list(_jobs(evaluated._replace(nodes=nodes[:1]) if equal else evaluated, is_linear(model)))
 
     def work(k: int) -> Tensor:
-        own = model if workers == 1 else copy.deepcopy(model)  # torch puts parameters into it, one after the other
+        own = model if workers == 1 else _copy(model)  # torch puts parameters into it, one after the other
         share = jobs[k * len(jobs) // workers : (k + 1) * len(jobs) // workers]
         return _sums(stacked_forward(own, order).shared, models, inputs, labels, share, len(nodes))
 
@@ -101,6 +101,11 @@ def evaluate(
     sizes = [len(on) if isinstance(on, Tensor) else len(on[i]) for i in nodes]
     means = (sums[:, :1] if equal else sums) / torch.tensor(sizes, device=sums.device)  # 0 / 0 is NaN: no score
     return Scores(*(_spread(values, nodes, models.n) for values in means))
+
+
+def _copy(model: nn.Module) -> nn.Module:
+    """Return a copy with the same parameters, not their copies: they are not used."""
+    return copy.deepcopy(model, {id(p): p for p in model.parameters()})
 
 
 def _all_equal(flat: Tensor) -> bool:

@@ -1,13 +1,14 @@
 """How a run computes: precision, executor, nodes a call, threads."""
 
 import time
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 
-__all__ = ["Compute", "Plan", "choose_plan"]
+__all__ = ["Compute", "Fits", "Plan", "Sizes", "choose_plan", "least_plans", "most_nodes"]
 
 SHARED_WORK = 10_000_000
 """Parameters of all models times minibatch size from which a step is spread over threads: less is done sooner alone."""
@@ -79,36 +80,70 @@ Trial = Callable[[str, int, int], None]
 """(executor, nodes per call, nodes): computes gradients of some nodes on their first minibatches."""
 
 
-def choose_plan(compute: Compute, linear: bool, sizes: Sizes, trial: Trial) -> Plan:
-    """Return the fastest plan, by rule for linear models, else timed on a few nodes.
+Fits = Callable[[Plan], bool]
+"""Whether a run by this plan fits into free memory."""
+
+
+def choose_plan(
+    compute: Compute, linear: bool, sizes: Sizes, trial: Trial | None, fits: Fits = lambda plan: True
+) -> Plan:
+    """Return the fastest plan that fits into memory, by rule for linear models, else timed on a few nodes.
 
     Chunks are tried from few to more nodes while they gain; `trial` raises RuntimeError where torch.func cannot batch a
-    model, which is then looped.
+    model, which is then looped; without it the first batched trial is taken unseen. Where not even one node a worker
+    fits, there are fewer workers.
     """
     if compute.plan is not None:
         return compute.plan
     threads = torch.get_num_threads() if compute.device.type == "cpu" else 1
     threads = threads if sizes.n * sizes.d * sizes.batch >= SHARED_WORK else 1
+    workers = _most_workers(compute, sizes.n, threads, fits)
+    most = most_nodes(sizes.n, workers, fits)
     executor, chunk = compute.executor, compute.chunk
+    if executor == "auto" and most < (1 if chunk == "auto" else min(int(chunk), sizes.n)):
+        executor = "looped"
+    most = max(most, 1)
     if linear:
         executor = "batched" if executor == "auto" else executor
-        chunk = max(1, LINEAR_BYTES // sizes.batch_bytes) if chunk == "auto" else chunk
+        chunk = max(1, min(LINEAR_BYTES // sizes.batch_bytes, most)) if chunk == "auto" else chunk
     elif executor == "looped" or sizes.n == 1:
         executor = "looped"
     elif executor == "auto" or chunk == "auto":
-        executor, chunk = _timed(compute, -(-sizes.n // threads), trial)
+        share = min(-(-sizes.n // workers), most)
+        executor, chunk = _timed(compute, share, trial) if trial else ("batched", _first_size(compute, share))
     size = 1 if executor == "looped" else min(int(chunk), sizes.n)
-    return _spread(executor, size, sizes.n, threads, even=compute.chunk == "auto")
+    plan = _spread(executor, size, sizes.n, workers, even=compute.chunk == "auto")
+    return plan._replace(threads=threads if plan.workers == 1 else 1)
 
 
-def _spread(executor: str, chunk: int, n: int, threads: int, even: bool) -> Plan:
+def least_plans(compute: Compute, n: int, workers: int = 1) -> list[Plan]:
+    """Return the plans that need least memory of those that are asked for, one an executor."""
+    if compute.plan is not None:
+        return [compute.plan]
+    chunk = 1 if compute.chunk == "auto" else min(int(compute.chunk), n)
+    plans = [Plan("looped", 1, workers, 1), Plan("batched", chunk, workers, 1)]
+    return [plan for plan in plans if compute.executor in ("auto", plan.executor)]
+
+
+def _most_workers(compute: Compute, n: int, threads: int, fits: Fits) -> int:
+    """Return how many threads can work side by side."""
+    numbers = range(threads, 0, -1)
+    return next((workers for workers in numbers if any(map(fits, least_plans(compute, n, workers)))), 1)
+
+
+def most_nodes(n: int, workers: int, fits: Fits) -> int:
+    """Return the most nodes per call that fit, 0 if none do."""
+    return bisect_left(range(1, n + 1), True, key=lambda chunk: not fits(Plan("batched", chunk, workers, 1)))
+
+
+def _spread(executor: str, chunk: int, n: int, most: int, even: bool) -> Plan:
     """Return the plan that gives each worker as many chunks, of nearly one size where the size is ours to choose."""
     chunks = -(-n // chunk)
-    workers = min(threads, chunks)
+    workers = min(most, chunks)
     if even and executor == "batched":
         chunks = min(n, -(-chunks // workers) * workers)
         chunk = -(-n // chunks)
-    return Plan(executor, chunk, workers, threads if workers == 1 else 1)
+    return Plan(executor, chunk, workers, 1)
 
 
 def _timed(compute: Compute, most: int, trial: Trial) -> tuple[str, int]:
@@ -127,7 +162,7 @@ def _climb(compute: Compute, most: int, trial: Trial) -> tuple[str, int]:
         best_seconds = _seconds(lambda: trial("looped", 1, 1), compute.device)
         if best_seconds > HEAVY and compute.device.type == "cpu":
             return best
-    size = min(FEW if compute.chunk == "auto" else int(compute.chunk), most)
+    size = _first_size(compute, most)
     while True:
         seconds = _batched_seconds(compute, size, trial, must=compute.executor == "batched")
         if seconds >= best_seconds:
@@ -136,6 +171,11 @@ def _climb(compute: Compute, most: int, trial: Trial) -> tuple[str, int]:
         if size == most or compute.chunk != "auto":
             return best
         size = min(2 * size, most)
+
+
+def _first_size(compute: Compute, most: int) -> int:
+    """Return the nodes of the first batched trial."""
+    return min(FEW if compute.chunk == "auto" else int(compute.chunk), most)
 
 
 def _batched_seconds(compute: Compute, size: int, trial: Trial, must: bool) -> float:

@@ -1,5 +1,6 @@
 """The only loop over rounds."""
 
+import math
 import os
 import platform
 import sys
@@ -21,6 +22,8 @@ from topofl.engine.checks import check_options, check_topology, evaluated_by
 from topofl.engine.diversity import GradientStatistics
 from topofl.engine.evaluate import Evaluated, Scores, evaluate, scored
 from topofl.engine.fingerprint import check_same, fingerprint, versions
+from topofl.engine.forward import is_linear
+from topofl.engine.free_memory import giving_back
 from topofl.engine.interrupt import stop_between_rounds
 from topofl.engine.keeper import Keeper
 from topofl.engine.plan import Compute, Plan
@@ -109,7 +112,8 @@ def run(
         ``"batched"``, ``"looped"`` or ``"auto"`` (times both on a few nodes; recorded in ``history.meta``). Results
         agree up to the rounding of float32.
     chunk
-        Nodes per call of the batched executor; smaller needs less memory. ``"auto"``: as many as are fastest.
+        Nodes per call of the batched executor; smaller needs less memory. ``"auto"``: as many as are fastest, and
+        fit into free memory.
     precision
         ``"fp32"``, the reference, or ``"bf16"``: products are computed in bfloat16 (autocast), everything else, the
         models too, stays as it is. Faster where the processor has such products (GPUs; CPUs with AMX).
@@ -154,7 +158,7 @@ def run(
     Raises
     ------
     ValueError, TypeError
-        If arguments do not fit each other, before any work is done.
+        If arguments do not fit each other, or the run does not fit into free memory, before any work is done.
     TopologyError
         If the graph cannot do what the algorithm needs.
     DivergenceError
@@ -186,8 +190,9 @@ def run(
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     before = None if found is None else _plan_of(found, executor, chunk)
     compute = Compute(executor, chunk, precision, channels_last, compile, place, dtype, before)
-    world = World.build(algorithm, model, clients, graphs, mixing, seed, init, compute, on_divergence)
     sets = evaluated_by(clients, evaluate_on, eval_examples, eval_nodes, seed, place)
+    with giving_back(place.type == "cpu"):  # what checks and the choice of an executor took
+        world = World.build(algorithm, model, clients, graphs, mixing, seed, init, compute, on_divergence, sets)
     states = {name: phase.init(world.models) for name, phase in algorithm.phases.items()}
     training = _Training(algorithm, world, sets, moments, rounds, eval_every, states, Recorder(rounds, eval_every))
     chosen = {"rounds": rounds, "seed": seed, "evaluate_on": evaluate_on, "eval_every": eval_every}
@@ -329,7 +334,8 @@ def _train(
         if on_round is not None:
             on_round(t + 1, world.models)
         if evaluated:
-            scores = _scores(world, each, sets, moments, before, current.statistics)
+            diversity, current.statistics = current.statistics.diversity if current.statistics else math.nan, None
+            scores = _scores(world, each, sets, moments, before, diversity)
             current.diverged += world.guard.note_scores(scores["loss"], scored(sets), t, current.lr)
             recorded = training.recorder.add_evaluation({"round": t + 1} | scores)
         with keeper.after(t + 1):
@@ -379,7 +385,8 @@ def _play(
 
 def _evaluate(world: World, each: Each, sets: Evaluated) -> Scores:
     learner = world.learner
-    return evaluate(world.module, world.models, learner.examples, learner.labels, sets, each, learner.plan.workers)
+    with giving_back(learner.labels.device.type == "cpu" and not is_linear(world.module)):
+        return evaluate(world.module, world.models, learner.examples, learner.labels, sets, each, learner.plan.workers)
 
 
 def _scores(
@@ -388,14 +395,14 @@ def _scores(
     sets: Evaluated,
     moments: str,
     before: Scores | None = None,
-    statistics: GradientStatistics | None = None,
+    diversity: float = math.nan,
 ) -> dict[str, Any]:
     after = _evaluate(world, each, sets)
     scores = {
         "accuracy": after.accuracy,
         "loss": after.loss,
         "consensus_distance": consensus_distance(world.models.flat),
-        "gradient_diversity": float("nan") if statistics is None else statistics.diversity,
+        "gradient_diversity": diversity,
     }
     if moments == "both":
         before = before or after

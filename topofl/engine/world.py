@@ -15,19 +15,22 @@ from topofl.engine.buffers import Buffers
 from topofl.engine.checks import check_batched, check_output
 from topofl.engine.divergence import Diverged, Guard
 from topofl.engine.diversity import GradientStatistics
+from topofl.engine.evaluate import Evaluated
 from topofl.engine.examples import Examples
 from topofl.engine.executors import Descent, Learner, Worker, differentiate, local_sgd
 from topofl.engine.forward import Order, image_order, is_linear
+from topofl.engine.free_memory import free_memory
 from topofl.engine.gradients import new_gradients
+from topofl.engine.memory import check_memory, facts_of, fits_into, largest_batch
 from topofl.engine.mixer import Mixer, mixer
-from topofl.engine.plan import Compute, Plan, Sizes, choose_plan
+from topofl.engine.plan import Compute, Plan, Trial, choose_plan
 from topofl.engine.population import Population, check_model, initial_population
 from topofl.engine.recorder import Ledger
 from topofl.engine.threads import Each, worker_threads
 from topofl.mixing import MixingMatrix, metropolis_or_uniform
 from topofl.topology import Topology, TopologySequence
 
-__all__ = ["World", "WorldRound", "as_rule"]
+__all__ = ["World", "WorldRound", "as_rule", "checked_model"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,26 +58,37 @@ class World:
         init: str,
         compute: Compute,
         on_divergence: str,
+        sets: Evaluated,
     ) -> "World":
-        """Put models and data on the device and choose how to compute."""
-        module = check_model(model).to(device=compute.device, dtype=compute.dtype)
-        examples = Examples.of(clients.dataset, compute.device, compute.dtype)
-        few = examples(torch.arange(min(2, len(clients.dataset.labels)), device=compute.device))
-        check_output(module, few, clients.n_classes)
-        if compute.executor == "batched":
-            check_batched(module, few)
+        """Check that the run fits into memory, put models and data on the device and choose how to compute.
+
+        Raises
+        ------
+        ValueError
+            If the model does not fit the data, or the run the free memory.
+        """
+        module, few = checked_model(model, clients, compute)
         order = image_order(module, few, compute.channels_last)
+        rule, resolve = as_rule(mixing), lru_cache(maxsize=max(64, graphs.period or 0))(_weights_on)
+        mixes = any(phase.exchanges == "models" for phase in algorithm.phases.values())
+        matrices = [resolve(rule, graphs.at(0))] if mixes else []
+        facts = facts_of(algorithm, module, few, order, clients, matrices, sets, compute)
+        check_memory(facts, compute, free := free_memory(compute.device))
+
+        def plan(trial: Trial) -> Plan:
+            return choose_plan(compute, is_linear(module), facts.sizes, trial, fits_into(facts, free))
+
+        examples = Examples.of(clients.dataset, compute.device, compute.dtype)
         models = initial_population(module, clients.n, init=init, seed=seed, device=compute.device, dtype=compute.dtype)
-        cached = lru_cache(maxsize=max(64, graphs.period or 0))
         return cls(
             module,
             models,
-            new_learner(module, order, models, examples, clients, seed, compute, _largest_batch(algorithm)),
+            new_learner(module, order, models, examples, clients, seed, compute, largest_batch(algorithm), plan),
             Guard(on_divergence, clients.n),
             graphs,
-            as_rule(mixing),
-            cached(_weights_on),
-            cached(_mixer_for(models)),
+            rule,
+            resolve,
+            lru_cache(maxsize=max(64, graphs.period or 0))(_mixer_for(models)),
         )
 
     @contextmanager
@@ -103,8 +117,14 @@ class World:
         return weights
 
 
-def _largest_batch(algorithm: Algorithm) -> int:
-    return max((int(phase.settings.get("batch_size", 1)) for phase in algorithm.phases.values()), default=1)
+def checked_model(model: nn.Module, clients: Partition, compute: Compute) -> tuple[nn.Module, Tensor]:
+    """Return a copy of the model, and at most two examples, both on the device; or raise if they do not fit."""
+    module = check_model(model).to(device=compute.device, dtype=compute.dtype)
+    few = clients.dataset.examples(range(min(2, len(clients.dataset.labels))), compute.dtype).to(compute.device)
+    check_output(module, few, clients.n_classes)
+    if compute.executor == "batched":
+        check_batched(module, few)
+    return module, few
 
 
 def new_learner(
@@ -116,8 +136,9 @@ def new_learner(
     seed: int,
     compute: Compute,
     batch_size: int,
+    choose: Callable[[Trial], Plan],
 ) -> Learner:
-    """Return the learner of a run, planned for its largest minibatches."""
+    """Return the learner of a run, planned by trials on its largest minibatches."""
     batches = Batches(clients.train, seed)
     labels = clients.dataset.labels.to(compute.device)
 
@@ -141,9 +162,7 @@ def new_learner(
         with _told_of_compiling(compute.compile):
             differentiate(tried, tried.workers[0], models, minibatches, slice(0, nodes))
 
-    width = min(batch_size, int(batches.sizes.max()))
-    sizes = Sizes(models.n, models.layout.d, width, width * examples.bytes_each)
-    plan = choose_plan(compute, is_linear(module), sizes, trial)
+    plan = choose(trial)
     if compute.compile:
         trial(plan.executor, 1, 1)
     return learner(plan)

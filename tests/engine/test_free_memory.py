@@ -1,0 +1,75 @@
+"""What is free by made-up files of the kernel, and what is given back."""
+
+import sys
+
+import pytest
+import torch
+
+from topofl.engine import free_memory as module
+from topofl.engine.free_memory import free_memory, giving_back
+
+
+def write(root, files):
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+MEMINFO = "MemTotal:       1000 kB\nMemFree:         10 kB\nMemAvailable:    800 kB\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "free"),
+    [
+        ({}, 800 * 1024),
+        ({"memory.max": "max\n", "memory.current": "5\n"}, 800 * 1024),
+        ({"memory.max": "9000\n", "memory.current": "5000\n"}, 4000),
+        ({"memory.max": "9000\n", "memory.current": "5000\n", "memory.stat": "anon 7\ninactive_file 600\n"}, 4600),
+        ({"memory.max": "9000\n", "memory.current": "9500\n"}, 0),
+        ({"memory.max": f"{2**50}\n", "memory.current": "5000\n"}, 800 * 1024),
+    ],
+)
+@pytest.mark.parametrize("folder", ["sys/fs/cgroup/a/b", "sys/fs/cgroup/a", "sys/fs/cgroup"])
+def test_control_groups_limit_what_is_free(tmp_path, files, free, folder):
+    write(tmp_path, {"proc/meminfo": MEMINFO, "proc/self/cgroup": "0::/a/b\n"})
+    write(tmp_path, {f"{folder}/{name}": text for name, text in files.items()})
+    assert free_memory("cpu", tmp_path) == free
+
+
+def test_older_control_groups_limit_too(tmp_path):
+    write(tmp_path, {"proc/meminfo": MEMINFO, "proc/self/cgroup": "5:cpu:/x\n4:memory:/a\n0::/\n"})
+    folder = tmp_path / "sys/fs/cgroup/memory/a"
+    write(folder, {"memory.limit_in_bytes": "9000\n", "memory.usage_in_bytes": "1000\n"})
+    assert free_memory("cpu", tmp_path) == 8000
+
+
+def test_elsewhere_it_is_what_the_system_says_or_unknown(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.sysconf", {"SC_AVPHYS_PAGES": 7, "SC_PAGE_SIZE": 4096}.__getitem__)
+    assert free_memory("cpu", tmp_path) == 7 * 4096
+    monkeypatch.delattr("os.sysconf")
+    assert free_memory("cpu", tmp_path) is None
+    assert free_memory("meta") is None
+
+
+def test_memory_is_given_back_before_and_after_whatever_happens(monkeypatch):
+    calls = []
+    monkeypatch.setattr(module, "_malloc_trim", lambda: calls.append)
+    with pytest.raises(ZeroDivisionError), giving_back(True):
+        calls.append(1 / (len(calls) - 1))
+    with giving_back(False):
+        pass
+    assert calls == [0, 0]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc is Linux's")
+def test_freed_memory_leaves_the_process():
+    with giving_back(True):
+        blocks = [torch.ones(25_000) for _ in range(400)]  # 100 kB each, which glibc keeps
+        held = resident()
+        del blocks
+    assert resident() < held - 30_000_000
+
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096

@@ -1,0 +1,93 @@
+"""Bytes of tensors while they live, against hand-counted ones and against those of larger minibatches."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from tests import problems
+from topofl.engine.forward import image_order
+from topofl.engine.gradients import batched_gradients
+from topofl.engine.living import Living, bytes_of_forward, bytes_of_step
+
+
+def as_it_is(x):
+    return x
+
+
+def test_tensors_count_while_they_live():
+    with Living() as living:
+        first = torch.zeros(10)
+        second = first + 1
+        view = second[2:]
+        del second
+        assert living.now == 80  # the view keeps its storage
+        del view
+        assert living.now == 40
+        first.add_(1)
+    assert (living.now, living.peak) == (40, 80)
+
+
+def test_forward_by_hand():
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    for dtype in (torch.float32, torch.float64):
+        found = bytes_of_forward(model.to(dtype), as_it_is, torch.zeros(2, 4, dtype=dtype), 5)
+        assert found == 5 * (8 + 8) * dtype.itemsize  # a layer's input and output
+
+
+class Choosy(nn.Module):
+    """Looks at values, which torch.func cannot batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.head(x) if float(x.detach().sum()) >= 0 else x
+
+
+def test_models_that_torch_cannot_batch():
+    assert bytes_of_step(Choosy(), "looped", as_it_is, torch.zeros(2, 4), 50) > 50 * 3 * 4
+    with pytest.raises(RuntimeError):
+        bytes_of_step(Choosy(), "batched", as_it_is, torch.zeros(2, 4), 50)
+
+
+@pytest.mark.parametrize("executor", ["looped", "batched"])
+def test_steps_hold_gradients_and_what_backward_needs(executor):
+    model = nn.Sequential(nn.Linear(4, 1000), nn.Tanh(), nn.Linear(1000, 3))
+    d = sum(p.numel() for p in model.parameters())
+    kept = 2 * 5 * 1000  # tanh and the gradient before it
+    found = bytes_of_step(model, executor, as_it_is, torch.zeros(2, 4), 5)
+    assert 4 * kept < found < 4 * (d + 2 * kept)
+
+
+@pytest.mark.parametrize("width", [1, 2, 9])
+def test_larger_minibatches_are_extrapolated_exactly(width):
+    model = problems.convolutional()
+    parameters = [p.detach().expand(2, *p.shape).contiguous() for p in model.parameters()]
+    inputs, labels = torch.zeros(2, width, 1, 6, 6), torch.zeros(2, width, dtype=torch.long)
+    function = batched_gradients(model)
+    with Living() as living:
+        function(parameters, inputs, labels, None)
+    assert bytes_of_step(model, "batched", as_it_is, inputs[0, :1], width) == -(-living.peak // 2)
+
+
+def test_nothing_is_drawn_or_changed():
+    model = problems.convolutional()
+    before, state = [p.clone() for p in model.parameters()], torch.get_rng_state()
+    few = torch.zeros(2, 1, 6, 6)
+    bytes_of_step(model, "looped", image_order(model, few), few, 3)
+    bytes_of_forward(model, image_order(model, few), few, 3)
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_torch_does_not_load_its_compiler():
+    code = (
+        "import sys, torch; from torch import nn; from topofl.engine.living import bytes_of_step\n"
+        "bytes_of_step(nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 3)), 'looped', lambda x: x, torch.zeros(2, 4), 5)\n"
+        "sys.exit('torch._dynamo' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

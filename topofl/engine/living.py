@@ -1,0 +1,116 @@
+"""Bytes of the tensors that a model needs for a step or an evaluation, by playing both with two and three examples."""
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from topofl.engine.forward import Order, stacked_forward
+from topofl.engine.gradients import batched_gradients, looped_gradients
+
+__all__ = ["Living", "bytes_of_forward", "bytes_of_step"]
+
+
+class Living(TorchDispatchMode):
+    """Counts the bytes of tensors made while it is entered, as long as they live.
+
+    Attributes
+    ----------
+    course
+        Bytes alive after each tensor that was made.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0
+        self.course: list[int] = []
+        self._sizes: dict[int, int] = {}
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else torch loads its compiler, which takes two seconds
+
+    @property
+    def peak(self) -> int:
+        """The most bytes that were alive."""
+        return max(self.course, default=0)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Note the storages that an operation made."""
+        del types
+        kwargs = kwargs or {}
+        given = {x.untyped_storage()._cdata for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)}
+        result = func(*args, **kwargs)
+        for x in tree_leaves(result):
+            if isinstance(x, Tensor) and x.untyped_storage()._cdata not in given | self._sizes.keys():
+                self._note(x.untyped_storage())
+        return result
+
+    def _note(self, storage: torch.UntypedStorage) -> None:
+        self._sizes[storage._cdata] = storage.nbytes()
+        self.now += storage.nbytes()
+        self.course.append(self.now)
+        weakref.finalize(storage, self._forget, storage._cdata).atexit = False
+
+    def _forget(self, key: int) -> None:
+        self.now -= self._sizes.pop(key)
+
+
+def bytes_of_step(model: nn.Module, executor: str, order: Order, few: Tensor, width: int) -> int:
+    """Return the bytes of one node's gradients and activations where they are most, on `width` examples like `few`.
+
+    With the batched executor, of one node among others. What kernels need inside is not seen.
+
+    Raises
+    ------
+    RuntimeError
+        If the executor is ``"batched"``, and torch cannot batch the model.
+    """
+    nodes = 2 if executor == "batched" else 1  # stacks of one take a short cut
+    function = batched_gradients(model) if executor == "batched" else looped_gradients(model, order)
+    parameters = [p.detach().expand(nodes, *p.shape).contiguous() for p in model.parameters()]
+
+    def step(inputs: Tensor) -> Callable[[], object]:
+        labels = torch.zeros(nodes, len(inputs), dtype=torch.long, device=inputs.device)
+        stacked = inputs.expand(nodes, *inputs.shape).contiguous()
+        return lambda: function(parameters, stacked, labels, None)
+
+    return -(-_played(step, few, width) // nodes)
+
+
+@torch.no_grad()
+def bytes_of_forward(model: nn.Module, order: Order, few: Tensor, width: int) -> int:
+    """Return the bytes of evaluating one model on `width` examples like `few` where they are most, inputs apart."""
+    shared = stacked_forward(model, order).shared
+    parameters = [p.detach()[None] for p in model.parameters()]
+
+    def evaluate(inputs: Tensor) -> Callable[[], object]:
+        labels = torch.zeros(len(inputs), dtype=torch.long, device=inputs.device)
+        return lambda: functional.cross_entropy(shared(parameters)(inputs)[:, 0], labels, reduction="none")
+
+    return _played(evaluate, few, width)
+
+
+def _played(prepare: Callable[[Tensor], Callable[[], object]], few: Tensor, width: int) -> int:
+    """Return the most bytes alive on `width` examples, extrapolated point by point from two and three of them."""
+
+    def course(examples: int) -> Sequence[int]:
+        return _course(prepare(few[:1].expand(examples, *few.shape[1:]).contiguous()))
+
+    if width == 1:  # kernels may have a way of their own
+        return max(course(1))
+    two, three = course(2), course(3)
+    if len(two) != len(three):
+        return -(-max(three) * width // 3)
+    return max(a + (b - a) * (width - 2) for a, b in zip(two, three, strict=True))
+
+
+def _course(function: Callable[[], object]) -> Sequence[int]:
+    with Living() as living:
+        function()
+    return living.course
