@@ -16,12 +16,14 @@ __all__ = [
     "check_fraction",
     "check_indices",
     "check_int",
+    "check_int_or_auto",
     "check_labels",
     "check_nonnegative",
     "check_number",
     "check_positive",
     "check_probability",
     "check_shares",
+    "check_switch",
     "did_you_mean",
 ]
 
@@ -46,6 +48,19 @@ def check_int(
         wanted = f"at least {minimum}" if maximum is None else f"between {minimum} and {limit}"
         raise ValueError(f"`{name}` must be {wanted}, got {number}" + (f"; {remedy}" if remedy else ""))
     return number
+
+
+def check_int_or_auto(name: str, value: object, *, minimum: int) -> int | str:
+    """Return `value` if it is ``"auto"`` or an integer of at least `minimum`, or raise."""
+    return "auto" if isinstance(value, str) and value == "auto" else check_int(name, value, minimum=minimum)
+
+
+def check_switch(name: str, value: object, *, auto: bool = True) -> bool | str:
+    """Return `value` if it is True, False or, where there is one, ``"auto"``, or raise ``ValueError``."""
+    if isinstance(value, bool) or (auto and isinstance(value, str) and value == "auto"):
+        return value
+    known = "True, False or 'auto'" if auto else "True or False"
+    raise ValueError(f"`{name}` must be {known}, got {value!r}")
 
 
 def _check_real(name: str, value: object) -> float:

@@ -19,7 +19,7 @@ from typing import IO, Any
 
 import torch
 
-from topofl._check import check_int
+from topofl._check import check_int_or_auto
 
 __all__ = ["Checkpoint", "check_every", "check_space", "newest", "open_folder", "prune", "rounds_in", "save"]
 
@@ -63,7 +63,7 @@ class _Damaged(ValueError):
 
 def check_every(every: object) -> int | str:
     """Return `checkpoint_every` if it is a number of rounds or ``"auto"``, or raise."""
-    return "auto" if every == "auto" else check_int("checkpoint_every", every, minimum=1)
+    return check_int_or_auto("checkpoint_every", every, minimum=1)
 
 
 def rounds_in(folder: Path) -> list[int]:

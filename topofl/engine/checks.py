@@ -9,7 +9,7 @@ import scipy.sparse as sparse
 import torch
 from torch import Tensor, nn
 
-from topofl._check import check_choice, check_int
+from topofl._check import check_choice, check_int, check_int_or_auto, check_switch
 from topofl._seeding import stream
 from topofl.algorithms.phase import Algorithm
 from topofl.data import Partition
@@ -33,23 +33,20 @@ def check_options(options: Mapping[str, Any]) -> None:
         raise TypeError(f"`clients` must be a Partition such as data.shards(data.digits(), n=10, seed=0), got {kind}")
     for name, minimum in (("rounds", 1), ("seed", 0), ("eval_every", 1)):
         check_int(name, options[name], minimum=minimum)
-    if options["chunk"] != "auto":
-        check_int("chunk", options["chunk"], minimum=1)
+    check_int_or_auto("chunk", options["chunk"], minimum=1)
     check_choice("precision", options["precision"], ["fp32", "bf16"])
     if options["precision"] == "bf16" and options["dtype"] != torch.float32:
         raise ValueError(f"`dtype` must be torch.float32 with precision='bf16', got {options['dtype']}; leave it out")
     check_choice("on_divergence", options["on_divergence"], ["raise", "freeze", "record"])
-    for name, choices in (("channels_last", (True, False, "auto")), ("compile", (True, False))):
-        if options[name] not in choices:
-            raise ValueError(f"`{name}` must be {' or '.join(map(repr, choices))}, got {options[name]!r}")
+    check_switch("channels_last", options["channels_last"])
+    check_switch("compile", options["compile"], auto=False)
+    check_switch("progress", options["progress"])
     check_choice("evaluate_on", options["evaluate_on"], EVALUATION_SETS)
     check_choice("moments", options["moments"], ["after", "both"])
     check_choice("executor", options["executor"], ["auto", "batched", "looped"])
     check_choice("on_disconnected", options["on_disconnected"], ["raise", "allow"])
     if not isinstance(options["dtype"], torch.dtype):
         raise TypeError(f"`dtype` must be a torch dtype such as torch.float32, got {options['dtype']!r}")
-    if not isinstance(options["progress"], bool | str) or options["progress"] not in (True, False, "auto"):
-        raise ValueError(f"`progress` must be True, False or 'auto', got {options['progress']!r}")
     check_device(options["device"])
     _check_evaluated(options)
     if options["dtype"] not in DTYPES:

@@ -349,6 +349,8 @@ def _train(
 
 def _check_saving(options: Mapping[str, Any]) -> None:
     """Check the arguments on checkpoints and callbacks."""
+    if not isinstance(options["checkpoint"], str | os.PathLike | None):
+        raise TypeError(f"`checkpoint` must be a folder or None, got {options['checkpoint']!r}")
     check_every(options["checkpoint_every"])
     if not isinstance(options["resume"], bool):
         raise TypeError(f"`resume` must be True or False, got {options['resume']!r}")
