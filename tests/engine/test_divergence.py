@@ -105,10 +105,91 @@ def test_finite_numbers_whose_sum_overflows_are_finite():
 
 def test_what_was_found_survives_a_checkpoint():
     guard, again = Guard("freeze", 5), Guard("freeze", 5)
-    bad = torch.tensor([False, True, False, True, False])
-    guard.note(bad, 7, 0.5, "reason")
-    guard.note(torch.ones(5, dtype=torch.bool), 9, None, "reason")
+    guard.note(torch.zeros(5, 1), torch.tensor([False, True, False, True, False]), 7, 0.5)
+    guard.note(torch.zeros(5, 1), torch.ones(5, dtype=torch.bool), 9, 0.25)
     again.restore(guard.state())
-    assert [tuple(map(repr, row)) for row in again.found] == [tuple(map(repr, row)) for row in guard.found]
+    assert again.found == guard.found
     assert again.frozen(torch.device("cpu")).all()
     assert [row.node for row in again.found] == [1, 3, 0, 2, 4]
+
+
+def test_the_earliest_step_is_first_then_the_lowest_number():
+    losses = torch.zeros(4, 8)
+    losses[0, 6:] = losses[3, 1:] = losses[1, 1:] = torch.nan
+    bad, guard = torch.tensor([True, True, True, True]), Guard("record", 4)
+    assert [row.node for row in guard.note(losses, bad, 2, 0.1)] == [1, 3, 0, 2]
+    with pytest.raises(
+        topofl.DivergenceError, match=r"loss of node 1 is nan in round 2 \(step 1 of it\).*3 more nodes"
+    ):
+        Guard("raise", 4).note(losses, bad, 2, 0.1)
+    only = torch.tensor([False, False, True, False])
+    with pytest.raises(
+        topofl.DivergenceError, match=r"model of node 2 is no longer finite in round 2 \(step 7 of it\)"
+    ):
+        Guard("raise", 4).note(losses, only, 2, 0.1)
+
+
+def gradients_of_their_own(topology):
+    """Return a rule for gradients under which nobody hears anybody."""
+    return mixing.from_weights(np.eye(topology.n), topology)
+
+
+def gradients_of_all(topology):
+    return mixing.from_weights(
+        np.full((topology.n, topology.n), 1 / topology.n), topologies.fully_connected(topology.n)
+    )
+
+
+@pytest.mark.parametrize("gradient", [None, gradients_of_their_own])
+def test_a_step_that_overflows_is_noticed_before_the_exchange(gradient):
+    clients = problems.equal_clients()
+    inputs = clients.dataset.inputs.clone()
+    inputs[torch.tensor(clients.train[5])] *= 1e5  # its gradient is finite, lr times it is not
+    blobs = clients.dataset
+    large = data.Dataset(inputs, blobs.labels, 3, "large", blobs.train, blobs.val, blobs.test)
+    clients = data.Partition(large, clients.train, clients.val, clients.test, name="large")
+    method = algorithms.chain(
+        "mine", local=algorithms.sgd(lr=1e35, batch_size=4, gradient=gradient), exchange=algorithms.gossip()
+    )
+    with pytest.raises(
+        topofl.DivergenceError, match=r"model of node 5 is no longer finite in round 0 \(step 0 of it\)"
+    ):
+        topofl.run(method, model=problems.linear(), clients=clients, topology=topologies.ring(6), rounds=3, seed=0)
+
+
+def test_gradients_that_are_not_finite_spread_if_that_is_recorded():
+    clients = clients_with_extremes()
+    method = algorithms.chain("mine", local=algorithms.sgd(lr=0.1, batch_size=4, gradient=gradients_of_all))
+    settings = {"model": problems.linear(), "clients": clients, "topology": topologies.fully_connected(6), "seed": 0}
+    history = topofl.run(method, rounds=2, on_divergence="record", **settings)
+    assert len(history.meta["diverged"]) == 6
+    history = topofl.run(method, rounds=2, on_divergence="freeze", **settings)
+    assert len(history.meta["diverged"]) == 1
+
+
+def test_evaluating_more_often_freezes_nobody():
+    clients, kept = problems.equal_clients(), []
+    for every in (1, 100):
+        method = algorithms.dsgd(lr=1e37, batch_size=4)  # finite models whose logits overflow
+        topofl.run(method, model=problems.linear(), clients=clients, topology=topologies.ring(6), rounds=3, seed=0,
+                   eval_every=every, on_divergence="freeze", on_round=lambda t, models: kept.append(models.flat.clone()))  # fmt: skip
+    for one, other in zip(kept[:3], kept[3:], strict=True):
+        assert torch.equal(one, other)
+
+
+def test_frozen_nodes_are_left_out_of_loss_and_diversity():
+    history = run(on_divergence="freeze", rounds=4)
+    assert np.isfinite(history["train_loss"][1:]).all(), "all but the round in which it diverged"
+    assert np.isnan(history.node_loss[1:, BAD]).all()
+    assert np.isfinite(history["gradient_diversity"][2:]).all()
+
+
+@pytest.mark.parametrize("policy", ["raise", "freeze"])
+def test_it_is_told_as_an_event(policy):
+    events = []
+    try:
+        run(on_divergence=policy, callbacks=[events.append], rounds=2)
+    except topofl.DivergenceError as error:
+        assert [found.node for found in error.found] == [BAD]
+    told = [event for event in events if event.kind == "divergence"]
+    assert [(event.round, event.values["node"], event.values["policy"]) for event in told] == [(1, BAD, policy)]

@@ -160,3 +160,20 @@ def test_float32_agrees_with_float64_up_to_rounding():
             dtype=dtype, on_round=lambda t, models, dtype=dtype: kept.__setitem__(dtype, models.flat.double()),
         )  # fmt: skip
     np.testing.assert_allclose(kept[torch.float32], kept[torch.float64], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["dsgd", "clique_averaging"])
+def test_gradient_diversity_is_that_of_all_nodes_on_any_number_of_threads(name, workers):
+    clients = problems.equal_clients()
+    history = topofl.run(
+        getattr(algorithms, name)(lr=0.1, batch_size=4), model=problems.linear(), clients=clients,
+        topology=problems.cliques(clients), rounds=1, eval_every=1, seed=SEED, init="independent", chunk=1,
+        dtype=torch.float64,
+    )  # fmt: skip
+    nodes = naive.Nodes(
+        modules_at_start(problems.linear(), 6), clients.dataset.inputs.double(), clients.dataset.labels,
+        clients.train, BATCH, SEED,
+    )  # fmt: skip
+    flat = torch.stack([torch.cat([g.flatten() for g in nodes.gradient(i, 0)]) for i in range(6)])
+    wanted = flat.square().sum() / flat.sum(0).square().sum()
+    np.testing.assert_allclose(history["gradient_diversity"][-1], float(wanted), rtol=1e-10)

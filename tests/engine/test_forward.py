@@ -8,7 +8,7 @@ from torch import nn
 import topofl
 from tests import problems
 from topofl import algorithms, data, models, topologies
-from topofl.engine.forward import image_order
+from topofl.engine.forward import image_order, is_linear
 
 
 class Viewing(nn.Module):
@@ -77,3 +77,38 @@ def test_the_looped_executor_and_evaluation_convolve_channels_last(monkeypatch):
     seen.clear()
     run(Viewing(flatten=False), "looped")
     assert seen.count(True) == 1 + 6, "one trial for the executor, one for each evaluation"
+
+
+class Doubled(nn.Sequential):
+    """It looks like its parts, but does something else."""
+
+    def forward(self, x):
+        return 2 * super().forward(x)
+
+
+def hooked():
+    model = models.logistic_regression(4)
+    model.register_forward_hook(lambda module, inputs, output: output * 2)
+    return model
+
+
+def tied():
+    layer = nn.Linear(4, 4)
+    return nn.Sequential(layer, layer)
+
+
+@pytest.mark.parametrize(
+    ("model", "linear"),
+    [
+        (models.logistic_regression(4), True),
+        (nn.Linear(4, 3), True),
+        (nn.Sequential(nn.Sequential(nn.Flatten()), nn.Linear(4, 3)), True),
+        (nn.Linear(4, 3, bias=False), False),
+        (nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.ReLU()), False),
+        (Doubled(nn.Flatten(), nn.Linear(4, 3)), False),
+        (hooked(), False),
+        (tied(), False),
+    ],
+)
+def test_only_one_linear_layer_is_taken_for_one(model, linear):
+    assert is_linear(model) == linear

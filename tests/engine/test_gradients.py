@@ -44,6 +44,7 @@ EXECUTORS = {
 }
 
 
+@pytest.mark.parametrize("width", [5, 40])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(
     ("executor", "model"),
@@ -51,10 +52,10 @@ EXECUTORS = {
     + [("closed form", problems.linear)],
 )
 @pytest.mark.parametrize("context", [torch.enable_grad, torch.no_grad])
-def test_equals_autograd_of_one_model(executor, model, weighted, context):
+def test_equals_autograd_of_one_model(executor, model, weighted, context, width):
     model = model()
     module = model.double()
-    models, inputs, labels, weights = problem(model)
+    models, inputs, labels, weights = problem(model, width=width)
     weights = weights if weighted else None
     losses, wanted = reference(module, models, inputs, labels, weights)
     gradients = EXECUTORS[executor](module)

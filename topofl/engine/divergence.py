@@ -10,16 +10,26 @@ from torch import Tensor
 __all__ = ["Diverged", "DivergenceError", "Guard"]
 
 
-class DivergenceError(ArithmeticError):
-    """Training left the finite numbers."""
-
-
 class Diverged(NamedTuple):
     """Where a node's training left the finite numbers: node, round (from 0), and the learning rate (NaN: none)."""
 
     node: int
     round: int
     lr: float
+
+
+class DivergenceError(ArithmeticError):
+    """Training left the finite numbers.
+
+    Attributes
+    ----------
+    found
+        (node, round, learning rate) of the nodes that did, the first first.
+    """
+
+    def __init__(self, message: str, found: Sequence[Diverged] = ()) -> None:
+        super().__init__(message)
+        self.found = tuple(found)
 
 
 @dataclass(eq=False)
@@ -45,42 +55,43 @@ class Guard:
             frozen[[diverged.node for diverged in self.found]] = True
         return frozen
 
-    def note(self, bad: Tensor, t: int, lr: float | None, reason: str) -> list[Diverged]:
-        """Note that the `bad` nodes, (n,) booleans, are no longer finite in round `t`, and return those that are new.
+    def note(self, losses: Tensor, bad: Tensor, t: int, lr: float) -> list[Diverged]:
+        """Note nodes that diverged while training in round `t`, and return those that are new, the earliest step first.
+
+        Parameters
+        ----------
+        losses
+            (n, steps) before each step.
+        bad
+            (n,) booleans.
 
         Raises
         ------
         DivergenceError
-            If the policy is ``"raise"`` and there is one; `reason` is what it says of the first of them.
+            If the policy is ``"raise"`` and there is one.
         """
+        if not bool(bad.any()):
+            return []
         known = {diverged.node for diverged in self.found}
-        nodes = [int(i) for i in torch.nonzero(bad).flatten() if int(i) not in known]
-        new = [Diverged(node, t, float("nan") if lr is None else lr) for node in nodes]
+        steps = torch.isfinite(losses).int().cumprod(1).sum(1).tolist()  # how many losses were finite before
+        nodes = sorted((steps[i], i) for i in torch.nonzero(bad).flatten().tolist() if i not in known)
+        new = [Diverged(node, t, lr) for _, node in nodes]
         self.found += new
         if new and self.policy == "raise":
-            raise DivergenceError(_told(reason, new))
+            step, node = nodes[0]
+            raise DivergenceError(_told(_in_training(losses, node, step, t), new), new)
         return new
 
-    def note_losses(self, losses: Tensor, bad: Tensor, t: int, lr: float) -> list[Diverged]:
-        """Note nodes that diverged while training; `losses` are (n, steps), `bad` (n,) booleans."""
-        if not bool(bad.any()):
-            return []
-        node = int(torch.nonzero(bad)[0])
-        finite = torch.isfinite(losses[node])
-        step = int(torch.nonzero(~finite)[0]) if not bool(finite.all()) else losses.shape[1] - 1
-        what = f"the loss of node {node} is {float(losses[node, step])}"
-        if bool(finite.all()):
-            what = f"the model of node {node} is no longer finite"
-        return self.note(bad, t, lr, f"{what} in round {t} (step {step} of it)")
+    def check_scores(self, losses: Tensor, nodes: Sequence[int], t: int, lr: float | None) -> None:
+        """Raise, if that is the policy, for evaluated `nodes` whose loss after round `t`, in (n,), is not finite.
 
-    def note_scores(self, losses: Tensor, nodes: Sequence[int], t: int, lr: float | None) -> list[Diverged]:
-        """Note evaluated `nodes` whose loss after round `t` is not finite; `losses` are (n,)."""
-        bad = torch.zeros(self.n, dtype=torch.bool, device=losses.device)
-        bad[list(nodes)] = ~torch.isfinite(losses[list(nodes)])
-        if not bool(bad.any()):
-            return []
-        node = int(torch.nonzero(bad)[0])
-        return self.note(bad, t, lr, f"the loss of node {node} is {float(losses[node])} after round {t}")
+        Other policies are about training alone, so that evaluating more or less often changes nothing.
+        """
+        bad = [i for i in nodes if not bool(torch.isfinite(losses[i]))] if self.policy == "raise" else []
+        if bad:
+            found = [Diverged(node, t, float("nan") if lr is None else lr) for node in bad]
+            reason = f"the loss of node {bad[0]} is {float(losses[bad[0]])} after round {t}"
+            raise DivergenceError(_told(reason, found), found)
 
     def state(self) -> dict[str, Tensor]:
         """Return what was found as tensors, for a checkpoint."""
@@ -93,6 +104,12 @@ class Guard:
         """Take up what :meth:`state` returned."""
         columns = (state[name].tolist() for name in Diverged._fields)
         self.found[:] = [Diverged(*values) for values in zip(*columns, strict=True)]
+
+
+def _in_training(losses: Tensor, node: int, step: int, t: int) -> str:
+    if step < losses.shape[1]:
+        return f"the loss of node {node} is {float(losses[node, step])} in round {t} (step {step} of it)"
+    return f"the model of node {node} is no longer finite in round {t} (step {step - 1} of it)"
 
 
 def _told(reason: str, found: Sequence[Diverged]) -> str:

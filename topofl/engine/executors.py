@@ -104,15 +104,13 @@ Step = Callable[[slice, Tensor, Sequence[Tensor]], None]
 
 def _freezing(descent: Descent, stopped: Tensor) -> Step:
     """Return the step that is undone for nodes that it would lead out of the finite numbers, and for `stopped` ones."""
-    values = [descent.models.flat] if descent.velocity is None else [descent.models.flat, descent.velocity]
 
     def step(rows: slice, losses: Tensor, gradients: Sequence[Tensor]) -> None:
-        kept = [(value[rows], value[rows].clone()) for value in values]
+        models = descent.models.flat[rows]
+        before = models.clone()
         descent(rows, losses, gradients)
-        after = descent.models.flat[rows]
-        stopped[rows] |= ~(torch.isfinite(losses) & _finite_rows(after, after.sum(1)))
-        for value, before in kept:
-            value[stopped[rows]] = before[stopped[rows]]
+        stopped[rows] |= ~(torch.isfinite(losses) & _finite_rows(models, models.sum(1)))
+        models[stopped[rows]] = before[stopped[rows]]  # their velocities are of no use any more
 
     return step
 
@@ -168,7 +166,7 @@ def local_sgd(
     job = Job(descent.models, [learner.minibatches(batch) for batch in steps], step, bad, statistics)
     if mix_gradients is None:
         return _apart(learner, each, job), bad
-    return _together(learner, each, job, mix_gradients), bad
+    return _together(learner, each, job, mix_gradients, contained=guard.policy != "record"), bad
 
 
 def _apart(learner: Learner, each: Each, job: Job) -> Tensor:
@@ -181,7 +179,7 @@ def _apart(learner: Learner, each: Each, job: Job) -> Tensor:
         for k, minibatches in enumerate(job.steps):
             losses[rows, k], gradients = differentiate(learner, worker, models, minibatches, rows)
             if k == 0 and job.statistics is not None:
-                seen.observe(gradients)
+                seen.observe(_of(~job.bad[rows], gradients))
             job.step(rows, losses[rows, k], gradients)
         torch.sum(models.flat[rows], 1, out=sums[rows])  # while they are in cache
 
@@ -190,8 +188,13 @@ def _apart(learner: Learner, each: Each, job: Job) -> Tensor:
     return losses
 
 
-def _together(learner: Learner, each: Each, job: Job, mix_gradients: Callable[[Tensor], None]) -> Tensor:
-    """Mix all nodes' gradients in every step, and return the losses."""
+def _together(
+    learner: Learner, each: Each, job: Job, mix_gradients: Callable[[Tensor], None], contained: bool
+) -> Tensor:
+    """Mix all nodes' gradients in every step, and return the losses.
+
+    Gradients of nodes that have left the finite numbers are `contained`: they count as zero for the others.
+    """
     n, like = job.models.n, job.models.flat
     flat = learner.buffers.take("gradients", tuple(like.shape), like.dtype)
     views, sums, losses = job.models.layout.views(flat), like.new_empty(n), like.new_empty(n, len(job.steps))
@@ -199,20 +202,23 @@ def _together(learner: Learner, each: Each, job: Job, mix_gradients: Callable[[T
     def differentiate_step(k: int, worker: Worker, rows: slice, seen: GradientStatistics) -> None:
         losses[rows, k], gradients = differentiate(learner, worker, job.models, job.steps[k], rows)
         if k == 0 and job.statistics is not None:
-            seen.observe(gradients)
+            seen.observe(_of(~job.bad[rows], gradients))
         for view, g in zip(views, gradients, strict=True):
             view[rows].copy_(g)
         torch.sum(flat[rows], 1, out=sums[rows])
 
     def descend(k: int, worker: Worker, rows: slice, seen: GradientStatistics) -> None:
         job.step(rows, losses[rows, k], [view[rows] for view in views])
+        torch.sum(like[rows], 1, out=sums[rows])
 
     for k in range(len(job.steps)):
         _on_chunks(learner, each, job, partial(differentiate_step, k))
         job.bad.logical_or_(~(torch.isfinite(losses[:, k]) & _finite_rows(flat, sums)))
-        flat[job.bad] = 0  # the others do not catch it
+        if contained:
+            flat[job.bad] = 0  # the others do not catch it
         mix_gradients(flat)
         _on_chunks(learner, each, job, partial(descend, k))
+        job.bad.logical_or_(~_finite_rows(like, sums))
     return losses
 
 
@@ -243,6 +249,11 @@ def _on_chunks(
     if job.statistics is not None:
         for found in seen:
             job.statistics.add(found)
+
+
+def _of(rows: Tensor, gradients: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Return the gradients of some rows, (k,) booleans."""
+    return gradients if bool(rows.all()) else [g[rows] for g in gradients]
 
 
 def _finite_rows(values: Tensor, sums: Tensor) -> Tensor:

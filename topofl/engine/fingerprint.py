@@ -5,8 +5,9 @@ import json
 import platform
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,8 @@ from torch import Tensor, nn
 from topofl.algorithms.phase import Algorithm
 from topofl.data import Partition
 from topofl.data.dataset import Dataset
+from topofl.engine.rehearsal import rehearse
 from topofl.engine.world import World
-from topofl.mixing import MixingMatrix
 from topofl.topology import Topology, TopologySequence
 
 __all__ = ["check_same", "fingerprint", "versions"]
@@ -39,6 +40,9 @@ def fingerprint(
     world: World,
 ) -> dict[str, Any]:
     """Return what decides on the results of a run, the number of rounds apart.
+
+    Not looked at: graphs and weights without an end beyond their first rounds, and what a model's ``forward`` does
+    beside its parameters and buffers.
 
     Parameters
     ----------
@@ -91,12 +95,12 @@ def _csr(matrix: Any) -> tuple[np.ndarray, ...]:
 
 
 def _of_mixing(algorithm: Algorithm, graphs: Topology | TopologySequence, world: World) -> str:
-    """Return the weights of the first rounds, by name and digest, if any are used."""
-    if all(phase.exchanges != "models" for phase in algorithm.phases.values()):
-        return "none"
-    first = range(min(graphs.period or SAMPLE, SAMPLE))
-    used: Sequence[MixingMatrix] = [world.resolve(world.rule, graphs.at(t)) for t in first]
-    return f"{used[0].name} {_of(part for weights in used for part in _csr(weights.weights))}"
+    """Return what the exchanges of the first rounds use, of models and of gradients, by name and digest."""
+    first, rule = min(graphs.period or SAMPLE, SAMPLE), partial(world.resolve, world.rule)
+    rounds, _ = rehearse(algorithm, world.models.layout, graphs, rule, world.models.flat.dtype, first)
+    used = [weights for played in rounds for weights, _, _ in played.ledger.exchanges]
+    names = ", ".join(dict.fromkeys(weights.name for weights in used)) or "none"
+    return f"{names} {_of(part for weights in used for part in _csr(weights.weights))}"
 
 
 def _indices(clients: Partition) -> Iterator[Any]:

@@ -90,11 +90,14 @@ def _channels_last(x: Tensor) -> Tensor:
 
 
 def is_linear(model: nn.Module) -> bool:
-    """Whether the model is one linear layer with bias, with or without flattening before it."""
-    layers = [module for module in model.modules() if not isinstance(module, nn.Sequential)]
+    """Whether the model is one linear layer with bias, with or without flattening before it, and nothing else."""
+    parts = [module for _, module in model.named_modules(remove_duplicate=False)]
+    if any(part._forward_hooks or part._forward_pre_hooks for part in parts):
+        return False
+    layers = [part for part in parts if type(part) is not nn.Sequential]
     linear = [layer for layer in layers if type(layer) is nn.Linear]
     flat = [layer for layer in layers if type(layer) is nn.Flatten and layer.start_dim == 1 and layer.end_dim == -1]
-    if len(linear) != 1 or layers[-1] is not linear[0] or linear[0].bias is None:
+    if len(linear) != 1 or layers[-1] is not linear[0] or linear[0].bias is None or "forward" in vars(linear[0]):
         return False
     return len(linear) + len(flat) == len(layers)
 

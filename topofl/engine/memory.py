@@ -197,7 +197,8 @@ def in_gib(size: float) -> str:
 
 def largest_batch(algorithm: Algorithm) -> int:
     """Return the largest minibatch that phases ask for."""
-    return max((int(phase.settings.get("batch_size", 1)) for phase in algorithm.phases.values()), default=1)
+    sizes = (phase.settings.get("batch_size") for phase in algorithm.phases.values())
+    return max((size for size in sizes if isinstance(size, int)), default=1)
 
 
 def facts_of(

@@ -88,7 +88,8 @@ class Recorder:
         Returns the round's numbers over all nodes.
         """
         values = np.full(n, np.nan) if losses is None else losses.double().cpu().numpy()
-        columns = {"train_loss": float(values.mean())} | totals
+        there = values[~np.isnan(values)]
+        columns = {"train_loss": float(there.mean()) if len(there) else np.nan} | totals
         self._rounds.add(columns | {"node_loss": values})
         if weights is not None:
             self._used.add({"matrix": self._index(weights)})

@@ -19,6 +19,7 @@ from topofl.callbacks import Callback, Event
 from topofl.data import Partition
 from topofl.engine.checkpoint import Checkpoint, check_every, check_space, open_folder
 from topofl.engine.checks import check_options, check_topology, evaluated_by
+from topofl.engine.divergence import Diverged, DivergenceError
 from topofl.engine.diversity import GradientStatistics
 from topofl.engine.evaluate import Evaluated, Scores, evaluate, scored
 from topofl.engine.fingerprint import check_same, fingerprint, versions
@@ -223,7 +224,7 @@ def run(
             _begin(training, each, keeper, tell)
         _train(training, each, start, keeper, tell, on_round, _progress(start, rounds, progress, training.title))
     tell(Event("end", rounds, {"seconds": time.perf_counter() - began, "rounds": rounds}, world.models))
-    diverged = [found._asdict() for found in world.guard.found]
+    diverged = [one._asdict() for one in world.guard.found]
     return training.recorder.history(meta | ({"diverged": diverged} if diverged else {}))
 
 
@@ -323,28 +324,44 @@ def _train(
     rounds: Iterator[int],
 ) -> None:
     """Run the rounds from `start` on."""
-    algorithm, world, sets, moments = training.algorithm, training.world, training.sets, training.moments
+    world = training.world
     for t in rounds:
         began = time.perf_counter()
-        recorded, evaluated = None, training.evaluated(t + 1)
-        current = WorldRound(world, each, t, statistics=GradientStatistics() if evaluated else None)
-        before = _play(algorithm, world, current, training.states, sets if evaluated and moments == "both" else None)
-        totals = current.ledger.totals(current.used)
-        columns = training.recorder.add_round(current.losses, world.models.n, totals, current.used)
-        if on_round is not None:
-            on_round(t + 1, world.models)
-        if evaluated:
-            diversity, current.statistics = current.statistics.diversity if current.statistics else math.nan, None
-            scores = _scores(world, each, sets, moments, before, diversity)
-            current.diverged += world.guard.note_scores(scores["loss"], scored(sets), t, current.lr)
-            recorded = training.recorder.add_evaluation({"round": t + 1} | scores)
+        try:
+            diverged, columns, recorded = _round(training, each, t, on_round)
+        except DivergenceError as error:
+            _tell_diverged(error.found, t + 1, world, tell)
+            raise
         with keeper.after(t + 1):
-            for found in current.diverged:
-                values = {"node": found.node, "lr": found.lr, "policy": world.guard.policy}
-                tell(Event("divergence", t + 1, values, world.models))
+            _tell_diverged(diverged, t + 1, world, tell)
             tell(Event("round", t + 1, columns | {"seconds": time.perf_counter() - began}, world.models))
             if recorded is not None:
                 tell(Event("evaluation", t + 1, evaluation_record(recorded), world.models))
+
+
+def _round(
+    training: _Training, each: Each, t: int, on_round: Callable[[int, Population], None] | None
+) -> tuple[Sequence[Diverged], dict[str, float], dict[str, Any] | None]:
+    """Run and record a round; return who diverged in it, its numbers, and those of its evaluation, if there was one."""
+    algorithm, world, sets, moments = training.algorithm, training.world, training.sets, training.moments
+    evaluated = training.evaluated(t + 1)
+    current = WorldRound(world, each, t, statistics=GradientStatistics() if evaluated else None)
+    before = _play(algorithm, world, current, training.states, sets if evaluated and moments == "both" else None)
+    totals = current.ledger.totals(current.used)
+    columns = training.recorder.add_round(current.losses, world.models.n, totals, current.used)
+    if on_round is not None:
+        on_round(t + 1, world.models)
+    if not evaluated:
+        return current.diverged, columns, None
+    diversity, current.statistics = current.statistics.diversity if current.statistics else math.nan, None
+    scores = _scores(world, each, sets, moments, before, diversity)
+    world.guard.check_scores(scores["loss"], scored(sets), t, current.lr)
+    return current.diverged, columns, training.recorder.add_evaluation({"round": t + 1} | scores)
+
+
+def _tell_diverged(found: Sequence[Diverged], done: int, world: World, tell: Callback) -> None:
+    for node, _, lr in found:
+        tell(Event("divergence", done, {"node": node, "lr": lr, "policy": world.guard.policy}, world.models))
 
 
 def _check_saving(options: Mapping[str, Any]) -> None:

@@ -106,9 +106,9 @@ class World:
         finally:
             torch.set_num_threads(before)
 
-    def weights(self, graph: Topology) -> MixingMatrix:
-        """Return a round's mixing matrix."""
-        weights = self.resolve(self.rule, graph)
+    def weights(self, graph: Topology, rule: Rule | None = None) -> MixingMatrix:
+        """Return the mixing matrix of a graph, by the run's rule unless another is given."""
+        weights = self.resolve(rule or self.rule, graph)
         if not weights.is_row_stochastic:
             raise ValueError(
                 f"`mixing` must have rows that sum to 1 to average models, {weights.name} is only column stochastic; "
@@ -256,11 +256,12 @@ class WorldRound:
             mix_gradients=None if gradient is None else self._gradient_mixer(gradient, steps),
             statistics=None if self.losses is not None else self.statistics,  # of the first phase that trains
         )
-        self.losses, self.lr = losses.mean(1), lr  # of the last phase that trains
-        self.diverged += world.guard.note_losses(losses, bad, self.t, lr)
+        frozen = world.guard.frozen(losses.device)  # they do not train: what they computed is not theirs
+        self.losses, self.lr = losses.mean(1).masked_fill(frozen, torch.nan), lr  # of the last phase that trains
+        self.diverged += world.guard.note(losses, bad, self.t, lr)
 
     def _gradient_mixer(self, rule: Rule, steps: int) -> Callable[[Tensor], None]:
-        weights = self.world.resolve(rule, self.topology)
+        weights = self.world.weights(self.topology, rule)
         for _ in range(steps):
             self.ledger.add(weights, self.world.models.layout.d, gradients=True)
         return partial(self._mix, weights)
