@@ -594,3 +594,26 @@ def test_a_run_is_logged_where_asked(toml, tmp_path, capsys):
     assert kinds.count("round") == History.load(tmp_path / "r").n_rounds
     assert list(board.glob("events*"))
     capsys.readouterr()
+
+
+def test_a_run_that_replaces_another_takes_its_place_or_leaves_it(toml, tmp_path, capsys, monkeypatch):
+    out = str(tmp_path / "r")
+    assert main(["run", toml, "--out", out]) == 0
+    older = History.load(out)
+    assert main(["run", toml, "--set", "algorithm.lr=1e38", "--out", out]) == 1  # it fails before its first checkpoint
+    np.testing.assert_array_equal(History.load(out)["loss"], older["loss"])
+    assert config.load(tmp_path / "r" / "config.toml").tables["algorithm"]["lr"] != 1e38
+    apply = WorldRound.mix
+
+    def interrupted(self, weights, values):
+        if self.t == 1:
+            signal.raise_signal(signal.SIGINT)
+        apply(self, weights, values)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(WorldRound, "mix", interrupted)
+        assert main(["run", toml, "--set", "run.seed=9", "--out", out]) == 1
+    assert main(["resume", out]) == 0
+    capsys.readouterr()
+    assert History.load(out).meta["seed"] == 9
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []

@@ -125,6 +125,8 @@ def text(stream: TextIO | None = None, *, every: int | None = None) -> Callback:
         If `every` is not a positive integer.
     """
     every = None if every is None else check_int("every", every, minimum=1)
+    if stream is not None and not callable(getattr(stream, "write", None)):
+        raise TypeError(f"`stream` must be an open file, such as sys.stdout, or None, got {stream!r}")
 
     def callback(event: Event) -> None:
         if event.kind == "round" and (every is None or event.round % every):

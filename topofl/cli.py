@@ -356,8 +356,7 @@ def _run(options: argparse.Namespace) -> None:
         print(experiment.estimate(probe=True))
         return
     out = _out_folder(options)
-    shutil.rmtree(out / "checkpoints", ignore_errors=True)  # of the run that is replaced
-    with _removed_if_nothing_was_done(out):
+    with _set_aside(out), _removed_if_nothing_was_done(out):
         (out / "checkpoints").mkdir(parents=True, exist_ok=True)
         _write_config(out, experiment.tables)
         how = {"progress": options.progress, "checkpoint": out / "checkpoints"}
@@ -404,6 +403,9 @@ def _finish(out: Path, experiment: config.Experiment, history: History) -> None:
     prune(out / "checkpoints", 1)
     print(_table_of_runs({str(out): history}, 0.8))
     print(f"saved in {out}")
+    if diverged := history.meta["diverged"]:
+        first = diverged[0]
+        _note([f"{len(diverged)} nodes diverged, first node {first['node']} in round {first['round']}"])
 
 
 def _write_config(out: Path, tables: config.Tables) -> None:
@@ -411,6 +413,31 @@ def _write_config(out: Path, tables: config.Tables) -> None:
     partial = out / ".config.toml.partial"
     partial.write_text(config.dumps(tables), encoding="utf-8")
     os.replace(partial, out / "config.toml")
+
+
+@contextmanager
+def _set_aside(out: Path) -> Iterator[None]:
+    """Put an older run out of the way; it comes back if the new one ends before its first checkpoint."""
+    older, own = out / ".older", ("config.toml", "history", "checkpoints")
+    if (out / "history").exists():
+        _move(own, out, older)
+    try:
+        yield
+    finally:
+        if older.exists() and not rounds_in(out / "checkpoints"):
+            _move(own, older, out)
+        shutil.rmtree(older, ignore_errors=True)
+
+
+def _move(names: Sequence[str], source: Path, target: Path) -> None:
+    """Move what is there of some names into another folder, in place of what has them."""
+    target.mkdir(exist_ok=True)
+    for name in names:
+        there = target / name
+        if there.is_dir():
+            shutil.rmtree(there)
+        if (source / name).exists():
+            os.replace(source / name, there)
 
 
 @contextmanager

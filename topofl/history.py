@@ -60,8 +60,13 @@ class History:
         mean = float(over_nodes(accuracy)["mean"])
         return (
             f"History({self.meta.get('algorithm')} on {self.meta.get('topology')}: {self.n_rounds} rounds, "
-            f"n={len(accuracy)}, final accuracy {mean:.4f}{self._evaluated})"
+            f"n={len(accuracy)}, final accuracy {mean:.4f}{self._evaluated}{self._diverged})"
         )
+
+    @property
+    def _diverged(self) -> str:
+        found = self.meta.get("diverged") or []
+        return f", {len(found)} nodes diverged" if found else ""
 
     @property
     def _evaluated(self) -> str:

@@ -150,7 +150,6 @@ OTHER = {
     "init": ({"init": "common"}, "init was independent, is common"),
     "dtype": ({"dtype": torch.float64}, "dtype was torch.float32, is torch.float64"),
     "eval_every": ({"eval_every": 2}, "eval_every was 3, is 2"),
-    "on_divergence": ({"on_divergence": "freeze"}, "on_divergence was raise, is freeze"),
     "precision": ({"precision": "bf16"}, "precision was fp32, is bf16"),
     "executor": ({"executor": "looped"}, "executor was batched, is looped"),
     "chunk": ({"chunk": 2}, "chunk was 6, is 2"),
@@ -251,7 +250,7 @@ def test_events_tell_what_the_history_says(tmp_path):
         if event.kind in ("round", "evaluation"):
             for name in set(event.values) - {"seconds", "round"}:
                 assert event.values[name] == table[name][event.round] or np.isnan(event.values[name])
-    assert events[0].values | {"resumed_at": 0} == {**history.meta, "resumed_at": 0}
+    assert events[0].values | {"diverged": []} == {**history.meta, "resumed_at": 0}
     events.clear()
     topofl.run(**arguments(rounds=6, eval_every=2), **how, resume=True)
     assert (events[0].kind, events[0].values["resumed_at"], events[1].round) == ("start", 5, 6)

@@ -11,7 +11,7 @@ __all__ = ["Diverged", "DivergenceError", "Guard"]
 
 
 class Diverged(NamedTuple):
-    """Where a node's training left the finite numbers: node, round (from 0), and the learning rate (NaN: none)."""
+    """Where a node's training left the finite numbers: node, round (from 1), and the learning rate (NaN: none)."""
 
     node: int
     round: int
@@ -56,7 +56,7 @@ class Guard:
         return frozen
 
     def note(self, losses: Tensor, bad: Tensor, t: int, lr: float) -> list[Diverged]:
-        """Note nodes that diverged while training in round `t`, and return those that are new, the earliest step first.
+        """Note nodes that diverged in training, and return those that are new, the earliest step first.
 
         Parameters
         ----------
@@ -64,6 +64,8 @@ class Guard:
             (n, steps) before each step.
         bad
             (n,) booleans.
+        t
+            The round, from 0.
 
         Raises
         ------
@@ -75,7 +77,7 @@ class Guard:
         known = {diverged.node for diverged in self.found}
         steps = torch.isfinite(losses).int().cumprod(1).sum(1).tolist()  # how many losses were finite before
         nodes = sorted((steps[i], i) for i in torch.nonzero(bad).flatten().tolist() if i not in known)
-        new = [Diverged(node, t, lr) for _, node in nodes]
+        new = [Diverged(node, t + 1, lr) for _, node in nodes]
         self.found += new
         if new and self.policy == "raise":
             step, node = nodes[0]
@@ -83,14 +85,14 @@ class Guard:
         return new
 
     def check_scores(self, losses: Tensor, nodes: Sequence[int], t: int, lr: float | None) -> None:
-        """Raise, if that is the policy, for evaluated `nodes` whose loss after round `t`, in (n,), is not finite.
+        """Raise, if that is the policy, for evaluated `nodes` whose loss, of (n,), is not finite after round `t`.
 
         Other policies are about training alone, so that evaluating more or less often changes nothing.
         """
         bad = [i for i in nodes if not bool(torch.isfinite(losses[i]))] if self.policy == "raise" else []
         if bad:
-            found = [Diverged(node, t, float("nan") if lr is None else lr) for node in bad]
-            reason = f"the loss of node {bad[0]} is {float(losses[bad[0]])} after round {t}"
+            found = [Diverged(node, t + 1, float("nan") if lr is None else lr) for node in bad]
+            reason = f"the loss of node {bad[0]} is {float(losses[bad[0]])} after round {t + 1}"
             raise DivergenceError(_told(reason, found), found)
 
     def state(self) -> dict[str, Tensor]:
@@ -108,8 +110,8 @@ class Guard:
 
 def _in_training(losses: Tensor, node: int, step: int, t: int) -> str:
     if step < losses.shape[1]:
-        return f"the loss of node {node} is {float(losses[node, step])} in round {t} (step {step} of it)"
-    return f"the model of node {node} is no longer finite in round {t} (step {step - 1} of it)"
+        return f"the loss of node {node} is {float(losses[node, step])} in round {t + 1} (step {step} of it)"
+    return f"the model of node {node} is no longer finite in round {t + 1} (step {step - 1} of it)"
 
 
 def _told(reason: str, found: Sequence[Diverged]) -> str:

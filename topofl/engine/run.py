@@ -131,7 +131,8 @@ def run(
     on_divergence
         When a node's loss, gradient or model is no longer finite: ``"raise"`` stops the run; ``"freeze"`` undoes the
         node's step and lets it train no more, while it goes on exchanging models; ``"record"`` goes on, and what is not
-        finite spreads. ``history.meta["diverged"]`` names node, round and learning rate, the first first.
+        finite spreads. ``history.meta["diverged"]`` names node, round (from 1) and learning rate, the first
+        first.
     checkpoint
         Folder for checkpoints, made if it is not there; the last two are kept. With it Ctrl-C and SIGTERM let the round
         end, write a checkpoint and raise :class:`topofl.Interrupted`; a second one stops at once. A checkpoint that
@@ -141,9 +142,10 @@ def run(
         minutes. The last round always writes one. When they are written changes no result.
     resume
         Go on from the newest good checkpoint in the folder, if there is one; otherwise start. The result is, bit for
-        bit, that of a run that was never stopped. Everything must be as it was, except that `rounds` may be raised
-        (the evaluation after the former last round is then dropped, unless `eval_every` asks for it) and that
-        ``"auto"`` takes the executor chosen before. On a finished run its history is returned at once.
+        bit, that of a run that was never stopped. Everything must be as it was, except that `on_divergence` may differ,
+        that `rounds` may be raised (the evaluation after the former last round is then dropped, unless `eval_every`
+        asks for it) and that ``"auto"`` takes the executor chosen before. On a finished run its history is returned at
+        once.
     callbacks
         Functions that are called with every :class:`topofl.callbacks.Event` of the run. One that raises stops the run
         with its exception, after the checkpoint that is due in that round.
@@ -225,7 +227,7 @@ def run(
         _train(training, each, start, keeper, tell, on_round, _progress(start, rounds, progress, training.title))
     tell(Event("end", rounds, {"seconds": time.perf_counter() - began, "rounds": rounds}, world.models))
     diverged = [one._asdict() for one in world.guard.found]
-    return training.recorder.history(meta | ({"diverged": diverged} if diverged else {}))
+    return training.recorder.history(meta | {"diverged": diverged})
 
 
 @dataclass(frozen=True, eq=False)
