@@ -1,5 +1,6 @@
 """What the README shows works as it stands there."""
 
+import itertools
 import re
 import shlex
 from pathlib import Path
@@ -56,13 +57,14 @@ def test_files_it_points_to_exist():
     "path",
     [
         "analysis/results/demo/table.md",
-        "analysis/results/benchmark-cpu.md",
-        "analysis/results/benchmark-graphs.md",
+        "analysis/results/benchmark/cpu-training.md",
+        "analysis/results/benchmark/cpu-graphs.md",
     ],
 )
-def test_tables_are_those_of_the_results(path):
+def test_first_tables_are_those_of_the_results(path):
     lines = (Path(__file__).resolve().parents[1] / path).read_text().splitlines()
-    rows = [line for line in lines if line.startswith("|")]
+    rest = itertools.dropwhile(lambda line: not line.startswith("|"), lines)
+    rows = list(itertools.takewhile(lambda line: line.startswith("|"), rest))
     assert len(rows) > 4
     assert [row for row in rows if row not in README.splitlines()] == []
 

@@ -3,10 +3,12 @@
 import copy
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 from topofl.engine.buffers import Buffers
 from topofl.engine.forward import Order, is_linear, stacked_forward
@@ -29,7 +31,33 @@ Autocast = Callable[[], AbstractContextManager[object]]
 
 def autocast(device: torch.device, low: torch.dtype | None) -> Autocast:
     """Return what makes the context in which products are computed in `low` precision; None: in that of the models."""
-    return nullcontext if low is None else lambda: torch.autocast(device.type, dtype=low)
+    return nullcontext if low is None else lambda: _Lowered(device, low)
+
+
+class _Lowered(TorchFunctionMode):
+    """``torch.autocast`` that convolutions notice under ``torch.func.vmap`` too, which hides them from it."""
+
+    def __init__(self, device: torch.device, low: torch.dtype) -> None:
+        super().__init__()
+        self._low, self._autocast = low, torch.autocast(device.type, dtype=low)
+
+    def __enter__(self) -> "_Lowered":
+        self._autocast.__enter__()
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._autocast.__exit__(*error)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Give convolutions what they multiply in low precision."""
+        del types
+        if func in _CONVOLUTIONS:
+            args = [x.to(self._low) if isinstance(x, Tensor) and x.is_floating_point() else x for x in args]
+        return func(*args, **(kwargs or {}))
+
+
+_CONVOLUTIONS = (functional.conv1d, functional.conv2d, functional.conv3d)
 
 
 def batched_gradients(model: nn.Module, lower: Autocast = nullcontext, compile: bool = False) -> Gradients:
