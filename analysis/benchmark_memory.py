@@ -1,6 +1,5 @@
 """Peak memory of a run, in a process of its own, and the least that it could be."""
 
-import contextlib
 import math
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -11,22 +10,24 @@ from torch import Tensor
 from torch.nn import functional
 
 from topofl._machine import total_memory
+from topofl.engine.free_memory import free_memory as topofl_free_memory
 
 from .benchmark_cases import Case, clients_of, on_few_nodes
 
-__all__ = ["free_memory", "lower_bound", "peak_bytes", "saved_bytes"]
+__all__ = ["free_memory", "lower_bound", "peak_bytes", "process_bytes", "saved_bytes"]
 
 STATUS = Path("/proc/self/status")
 
 
-def lower_bound(case: Case, nodes: int) -> int:
+def lower_bound(case: Case, nodes: int, stored: int = 1) -> int:
     """Return the bytes of parameters, optimiser state, data, and activations of `nodes` nodes at once.
 
+    Data take `stored` bytes a number: one where they are pixels, as those of :func:`clients_of` are, 4 in float32.
     Activations are what autograd keeps for the backward pass: the gathered minibatch and the outputs that it needs.
     """
     parameters = 4 * sum(p.numel() for p in case.network.build().parameters())
     held = 2 if case.momentum else 1
-    data = case.network.examples * (4 * math.prod(case.network.shape) + 8)  # float32 examples, int64 labels
+    data = case.network.examples * (stored * math.prod(case.network.shape) + 8)  # int64 labels
     return case.n * parameters * held + nodes * saved_bytes(case) + data
 
 
@@ -51,11 +52,8 @@ def saved_bytes(case: Case) -> int:
 
 def free_memory(device: torch.device) -> int:
     """Return the bytes that are free on a device; all that it has where the system does not tell."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    with contextlib.suppress(OSError, StopIteration):
-        return _kib(Path("/proc/meminfo"), "MemAvailable")
-    return total_memory() or 1 << 62
+    free = topofl_free_memory(device)
+    return total_memory() or 1 << 62 if free is None else free
 
 
 def peak_bytes(case: Case, executor: str, device: torch.device) -> int:
@@ -75,7 +73,7 @@ def _peak_here(case: Case, executor: str, device: torch.device) -> int:
 
     few = on_few_nodes(case, 2)
     ours(few, clients_of(few), 1, device, executor)  # so that libraries have made what they make once
-    before = 0 if device.type == "cuda" else _kib(STATUS, "VmRSS")
+    before = 0 if device.type == "cuda" else process_bytes("VmRSS")
     clients = clients_of(case)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
@@ -83,9 +81,10 @@ def _peak_here(case: Case, executor: str, device: torch.device) -> int:
         return torch.cuda.max_memory_allocated(device)
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew: making the data is not part of the run
     ours(case, clients, 1, device, executor)
-    return _kib(STATUS, "VmHWM") - before
+    return process_bytes("VmHWM") - before
 
 
-def _kib(path: Path, name: str) -> int:
-    """Return the bytes that Linux tells under a name."""
-    return next(int(line.split()[1]) for line in path.read_text().splitlines() if line.startswith(f"{name}:")) * 1024
+def process_bytes(name: str) -> int:
+    """Return the bytes that Linux tells of this process under a name, such as ``VmRSS``."""
+    lines = STATUS.read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:")) * 1024

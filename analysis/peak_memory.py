@@ -28,7 +28,7 @@ from topofl import Table, algorithms, data, models, topologies
 from topofl.estimate import Estimate
 
 from .benchmark_cases import Case, Network
-from .benchmark_memory import lower_bound
+from .benchmark_memory import lower_bound, process_bytes
 
 __all__ = ["SETTINGS", "Measured", "Setting", "estimate_of", "least_of", "measure", "peak_of", "table"]
 
@@ -133,7 +133,7 @@ def least_of(setting: Setting, need: Estimate) -> int:
     network = _arguments(setting)["model"]
     label = Network(setting.model, lambda: network, setting.shape, setting.examples)
     case = Case(setting.model, label, setting.n, setting.batch_size, momentum=setting.momentum)
-    return lower_bound(case, min(need.workers * need.chunk, setting.n)) - need.held
+    return lower_bound(case, min(need.workers * need.chunk, setting.n), stored=4) - need.held  # float32 data
 
 
 def peak_of(setting: Setting, *, timeout: float = 600) -> int:
@@ -161,9 +161,9 @@ def _measure(setting: Setting) -> int:
     arguments = _arguments(setting)
     _give_back()
     Path("/proc/self/clear_refs").write_text("5")  # sets the high-water mark to what is in use now
-    before = _status("VmRSS")
+    before = process_bytes("VmRSS")
     topofl.run(**arguments, rounds=3, eval_every=3, seed=0, progress=False)
-    return _status("VmHWM") - before
+    return process_bytes("VmHWM") - before
 
 
 def _give_back() -> None:
@@ -172,11 +172,6 @@ def _give_back() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
     if trim is not None:
         trim(0)
-
-
-def _status(key: str) -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{key}:"))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from topofl._check import check_choice, check_int
+from topofl._check import check_choice, check_int_or_auto
 from topofl._table import Table
 from topofl.algorithms.phase import Algorithm, Rule
 from topofl.data import Partition
@@ -219,8 +219,7 @@ def estimate(
     (26000, 26000, 20)
     """
     check_choice("executor", executor, ["auto", "batched", "looped"])
-    if chunk != "auto":
-        check_int("chunk", chunk, minimum=1)
+    check_int_or_auto("chunk", chunk, minimum=1)
     clients = clients.pooled() if algorithm.pooled else clients
     graphs = check_topology(algorithm, topology, clients.n, "allow")
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))

@@ -273,8 +273,11 @@ def test_bytes_kept_for_the_backward_pass():
     minibatch, log_softmax, labels = 4 * 784 * 4, 4 * 10 * 4, 4 * 8
     assert benchmark_memory.saved_bytes(TINY) == minibatch + log_softmax + labels + 4  # one float: the sum of weights
     data = 40 * (784 * 4 + 8)
+    floats = benchmark_memory.lower_bound(TINY, nodes=3, stored=4)
+    assert floats == 4 * 7850 * 4 + 3 * benchmark_memory.saved_bytes(TINY) + data
     bound = benchmark_memory.lower_bound(TINY, nodes=3)
-    assert bound == 4 * 7850 * 4 + 3 * benchmark_memory.saved_bytes(TINY) + data
+    assert floats - bound == 40 * 784 * 3, "pixels are stored as bytes, as in the benchmark's own data"
+    assert clients_of(TINY).dataset.inputs.dtype == torch.uint8
     with_momentum = benchmark_memory.lower_bound(replace(TINY, momentum=0.9), nodes=3)
     assert with_momentum - bound == 4 * 7850 * 4
 
