@@ -30,6 +30,8 @@ import topofl
 from topofl import Table, algorithms, callbacks, data, models, topologies
 from topofl.callbacks import Callback, Event
 
+from .benchmark_memory import process_bytes
+
 __all__ = ["Check", "Sample", "Slope", "Soak", "checks", "measure", "slope", "table"]
 
 MIB = 2**20
@@ -177,8 +179,7 @@ def resident() -> int:
     status = Path("/proc/self/status")
     if not status.exists():
         raise OSError(f"resident memory is read from {status}, which is not here; run this on Linux")
-    line = next(line for line in status.read_text().splitlines() if line.startswith("VmRSS:"))
-    return 1024 * int(line.split()[1])
+    return process_bytes("VmRSS")
 
 
 def keep(checkpoint_of: int, folder: Path, copy: Path, ends: list[np.ndarray]) -> Callback:
