@@ -1,6 +1,7 @@
 # `make demo`: install and compare topologies on real data.  `make test`: install and run the suite.
 PYTHON ?= python3
 DATA ?=
+JOBS ?= 2
 OUT ?= out/$(if $(DATA),mnist,demo)
 VENV := .venv
 BIN := $(VENV)/bin
@@ -12,7 +13,7 @@ demo: install
 	$(BIN)/python -m analysis.convergence_study --out "$(OUT)" $(if $(DATA),--data "$(DATA)")
 
 test: install
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 check: install
 	$(BIN)/ruff format --check .

@@ -35,6 +35,12 @@ def data_root() -> Path:
     return Path(os.environ.get("TOPOFL_DATA", Path(__file__).resolve().parents[1].parent / "shared" / "data"))
 
 
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """Layers that a test makes start with the same numbers every time."""
+    torch.manual_seed(0)
+
+
 @pytest.fixture(scope="session")
 def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Browser"]:
     """Return Chromium, which takes seconds to start."""

@@ -219,7 +219,7 @@ REFUSED = {
         "a device without numbers": (lambda: run(device="meta"), "`device` must be such as 'cpu'"),
         "a device that is not there": (lambda: run(device="xla"), "`device` must be one that is there, got 'xla'"),
         "a model that cannot be batched": (
-            lambda: run(model=Applied(lambda x: x if x.sum() > 0 else 2 * x), executor="batched"),
+            lambda: run(model=Applied(lambda x: x if x.isfinite().all() else 2 * x), executor="batched"),
             "`executor` must be 'looped' or 'auto' for this model, torch.func cannot batch it",
         ),
     },

@@ -88,7 +88,7 @@ def test_what_diverged_stays_so(tmp_path, policy):
         {"eval_every": 100, "progress": True},
         {"on_round": lambda t, models: None},
     ],
-    ids=str,
+    ids=["every round", "every third", "evaluated", "with a bar", "with a hook"],
 )
 def test_saving_and_looking_change_no_bit_of_the_models(whole, tmp_path, more, capfd):
     history, models = killed.trained(arguments(**more), checkpoint=tmp_path)

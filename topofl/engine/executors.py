@@ -86,26 +86,31 @@ class Descent(NamedTuple):
     momentum: float
     velocity: Tensor | None
 
-    def __call__(self, rows: slice, losses: Tensor, gradients: Sequence[Tensor]) -> None:
+    def __call__(self, rows: slice, losses: Tensor, gradients: Tensor | Sequence[Tensor]) -> None:
         """Take a step of some nodes, in place."""
         del losses
+        whole = isinstance(gradients, Tensor)
+        directions = [gradients] if whole else gradients
         if self.velocity is not None:
-            speeds = self.models.layout.views(self.velocity[rows])
-            for v, g in zip(speeds, gradients, strict=True):
+            speeds = [self.velocity[rows]] if whole else self.models.layout.views(self.velocity[rows])
+            for v, g in zip(speeds, directions, strict=True):
                 v.mul_(self.momentum).add_(g)
-            gradients = speeds
-        for view, g in zip(self.models.views, gradients, strict=True):
+            directions = speeds
+        for view, g in zip([self.models.flat] if whole else self.models.views, directions, strict=True):
             view[rows].add_(g, alpha=-self.lr)
 
 
-Step = Callable[[slice, Tensor, Sequence[Tensor]], None]
-"""(rows, their losses, their gradients): takes a step of some nodes."""
+Step = Callable[[slice, Tensor, Tensor | Sequence[Tensor]], None]
+"""(rows, their losses, their gradients in one piece (k, d) or one a parameter): takes a step of some nodes.
+
+In one piece it takes fewer calls, which wait for each other where several threads descend.
+"""
 
 
 def _freezing(descent: Descent, stopped: Tensor) -> Step:
     """Return the step that is undone for nodes that it would lead out of the finite numbers, and for `stopped` ones."""
 
-    def step(rows: slice, losses: Tensor, gradients: Sequence[Tensor]) -> None:
+    def step(rows: slice, losses: Tensor, gradients: Tensor | Sequence[Tensor]) -> None:
         models = descent.models.flat[rows]
         before = models.clone()
         descent(rows, losses, gradients)
@@ -208,7 +213,7 @@ def _together(
         torch.sum(flat[rows], 1, out=sums[rows])
 
     def descend(k: int, worker: Worker, rows: slice, seen: GradientStatistics) -> None:
-        job.step(rows, losses[rows, k], [view[rows] for view in views])
+        job.step(rows, losses[rows, k], flat[rows])
         torch.sum(like[rows], 1, out=sums[rows])
 
     for k in range(len(job.steps)):
