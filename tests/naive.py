@@ -4,6 +4,8 @@ Every function trains in place the modules it is given. It shares with the libra
 a node draws when (random keys) and the weights of the graph.
 """
 
+import copy
+
 import numpy as np
 import torch
 from torch import nn
@@ -87,3 +89,127 @@ def centralized(nodes, rounds, *, lr, momentum=0.0):
     (module,) = nodes.modules
     for t in range(rounds):
         descend(module, nodes.velocities[0], nodes.gradient(0, t), lr, momentum)
+
+
+def passes(nodes, i, t, phase, *, epochs, lr, module=None, trains=None, momentum=0.0, weight_decay=0.0, clip=None,
+           mass=1.0, anchor=None, strength=0.0):  # fmt: skip
+    """Take some epochs of heavy-ball SGD on one node's data, of parameters that `trains` names, from velocity zero.
+
+    With a push-sum weight the steps are those of x = mass * z, at the gradient of z, which the module holds.
+    """
+    module = nodes.modules[i] if module is None else module
+    named = [(name, p) for name, p in module.named_parameters() if trains is None or trains(name)]
+    velocity = [torch.zeros_like(p) for _, p in named]
+    steps = epochs * int(np.ceil(len(nodes.members[i]) / nodes.batch_size))
+    for step in range(t * steps, (t + 1) * steps):
+        batch = torch.as_tensor(minibatch(nodes.members[i], i, step, nodes.batch_size, phase, nodes.seed))
+        module.zero_grad()
+        functional.cross_entropy(module(nodes.inputs[batch]), nodes.labels[batch]).backward()
+        gradients = [p.grad.clone() for _, p in named]
+        norm = float(sum(g.square().sum() for g in gradients)) ** 0.5
+        for v, g, (name, p) in zip(velocity, gradients, named, strict=True):
+            if clip is not None:
+                g = g * min(1.0, clip / (norm + 1e-6))
+            g = g + weight_decay * p.data
+            if anchor is not None:
+                g = g + strength * (p.data - dict(anchor.named_parameters())[name].data)
+            v.mul_(momentum).add_(g)
+            p.data.sub_(lr / mass * v)
+
+
+def average_some(modules, weights, travels):
+    """Gossip of the parameters that `travels` names; the others stay."""
+    old = [{name: p.detach().clone() for name, p in module.named_parameters()} for module in modules]
+    for i, module in enumerate(modules):
+        for name, p in module.named_parameters():
+            if travels(name):
+                p.data.copy_(sum(weights[i, j] * old[j][name] for j in range(len(modules))))
+
+
+def push(modules, masses, shares, travels):
+    """Push-sum: x_j = mass_j z_j; node j sends the share P[i, j] of it to i; then z_i = x_i / mass_i."""
+    n = len(modules)
+    old = [{name: masses[j] * p.detach() for name, p in modules[j].named_parameters()} for j in range(n)]
+    new = [sum(shares[i, j] * masses[j] for j in range(n)) for i in range(n)]
+    for i, module in enumerate(modules):
+        for name, p in module.named_parameters():
+            if travels(name):
+                p.data.copy_(sum(shares[i, j] * old[j][name] for j in range(n)) / new[i])
+    masses[:] = new
+
+
+def dfedpgp(nodes, matrices, rounds, *, mode, lr, head_lr, epochs=5, head_epochs=1, is_head, lr_decay=1.0, **local):
+    """Train heads, then bodies; then bodies travel. The masses at the end are returned."""
+    masses = [1.0] * len(nodes.modules)
+    for t in range(rounds):
+        for i in range(len(nodes.modules)):
+            passes(nodes, i, t, "head", epochs=head_epochs, lr=head_lr * lr_decay**t, trains=is_head, **local)
+            passes(nodes, i, t, "body", epochs=epochs, lr=lr * lr_decay**t, trains=lambda name: not is_head(name),
+                   mass=masses[i], **local)  # fmt: skip
+        if mode == "push":
+            push(nodes.modules, masses, matrices[t], lambda name: not is_head(name))
+        else:
+            average_some(nodes.modules, matrices[t], lambda name: not is_head(name))
+    return masses
+
+
+def dfedavgm(nodes, matrices, rounds, *, lr, epochs=5, lr_decay=1.0, **local):
+    for t in range(rounds):
+        for i in range(len(nodes.modules)):
+            passes(nodes, i, t, "local", epochs=epochs, lr=lr * lr_decay**t, **local)
+        average(nodes.modules, matrices[t])
+
+
+def osgp(nodes, matrices, rounds, *, lr, delay=0, epochs=5, lr_decay=1.0, **local):
+    """Every message of x = mass z and of mass is a letter with a date of arrival; own shares arrive at once."""
+    n = len(nodes.modules)
+    masses, letters = [1.0] * n, []
+    for t in range(rounds):
+        for i in range(n):
+            passes(nodes, i, t, "local", epochs=epochs, lr=lr * lr_decay**t, mass=masses[i], **local)
+        held = [[masses[j] * p.detach() for p in nodes.modules[j].parameters()] for j in range(n)]
+        for j in range(n):
+            for i in range(n):
+                content = [matrices[t][i, j] * x for x in held[j]], matrices[t][i, j] * masses[j]
+                letters.append((t if i == j else t + delay, i, *content))
+        for i in range(n):
+            arriving = [letter for letter in letters if letter[:2] == (t, i)]
+            masses[i] = sum(mass for *_, mass in arriving)
+            for k, p in enumerate(nodes.modules[i].parameters()):
+                p.data.copy_(sum(x[k] for _, _, x, _ in arriving) / masses[i])
+    under_way = sum(mass for arrival, *_, mass in letters if arrival >= rounds)
+    return masses, under_way
+
+
+def fedavg(nodes, members, rounds, *, lr, epochs=5, lr_decay=1.0, trains=None, travels=lambda name: True, head=None,
+           **local):  # fmt: skip
+    """FedAvg, and with `travels` or `head` = (is_head, lr, epochs) its personal kin; members(t) take part."""
+    for t in range(rounds):
+        active = members(t)
+        for i in active:
+            if head is not None:
+                is_head, head_lr, head_epochs = head
+                passes(nodes, i, t, "head", epochs=head_epochs, lr=head_lr * lr_decay**t, trains=is_head, **local)
+            phase = "local" if trains is None else "body"
+            passes(nodes, i, t, phase, epochs=epochs, lr=lr * lr_decay**t, trains=trains, **local)
+        serve(nodes, nodes.modules, active, travels)
+
+
+def serve(nodes, modules, active, travels):
+    """Average by numbers of examples as a server, and let everyone take its model."""
+    total = sum(len(nodes.members[j]) for j in active)
+    weights = np.zeros((len(modules), len(modules)))
+    for j in active:
+        weights[:, j] = len(nodes.members[j]) / total
+    average_some(modules, weights, travels)
+
+
+def ditto(nodes, members, rounds, *, lr, personal_lr, strength, epochs=2, personal_epochs=3, lr_decay=1.0, **local):
+    common = [copy.deepcopy(module) for module in nodes.modules]
+    for t in range(rounds):
+        for i in members(t):
+            passes(nodes, i, t, "personal", epochs=personal_epochs, lr=personal_lr * lr_decay**t, anchor=common[i],
+                   strength=strength, **local)  # fmt: skip
+        for i in members(t):
+            passes(nodes, i, t, "common", epochs=epochs, lr=lr * lr_decay**t, module=common[i], **local)
+        serve(nodes, common, members(t), lambda name: True)

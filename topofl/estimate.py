@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -225,9 +226,9 @@ def estimate(
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     compute = Compute(executor, chunk, precision, "auto", False, place, dtype)
     module, few = checked_model(model, clients, compute)
-    rule, layout = as_rule(mixing), Layout.of(module)
-    rounds, state = rehearse(algorithm, layout, graphs, rule, dtype, graphs.period or SAMPLED_ROUNDS)
-    matrices = list({id(matrix): matrix for r in rounds for matrix, _, _ in r.ledger.exchanges}.values())
+    rule, layout, sizes = as_rule(mixing, algorithm.pushes), Layout.of(module), np.array(list(map(len, clients.train)))
+    rounds, state = rehearse(algorithm, layout, graphs, rule, dtype, graphs.period or SAMPLED_ROUNDS, sizes)
+    matrices = list({id(e.weights): e.weights for r in rounds for e in r.ledger.exchanges}.values())
     sets = evaluated_by(clients, evaluate_on, eval_examples, eval_nodes, 0, torch.device("cpu"))
     facts = facts_of(algorithm, module, few, image_order(module, few), clients, matrices, sets, compute)
     facts, free = replace(facts, state=state), free_memory(place)
@@ -314,7 +315,7 @@ def _part(graph: Topology, k: int) -> Topology:
 def _seconds_of_mixing(played: DryRound, k: int, device: torch.device, dtype: torch.dtype) -> float:
     """Return the seconds that a round's exchanges take on all nodes, beyond those of k nodes; from some columns."""
     total = 0.0
-    for weights, columns, _ in played.ledger.exchanges:
+    for weights, columns, *_ in played.ledger.exchanges:
         if k == weights.n:
             continue
         values = torch.zeros(weights.n, min(columns, 4096), dtype=dtype, device=device)

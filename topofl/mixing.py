@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MixingMatrix",
     "MixingSequence",
+    "average_of",
     "from_weights",
     "lazy",
     "max_degree",
@@ -469,6 +470,43 @@ def metropolis_or_uniform(topology: Topology) -> MixingMatrix:
     if topology.own_weights:
         return own_weights(topology)
     return uniform(topology, direction="pull") if topology.is_directed else metropolis_hastings(topology)
+
+
+def average_of(sizes: Any, members: Any = None) -> MixingMatrix:
+    """Return the matrix of a server: every row is the mean over some nodes, weighted by sizes.
+
+    ``W[i, j] = sizes[j] / sum_{k in members} sizes[k]`` for members j and every node i.
+
+    Parameters
+    ----------
+    sizes
+        (n,) non-negative, such as numbers of examples.
+    members
+        (n,) booleans; None: all nodes.
+
+    Raises
+    ------
+    ValueError
+        If a size is negative or not finite, or if those of the members sum to zero.
+
+    Examples
+    --------
+    >>> average_of([1, 1, 2], [True, False, True]).weights.toarray().round(2)[0].tolist()
+    [0.33, 0.0, 0.67]
+    """
+    sizes = np.asarray(sizes, dtype=np.float64)
+    chosen = np.ones(len(sizes), bool) if members is None else np.asarray(members, dtype=bool)
+    if sizes.ndim != 1 or chosen.shape != sizes.shape:
+        raise ValueError(f"`members` must be one boolean a node, shape {sizes.shape}, got {chosen.shape}")
+    if not np.isfinite(sizes).all() or (sizes < 0).any():
+        raise ValueError(f"`sizes` must be finite and at least 0, got {sizes[~(sizes >= 0) | np.isinf(sizes)][0]:g}")
+    nodes = np.flatnonzero(chosen & (sizes > 0))
+    if not len(nodes):
+        raise ValueError("`members` must hold nodes with examples, got none; choose at least one node")
+    n, shares = len(sizes), sizes[nodes] / sizes[nodes].sum()
+    places = np.tile(nodes, n), len(nodes) * np.arange(n + 1)
+    who = "all" if len(nodes) == n else f"{len(nodes)} of {n}"
+    return MixingMatrix(sparse.csr_array((np.tile(shares, n), *places), shape=(n, n)), name=f"server({who})")
 
 
 def lazy(mixing: MixingMatrix, *, share: float = 0.5) -> MixingMatrix:

@@ -1,13 +1,40 @@
 """Published algorithms, each a docstring with its equations over one chain of phases; ``__all__`` lists the algorithms.
 
-The parts they are made of (:func:`chain`, :func:`sgd`, :func:`gossip`) are here too, for your own.
+The parts they are made of are here too, for your own: :func:`chain`; the phases :func:`sgd`, :func:`gossip`,
+:func:`push_sum` and :func:`server_average`; which parameters they concern (:data:`everything`, :data:`head`,
+:data:`body`, :func:`part`) and which nodes (:func:`sampled`).
 """
 
 from topofl.algorithms.decentralized import centralized, clique_averaging, dsgd, local_only
+from topofl.algorithms.directed import dfedavgm, dfedavgm_p, dfedpgp, osgp
 from topofl.algorithms.exchange import gossip as gossip
+from topofl.algorithms.exchange import push_sum as push_sum
+from topofl.algorithms.exchange import server_average as server_average
+from topofl.algorithms.federated import ditto, fedavg, fedbabu, fedper, fedrep
+from topofl.algorithms.local import beside as beside
 from topofl.algorithms.local import sgd as sgd
+from topofl.algorithms.participation import sampled as sampled
+from topofl.algorithms.parts import Part as Part
+from topofl.algorithms.parts import body as body
+from topofl.algorithms.parts import everything as everything
+from topofl.algorithms.parts import head as head
+from topofl.algorithms.parts import part as part
 from topofl.algorithms.phase import Algorithm as Algorithm
 from topofl.algorithms.phase import Phase as Phase
 from topofl.algorithms.phase import chain as chain
 
-__all__ = ["centralized", "clique_averaging", "dsgd", "local_only"]
+__all__ = [
+    "centralized",
+    "clique_averaging",
+    "dfedavgm",
+    "dfedavgm_p",
+    "dfedpgp",
+    "ditto",
+    "dsgd",
+    "fedavg",
+    "fedbabu",
+    "fedper",
+    "fedrep",
+    "local_only",
+    "osgp",
+]

@@ -1,68 +1,186 @@
 """Phases in which every node trains on its own data."""
 
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Any
+
 import torch
 
-from topofl._check import check_fraction, check_int, check_positive
-from topofl.algorithms.phase import Models, Phase, Round, Rule, State
+from topofl._check import check_fraction, check_int, check_nonnegative, check_positive
+from topofl.algorithms.participation import Participation
+from topofl.algorithms.parts import Part, as_part, everything
+from topofl.algorithms.phase import LocalSGD, Models, Phase, Proximal, Round, Rule, State
 
-__all__ = ["sgd"]
+__all__ = ["beside", "check_decay", "settings_of", "sgd"]
 
 
 def sgd(
-    lr: float, *, batch_size: int = 128, steps: int = 1, momentum: float = 0.0, gradient: Rule | None = None
+    lr: float,
+    *,
+    batch_size: int = 128,
+    steps: int = 1,
+    epochs: int | Sequence[int] | None = None,
+    momentum: float = 0.0,
+    reset_momentum: bool = False,
+    lr_decay: float = 1.0,
+    weight_decay: float = 0.0,
+    clip: float | None = None,
+    train: Part = everything,
+    who: Participation | None = None,
+    gradient: Rule | None = None,
+    anchored: bool = False,
+    strength: float = 0.0,
 ) -> Phase:
     """Return the phase of minibatch SGD with heavy-ball momentum.
 
-    Per step, for every node i with minibatch ``S_i``::
+    Per step in round t, for every node i with minibatch ``S_i``::
 
-        g_i = grad F(theta_i; S_i)          (then g <- G @ g if `gradient` is given)
+        g_i = clip(grad F(theta_i; S_i)) + weight_decay * theta_i + strength * (theta_i - anchor_i)
+        (then g <- G @ g if `gradient` is given)
         v_i = momentum * v_i + g_i
-        theta_i = theta_i - lr * v_i
+        theta_i = theta_i - lr * lr_decay^t * v_i
+
+    After a push-sum exchange the steps of what travels are divided by the node's push-sum weight: they are then those of
+    the biased variable, at the gradient of the de-biased one.
 
     Parameters
     ----------
     lr
-        Step size.
+        Step size in round 0.
     batch_size
         Examples per minibatch; each node passes over its data in a fresh random order every epoch, without
         replacement, and keeps the last, smaller minibatch.
     steps
         Minibatch steps per round.
+    epochs
+        Passes over a node's own data per round, in place of `steps`: one number, or one a node (0: it does not train).
     momentum
         In [0, 1). The velocity ``v`` stays at its node, is never communicated, and lasts from round to round.
+    reset_momentum
+        Whether velocities start from zero in every round instead.
+    lr_decay
+        Factor of the step size from round to round, above 0 and at most 1.
+    weight_decay
+        At least 0; part of the gradient, as in ``torch.optim.SGD``.
+    clip
+        Largest norm of a gradient, over what is trained; None: as it is.
+    train
+        What is trained, such as :data:`topofl.algorithms.head`; the rest stays as it is, and takes no gradient.
+    who
+        Who trains, such as ``sampled(0.1)``; None: all nodes.
     gradient
         Weight rule for averaging gradients between nodes before each step, such as
         :func:`topofl.mixing.within_groups`; None: each node uses its own.
+    anchored, strength
+        Whether the phase keeps further models, (n, d), which draw those that it trains with some strength, at least 0.
+        They start like them, and change only in later phases, see :func:`beside`.
 
     Raises
     ------
     ValueError, TypeError
-        If a number is out of its range or of another type.
+        If a number is out of its range or of another type, or `gradient` is mixed of models of which only a part is
+        trained.
     """
-    lr = check_positive("lr", lr)
-    batch_size = check_int("batch_size", batch_size, minimum=1)
-    steps = check_int("steps", steps, minimum=1)
-    momentum = check_fraction("momentum", momentum)
+    how = LocalSGD(
+        lr=check_positive("lr", lr),
+        batch_size=check_int("batch_size", batch_size, minimum=1),
+        steps=check_int("steps", steps, minimum=1),
+        epochs=_check_epochs(epochs),
+        momentum=check_fraction("momentum", momentum),
+        weight_decay=check_nonnegative("weight_decay", weight_decay),
+        clip=None if clip is None else check_positive("clip", clip),
+        train=as_part("train", train),
+        gradient=gradient,
+    )
+    decay, strength = check_decay(lr_decay), check_nonnegative("strength", strength)
     if gradient is not None and not callable(gradient):
         raise TypeError(f"`gradient` must be a weight rule such as mixing.within_groups, got {gradient!r}")
+    if gradient is not None and (epochs is not None or who is not None or not how.train.is_everything):
+        raise ValueError("`gradient` must be None unless all nodes take the same steps of all parameters; use steps=")
 
     def init(models: Models) -> State:
-        return {"velocity": torch.zeros_like(models.flat)} if momentum else {}
+        models.columns(how.train)  # raises before any work
+        lasting = {"velocity": torch.zeros_like(models.flat)} if momentum and not reset_momentum else {}
+        return lasting | ({ANCHOR: models.flat.clone()} if anchored else {})
 
     def apply(models: Models, state: State, round: Round) -> State:
         round.local_sgd(
             models,
-            lr=lr,
-            batch_size=batch_size,
-            steps=steps,
-            momentum=momentum,
+            replace(how, lr=how.lr * decay**round.t),
             velocity=state.get("velocity"),
-            gradient=gradient,
+            proximal=Proximal(state[ANCHOR], strength) if anchored else None,
+            who=None if who is None else who(round),
         )
         return state
 
-    settings = {"lr": lr, "batch_size": batch_size, "steps": steps, "momentum": momentum, "gradient": "own"}
-    if gradient is None:
-        return Phase(init, apply, settings)
-    settings["gradient"] = getattr(gradient, "__name__", repr(gradient))
-    return Phase(init, apply, settings, exchanges="gradients")
+    settings = settings_of(how) | {"reset_momentum": reset_momentum, "lr_decay": decay, "who": who and str(who)}
+    settings |= {"strength": strength}
+    return Phase(init, apply, _told(settings), exchanges="" if gradient is None else "gradients")
+
+
+_SILENT: dict[str, Any] = {
+    "epochs": None, "weight_decay": 0.0, "clip": None, "train": "everything", "reset_momentum": False, "lr_decay": 1.0,
+    "who": None, "strength": 0.0,
+}  # fmt: skip
+"""Settings that are told only where they are others."""
+
+
+def beside(owner: str, phase: Phase) -> Phase:
+    """Return a phase that works on the models that the phase named `owner` is anchored to, not on those that predict.
+
+    Parameters
+    ----------
+    owner
+        An earlier phase of the chain, ``sgd(..., anchored=True)``.
+    phase
+        What is done; it keeps no state of its own.
+    """
+
+    def init(models: Models) -> State:
+        return phase.init(models)
+
+    def apply(models: Models, state: State, round: Round) -> State:
+        phase.apply(models.like(state[ANCHOR]), {}, round)
+        return state
+
+    return phase._replace(init=init, apply=apply, settings=dict(phase.settings) | {"of": owner}, uses=owner)
+
+
+ANCHOR = "anchor"
+"""Name of the state that holds the models which draw others."""
+
+
+def settings_of(how: LocalSGD) -> dict[str, Any]:
+    """Return the numbers and names of local steps, to be kept with results."""
+    values = {field.name: getattr(how, field.name) for field in fields(how)}
+    rule = how.gradient
+    return values | {
+        "epochs": list(how.epochs) if isinstance(how.epochs, tuple) else how.epochs,
+        "train": str(how.train),
+        "gradient": "own" if rule is None else getattr(rule, "__name__", repr(rule)),
+    }
+
+
+def _told(settings: dict[str, Any]) -> dict[str, Any]:
+    dropped = {name for name, usual in _SILENT.items() if settings[name] == usual}
+    if settings["epochs"] is not None:
+        dropped |= {"steps"}
+    return {name: value for name, value in settings.items() if name not in dropped}
+
+
+def _check_epochs(epochs: int | Sequence[int] | None) -> int | tuple[int, ...] | None:
+    if epochs is None:
+        return None
+    if isinstance(epochs, Sequence) or hasattr(epochs, "__array__"):
+        return tuple(check_int(f"epochs[{i}]", e, minimum=0) for i, e in enumerate(epochs))
+    return check_int("epochs", epochs, minimum=1)
+
+
+def check_decay(lr_decay: float) -> float:
+    """Return a factor above 0 and at most 1, or raise."""
+    factor = check_positive("lr_decay", lr_decay)
+    if factor > 1:
+        raise ValueError(
+            f"`lr_decay` must be at most 1, got {factor:g}; it is the factor from round to round, e.g. 0.99"
+        )
+    return factor

@@ -1,15 +1,17 @@
 """Algorithms as lists of phases: the contract between methods (here) and the engine (which owns memory and loops)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 from torch import Tensor
 
+from topofl.algorithms.parts import Part, everything
 from topofl.mixing import MixingMatrix
 from topofl.topology import Topology
 
-__all__ = ["Algorithm", "Models", "Phase", "Round", "State", "chain"]
+__all__ = ["Algorithm", "LocalSGD", "Models", "Phase", "Proximal", "Round", "State", "chain"]
 
 State = dict[str, Tensor]
 """What one phase carries to the next round: tensors whose first axis is the node."""
@@ -23,8 +25,75 @@ class Models(Protocol):
 
     @property
     def flat(self) -> Tensor:
-        """(n, d): row i holds the parameters of node i's model."""
+        """(n, d): row i holds the parameters of node i's model, as it predicts (push-sum: de-biased)."""
         ...
+
+    @property
+    def mass(self) -> Tensor:
+        """(n,) float64: the nodes' push-sum weights, 1 unless an exchange has changed them in place."""
+        ...
+
+    def columns(self, share: Part) -> list[slice]:
+        """Return the columns of `flat` that hold a part of the models, neighbors in one slice."""
+        ...
+
+    def like(self, flat: Tensor) -> "Models":
+        """Return other models (n, d) of the same structure, with push-sum weights 1, sharing memory with `flat`."""
+        ...
+
+
+class Proximal(NamedTuple):
+    """What draws models to others while they train: ``strength * (theta - anchor)`` is added to gradients.
+
+    Attributes
+    ----------
+    anchor
+        (n, d), the same memory as no model that trains.
+    strength
+        At least 0.
+    """
+
+    anchor: Tensor
+    strength: float
+
+
+@dataclass(frozen=True)
+class LocalSGD:
+    """How nodes descend on their own data; see :func:`topofl.algorithms.sgd`.
+
+    Parameters
+    ----------
+    lr, batch_size, momentum, weight_decay, clip
+        See there.
+    steps
+        Minibatches a round, where `epochs` is None.
+    epochs
+        Passes over a node's data a round, one number for all or one a node.
+    train
+        What is trained; the rest stays as it is.
+    gradient
+        Weight rule that mixes gradients before each step.
+    """
+
+    lr: float
+    batch_size: int
+    steps: int = 1
+    epochs: int | tuple[int, ...] | None = None
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    clip: float | None = None
+    train: Part = everything
+    gradient: Rule | None = None
+
+    def counts(self, sizes: np.ndarray) -> np.ndarray:
+        """Return each node's steps a round, (n,), from its number of examples; ValueError if there are too few numbers."""
+        if self.epochs is None:
+            return np.full(len(sizes), self.steps)
+        if isinstance(self.epochs, tuple) and len(self.epochs) != len(sizes):
+            raise ValueError(
+                f"`epochs` must be one number or one a node, n={len(sizes)}, got {len(self.epochs)} numbers"
+            )
+        return np.asarray(self.epochs) * -(-sizes // self.batch_size)
 
 
 class Round(Protocol):
@@ -45,22 +114,69 @@ class Round(Protocol):
         """The mixing matrix of the round."""
         ...
 
+    @property
+    def push_weights(self) -> MixingMatrix:
+        """The column stochastic matrix of the round, of nodes that push what they have."""
+        ...
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """(n,) numbers of training examples."""
+        ...
+
+    def rng(self, purpose: str) -> np.random.Generator:
+        """Return the round's stream of random numbers for a purpose, the same at every call."""
+        ...
+
     def local_sgd(
         self,
         models: Models,
+        how: LocalSGD,
         *,
-        lr: float,
-        batch_size: int,
-        steps: int = 1,
-        momentum: float = 0.0,
         velocity: Tensor | None = None,
-        gradient: Rule | None = None,
+        proximal: Proximal | None = None,
+        mask: Tensor | None = None,
+        who: np.ndarray | None = None,
     ) -> None:
-        """Take `steps` minibatch steps on every node, in place; the rule `gradient` mixes gradients before each."""
+        """Train models in place, each on its node's data.
+
+        Parameters
+        ----------
+        models
+            Whose push-sum weights divide the learning rate.
+        how
+            The steps.
+        velocity
+            (n, d) that lasts from round to round; with momentum but without it, each round starts from zero.
+        proximal
+            Adds a gradient.
+        mask
+            (n, d), 1 where a parameter is trained; gradients are multiplied by it.
+        who
+            (n,) booleans: who trains; None: all.
+        """
         ...
 
-    def mix(self, weights: MixingMatrix, values: Tensor) -> None:
-        """Replace `values` (n, k) by ``weights @ values`` in place, and count the messages."""
+    def mix(
+        self,
+        weights: MixingMatrix,
+        values: Tensor,
+        columns: Sequence[slice] = (slice(None),),
+        *,
+        scalars: int = 0,
+        server: bool = False,
+    ) -> None:
+        """Replace columns of `values` (n, d) by ``weights @ values`` in place, and count the messages.
+
+        Parameters
+        ----------
+        weights, values, columns
+            One exchange, whatever the number of slices.
+        scalars
+            Numbers that each message holds besides.
+        server
+            A server does it for the nodes of non-zero columns: each sends one message and gets one.
+        """
         ...
 
 
@@ -77,12 +193,22 @@ class Phase(NamedTuple):
         What it was built with; kept with the results.
     exchanges
         What nodes send each other in it: ``"models"``, ``"gradients"``, or nothing, ``""``.
+    over
+        By what: the ``"graph"`` of the round, rows of whose weights sum to 1; the same pushing, ``"push"``, columns
+        sum to 1; or a ``"server"``.
+    share
+        What they send of their models.
+    uses
+        Name of an earlier phase whose state it works on, in place of one of its own.
     """
 
     init: Callable[[Models], State]
     apply: Callable[[Models, State, Round], State]
     settings: Mapping[str, Any]
     exchanges: str = ""
+    over: str = "graph"
+    share: Part = everything
+    uses: str = ""
 
 
 @dataclass(frozen=True)
@@ -105,8 +231,28 @@ class Algorithm:
 
     @property
     def exchanges(self) -> bool:
-        """Whether nodes talk to each other."""
+        """Whether nodes talk to each other, directly or by a server."""
         return any(phase.exchanges != "" for phase in self.phases.values())
+
+    @property
+    def needs_topology(self) -> bool:
+        """Whether nodes talk to neighbors."""
+        return any(phase.exchanges != "" and phase.over != "server" for phase in self.phases.values())
+
+    @property
+    def pushes(self) -> bool:
+        """Whether models are pushed, and have push-sum weights."""
+        return any(phase.over == "push" for phase in self.phases.values())
+
+    @property
+    def share(self) -> Part:
+        """What travels of the models, by the first phase that exchanges some; everything if there is none."""
+        return next((phase.share for phase in self.phases.values() if phase.exchanges == "models"), everything)
+
+    @property
+    def states(self) -> dict[str, Callable[[Models], State]]:
+        """What makes the states that phases carry from round to round, by phase."""
+        return {name: phase.init for name, phase in self.phases.items() if not phase.uses}
 
     @property
     def settings(self) -> dict[str, dict[str, Any]]:
@@ -127,7 +273,7 @@ def chain(name: str, /, *, pooled: bool = False, **phases: Phase) -> Algorithm:
     Raises
     ------
     ValueError
-        If there is no phase.
+        If there is no phase, or one uses the state of none before it.
     TypeError
         If one of them is not a :class:`Phase`.
 
@@ -140,6 +286,8 @@ def chain(name: str, /, *, pooled: bool = False, **phases: Phase) -> Algorithm:
     if not phases:
         raise ValueError("`phases` must have at least one phase, e.g. chain('mine', local=sgd(lr=0.1))")
     for key, phase in phases.items():
+        if isinstance(phase, Phase) and phase.uses and phase.uses not in list(phases)[: list(phases).index(key)]:
+            raise ValueError(f"`{key}` must come after the phase whose state it uses, {phase.uses!r}")
         if not isinstance(phase, Phase):
             raise TypeError(f"`{key}` must be a Phase such as sgd(lr=0.1) or gossip(), got {type(phase).__name__}")
     return Algorithm(name, phases, pooled=pooled)

@@ -55,8 +55,11 @@ class Batches:
         self._seed = seed
         self._orders: dict[str, tuple[bytes, np.ndarray]] = {}  # the latest epoch's order of each phase
 
-    def at(self, step: int, batch_size: int, phase: str) -> Batch:
-        """Return the minibatches of local step `step` (from 0) of `phase`; a small node's epochs are shorter."""
+    def at(self, step: int | np.ndarray, batch_size: int, phase: str) -> Batch:
+        """Return the minibatches of local step `step` (from 0; one for all, or (n,)) of `phase`.
+
+        A small node's epochs are shorter.
+        """
         steps_per_epoch = -(-self.sizes // batch_size)
         epochs, places = np.divmod(step, steps_per_epoch)
         start = places * batch_size

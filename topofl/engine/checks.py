@@ -214,7 +214,7 @@ def _first_line(error: Exception) -> str:
 
 def check_topology(algorithm: Algorithm, topology: Any, n: int, on_disconnected: str) -> Topology | TopologySequence:
     """Return the graphs of a run of `algorithm` on n nodes, or raise if they do not fit."""
-    if algorithm.pooled or (topology is None and not algorithm.exchanges):
+    if algorithm.pooled or (topology is None and not algorithm.needs_topology):
         return Topology(sparse.csr_array((n, n)), name="no edges")
     if topology is None:
         name = algorithm.name
@@ -223,7 +223,7 @@ def check_topology(algorithm: Algorithm, topology: Any, n: int, on_disconnected:
     if graphs.n != n:
         sizes = f"{graphs.name} has n={graphs.n}, `clients` has n={n}"
         raise ValueError(f"`topology` must have one node a client: {sizes}")
-    if algorithm.exchanges and on_disconnected == "raise" and graphs.period is not None:
+    if algorithm.needs_topology and on_disconnected == "raise" and graphs.period is not None:
         _check_connected(graphs)
     return graphs
 

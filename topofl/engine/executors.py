@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from topofl.algorithms.phase import Proximal
 from topofl.engine.batches import Batch, Batches
 from topofl.engine.buffers import Buffers
 from topofl.engine.divergence import Guard
@@ -19,7 +20,7 @@ from topofl.engine.plan import Plan
 from topofl.engine.population import Population
 from topofl.engine.threads import Each
 
-__all__ = ["Learner", "Minibatches", "Worker", "differentiate", "local_sgd"]
+__all__ = ["Descent", "Learner", "Minibatches", "Worker", "differentiate", "local_sgd"]
 
 
 class Minibatches(NamedTuple):
@@ -78,46 +79,106 @@ class Learner:
         return Minibatches(indices, weights)
 
 
-class Descent(NamedTuple):
-    """Heavy-ball steps: ``v = momentum * v + g; theta = theta - lr * v``, without `velocity` ``theta - lr * g``."""
+@dataclass(frozen=True, eq=False)
+class Descent:
+    """Heavy-ball steps on what is made of gradients.
+
+    ::
+
+        g     = clip(gradient) + weight_decay * theta + strength * (theta - anchor)   (times the mask)
+        v     = momentum * v + g
+        theta = theta - lr * v                                                        (divided by the mass)
+
+    Parameters
+    ----------
+    models
+        Changed in place.
+    lr, momentum, weight_decay, clip
+        As in :func:`topofl.algorithms.sgd`.
+    velocity
+        (n, d) that lasts; with momentum but without it, velocities start from zero.
+    trained
+        Parameters by their places, None: all.
+    proximal, mask
+        As in ``algorithms.phase.Round.local_sgd``.
+    mass, weighted
+        (n,) push-sum weights, and the places of the parameters whose steps they divide.
+    """
 
     models: Population
     lr: float
-    momentum: float
-    velocity: Tensor | None
+    momentum: float = 0.0
+    velocity: Tensor | None = None
+    weight_decay: float = 0.0
+    clip: float | None = None
+    trained: Sequence[int] | None = None
+    proximal: Proximal | None = None
+    mask: Tensor | None = None
+    mass: Tensor | None = None
+    weighted: Sequence[int] = ()
 
-    def __call__(self, rows: slice, losses: Tensor, gradients: Tensor | Sequence[Tensor]) -> None:
-        """Take a step of some nodes, in place."""
-        del losses
-        whole = isinstance(gradients, Tensor)
-        directions = [gradients] if whole else gradients
-        if self.velocity is not None:
-            speeds = [self.velocity[rows]] if whole else self.models.layout.views(self.velocity[rows])
-            for v, g in zip(speeds, directions, strict=True):
+    def __call__(self, rows: slice, gradients: Sequence[Tensor], speeds: Sequence[Tensor] | None) -> None:
+        """Take a step of some nodes, in place; `speeds` are their velocities."""
+        thetas = self.parts(self.models.flat, rows, gradients)
+        self._complete(rows, gradients, thetas)
+        if speeds is not None:
+            for v, g in zip(speeds, gradients, strict=True):
                 v.mul_(self.momentum).add_(g)
-            directions = speeds
-        for view, g in zip([self.models.flat] if whole else self.models.views, directions, strict=True):
-            view[rows].add_(g, alpha=-self.lr)
+        for k, (theta, g) in enumerate(zip(thetas, speeds or gradients, strict=True)):
+            if self.mass is None or self._places[k] not in self.weighted:
+                theta.add_(g, alpha=-self.lr)
+            else:
+                rates = (self.lr / self.mass[rows]).to(theta.dtype)
+                theta.sub_(g * _along(rates, theta))
+
+    @property
+    def _places(self) -> Sequence[int]:
+        return range(len(self.models.layout.names)) if self.trained is None else self.trained
+
+    def parts(self, flat: Tensor, rows: slice, like: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Return some nodes' rows of (n, d) numbers as views, one a trained parameter, or whole if `like` are.
+
+        Whole rows take fewer calls, which wait for each other where several threads descend.
+        """
+        if len(like) == 1 and like[0].dim() == 2 and like[0].shape[1] == flat.shape[1]:
+            return [flat[rows]]
+        return self._views(flat[rows])
+
+    def _views(self, flat: Tensor) -> Sequence[Tensor]:
+        views = self.models.layout.views(flat)
+        return views if self.trained is None else [views[k] for k in self.trained]
+
+    def speeds(self, rows: slice, buffers: Buffers) -> Sequence[Tensor] | None:
+        """Return the velocities that some nodes start from, one a trained parameter."""
+        if not self.momentum:
+            return None
+        if self.velocity is not None:
+            return self._views(self.velocity[rows])
+        flat = self.models.flat
+        return self._views(buffers.take("velocity", (len(flat[rows]), flat.shape[1]), flat.dtype).zero_())
+
+    def _complete(self, rows: slice, gradients: Sequence[Tensor], thetas: Sequence[Tensor]) -> None:
+        """Make of gradients, in place, what nodes descend along."""
+        if self.clip is not None:
+            norms = torch.stack([g.flatten(1).square().sum(1) for g in gradients]).sum(0).sqrt()
+            shares = (self.clip / (norms + 1e-6)).clamp(max=1)
+            for g in gradients:
+                g.mul_(_along(shares, g))
+        if self.weight_decay:
+            for g, theta in zip(gradients, thetas, strict=True):
+                g.add_(theta, alpha=self.weight_decay)
+        if self.proximal is not None:
+            anchors = self.parts(self.proximal.anchor, rows, gradients)
+            for g, theta, anchor in zip(gradients, thetas, anchors, strict=True):
+                g.add_(theta - anchor, alpha=self.proximal.strength)
+        if self.mask is not None:
+            for g, mask in zip(gradients, self.parts(self.mask, rows, gradients), strict=True):
+                g.mul_(mask)
 
 
-Step = Callable[[slice, Tensor, Tensor | Sequence[Tensor]], None]
-"""(rows, their losses, their gradients in one piece (k, d) or one a parameter): takes a step of some nodes.
-
-In one piece it takes fewer calls, which wait for each other where several threads descend.
-"""
-
-
-def _freezing(descent: Descent, stopped: Tensor) -> Step:
-    """Return the step that is undone for nodes that it would lead out of the finite numbers, and for `stopped` ones."""
-
-    def step(rows: slice, losses: Tensor, gradients: Tensor | Sequence[Tensor]) -> None:
-        models = descent.models.flat[rows]
-        before = models.clone()
-        descent(rows, losses, gradients)
-        stopped[rows] |= ~(torch.isfinite(losses) & _finite_rows(models, models.sum(1)))
-        models[stopped[rows]] = before[stopped[rows]]  # their velocities are of no use any more
-
-    return step
+def _along(values: Tensor, like: Tensor) -> Tensor:
+    """Return (k,) numbers in the shape that multiplies (k, ...) ones."""
+    return values.view(-1, *[1] * (like.dim() - 1))
 
 
 class Job(NamedTuple):
@@ -125,23 +186,61 @@ class Job(NamedTuple):
 
     Attributes
     ----------
-    models
-        Whose; changed in place.
+    descent
+        The models, changed in place, and their steps.
     steps
         Their minibatches.
-    step
-        What is done with gradients.
+    counts
+        (n,) how many steps each node takes of them, None: all.
     bad
         (n,) nodes that left the finite numbers, noted here before others can catch it from them.
+    freezes
+        Whether steps are undone for nodes that they would lead out of the finite numbers, and for bad ones.
     statistics
         Of each node's own gradient in the first step, if wanted.
     """
 
-    models: Population
+    descent: Descent
     steps: Sequence[Minibatches]
-    step: Step
+    counts: np.ndarray | None
     bad: Tensor
+    freezes: bool
     statistics: GradientStatistics | None
+
+    @property
+    def n(self) -> int:
+        """Number of nodes."""
+        return self.descent.models.n
+
+    def idle(self, rows: slice, k: int) -> Tensor | None:
+        """Return which of some nodes take no step k any more, None if all do."""
+        if self.counts is None or bool((self.counts[rows] > k).all()):
+            return None
+        return torch.from_numpy(self.counts[rows] <= k).to(self.bad.device)
+
+    def take(
+        self,
+        rows: slice,
+        losses: Tensor,
+        gradients: Sequence[Tensor],
+        speeds: Sequence[Tensor] | None,
+        idle: Tensor | None = None,
+    ) -> None:
+        """Take a step of those nodes that are neither idle nor frozen; set the losses of idle ones to 0."""
+        models, descent = self.descent.models.flat[rows], self.descent
+        if idle is not None:
+            losses[idle] = 0
+        if idle is None and not self.freezes:
+            descent(rows, gradients, speeds)
+            return
+        before, speeds_before = models.clone(), [v.clone() for v in speeds or ()]
+        descent(rows, gradients, speeds)
+        kept = torch.zeros_like(self.bad[rows]) if idle is None else idle
+        if self.freezes:
+            self.bad[rows] |= ~kept & ~(torch.isfinite(losses) & _finite_rows(models, models.sum(1)))
+            kept = kept | self.bad[rows]
+        for now, then in zip([models, *(speeds or ())], [before, *speeds_before], strict=True):
+            now[kept] = then[kept]
 
 
 def local_sgd(
@@ -151,24 +250,27 @@ def local_sgd(
     steps: Sequence[Batch],
     guard: Guard,
     *,
+    counts: np.ndarray | None = None,
+    bad: Tensor | None = None,
     mix_gradients: Callable[[Tensor], None] | None = None,
     statistics: GradientStatistics | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Take one SGD step per given batch on every node, in place.
+    """Take one SGD step per given batch on every node, in place; with `counts`, fewer on some.
 
     Without gradient mixing each chunk of nodes takes all its steps while it is in cache, and no more than one chunk's
-    gradients exist at a time.
+    gradients exist at a time. Nodes that are `bad` from the start, by default those that `guard` has frozen, do not
+    train.
 
     Returns
     -------
     losses
-        (n, steps).
+        (n, steps); 0 for steps that were not taken.
     bad
         (n,) which nodes left the finite numbers; those that `guard` freezes keep the last finite model they had.
     """
-    bad = guard.frozen(descent.models.flat.device)
-    step = _freezing(descent, bad) if guard.policy == "freeze" else descent
-    job = Job(descent.models, [learner.minibatches(batch) for batch in steps], step, bad, statistics)
+    bad = guard.frozen(descent.models.flat.device) if bad is None else bad
+    minibatches = [learner.minibatches(batch) for batch in steps]
+    job = Job(descent, minibatches, counts, bad, guard.policy == "freeze", statistics)
     if mix_gradients is None:
         return _apart(learner, each, job), bad
     return _together(learner, each, job, mix_gradients, contained=guard.policy != "record"), bad
@@ -176,16 +278,18 @@ def local_sgd(
 
 def _apart(learner: Learner, each: Each, job: Job) -> Tensor:
     """Train every chunk on its own, and return the losses."""
-    models = job.models
-    losses = models.flat.new_empty(models.n, len(job.steps))
-    sums = models.flat.new_empty(models.n)
+    models, trained = job.descent.models, job.descent.trained
+    losses = models.flat.new_zeros(models.n, len(job.steps))
+    sums = models.flat.sum(1) if job.counts is not None else models.flat.new_empty(models.n)
 
     def train(worker: Worker, rows: slice, seen: GradientStatistics) -> None:
-        for k, minibatches in enumerate(job.steps):
-            losses[rows, k], gradients = differentiate(learner, worker, models, minibatches, rows)
+        speeds = job.descent.speeds(rows, worker.buffers)
+        for k, minibatches in enumerate(job.steps[: None if job.counts is None else job.counts[rows].max()]):
+            losses[rows, k], gradients = differentiate(learner, worker, models, minibatches, rows, trained)
+            idle = job.idle(rows, k)
             if k == 0 and job.statistics is not None:
-                seen.observe(_of(~job.bad[rows], gradients))
-            job.step(rows, losses[rows, k], gradients)
+                seen.observe(_of(~job.bad[rows] if idle is None else ~(job.bad[rows] | idle), gradients))
+            job.take(rows, losses[rows, k], gradients, speeds, idle)
         torch.sum(models.flat[rows], 1, out=sums[rows])  # while they are in cache
 
     _on_chunks(learner, each, job, train)
@@ -200,12 +304,16 @@ def _together(
 
     Gradients of nodes that have left the finite numbers are `contained`: they count as zero for the others.
     """
-    n, like = job.models.n, job.models.flat
+    models = job.descent.models
+    n, like = models.n, models.flat
     flat = learner.buffers.take("gradients", tuple(like.shape), like.dtype)
-    views, sums, losses = job.models.layout.views(flat), like.new_empty(n), like.new_empty(n, len(job.steps))
+    views, sums, losses = models.layout.views(flat), like.new_empty(n), like.new_empty(n, len(job.steps))
+    velocity = job.descent.velocity
+    if job.descent.momentum and velocity is None:
+        velocity = learner.buffers.take("velocity", tuple(like.shape), like.dtype).zero_()
 
     def differentiate_step(k: int, worker: Worker, rows: slice, seen: GradientStatistics) -> None:
-        losses[rows, k], gradients = differentiate(learner, worker, job.models, job.steps[k], rows)
+        losses[rows, k], gradients = differentiate(learner, worker, models, job.steps[k], rows)
         if k == 0 and job.statistics is not None:
             seen.observe(_of(~job.bad[rows], gradients))
         for view, g in zip(views, gradients, strict=True):
@@ -213,7 +321,7 @@ def _together(
         torch.sum(flat[rows], 1, out=sums[rows])
 
     def descend(k: int, worker: Worker, rows: slice, seen: GradientStatistics) -> None:
-        job.step(rows, losses[rows, k], flat[rows])
+        job.take(rows, losses[rows, k], [flat[rows]], None if velocity is None else [velocity[rows]])
         torch.sum(like[rows], 1, out=sums[rows])
 
     for k in range(len(job.steps)):
@@ -228,32 +336,46 @@ def _together(
 
 
 def differentiate(
-    learner: Learner, worker: Worker, models: Population, minibatches: Minibatches, rows: slice
+    learner: Learner,
+    worker: Worker,
+    models: Population,
+    minibatches: Minibatches,
+    rows: slice,
+    trained: Sequence[int] | None = None,
 ) -> tuple[Tensor, Sequence[Tensor]]:
-    """Return losses (k,) of some nodes on their minibatches, and their gradients."""
+    """Return losses (k,) of some nodes on their minibatches, and their gradients, of all or the trained parameters."""
     indices = minibatches.indices[rows]
     weights = None if minibatches.weights is None else minibatches.weights[rows]
     inputs = learner.examples.gather(indices.view(-1), worker.buffers).unflatten(0, indices.shape)
     labels = torch.index_select(learner.labels, 0, indices.view(-1)).view(indices.shape)
-    return worker.gradients([view[rows] for view in models.views], inputs, labels, weights)
+    return worker.gradients([view[rows] for view in models.views], inputs, labels, weights, trained)
 
 
 def _on_chunks(
     learner: Learner, each: Each, job: Job, function: Callable[[Worker, slice, GradientStatistics], None]
 ) -> None:
-    """Call `function` for every chunk of nodes; each worker has its share of consecutive ones."""
-    n, size, workers = job.models.n, learner.plan.chunk, len(learner.workers)
-    chunks = [slice(start, min(start + size, n)) for start in range(0, n, size)]
-    seen = [GradientStatistics() for _ in learner.workers]
+    """Call `function` for every chunk of nodes that take a step; each worker has its share of them."""
+    workers = len(learner.workers)
+    chunks, seen = _chunks(job, learner.plan.chunk), [GradientStatistics() for _ in learner.workers]
 
     def work(k: int) -> None:
-        for rows in chunks[k * len(chunks) // workers : (k + 1) * len(chunks) // workers]:
+        own = slice(k * len(chunks) // workers, (k + 1) * len(chunks) // workers)  # neighbors
+        for rows in chunks[own if job.counts is None else slice(k, None, workers)]:
             function(learner.workers[k], rows, seen[k])
 
     each(work, range(workers))
     if job.statistics is not None:
         for found in seen:
             job.statistics.add(found)
+
+
+def _chunks(job: Job, size: int) -> list[slice]:
+    """Return chunks of nodes that take steps, those that take most first."""
+    chunks = [slice(start, min(start + size, job.n)) for start in range(0, job.n, size)]
+    if job.counts is None:
+        return chunks
+    most = [int(job.counts[chunk].max()) for chunk in chunks]
+    return [chunks[k] for k in sorted(range(len(chunks)), key=lambda k: -most[k]) if most[k]]
 
 
 def _of(rows: Tensor, gradients: Sequence[Tensor]) -> Sequence[Tensor]:

@@ -97,8 +97,9 @@ def _csr(matrix: Any) -> tuple[np.ndarray, ...]:
 def _of_mixing(algorithm: Algorithm, graphs: Topology | TopologySequence, world: World) -> str:
     """Return what the exchanges of the first rounds use, of models and of gradients, by name and digest."""
     first, rule = min(graphs.period or SAMPLE, SAMPLE), partial(world.resolve, world.rule)
-    rounds, _ = rehearse(algorithm, world.models.layout, graphs, rule, world.models.flat.dtype, first)
-    used = [weights for played in rounds for weights, _, _ in played.ledger.exchanges]
+    sizes, dtype = world.learner.batches.sizes, world.models.flat.dtype
+    rounds, _ = rehearse(algorithm, world.models.layout, graphs, rule, dtype, first, sizes, world.seed)
+    used = [exchange.weights for played in rounds for exchange in played.ledger.exchanges]
     names = ", ".join(dict.fromkeys(weights.name for weights in used)) or "none"
     return f"{names} {_of(part for weights in used for part in _csr(weights.weights))}"
 

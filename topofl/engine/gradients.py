@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -16,11 +16,25 @@ from topofl.engine.plan import Compute
 
 __all__ = ["Gradients", "autocast", "batched_gradients", "linear_gradients", "looped_gradients", "new_gradients"]
 
-Gradients = Callable[[Sequence[Tensor], Tensor, Tensor, Tensor | None], tuple[Tensor, Sequence[Tensor]]]
-"""(parameters (k, *shape) each, inputs (k, b, ...), labels (k, b), weights) -> losses (k,), gradients alike.
 
-The gradients may lie in memory that the next call uses again.
-"""
+class Gradients(Protocol):
+    """Losses and gradients of some nodes."""
+
+    def __call__(
+        self,
+        parameters: Sequence[Tensor],
+        inputs: Tensor,
+        labels: Tensor,
+        weights: Tensor | None,
+        trained: Sequence[int] | None = None,
+    ) -> tuple[Tensor, Sequence[Tensor]]:
+        """Return losses (k,), and the gradients of the `trained` parameters by their places (None: of all).
+
+        Parameters are (k, *shape) each, inputs (k, b, ...), labels (k, b). The gradients may lie in memory that the next
+        call uses again.
+        """
+        ...
+
 
 WIDE = 32
 """Examples a minibatch from which weight @ x^T is faster than x @ weight^T (at 128 it takes a third to a half of the
@@ -69,15 +83,19 @@ def batched_gradients(model: nn.Module, lower: Autocast = nullcontext, compile: 
     each = torch.compile(forward) if compile else forward
 
     def gradients(
-        parameters: Sequence[Tensor], inputs: Tensor, labels: Tensor, weights: Tensor | None
+        parameters: Sequence[Tensor],
+        inputs: Tensor,
+        labels: Tensor,
+        weights: Tensor | None,
+        trained: Sequence[int] | None = None,
     ) -> tuple[Tensor, Sequence[Tensor]]:
         # Not detach(): it would let autograd notice that other threads change other rows meanwhile.
-        leaves = [p.data.requires_grad_() for p in parameters]
+        leaves = [p.data.requires_grad_(trained is None or k in trained) for k, p in enumerate(parameters)]
         with torch.enable_grad():
             with lower():
                 logits = each(leaves, inputs)
             losses = _mean_loss(logits, labels, weights)
-            return losses.detach(), torch.autograd.grad(losses.sum(), leaves)
+            return losses.detach(), torch.autograd.grad(losses.sum(), [p for p in leaves if p.requires_grad])
 
     return gradients
 
@@ -93,15 +111,21 @@ def looped_gradients(model: nn.Module, order: Order, lower: Autocast = nullconte
     apply = torch.compile(own) if compile else own
 
     def gradients(
-        parameters: Sequence[Tensor], inputs: Tensor, labels: Tensor, weights: Tensor | None
+        parameters: Sequence[Tensor],
+        inputs: Tensor,
+        labels: Tensor,
+        weights: Tensor | None,
+        trained: Sequence[int] | None = None,
     ) -> tuple[Tensor, Sequence[Tensor]]:
-        for parameter, view in zip(parameters_of_own, parameters, strict=True):
+        for k, (parameter, view) in enumerate(zip(parameters_of_own, parameters, strict=True)):
             parameter.data = view[0]
+            parameter.requires_grad_(trained is None or k in trained)
         with torch.enable_grad():
             with lower():
                 logits = apply(order(inputs[0]))
             losses = _mean_loss(logits[None], labels, weights)
-            return losses.detach(), [g[None] for g in torch.autograd.grad(losses.sum(), parameters_of_own)]
+            leaves = [p for p in parameters_of_own if p.requires_grad]
+            return losses.detach(), [g[None] for g in torch.autograd.grad(losses.sum(), leaves)]
 
     return gradients
 
@@ -121,7 +145,11 @@ def linear_gradients(buffers: Buffers, low: torch.dtype | None = None) -> Gradie
     """
 
     def gradients(
-        parameters: Sequence[Tensor], inputs: Tensor, labels: Tensor, weights: Tensor | None
+        parameters: Sequence[Tensor],
+        inputs: Tensor,
+        labels: Tensor,
+        weights: Tensor | None,
+        trained: Sequence[int] | None = None,
     ) -> tuple[Tensor, Sequence[Tensor]]:
         weight, bias = parameters  # (k, classes, features), (k, classes)
         x, place = inputs.flatten(2), labels.unsqueeze(1)  # (k, b, features), (k, 1, b)
@@ -133,7 +161,8 @@ def linear_gradients(buffers: Buffers, low: torch.dtype | None = None) -> Gradie
         share = 1 / labels.shape[1] if weights is None else weights.unsqueeze(1)
         losses = (logs.gather(1, place) * -share).sum((1, 2))
         errors = logs.exp_().scatter_add_(1, place, logs.new_full((1, 1, 1), -1).expand(place.shape)).mul_(share)
-        return losses, [_product("gradient", errors, x), errors.sum(2)]
+        both = _product("gradient", errors, x), errors.sum(2)
+        return losses, both if trained is None else [both[k] for k in trained]
 
     def _product(name: str, a: Tensor, b: Tensor) -> Tensor:
         out = buffers.take(name, (a.shape[0], a.shape[1], b.shape[2]), a.dtype)

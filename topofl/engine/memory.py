@@ -14,7 +14,7 @@ from topofl.engine.forward import Order, is_linear
 from topofl.engine.living import bytes_of_forward, bytes_of_step
 from topofl.engine.mixer import COLUMNS, GATHERED, SPARSE_BELOW
 from topofl.engine.plan import Compute, Fits, Plan, Sizes, least_plans, most_nodes
-from topofl.engine.population import Layout
+from topofl.engine.population import Layout, Population
 from topofl.metrics.consensus import NUMBERS
 from topofl.mixing import MixingMatrix
 
@@ -233,7 +233,9 @@ def facts_of(
     gathered = pixels * (stored.itemsize + dtype.itemsize * (stored != dtype))
     width = min(largest_batch(algorithm), max(map(len, clients.train)))
     looped, batched = _bytes_of_steps(module, few, order, width, compute)
-    momentum = sum(bool(phase.settings.get("momentum")) for phase in algorithm.phases.values())
+    models = Population(torch.empty(n, d, dtype=dtype, device="meta"), Layout.of(module))
+    states = [value for init in algorithm.states.values() for value in init(models).values()]
+    resets = any(phase.settings.get("reset_momentum") for phase in algorithm.phases.values()) * d * dtype.itemsize
     return Facts(
         n=n,
         d=d,
@@ -241,9 +243,9 @@ def facts_of(
         width=width,
         example=pixels * dtype.itemsize,
         minibatch=width * (gathered + labels.itemsize),
-        looped=looped,
-        batched=batched,
-        state=momentum * n * d * dtype.itemsize,
+        looped=looped + resets,
+        batched=batched + resets,
+        state=sum(value.nbytes for value in states),
         mixes_gradients=any(phase.exchanges == "gradients" for phase in algorithm.phases.values()),
         largest=max(p.numel() for p in module.parameters()),
         distance=3 * 8 * min(n * d, max(n, NUMBERS)),

@@ -1,6 +1,7 @@
 """n models as the rows of one matrix, and their parameters as named views of its columns."""
 
 import copy
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from topofl._check import check_choice
 from topofl._seeding import seeded_torch, torch_seed
+from topofl.algorithms.parts import Part
 
 __all__ = ["Layout", "Population", "check_model", "initial_population"]
 
@@ -39,10 +41,24 @@ class Layout:
         """Number of parameters of one model."""
         return sum(math.prod(shape) for shape in self.shapes)
 
+    @property
+    def sizes(self) -> list[int]:
+        """Numbers in each parameter."""
+        return [math.prod(shape) for shape in self.shapes]
+
+    def columns(self, share: Part) -> list[slice]:
+        """Return the columns of a part of the models, those of consecutive parameters in one slice."""
+        bounds, found = [0, *itertools.accumulate(self.sizes)], []
+        for k in share.places(self.names):
+            if found and found[-1].stop == bounds[k]:
+                found[-1] = slice(found[-1].start, bounds[k + 1])
+            else:
+                found.append(slice(bounds[k], bounds[k + 1]))
+        return found
+
     def views(self, flat: Tensor) -> list[Tensor]:
         """Return one view (n, *shape) per parameter of a flat (n, d) matrix."""
-        sizes = [math.prod(shape) for shape in self.shapes]
-        parts = flat.split(sizes, dim=1)
+        parts = flat.split(self.sizes, dim=1)
         return [part.view(len(flat), *shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
 
@@ -70,6 +86,19 @@ class Population:
     def views(self) -> list[Tensor]:
         """One view (n, *shape) per parameter, sharing memory with `flat`."""
         return self.layout.views(self.flat)
+
+    @cached_property
+    def mass(self) -> Tensor:
+        """(n,) float64 push-sum weights, changed in place."""
+        return torch.ones(self.n, dtype=torch.float64, device=self.flat.device)
+
+    def columns(self, share: Part) -> list[slice]:
+        """Return the columns of a part of the models."""
+        return self.layout.columns(share)
+
+    def like(self, flat: Tensor) -> "Population":
+        """Return other models of the same structure, sharing memory with `flat`."""
+        return Population(flat, self.layout)
 
 
 def check_model(model: object) -> nn.Module:

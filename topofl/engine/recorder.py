@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -14,7 +14,7 @@ from torch import Tensor
 from topofl.history import History
 from topofl.mixing import MixingMatrix
 
-__all__ = ["Ledger", "Recorder"]
+__all__ = ["Exchange", "Ledger", "Recorder"]
 
 
 @dataclass
@@ -28,29 +28,57 @@ class Ledger:
     """
 
     itemsize: int
-    exchanges: list[tuple[MixingMatrix, int, bool]] = field(default_factory=list)
+    exchanges: list["Exchange"] = field(default_factory=list)
 
-    def add(self, weights: MixingMatrix, columns: int, *, gradients: bool = False) -> None:
-        """Note that every node's `columns` numbers travelled along the off-diagonal entries of `weights`."""
-        self.exchanges.append((weights, columns, gradients))
+    def add(self, weights: MixingMatrix, columns: int, *, gradients: bool = False, server: bool = False) -> None:
+        """Note that every node's `columns` numbers travelled along the off-diagonal entries of `weights`.
+
+        By a server they travel once up and once down, for the nodes that `weights` has columns of.
+        """
+        self.exchanges.append(Exchange(weights, columns, gradients, server))
 
     def totals(self, round_weights: MixingMatrix | None) -> dict[str, int]:
         """Return the round's messages and bytes: exact, of the busiest node, and as the D-Cliques paper counts.
 
         The paper's accounting sends gradients to all neighbors, that is along all edges of `round_weights`.
         """
-        size = self.itemsize
-        exact = [(w, columns) for w, columns, _ in self.exchanges]
-        paper = [(round_weights or w if gradients else w, columns) for w, columns, gradients in self.exchanges]
-        loads = [(w.in_messages + w.out_messages, columns) for w, columns in exact]
+        size, exact = self.itemsize, self.exchanges
+        paper = [e._replace(weights=round_weights or e.weights) if e.gradients else e for e in exact]
+        loads = [(e.loads, e.columns) for e in exact]
         return {
-            "messages": sum(w.n_messages for w, _ in exact),
-            "bytes": sum(w.n_messages * columns * size for w, columns in exact),
-            "messages_paper": sum(w.n_messages for w, _ in paper),
-            "bytes_paper": sum(w.n_messages * columns * size for w, columns in paper),
+            "messages": sum(e.messages for e in exact),
+            "bytes": sum(e.messages * e.columns * size for e in exact),
+            "messages_paper": sum(e.messages for e in paper),
+            "bytes_paper": sum(e.messages * e.columns * size for e in paper),
             "busiest_messages": int(np.max(sum(load for load, _ in loads))) if loads else 0,
             "busiest_bytes": int(np.max(sum(load * columns * size for load, columns in loads))) if loads else 0,
         }
+
+
+class Exchange(NamedTuple):
+    """One exchange: who heard whom, how many numbers a message had, and whether these were gradients.
+
+    With a `server` nodes hear each other through it.
+    """
+
+    weights: MixingMatrix
+    columns: int
+    gradients: bool = False
+    server: bool = False
+
+    @property
+    def messages(self) -> int:
+        """Messages sent in all."""
+        return 2 * self._members if self.server else self.weights.n_messages
+
+    @property
+    def loads(self) -> Any:
+        """Messages sent and received, by node; by a server its own, more than those of any node."""
+        return 2 * self._members if self.server else self.weights.in_messages + self.weights.out_messages
+
+    @property
+    def _members(self) -> int:
+        return len(np.unique(self.weights.weights.indices))
 
 
 class Recorder:

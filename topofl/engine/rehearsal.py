@@ -1,12 +1,14 @@
 """Rounds in which nothing is computed: what phases ask for, and what nodes send, before a run."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from topofl.algorithms.phase import Algorithm, Models, Rule
+from topofl._seeding import stream
+from topofl.algorithms.phase import Algorithm, LocalSGD, Models, Proximal
 from topofl.engine.population import Layout, Population
 from topofl.engine.recorder import Ledger
 from topofl.mixing import MixingMatrix
@@ -23,6 +25,8 @@ class DryRound:
     topology: Topology
     rule: Callable[[Topology], MixingMatrix]
     d: int
+    sizes: np.ndarray
+    seed: int
     ledger: Ledger
     batch_size: int = 0
     mixes_gradients: bool = False
@@ -34,29 +38,46 @@ class DryRound:
         self.used = self.rule(self.topology)
         return self.used
 
+    @property
+    def push_weights(self) -> MixingMatrix:
+        """See the protocol."""
+        return self.weights
+
+    def rng(self, purpose: str) -> np.random.Generator:
+        """See the protocol."""
+        return stream(self.seed, purpose, self.t)
+
     def local_sgd(
         self,
         models: Models,
+        how: LocalSGD,
         *,
-        lr: float,
-        batch_size: int,
-        steps: int = 1,
-        momentum: float = 0.0,
         velocity: Tensor | None = None,
-        gradient: Rule | None = None,
+        proximal: Proximal | None = None,
+        mask: Tensor | None = None,
+        who: np.ndarray | None = None,
     ) -> None:
         """See the protocol."""
-        del models, lr, momentum, velocity
-        self.batch_size = max(self.batch_size, batch_size)
-        if gradient is not None:
+        del models, velocity, proximal, mask, who
+        self.batch_size = max(self.batch_size, how.batch_size)
+        if how.gradient is not None:
             self.mixes_gradients = True
-            weights = gradient(self.topology)
-            for _ in range(steps):
+            weights = how.gradient(self.topology)
+            for _ in range(how.steps):
                 self.ledger.add(weights, self.d, gradients=True)
 
-    def mix(self, weights: MixingMatrix, values: Tensor) -> None:
+    def mix(
+        self,
+        weights: MixingMatrix,
+        values: Tensor,
+        columns: Sequence[slice] = (slice(None),),
+        *,
+        scalars: int = 0,
+        server: bool = False,
+    ) -> None:
         """See the protocol."""
-        self.ledger.add(weights, values.shape[1])
+        self.used = self.used or weights
+        self.ledger.add(weights, sum(values[:, part].shape[1] for part in columns) + scalars, server=server)
 
 
 def rehearse(
@@ -66,15 +87,18 @@ def rehearse(
     rule: Callable[[Topology], MixingMatrix],
     dtype: torch.dtype,
     rounds: int,
+    sizes: np.ndarray,
+    seed: int = 0,
 ) -> tuple[list[DryRound], int]:
     """Return the first rounds of `algorithm`, played without memory, and the bytes of the states of all phases."""
     models = Population(torch.empty(graphs.n, layout.d, dtype=dtype, device="meta"), layout)
-    states = {name: phase.init(models) for name, phase in algorithm.phases.items()}
+    states = {name: init(models) for name, init in algorithm.states.items()}
     size = sum(value.nbytes for state in states.values() for value in state.values())
     played = []
     for t in range(rounds):
-        current = DryRound(t, graphs.at(t), rule, layout.d, Ledger(dtype.itemsize))
+        current = DryRound(t, graphs.at(t), rule, layout.d, sizes, seed, Ledger(dtype.itemsize))
         for name, phase in algorithm.phases.items():
-            states[name] = phase.apply(models, states[name], current)
+            own = phase.uses or name
+            states[own] = phase.apply(models, states[own], current)
         played.append(current)
     return played, size

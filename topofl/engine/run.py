@@ -196,7 +196,7 @@ def run(
     sets = evaluated_by(clients, evaluate_on, eval_examples, eval_nodes, seed, place)
     with giving_back(place.type == "cpu"):  # what checks and the choice of an executor took
         world = World.build(algorithm, model, clients, graphs, mixing, seed, init, compute, on_divergence, sets)
-    states = {name: phase.init(world.models) for name, phase in algorithm.phases.items()}
+    states = {name: init(world.models) for name, init in algorithm.states.items()}
     training = _Training(algorithm, world, sets, moments, rounds, eval_every, states, Recorder(rounds, eval_every))
     chosen = {"rounds": rounds, "seed": seed, "evaluate_on": evaluate_on, "eval_every": eval_every}
     chosen |= {"eval_examples": eval_examples, "eval_nodes": eval_nodes}
@@ -263,6 +263,7 @@ class _Training:
         """Return all that a round starts from, as tensors, numbers and text."""
         return {
             "models": self.world.models.flat,
+            "mass": self.world.models.mass,
             "phases": self.states,
             "recorder": self.recorder.state(),
             "guard": self.world.guard.state(),
@@ -284,6 +285,7 @@ class _Training:
             )
         state = found.state()
         self.world.models.flat.copy_(state["models"])
+        self.world.models.mass.copy_(state["mass"])
         for name, kept in state["phases"].items():
             _restore(self.states[name], kept, self.world.models.flat.device)
         self.recorder.restore(state["recorder"], self.evaluated)
@@ -350,6 +352,8 @@ def _round(
     current = WorldRound(world, each, t, statistics=GradientStatistics() if evaluated else None)
     before = _play(algorithm, world, current, training.states, sets if evaluated and moments == "both" else None)
     totals = current.ledger.totals(current.used)
+    if algorithm.pushes:
+        totals |= {"smallest_push_weight": float(world.models.mass.min())}
     columns = training.recorder.add_round(current.losses, world.models.n, totals, current.used)
     if on_round is not None:
         on_round(t + 1, world.models)
@@ -400,7 +404,8 @@ def _play(
         if phase.exchanges == "models" and sets is not None and before is None:
             before = _evaluate(world, current.each, sets)
         current.phase = name
-        states[name] = phase.apply(world.models, states[name], current)
+        own = phase.uses or name
+        states[own] = phase.apply(world.models, states[own], current)
     return before
 
 
@@ -422,13 +427,20 @@ def _scores(
     scores = {
         "accuracy": after.accuracy,
         "loss": after.loss,
-        "consensus_distance": consensus_distance(world.models.flat),
+        "consensus_distance": consensus_distance(_shared(world)),
         "gradient_diversity": diversity,
     }
     if moments == "both":
         before = before or after
         scores |= {"accuracy_before_exchange": before.accuracy, "loss_before_exchange": before.loss}
     return scores
+
+
+def _shared(world: World) -> Tensor:
+    """Return what nodes may agree on: all columns, or those that travel."""
+    columns = world.models.columns(world.share)
+    parts = [world.models.flat[:, part] for part in columns]
+    return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
 
 
 def _progress(start: int, rounds: int, progress: bool | str, title: str) -> Iterator[int]:

@@ -1,16 +1,20 @@
 """What a run is made of, and what its phases see of it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from topofl.algorithms.phase import Algorithm, Models, Rule
+from topofl._seeding import stream
+from topofl.algorithms.parts import Part
+from topofl.algorithms.phase import Algorithm, LocalSGD, Proximal, Rule
 from topofl.data import Partition
-from topofl.engine.batches import Batches
+from topofl.engine.batches import Batch, Batches
 from topofl.engine.buffers import Buffers
 from topofl.engine.checks import check_batched, check_output
 from topofl.engine.divergence import Diverged, Guard
@@ -27,7 +31,7 @@ from topofl.engine.plan import Compute, Plan, Trial, choose_plan
 from topofl.engine.population import Population, check_model, initial_population
 from topofl.engine.recorder import Ledger
 from topofl.engine.threads import Each, worker_threads
-from topofl.mixing import MixingMatrix, metropolis_or_uniform
+from topofl.mixing import MixingMatrix, metropolis_or_uniform, own_weights, uniform
 from topofl.topology import Topology, TopologySequence
 
 __all__ = ["World", "WorldRound", "as_rule", "checked_model"]
@@ -42,6 +46,8 @@ class World:
     learner: Learner
     guard: Guard
     graphs: Topology | TopologySequence
+    seed: int
+    share: Part
     rule: Rule
     resolve: Callable[[Rule, Topology], MixingMatrix]
     mixer: Callable[[MixingMatrix], Mixer]
@@ -69,8 +75,9 @@ class World:
         """
         module, few = checked_model(model, clients, compute)
         order = image_order(module, few, compute.channels_last)
-        rule, resolve = as_rule(mixing), lru_cache(maxsize=max(64, graphs.period or 0))(_weights_on)
-        mixes = any(phase.exchanges == "models" for phase in algorithm.phases.values())
+        rule = as_rule(mixing, algorithm.pushes)
+        resolve = lru_cache(maxsize=max(64, graphs.period or 0))(_weights_on)
+        mixes = algorithm.needs_topology and any(phase.exchanges == "models" for phase in algorithm.phases.values())
         matrices = [resolve(rule, graphs.at(0))] if mixes else []
         facts = facts_of(algorithm, module, few, order, clients, matrices, sets, compute)
         check_memory(facts, compute, free := free_memory(compute.device))
@@ -86,6 +93,8 @@ class World:
             new_learner(module, order, models, examples, clients, seed, compute, largest_batch(algorithm), plan),
             Guard(on_divergence, clients.n),
             graphs,
+            seed,
+            algorithm.share,
             rule,
             resolve,
             lru_cache(maxsize=max(64, graphs.period or 0))(_mixer_for(models)),
@@ -105,6 +114,16 @@ class World:
                 yield each
         finally:
             torch.set_num_threads(before)
+
+    def push_weights(self, graph: Topology) -> MixingMatrix:
+        """Return the matrix by which nodes of a graph push, by the run's rule."""
+        weights = self.resolve(self.rule, graph)
+        if not weights.is_column_stochastic:
+            raise ValueError(
+                f"`mixing` must have columns that sum to 1 to push models, {weights.name} is only row stochastic; "
+                "use uniform(topology, direction='push'), or leave it out"
+            )
+        return weights
 
     def weights(self, graph: Topology, rule: Rule | None = None) -> MixingMatrix:
         """Return the mixing matrix of a graph, by the run's rule unless another is given."""
@@ -196,15 +215,19 @@ def _mixer_for(models: Population) -> Callable[[MixingMatrix], Mixer]:
     return lambda weights: mixer(weights, models.flat.device, models.flat.dtype)
 
 
-def as_rule(mixing: Rule | MixingMatrix | None) -> Rule:
+def as_rule(mixing: Rule | MixingMatrix | None, pushes: bool = False) -> Rule:
     """Return the weight rule of a run; a fixed matrix becomes the rule that checks it on each graph."""
     if mixing is None:
-        return metropolis_or_uniform
+        return _pushed if pushes else metropolis_or_uniform
     if not isinstance(mixing, MixingMatrix) and not callable(mixing):
         raise TypeError(
             f"`mixing` must be a weight rule such as mixing.metropolis_hastings or a MixingMatrix, got {mixing!r}"
         )
     return mixing.check_on if isinstance(mixing, MixingMatrix) else mixing
+
+
+def _pushed(graph: Topology) -> MixingMatrix:
+    return own_weights(graph) if graph.own_weights else uniform(graph, direction="push")
 
 
 @dataclass(eq=False)
@@ -232,33 +255,104 @@ class WorldRound:
         self.used = self.world.weights(self.topology)
         return self.used
 
+    @property
+    def push_weights(self) -> MixingMatrix:
+        """The column stochastic matrix of the round; asking for it records it as used."""
+        self.used = self.world.push_weights(self.topology)
+        return self.used
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """See the protocol."""
+        return self.world.learner.batches.sizes
+
+    def rng(self, purpose: str) -> np.random.Generator:
+        """See the protocol."""
+        return stream(self.world.seed, purpose, self.t)
+
     def local_sgd(
         self,
-        models: Models,
+        models: Population,
+        how: LocalSGD,
         *,
-        lr: float,
-        batch_size: int,
-        steps: int = 1,
-        momentum: float = 0.0,
         velocity: Tensor | None = None,
-        gradient: Rule | None = None,
+        proximal: Proximal | None = None,
+        mask: Tensor | None = None,
+        who: np.ndarray | None = None,
     ) -> None:
         """See the protocol."""
-        del models  # there is one population so far, and the learner's views are into it
-        world, first = self.world, self.t * steps
-        batches = [world.learner.batches.at(first + k, batch_size, self.phase) for k in range(steps)]
-        losses, bad = local_sgd(
-            world.learner,
-            self.each,
-            Descent(world.models, lr, momentum, velocity),
-            batches,
-            world.guard,
-            mix_gradients=None if gradient is None else self._gradient_mixer(gradient, steps),
-            statistics=None if self.losses is not None else self.statistics,  # of the first phase that trains
+        world = self.world
+        counts = self._counts(how, who)
+        if not counts.any():
+            return
+        steps = int(counts.max())
+        even = bool((counts == steps).all())
+        firsts = self.t * how.counts(self.sizes)
+        batches = [world.learner.batches.at(firsts + k, how.batch_size, self.phase) for k in range(steps)]
+        descent = self._descent(models, how, velocity, proximal, mask)
+        bad = world.guard.frozen(models.flat.device)
+        mix_gradients = None if how.gradient is None else self._gradient_mixer(how.gradient, steps)
+        statistics = None if self.losses is not None else self.statistics  # of the first phase that trains
+        options = {"mix_gradients": mix_gradients, "statistics": statistics}
+        if even or world.learner.plan.chunk == 1:
+            options["counts"] = None if even else counts
+            losses, bad = local_sgd(world.learner, self.each, descent, batches, world.guard, bad=bad, **options)
+        else:
+            losses = self._compact(descent, batches, counts, bad, options)
+        self._note(losses, bad, counts, how.lr)
+
+    def _counts(self, how: LocalSGD, who: np.ndarray | None) -> np.ndarray:
+        """Return how many steps each node takes."""
+        counts = how.counts(self.sizes)
+        return counts if who is None else np.where(who, counts, 0)
+
+    def _descent(
+        self,
+        models: Population,
+        how: LocalSGD,
+        velocity: Tensor | None,
+        proximal: Proximal | None,
+        mask: Tensor | None,
+    ) -> Descent:
+        layout = models.layout
+        trained = None if how.train.is_everything else tuple(how.train.places(layout.names))
+        weighted = () if bool((models.mass == 1).all()) else tuple(self.world.share.places(layout.names))
+        return Descent(
+            models, how.lr, how.momentum, velocity, how.weight_decay, how.clip, trained, proximal, mask,
+            models.mass if weighted else None, weighted,
+        )  # fmt: skip
+
+    def _compact(
+        self, descent: Descent, batches: Sequence[Batch], counts: np.ndarray, bad: Tensor, options: dict[str, Any]
+    ) -> Tensor:
+        """Train in one piece the nodes that take steps, those that take most first; return all losses."""
+        world = self.world
+        nodes = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+        rows = torch.from_numpy(nodes).to(bad.device)
+        models = descent.models.like(descent.models.flat[rows])
+        small = replace(
+            descent,
+            models=models,
+            **{name: _taken(getattr(descent, name), rows) for name in ("velocity", "mask", "mass")},
+            proximal=descent.proximal and Proximal(descent.proximal.anchor[rows], descent.proximal.strength),
         )
-        frozen = world.guard.frozen(losses.device)  # they do not train: what they computed is not theirs
-        self.losses, self.lr = losses.mean(1).masked_fill(frozen, torch.nan), lr  # of the last phase that trains
-        self.diverged += world.guard.note(losses, bad, self.t, lr)
+        few = [Batch(batch.indices[nodes], batch.counts[nodes]) for batch in batches]
+        some, found = local_sgd(
+            world.learner, self.each, small, few, world.guard, counts=counts[nodes], bad=bad[rows], **options
+        )
+        descent.models.flat[rows], bad[rows] = models.flat, found
+        if descent.velocity is not None:
+            descent.velocity[rows] = small.velocity
+        losses = some.new_zeros(len(counts), some.shape[1])
+        losses[rows] = some
+        return losses
+
+    def _note(self, losses: Tensor, bad: Tensor, counts: np.ndarray, lr: float) -> None:
+        """Keep the losses of the last phase that trains, and who diverged."""
+        taken = torch.from_numpy(counts).to(losses.device)
+        idle = self.world.guard.frozen(losses.device) | (taken == 0)  # what they computed is not theirs
+        self.losses, self.lr = (losses.sum(1) / taken.clamp(min=1)).masked_fill(idle, torch.nan), lr
+        self.diverged += self.world.guard.note(losses, bad, self.t, lr)
 
     def _gradient_mixer(self, rule: Rule, steps: int) -> Callable[[Tensor], None]:
         weights = self.world.weights(self.topology, rule)
@@ -271,7 +365,22 @@ class WorldRound:
         mix = self.world.mixer(weights)
         self.each(mix, values.tensor_split(self.world.learner.plan.workers if mix.by_columns else 1, dim=1))
 
-    def mix(self, weights: MixingMatrix, values: Tensor) -> None:
+    def mix(
+        self,
+        weights: MixingMatrix,
+        values: Tensor,
+        columns: Sequence[slice] = (slice(None),),
+        *,
+        scalars: int = 0,
+        server: bool = False,
+    ) -> None:
         """See the protocol."""
-        self.ledger.add(weights, values.shape[1])
-        self._mix(weights, values)
+        parts = [values[:, part] for part in columns]
+        self.ledger.add(weights, sum(part.shape[1] for part in parts) + scalars, server=server)
+        self.used = self.used or weights
+        for part in parts:
+            self._mix(weights, part)
+
+
+def _taken(values: Tensor | None, rows: Tensor) -> Tensor | None:
+    return None if values is None else values[rows]

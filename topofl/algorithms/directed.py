@@ -1,0 +1,174 @@
+"""Methods over directed graphs that change from round to round, and their undirected counterparts."""
+
+from topofl._check import check_choice
+from topofl.algorithms.exchange import gossip, push_sum
+from topofl.algorithms.local import sgd
+from topofl.algorithms.parts import Part, as_part, head
+from topofl.algorithms.phase import Algorithm, chain
+
+__all__ = ["dfedavgm", "dfedavgm_p", "dfedpgp", "osgp"]
+
+
+def dfedpgp(
+    lr: float,
+    *,
+    mode: str = "pull",
+    head_lr: float = 0.001,
+    batch_size: int = 128,
+    epochs: int = 5,
+    head_epochs: int = 1,
+    momentum: float = 0.9,
+    lr_decay: float = 1.0,
+    weight_decay: float = 0.0,
+    clip: float | None = None,
+    head: Part | str = head,
+) -> Algorithm:
+    """Return DFedPGP: personal heads, and bodies that travel along directed edges.
+
+    Per round, for every node i with body ``u_i`` and head ``v_i``, each trained while the other is frozen::
+
+        v_i <- v_i - head_lr * grad_v F_i(z_i, v_i)           (`head_epochs` passes)
+        u_i <- u_i - lr * grad_u F_i(z_i, v_i),  z_i = u_i / mu_i     (`epochs` passes, mu_i as it is)
+        push:  u_i <- sum_j P[i, j] u_j,  mu_i <- sum_j P[i, j] mu_j,  z_i = u_i / mu_i      (columns of P sum to 1)
+        pull:  u_i <- sum_j W[i, j] u_j                                                      (rows of W sum to 1)
+
+    Parameters
+    ----------
+    lr, head_lr
+        Of the body and of the head, in round 0.
+    mode
+        ``"push"``: push-sum, Algorithm 1 of the paper and its theory; over ``topologies.random_out``, for example.
+        ``"pull"``: what its experiments do (appendix B), where rows sum to 1 and all ``mu_i`` stay 1; over
+        ``topologies.random_in``, for example.
+    epochs, head_epochs
+        Passes over a node's data a round; the paper's 5 and 1.
+    batch_size, momentum, lr_decay, weight_decay, clip
+        As in :func:`topofl.algorithms.sgd`; momentum starts from zero in every round and phase.
+    head
+        What stays at its node: a part of the model, or the name of a layer.
+
+    References
+    ----------
+    Liu et al., "Decentralized directed collaboration for personalized federated learning" (2024), Algorithm 1.
+    """
+    check_choice("mode", mode, ["push", "pull"])
+    personal = as_part("head", head)
+    rest = {"batch_size": batch_size, "momentum": momentum, "reset_momentum": True, "lr_decay": lr_decay}
+    rest |= {"weight_decay": weight_decay, "clip": clip}
+    exchange = push_sum if mode == "push" else gossip
+    return chain(
+        "dfedpgp",
+        head=sgd(head_lr, epochs=head_epochs, train=personal, **rest),
+        body=sgd(lr, epochs=epochs, train=personal.rest, **rest),
+        exchange=exchange(personal.rest),
+    )
+
+
+def osgp(
+    lr: float,
+    *,
+    delay: int = 0,
+    batch_size: int = 128,
+    epochs: int = 5,
+    momentum: float = 0.9,
+    lr_decay: float = 1.0,
+    weight_decay: float = 0.0,
+    clip: float | None = None,
+) -> Algorithm:
+    """Return stochastic gradient push (SGP), or with a delay its overlapping form (OSGP), of whole models.
+
+    Per round, for every node i, with ``z_i = x_i / mu_i``::
+
+        x_i  <- x_i - lr * grad F_i(z_i)              (`epochs` passes, mu_i as it is)
+        x_i  <- sum_j P[i, j] x_j,   mu_i <- sum_j P[i, j] mu_j                      (columns of P sum to 1)
+
+    With a delay a node goes on with the share that it keeps, and what was sent to it is added so many rounds later.
+
+    Parameters
+    ----------
+    lr, batch_size, momentum, lr_decay, weight_decay, clip
+        As in :func:`topofl.algorithms.sgd`; momentum starts from zero in every round.
+    delay
+        Rounds that messages take; 0: they arrive at once (SGP).
+    epochs
+        Passes over a node's data between two exchanges; the original takes one minibatch.
+
+    References
+    ----------
+    Assran et al., "Stochastic Gradient Push for distributed deep learning" (2019), Algorithms 1 and 2; in this form a
+    baseline of Liu et al., "DFedPGP" (2024).
+    """
+    local = sgd(
+        lr, batch_size=batch_size, epochs=epochs, momentum=momentum, reset_momentum=True, lr_decay=lr_decay,
+        weight_decay=weight_decay, clip=clip,
+    )  # fmt: skip
+    return chain("osgp", local=local, exchange=push_sum(delay=delay))
+
+
+def dfedavgm(
+    lr: float,
+    *,
+    batch_size: int = 128,
+    epochs: int = 5,
+    momentum: float = 0.9,
+    lr_decay: float = 1.0,
+    weight_decay: float = 0.0,
+    clip: float | None = None,
+) -> Algorithm:
+    """Return DFedAvgM: some passes of local heavy-ball SGD, then averaging with the neighbors.
+
+    Per round, for every node i, from ``y^0 = y^-1 = x_i``::
+
+        y^(k+1) = y^k - lr * grad F_i(y^k) + momentum * (y^k - y^(k-1))      (`epochs` passes)
+        x_i     = sum_j W[i, j] y_j^K
+
+    Parameters
+    ----------
+    lr, batch_size, momentum, lr_decay, weight_decay, clip
+        As in :func:`topofl.algorithms.sgd`; momentum starts from zero in every round.
+    epochs
+        Passes over a node's data a round.
+
+    References
+    ----------
+    Sun, Li and Wang, "Decentralized federated averaging" (2022), Algorithm 1; a baseline of DFedPGP.
+    """
+    local = sgd(
+        lr, batch_size=batch_size, epochs=epochs, momentum=momentum, reset_momentum=True, lr_decay=lr_decay,
+        weight_decay=weight_decay, clip=clip,
+    )  # fmt: skip
+    return chain("dfedavgm", local=local, exchange=gossip())
+
+
+def dfedavgm_p(
+    lr: float,
+    *,
+    head_lr: float = 0.001,
+    batch_size: int = 128,
+    epochs: int = 5,
+    head_epochs: int = 1,
+    momentum: float = 0.9,
+    lr_decay: float = 1.0,
+    weight_decay: float = 0.0,
+    clip: float | None = None,
+    head: Part | str = head,
+) -> Algorithm:
+    """Return DFedAvgM-P: DFedAvgM that keeps heads at their nodes; over undirected graphs the ablation of DFedPGP.
+
+    Training alternates as in :func:`dfedpgp`, so that only the graph differs: heads, then bodies, then
+    ``u_i <- sum_j W[i, j] u_j``.
+
+    Parameters
+    ----------
+    lr, head_lr, batch_size, epochs, head_epochs, momentum, lr_decay, weight_decay, clip, head
+        As in :func:`dfedpgp`.
+
+    References
+    ----------
+    Liu et al., "DFedPGP" (2024), Table 4, which does not say whether training alternates.
+    """
+    same = dfedpgp(
+        lr, head_lr=head_lr, batch_size=batch_size, epochs=epochs, head_epochs=head_epochs, momentum=momentum,
+        lr_decay=lr_decay, weight_decay=weight_decay, clip=clip, head=head,
+    )  # fmt: skip
+    return chain("dfedavgm_p", **same.phases)

@@ -1,0 +1,225 @@
+"""Methods with a server: mixing matrices with equal rows, of the nodes that take part in a round."""
+
+from topofl._check import check_nonnegative
+from topofl.algorithms.exchange import server_average
+from topofl.algorithms.local import beside, sgd
+from topofl.algorithms.participation import sampled
+from topofl.algorithms.parts import Part, as_part, head
+from topofl.algorithms.phase import Algorithm, chain
+
+__all__ = ["ditto", "fedavg", "fedbabu", "fedper", "fedrep"]
+
+
+def fedavg(
+    lr: float,
+    *,
+    participation: float | int = 1.0,
+    batch_size: int = 128,
+    epochs: int = 5,
+    momentum: float = 0.9,
+    lr_decay: float = 1.0,
+    weight_decay: float = 0.0,
+    clip: float | None = None,
+) -> Algorithm:
+    """Return FedAvg: a server averages the models of the nodes that take part, after some passes over their data.
+
+    Per round, for nodes A drawn at random::
+
+        y_i = x - lr * grad F_i(...)                  (`epochs` passes from the server's model x, i in A)
+        x   = sum_{i in A} (m_i / sum_{k in A} m_k) y_i
+
+    All nodes then hold ``x``: evaluated is the server's model. Needs no topology.
+
+    Parameters
+    ----------
+    lr, batch_size, momentum, lr_decay, weight_decay, clip
+        As in :func:`topofl.algorithms.sgd`; momentum starts from zero in every round.
+    participation
+        Number or share of the nodes that take part in a round, as in :func:`topofl.algorithms.sampled`.
+    epochs
+        Passes over a node's data a round.
+
+    References
+    ----------
+    McMahan et al., "Communication-efficient learning of deep networks from decentralized data" (2017), Algorithm 1.
+    """
+    who = sampled(participation)
+    local = sgd(
+        lr, batch_size=batch_size, epochs=epochs, momentum=momentum, reset_momentum=True, lr_decay=lr_decay,
+        weight_decay=weight_decay, clip=clip, who=who,
+    )  # fmt: skip
+    return chain("fedavg", local=local, server=server_average(who=who))
+
+
+def fedper(
+    lr: float,
+    *,
+    participation: float | int = 1.0,
+    batch_size: int = 128,
+    epochs: int = 5,
+    momentum: float = 0.9,
+    lr_decay: float = 1.0,
+    weight_decay: float = 0.0,
+    clip: float | None = None,
+    head: Part | str = head,
+) -> Algorithm:
+    """Return FedPer: body and head are trained together, the server averages bodies only.
+
+    Per round, for nodes A drawn at random::
+
+        (u_i, v_i) <- (u_i, v_i) - lr * grad F_i(u_i, v_i)        (`epochs` passes from the server's body, i in A)
+        u          =  sum_{i in A} (m_i / sum_{k in A} m_k) u_i
+
+    Parameters
+    ----------
+    lr, participation, batch_size, epochs, momentum, lr_decay, weight_decay, clip
+        As in :func:`fedavg`.
+    head
+        What stays at its node: a part of the model, or the name of a layer.
+
+    References
+    ----------
+    Arivazhagan et al., "Federated learning with personalization layers" (2019), Algorithms 1 and 2.
+    """
+    who, personal = sampled(participation), as_part("head", head)
+    local = sgd(
+        lr, batch_size=batch_size, epochs=epochs, momentum=momentum, reset_momentum=True, lr_decay=lr_decay,
+        weight_decay=weight_decay, clip=clip, who=who,
+    )  # fmt: skip
+    return chain("fedper", local=local, server=server_average(personal.rest, who=who))
+
+
+def fedrep(
+    lr: float,
+    *,
+    head_lr: float | None = None,
+    participation: float | int = 1.0,
+    batch_size: int = 128,
+    epochs: int = 5,
+    head_epochs: int = 1,
+    momentum: float = 0.9,
+    lr_decay: float = 1.0,
+    weight_decay: float = 0.0,
+    clip: float | None = None,
+    head: Part | str = head,
+) -> Algorithm:
+    """Return FedRep: the head is trained, then the body while the head is frozen; the server averages bodies.
+
+    Per round, for nodes A drawn at random::
+
+        v_i <- v_i - head_lr * grad_v F_i(u, v_i)           (`head_epochs` passes, i in A)
+        u_i <- u_i - lr * grad_u F_i(u_i, v_i)              (`epochs` passes)
+        u   =  sum_{i in A} (m_i / sum_{k in A} m_k) u_i
+
+    Parameters
+    ----------
+    lr, participation, batch_size, epochs, momentum, lr_decay, weight_decay, clip, head
+        As in :func:`fedper`.
+    head_lr
+        Step size of the head; None: that of the body.
+    head_epochs
+        Passes with the body frozen.
+
+    References
+    ----------
+    Collins et al., "Exploiting shared representations for personalized federated learning" (2021), Algorithm 1.
+    """
+    who, personal = sampled(participation), as_part("head", head)
+    rest = {"batch_size": batch_size, "momentum": momentum, "reset_momentum": True, "lr_decay": lr_decay}
+    rest |= {"weight_decay": weight_decay, "clip": clip, "who": who}
+    return chain(
+        "fedrep",
+        head=sgd(lr if head_lr is None else head_lr, epochs=head_epochs, train=personal, **rest),
+        body=sgd(lr, epochs=epochs, train=personal.rest, **rest),
+        server=server_average(personal.rest, who=who),
+    )
+
+
+def fedbabu(
+    lr: float,
+    *,
+    participation: float | int = 1.0,
+    batch_size: int = 128,
+    epochs: int = 5,
+    momentum: float = 0.9,
+    lr_decay: float = 1.0,
+    weight_decay: float = 0.0,
+    clip: float | None = None,
+    head: Part | str = head,
+) -> Algorithm:
+    """Return FedBABU: only bodies are trained and averaged, all heads stay what they were at the start.
+
+    Per round, for nodes A drawn at random, with the head ``v`` that all nodes share from the start on::
+
+        u_i <- u_i - lr * grad_u F_i(u_i, v)                (`epochs` passes from the server's body, i in A)
+        u   =  sum_{i in A} (m_i / sum_{k in A} m_k) u_i
+
+    Heads are the same only if models start the same, as by default. The method evaluates models after fine-tuning.
+
+    Parameters
+    ----------
+    lr, participation, batch_size, epochs, momentum, lr_decay, weight_decay, clip, head
+        As in :func:`fedper`.
+
+    References
+    ----------
+    Oh, Kim and Yun, "FedBABU" (2022), Algorithm 1.
+    """
+    who, personal = sampled(participation), as_part("head", head)
+    local = sgd(
+        lr, batch_size=batch_size, epochs=epochs, momentum=momentum, reset_momentum=True, lr_decay=lr_decay,
+        weight_decay=weight_decay, clip=clip, who=who, train=personal.rest,
+    )  # fmt: skip
+    return chain("fedbabu", body=local, server=server_average(personal.rest, who=who))
+
+
+def ditto(
+    lr: float,
+    *,
+    strength: float = 0.5,
+    personal_lr: float | None = None,
+    participation: float | int = 1.0,
+    batch_size: int = 128,
+    epochs: int = 2,
+    personal_epochs: int = 3,
+    momentum: float = 0.0,
+    lr_decay: float = 1.0,
+    weight_decay: float = 0.0,
+    clip: float | None = None,
+) -> Algorithm:
+    """Return Ditto: a personal model a node, drawn to the model that FedAvg finds beside it.
+
+    Per round, for nodes A drawn at random and the server's model ``w``::
+
+        theta_i <- theta_i - personal_lr * (grad F_i(theta_i) + strength * (theta_i - w))     (`personal_epochs` passes)
+        y_i     <- w - lr * grad F_i(...)                                                     (`epochs` passes)
+        w       =  sum_{i in A} (m_i / sum_{k in A} m_k) y_i
+
+    Evaluated are the personal models ``theta_i``.
+
+    Parameters
+    ----------
+    lr, participation, batch_size, momentum, lr_decay, weight_decay, clip
+        As in :func:`fedavg`.
+    strength
+        The paper's lambda, at least 0; 0: each node trains alone.
+    personal_lr
+        Step size of the personal models; None: `lr`.
+    epochs, personal_epochs
+        Passes a round for the server's and for the personal model.
+
+    References
+    ----------
+    Li et al., "Ditto: fair and robust federated learning through personalization" (2021), Algorithm 1.
+    """
+    strength, who = check_nonnegative("strength", strength), sampled(participation)
+    rest = {"batch_size": batch_size, "momentum": momentum, "reset_momentum": True, "lr_decay": lr_decay}
+    rest |= {"weight_decay": weight_decay, "clip": clip, "who": who}
+    return chain(
+        "ditto",
+        personal=sgd(
+            lr if personal_lr is None else personal_lr, epochs=personal_epochs, anchored=True, strength=strength, **rest
+        ),
+        common=beside("personal", sgd(lr, epochs=epochs, **rest)),
+        server=beside("personal", server_average(who=who)),
+    )

@@ -1,0 +1,57 @@
+"""Who takes part in a round."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from topofl._check import check_int, check_probability
+
+__all__ = ["Participation", "sampled"]
+
+
+class _Round(Protocol):
+    @property
+    def sizes(self) -> np.ndarray: ...
+
+    def rng(self, purpose: str) -> np.random.Generator: ...
+
+
+Participation = Callable[[_Round], np.ndarray]
+"""(round) -> (n,) booleans: who trains and sends. A pure function of the round, so that all its phases agree."""
+
+
+@dataclass(frozen=True)
+class _Sampled:
+    amount: float | int
+
+    def __call__(self, round: _Round) -> np.ndarray:
+        n = len(round.sizes)
+        size = self.amount if isinstance(self.amount, int) else max(1, int(np.floor(self.amount * n + 0.5)))
+        if size > n:
+            raise ValueError(f"`participation` must be at most n={n} nodes, got {size}; None takes all")
+        chosen = np.zeros(n, dtype=bool)
+        chosen[round.rng("participation").permutation(n)[:size]] = True
+        return chosen
+
+    def __str__(self) -> str:
+        return f"{self.amount:g} of all" if isinstance(self.amount, float) else f"{self.amount} nodes"
+
+
+def sampled(amount: float | int) -> Participation:
+    """Return the rule by which nodes drawn at random take part, others in every round.
+
+    Parameters
+    ----------
+    amount
+        A number of nodes (integer), or a share of them (float, 0 to 1), rounded half up and at least one.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If it is neither; that it is more than all is seen in the first round.
+    """
+    if isinstance(amount, float | np.floating):
+        return _Sampled(float(check_probability("participation", amount)))
+    return _Sampled(check_int("participation", amount, minimum=1))
