@@ -368,11 +368,11 @@ def stop_in_step(monkeypatch, step):
     """Let a Ctrl-C arrive while a step is taken."""
     take, steps = WorldRound.local_sgd, []
 
-    def interrupted(self, models, **words):
+    def interrupted(self, models, how, **words):
         steps.append(self.t)
         if len(steps) == step:
             signal.raise_signal(signal.SIGINT)
-        return take(self, models, **words)
+        return take(self, models, how, **words)
 
     monkeypatch.setattr(WorldRound, "local_sgd", interrupted)
 
@@ -605,10 +605,10 @@ def test_a_run_that_replaces_another_takes_its_place_or_leaves_it(toml, tmp_path
     assert config.load(tmp_path / "r" / "config.toml").tables["algorithm"]["lr"] != 1e38
     apply = WorldRound.mix
 
-    def interrupted(self, weights, values):
+    def interrupted(self, *arguments):
         if self.t == 1:
             signal.raise_signal(signal.SIGINT)
-        apply(self, weights, values)
+        apply(self, *arguments)
 
     with monkeypatch.context() as patch:
         patch.setattr(WorldRound, "mix", interrupted)

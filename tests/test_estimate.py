@@ -1,5 +1,6 @@
 """What a run will need, against hand-counted numbers and against what runs record."""
 
+import inspect
 import sys
 from dataclasses import fields
 
@@ -184,9 +185,11 @@ def test_a_probe_is_extrapolated_in_proportion(monkeypatch):
 def test_messages_equal_what_a_run_records(name, options):
     clients = problems.equal_clients()
     graph = problems.cliques(clients)
-    algorithm = getattr(algorithms, name)(lr=0.1, batch_size=4, **options)
-    history = topofl.run(algorithm, model=problems.linear(), clients=clients, topology=graph, rounds=2, seed=0)
-    check_against(need(algorithm, clients, graph), history)
+    named = "head" in inspect.signature(getattr(algorithms, name)).parameters
+    algorithm = getattr(algorithms, name)(lr=0.1, batch_size=4, **options, **({"head": "5"} if named else {}))
+    model = problems.convolutional() if named else problems.linear()
+    history = topofl.run(algorithm, model=model, clients=clients, topology=graph, rounds=2, seed=0)
+    check_against(need(algorithm, clients, graph, model=model), history)
 
 
 def check_against(result, history):

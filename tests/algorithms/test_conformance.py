@@ -12,7 +12,17 @@ ARGUMENTS = {
     "clique_averaging": {"lr": 0.1, "batch_size": 8},
     "centralized": {"lr": 0.1, "batch_size": 48},
     "local_only": {"lr": 0.1, "batch_size": 8},
+    "dfedavgm": {"lr": 0.05, "batch_size": 8, "epochs": 1},
+    "dfedavgm_p": {"lr": 0.05, "batch_size": 8, "epochs": 1, "head_lr": 0.05, "head": "5"},
+    "dfedpgp": {"lr": 0.05, "batch_size": 8, "epochs": 1, "head_lr": 0.05, "head": "5"},
+    "ditto": {"lr": 0.05, "batch_size": 8, "epochs": 1, "personal_epochs": 1},
+    "fedavg": {"lr": 0.05, "batch_size": 8, "epochs": 1},
+    "fedbabu": {"lr": 0.2, "batch_size": 8, "epochs": 1, "head": "5"},
+    "fedper": {"lr": 0.05, "batch_size": 8, "epochs": 1, "head": "5"},
+    "fedrep": {"lr": 0.05, "batch_size": 8, "epochs": 1, "head": "5"},
+    "osgp": {"lr": 0.05, "batch_size": 8, "epochs": 1},
 }
+PERSONAL = [name for name, arguments in ARGUMENTS.items() if "head" in arguments]
 BAD = [("lr", 0.0), ("lr", float("nan")), ("batch_size", 0), ("momentum", 1.0)]
 
 
@@ -23,7 +33,8 @@ def build(name, **changes):
 def run(name, clients=None, **settings):
     clients = clients or problems.equal_clients()
     settings = {"rounds": 25, "topology": problems.cliques(clients), "seed": 0} | settings
-    return topofl.run(build(name), model=problems.linear(), clients=clients, **settings)
+    model = problems.convolutional() if name in PERSONAL else problems.linear()
+    return topofl.run(build(name), model=model, clients=clients, **settings)
 
 
 def test_every_algorithm_has_a_row():
@@ -37,7 +48,7 @@ def test_loss_falls_and_seed_decides(name):
     np.testing.assert_array_equal(history["loss"], run(name)["loss"])
 
 
-@pytest.mark.parametrize("name", ARGUMENTS)
+@pytest.mark.parametrize("name", ["dsgd", "clique_averaging", "centralized", "local_only"])
 def test_on_one_node_it_is_plain_sgd(name):
     clients = problems.equal_clients(1)
     graph = topofl.Topology(topologies.fully_connected(1).adjacency, groups=((0,),))
@@ -56,6 +67,18 @@ def test_on_one_node_it_is_plain_sgd(name):
 def test_bad_arguments_are_named(name, argument, value):
     with pytest.raises(ValueError, match=f"`{argument}`"):
         build(name, **{argument: value})
+
+
+@pytest.mark.parametrize("name", ["dfedavgm", "fedavg", "osgp"])
+def test_on_one_node_passes_are_plain_sgd(name):
+    clients, model = problems.equal_clients(1), problems.linear()
+    mine = topofl.run(
+        getattr(algorithms, name)(lr=0.1, batch_size=8, epochs=2), model=model, clients=clients,
+        topology=topologies.fully_connected(1), rounds=3, seed=0,
+    )  # fmt: skip
+    phase = algorithms.sgd(0.1, batch_size=8, epochs=2, momentum=0.9, reset_momentum=True)
+    plain = topofl.run(algorithms.chain("plain", local=phase), model=model, clients=clients, rounds=3, seed=0)
+    np.testing.assert_allclose(mine["loss"], plain["loss"], rtol=1e-6)
 
 
 def test_local_steps_are_checked():

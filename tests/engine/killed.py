@@ -19,6 +19,15 @@ ALGORITHMS = {
     "clique_averaging": {"momentum": 0.9},
     "centralized": {"momentum": 0.9},
     "local_only": {"local_steps": 2},
+    "dfedavgm": {"epochs": 1},
+    "dfedavgm_p": {"epochs": 1, "head": "5"},
+    "dfedpgp": {"epochs": 1, "head": "5", "mode": "push"},
+    "ditto": {"epochs": 1, "personal_epochs": 1, "participation": 0.5},
+    "fedavg": {"epochs": 1, "participation": 0.5},
+    "fedbabu": {"epochs": 1, "head": "5"},
+    "fedper": {"epochs": 1, "head": "5", "participation": 3},
+    "fedrep": {"epochs": 1, "head": "5"},
+    "osgp": {"epochs": 1, "delay": 2},
 }
 PROBLEMS = [*ALGORITHMS, "dsgd over a period", "dsgd over new graphs"]
 TRAINING = [
@@ -58,7 +67,8 @@ def settings(problem):
         "new graphs": topofl.as_topology(lambda t: topologies.random_regular(6, 3, seed=t)),
     }[graphs]
     algorithm = getattr(algorithms, name)(lr=0.1, batch_size=4, **ALGORITHMS[name])
-    how = {"model": problems.linear(), "clients": clients, "topology": topology, "device": "cpu", "init": "independent"}
+    model = problems.convolutional() if "head" in ALGORITHMS[name] else problems.linear()
+    how = {"model": model, "clients": clients, "topology": topology, "device": "cpu", "init": "independent"}
     return {"algorithm": algorithm, "rounds": 7, "seed": 0, "eval_every": 3} | how
 
 

@@ -101,7 +101,7 @@ def test_two_are_kept_and_leftovers_removed_but_not_files_of_others(folder):
 
 def test_the_state_is_loaded_without_pickle_and_described_in_words(folder):
     state = torch.load(folder / "state-00000006.pt", weights_only=True)
-    assert set(state) == {"models", "phases", "recorder", "guard"}
+    assert set(state) == {"models", "mass", "phases", "recorder", "guard"}
     marker = json.loads((folder / "state-00000006.json").read_text())
     assert (marker["format"], marker["round"], marker["rounds"]) == (1, 6, 7)
     assert marker["versions"]["torch"] == torch.__version__

@@ -23,7 +23,8 @@ CASES = {
 
 
 def test_every_algorithm_is_compared():
-    assert set(CASES) == set(algorithms.__all__)
+    elsewhere = {"dfedavgm", "dfedavgm_p", "dfedpgp", "ditto", "osgp", "fedavg", "fedbabu", "fedper", "fedrep"}
+    assert set(CASES) | elsewhere == set(algorithms.__all__)  # elsewhere: in algorithms/test_personalized.py
 
 
 def modules_at_start(model, n):

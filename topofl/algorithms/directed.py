@@ -171,4 +171,4 @@ def dfedavgm_p(
         lr, head_lr=head_lr, batch_size=batch_size, epochs=epochs, head_epochs=head_epochs, momentum=momentum,
         lr_decay=lr_decay, weight_decay=weight_decay, clip=clip, head=head,
     )  # fmt: skip
-    return chain("dfedavgm_p", **same.phases)
+    return Algorithm("dfedavgm_p", same.phases)

@@ -7,7 +7,7 @@ from topofl._check import check_int
 from topofl.algorithms.participation import Participation
 from topofl.algorithms.parts import Part, as_part, everything
 from topofl.algorithms.phase import Models, Phase, Round, State
-from topofl.mixing import average_of
+from topofl.mixing import MixingMatrix, average_of
 
 __all__ = ["gossip", "push_sum", "server_average"]
 
@@ -75,7 +75,7 @@ def push_sum(share: Part = everything, *, delay: int = 0) -> Phase:
             models.flat[:, part].mul_(_as_column(mass, models))
         kept = (models.flat.clone(), mass.clone()) if delay else None
         round.mix(weights, models.flat, columns, scalars=1)
-        pushed = torch.from_numpy(weights.weights @ mass.cpu().numpy()).to(mass.device)
+        pushed = _product(weights, mass)
         if kept is None:
             mass.copy_(pushed)
         else:
@@ -89,6 +89,13 @@ def push_sum(share: Part = everything, *, delay: int = 0) -> Phase:
 
     settings = {"weights": "push"} | _told(share) | ({"delay": delay} if delay else {})
     return Phase(init, apply, settings, exchanges="models", over="push", share=share)
+
+
+def _product(weights: MixingMatrix, mass: Tensor) -> Tensor:
+    """Return ``weights @ mass`` in float64, summed in the same order on every device."""
+    if mass.is_meta:
+        return torch.empty_like(mass)
+    return torch.from_numpy(weights.weights @ mass.cpu().numpy()).to(mass.device)
 
 
 def _as_column(values: Tensor, models: Models) -> Tensor:

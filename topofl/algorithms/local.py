@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from topofl._check import check_fraction, check_int, check_nonnegative, check_positive
@@ -40,8 +41,8 @@ def sgd(
         v_i = momentum * v_i + g_i
         theta_i = theta_i - lr * lr_decay^t * v_i
 
-    After a push-sum exchange the steps of what travels are divided by the node's push-sum weight: they are then those of
-    the biased variable, at the gradient of the de-biased one.
+    After a push-sum exchange the steps of what travels are divided by the node's push-sum weight: they are then those
+    of the biased variable, at the gradient of the de-biased one.
 
     Parameters
     ----------
@@ -171,7 +172,7 @@ def _told(settings: dict[str, Any]) -> dict[str, Any]:
 def _check_epochs(epochs: int | Sequence[int] | None) -> int | tuple[int, ...] | None:
     if epochs is None:
         return None
-    if isinstance(epochs, Sequence) or hasattr(epochs, "__array__"):
+    if isinstance(epochs, Sequence | np.ndarray):
         return tuple(check_int(f"epochs[{i}]", e, minimum=0) for i, e in enumerate(epochs))
     return check_int("epochs", epochs, minimum=1)
 

@@ -86,7 +86,7 @@ class LocalSGD:
     gradient: Rule | None = None
 
     def counts(self, sizes: np.ndarray) -> np.ndarray:
-        """Return each node's steps a round, (n,), from its number of examples; ValueError if there are too few numbers."""
+        """Return each node's steps a round, (n,), from its number of examples; ValueError if `epochs` has another n."""
         if self.epochs is None:
             return np.full(len(sizes), self.steps)
         if isinstance(self.epochs, tuple) and len(self.epochs) != len(sizes):

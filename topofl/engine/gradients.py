@@ -30,8 +30,8 @@ class Gradients(Protocol):
     ) -> tuple[Tensor, Sequence[Tensor]]:
         """Return losses (k,), and the gradients of the `trained` parameters by their places (None: of all).
 
-        Parameters are (k, *shape) each, inputs (k, b, ...), labels (k, b). The gradients may lie in memory that the next
-        call uses again.
+        Parameters are (k, *shape) each, inputs (k, b, ...), labels (k, b). The gradients may lie in memory that the
+        next call uses again.
         """
         ...
 

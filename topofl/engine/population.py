@@ -87,9 +87,13 @@ class Population:
         """One view (n, *shape) per parameter, sharing memory with `flat`."""
         return self.layout.views(self.flat)
 
-    @cached_property
+    @property
     def mass(self) -> Tensor:
         """(n,) float64 push-sum weights, changed in place."""
+        return self._mass
+
+    @cached_property
+    def _mass(self) -> Tensor:
         return torch.ones(self.n, dtype=torch.float64, device=self.flat.device)
 
     def columns(self, share: Part) -> list[slice]:

@@ -109,7 +109,7 @@ class Recorder:
         return int(self._evaluations.filled["round"][-1])
 
     def add_round(
-        self, losses: Tensor | None, n: int, totals: dict[str, int], weights: MixingMatrix | None
+        self, losses: Tensor | None, n: int, totals: Mapping[str, float], weights: MixingMatrix | None
     ) -> dict[str, float]:
         """Add a round: losses (n,), its messages, and its mixing matrix if nodes exchanged anything.
 
@@ -117,7 +117,7 @@ class Recorder:
         """
         values = np.full(n, np.nan) if losses is None else losses.double().cpu().numpy()
         there = values[~np.isnan(values)]
-        columns = {"train_loss": float(there.mean()) if len(there) else np.nan} | totals
+        columns = {"train_loss": float(there.mean()) if len(there) else np.nan} | dict(totals)
         self._rounds.add(columns | {"node_loss": values})
         if weights is not None:
             self._used.add({"matrix": self._index(weights)})

@@ -351,7 +351,7 @@ def _round(
     evaluated = training.evaluated(t + 1)
     current = WorldRound(world, each, t, statistics=GradientStatistics() if evaluated else None)
     before = _play(algorithm, world, current, training.states, sets if evaluated and moments == "both" else None)
-    totals = current.ledger.totals(current.used)
+    totals: dict[str, float] = dict(current.ledger.totals(current.used))
     if algorithm.pushes:
         totals |= {"smallest_push_weight": float(world.models.mass.min())}
     columns = training.recorder.add_round(current.losses, world.models.n, totals, current.used)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from topofl._seeding import stream
 from topofl.algorithms.parts import Part
-from topofl.algorithms.phase import Algorithm, LocalSGD, Proximal, Rule
+from topofl.algorithms.phase import Algorithm, LocalSGD, Models, Proximal, Rule
 from topofl.data import Partition
 from topofl.engine.batches import Batch, Batches
 from topofl.engine.buffers import Buffers
@@ -272,7 +272,7 @@ class WorldRound:
 
     def local_sgd(
         self,
-        models: Population,
+        models: Models,
         how: LocalSGD,
         *,
         velocity: Tensor | None = None,
@@ -289,7 +289,7 @@ class WorldRound:
         even = bool((counts == steps).all())
         firsts = self.t * how.counts(self.sizes)
         batches = [world.learner.batches.at(firsts + k, how.batch_size, self.phase) for k in range(steps)]
-        descent = self._descent(models, how, velocity, proximal, mask)
+        descent = self._descent(cast(Population, models), how, velocity, proximal, mask)
         bad = world.guard.frozen(models.flat.device)
         mix_gradients = None if how.gradient is None else self._gradient_mixer(how.gradient, steps)
         statistics = None if self.losses is not None else self.statistics  # of the first phase that trains
@@ -341,7 +341,7 @@ class WorldRound:
             world.learner, self.each, small, few, world.guard, counts=counts[nodes], bad=bad[rows], **options
         )
         descent.models.flat[rows], bad[rows] = models.flat, found
-        if descent.velocity is not None:
+        if descent.velocity is not None and small.velocity is not None:
             descent.velocity[rows] = small.velocity
         losses = some.new_zeros(len(counts), some.shape[1])
         losses[rows] = some
