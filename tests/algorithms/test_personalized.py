@@ -7,7 +7,7 @@ import torch
 import topofl
 from tests import naive, problems
 from tests.engine.test_equivalence import modules_at_start
-from topofl import algorithms, mixing, topologies
+from topofl import algorithms, metrics, mixing, topologies
 from topofl._seeding import stream
 
 ROUNDS, SEED, BATCH, N = 3, 3, 4, 6
@@ -165,3 +165,145 @@ def test_nodes_may_do_different_numbers_of_passes():
         phase = algorithms.sgd(0.1, batch_size=BATCH, epochs=epochs, momentum=0.9, reset_momentum=True)
         _, models = engine(algorithms.chain("uneven", local=phase), model, clients, **settings)
         torch.testing.assert_close(models.flat, nodes.flat(), rtol=0, atol=1e-9)
+
+
+def exchanged(phase, graph, rounds=1, model=None, **settings):
+    """Return history and models of rounds without training."""
+    clients, kept = problems.equal_clients(), []
+    history = topofl.run(
+        algorithms.chain("exchange", exchange=phase), model=model or problems.convolutional(), clients=clients,
+        topology=graph, rounds=rounds, seed=SEED, init="independent", dtype=torch.float64, on_disconnected="allow",
+        on_round=lambda t, models: kept.append((models.flat.clone(), models.mass.clone())), **settings,
+    )  # fmt: skip
+    return history, kept
+
+
+def start_of(model):
+    return torch.stack(
+        [torch.nn.utils.parameters_to_vector(m.parameters()).detach() for m in modules_at_start(model, N)]
+    )
+
+
+def test_push_conserves_mass_and_what_is_pushed_and_weights_stay_positive():
+    history, kept = exchanged(algorithms.push_sum(), topologies.random_out(N, 2, seed=4), rounds=40)
+    start = start_of(problems.convolutional())
+    for flat, mass in kept:
+        assert float(mass.sum()) == pytest.approx(N, rel=1e-14)
+        assert bool((mass > 0).all())
+        torch.testing.assert_close((mass[:, None] * flat).sum(0), start.sum(0))
+    assert len({round(float(mass.min()), 9) for _, mass in kept}) > 5, "weights did not move"
+    torch.testing.assert_close(kept[-1][0], start.mean(0).expand(N, -1), rtol=0, atol=1e-6)
+    np.testing.assert_array_equal(history["smallest_push_weight"], [float(mass.min()) for _, mass in kept])
+
+
+def test_smallest_push_weight_is_delta_and_distances_stay_below_the_proven_bound():
+    """SGP's bound is on distances from the mean, for x_0 = z_0: ||z_i - mean|| <= C q^t ||x_0||, here in every norm."""
+    history, kept = exchanged(algorithms.push_sum(), topologies.random_out(N, 2, seed=4), rounds=60)
+    constants = metrics.push_sum_constants(history)
+    assert constants.delta == pytest.approx(history["smallest_push_weight"].min(), rel=1e-12)
+    start = start_of(problems.convolutional())
+    mean, size = start.mean(0), float(start.abs().max())
+    for t, (flat, mass) in enumerate(kept, start=1):
+        farthest = float((flat - mean).abs().max())
+        # Weights of z_i on x_j / n differ from 1 / n by tau / delta at most, summed over j by twice as much.
+        assert farthest <= 2 * constants.c_hat * constants.q_hat**t / constants.delta * size * N + 1e-12
+        assert farthest <= 2 * 10**constants.proven.log10_c * constants.proven.q**t / constants.delta * size * N
+
+
+def test_pull_keeps_weights_and_constants_but_no_sum():
+    _, kept = exchanged(algorithms.gossip(), topologies.random_in(N, 2, seed=4), rounds=3)
+    start = start_of(problems.convolutional())
+    flat, mass = kept[-1]
+    assert bool((mass == 1).all())
+    assert not torch.allclose(flat.mean(0), start.mean(0), atol=1e-3)
+    phase = algorithms.chain("exchange", exchange=algorithms.gossip())
+    same = []
+    topofl.run(
+        phase, model=problems.convolutional(), clients=problems.equal_clients(), seed=SEED, rounds=3,
+        topology=topologies.random_in(N, 2, seed=4), dtype=torch.float64, on_round=lambda t, m: same.append(m.flat.clone()),
+    )  # fmt: skip
+    torch.testing.assert_close(same[-1], same[-1][:1].expand(N, -1), rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("mode", ["push", "pull"])
+def test_with_all_others_as_neighbors_bodies_are_averaged_exactly(mode):
+    graphs = topologies.random_out(N, N - 1, seed=0)
+    phase = algorithms.push_sum if mode == "push" else algorithms.gossip
+    _, ((flat, mass),) = exchanged(phase(algorithms.part(HEAD).rest), graphs)
+    start = start_of(problems.convolutional())
+    torch.testing.assert_close(flat[:, :-111], start[:, :-111].mean(0).expand(N, -1))
+    torch.testing.assert_close(flat[:, -111:], start[:, -111:], rtol=0, atol=0)
+    torch.testing.assert_close(mass, torch.ones(N, dtype=torch.float64))
+
+
+def test_dfedavgm_p_among_all_is_fedrep_with_all():
+    clients, model = problems.equal_clients(), problems.convolutional()
+    how = {"head_lr": 0.05, "batch_size": BATCH, "epochs": 1, "head": HEAD}
+    size = int(clients.sizes.min())
+    clients = topofl.data.Partition(clients.dataset, tuple(m[:size] for m in clients.train), name="equal")
+    _, gossiped = engine(algorithms.dfedavgm_p(0.1, **how), model, clients, topologies.fully_connected(N))
+    _, served = engine(algorithms.fedrep(0.1, **how), model, clients)
+    torch.testing.assert_close(gossiped.flat, served.flat, rtol=0, atol=1e-10)
+
+
+def test_without_a_head_dfedpgp_is_sgp_with_local_passes():
+    clients, model = problems.equal_clients(), problems.convolutional()
+    graphs = topologies.random_out(N, 2, seed=1)
+    chained = algorithms.chain(
+        "no head",
+        local=algorithms.sgd(0.1, batch_size=BATCH, epochs=2, momentum=0.9, reset_momentum=True),
+        exchange=algorithms.push_sum(),
+    )
+    _, mine = engine(chained, model, clients, graphs)
+    _, sgp = engine(algorithms.osgp(0.1, batch_size=BATCH, epochs=2), model, clients, graphs)
+    torch.testing.assert_close(mine.flat, sgp.flat, rtol=0, atol=0)
+
+
+REFUSED = [
+    ("a head that is not there", {"head": "hed"}, r"`head` must name parameters.*'hed' matches none.*layers are"),
+    ("a head that is everything", {"head": "*"}, r"`head` must leave parameters to share, '\*' matches all"),
+    ("a column stochastic matrix to pull", {"mode": "pull", "mixing": "push"}, r"`mixing` must have rows that sum to 1"),
+    ("a row stochastic matrix to push", {"mode": "push", "mixing": "pull"}, r"`mixing` must have columns that sum to 1"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
+def test_refused_before_training(options, message):
+    options = {"head": HEAD} | options
+    direction = options.pop("mixing", None)
+    rule = None if direction is None else lambda graph: mixing.uniform(graph, direction=direction)
+    with pytest.raises(ValueError, match=message):
+        engine(
+            algorithms.dfedpgp(0.1, **options), problems.convolutional(), problems.equal_clients(),
+            topologies.random_in(N, 2, seed=0), mixing=rule,
+        )  # fmt: skip
+
+
+def test_numbers_of_passes_must_be_one_a_node():
+    phase = algorithms.sgd(0.1, epochs=[1, 2])
+    with pytest.raises(ValueError, match=r"`epochs` must be one number or one a node, n=6, got 2 numbers"):
+        engine(algorithms.chain("uneven", local=phase), problems.linear(), problems.equal_clients())
+
+
+@pytest.mark.parametrize(
+    ("amount", "error"), [(0.0, ValueError), (1.5, ValueError), (0, ValueError), ("half", TypeError), (True, TypeError)]
+)
+def test_participation_is_checked(amount, error):
+    with pytest.raises(error, match="`participation`"):
+        algorithms.fedavg(0.1, participation=amount)
+
+
+def test_more_participants_than_nodes_are_refused():
+    with pytest.raises(ValueError, match=r"`participation` must be at most n=6 nodes, got 7"):
+        engine(algorithms.fedavg(0.1, participation=7), problems.linear(), problems.equal_clients())
+
+
+def test_parts_may_lie_anywhere_in_a_model():
+    names = ["a.weight", "a.bias", "norm.weight", "b.weight", "b.bias"]
+    part = algorithms.part("norm", "b.bias")
+    assert part.places(names) == [2, 4]
+    assert part.rest.places(names) == [0, 1, 3]
+    assert part.rest.rest == part
+    assert str(part.rest) == "all but norm, b.bias"
+    with pytest.raises(TypeError, match="`patterns`"):
+        algorithms.part()

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
-from topofl._check import check_int, check_probability
+from topofl._check import check_int, check_positive, check_probability
 
 __all__ = ["Participation", "sampled"]
 
@@ -53,5 +53,6 @@ def sampled(amount: float | int) -> Participation:
         If it is neither; that it is more than all is seen in the first round.
     """
     if isinstance(amount, float | np.floating):
-        return _Sampled(float(check_probability("participation", amount)))
+        share = check_positive("participation", check_probability("participation", amount))
+        return _Sampled(share)
     return _Sampled(check_int("participation", amount, minimum=1))
