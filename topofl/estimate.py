@@ -199,8 +199,8 @@ def estimate(
         there is none), those of the busiest node the largest.
     chunk, executor
         As in :func:`topofl.run`. ``"auto"`` is resolved as the run does it where that is by a rule (linear models, and
-        what does not fit into memory). Where the run will time executors, memory is that of the first batched trial, 8
-        nodes a call, or by a probe that of the executor that the probe chose.
+        what does not fit into memory). Where the run will time executors, memory is that of the first batched trial, 2
+        to 8 nodes a call, or by a probe that of the executor that the probe chose.
     probe
         Train a few of the nodes for 4 rounds, in seconds as a rule, and predict the run's times from theirs; not done
         if the run does not fit into memory.

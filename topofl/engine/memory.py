@@ -94,7 +94,7 @@ class Facts:
     @property
     def sizes(self) -> Sizes:
         """What the choice of a plan depends on."""
-        return Sizes(self.n, self.d, self.width, self.width * self.example)
+        return Sizes(self.n, self.d, self.width, self.width * self.example, self.batched)
 
 
 def memory(facts: Facts, plan: Plan) -> dict[str, int]:

@@ -18,7 +18,10 @@ LINEAR_BYTES = 4 * 2**20
 100 nodes x 128 and 1,000 x 13 the best of 1/50 to all nodes, 1.2 to 1.5 times faster than all at once)."""
 
 FEW = 8
-"""Nodes in the smallest batched trial."""
+"""Nodes in the smallest batched trial, less where they would take more than `TRIED` bytes: two tell enough of nodes with
+much work, and the trial should not be what takes most memory in a run."""
+
+TRIED = 32 * 2**20
 
 HEAVY = 0.25
 """Seconds of one node's step on a CPU from which nothing is gained by taking several nodes at once."""
@@ -68,12 +71,28 @@ class Plan(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """What the choice depends on: nodes, parameters of a model, examples and bytes of a node's minibatch."""
+    """What the choice depends on.
+
+    Attributes
+    ----------
+    n, d
+        Nodes, and parameters of a model.
+    batch, batch_bytes
+        A node's minibatch, in examples and bytes.
+    step_bytes
+        What its step takes, as one of several.
+    """
 
     n: int
     d: int
     batch: int
     batch_bytes: int
+    step_bytes: int = 0
+
+    @property
+    def few(self) -> int:
+        """Nodes in the smallest batched trial."""
+        return max(2, min(FEW, TRIED // max(1, self.step_bytes)))
 
 
 Trial = Callable[[str, int, int], None]
@@ -110,7 +129,7 @@ def choose_plan(
         executor = "looped"
     elif executor == "auto" or chunk == "auto":
         share = min(-(-sizes.n // workers), most)
-        executor, chunk = _timed(compute, share, trial) if trial else ("batched", _first_size(compute, share))
+        executor, chunk = _timed(compute, share, trial, sizes.few) if trial else ("batched", _first_size(compute, share, sizes.few))
     size = 1 if executor == "looped" else min(int(chunk), sizes.n)
     plan = _spread(executor, size, sizes.n, workers, even=compute.chunk == "auto")
     return plan._replace(threads=threads if plan.workers == 1 else 1)
@@ -146,23 +165,23 @@ def _spread(executor: str, chunk: int, n: int, most: int, even: bool) -> Plan:
     return Plan(executor, chunk, workers, 1)
 
 
-def _timed(compute: Compute, most: int, trial: Trial) -> tuple[str, int]:
+def _timed(compute: Compute, most: int, trial: Trial, few: int) -> tuple[str, int]:
     """Return the faster executor and its nodes per call, `most` at the most, timed with one thread."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        return _climb(compute, most, trial)
+        return _climb(compute, most, trial, few)
     finally:
         torch.set_num_threads(before)
 
 
-def _climb(compute: Compute, most: int, trial: Trial) -> tuple[str, int]:
+def _climb(compute: Compute, most: int, trial: Trial, few: int) -> tuple[str, int]:
     best, best_seconds = ("looped", 1), float("inf")
     if compute.executor == "auto":
         best_seconds = _seconds(lambda: trial("looped", 1, 1), compute.device)
         if best_seconds > HEAVY and compute.device.type == "cpu":
             return best
-    size = _first_size(compute, most)
+    size = _first_size(compute, most, few)
     while True:
         seconds = _batched_seconds(compute, size, trial, must=compute.executor == "batched")
         if seconds >= best_seconds:
@@ -173,9 +192,9 @@ def _climb(compute: Compute, most: int, trial: Trial) -> tuple[str, int]:
         size = min(2 * size, most)
 
 
-def _first_size(compute: Compute, most: int) -> int:
+def _first_size(compute: Compute, most: int, few: int) -> int:
     """Return the nodes of the first batched trial."""
-    return min(FEW if compute.chunk == "auto" else int(compute.chunk), most)
+    return min(few if compute.chunk == "auto" else int(compute.chunk), most)
 
 
 def _batched_seconds(compute: Compute, size: int, trial: Trial, must: bool) -> float:
