@@ -299,7 +299,7 @@ class WorldRound:
             losses, bad = local_sgd(world.learner, self.each, descent, batches, world.guard, bad=bad, **options)
         else:
             losses = self._compact(descent, batches, counts, bad, options)
-        self._note(losses, bad, counts, how.lr)
+        self._note(losses, bad, counts, how.lr, predicts=models is world.models)
 
     def _counts(self, how: LocalSGD, who: np.ndarray | None) -> np.ndarray:
         """Return how many steps each node takes."""
@@ -347,11 +347,12 @@ class WorldRound:
         losses[rows] = some
         return losses
 
-    def _note(self, losses: Tensor, bad: Tensor, counts: np.ndarray, lr: float) -> None:
-        """Keep the losses of the last phase that trains, and who diverged."""
+    def _note(self, losses: Tensor, bad: Tensor, counts: np.ndarray, lr: float, predicts: bool) -> None:
+        """Keep the losses of the last phase that trains the models that predict, and who diverged."""
         taken = torch.from_numpy(counts).to(losses.device)
         idle = self.world.guard.frozen(losses.device) | (taken == 0)  # what they computed is not theirs
-        self.losses, self.lr = (losses.sum(1) / taken.clamp(min=1)).masked_fill(idle, torch.nan), lr
+        if predicts or self.losses is None:
+            self.losses, self.lr = (losses.sum(1) / taken.clamp(min=1)).masked_fill(idle, torch.nan), lr
         self.diverged += self.world.guard.note(losses, bad, self.t, lr)
 
     def _gradient_mixer(self, rule: Rule, steps: int) -> Callable[[Tensor], None]:
