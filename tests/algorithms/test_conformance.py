@@ -32,7 +32,7 @@ def build(name, **changes):
 
 def run(name, clients=None, **settings):
     clients = clients or problems.equal_clients()
-    settings = {"rounds": 25, "topology": problems.cliques(clients), "seed": 0} | settings
+    settings = {"rounds": 25, "topology": problems.cliques(clients), "seed": 0, "executor": "looped"} | settings
     model = problems.convolutional() if name in PERSONAL else problems.linear()
     return topofl.run(build(name), model=model, clients=clients, **settings)
 
