@@ -5,13 +5,14 @@ a node draws when (random keys) and the weights of the graph.
 """
 
 import copy
+import math
 
 import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
 
-from topofl._seeding import random_keys, torch_seed
+from topofl._seeding import random_keys, stream, torch_seed
 
 
 def minibatch(members, node, step, batch_size, phase, seed):
@@ -92,7 +93,7 @@ def centralized(nodes, rounds, *, lr, momentum=0.0):
 
 
 def passes(nodes, i, t, phase, *, epochs, lr, module=None, trains=None, momentum=0.0, weight_decay=0.0, clip=None,
-           mass=1.0, anchor=None, strength=0.0):  # fmt: skip
+           mass=1.0, anchor=None, strength=0.0, mask=None):  # fmt: skip
     """Take some epochs of heavy-ball SGD on one node's data, of parameters that `trains` names, from velocity zero.
 
     With a push-sum weight the steps are those of x = mass * z, at the gradient of z, which the module holds.
@@ -113,6 +114,8 @@ def passes(nodes, i, t, phase, *, epochs, lr, module=None, trains=None, momentum
             g = g + weight_decay * p.data
             if anchor is not None:
                 g = g + strength * (p.data - dict(anchor.named_parameters())[name].data)
+            if mask is not None:
+                g = g * mask[name]
             v.mul_(momentum).add_(g)
             p.data.sub_(lr / mass * v)
 
@@ -213,3 +216,80 @@ def ditto(nodes, members, rounds, *, lr, personal_lr, strength, epochs=2, person
         for i in members(t):
             passes(nodes, i, t, "common", epochs=epochs, lr=lr * lr_decay**t, module=common[i], **local)
         serve(nodes, common, members(t), lambda name: True)
+
+
+def erk_ones(shapes, dense_ratio):
+    """Ones a layer, min(1, eps sum(s) / prod(s)) prod(s) rounded, where eps is found by halving an interval."""
+    low, high = 0.0, float(sum(math.prod(s) for s in shapes))
+    for _ in range(200):
+        eps = (low + high) / 2
+        much = sum(min(math.prod(s), eps * sum(s)) for s in shapes) > dense_ratio * sum(math.prod(s) for s in shapes)
+        low, high = (low, eps) if much else (eps, high)
+    return [round(min(math.prod(s), eps * sum(s))) for s in shapes]
+
+
+def first_mask(module, dense_ratio, rng):
+    """Draw the ones of every layer at random."""
+    ones, mask = erk_ones([p.shape for p in module.parameters()], dense_ratio), {}
+    for (name, p), count in zip(module.named_parameters(), ones, strict=True):
+        flat = torch.zeros(p.numel(), dtype=p.dtype)
+        flat[rng.permutation(p.numel())[:count]] = 1
+        mask[name] = flat.view(p.shape)
+    return mask
+
+
+def prune_and_regrow(module, mask, rho, scores):
+    """Exchange in every layer the weakest weights for those that score most; of equal ones the first."""
+    for name, p in module.named_parameters():
+        weights, score = p.detach().flatten().abs().tolist(), scores[name].flatten().tolist()
+        ones = [k for k, m in enumerate(mask[name].flatten().tolist()) if m]
+        count = math.ceil(round(rho * len(ones), 9))
+        weakest = sorted(ones, key=lambda k: weights[k])[:count]
+        stay = set(ones) - set(weakest)
+        zeros = [k for k in range(len(weights)) if k not in stay]
+        grown = sorted(zeros, key=lambda k: -score[k])[:count]
+        flat = torch.zeros(p.numel(), dtype=p.dtype)
+        flat[sorted(stay | set(grown))] = 1
+        mask[name] = flat.view(p.shape)
+        p.data.mul_(mask[name])
+
+
+def average_masked(modules, masks, heard):
+    """Every number becomes the mean over those of heard[i] and i that have it in their mask, if i has it in its own."""
+    old = [{name: p.detach().clone() for name, p in module.named_parameters()} for module in modules]
+    for i, module in enumerate(modules):
+        for name, p in module.named_parameters():
+            total, have = torch.zeros_like(p), torch.zeros_like(p)
+            for j in {i, *heard[i]}:
+                total, have = total + old[j][name], have + masks[j][name]
+            p.data.copy_(torch.where(masks[i][name] > 0, total / have.clamp(min=1), 0))
+
+
+def dispfl(nodes, heard, rounds, *, lr, until, dense_ratio=0.5, prune=0.5, regrow="gradient", different_initial=False,
+           epochs=5, lr_decay=1.0, **local):  # fmt: skip
+    """In round t node i hears heard[t][i]. The masks after every round are returned."""
+    n, history = len(nodes.modules), []
+    purposes = [f"masks/{i}" if different_initial else "masks" for i in range(n)]
+    masks = [first_mask(nodes.modules[i], dense_ratio, stream(nodes.seed, purposes[i], 0)) for i in range(n)]
+    for module, mask in zip(nodes.modules, masks, strict=True):
+        for name, p in module.named_parameters():
+            p.data.mul_(mask[name])
+    for t in range(rounds):
+        rho = prune / 2 * (1 + math.cos(math.pi * t / until))
+        for i, module in enumerate(nodes.modules):
+            passes(nodes, i, t, "local", epochs=epochs, lr=lr * lr_decay**t, mask=masks[i], **local)
+            names = [name for name, _ in module.named_parameters()]
+            if regrow == "gradient":
+                batch = torch.as_tensor(minibatch(nodes.members[i], i, t, nodes.batch_size, "exchange", nodes.seed))
+                found = gradient(module, nodes.inputs[batch], nodes.labels[batch])
+                scores = {name: g.abs() for name, g in zip(names, found, strict=True)}
+            else:
+                sizes = {name: p.numel() for name, p in module.named_parameters()}
+                scores = {
+                    name: torch.from_numpy(stream(nodes.seed, f"regrow/{i}/{name}", t).random(sizes[name]))
+                    for name in names
+                }
+            prune_and_regrow(module, masks[i], rho, scores)
+        average_masked(nodes.modules, masks, heard[t])
+        history.append([{name: m.clone() for name, m in mask.items()} for mask in masks])
+    return history

@@ -185,7 +185,8 @@ def test_a_probe_is_extrapolated_in_proportion(monkeypatch):
 def test_messages_equal_what_a_run_records(name, options):
     clients = problems.equal_clients()
     graph = problems.cliques(clients)
-    named = "head" in inspect.signature(getattr(algorithms, name)).parameters
+    arguments = inspect.signature(getattr(algorithms, name)).parameters
+    named, options = "head" in arguments, options | ({"rounds": 2} if "rounds" in arguments else {})
     algorithm = getattr(algorithms, name)(lr=0.1, batch_size=4, **options, **({"head": "5"} if named else {}))
     model = problems.convolutional() if named else problems.linear()
     history = topofl.run(algorithm, model=model, clients=clients, topology=graph, rounds=2, seed=0)

@@ -315,7 +315,7 @@ def _part(graph: Topology, k: int) -> Topology:
 def _seconds_of_mixing(played: DryRound, k: int, device: torch.device, dtype: torch.dtype) -> float:
     """Return the seconds that a round's exchanges take on all nodes, beyond those of k nodes; from some columns."""
     total = 0.0
-    for weights, columns, *_ in played.ledger.exchanges:
+    for weights, columns in played.mixed.items():
         if k == weights.n:
             continue
         values = torch.zeros(weights.n, min(columns, 4096), dtype=dtype, device=device)

@@ -15,6 +15,7 @@ ARGUMENTS = {
     "dfedavgm": {"lr": 0.05, "batch_size": 8, "epochs": 1},
     "dfedavgm_p": {"lr": 0.05, "batch_size": 8, "epochs": 1, "head_lr": 0.05, "head": "5"},
     "dfedpgp": {"lr": 0.05, "batch_size": 8, "epochs": 1, "head_lr": 0.05, "head": "5"},
+    "dispfl": {"lr": 0.1, "batch_size": 8, "epochs": 1, "rounds": 25},
     "ditto": {"lr": 0.05, "batch_size": 8, "epochs": 1, "personal_epochs": 1},
     "fedavg": {"lr": 0.05, "batch_size": 8, "epochs": 1},
     "fedbabu": {"lr": 0.2, "batch_size": 8, "epochs": 1, "head": "5"},

@@ -22,6 +22,7 @@ ALGORITHMS = {
     "dfedavgm": {"epochs": 1},
     "dfedavgm_p": {"epochs": 1, "head": "5"},
     "dfedpgp": {"epochs": 1, "head": "5", "mode": "push"},
+    "dispfl": {"epochs": 1, "rounds": 7, "different_initial": True},
     "ditto": {"epochs": 1, "personal_epochs": 1, "participation": 0.5},
     "fedavg": {"epochs": 1, "participation": 0.5},
     "fedbabu": {"epochs": 1, "head": "5"},

@@ -22,6 +22,7 @@ from topofl.algorithms.parts import part as part
 from topofl.algorithms.phase import Algorithm as Algorithm
 from topofl.algorithms.phase import Phase as Phase
 from topofl.algorithms.phase import chain as chain
+from topofl.algorithms.sparse import dispfl
 
 __all__ = [
     "centralized",
@@ -29,6 +30,7 @@ __all__ = [
     "dfedavgm",
     "dfedavgm_p",
     "dfedpgp",
+    "dispfl",
     "ditto",
     "dsgd",
     "fedavg",

@@ -12,7 +12,7 @@ from topofl.algorithms.participation import Participation
 from topofl.algorithms.parts import Part, as_part, everything
 from topofl.algorithms.phase import LocalSGD, Models, Phase, Proximal, Round, Rule, State
 
-__all__ = ["beside", "check_decay", "settings_of", "sgd"]
+__all__ = ["MASK", "beside", "check_decay", "settings_of", "sgd"]
 
 
 def sgd(
@@ -110,6 +110,7 @@ def sgd(
             replace(how, lr=how.lr * decay**round.t),
             velocity=state.get("velocity"),
             proximal=Proximal(state[ANCHOR], strength) if anchored else None,
+            mask=state.get(MASK),
             who=None if who is None else who(round),
         )
         return state
@@ -149,6 +150,9 @@ def beside(owner: str, phase: Phase) -> Phase:
 
 ANCHOR = "anchor"
 """Name of the state that holds the models which draw others."""
+
+MASK = "mask"
+"""Name of the state that holds what is trained of each model, (n, d) booleans, where a phase adds one."""
 
 
 def settings_of(how: LocalSGD) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from topofl.algorithms.parts import Part, everything
@@ -31,6 +32,11 @@ class Models(Protocol):
     @property
     def mass(self) -> Tensor:
         """(n,) float64: the nodes' push-sum weights, 1 unless an exchange has changed them in place."""
+        ...
+
+    @property
+    def shapes(self) -> Mapping[str, torch.Size]:
+        """The shapes of a model's parameters by name, in the order of their columns."""
         ...
 
     def columns(self, share: Part) -> list[slice]:
@@ -157,6 +163,13 @@ class Round(Protocol):
         """
         ...
 
+    def gradients(self, models: Models, batch_size: int) -> Tensor:
+        """Return the gradients of all nodes, (n, d), each on one minibatch of the phase's stream, another every round.
+
+        They lie in memory that the next call, or training, uses again.
+        """
+        ...
+
     def mix(
         self,
         weights: MixingMatrix,
@@ -165,6 +178,7 @@ class Round(Protocol):
         *,
         scalars: int = 0,
         server: bool = False,
+        counted: bool = True,
     ) -> None:
         """Replace columns of `values` (n, d) by ``weights @ values`` in place, and count the messages.
 
@@ -176,6 +190,15 @@ class Round(Protocol):
             Numbers that each message holds besides.
         server
             A server does it for the nodes of non-zero columns: each sends one message and gets one.
+        counted
+            Whether messages are counted; False where :meth:`send` says what travels.
+        """
+        ...
+
+    def send(self, weights: MixingMatrix, nbytes: int | np.ndarray) -> None:
+        """Count a message along every off-diagonal entry of `weights`, of so many bytes: one number, or (n,) by sender.
+
+        For what is not sent as whole columns, such as sparse models.
         """
         ...
 
@@ -200,6 +223,8 @@ class Phase(NamedTuple):
         What they send of their models.
     uses
         Name of an earlier phase whose state it works on, in place of one of its own.
+    gradients
+        Whether it asks for the gradients of all nodes at once.
     """
 
     init: Callable[[Models], State]
@@ -209,6 +234,7 @@ class Phase(NamedTuple):
     over: str = "graph"
     share: Part = everything
     uses: str = ""
+    gradients: bool = False
 
 
 @dataclass(frozen=True)

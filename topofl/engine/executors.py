@@ -20,7 +20,7 @@ from topofl.engine.plan import Plan
 from topofl.engine.population import Population
 from topofl.engine.threads import Each
 
-__all__ = ["Descent", "Learner", "Minibatches", "Worker", "differentiate", "local_sgd"]
+__all__ = ["Descent", "Learner", "Minibatches", "Worker", "all_gradients", "differentiate", "local_sgd"]
 
 
 class Minibatches(NamedTuple):
@@ -333,6 +333,24 @@ def _together(
         _on_chunks(learner, each, job, partial(descend, k))
         job.bad.logical_or_(~_finite_rows(like, sums))
     return losses
+
+
+def all_gradients(learner: Learner, each: Each, models: Population, batch: Batch) -> Tensor:
+    """Return all nodes' gradients on one minibatch, (n, d), in memory that the next call uses again."""
+    minibatches, like = learner.minibatches(batch), models.flat
+    nobody = torch.zeros(models.n, dtype=torch.bool, device=like.device)
+    job = Job(Descent(models, lr=0.0), [minibatches], None, nobody, freezes=False, statistics=None)
+    flat = learner.buffers.take("gradients", tuple(like.shape), like.dtype)
+    views = models.layout.views(flat)
+
+    def work(worker: Worker, rows: slice, seen: GradientStatistics) -> None:
+        del seen
+        _, gradients = differentiate(learner, worker, models, minibatches, rows)
+        for view, g in zip(views, gradients, strict=True):
+            view[rows].copy_(g)
+
+    _on_chunks(learner, each, job, work)
+    return flat
 
 
 def differentiate(

@@ -246,7 +246,7 @@ def facts_of(
         looped=looped + resets,
         batched=batched + resets,
         state=sum(value.nbytes for value in states),
-        mixes_gradients=any(phase.exchanges == "gradients" for phase in algorithm.phases.values()),
+        mixes_gradients=any(phase.exchanges == "gradients" or phase.gradients for phase in algorithm.phases.values()),
         largest=max(p.numel() for p in module.parameters()),
         distance=3 * 8 * min(n * d, max(n, NUMBERS)),
         matrices=sum(_bytes_of_matrix(matrix, dtype) for matrix in matrices),

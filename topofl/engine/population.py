@@ -3,7 +3,7 @@
 import copy
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -95,6 +95,11 @@ class Population:
     @cached_property
     def _mass(self) -> Tensor:
         return torch.ones(self.n, dtype=torch.float64, device=self.flat.device)
+
+    @property
+    def shapes(self) -> Mapping[str, torch.Size]:
+        """The shapes of a model's parameters by name, in the order of their columns."""
+        return dict(zip(self.layout.names, self.layout.shapes, strict=True))
 
     def columns(self, share: Part) -> list[slice]:
         """Return the columns of a part of the models."""

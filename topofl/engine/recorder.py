@@ -35,34 +35,37 @@ class Ledger:
 
         By a server they travel once up and once down, for the nodes that `weights` has columns of.
         """
-        self.exchanges.append(Exchange(weights, columns, gradients, server))
+        self.exchanges.append(Exchange(weights, columns * self.itemsize, gradients, server))
+
+    def send(self, weights: MixingMatrix, nbytes: int | np.ndarray) -> None:
+        """Note that every node sent so many bytes, one number or (n,), along the off-diagonal entries of `weights`."""
+        self.exchanges.append(Exchange(weights, nbytes))
 
     def totals(self, round_weights: MixingMatrix | None) -> dict[str, int]:
         """Return the round's messages and bytes: exact, of the busiest node, and as the D-Cliques paper counts.
 
         The paper's accounting sends gradients to all neighbors, that is along all edges of `round_weights`.
         """
-        size, exact = self.itemsize, self.exchanges
+        exact = self.exchanges
         paper = [e._replace(weights=round_weights or e.weights) if e.gradients else e for e in exact]
-        loads = [(e.loads, e.columns) for e in exact]
         return {
             "messages": sum(e.messages for e in exact),
-            "bytes": sum(e.messages * e.columns * size for e in exact),
+            "bytes": sum(e.bytes for e in exact),
             "messages_paper": sum(e.messages for e in paper),
-            "bytes_paper": sum(e.messages * e.columns * size for e in paper),
-            "busiest_messages": int(np.max(sum(load for load, _ in loads))) if loads else 0,
-            "busiest_bytes": int(np.max(sum(load * columns * size for load, columns in loads))) if loads else 0,
+            "bytes_paper": sum(e.bytes for e in paper),
+            "busiest_messages": int(np.max(sum(e.loads for e in exact))) if exact else 0,
+            "busiest_bytes": int(np.max(sum(e.byte_loads for e in exact))) if exact else 0,
         }
 
 
 class Exchange(NamedTuple):
-    """One exchange: who heard whom, how many numbers a message had, and whether these were gradients.
+    """One exchange: who heard whom, how many bytes a message had, and whether these were gradients.
 
-    With a `server` nodes hear each other through it.
+    Bytes are one number, or (n,) by sender. With a `server`, where they are one, nodes hear each other through it.
     """
 
     weights: MixingMatrix
-    columns: int
+    nbytes: int | np.ndarray
     gradients: bool = False
     server: bool = False
 
@@ -75,6 +78,22 @@ class Exchange(NamedTuple):
     def loads(self) -> Any:
         """Messages sent and received, by node; by a server its own, more than those of any node."""
         return 2 * self._members if self.server else self.weights.in_messages + self.weights.out_messages
+
+    @property
+    def bytes(self) -> int:
+        """Bytes sent in all."""
+        if isinstance(self.nbytes, np.ndarray):
+            return int(self.weights.out_messages @ self.nbytes)
+        return self.messages * self.nbytes
+
+    @property
+    def byte_loads(self) -> Any:
+        """Bytes sent and received, by node or of a server."""
+        if not isinstance(self.nbytes, np.ndarray):
+            return self.loads * self.nbytes
+        matrix, sent = self.weights.weights, self.weights.out_messages * self.nbytes
+        heard = sparse.csr_array((np.ones(matrix.nnz, np.int64), matrix.indices, matrix.indptr), shape=matrix.shape)
+        return sent + heard @ self.nbytes - (matrix.diagonal() != 0) * self.nbytes
 
     @property
     def _members(self) -> int:

@@ -31,6 +31,8 @@ class DryRound:
     batch_size: int = 0
     mixes_gradients: bool = False
     used: MixingMatrix | None = field(default=None, init=False)
+    mixed: dict[MixingMatrix, int] = field(default_factory=dict, init=False)
+    """Columns that each matrix multiplies, counted as messages or not."""
 
     @property
     def weights(self) -> MixingMatrix:
@@ -63,8 +65,17 @@ class DryRound:
         if how.gradient is not None:
             self.mixes_gradients = True
             weights = how.gradient(self.topology)
+            self._note(weights, how.steps * self.d)
             for _ in range(how.steps):
                 self.ledger.add(weights, self.d, gradients=True)
+
+    def _note(self, weights: MixingMatrix, columns: int) -> None:
+        self.mixed[weights] = self.mixed.get(weights, 0) + columns
+
+    def gradients(self, models: Models, batch_size: int) -> Tensor:
+        """See the protocol."""
+        self.batch_size = max(self.batch_size, batch_size)
+        return torch.empty_like(models.flat)
 
     def mix(
         self,
@@ -74,10 +85,18 @@ class DryRound:
         *,
         scalars: int = 0,
         server: bool = False,
+        counted: bool = True,
     ) -> None:
         """See the protocol."""
+        self.used, width = self.used or weights, sum(values[:, part].shape[1] for part in columns)
+        self._note(weights, width)
+        if counted:
+            self.ledger.add(weights, width + scalars, server=server)
+
+    def send(self, weights: MixingMatrix, nbytes: int | np.ndarray) -> None:
+        """See the protocol."""
         self.used = self.used or weights
-        self.ledger.add(weights, sum(values[:, part].shape[1] for part in columns) + scalars, server=server)
+        self.ledger.send(weights, nbytes)
 
 
 def rehearse(

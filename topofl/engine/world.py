@@ -21,7 +21,7 @@ from topofl.engine.divergence import Diverged, Guard
 from topofl.engine.diversity import GradientStatistics
 from topofl.engine.evaluate import Evaluated
 from topofl.engine.examples import Examples
-from topofl.engine.executors import Descent, Learner, Worker, differentiate, local_sgd
+from topofl.engine.executors import Descent, Learner, Worker, all_gradients, differentiate, local_sgd
 from topofl.engine.forward import Order, image_order, is_linear
 from topofl.engine.free_memory import free_memory
 from topofl.engine.gradients import new_gradients
@@ -355,6 +355,12 @@ class WorldRound:
             self.losses, self.lr = (losses.sum(1) / taken.clamp(min=1)).masked_fill(idle, torch.nan), lr
         self.diverged += self.world.guard.note(losses, bad, self.t, lr)
 
+    def gradients(self, models: Models, batch_size: int) -> Tensor:
+        """See the protocol."""
+        learner = self.world.learner
+        batch = learner.batches.at(self.t, batch_size, self.phase)
+        return all_gradients(learner, self.each, cast(Population, models), batch)
+
     def _gradient_mixer(self, rule: Rule, steps: int) -> Callable[[Tensor], None]:
         weights = self.world.weights(self.topology, rule)
         for _ in range(steps):
@@ -374,13 +380,20 @@ class WorldRound:
         *,
         scalars: int = 0,
         server: bool = False,
+        counted: bool = True,
     ) -> None:
         """See the protocol."""
         parts = [values[:, part] for part in columns]
-        self.ledger.add(weights, sum(part.shape[1] for part in parts) + scalars, server=server)
+        if counted:
+            self.ledger.add(weights, sum(part.shape[1] for part in parts) + scalars, server=server)
         self.used = self.used or weights
         for part in parts:
             self._mix(weights, part)
+
+    def send(self, weights: MixingMatrix, nbytes: int | np.ndarray) -> None:
+        """See the protocol."""
+        self.ledger.send(weights, nbytes)
+        self.used = self.used or weights
 
 
 def _taken(values: Tensor | None, rows: Tensor) -> Tensor | None:
