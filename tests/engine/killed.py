@@ -70,6 +70,8 @@ def settings(problem):
     algorithm = getattr(algorithms, name)(lr=0.1, batch_size=4, **ALGORITHMS[name])
     model = problems.convolutional() if "head" in ALGORITHMS[name] else problems.linear()
     how = {"model": model, "clients": clients, "topology": topology, "device": "cpu", "init": "independent"}
+    if "head" in ALGORITHMS[name]:
+        how["executor"] = "looped"  # auto chooses by the clock, which no two runs share
     return {"algorithm": algorithm, "rounds": 7, "seed": 0, "eval_every": 3} | how
 
 
