@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topofl import _spec, algorithms, data, models, topologies
+from topofl import _spec, algorithms, models, topologies
 from topofl._spec import Spec, build_topology, parse_spec, parse_value
 from topofl.data import partition
 

@@ -559,10 +559,8 @@ overlapping)
     rng, size = stream(seed, "partition"), len(dataset.train) // n
     drawn = drawn_classes(stock, n, classes_per_node, rng)
     counts = np.array([drawn_counts(np.where(own, stock, 0), size, rng) for own in drawn])
-    shares, name = _deal_again(dataset, counts, rng), "pathological_shared"
-    return _partition(
-        name, dataset, shares, rng, val_fraction, 0.0, overlapping=True, classes_per_node=classes_per_node
-    )
+    shares, settings = _deal_again(dataset, counts, rng), {"classes_per_node": classes_per_node}
+    return _partition("pathological_shared", dataset, shares, rng, val_fraction, 0.0, True, **settings)
 
 
 def _check_room(stock: np.ndarray, n: int, classes_per_node: int) -> None:
@@ -749,8 +747,8 @@ def _partition(
     rng: np.random.Generator,
     val_fraction: float,
     test_fraction: float,
-    *,
     overlapping: bool = False,
+    /,
     **settings: float,
 ) -> Partition:
     """Return the partition in which node i has ``shares[i]``, less what it holds out, named after its settings."""
