@@ -154,6 +154,18 @@ def test_the_cache_may_lie_elsewhere(root, tmp_path, decodings):
         data.image_folder(root, cache=root / "README.png" / "inside")
 
 
+def test_the_way_to_the_folder_does_not_matter(root, tmp_path, monkeypatch, decodings):
+    data.image_folder(root)
+    monkeypatch.chdir(root)
+    (tmp_path / "link").symlink_to(root)
+    for way in (".", "../pets", str(root) + "/", tmp_path / "link"):
+        assert torch.equal(data.image_folder(way).inputs, in_order(*range(6)))
+    assert data.image_folder(".").name == "pets"
+    shutil.move(root, tmp_path / "elsewhere")
+    assert data.image_folder(tmp_path / "elsewhere").name == "elsewhere"
+    assert len(decodings) == 1
+
+
 CHANGES = {
     "changed": lambda root: save(root / PLACES[1], pixels(9)),
     "added": lambda root: save(root / "train/dog/new.png", pixels(9)),

@@ -68,10 +68,12 @@ def load_pixels(
 def _listing(root: Path, paths: Sequence[Path], size: tuple[int, int] | None) -> str:
     """Return a digest of the names, sizes and times of change of files, and of what is made of them."""
     digest = hashlib.sha256(f"{_FORMAT} {size}\n".encode())
+    depth = len(root.parts)
     for path in paths:
         with _named(path):
-            about = path.stat()
-        digest.update(os.fsencode(path.relative_to(root)) + f"\0{about.st_size}\0{about.st_mtime_ns}\n".encode())
+            about = os.stat(path)
+        name = os.fsencode("/".join(path.parts[depth:]))
+        digest.update(name + f"\0{about.st_size}\0{about.st_mtime_ns}\n".encode())
     return digest.hexdigest()
 
 
