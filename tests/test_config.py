@@ -56,6 +56,18 @@ def test_equals_the_python_call(tmp_path):
     assert (history.mixing(0).weights != wanted.mixing(0).weights).nnz == 0
 
 
+def test_matched_tests_are_configured_and_repeated():
+    tables = {"algorithm": "local_only,lr=1", "run": {"rounds": 1, "evaluate_on": "own_test"}}
+    source = {"name": "digits", "n": 10, "partition": "iid", "seed": 3, "match_test": "disjoint"}
+    experiment = config.build(tables | {"data": source})
+    wanted = data.match_test(data.iid(data.digits(), 10, seed=3), rule="disjoint", seed=3)
+    assert experiment.clients.name == wanted.name
+    for own in (experiment.clients, config.build(experiment.tables).clients):
+        assert [indices.tolist() for indices in own.test] == [indices.tolist() for indices in wanted.test]
+    with pytest.raises(ValueError, match=r"\[data\] `rule` must be one of 'per_client', 'disjoint', got 'each'"):
+        config.build(tables | {"data": source | {"match_test": "each"}})
+
+
 def test_all_defaults_are_filled_in():
     experiment = config.build(
         {"data": {"name": "digits", "n": 10}, "topology": "ring", "algorithm": "dsgd,lr=1", "run": {"rounds": 1}}

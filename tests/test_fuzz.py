@@ -15,6 +15,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
 import topofl
 from tests import problems
@@ -302,11 +303,35 @@ def save_cifar(kind, width):
     return save
 
 
+def save_images(folder, pack):
+    del pack
+    rng = np.random.default_rng(0)
+    for split in ("train", "test"):
+        for label in "ab":
+            (folder / split / label).mkdir(parents=True)
+            for name in ("0.png", "1.jpg"):
+                pixels = rng.integers(0, 256, (5, 4, 3)).astype(np.uint8)
+                Image.fromarray(pixels).save(folder / split / label / name)
+    return lambda: data.image_folder(folder)
+
+
+def save_tiny(folder, pack):
+    del pack
+    for place in ("train/a/images/a_0.JPEG", "train/b/images/b_0.JPEG", "val/images/0.JPEG", "val/images/1.JPEG"):
+        (folder / place).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8), (200, 100, 0)).save(folder / place)
+    (folder / "wnids.txt").write_text("b\na\n")
+    (folder / "val" / "val_annotations.txt").write_text("0.JPEG\ta\t0\t0\t9\t9\n1.JPEG\tb\t0\t0\t9\t9\n")
+    return lambda: data.tiny_imagenet(folder)
+
+
 READERS = {
     "mnist": (save_mnist, bytes),
     "mnist gzipped": (save_mnist, gzip.compress),
     "cifar10": (save_cifar("10", 1), bytes),
     "cifar100": (save_cifar("100", 2), bytes),
+    "image_folder": (save_images, bytes),
+    "tiny_imagenet": (save_tiny, bytes),
 }
 
 
@@ -317,7 +342,7 @@ def test_damaged_datasets_are_read_or_refused_by_file(tmp_path_factory, reader, 
     save, pack = READERS[reader]
     folder = tmp_path_factory.mktemp("data")
     read = save(folder, pack)
-    victim, other = data.draw(st.permutations(sorted(folder.iterdir())))[:2]
+    victim, other = data.draw(st.permutations(sorted(path for path in folder.rglob("*") if path.is_file())))[:2]
     if data.draw(st.integers(0, 3)) == 0:
         shutil.copy(other, victim)
     else:

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topofl import _spec, algorithms, data, models, topologies
+from topofl import _spec, algorithms, models, topologies
 from topofl._spec import Spec, build_topology, parse_spec, parse_value
+from topofl.data import partition
 
 
 @pytest.mark.parametrize(
@@ -185,8 +186,8 @@ def test_catalogue_is_what_the_packages_export():
     assert list(kinds["topology"]) == topologies.__all__
     assert list(kinds["algorithm"]) == algorithms.__all__
     assert list(kinds["model"]) == models.__all__
-    assert set(kinds["dataset"]) == {"cifar10", "cifar100", "digits", "mnist"}
-    assert {"shards", "iid"} <= set(kinds["partition"]) <= set(data.__all__)
+    assert set(kinds["dataset"]) == {"cifar10", "cifar100", "digits", "image_folder", "mnist", "tiny_imagenet"}
+    assert set(kinds["partition"]) == {name for name in partition.__all__ if name != "Partition"}
     assert {"metropolis_hastings", "uniform"} <= set(kinds["mixing"])
     assert not {"lazy", "from_weights"} & set(kinds["mixing"])
     for kind, functions in kinds.items():

@@ -14,7 +14,7 @@ import numpy as np
 
 from topofl import algorithms, data, mixing, models, topologies
 from topofl._check import did_you_mean
-from topofl.data import cifar, readers
+from topofl.data import cifar, folders, readers
 from topofl.topology import Topology, TopologySequence
 
 __all__ = [
@@ -35,6 +35,8 @@ __all__ = [
 ]
 
 Function = Callable[..., Any]
+
+_READERS = cifar, folders, readers
 
 _CONSTANTS = {"true": True, "false": False, "none": None}
 
@@ -160,19 +162,24 @@ def named(table: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
 
 def catalogue() -> dict[str, dict[str, Function]]:
     """Return everything that can be named, by kind and name."""
+    of_data = _functions(data)
     return {
         "topology": _functions(topologies),
         "algorithm": _functions(algorithms),
         "model": _functions(models),
-        "dataset": {k: f for k, f in (_functions(cifar) | _functions(readers)).items() if _returns(f) is data.Dataset},
-        "partition": {k: f for k, f in _functions(data).items() if _returns(f) is data.Partition},
-        "mixing": {k: f for k, f in _functions(mixing).items() if next(iter(parameters(f)), "") == "topology"},
+        "dataset": {k: f for module in _READERS for k, f in _functions(module).items() if _returns(f) is data.Dataset},
+        "partition": {k: f for k, f in of_data.items() if _returns(f) is data.Partition and _first(f) == "dataset"},
+        "mixing": {k: f for k, f in _functions(mixing).items() if _first(f) == "topology"},
     }
 
 
 def _functions(module: ModuleType) -> dict[str, Function]:
     exported = {name: getattr(module, name) for name in module.__all__}
     return {name: value for name, value in exported.items() if inspect.isfunction(value)}
+
+
+def _first(function: Function) -> str:
+    return next(iter(parameters(function)), "")
 
 
 def _returns(function: Function) -> Any:

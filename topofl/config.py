@@ -7,6 +7,7 @@
     partition = "shards"
     n = 50
     seed = 0                     # of the partition; the split into train and test has `split_seed`
+    match_test = "disjoint"      # test data for each node (topofl.data.match_test); without it all have the same
 
     [topology]                   # topofl.topologies; gets the label counts, or n, from the data
     name = "dcliques"
@@ -53,7 +54,7 @@ from topofl._spec import (
 )
 from topofl.algorithms.phase import Algorithm, Rule
 from topofl.callbacks import Callback
-from topofl.data import Partition
+from topofl.data import Partition, match_test
 from topofl.engine import run
 from topofl.engine.checkpoint import check_every
 from topofl.engine.checks import check_device, check_options, check_topology
@@ -242,24 +243,35 @@ def _as_table(name: str, value: Any) -> dict[str, Any]:
 
 
 def _clients(table: dict[str, Any]) -> Built:
-    """Return a Partition; keys go to the partitioner where it takes them, else to the dataset."""
+    """Return a Partition; keys go to the partitioner where it takes them, else to the dataset.
+
+    ``match_test`` is the rule of :func:`topofl.data.match_test`, which gets the partition's seed.
+    """
     name, rest = named(table)
-    partition = rest.pop("partition", "shards")
+    partition, rule = rest.pop("partition", "shards"), rest.pop("match_test", None)
     reader, partitioner = find("dataset", name), find("partition", partition)
     of_reader = ["split_seed" if key == "seed" else key for key in parameters(reader)]
     of_partitioner = [key for key in parameters(partitioner) if key != "dataset"]
-    check_keys(f"`{name}` with `{partition}`", rest, [*of_reader, "partition", *of_partitioner])
+    check_keys(f"`{name}` with `{partition}`", rest, [*of_reader, "partition", *of_partitioner, "match_test"])
     split, notes = with_seed(partitioner, {key: rest[key] for key in rest if key in of_partitioner})
     split = arguments_of(partitioner, split, hidden=["dataset"])
     source = {key.removeprefix("split_"): rest[key] for key in rest if key not in of_partitioner}
     source = arguments_of(reader, source)
     if "root" in source:
-        if not isinstance(source["root"], str):
-            raise TypeError(f"`root` must be the path of a folder, got {source['root']!r}")
-        source["root"] = os.path.abspath(os.path.expanduser(source["root"]))
+        source["root"] = _absolute("root", source["root"])
+    if source.get("cache") is not None:
+        source["cache"] = _absolute("cache", source["cache"])
     clients = partitioner(reader(**source), **split)
+    if rule is not None:
+        clients, split = match_test(clients, rule=rule, seed=split["seed"]), split | {"match_test": rule}
     shown = {"split_seed" if key == "seed" else key: value for key, value in source.items()}
     return Built(clients, {"name": name, **shown, "partition": partition, **split}, notes)
+
+
+def _absolute(key: str, path: Any) -> str:
+    if not isinstance(path, str):
+        raise TypeError(f"`{key}` must be the path of a folder, got {path!r}")
+    return os.path.abspath(os.path.expanduser(path))
 
 
 def _rule(table: dict[str, Any]) -> Built:

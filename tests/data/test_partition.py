@@ -1,6 +1,7 @@
 """Partition: its checks, derived tables and picture; bad arguments of each partitioner; hand-computed allocations."""
 
 import dataclasses
+import inspect
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -76,6 +77,10 @@ def test_partition_repr():
         ({"train": [[3], [4]], "val": [[], [4]], "overlapping": True}, ValueError, "example 4 is held twice by node 1"),
         ({"train": [[0], [1, 18]]}, ValueError, "`train` must not hold test examples, node 1 holds example 18"),
         ({"train": [[0], [1]], "test": [[1], []], "overlapping": True}, ValueError, "`train` must not .* node 1"),
+        ({"train": [[0], [1]], "test": [[2], [2]]}, ValueError, "disjoint, example 2 is held by nodes 0 and 1"),
+        ({"train": [[0], [1]], "test": [[], [18, 18]]}, ValueError, "disjoint, example 18 is held twice by node 1"),
+        ({"train": [[0], [1]], "val": [[], [2, 19]]}, ValueError, "`val` must not .*, node 1 holds example 19 .1 such"),
+        ({"train": [[0], [1]], "val": [[19], []], "test": [[], [19]]}, ValueError, "`val` must not .* node 0"),
     ],
 )
 def test_partition_refuses(call, error, match):
@@ -86,6 +91,13 @@ def test_partition_refuses(call, error, match):
 def test_partition_may_overlap_if_it_says_so_and_may_use_the_global_test_set():
     clients = data.Partition(toy(), [[0, 1], [1, 2]], test=[[18, 19], [18]], overlapping=True)
     assert clients.label_counts.tolist() == [[2, 0, 0], [2, 0, 0]]
+
+
+def test_nodes_may_share_examples_of_the_global_test_set_but_no_other_ones():
+    clients = data.Partition(toy(), [[0, 1], [2]], test=[[18, 3], [19, 18]])
+    assert [indices.tolist() for indices in clients.test] == [[18, 3], [19, 18]]
+    assert not clients.overlapping
+    assert clients.pooled().test[0].tolist() == [3, 18, 19]
 
 
 def test_pooled_is_one_node_with_everything():
@@ -130,24 +142,33 @@ CALLS = {
     "dirichlet_per_class": {"alpha": 0.5, "min_size": 1},
     "one_class_per_node": {},
     "pathological": {"classes_per_node": 2},
+    "pathological_dirichlet": {"classes_per_node": 2, "min_per_class": 1},
+    "pathological_shared": {"classes_per_node": 2},
 }
 NAMES = [name for name in partition.__all__ if name != "Partition"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+REFUSED = (
+    ({"n": 0}, ValueError, "`n` must be between 1 and 18, got 0"),
+    ({"n": 19}, ValueError, "`n` must be between 1 and 18, got 19; every node needs"),
+    ({"n": 2.0}, TypeError, "`n`"),
+    ({"dataset": "digits"}, TypeError, "`dataset` must be a data.Dataset"),
+    ({"seed": None}, TypeError, "`seed`"),
+    ({"seed": -1}, ValueError, "`seed`"),
+    ({"val_fraction": 1}, ValueError, "`val_fraction`"),
+    ({"val_fraction": "a"}, TypeError, "`val_fraction`"),
+    ({"test_fraction": -0.1}, ValueError, "`test_fraction`"),
+    ({"val_fraction": 0.5, "test_fraction": 0.5}, ValueError, "`val_fraction` and `test_fraction`.*less than 1"),
+)
+
+
 @pytest.mark.parametrize(
-    ("call", "error", "match"),
+    ("name", "call", "error", "match"),
     [
-        ({"n": 0}, ValueError, "`n` must be between 1 and 18, got 0"),
-        ({"n": 19}, ValueError, "`n` must be between 1 and 18, got 19; every node needs"),
-        ({"n": 2.0}, TypeError, "`n`"),
-        ({"dataset": "digits"}, TypeError, "`dataset` must be a data.Dataset"),
-        ({"seed": None}, TypeError, "`seed`"),
-        ({"seed": -1}, ValueError, "`seed`"),
-        ({"val_fraction": 1}, ValueError, "`val_fraction`"),
-        ({"val_fraction": "a"}, TypeError, "`val_fraction`"),
-        ({"test_fraction": -0.1}, ValueError, "`test_fraction`"),
-        ({"val_fraction": 0.5, "test_fraction": 0.5}, ValueError, "`val_fraction` and `test_fraction`.*less than 1"),
+        (name, *row)
+        for name in NAMES
+        for row in REFUSED
+        if set(row[0]) <= {"dataset", *inspect.signature(getattr(data, name)).parameters}
     ],
 )
 def test_every_partitioner_refuses(name, call, error, match):
@@ -179,6 +200,26 @@ def test_every_partitioner_requires_a_seed(name):
         ("dirichlet_per_class", {"n": 4, "min_size": 19}, "`min_size` must be at most 4 .* use min_size=4$"),
         ("pathological", {"classes_per_node": 0}, "`classes_per_node`"),
         ("pathological", {"classes_per_node": 4}, "`classes_per_node` must be between 1 and 3, got 4"),
+        ("pathological_shared", {"classes_per_node": 0}, "`classes_per_node` must be between 1 and 3"),
+        ("pathological_shared", {"classes_per_node": 4}, "`classes_per_node` must be between 1 and 3"),
+        (
+            "pathological_shared",
+            {"n": 2, "classes_per_node": 1},
+            "`classes_per_node` must leave a node 9 .* got 1 with n=2, .* 6 together; use n=3 or classes_per_node=2",
+        ),
+        ("pathological_dirichlet", {"classes_per_node": 4}, "`classes_per_node` must be between 1 and 3"),
+        ("pathological_dirichlet", {"alpha": 0}, "`alpha`"),
+        ("pathological_dirichlet", {"min_per_class": 0}, "`min_per_class` must be at least 1"),
+        (
+            "pathological_dirichlet",
+            {"classes_per_node": 3, "min_per_class": 3},
+            "`min_per_class` .* 3 nodes that drew class 0, which has 6 .*, got 3; use min_per_class=2, or fewer nodes",
+        ),
+        (
+            "pathological_dirichlet",
+            {"n": 7, "classes_per_node": 3},
+            "7 nodes that drew class 0, which has 6 .*; use fewer nodes or classes_per_node",
+        ),
         ("pathological", {"n": 10}, "`classes_per_node`.*got 2 with n=10.*6 .*; use n=9 or classes_per_node=1"),
     ],
 )
@@ -275,6 +316,59 @@ def test_pathological_ignores_classes_without_examples():
     clients = data.pathological(toy((6, 0, 6)), 3, classes_per_node=2, seed=0)
     assert (clients.label_counts[:, 1] == 0).all()
     assert clients.sizes.sum() == 12
+
+
+def test_pathological_shared_starts_a_class_again_only_when_it_has_run_out():
+    dataset = toy((200,) * 5)
+    clients = data.pathological_shared(dataset, 25, classes_per_node=2, seed=0)
+    uses = np.bincount(np.concatenate(clients.train), minlength=1000)[:1000].reshape(5, 200)
+    wanted = clients.label_counts.sum(axis=0)
+    assert (wanted > 200).any(), "or the seed shows nothing"
+    assert (wanted < 200).any(), "or the seed shows nothing"
+    assert (uses.sum(axis=1) == wanted).all()
+    assert (uses[wanted >= 200] >= 1).all()
+    assert (uses[wanted <= 200] <= 1).all()
+
+
+def test_pathological_shared_draws_classes_and_examples_uniformly():
+    dataset = toy((300,) * 6)
+    held = sum(data.pathological_shared(dataset, 60, classes_per_node=2, seed=i).label_counts > 0 for i in range(50))
+    assert abs(held.sum(axis=0) / 3000 - 2 / 6).max() < 0.05
+    counts = data.pathological_shared(dataset, 3, classes_per_node=2, seed=0).label_counts
+    assert (counts.max(axis=1) == 300).all(), "two classes are just enough"
+    counts = data.pathological_shared(dataset, 60, classes_per_node=2, seed=0).label_counts
+    assert len(set(counts[counts > 0].tolist())) > 5, "numbers are drawn, not divided evenly"
+    assert abs(counts[counts > 0].mean() - 15) < 1
+
+
+def test_drawn_counts_go_where_there_is_room():
+    rng = np.random.default_rng(0)
+    assert allocation.drawn_counts(np.array([3, 0, 9]), 12, rng).tolist() == [3, 0, 9]
+    assert allocation.drawn_counts(np.array([3, 0, 9]), 0, rng).tolist() == [0, 0, 0]
+    mean = np.mean([allocation.drawn_counts(np.array([99, 99, 1]), 30, rng) for _ in range(300)], axis=0)
+    np.testing.assert_allclose(mean, [14.5, 14.5, 1], atol=0.6)
+
+
+def test_dealt_again_goes_on_from_a_random_place_with_what_a_taker_has_not():
+    stack = np.array([10, 11, 12])
+    rng = np.random.default_rng(0)
+    assert allocation.dealt_again(stack, np.array([5, 6, 5]), rng).tolist() == [10, 11, 12]
+    fourth = {int(allocation.dealt_again(stack, np.array([1, 1, 2, 3]), rng)[3]) for _ in range(50)}
+    assert fourth == {10, 11, 12}
+    for _ in range(20):
+        assert allocation.dealt_again(stack, np.array([1, 2, 1, 1]), rng)[3] == 11
+
+
+def test_pathological_dirichlet_follows_alpha():
+    dataset = toy((600,) * 10)
+    alike = data.pathological_dirichlet(dataset, 20, classes_per_node=10, alpha=1e6, seed=0).label_counts
+    assert np.abs(alike - 30).max() <= 2
+    skewed = data.pathological_dirichlet(dataset, 20, classes_per_node=3, alpha=1e-3, seed=0).label_counts
+    for held in skewed.T:
+        assert (held[held > 0] == 10).sum() >= (held > 0).sum() - 2, "nearly all to one node, 10 to each of the others"
+    assert data.pathological_dirichlet(dataset, 20, classes_per_node=3, seed=0).name == (
+        "pathological_dirichlet(toy, n=20, classes_per_node=3, alpha=0.5, min_per_class=10)"
+    )
 
 
 def test_one_class_per_node_gives_rare_classes_a_node_for_each_example():

@@ -2,6 +2,8 @@
 
 from topofl.data.cifar import cifar10, cifar100
 from topofl.data.dataset import Dataset, from_arrays, from_torch
+from topofl.data.folders import image_folder, tiny_imagenet
+from topofl.data.matched import match_test
 from topofl.data.partition import (
     Partition,
     dirichlet_per_class,
@@ -9,6 +11,8 @@ from topofl.data.partition import (
     iid,
     one_class_per_node,
     pathological,
+    pathological_dirichlet,
+    pathological_shared,
     shards,
 )
 from topofl.data.privacy import private_label_histograms
@@ -25,10 +29,15 @@ __all__ = [
     "from_arrays",
     "from_torch",
     "iid",
+    "image_folder",
+    "match_test",
     "mnist",
     "one_class_per_node",
     "pathological",
+    "pathological_dirichlet",
+    "pathological_shared",
     "private_label_histograms",
     "read_idx",
     "shards",
+    "tiny_imagenet",
 ]

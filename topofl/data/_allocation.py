@@ -5,6 +5,7 @@ Throughout, `stock` is the (n_classes,) number of examples to deal out of each c
 
 import heapq
 from bisect import bisect_right
+from collections import defaultdict
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from topofl.data._split import apportion
 
 __all__ = [
     "best_division",
+    "dealt_again",
+    "drawn_classes",
+    "drawn_counts",
     "even_counts",
     "fill",
     "holders",
@@ -167,3 +171,37 @@ def even_counts(mask: np.ndarray, stock: np.ndarray, rng: np.random.Generator) -
         nodes = rng.permutation(np.flatnonzero(mask[:, label]))
         counts[nodes, label] = apportion(np.ones(len(nodes)), int(stock[label]))
     return counts
+
+
+def drawn_classes(stock: np.ndarray, n: int, classes_per_node: int, rng: np.random.Generator) -> np.ndarray:
+    """Return an (n, n_classes) mask: each row has `classes_per_node` classes with examples, drawn uniformly."""
+    keys = np.where(stock > 0, rng.random((n, len(stock))), 2.0)
+    mask = np.zeros(keys.shape, bool)
+    np.put_along_axis(mask, np.argsort(keys, axis=1)[:, :classes_per_node], True, axis=1)
+    return mask
+
+
+def drawn_counts(capacity: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
+    """Return how many of `size` uniform draws, at most the sum of `capacity`, fall on each class that has some left."""
+    counts = np.zeros(len(capacity), np.int64)
+    while missing := size - int(counts.sum()):
+        is_open = counts < capacity
+        counts = np.minimum(counts + rng.multinomial(missing, is_open / is_open.sum()), capacity)
+    return counts
+
+
+def dealt_again(stack: np.ndarray, takers: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return one of `stack` for each of the `takers` in turn, different ones for equal takers.
+
+    They are dealt in their order; at the end it goes on from a random place. Who has an example already gets the next
+    that it has not, past the end the first such.
+    """
+    dealt, place, had = np.empty(len(takers), np.int64), 0, defaultdict(set)
+    for turn, taker in enumerate(takers.tolist()):
+        place = int(rng.integers(len(stack))) if place == len(stack) else place
+        while place in had[taker]:
+            place = (place + 1) % len(stack)
+        had[taker].add(place)
+        dealt[turn] = stack[place]
+        place += 1
+    return dealt

@@ -1,7 +1,8 @@
 """Who holds what: a dataset dealt out over n nodes.
 
 Every partitioner but :func:`shards` and :func:`iid` decides *how many* examples of each class each node gets, an
-(n, n_classes) matrix; then random examples are dealt in these numbers, so that no example can be dealt twice.
+(n, n_classes) matrix; then random examples are dealt in these numbers, so that no example can be dealt twice, but by
+:func:`pathological_shared`, where it is meant.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,6 +16,9 @@ from topofl._check import check_fraction, check_indices, check_int, check_positi
 from topofl._seeding import stream
 from topofl.data._allocation import (
     best_division,
+    dealt_again,
+    drawn_classes,
+    drawn_counts,
     even_counts,
     fill,
     holders,
@@ -37,6 +41,8 @@ __all__ = [
     "iid",
     "one_class_per_node",
     "pathological",
+    "pathological_dirichlet",
+    "pathological_shared",
     "shards",
 ]
 
@@ -53,19 +59,21 @@ class Partition:
         For each node the indices into ``dataset.inputs`` that it trains on; at least one each. Stored, as the next two,
         as a tuple of n read-only int64 arrays.
     val, test
-        For each node the indices that it holds out; ``()`` means none, and single nodes may have none.
+        For each node the indices that it holds out; ``()`` means none, and single nodes may have none. Examples of
+        ``dataset.test``, on which nobody may train, may be in the `test` of several nodes.
     name
         Reproducible label, for example ``"shards(digits, n=50, per_node=2)"``.
     overlapping
-        Whether different nodes may hold the same example.
+        Whether different nodes may hold the same other example.
 
     Raises
     ------
     TypeError
         If indices are not integers.
     ValueError
-        If a node has nothing to train on; if an index is out of range; if an example is held twice by a node, or by two
-        nodes without `overlapping`; if a node trains on an example of ``dataset.test`` or of any node's `test`.
+        If a node has nothing to train on; if an index is out of range; if an example is held twice by a node, or one
+        not of ``dataset.test`` by two nodes without `overlapping`; if a node trains on an example of ``dataset.test``
+        or of any node's `test`; if its `val` has an example of ``dataset.test``.
 
     Examples
     --------
@@ -113,7 +121,8 @@ class Partition:
     def _check_disjoint(self) -> None:
         held = [np.concatenate(parts) for parts in zip(self.train, self.val, self.test, strict=True)]
         owners, indices = _owners(held), np.concatenate(held)
-        keys = owners * len(self.dataset.inputs) + indices if self.overlapping else indices
+        may_be_shared = self.overlapping | self._is_in(self.dataset.test)[indices]
+        keys = np.where(may_be_shared, owners * len(self.dataset.inputs) + indices, indices)
         order = np.argsort(keys, kind="stable")
         repeated = order[1:][keys[order[1:]] == keys[order[:-1]]]
         if len(repeated):
@@ -124,16 +133,21 @@ class Partition:
             raise ValueError(f"`train`, `val` and `test` must be disjoint, example {index} is held {who}; {remedy}")
 
     def _check_test_unseen(self) -> None:
-        unseen = np.zeros(len(self.dataset.inputs), bool)
-        unseen[np.concatenate([self.dataset.test, *self.test])] = True
-        train = np.concatenate(self.train)
-        bad = np.flatnonzero(unseen[train])
-        if len(bad):
-            node = int(_owners(self.train)[bad[0]])
-            raise ValueError(
-                f"`train` must not hold test examples, node {node} holds example {train[bad[0]]} "
-                f"({len(bad)} such examples); take them from dataset.train"
-            )
+        for key, unseen in (("train", [self.dataset.test, *self.test]), ("val", [self.dataset.test])):
+            nodes = getattr(self, key)
+            indices = np.concatenate(nodes)
+            bad = np.flatnonzero(self._is_in(np.concatenate(unseen))[indices])
+            if len(bad):
+                raise ValueError(
+                    f"`{key}` must not hold test examples, node {_owners(nodes)[bad[0]]} holds example "
+                    f"{indices[bad[0]]} ({len(bad)} such examples); take them from dataset.train"
+                )
+
+    def _is_in(self, indices: np.ndarray) -> np.ndarray:
+        """Return for each example of the dataset whether it is among these."""
+        mask = np.zeros(len(self.dataset.inputs), bool)
+        mask[indices] = True
+        return mask
 
     def __repr__(self) -> str:
         held = "".join(
@@ -368,7 +382,7 @@ def dirichlet_per_class(
     alpha
         Concentration above 0: near 0 a class goes to few nodes, a large one divides it evenly.
     min_size
-        Examples that every node gets at least, before it holds any out.
+        Examples that every node gets at least, before it holds any out; 20 in the code of DPFL.
 
     Raises
     ------
@@ -444,13 +458,16 @@ def pathological(
         If `classes_per_node` is more than there are classes, if classes have fewer examples than nodes to hold them
         (the message names settings that exist), or a node has too few to hold any out.
 
+    See Also
+    --------
+    pathological_shared : as in the code of the papers, where several nodes may hold the same example.
+    pathological_dirichlet : nodes draw their classes independently, and classes are divided unevenly.
+
     Notes
     -----
     The numbers of nodes that hold a class differ by at most one. If ``n * classes_per_node`` is less than the number of
-    classes, some are held by nobody and stay unused; otherwise all of ``dataset.train`` is dealt out.
-
-    Nodes are disjoint. In the code published with the papers, each node draws its classes independently and a class
-    that is used up is started again, so that several nodes may hold the same example there.
+    classes, some are held by nobody and stay unused; otherwise all of ``dataset.train`` is dealt out. No two nodes hold
+    the same example.
 
     References
     ----------
@@ -481,6 +498,157 @@ def _explain_infeasible(stock: np.ndarray, n: int, classes_per_node: int) -> str
         f"with n={n}, where class {rarest} has {stock[rarest]} training examples; use n={fewer_nodes}"
         + (f" or classes_per_node={fewer_classes}" if fewer_classes else "")
     )
+
+
+def pathological_shared(
+    dataset: Dataset,
+    n: int,
+    *,
+    classes_per_node: int,
+    seed: int | np.random.Generator,
+    val_fraction: float = 0.0,
+) -> Partition:
+    """Let each node draw its classes, and take as many examples of them as all others, if need be the same as others.
+
+    Parameters
+    ----------
+    dataset, n, seed, val_fraction
+        As in :func:`shards`. There is no `test_fraction`: what a node held out might be what another trains on.
+        :func:`match_test` gives nodes test examples of their own.
+    classes_per_node
+        Distinct classes that a node draws, out of those with training examples.
+
+    Returns
+    -------
+    Partition
+        All nodes have ``len(dataset.train) // n`` examples, none twice; it is `overlapping`.
+
+    Raises
+    ------
+    ValueError
+        If `classes_per_node` is more than there are classes; if the rarest classes have too few examples for a node
+        that holds none twice (the message names settings that exist); if a node has too few to hold any out.
+
+    See Also
+    --------
+    pathological : no example is shared, and all classes are held by as many nodes.
+
+    Notes
+    -----
+    Each node draws its classes uniformly, independently of the others. Until all nodes are full, a random one that is
+    not draws one of its classes, uniformly, and takes the next example of it; the examples of a class are in random
+    order. When a class runs out it goes on from a random place. So some examples are held by several nodes and others
+    by none. In the published code a node may then hold an example twice; here it takes the next that it does not hold,
+    and another of its classes when it has all of one.
+
+    References
+    ----------
+    Dai et al. (2022), DisPFL, and its code (``n_cls``); used by Liu et al. (2024), DFedPGP, section 5.1, and PFedDST.
+
+    Examples
+    --------
+    >>> from topofl import data
+    >>> pathological_shared(data.digits(), n=50, classes_per_node=2, seed=0)
+    Partition('pathological_shared(digits, n=50, classes_per_node=2)', n=50, train=29..29 and classes=2..2 a node, \
+overlapping)
+    """
+    n = _check_n(dataset, n)
+    stock = _stock(dataset)
+    classes_per_node = check_int("classes_per_node", classes_per_node, minimum=1, maximum=int((stock > 0).sum()))
+    _check_room(stock, n, classes_per_node)
+    rng, size = stream(seed, "partition"), len(dataset.train) // n
+    drawn = drawn_classes(stock, n, classes_per_node, rng)
+    counts = np.array([drawn_counts(np.where(own, stock, 0), size, rng) for own in drawn])
+    shares, settings = _deal_again(dataset, counts, rng), {"classes_per_node": classes_per_node}
+    return _partition("pathological_shared", dataset, shares, rng, val_fraction, 0.0, True, **settings)
+
+
+def _check_room(stock: np.ndarray, n: int, classes_per_node: int) -> None:
+    """Raise ValueError unless any classes that a node may draw have enough examples for it."""
+    rarest = np.cumsum(np.sort(stock[stock > 0]))
+    total, room = int(rarest[-1]), int(rarest[classes_per_node - 1])
+    if room < total // n:
+        raise ValueError(
+            f"`classes_per_node` must leave a node {total // n} different examples, got {classes_per_node} with n={n}, "
+            f"where so many of the rarest classes have {room} together; use n={total // (room + 1) + 1} or "
+            f"classes_per_node={np.searchsorted(rarest, total // n) + 1}"
+        )
+
+
+def pathological_dirichlet(
+    dataset: Dataset,
+    n: int,
+    *,
+    classes_per_node: int,
+    seed: int | np.random.Generator,
+    alpha: float = 0.5,
+    min_per_class: int = 10,
+    val_fraction: float = 0.0,
+    test_fraction: float = 0.0,
+) -> Partition:
+    """Let each node draw its classes, and divide each class over the nodes that drew it by a Dirichlet distribution.
+
+    Parameters
+    ----------
+    dataset, n, seed, val_fraction, test_fraction
+        As in :func:`shards`.
+    classes_per_node
+        Distinct classes that a node draws, out of those with training examples.
+    alpha
+        Concentration above 0: near 0 a class goes to few of its nodes, a large one divides it evenly.
+    min_per_class
+        Examples of each of its classes that every node gets at least, before it holds any out.
+
+    Raises
+    ------
+    ValueError
+        If `classes_per_node` is more than there are classes, if `alpha` is not above 0, if a class has too few examples
+        for `min_per_class` for each node that drew it, or a node has too few to hold any out.
+
+    See Also
+    --------
+    pathological : all classes are held by as many nodes, and divided evenly.
+
+    Notes
+    -----
+    Each node draws its classes uniformly, independently of the others; a class that nobody drew stays unused. Each
+    other one is shuffled and cut at the cumulative sums of shares q ~ Dir(alpha, ..., alpha) of the nodes that drew it.
+    The published code draws shares until each has `min_per_class` examples, which may never happen; here it is done as
+    in :func:`dirichlet_per_class`, at most 20 times and then repaired.
+
+    References
+    ----------
+    Kharrat, Canini and Horváth (2025), DPFL, where 3 classes of 10 are Patho(3), and its code.
+
+    Examples
+    --------
+    >>> from topofl import data
+    >>> pathological_dirichlet(data.digits(), n=30, classes_per_node=3, min_per_class=5, seed=0).n
+    30
+    """
+    n = _check_n(dataset, n)
+    stock = _stock(dataset)
+    classes_per_node = check_int("classes_per_node", classes_per_node, minimum=1, maximum=int((stock > 0).sum()))
+    alpha, least = check_positive("alpha", alpha), check_int("min_per_class", min_per_class, minimum=1)
+    rng = stream(seed, "partition")
+    drawn, counts = drawn_classes(stock, n, classes_per_node, rng), np.zeros((n, len(stock)), np.int64)
+    for label in np.flatnonzero(drawn.any(axis=0)):
+        nodes, own = np.flatnonzero(drawn[:, label]), stock[[label]]
+        _check_least(least, int(label), len(nodes), int(own[0]))
+        counts[nodes, label] = repaired(best_division(len(nodes), own, alpha, least, rng), least)[:, 0]
+    shares = _deal(dataset, counts, rng)
+    settings = {"classes_per_node": classes_per_node, "alpha": alpha, "min_per_class": least}
+    return _partition("pathological_dirichlet", dataset, shares, rng, val_fraction, test_fraction, **settings)
+
+
+def _check_least(least: int, label: int, n_nodes: int, stock: int) -> None:
+    if least * n_nodes > stock:
+        most = stock // n_nodes
+        remedy = f"use min_per_class={most}, or fewer nodes" if most else "use fewer nodes or classes_per_node"
+        raise ValueError(
+            f"`min_per_class` must leave enough for each of the {n_nodes} nodes that drew class {label}, which has "
+            f"{stock} training examples, got {least}; {remedy}"
+        )
 
 
 def one_class_per_node(
@@ -562,6 +730,16 @@ def _deal(dataset: Dataset, counts: np.ndarray, rng: np.random.Generator) -> lis
     return np.split(order[np.argsort(owners, kind="stable")], ends)[:-1]
 
 
+def _deal_again(dataset: Dataset, counts: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
+    """Return each node's examples, ``counts[i, c]`` of class c for node i, none twice but some for several nodes."""
+    order = by_class(dataset.train, _labels(dataset), rng)
+    stacks = np.split(order, np.cumsum(_stock(dataset))[:-1])
+    takers = [rng.permutation(np.repeat(np.arange(len(counts)), wanted)) for wanted in counts.T]
+    dealt = np.concatenate([dealt_again(*pair, rng) for pair in zip(stacks, takers, strict=True)])
+    owners = np.concatenate(takers)
+    return np.split(dealt[np.argsort(owners, kind="stable")], np.cumsum(counts.sum(axis=1))[:-1])
+
+
 def _partition(
     method: str,
     dataset: Dataset,
@@ -569,6 +747,8 @@ def _partition(
     rng: np.random.Generator,
     val_fraction: float,
     test_fraction: float,
+    overlapping: bool = False,
+    /,
     **settings: float,
 ) -> Partition:
     """Return the partition in which node i has ``shares[i]``, less what it holds out, named after its settings."""
@@ -583,11 +763,11 @@ def _partition(
     name = f"{method}({', '.join(words)})"
     shares = [np.sort(share) for share in shares]
     if not any(fractions.values()):
-        return Partition(dataset, shares, name=name)
+        return Partition(dataset, shares, name=name, overlapping=overlapping)
     labels = _labels(dataset)
     sizes = [_held_out_sizes(node, len(share), *fractions.values()) for node, share in enumerate(shares)]
     held = [_hold_out(share, labels, *size, rng) for share, size in zip(shares, sizes, strict=True)]
-    return Partition(dataset, *zip(*held, strict=True), name=name)
+    return Partition(dataset, *zip(*held, strict=True), name=name, overlapping=overlapping)
 
 
 def _hold_out(
