@@ -224,14 +224,14 @@ def scored(**columns):
     )
 
 
-ACCURACY = [[0.1, 0.2, np.nan], [0.9, 0.8, np.nan], [1.0, 0.7, np.nan], [0.3, 0.4, np.nan]]
+ACCURACY = [[0.125, 0.25, np.nan], [0.875, 0.75, np.nan], [1.0, 0.625, np.nan], [0.375, 0.5, np.nan]]
 VALIDATION = [[0.5, 0.0, 0.4], [0.2, 0.6, 0.4], [0.5, 0.6, 0.1], [0.4, 0.1, 0.2]]
 
 
 def test_last_and_best_are_rows():
     history = scored(accuracy=ACCURACY, loss=-np.array(ACCURACY))
     np.testing.assert_array_equal(history.last(), ACCURACY[3])
-    np.testing.assert_array_equal(history.best(), ACCURACY[2])  # 0.85 as the row before it
+    np.testing.assert_array_equal(history.best(), ACCURACY[2])  # the mean is that of the row before
     np.testing.assert_array_equal(history.best("loss"), -np.array(ACCURACY[2]))
     np.testing.assert_array_equal(scored(loss=ACCURACY).best("loss"), ACCURACY[0])
 
@@ -247,9 +247,9 @@ def test_best_leaves_out_evaluations_without_a_score():
 
 def test_each_node_has_its_own_best_round_on_validation():
     history = scored(accuracy=ACCURACY, accuracy_own_val=VALIDATION)
-    np.testing.assert_array_equal(history.best_on_validation(), [1.0, 0.7, np.nan])
+    np.testing.assert_array_equal(history.best_on_validation(), [1.0, 0.625, np.nan])
     by_loss = scored(accuracy=ACCURACY, loss_own_val=VALIDATION)
-    np.testing.assert_array_equal(by_loss.best_on_validation(validation="loss_own_val"), [0.9, 0.2, np.nan])
+    np.testing.assert_array_equal(by_loss.best_on_validation(validation="loss_own_val"), [0.875, 0.25, np.nan])
 
 
 def test_best_on_validation_equals_a_loop_over_nodes():
@@ -295,8 +295,8 @@ def test_personal_without_any_score_is_nan():
 def test_personal_of_a_history():
     history = scored(accuracy=ACCURACY, accuracy_own_val=VALIDATION, loss=ACCURACY)
     assert history.personal() == topofl.history.Personal.of(ACCURACY[3])
-    assert history.personal(validation="accuracy_own_val").mean == pytest.approx(0.85)
-    assert history.personal("loss").worst_tenth == 0.4
+    assert history.personal(validation="accuracy_own_val").mean == 0.8125
+    assert history.personal("loss").worst_tenth == 0.5
     assert history.personal().without == 1
 
 
@@ -318,7 +318,7 @@ def test_fine_tuned_evaluations_are_drawn_as_one_line():
     history = scored(accuracy_fine_tuned=[nothing, ACCURACY[1], nothing, ACCURACY[3]])
     (line,) = history.plot("accuracy_fine_tuned").lines
     assert line.get_xdata().tolist() == [1, 3]
-    np.testing.assert_allclose(line.get_ydata(), [0.85, 0.35])
+    np.testing.assert_allclose(line.get_ydata(), [0.8125, 0.4375])
     once = scored(accuracy_fine_tuned=[nothing, ACCURACY[1]]).plot("accuracy_fine_tuned").lines[0]
     assert once.get_marker() == "o"
 
