@@ -120,6 +120,14 @@ def passes(nodes, i, t, phase, *, epochs, lr, module=None, trains=None, momentum
             p.data.sub_(lr / mass * v)
 
 
+def fine_tuned(nodes, t, **local):
+    """Return copies of all modules that took some more epochs on their own data, as after round t."""
+    copies = [copy.deepcopy(module) for module in nodes.modules]
+    for i, module in enumerate(copies):
+        passes(nodes, i, t, "fine_tune", module=module, **local)
+    return copies
+
+
 def average_some(modules, weights, travels):
     """Gossip of the parameters that `travels` names; the others stay."""
     old = [{name: p.detach().clone() for name, p in module.named_parameters()} for module in modules]

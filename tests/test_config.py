@@ -83,7 +83,8 @@ def test_all_defaults_are_filled_in():
         "model": {"name": "logistic_regression", "in_features": 64, "n_classes": 10},
         "run": {
             "rounds": 1, "seed": 0, "eval_every": 10, "evaluate_on": "test", "eval_examples": None,
-            "eval_nodes": None, "moments": "after", "init": "common", "executor": "auto", "chunk": "auto",
+            "eval_nodes": None, "moments": "after", "fine_tune": None, "fine_tune_every": None,
+            "init": "common", "executor": "auto", "chunk": "auto",
             "precision": "fp32", "channels_last": "auto", "compile": False, "device": None, "dtype": "float32",
             "on_disconnected": "raise", "on_divergence": "raise", "checkpoint_every": "auto", "progress": "auto",
         },

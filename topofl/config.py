@@ -67,7 +67,8 @@ Tables = dict[str, dict[str, Any]]
 
 _TABLES = ("data", "topology", "mixing", "algorithm", "model", "run")
 _NOT_IN_RUN = ("algorithm", "model", "clients", "topology", "mixing", "checkpoint", "resume", "callbacks", "on_round")
-_ESTIMATED = ("executor", "chunk", "precision", "device", "dtype", "evaluate_on", "eval_examples", "eval_nodes")
+_ESTIMATED = ("executor", "chunk", "precision", "device", "dtype", "evaluate_on", "eval_examples", "eval_nodes",
+              "fine_tune")  # fmt: skip
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 

@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -12,9 +12,9 @@ from torch import nn
 
 from topofl._check import check_choice, check_int_or_auto
 from topofl._table import Table
-from topofl.algorithms.phase import Algorithm, Rule
+from topofl.algorithms.phase import Algorithm, Phase, Rule
 from topofl.data import Partition
-from topofl.engine.checks import check_topology, evaluated_by
+from topofl.engine.checks import check_topology, evaluated_by, with_fine_tuning
 from topofl.engine.forward import image_order, is_linear
 from topofl.engine.free_memory import free_memory
 from topofl.engine.memory import facts_of, fits_into, in_gib, memory, peak, remedy
@@ -55,6 +55,8 @@ class Estimate:
         Memory of all models.
     state
         Memory of what the algorithm carries from round to round, such as momentum.
+    fine_tuning
+        Memory of the copies of models that are fine-tuned before an evaluation, and of their momentum.
     gradients
         Memory of the workers' chunks' gradients, and of all nodes' if the algorithm mixes gradients.
     minibatches
@@ -84,7 +86,7 @@ class Estimate:
     busiest_messages, busiest_bytes
         In and out of the node where they are most.
     seconds_per_round, seconds_per_evaluation
-        As probed; None without a probe.
+        As probed; None without a probe. Fine-tuning is in neither.
     """
 
     name: str
@@ -95,6 +97,7 @@ class Estimate:
     workers: int
     parameters: int
     state: int
+    fine_tuning: int
     gradients: int
     minibatches: int
     activations: int
@@ -163,7 +166,7 @@ class Estimate:
 
 
 _PARTS = (
-    *("parameters", "state", "gradients", "minibatches", "activations", "statistics"),
+    *("parameters", "state", "fine_tuning", "gradients", "minibatches", "activations", "statistics"),
     *("mixing", "evaluation", "matrices", "data", "torch"),
 )
 
@@ -181,9 +184,10 @@ def estimate(
     device: torch.device | str | None = None,
     dtype: torch.dtype = torch.float32,
     probe: bool = False,
-    evaluate_on: str = "test",
+    evaluate_on: str | Sequence[str] = "test",
     eval_examples: int | None = None,
     eval_nodes: int | None = None,
+    fine_tune: Phase | Literal[False] | None = None,
 ) -> Estimate:
     """Return the memory that :func:`topofl.run` will need, and what nodes will send, without training.
 
@@ -194,9 +198,11 @@ def estimate(
 
     Parameters
     ----------
-    algorithm, model, clients, topology, mixing, precision, device, dtype, evaluate_on, eval_examples, eval_nodes
+    algorithm, model, clients, topology, mixing, precision, device, dtype
         As in :func:`topofl.run`. Of graphs that change, messages are means over a period (over the first 10 rounds if
         there is none), those of the busiest node the largest.
+    evaluate_on, eval_examples, eval_nodes, fine_tune
+        As in :func:`topofl.run`.
     chunk, executor
         As in :func:`topofl.run`. ``"auto"`` is resolved as the run does it where that is by a rule (linear models, and
         what does not fit into memory). Where the run will time executors, memory is that of the first batched trial, 2
@@ -221,6 +227,7 @@ def estimate(
     """
     check_choice("executor", executor, ["auto", "batched", "looped"])
     check_int_or_auto("chunk", chunk, minimum=1)
+    algorithm = with_fine_tuning(algorithm, fine_tune)
     clients = clients.pooled() if algorithm.pooled else clients
     graphs = check_topology(algorithm, topology, clients.n, "allow")
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
@@ -230,7 +237,8 @@ def estimate(
     rounds, state = rehearse(algorithm, layout, graphs, rule, dtype, graphs.period or SAMPLED_ROUNDS, sizes)
     matrices = list({id(e.weights): e.weights for r in rounds for e in r.ledger.exchanges}.values())
     sets = evaluated_by(clients, evaluate_on, eval_examples, eval_nodes, 0, torch.device("cpu"))
-    facts = facts_of(algorithm, module, few, image_order(module, few), clients, matrices, sets, compute)
+    order, some = image_order(module, few), list(sets.values())
+    facts = facts_of(algorithm, module, few, order, clients, matrices, some, compute)
     facts, free = replace(facts, state=state), free_memory(place)
     fits = fits_into(facts, free)
     plan = choose_plan(compute, is_linear(module), facts.sizes, None, fits)
@@ -239,7 +247,7 @@ def estimate(
         evaluated = {"evaluate_on": evaluate_on, "eval_examples": eval_examples}
         how = {"executor": executor, "chunk": chunk, "precision": precision, "device": place, "dtype": dtype}
         trial = how | {"model": model} | evaluated
-        found, seconds = _probed(algorithm, clients, graphs.at(0), rounds, len(sets.nodes), trial)
+        found, seconds = _probed(algorithm, clients, graphs.at(0), rounds, len(some[0].nodes), trial)
         plan = choose_plan(replace(compute, executor=found), is_linear(module), facts.sizes, None, fits)
     return Estimate(
         name=f"{algorithm.name} on {graphs.name}",
@@ -291,6 +299,7 @@ def _trial(
         eval_every=4,
         seed=0,
         init="independent",  # equal models would be evaluated as one
+        fine_tune=False,
         on_disconnected="allow",
         progress=False,
         on_round=lambda t, models: stamps.append(time.perf_counter()),

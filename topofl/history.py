@@ -1,6 +1,7 @@
 """What a run leaves behind: tidy columns a round, arrays a node, and the mixing matrices that were used."""
 
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -13,13 +14,74 @@ import numpy as np
 import scipy.sparse as sparse
 
 from topofl._check import check_choice, check_int, check_probability, did_you_mean
+from topofl._table import NotApplicable
 from topofl.mixing import MixingMatrix, MixingSequence
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-__all__ = ["History", "evaluation_record", "over_nodes"]
+__all__ = ["BEFORE_EXCHANGE", "FINE_TUNED", "History", "Personal", "evaluation_record", "over_nodes"]
+
+BEFORE_EXCHANGE, FINE_TUNED = "_before_exchange", "_fine_tuned"
+"""Moments of an evaluation, as they stand in the names of columns."""
+
+
+@dataclass(frozen=True)
+class Personal:
+    """What the nodes' own scores come to.
+
+    Parameters
+    ----------
+    mean
+        Over nodes with a score, each counting the same, whatever its number of examples.
+    variance
+        Over these nodes: the mean squared deviation from `mean`.
+    worst_tenth
+        Mean over the worst tenth of these nodes, rounded down to whole ones, but at least one.
+    n
+        Number of nodes with a score.
+    without
+        Number of nodes without one: they have no examples in the set, or were not evaluated.
+    """
+
+    mean: float
+    variance: float
+    worst_tenth: float
+    n: int
+    without: int
+
+    @classmethod
+    def of(cls, values: Any, *, low_is_good: bool = False) -> "Personal":
+        """Return the summary of (n,) scores, NaN where a node has none; NaN too if no node has one.
+
+        Parameters
+        ----------
+        values
+            For example ``history.best_on_validation()``.
+        low_is_good
+            Whether the worst are the largest, as of losses.
+
+        Raises
+        ------
+        ValueError
+            If they are not (n,).
+
+        Examples
+        --------
+        >>> Personal.of([0.5, 1.0, float("nan")])
+        Personal(mean=0.75, variance=0.0625, worst_tenth=0.5, n=2, without=1)
+        """
+        values = np.asarray(values, dtype=np.float64)
+        if values.ndim != 1:
+            raise ValueError(f"`values` must be one a node, (n,), got shape {values.shape}; take history.last()")
+        there = np.sort(values[~np.isnan(values)])
+        without = len(values) - len(there)
+        if not len(there):
+            return cls(math.nan, math.nan, math.nan, 0, without)
+        worst = (there[::-1] if low_is_good else there)[: max(1, len(there) // 10)]
+        with np.errstate(invalid="ignore"):  # infinite losses have no variance
+            return cls(float(there.mean()), float(there.var()), float(worst.mean()), len(there), without)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -39,7 +101,9 @@ class History:
         Entries of length E, one an evaluation: ``round`` (0 is before training), ``accuracy`` and ``loss`` (E, n) of
         every node's model at the end of the round (NaN for nodes that were not evaluated), ``consensus_distance``,
         ``gradient_diversity`` of the round's first step (NaN for round 0, which has none); with ``moments="both"`` also
-        ``accuracy_before_exchange`` and ``loss_before_exchange`` (E, n).
+        ``accuracy_before_exchange`` and ``loss_before_exchange`` (E, n); with fine-tuning also ``accuracy_fine_tuned``
+        and ``loss_fine_tuned`` (E, n), NaN where models were evaluated without. Where several sets are evaluated, those
+        of the further ones end in their names, as in ``accuracy_own_val`` and ``loss_before_exchange_own_val``.
     node_loss
         (R, n) minibatch loss of each node, mean over the round's steps.
     matrices
@@ -117,19 +181,147 @@ class History:
         period = 1 if len(self.matrices) == 1 else None
         return MixingSequence(self.mixing(0).n, self.mixing, name, period, self.n_rounds)
 
-    def rounds_to(self, accuracy: float) -> int | None:
+    def rounds_to(self, accuracy: float, column: str = "accuracy") -> int | None:
         """Return the first evaluated round whose mean accuracy over nodes reaches `accuracy`, None if none does.
 
         It is as fine as the run's ``eval_every``: evaluate every round to count rounds.
 
+        Parameters
+        ----------
+        accuracy
+            A share between 0 and 1.
+        column
+            Which accuracy, for example ``"accuracy_before_exchange"``.
+
         Raises
         ------
         ValueError
-            If `accuracy` is not a share between 0 and 1.
+            If `accuracy` is not a share between 0 and 1, or `column` is no accuracy.
+        KeyError
+            If there is no such column.
         """
         check_probability("accuracy", accuracy)
-        reached = over_nodes(self.evaluations["accuracy"])["mean"] >= accuracy
+        values = self._scores("column", column)
+        if not column.startswith("accuracy"):
+            raise ValueError(f"`column` must be an accuracy such as 'accuracy', which can be reached, got {column!r}")
+        reached = over_nodes(values)["mean"] >= accuracy
         return int(self.evaluations["round"][reached.argmax()]) if reached.any() else None
+
+    def bytes_to(self, accuracy: float, column: str = "accuracy") -> int | NotApplicable:
+        """Return the bytes that all nodes sent up to the round of :meth:`rounds_to`, or why there is no number.
+
+        Parameters
+        ----------
+        accuracy, column
+            As there; so are the errors.
+        """
+        done = self.rounds_to(accuracy, column)
+        if done is not None:
+            return int(self.rounds["bytes"][:done].sum())
+        best = over_nodes(self.evaluations[column])["mean"]
+        reached = "it has no value" if np.isnan(best).all() else f"the highest is {np.nanmax(best):.4g}"
+        return NotApplicable(
+            f"no mean {column} of {len(best)} evaluations in {self.n_rounds} rounds is {accuracy:g} or more: {reached}"
+        )
+
+    def last(self, column: str = "accuracy") -> np.ndarray:
+        """Return the nodes' scores after the last round, (n,); NaN for nodes without one.
+
+        Parameters
+        ----------
+        column
+            One with a value a node, such as ``"accuracy_fine_tuned"``.
+
+        Raises
+        ------
+        KeyError
+            If there is no such column, naming the nearest.
+        ValueError
+            If it has one value for all nodes.
+        """
+        return self._scores("column", column)[-1]
+
+    def best(self, column: str = "accuracy") -> np.ndarray:
+        """Return the nodes' scores, (n,), at the evaluation where their mean over nodes is best, the latest of equals.
+
+        On a test set this chooses the round by the examples that it is judged by, and so promises too much: it is here
+        since papers report it. An honest choice is :meth:`best_on_validation`.
+
+        Parameters
+        ----------
+        column
+            An accuracy (the highest is best) or a loss (the lowest is).
+
+        Raises
+        ------
+        KeyError, ValueError
+            As :meth:`last`.
+        """
+        values = self._scores("column", column)
+        means = _goodness(column, over_nodes(values)["mean"])
+        return values[len(means) - 1 - means[::-1].argmax()]
+
+    def best_on_validation(self, column: str = "accuracy", validation: str = "accuracy_own_val") -> np.ndarray:
+        """Return each node's score, (n,), at the evaluation where its own validation score is best.
+
+        Each node keeps the model of its own best round, of equal ones the latest. Evaluations in which one of the two
+        is NaN are left out; NaN for nodes that have no other.
+
+        Parameters
+        ----------
+        column
+            What is reported.
+        validation
+            An accuracy (the highest is best) or a loss (the lowest is) on other examples, of the same moment: with
+            ``"accuracy_before_exchange"`` go ``"accuracy_before_exchange_own_val"``.
+
+        Raises
+        ------
+        KeyError
+            If there is no such column; validation needs ``topofl.run(evaluate_on=("own_test", "own_val"))``.
+        ValueError
+            As :meth:`last`.
+
+        References
+        ----------
+        Kharrat, Canini and Horváth (2025), DPFL, appendix F and its code.
+        """
+        values, judged = self._scores("column", column), self._scores("validation", validation)
+        usable = ~(np.isnan(values) | np.isnan(judged))
+        goodness = np.where(usable, _goodness(validation, judged), -np.inf)
+        place = len(goodness) - 1 - goodness[::-1].argmax(0)
+        chosen = np.take_along_axis(values, place[None], axis=0)[0]
+        return np.where(usable.any(0), chosen, np.nan)
+
+    def personal(self, column: str = "accuracy", *, validation: str | None = None) -> Personal:
+        """Return mean, variance and worst tenth over nodes, after the last round or of each node's best one.
+
+        Parameters
+        ----------
+        column
+            An accuracy or a loss.
+        validation
+            Take each node's evaluation that is best by this column, as :meth:`best_on_validation`; None: the last.
+
+        Raises
+        ------
+        KeyError, ValueError
+            As :meth:`best_on_validation`.
+        """
+        values = self.last(column) if validation is None else self.best_on_validation(column, validation)
+        return Personal.of(values, low_is_good=_low_is_good(column))
+
+    def _scores(self, argument: str, name: str) -> np.ndarray:
+        """Return a column of (E, n), or raise naming the argument."""
+        try:
+            values = self[name]
+        except KeyError as error:
+            remedy = "; run with evaluate_on=('own_test', 'own_val')" if argument == "validation" else ""
+            raise KeyError(f"`{argument}`: {error.args[0]}{remedy}") from None
+        if values.ndim != 2:
+            nodewise = ", ".join(key for key, column in self.evaluations.items() if column.ndim == 2)
+            raise ValueError(f"`{argument}` must have a score a node, as {nodewise}, got {name!r}, one number for all")
+        return values
 
     def to_pandas(self, per: str = "round") -> "pd.DataFrame":
         """Return a tidy table.
@@ -178,9 +370,12 @@ class History:
         values = self[column]
         ax = plt.subplots()[1] if ax is None else ax
         t = self.evaluations["round"] if column in self.evaluations else np.arange(1, self.n_rounds + 1)
+        if FINE_TUNED in column:  # the others would tear the line apart
+            t, values = (part[~np.isnan(values).all(1)] for part in (t, values))
         nodes = None if values.ndim == 1 else over_nodes(values)
         name = label or f"{self.meta.get('algorithm')}, {self.meta.get('topology')}"
-        (line,) = ax.plot(t, values if nodes is None else nodes["mean"], label=name)
+        marker = "o" if len(t) == 1 else None
+        (line,) = ax.plot(t, values if nodes is None else nodes["mean"], marker=marker, label=name)
         if nodes is not None:
             ax.fill_between(t, nodes["min"], nodes["max"], alpha=0.2, color=line.get_color(), linewidth=0)
         ax.set_xlabel("round")
@@ -308,6 +503,17 @@ def over_nodes(values: np.ndarray) -> dict[str, np.ndarray]:
     low, high = (np.where(seen, values, limit) for limit in (np.inf, -np.inf))
     bounds = {"min": low.min(-1), "max": high.max(-1)}
     return {"mean": mean} | {key: np.where(count > 0, bound, np.nan) for key, bound in bounds.items()}
+
+
+def _low_is_good(column: str) -> bool:
+    return column.startswith("loss")
+
+
+def _goodness(column: str, values: np.ndarray) -> np.ndarray:
+    """Return numbers that are larger where a column is better, above -inf where it is not NaN."""
+    signed = -values if _low_is_good(column) else values
+    largest = np.finfo(np.float64).max
+    return np.where(np.isnan(values), -np.inf, np.clip(signed, -largest, largest))
 
 
 def evaluation_record(evaluation: Mapping[str, Any]) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from topofl.engine.population import Layout, Population
 MIB = 2**20
 FACTS = Facts(
     n=100, d=MIB, itemsize=4, width=20, example=400, minibatch=MIB, looped=10 * MIB, batched=12 * MIB, state=0,
-    mixes_gradients=False, matrices=3, mixing=5 * MIB, evaluation=50 * MIB, data=70 * MIB, held=70 * MIB,
+    fine_tuning=0, mixes_gradients=False, matrices=3, mixing=5 * MIB, evaluation=50 * MIB, data=70 * MIB, held=70 * MIB,
     torch=30 * MIB, largest=MIB // 2, distance=3 * MIB, returned=True,
 )  # fmt: skip
 LOOPED = Plan("looped", 1, 1, 1)
@@ -49,7 +49,8 @@ def compute(executor="auto", chunk="auto", plan=None):
 
 def test_parts_by_hand():
     assert memory(FACTS, batched(8)) == {
-        "parameters": 400 * MIB, "state": 0, "gradients": 32 * MIB, "minibatches": 8 * MIB, "activations": 64 * MIB,
+        "parameters": 400 * MIB, "state": 0, "fine_tuning": 0, "gradients": 32 * MIB, "minibatches": 8 * MIB,
+        "activations": 64 * MIB,
         "statistics": (3 + 8 + 8 * 8 // 2) * MIB, "mixing": 5 * MIB, "evaluation": 50 * MIB,
         "matrices": 3, "data": 70 * MIB,
         "torch": 30 * MIB,
@@ -119,7 +120,9 @@ def facts_for(model, batch_size=4, sets=None, clients=None):
     clients = problems.equal_clients() if clients is None else clients
     sets = Evaluated(torch.arange(9), range(6)) if sets is None else sets
     few = clients.dataset.examples(range(2))
-    return facts_of(algorithms.dsgd(0.1, batch_size=batch_size), model, few, lambda x: x, clients, [], sets, compute())
+    return facts_of(
+        algorithms.dsgd(0.1, batch_size=batch_size), model, few, lambda x: x, clients, [], [sets], compute()
+    )
 
 
 @pytest.mark.parametrize("executor", ["batched", "looped", "auto"])

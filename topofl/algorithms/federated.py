@@ -1,11 +1,13 @@
 """Methods with a server: mixing matrices with equal rows, of the nodes that take part in a round."""
 
-from topofl._check import check_nonnegative
+from typing import Any
+
+from topofl._check import check_int, check_nonnegative
 from topofl.algorithms.exchange import server_average
 from topofl.algorithms.local import beside, sgd
 from topofl.algorithms.participation import sampled
 from topofl.algorithms.parts import Part, as_part, head
-from topofl.algorithms.phase import Algorithm, chain
+from topofl.algorithms.phase import Algorithm, Phase, chain
 
 __all__ = ["ditto", "fedavg", "fedbabu", "fedper", "fedrep"]
 
@@ -20,6 +22,7 @@ def fedavg(
     lr_decay: float = 1.0,
     weight_decay: float = 0.0,
     clip: float | None = None,
+    fine_tune_epochs: int | None = None,
 ) -> Algorithm:
     """Return FedAvg: a server averages the models of the nodes that take part, after some passes over their data.
 
@@ -38,6 +41,10 @@ def fedavg(
         Number or share of the nodes that take part in a round, as in :func:`topofl.algorithms.sampled`.
     epochs
         Passes over a node's data a round.
+    fine_tune_epochs
+        Passes of every node over its own data, from the server's model, before that is evaluated a further time (as
+        ``accuracy_fine_tuned``): what FedAvg is worth as a personal model. The step size is `lr` in all rounds. None:
+        the server's model only.
 
     References
     ----------
@@ -48,7 +55,16 @@ def fedavg(
         lr, batch_size=batch_size, epochs=epochs, momentum=momentum, reset_momentum=True, lr_decay=lr_decay,
         weight_decay=weight_decay, clip=clip, who=who,
     )  # fmt: skip
-    return chain("fedavg", local=local, server=server_average(who=who))
+    rest = {"batch_size": batch_size, "momentum": momentum, "weight_decay": weight_decay, "clip": clip}
+    fine_tune = _fine_tuning(lr, fine_tune_epochs, **rest)
+    return chain("fedavg", local=local, server=server_average(who=who), fine_tune=fine_tune)
+
+
+def _fine_tuning(lr: float, epochs: int | None, **rest: Any) -> Phase | None:
+    """Return the passes of every node over its own data, of whole models; None if there are none."""
+    if epochs is None:
+        return None
+    return sgd(lr, epochs=check_int("fine_tune_epochs", epochs, minimum=1), reset_momentum=True, **rest)
 
 
 def fedper(
@@ -146,6 +162,8 @@ def fedbabu(
     weight_decay: float = 0.0,
     clip: float | None = None,
     head: Part | str = head,
+    fine_tune_epochs: int | None = 5,
+    fine_tune_lr: float | None = None,
 ) -> Algorithm:
     """Return FedBABU: only bodies are trained and averaged, all heads stay what they were at the start.
 
@@ -154,12 +172,17 @@ def fedbabu(
         u_i <- u_i - lr * grad_u F_i(u_i, v)                (`epochs` passes from the server's body, i in A)
         u   =  sum_{i in A} (m_i / sum_{k in A} m_k) u_i
 
-    Heads are the same only if models start the same, as by default. The method evaluates models after fine-tuning.
+    Heads are the same only if models start the same, as by default. The method evaluates models after fine-tuning, as
+    ``accuracy_fine_tuned``: copies of all nodes' models, trained head and body on their own data.
 
     Parameters
     ----------
     lr, participation, batch_size, epochs, momentum, lr_decay, weight_decay, clip, head
         As in :func:`fedper`.
+    fine_tune_epochs
+        Passes of every node over its own data before the evaluation; the paper's 5. None: no fine-tuning.
+    fine_tune_lr
+        Step size of fine-tuning, the same after all rounds; None: `lr`.
 
     References
     ----------
@@ -170,7 +193,9 @@ def fedbabu(
         lr, batch_size=batch_size, epochs=epochs, momentum=momentum, reset_momentum=True, lr_decay=lr_decay,
         weight_decay=weight_decay, clip=clip, who=who, train=personal.rest,
     )  # fmt: skip
-    return chain("fedbabu", body=local, server=server_average(personal.rest, who=who))
+    rest = {"batch_size": batch_size, "momentum": momentum, "weight_decay": weight_decay, "clip": clip}
+    fine_tune = _fine_tuning(lr if fine_tune_lr is None else fine_tune_lr, fine_tune_epochs, **rest)
+    return chain("fedbabu", body=local, server=server_average(personal.rest, who=who), fine_tune=fine_tune)
 
 
 def ditto(

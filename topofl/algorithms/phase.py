@@ -12,7 +12,7 @@ from topofl.algorithms.parts import Part, everything
 from topofl.mixing import MixingMatrix
 from topofl.topology import Topology
 
-__all__ = ["Algorithm", "LocalSGD", "Models", "Phase", "Proximal", "Round", "State", "chain"]
+__all__ = ["Algorithm", "LocalSGD", "Models", "Phase", "Proximal", "Round", "State", "chain", "check_fine_tune"]
 
 State = dict[str, Tensor]
 """What one phase carries to the next round: tensors whose first axis is the node."""
@@ -249,11 +249,15 @@ class Algorithm:
         Phases by name; the name of a phase also names its stream of minibatches.
     pooled
         Whether it trains one model on all nodes' data together (a reference, not a decentralized method).
+    fine_tune
+        What copies of the models go through before they are evaluated a further time, such as
+        ``sgd(lr=0.1, epochs=5)``; the models themselves stay as they are.
     """
 
     name: str
     phases: Mapping[str, Phase]
     pooled: bool = field(default=False, kw_only=True)
+    fine_tune: Phase | None = field(default=None, kw_only=True)
 
     @property
     def exchanges(self) -> bool:
@@ -282,24 +286,46 @@ class Algorithm:
 
     @property
     def settings(self) -> dict[str, dict[str, Any]]:
-        """What each phase was built with."""
-        return {name: dict(phase.settings) for name, phase in self.phases.items()}
+        """What each phase was built with, ``fine_tune`` too if there is one."""
+        phases = dict(self.phases) | ({} if self.fine_tune is None else {"fine_tune": self.fine_tune})
+        return {name: dict(phase.settings) for name, phase in phases.items()}
 
     def __repr__(self) -> str:
-        parts = [
-            f"{name}({', '.join(f'{key}={value}' for key, value in phase.settings.items())})"
-            for name, phase in self.phases.items()
-        ]
-        return f"{self.name}: {' -> '.join(parts)}"
+        parts = [f"{name}({_listed(phase)})" for name, phase in self.phases.items()]
+        tuned = "" if self.fine_tune is None else f"; fine_tune({_listed(self.fine_tune)})"
+        return f"{self.name}: {' -> '.join(parts)}{tuned}"
 
 
-def chain(name: str, /, *, pooled: bool = False, **phases: Phase) -> Algorithm:
+def _listed(phase: Phase) -> str:
+    return ", ".join(f"{key}={value}" for key, value in phase.settings.items())
+
+
+def check_fine_tune(phase: object) -> Phase:
+    """Return a phase that a model can go through by itself, or raise ``TypeError`` or ``ValueError``."""
+    if not isinstance(phase, Phase):
+        raise TypeError(f"`fine_tune` must be a Phase such as sgd(lr=0.1, epochs=5), got {phase!r:.50}")
+    if phase.exchanges or phase.uses:
+        why = f"uses the state of {phase.uses!r}" if phase.uses else f"exchanges {phase.exchanges}"
+        raise ValueError(
+            f"`fine_tune` must be a phase of each node alone such as sgd(lr=0.1, epochs=5), got one that {why}"
+        )
+    return phase
+
+
+def chain(name: str, /, *, pooled: bool = False, fine_tune: Phase | None = None, **phases: Phase) -> Algorithm:
     """Return the algorithm that runs these phases in order, every round.
+
+    Parameters
+    ----------
+    name, phases
+        Of the method, and what it does.
+    pooled, fine_tune
+        As in :class:`Algorithm`.
 
     Raises
     ------
     ValueError
-        If there is no phase, or one uses the state of none before it.
+        If there is no phase, one uses the state of none before it, or nodes exchange something in `fine_tune`.
     TypeError
         If one of them is not a :class:`Phase`.
 
@@ -316,4 +342,4 @@ def chain(name: str, /, *, pooled: bool = False, **phases: Phase) -> Algorithm:
             raise ValueError(f"`{key}` must come after the phase whose state it uses, {phase.uses!r}")
         if not isinstance(phase, Phase):
             raise TypeError(f"`{key}` must be a Phase such as sgd(lr=0.1) or gossip(), got {type(phase).__name__}")
-    return Algorithm(name, phases, pooled=pooled)
+    return Algorithm(name, phases, pooled=pooled, fine_tune=None if fine_tune is None else check_fine_tune(fine_tune))

@@ -1,6 +1,6 @@
 """What a run refuses before any work is done."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,16 +11,59 @@ from torch import Tensor, nn
 
 from topofl._check import check_choice, check_int, check_int_or_auto, check_switch
 from topofl._seeding import stream
-from topofl.algorithms.phase import Algorithm
+from topofl.algorithms.phase import Algorithm, check_fine_tune
 from topofl.data import Partition
 from topofl.engine.evaluate import Evaluated
 from topofl.engine.forward import is_linear, stacked_forward
 from topofl.topology import Topology, TopologyError, TopologySequence, as_topology
 
-__all__ = ["check_batched", "check_device", "check_options", "check_output", "check_topology", "evaluated_by"]
+__all__ = ["check_batched", "check_device", "check_options", "check_output", "check_topology", "evaluated_by",
+           "sets_named", "with_fine_tuning"]  # fmt: skip
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 EVALUATION_SETS = ("test", "val", "own_test", "own_val")
+
+
+def sets_named(evaluate_on: Any) -> tuple[str, ...]:
+    """Return the names of the sets that are evaluated, or raise unless they are known ones, each once."""
+    if isinstance(evaluate_on, str) or not isinstance(evaluate_on, Sequence) or not len(evaluate_on):
+        return (check_choice("evaluate_on", evaluate_on, EVALUATION_SETS),)
+    names = tuple(check_choice("evaluate_on", name, EVALUATION_SETS) for name in evaluate_on)
+    if len(set(names)) != len(names):
+        raise ValueError(f"`evaluate_on` must name each set once, got {', '.join(names)}; leave the others out")
+    return names
+
+
+def with_fine_tuning(algorithm: Algorithm, fine_tune: Any) -> Algorithm:
+    """Return the algorithm that a run has, whose fine-tuning another phase replaces (None: it stays; False: none)."""
+    if fine_tune is None:
+        return algorithm if algorithm.fine_tune is None else _checked(algorithm, algorithm.fine_tune)
+    return replace(algorithm, fine_tune=None) if fine_tune is False else _checked(algorithm, fine_tune)
+
+
+def _checked(algorithm: Algorithm, fine_tune: Any) -> Algorithm:
+    return replace(algorithm, fine_tune=check_fine_tune(fine_tune))
+
+
+def _check_fine_tuning(algorithm: Algorithm, options: Mapping[str, Any]) -> None:
+    """Check when models are fine-tuned, and by how many passes, before the rounds that come first."""
+    every, eval_every = options["fine_tune_every"], options["eval_every"]
+    if every is not None:
+        check_int("fine_tune_every", every, minimum=1)
+        if algorithm.fine_tune is None:
+            raise ValueError(
+                f"`fine_tune_every` must be None where nothing is fine-tuned, got {every}; say how by `fine_tune`, "
+                "e.g. fine_tune=sgd(lr=0.1, epochs=5)"
+            )
+        if every % eval_every and every < options["rounds"]:
+            raise ValueError(
+                f"`fine_tune_every` must be a multiple of eval_every={eval_every}, since it is part of an evaluation, "
+                f"got {every}; None fine-tunes after the last round"
+            )
+    n = 1 if algorithm.pooled else options["clients"].n
+    passes = None if algorithm.fine_tune is None else algorithm.fine_tune.settings.get("epochs")
+    if isinstance(passes, list) and len(passes) != n:
+        raise ValueError(f"`fine_tune` must have one number of `epochs` or one a node, n={n}, got {len(passes)}")
 
 
 def check_options(options: Mapping[str, Any]) -> None:
@@ -41,7 +84,6 @@ def check_options(options: Mapping[str, Any]) -> None:
     check_switch("channels_last", options["channels_last"])
     check_switch("compile", options["compile"], auto=False)
     check_switch("progress", options["progress"])
-    check_choice("evaluate_on", options["evaluate_on"], EVALUATION_SETS)
     check_choice("moments", options["moments"], ["after", "both"])
     check_choice("executor", options["executor"], ["auto", "batched", "looped"])
     check_choice("on_disconnected", options["on_disconnected"], ["raise", "allow"])
@@ -49,10 +91,12 @@ def check_options(options: Mapping[str, Any]) -> None:
         raise TypeError(f"`dtype` must be a torch dtype such as torch.float32, got {options['dtype']!r}")
     check_device(options["device"])
     _check_evaluated(options)
+    algorithm = with_fine_tuning(options["algorithm"], options["fine_tune"])
+    _check_fine_tuning(algorithm, options)
     if options["dtype"] not in DTYPES:
         known = ", ".join(str(dtype) for dtype in DTYPES)
         raise ValueError(f"`dtype` must be a floating point type to train with, {known}, got {options['dtype']}")
-    _check_learning_rates(options["algorithm"], options["dtype"])
+    _check_learning_rates(algorithm, options["dtype"])
     if (on_round := options.get("on_round")) is not None and not callable(on_round):
         raise TypeError(f"`on_round` must be a function of (rounds done, models), got {on_round!r}")
 
@@ -68,22 +112,29 @@ def _check_learning_rates(algorithm: Algorithm, dtype: torch.dtype) -> None:
 def _check_evaluated(options: Mapping[str, Any]) -> None:
     """Check what is evaluated: that there are examples, and as many of them and of nodes as are asked for."""
     clients = options["clients"].pooled() if options["algorithm"].pooled else options["clients"]
-    where, examples, nodes = (options[name] for name in ("evaluate_on", "eval_examples", "eval_nodes"))
-    indices = _evaluation_indices(clients, where)
-    if nodes is not None:
-        own = where.startswith("own_")
-        there = int(np.count_nonzero([len(i) for i in indices])) if own else clients.n
-        named = "the number of nodes with such examples" if own else "n"
-        check_int("eval_nodes", nodes, minimum=1, maximum=there, maximum_name=named, remedy="None takes all")
-    if examples is None:
-        return
-    if where.startswith("own_"):
+    names = sets_named(options["evaluate_on"])
+    able = _able(clients, names)
+    if options["eval_nodes"] is not None:
+        named = "the number of nodes with such examples" if any(map(_is_own, names)) else "n"
+        check_int(
+            "eval_nodes", options["eval_nodes"], minimum=1, maximum=len(able), maximum_name=named,
+            remedy="None takes all",
+        )  # fmt: skip
+    if options["eval_examples"] is not None:
+        for name in names:
+            _check_examples(clients, name, options["eval_examples"])
+
+
+def _check_examples(clients: Partition, where: str, examples: Any) -> None:
+    """Check that so many examples of a set can be drawn."""
+    if _is_own(where):
         raise ValueError(
             f"`eval_examples` must be None with evaluate_on={where!r}, whose sets are small, got {examples!r}; "
             "leave it out, or evaluate fewer nodes by eval_nodes"
         )
+    there = len(getattr(clients.dataset, where))
     check_int(
-        "eval_examples", examples, minimum=1, maximum=len(indices), maximum_name=f"len(dataset.{where})",
+        "eval_examples", examples, minimum=1, maximum=there, maximum_name=f"len(dataset.{where})",
         remedy="None takes all",
     )  # fmt: skip
 
@@ -254,32 +305,57 @@ def _check_connected(graphs: Topology | TopologySequence) -> None:
         )
 
 
-def _evaluation_indices(clients: Partition, evaluate_on: str) -> Any:
+def _is_own(where: str) -> bool:
+    return where.startswith("own_")
+
+
+def _evaluation_indices(clients: Partition, where: str) -> Any:
     """Return the indices of the shared set, or of each node's own, or raise if there are none."""
-    own = evaluate_on.startswith("own_")
-    indices = getattr(clients if own else clients.dataset, evaluate_on.removeprefix("own_"))
+    own = _is_own(where)
+    indices = getattr(clients if own else clients.dataset, where.removeprefix("own_"))
     if sum(map(len, indices)) == 0 if own else len(indices) == 0:
-        remedy = "partition with test_fraction or val_fraction" if own else "choose another `evaluate_on`"
-        raise ValueError(f"`evaluate_on` must name a set with examples, {evaluate_on!r} is empty; {remedy}")
+        kind = where.removeprefix("own_")
+        remedy = f"partition with {kind}_fraction" if own else f"load the data with {kind}=, or choose another set"
+        raise ValueError(f"`evaluate_on` must name a set with examples, {where!r} is empty; {remedy}")
     return indices
 
 
-def evaluated_by(
-    clients: Partition, evaluate_on: str, examples: int | None, nodes: int | None, seed: int, device: torch.device
-) -> Evaluated:
-    """Return what a run evaluates: `examples` and `nodes` are numbers of those drawn from the run's seed, None all.
+def _able(clients: Partition, names: Sequence[str]) -> np.ndarray:
+    """Return the nodes that have examples in all the sets, ascending, or raise if a set is empty."""
+    able = np.ones(clients.n, dtype=bool)
+    for name, indices in [(name, _evaluation_indices(clients, name)) for name in names]:
+        if _is_own(name):
+            able &= np.array([len(i) > 0 for i in indices])
+    return np.flatnonzero(able)
 
-    More examples or nodes include fewer. Of nodes with examples of their own only those are drawn that have some.
+
+def evaluated_by(
+    clients: Partition,
+    evaluate_on: str | Sequence[str],
+    examples: int | None,
+    nodes: int | None,
+    seed: int,
+    device: torch.device,
+) -> dict[str, Evaluated]:
+    """Return what a run evaluates, by the sets' names; `examples` and `nodes` are numbers of those drawn, None: all.
+
+    They are drawn from the run's seed; more examples or nodes include fewer. Of nodes those are drawn that have
+    examples in all sets, the same for all of them.
     """
-    indices = _evaluation_indices(clients, evaluate_on)
-    if evaluate_on.startswith("own_"):
-        on = [torch.tensor(np.asarray(i), device=device) for i in indices]
-        able = np.flatnonzero([len(i) > 0 for i in indices])
-    else:
-        on = torch.tensor(_some(np.asarray(indices), examples, stream(seed, "evaluated examples")), device=device)
-        able = np.arange(clients.n)
-    chosen = range(clients.n) if nodes is None else _some(able, nodes, stream(seed, "evaluated nodes")).tolist()
-    return Evaluated(on, chosen)
+    names = sets_named(evaluate_on)
+    able, rng = _able(clients, names), stream(seed, "evaluated nodes")
+    chosen = range(clients.n) if nodes is None else _some(able, nodes, rng).tolist()
+    return {name: Evaluated(_examples(clients, name, examples, seed, device), chosen) for name in names}
+
+
+def _examples(
+    clients: Partition, where: str, size: int | None, seed: int, device: torch.device
+) -> Tensor | list[Tensor]:
+    """Return the examples of a set, `size` of them if it is shared, or each node's own."""
+    indices = _evaluation_indices(clients, where)
+    if _is_own(where):
+        return [torch.tensor(np.asarray(i), device=device) for i in indices]
+    return torch.tensor(_some(np.asarray(indices), size, stream(seed, "evaluated examples")), device=device)
 
 
 def _some(values: np.ndarray, size: int | None, rng: np.random.Generator) -> np.ndarray:

@@ -26,7 +26,7 @@ __all__ = ["check_same", "fingerprint", "versions"]
 SAMPLE = 3
 """Rounds of which graphs and weights are looked at where there is no end of them."""
 
-_ELSEWHERE = {"algorithm", "model", "clients", "topology", "mixing", "executor", "chunk"}
+_ELSEWHERE = {"algorithm", "fine_tune", "model", "clients", "topology", "mixing", "executor", "chunk"}
 _FREE = {"rounds", "device", "on_disconnected", "on_divergence", "checkpoint", "checkpoint_every", "resume",
          "callbacks", "on_round", "progress"}  # fmt: skip
 

@@ -51,6 +51,8 @@ class Facts:
         What one node's step takes for gradients and activations where they are most, alone and as one of many.
     state
         What phases carry from round to round.
+    fine_tuning
+        Copies of the models that are fine-tuned, and what that carries from step to step.
     mixes_gradients
         Whether all nodes' gradients must exist at once.
     largest
@@ -80,6 +82,7 @@ class Facts:
     looped: int
     batched: int
     state: int
+    fine_tuning: int
     mixes_gradients: bool
     largest: int
     distance: int
@@ -106,6 +109,7 @@ def memory(facts: Facts, plan: Plan) -> dict[str, int]:
     return {
         "parameters": facts.n * model,
         "state": facts.state,
+        "fine_tuning": facts.fine_tuning,
         "gradients": (together + facts.n * facts.mixes_gradients) * model,
         "minibatches": together * facts.minibatch,
         "activations": together * max(step - model, 0),
@@ -182,6 +186,7 @@ def remedy(facts: Facts, free: int) -> str:
 _LESS = {
     "parameters": "take fewer nodes or a smaller model",
     "state": "leave out momentum, or take fewer nodes",
+    "fine_tuning": "leave it out by fine_tune=False, or take fewer nodes",
     "gradients": "take an algorithm that mixes no gradients, or fewer nodes",
     "minibatches": "lower batch_size",
     "activations": "lower batch_size",
@@ -197,7 +202,7 @@ def in_gib(size: float) -> str:
 
 def largest_batch(algorithm: Algorithm) -> int:
     """Return the largest minibatch that phases ask for."""
-    sizes = (phase.settings.get("batch_size") for phase in algorithm.phases.values())
+    sizes = (settings.get("batch_size") for settings in algorithm.settings.values())
     return max((size for size in sizes if isinstance(size, int)), default=1)
 
 
@@ -208,7 +213,7 @@ def facts_of(
     order: Order,
     clients: Partition,
     matrices: Sequence[MixingMatrix],
-    sets: Evaluated,
+    sets: Sequence[Evaluated],
     compute: Compute,
 ) -> Facts:
     """Return the facts of a run.
@@ -222,7 +227,7 @@ def facts_of(
     matrices
         Mixing matrices that exist at once.
     sets
-        What is evaluated.
+        What is evaluated, one after the other.
     compute
         Device, dtype and executor.
     """
@@ -235,7 +240,8 @@ def facts_of(
     looped, batched = _bytes_of_steps(module, few, order, width, compute)
     models = Population(torch.empty(n, d, dtype=dtype, device="meta"), Layout.of(module))
     states = [value for init in algorithm.states.values() for value in init(models).values()]
-    resets = any(phase.settings.get("reset_momentum") for phase in algorithm.phases.values()) * d * dtype.itemsize
+    tuned = [] if algorithm.fine_tune is None else [models.flat, *algorithm.fine_tune.init(models).values()]
+    resets = any(settings.get("reset_momentum") for settings in algorithm.settings.values()) * d * dtype.itemsize
     return Facts(
         n=n,
         d=d,
@@ -246,12 +252,13 @@ def facts_of(
         looped=looped + resets,
         batched=batched + resets,
         state=sum(value.nbytes for value in states),
+        fine_tuning=sum(value.nbytes for value in tuned),
         mixes_gradients=any(phase.exchanges == "gradients" or phase.gradients for phase in algorithm.phases.values()),
         largest=max(p.numel() for p in module.parameters()),
         distance=3 * 8 * min(n * d, max(n, NUMBERS)),
         matrices=sum(_bytes_of_matrix(matrix, dtype) for matrix in matrices),
         mixing=min(n * d, max(n * COLUMNS, GATHERED)) * dtype.itemsize * algorithm.exchanges,
-        evaluation=_bytes_of_evaluation(module, few, order, sets, gathered),
+        evaluation=max(_bytes_of_evaluation(module, few, order, one, gathered) for one in sets),
         data=inputs.numel() * stored.itemsize + labels.nbytes,
         torch=d * dtype.itemsize + TORCH + CONVOLUTIONS * any(isinstance(m, nn.Conv2d) for m in module.modules()),
         returned=not is_linear(module),

@@ -11,7 +11,7 @@ import scipy.sparse as sparse
 import torch
 from torch import Tensor
 
-from topofl.history import History
+from topofl.history import FINE_TUNED, History
 from topofl.mixing import MixingMatrix
 
 __all__ = ["Exchange", "Ledger", "Recorder"]
@@ -171,13 +171,25 @@ class Recorder:
             "matrices": _as_tensors({part: np.concatenate(arrays) for part, arrays in parts.items() if arrays}),
         }
 
-    def restore(self, state: Mapping[str, Any], evaluated: Callable[[int], bool]) -> None:
-        """Take over what :meth:`state` returned, of evaluations those after rounds that are `evaluated`."""
+    def restore(
+        self,
+        state: Mapping[str, Any],
+        evaluated: Callable[[int], bool],
+        fine_tuned: Callable[[int], bool] = lambda t: True,
+    ) -> None:
+        """Take over what :meth:`state` returned, of evaluations those after rounds that are `evaluated`.
+
+        Of rounds that are not `fine_tuned` (any more, when more rounds follow) such scores are forgotten.
+        """
         self._rounds.fill(_as_arrays(state["rounds"]))
         self._used.fill(_as_arrays(state["used"]))
         evaluations = _as_arrays(state["evaluations"])
         kept = [evaluated(t) for t in evaluations["round"].tolist()]
-        self._evaluations.fill({name: column[kept] for name, column in evaluations.items()})
+        evaluations = {name: column[kept] for name, column in evaluations.items()}
+        for name in evaluations:
+            if FINE_TUNED in name:
+                evaluations[name][[not fine_tuned(t) for t in evaluations["round"].tolist()]] = np.nan
+        self._evaluations.fill(evaluations)
         parts, start = _as_arrays(state["matrices"]), 0
         for k, (name, entries) in enumerate(zip(state["names"], state["entries"], strict=True)):
             n = len(parts["indptr"]) // len(state["names"])

@@ -8,31 +8,31 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from topofl.algorithms.phase import Algorithm, Rule, State
+from topofl.algorithms.phase import Algorithm, Phase, Rule, State
 from topofl.callbacks import Callback, Event
 from topofl.data import Partition
 from topofl.engine.checkpoint import Checkpoint, check_every, check_space, open_folder
-from topofl.engine.checks import check_options, check_topology, evaluated_by
+from topofl.engine.checks import check_options, check_topology, evaluated_by, sets_named, with_fine_tuning
 from topofl.engine.divergence import Diverged, DivergenceError
 from topofl.engine.diversity import GradientStatistics
-from topofl.engine.evaluate import Evaluated, Scores, evaluate, scored
+from topofl.engine.evaluate import Scores
 from topofl.engine.fingerprint import check_same, fingerprint, versions
-from topofl.engine.forward import is_linear
 from topofl.engine.free_memory import giving_back
 from topofl.engine.interrupt import stop_between_rounds
 from topofl.engine.keeper import Keeper
+from topofl.engine.moments import Sets, check_scores, columns_of, fine_tuned, no_scores, scores_of
 from topofl.engine.plan import Compute, Plan
 from topofl.engine.population import Population
 from topofl.engine.recorder import Recorder
 from topofl.engine.threads import Each
 from topofl.engine.world import World, WorldRound
-from topofl.history import History, evaluation_record
+from topofl.history import BEFORE_EXCHANGE, FINE_TUNED, History, evaluation_record
 from topofl.metrics import consensus_distance
 from topofl.mixing import MixingMatrix
 from topofl.topology import Topology, TopologySequence
@@ -50,10 +50,12 @@ def run(
     topology: Any = None,
     mixing: Rule | MixingMatrix | None = None,
     eval_every: int = 10,
-    evaluate_on: str = "test",
+    evaluate_on: str | Sequence[str] = "test",
     eval_examples: int | None = None,
     eval_nodes: int | None = None,
     moments: str = "after",
+    fine_tune: Phase | Literal[False] | None = None,
+    fine_tune_every: int | None = None,
     init: str = "common",
     executor: str = "auto",
     chunk: int | str = "auto",
@@ -95,17 +97,26 @@ def run(
         Evaluate after every so many rounds; before the first and after the last round always.
     evaluate_on
         ``"test"`` or ``"val"``: the dataset's, every node's model on all of it. ``"own_test"`` or ``"own_val"``: each
-        node's model on its own held-out examples.
+        node's model on its own held-out examples. Or several of them, such as ``("own_test", "own_val")``: the first
+        gives the columns ``accuracy`` and ``loss``, every further one columns with its name, ``accuracy_own_val``.
     eval_examples
         Evaluate on so many examples of the shared set only, the same for all nodes and rounds, drawn from a stream of
         their own of `seed`. None: all of them. Not with ``"own_test"`` and ``"own_val"``.
     eval_nodes
         Evaluate so many nodes' models only, the same in all rounds, drawn likewise (of those with examples, with
-        ``"own_test"`` and ``"own_val"``). The others have NaN for accuracy and loss, which means over nodes leave out.
-        None: all of them.
+        ``"own_test"`` and ``"own_val"``, in each of them). The others have NaN for accuracy and loss, which means over
+        nodes leave out. None: all of them.
     moments
         ``"after"``: evaluate at the end of the round. ``"both"``: also right before the first phase that exchanges
         models.
+    fine_tune
+        Phase that copies of the models go through before they are evaluated a further time, such as
+        ``sgd(lr=0.1, epochs=5)``, in the columns ``accuracy_fine_tuned`` and ``loss_fine_tuned``. Training does not
+        notice: the copies are dropped, and their minibatches are a stream of their own. None: the algorithm's, if it
+        has one; False: none.
+    fine_tune_every
+        Fine-tune after every so many rounds and after the last, a multiple of `eval_every`; each time costs what the
+        phase does, for all evaluated nodes. None: only after the last round. Other evaluations have NaN.
     init
         ``"common"``: all nodes start from one draw; ``"independent"``: each from its own; ``"given"``: from `model` as
         it is.
@@ -185,7 +196,11 @@ def run(
     check_options(options)
     _check_saving(options)
     rounds, seed, eval_every = int(rounds), int(seed), int(eval_every)  # numpy's integers are no JSON
-    eval_examples, eval_nodes = (None if size is None else int(size) for size in (eval_examples, eval_nodes))
+    sizes = (eval_examples, eval_nodes, fine_tune_every)
+    eval_examples, eval_nodes, fine_tune_every = (None if size is None else int(size) for size in sizes)
+    names = sets_named(evaluate_on)
+    options["evaluate_on"] = evaluate_on = names[0] if len(names) == 1 else list(names)
+    algorithm = with_fine_tuning(algorithm, fine_tune)
     clients = clients.pooled() if algorithm.pooled else clients
     graphs = check_topology(algorithm, topology, clients.n, on_disconnected)
     folder = None if checkpoint is None else Path(checkpoint)
@@ -195,12 +210,14 @@ def run(
     compute = Compute(executor, chunk, precision, channels_last, compile, place, dtype, before)
     sets = evaluated_by(clients, evaluate_on, eval_examples, eval_nodes, seed, place)
     with giving_back(place.type == "cpu"):  # what checks and the choice of an executor took
-        world = World.build(algorithm, model, clients, graphs, mixing, seed, init, compute, on_divergence, sets)
+        on = list(sets.values())
+        world = World.build(algorithm, model, clients, graphs, mixing, seed, init, compute, on_divergence, on)
     states = {name: init(world.models) for name, init in algorithm.states.items()}
-    training = _Training(algorithm, world, sets, moments, rounds, eval_every, states, Recorder(rounds, eval_every))
+    recorder = Recorder(rounds, eval_every)
+    training = _Training(algorithm, world, sets, moments, rounds, eval_every, fine_tune_every, states, recorder)
     chosen = {"rounds": rounds, "seed": seed, "evaluate_on": evaluate_on, "eval_every": eval_every}
     chosen |= {"eval_examples": eval_examples, "eval_nodes": eval_nodes}
-    chosen |= {"moments": moments, "init": init, "on_disconnected": on_disconnected}
+    chosen |= {"fine_tune_every": fine_tune_every, "moments": moments, "init": init, "on_disconnected": on_disconnected}
     chosen |= {"precision": precision, "on_divergence": on_divergence}
     meta = _meta(algorithm, world, clients, graphs) | chosen
 
@@ -236,10 +253,11 @@ class _Training:
 
     algorithm: Algorithm
     world: World
-    sets: Evaluated
+    sets: Sets
     moments: str
     rounds: int
     eval_every: int
+    fine_tune_every: int | None
     states: dict[str, State]
     recorder: Recorder
 
@@ -251,12 +269,19 @@ class _Training:
         """Whether models are evaluated after so many rounds."""
         return done % self.eval_every == 0 or done == self.rounds
 
+    def fine_tuned(self, done: int) -> bool:
+        """Whether copies of the models are fine-tuned, and evaluated, after so many rounds."""
+        every = self.fine_tune_every or self.rounds
+        return self.algorithm.fine_tune is not None and done > 0 and (done % every == 0 or done == self.rounds)
+
     @property
     def size(self) -> int:
         """Bytes that a checkpoint takes, mixing matrices apart."""
         flat = self.world.models.flat
         tensors = [flat, *(tensor for state in self.states.values() for tensor in state.values())]
-        recorded = 8 * len(flat) * (self.rounds + 2 * (2 + self.rounds // self.eval_every))
+        moments = 1 + (self.moments == "both") + (self.algorithm.fine_tune is not None)
+        scores = 2 * moments * len(self.sets) * (2 + self.rounds // self.eval_every)
+        recorded = 8 * len(flat) * (self.rounds + scores)
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors) + recorded + 2**14
 
     def state(self) -> dict[str, Any]:
@@ -288,14 +313,22 @@ class _Training:
         self.world.models.mass.copy_(state["mass"])
         for name, kept in state["phases"].items():
             _restore(self.states[name], kept, self.world.models.flat.device)
-        self.recorder.restore(state["recorder"], self.evaluated)
+        self.recorder.restore(state["recorder"], self.evaluated, self.fine_tuned)
         self.world.guard.restore(state["guard"])
-        if self.rounds == found.round != self.recorder.last_evaluation:
+        if self.rounds == found.round and (lacking := self._lacking(found)):
             raise ValueError(
                 f"`rounds` must be at least {found.round + 1}, got {self.rounds}: so many are done in "
-                f"{found.path.parent}, and the last of them was not evaluated"
+                f"{found.path.parent}, and the last of them was not {lacking}"
             )
         return found.round
+
+    def _lacking(self, found: Checkpoint) -> str:
+        """Return what was not done after a round that was not to be the last, and now is."""
+        if found.round != self.recorder.last_evaluation:
+            return "evaluated"
+        regular = self.fine_tune_every is not None and found.round % self.fine_tune_every == 0
+        last = found.marker["rounds"] == found.round
+        return "" if last or regular or self.algorithm.fine_tune is None else "fine-tuned"
 
 
 def _restore(state: State, kept: Mapping[str, Tensor], device: torch.device) -> None:
@@ -312,7 +345,7 @@ def _restore(state: State, kept: Mapping[str, Tensor], device: torch.device) -> 
 
 def _begin(training: _Training, each: Each, keeper: Keeper, tell: Callback) -> None:
     """Evaluate the models before the first round."""
-    scores = _scores(training.world, each, training.sets, training.moments)
+    scores = _scores(training, each, scores_of(training.world, each, training.sets), 0)
     recorded = training.recorder.add_evaluation({"round": 0} | scores)
     with keeper.after(0):
         tell(Event("evaluation", 0, evaluation_record(recorded), training.world.models))
@@ -347,10 +380,11 @@ def _round(
     training: _Training, each: Each, t: int, on_round: Callable[[int, Population], None] | None
 ) -> tuple[Sequence[Diverged], dict[str, float], dict[str, Any] | None]:
     """Run and record a round; return who diverged in it, its numbers, and those of its evaluation, if there was one."""
-    algorithm, world, sets, moments = training.algorithm, training.world, training.sets, training.moments
+    algorithm, world, sets = training.algorithm, training.world, training.sets
     evaluated = training.evaluated(t + 1)
     current = WorldRound(world, each, t, statistics=GradientStatistics() if evaluated else None)
-    before = _play(algorithm, world, current, training.states, sets if evaluated and moments == "both" else None)
+    looked_at = sets if evaluated and training.moments == "both" else None
+    before = _play(algorithm, world, current, training.states, looked_at)
     totals: dict[str, float] = dict(current.ledger.totals(current.used))
     if algorithm.pushes:
         totals |= {"smallest_push_weight": float(world.models.mass.min())}
@@ -360,8 +394,9 @@ def _round(
     if not evaluated:
         return current.diverged, columns, None
     diversity, current.statistics = current.statistics.diversity if current.statistics else math.nan, None
-    scores = _scores(world, each, sets, moments, before, diversity)
-    world.guard.check_scores(scores["loss"], scored(sets), t, current.lr)
+    after = scores_of(world, each, sets)
+    check_scores(world.guard, after, sets, t, current.lr)
+    scores = _scores(training, each, after, t + 1, before, diversity, current.topology)
     return current.diverged, columns, training.recorder.add_evaluation({"round": t + 1} | scores)
 
 
@@ -396,44 +431,40 @@ def _play(
     world: World,
     current: WorldRound,
     states: dict[str, State],
-    sets: Evaluated | None,
-) -> Scores | None:
+    sets: Sets | None,
+) -> dict[str, Scores] | None:
     """Run the phases of one round; return the scores right before models are exchanged, if `sets` is given."""
     before = None
     for name, phase in algorithm.phases.items():
         if phase.exchanges == "models" and sets is not None and before is None:
-            before = _evaluate(world, current.each, sets)
+            before = scores_of(world, current.each, sets)
         current.phase = name
         own = phase.uses or name
         states[own] = phase.apply(world.models, states[own], current)
     return before
 
 
-def _evaluate(world: World, each: Each, sets: Evaluated) -> Scores:
-    learner = world.learner
-    with giving_back(learner.labels.device.type == "cpu" and not is_linear(world.module)):
-        return evaluate(world.module, world.models, learner.examples, learner.labels, sets, each, learner.plan.workers)
-
-
 def _scores(
-    world: World,
+    training: _Training,
     each: Each,
-    sets: Evaluated,
-    moments: str,
-    before: Scores | None = None,
+    after: Mapping[str, Scores],
+    done: int,
+    before: Mapping[str, Scores] | None = None,
     diversity: float = math.nan,
+    graph: Topology | None = None,
 ) -> dict[str, Any]:
-    after = _evaluate(world, each, sets)
-    scores = {
-        "accuracy": after.accuracy,
-        "loss": after.loss,
-        "consensus_distance": consensus_distance(_shared(world)),
-        "gradient_diversity": diversity,
-    }
-    if moments == "both":
-        before = before or after
-        scores |= {"accuracy_before_exchange": before.accuracy, "loss_before_exchange": before.loss}
-    return scores
+    """Return the columns of an evaluation after so many rounds, the last of them on a `graph`."""
+    world, sets, phase = training.world, training.sets, training.algorithm.fine_tune
+    columns: dict[str, Any] = columns_of(after)
+    columns |= {"consensus_distance": consensus_distance(_shared(world)), "gradient_diversity": diversity}
+    if training.moments == "both":
+        columns |= columns_of(before or after, BEFORE_EXCHANGE)
+    if phase is not None:
+        tuned = no_scores(sets, world.models.n)
+        if graph is not None and training.fine_tuned(done):
+            tuned = fine_tuned(world, each, phase, sets, done - 1, graph)
+        columns |= columns_of(tuned, FINE_TUNED)
+    return columns
 
 
 def _shared(world: World) -> Tensor:

@@ -64,7 +64,7 @@ class World:
         init: str,
         compute: Compute,
         on_divergence: str,
-        sets: Evaluated,
+        sets: Sequence[Evaluated],
     ) -> "World":
         """Check that the run fits into memory, put models and data on the device and choose how to compute.
 
@@ -239,6 +239,7 @@ class WorldRound:
     t: int
     statistics: GradientStatistics | None
     phase: str = ""
+    only: np.ndarray | None = None
     losses: Tensor | None = None
     lr: float | None = None
     used: MixingMatrix | None = None
@@ -302,9 +303,11 @@ class WorldRound:
         self._note(losses, bad, counts, how.lr, predicts=models is world.models)
 
     def _counts(self, how: LocalSGD, who: np.ndarray | None) -> np.ndarray:
-        """Return how many steps each node takes."""
+        """Return how many steps each node takes: none where it does not take part, or the round is not about it."""
         counts = how.counts(self.sizes)
-        return counts if who is None else np.where(who, counts, 0)
+        for taking_part in (who, self.only):
+            counts = counts if taking_part is None else np.where(taking_part, counts, 0)
+        return counts
 
     def _descent(
         self,
