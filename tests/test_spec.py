@@ -188,6 +188,7 @@ def test_catalogue_is_what_the_packages_export():
     assert set(kinds["dataset"]) == {"cifar10", "cifar100", "digits", "mnist"}
     assert {"shards", "iid"} <= set(kinds["partition"]) <= set(data.__all__)
     assert {"metropolis_hastings", "uniform"} <= set(kinds["mixing"])
+    assert list(kinds["augmentation"]) == ["crop_and_flip"]
     assert not {"lazy", "from_weights"} & set(kinds["mixing"])
     for kind, functions in kinds.items():
         assert functions, kind

@@ -166,6 +166,7 @@ def catalogue() -> dict[str, dict[str, Function]]:
         "model": _functions(models),
         "dataset": {k: f for k, f in (_functions(cifar) | _functions(readers)).items() if _returns(f) is data.Dataset},
         "partition": {k: f for k, f in _functions(data).items() if _returns(f) is data.Partition},
+        "augmentation": {k: f for k, f in _functions(data).items() if _returns(f) is data.Augmentation},
         "mixing": {k: f for k, f in _functions(mixing).items() if next(iter(parameters(f)), "") == "topology"},
     }
 

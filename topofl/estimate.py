@@ -13,8 +13,8 @@ from torch import nn
 from topofl._check import check_choice, check_int_or_auto
 from topofl._table import Table
 from topofl.algorithms.phase import Algorithm, Rule
-from topofl.data import Partition
-from topofl.engine.checks import check_topology, evaluated_by
+from topofl.data import Augmentation, Partition
+from topofl.engine.checks import check_augment, check_topology, evaluated_by
 from topofl.engine.forward import image_order, is_linear
 from topofl.engine.free_memory import free_memory
 from topofl.engine.memory import facts_of, fits_into, in_gib, memory, peak, remedy
@@ -184,6 +184,7 @@ def estimate(
     evaluate_on: str = "test",
     eval_examples: int | None = None,
     eval_nodes: int | None = None,
+    augment: Augmentation | None = None,
 ) -> Estimate:
     """Return the memory that :func:`topofl.run` will need, and what nodes will send, without training.
 
@@ -197,6 +198,8 @@ def estimate(
     algorithm, model, clients, topology, mixing, precision, device, dtype, evaluate_on, eval_examples, eval_nodes
         As in :func:`topofl.run`. Of graphs that change, messages are means over a period (over the first 10 rounds if
         there is none), those of the busiest node the largest.
+    augment
+        As in :func:`topofl.run`.
     chunk, executor
         As in :func:`topofl.run`. ``"auto"`` is resolved as the run does it where that is by a rule (linear models, and
         what does not fit into memory). Where the run will time executors, memory is that of the first batched trial, 8
@@ -221,6 +224,7 @@ def estimate(
     """
     check_choice("executor", executor, ["auto", "batched", "looped"])
     check_int_or_auto("chunk", chunk, minimum=1)
+    check_augment(augment, clients)
     clients = clients.pooled() if algorithm.pooled else clients
     graphs = check_topology(algorithm, topology, clients.n, "allow")
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
@@ -230,13 +234,13 @@ def estimate(
     rounds, state = rehearse(algorithm, layout, graphs, rule, dtype, graphs.period or SAMPLED_ROUNDS, sizes)
     matrices = list({id(e.weights): e.weights for r in rounds for e in r.ledger.exchanges}.values())
     sets = evaluated_by(clients, evaluate_on, eval_examples, eval_nodes, 0, torch.device("cpu"))
-    facts = facts_of(algorithm, module, few, image_order(module, few), clients, matrices, sets, compute)
+    facts = facts_of(algorithm, module, few, image_order(module, few), clients, matrices, sets, compute, augment)
     facts, free = replace(facts, state=state), free_memory(place)
     fits = fits_into(facts, free)
     plan = choose_plan(compute, is_linear(module), facts.sizes, None, fits)
     seconds: dict[str, Any] = {}
     if probe and fits(plan):
-        evaluated = {"evaluate_on": evaluate_on, "eval_examples": eval_examples}
+        evaluated = {"evaluate_on": evaluate_on, "eval_examples": eval_examples, "augment": augment}
         how = {"executor": executor, "chunk": chunk, "precision": precision, "device": place, "dtype": dtype}
         trial = how | {"model": model} | evaluated
         found, seconds = _probed(algorithm, clients, graphs.at(0), rounds, len(sets.nodes), trial)

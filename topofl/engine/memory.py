@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from topofl.algorithms.phase import Algorithm
-from topofl.data import Partition
+from topofl.data import Augmentation, Partition
 from topofl.engine.evaluate import EXAMPLES, NODES, ROWS, Evaluated
 from topofl.engine.forward import Order, is_linear
 from topofl.engine.living import bytes_of_forward, bytes_of_step
@@ -210,6 +210,7 @@ def facts_of(
     matrices: Sequence[MixingMatrix],
     sets: Evaluated,
     compute: Compute,
+    augment: Augmentation | None = None,
 ) -> Facts:
     """Return the facts of a run.
 
@@ -225,6 +226,8 @@ def facts_of(
         What is evaluated.
     compute
         Device, dtype and executor.
+    augment
+        What may become of images.
     """
     n, d, dtype = clients.n, Layout.of(module).d, compute.dtype
     inputs, labels = clients.dataset.inputs, clients.dataset.labels
@@ -242,7 +245,7 @@ def facts_of(
         itemsize=dtype.itemsize,
         width=width,
         example=pixels * dtype.itemsize,
-        minibatch=width * (gathered + labels.itemsize),
+        minibatch=width * (gathered + _bytes_of_moves(inputs, stored, augment) + labels.itemsize),
         looped=looped + resets,
         batched=batched + resets,
         state=sum(value.nbytes for value in states),
@@ -273,6 +276,13 @@ def _bytes_of_steps(module: nn.Module, few: Tensor, order: Order, width: int, co
         return looped, int(taken * bytes_of_step(module, "batched", order, few, width))
     except RuntimeError:  # torch.func cannot batch every module: the run will loop
         return looped, looped
+
+
+def _bytes_of_moves(inputs: Tensor, stored: torch.dtype, augment: Augmentation | None) -> int:
+    """Return the bytes of an image cropped and flipped: of its pixels, of where they come from, and of the edges."""
+    if augment is None:
+        return 0
+    return inputs[0].numel() * stored.itemsize + inputs[0, 0].numel() * (torch.int64.itemsize + torch.bool.itemsize)
 
 
 def _bytes_of_matrix(matrix: MixingMatrix, dtype: torch.dtype) -> int:

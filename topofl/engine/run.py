@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from topofl.algorithms.phase import Algorithm, Rule, State
 from topofl.callbacks import Callback, Event
-from topofl.data import Partition
+from topofl.data import Augmentation, Partition
 from topofl.engine.checkpoint import Checkpoint, check_every, check_space, open_folder
 from topofl.engine.checks import check_options, check_topology, evaluated_by
 from topofl.engine.divergence import Diverged, DivergenceError
@@ -55,6 +55,7 @@ def run(
     eval_nodes: int | None = None,
     moments: str = "after",
     init: str = "common",
+    augment: Augmentation | None = None,
     executor: str = "auto",
     chunk: int | str = "auto",
     precision: str = "fp32",
@@ -109,6 +110,10 @@ def run(
     init
         ``"common"``: all nodes start from one draw; ``"independent"``: each from its own; ``"given"``: from `model` as
         it is.
+    augment
+        What becomes of images each time a node trains on them, ``data.crop_and_flip(padding=4)`` say; drawn from a
+        stream of its own of `seed`, the same whatever the executor. Losses and gradients in training, and hence
+        ``gradient_diversity``, are of what was drawn; evaluations see the images as they are. None: nothing.
     executor
         ``"batched"``, ``"looped"`` or ``"auto"`` (times both on a few nodes; recorded in ``history.meta``). Results
         agree up to the rounding of float32.
@@ -195,11 +200,14 @@ def run(
     compute = Compute(executor, chunk, precision, channels_last, compile, place, dtype, before)
     sets = evaluated_by(clients, evaluate_on, eval_examples, eval_nodes, seed, place)
     with giving_back(place.type == "cpu"):  # what checks and the choice of an executor took
-        world = World.build(algorithm, model, clients, graphs, mixing, seed, init, compute, on_divergence, sets)
+        world = World.build(
+            algorithm, model, clients, graphs, mixing, seed, init, compute, on_divergence, sets, augment
+        )
     states = {name: init(world.models) for name, init in algorithm.states.items()}
     training = _Training(algorithm, world, sets, moments, rounds, eval_every, states, Recorder(rounds, eval_every))
     chosen = {"rounds": rounds, "seed": seed, "evaluate_on": evaluate_on, "eval_every": eval_every}
     chosen |= {"eval_examples": eval_examples, "eval_nodes": eval_nodes}
+    chosen |= {"augment": None if augment is None else augment.name}
     chosen |= {"moments": moments, "init": init, "on_disconnected": on_disconnected}
     chosen |= {"precision": precision, "on_divergence": on_divergence}
     meta = _meta(algorithm, world, clients, graphs) | chosen
