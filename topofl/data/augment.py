@@ -4,12 +4,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from topofl._check import check_int, check_switch
 
-__all__ = ["Augmentation", "Sources", "crop_and_flip"]
+__all__ = ["Augmentation", "Moves", "crop_and_flip"]
 
 BITS = 32
 """Random bits of which a choice is made."""
@@ -18,18 +17,20 @@ MOST = 2**10
 """Pixels of padding, at most: so that there are far fewer choices than values of those bits."""
 
 
-class Sources(NamedTuple):
-    """Where the pixels of new images come from.
+class Moves(NamedTuple):
+    """What became of images.
 
     Attributes
     ----------
-    rows, columns
-        (k, height) and (k, width) int64: pixel (y, x) of new image i is pixel (rows[i, y], columns[i, x]) of the old
-        one, and 0 where there is none.
+    tops, lefts
+        (k,) int64 in 0..2 * padding: where in the padded image the new one has its corner.
+    flipped
+        (k,) int64: 1 if it was then mirrored left to right, else 0.
     """
 
-    rows: Tensor
-    columns: Tensor
+    tops: Tensor
+    lefts: Tensor
+    flipped: Tensor
 
 
 @dataclass(frozen=True)
@@ -78,13 +79,11 @@ class Augmentation:
         """Return choices, int64 in 0..n_choices - 1, made of 64 random bits each; all are equally likely."""
         return ((keys >> np.uint64(BITS)) * np.uint64(self.n_choices) >> np.uint64(BITS)).astype(np.int64)
 
-    def sources(self, choices: Tensor, height: int, width: int) -> Sources:
-        """Return where the pixels of images come from after (k,) choices."""
-        crops, flipped = choices // (1 + self.flip), choices % (1 + self.flip)
-        tops, lefts = crops // (2 * self.padding + 1), crops % (2 * self.padding + 1)
-        y, x = (torch.arange(side, device=choices.device) for side in (height, width))
-        x = x + flipped[:, None] * (width - 1 - 2 * x)  # mirrored: width - 1 - x
-        return Sources(y + (tops - self.padding)[:, None], x + (lefts - self.padding)[:, None])
+    def moves(self, choices: Tensor) -> Moves:
+        """Return what (k,) choices mean."""
+        side = 2 * self.padding + 1
+        crops = choices // (1 + self.flip)
+        return Moves(crops // side, crops % side, choices % (1 + self.flip))
 
 
 def crop_and_flip(padding: int = 4, flip: bool = True) -> Augmentation:

@@ -2,12 +2,12 @@
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from topofl.data import Augmentation, Dataset
-from topofl.data.augment import Sources
 from topofl.engine.buffers import Buffers
 
 __all__ = ["Examples"]
@@ -62,8 +62,29 @@ class Examples:
         shape = (len(indices), *self.stored.shape[1:])
         stored = torch.index_select(self.stored, 0, indices, out=buffers.take("stored", shape, self.stored.dtype))
         if self.augment is not None and choices is not None:
-            stored = _moved(stored, self.augment.sources(choices, *shape[2:]), buffers)
+            self._move(stored, self.augment, choices, buffers)
         return self._normalized(stored, buffers)
+
+    def _move(self, images: Tensor, augment: Augmentation, choices: Tensor, buffers: Buffers) -> None:
+        """Crop and flip (k, channels, height, width) images in place: gathered from padded ones, pixel by pixel."""
+        k, channels, height, width = images.shape
+        p, wide = augment.padding, width + 2 * augment.padding
+        padded = buffers.take("padded", (k, channels, height + 2 * p, wide), images.dtype).zero_()
+        padded[:, :, p : p + height, p : p + width] = images
+        tops, lefts, flipped = augment.moves(choices)
+        places = buffers.take("places", (k, height * width), torch.int64)
+        torch.index_select(self._grids, 0, flipped, out=places).add_((tops * wide + lefts)[:, None])
+        everywhere = places[:, None].expand(-1, channels, -1)
+        torch.gather(padded.flatten(2), 2, everywhere, out=images.view(k, channels, -1))
+
+    @cached_property
+    def _grids(self) -> Tensor:
+        """Where in a padded image its first crop has its pixels, (2, height * width): as they are, and mirrored."""
+        height, width = self.stored.shape[2:]
+        wide = width + 2 * (self.augment.padding if self.augment else 0)
+        y, x = (torch.arange(side, device=self.stored.device) for side in (height, width))
+        grid = wide * y[:, None] + x
+        return torch.stack([grid.flatten(), grid.flip(1).flatten()])
 
     def _normalized(self, stored: Tensor, buffers: Buffers | None) -> Tensor:
         if self.affine is None:
@@ -74,22 +95,3 @@ class Examples:
         )
         scale, shift = self.affine
         return out.copy_(stored).mul_(scale).add_(shift)
-
-
-def _moved(images: Tensor, sources: Sources, buffers: Buffers) -> Tensor:
-    """Return (k, channels, height, width) images with their pixels moved; those from beyond the edges are 0."""
-    k, channels, height, width = images.shape
-    rows, columns = sources.rows[:, :, None], sources.columns[:, None, :]
-    beyond = torch.logical_or(
-        (rows < 0) | (rows >= height), (columns < 0) | (columns >= width),
-        out=buffers.take("beyond", (k, height, width), torch.bool),
-    )  # fmt: skip
-    places = torch.add(
-        columns.clamp(0, width - 1), rows.clamp(0, height - 1), alpha=width,
-        out=buffers.take("places", (k, height, width), torch.int64),
-    )  # fmt: skip
-    moved = torch.gather(
-        images.view(k, channels, -1), 2, places.view(k, 1, -1).expand(-1, channels, -1),
-        out=buffers.take("moved", (k, channels, height * width), images.dtype),
-    )  # fmt: skip
-    return moved.view(images.shape).masked_fill_(beyond[:, None], 0)

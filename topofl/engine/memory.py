@@ -279,10 +279,12 @@ def _bytes_of_steps(module: nn.Module, few: Tensor, order: Order, width: int, co
 
 
 def _bytes_of_moves(inputs: Tensor, stored: torch.dtype, augment: Augmentation | None) -> int:
-    """Return the bytes of an image cropped and flipped: of its pixels, of where they come from, and of the edges."""
+    """Return the bytes that an image takes to be moved: padded, and the places of its pixels therein."""
     if augment is None:
         return 0
-    return inputs[0].numel() * stored.itemsize + inputs[0, 0].numel() * (torch.int64.itemsize + torch.bool.itemsize)
+    channels, height, width = inputs.shape[1:]
+    padded = (height + 2 * augment.padding) * (width + 2 * augment.padding)
+    return channels * padded * stored.itemsize + height * width * torch.int64.itemsize
 
 
 def _bytes_of_matrix(matrix: MixingMatrix, dtype: torch.dtype) -> int:
