@@ -107,7 +107,7 @@ def test_augmentation_is_configured(augment):
 @pytest.mark.parametrize(
     ("augment", "message"),
     [
-        ("crop", r"\[run\] `augment`: there is no augmentation 'crop'; did you mean 'crop_and_flip'"),
+        ("crop_and_flp", r"\[run\] `augment`: there is no augmentation 'crop_and_flp'; did you mean 'crop_and_flip'"),
         ("crop_and_flip:4", r"\[run\] `augment`: `crop_and_flip` takes padding, flip, not 'n'"),
         ("crop_and_flip,padding=x", r"\[run\] `augment`: `padding` must be an integer, got 'x'"),
         ("crop_and_flip,flip=2", r"\[run\] `augment`: `flip` must be true or false, got 2"),
