@@ -1,7 +1,7 @@
 """The reference: one nn.Module a node, Python loops, nothing batched, nothing clever. Read it aloud.
 
 Every function trains in place the modules it is given. It shares with the library only the definition of which examples
-a node draws when (random keys) and the weights of the graph.
+a node draws when, and what it makes of them (random keys), and the weights of the graph.
 """
 
 import copy
@@ -23,6 +23,27 @@ def minibatch(members, node, step, batch_size, phase, seed):
     keys = random_keys(torch_seed(seed, f"batches/{phase}"), [key], np.arange(len(members)))[0]
     order = [members[k] for k in sorted(range(len(members)), key=lambda k: keys[k])]
     return order[place * batch_size : (place + 1) * batch_size]
+
+
+def augmented(images, node, step, phase, seed, *, padding, flip):
+    """Pad every image of a minibatch with zeros, cut it to its size again at a random place, mirror half of them."""
+    side, flips = 2 * padding + 1, 2 if flip else 1
+    key = (step << 32) | node
+    keys = random_keys(torch_seed(seed, f"augment/{phase}"), [key], np.arange(len(images)))[0]
+    made = []
+    for image, bits in zip(images, keys, strict=True):
+        choice = (int(bits) >> 32) * side * side * flips >> 32  # one of as many, all equally likely
+        place, mirrored = divmod(choice, flips)
+        made.append(cut(image, *divmod(place, side), mirrored, padding))
+    return np.stack(made)
+
+
+def cut(image, top, left, mirrored, padding):
+    """Pad, slice, flip."""
+    _, height, width = image.shape
+    padded = np.pad(image, ((0, 0), (padding, padding), (padding, padding)))
+    crop = padded[:, top : top + height, left : left + width]
+    return crop[:, :, ::-1] if mirrored else crop
 
 
 def gradient(module, inputs, labels):
@@ -47,16 +68,17 @@ def average(modules, weights):
 
 
 class Nodes:
-    """n modules, their velocities, and their data."""
+    """n modules, their velocities, and their data; `see` makes of a minibatch of inputs what a module sees."""
 
-    def __init__(self, modules, inputs, labels, members, batch_size, seed):
+    def __init__(self, modules, inputs, labels, members, batch_size, seed, see=None):
+        self.see = see or (lambda inputs, node, step, phase: inputs)
         self.modules, self.inputs, self.labels = modules, inputs, labels
         self.members, self.batch_size, self.seed = members, batch_size, seed
         self.velocities = [[torch.zeros_like(p) for p in module.parameters()] for module in modules]
 
     def gradient(self, i, step):
         batch = torch.as_tensor(minibatch(self.members[i], i, step, self.batch_size, "local", self.seed))
-        return gradient(self.modules[i], self.inputs[batch], self.labels[batch])
+        return gradient(self.modules[i], self.see(self.inputs[batch], i, step, "local"), self.labels[batch])
 
     def flat(self):
         return torch.stack([nn.utils.parameters_to_vector(m.parameters()).detach() for m in self.modules])
@@ -105,7 +127,8 @@ def passes(nodes, i, t, phase, *, epochs, lr, module=None, trains=None, momentum
     for step in range(t * steps, (t + 1) * steps):
         batch = torch.as_tensor(minibatch(nodes.members[i], i, step, nodes.batch_size, phase, nodes.seed))
         module.zero_grad()
-        functional.cross_entropy(module(nodes.inputs[batch]), nodes.labels[batch]).backward()
+        seen = nodes.see(nodes.inputs[batch], i, step, phase)
+        functional.cross_entropy(module(seen), nodes.labels[batch]).backward()
         gradients = [p.grad.clone() for _, p in named]
         norm = float(sum(g.square().sum() for g in gradients)) ** 0.5
         for v, g, (name, p) in zip(velocity, gradients, named, strict=True):

@@ -84,7 +84,7 @@ def test_all_defaults_are_filled_in():
         "run": {
             "rounds": 1, "seed": 0, "eval_every": 10, "evaluate_on": "test", "eval_examples": None,
             "eval_nodes": None, "moments": "after", "fine_tune": None, "fine_tune_every": None,
-            "init": "common", "executor": "auto", "chunk": "auto",
+            "init": "common", "augment": None, "executor": "auto", "chunk": "auto",
             "precision": "fp32", "channels_last": "auto", "compile": False, "device": None, "dtype": "float32",
             "on_disconnected": "raise", "on_divergence": "raise", "checkpoint_every": "auto", "progress": "auto",
         },
@@ -102,6 +102,34 @@ def test_samples_for_evaluation_are_configured_and_refused_before_the_run():
     assert (history.meta["eval_examples"], history.meta["eval_nodes"]) == (30, 4)
     with pytest.raises(ValueError, match=r"\[run\] `eval_examples` must be .*=300, got 301"):
         config.build(tables(run={"rounds": 1, "seed": 0, "eval_examples": 301}))
+
+
+@pytest.mark.parametrize(
+    "augment", ["crop_and_flip,padding=2", {"name": "crop_and_flip", "padding": 2}, {"spec": "crop_and_flip,padding=2"}]
+)
+def test_augmentation_is_configured(augment):
+    experiment = config.build(tables(run={"rounds": 1, "seed": 0, "augment": augment}))
+    assert experiment.options["augment"] == data.crop_and_flip(padding=2)
+    assert experiment.tables["run"]["augment"] == {"name": "crop_and_flip", "padding": 2, "flip": True}
+    assert config.build(tomllib.loads(config.dumps(experiment.tables))).tables == experiment.tables
+    assert experiment.estimate().minibatches > config.build(tables()).estimate().minibatches
+    assert experiment.run().meta["augment"] == "crop_and_flip(padding=2, flip=True)"
+
+
+@pytest.mark.parametrize(
+    ("augment", "message"),
+    [
+        ("crop_and_flp", r"\[run\] `augment`: there is no augmentation 'crop_and_flp'; did you mean 'crop_and_flip'"),
+        ("crop_and_flip:4", r"\[run\] `augment`: `crop_and_flip` takes padding, flip, not 'n'"),
+        ("crop_and_flip,padding=x", r"\[run\] `augment`: `padding` must be an integer, got 'x'"),
+        ("crop_and_flip,flip=2", r"\[run\] `augment`: `flip` must be true or false, got 2"),
+        ("crop_and_flip,padding=8", r"\[run\] `augment` must have a padding below the side of the images, 8"),
+        (4, r"\[run\] `augment`: must be a table or text"),
+    ],
+)
+def test_mistakes_in_an_augmentation_are_named(augment, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        config.build(tables(run={"rounds": 1, "seed": 0, "augment": augment}))
 
 
 def test_defaults_are_those_of_the_functions():

@@ -36,7 +36,7 @@ anything = plain | st.sampled_from(
         *(np.int64(2), np.float32(2), np.float64("nan"), np.bool_(True), np.str_("auto"), np.array([]), np.eye(2)),
         *(torch.tensor(2), torch.ones(3), torch.float16, torch.int8, torch.float8_e4m3fn, torch.complex64),
         *(torch.device("cpu"), torch.device("meta"), torch.Size([1]), torch.nn.Flatten(), topologies.ring(5)),
-        *(problems.equal_clients(2), algorithms.local_only(lr=0.1)),
+        *(problems.equal_clients(2), algorithms.local_only(lr=0.1), data.crop_and_flip(padding=2)),
     ]
 )
 
@@ -100,7 +100,7 @@ TABLES = {
 PATIENCE = ("rounds", "steps", "local_steps")
 tables = st.sampled_from(list(TABLES))
 keys = st.sampled_from(
-    sorted({key for table in TABLES.values() for key in table} | {"base", "spec", "chunk", "a b", ""})
+    sorted({key for table in TABLES.values() for key in table} | {"augment", "base", "spec", "chunk", "a b", ""})
 )
 names = st.sampled_from(["ring", "random_regular", "local_only", "centralized", "clique_averaging", "iid", "gn_lenet"])
 values = st.recursive(

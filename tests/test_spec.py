@@ -189,6 +189,7 @@ def test_catalogue_is_what_the_packages_export():
     assert set(kinds["dataset"]) == {"cifar10", "cifar100", "digits", "image_folder", "mnist", "tiny_imagenet"}
     assert set(kinds["partition"]) == {name for name in partition.__all__ if name != "Partition"}
     assert {"metropolis_hastings", "uniform"} <= set(kinds["mixing"])
+    assert list(kinds["augmentation"]) == ["crop_and_flip"]
     assert not {"lazy", "from_weights"} & set(kinds["mixing"])
     for kind, functions in kinds.items():
         assert functions, kind

@@ -550,3 +550,8 @@ def test_bad_pyg_graphs(data_class: type) -> None:
     ]:
         with pytest.raises(error, match=match):
             as_topology(data)
+
+
+def test_functions_that_are_no_sequences_are_named():
+    with pytest.raises(TypeError, match=r"`graph` must return a graph for round 0, .* raised KeyError"):
+        as_topology({}.__getitem__, name="lookup")

@@ -169,6 +169,7 @@ def catalogue() -> dict[str, dict[str, Function]]:
         "model": _functions(models),
         "dataset": {k: f for module in _READERS for k, f in _functions(module).items() if _returns(f) is data.Dataset},
         "partition": {k: f for k, f in of_data.items() if _returns(f) is data.Partition and _first(f) == "dataset"},
+        "augmentation": {k: f for k, f in of_data.items() if _returns(f) is data.Augmentation},
         "mixing": {k: f for k, f in _functions(mixing).items() if _first(f) == "topology"},
     }
 

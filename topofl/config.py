@@ -22,7 +22,8 @@
 
 ``[mixing]`` (a weight rule of :mod:`topofl.mixing`) and ``[model]`` (:mod:`topofl.models`) may follow; sizes of the
 model come from the data. A table may also be one line of text, as on the command line: ``topology = "ring"``. So may a
-graph within a table: ``base = "ring"`` or ``base = { name = "ring" }``.
+graph within a table: ``base = "ring"`` or ``base = { name = "ring" }``, and under ``[run]`` what becomes of images in
+training: ``augment = "crop_and_flip,padding=4"``.
 """
 
 import functools
@@ -54,7 +55,7 @@ from topofl._spec import (
 )
 from topofl.algorithms.phase import Algorithm, Rule
 from topofl.callbacks import Callback
-from topofl.data import Partition, match_test
+from topofl.data import Augmentation, Partition, match_test
 from topofl.engine import run
 from topofl.engine.checkpoint import check_every
 from topofl.engine.checks import check_device, check_options, check_topology
@@ -68,7 +69,7 @@ Tables = dict[str, dict[str, Any]]
 _TABLES = ("data", "topology", "mixing", "algorithm", "model", "run")
 _NOT_IN_RUN = ("algorithm", "model", "clients", "topology", "mixing", "checkpoint", "resume", "callbacks", "on_round")
 _ESTIMATED = ("executor", "chunk", "precision", "device", "dtype", "evaluate_on", "eval_examples", "eval_nodes",
-              "fine_tune")  # fmt: skip
+              "augment", "fine_tune")  # fmt: skip
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 
@@ -306,7 +307,20 @@ def _options(table: dict[str, Any]) -> Built:
     arguments = arguments_of(run, arguments, hidden=_NOT_IN_RUN)
     dtype = check_choice("dtype", str(arguments["dtype"]).removeprefix("torch."), _DTYPES)
     check_device(arguments["device"])
-    return Built(arguments | {"dtype": getattr(torch, dtype)}, arguments | {"dtype": dtype}, notes)
+    augment, words = _augmentation(arguments["augment"])
+    shown = arguments | {"dtype": dtype, "augment": words}
+    return Built(arguments | {"dtype": getattr(torch, dtype), "augment": augment}, shown, notes)
+
+
+def _augmentation(value: Any) -> tuple[Augmentation | None, dict[str, Any] | None]:
+    """Return what becomes of images, and the table that says so; both None if nothing does."""
+    if value is None:
+        return None, None
+    with at("`augment`:"):
+        name, arguments = named(table_of(value))
+        function = find("augmentation", name)
+        arguments = arguments_of(function, arguments)
+        return function(**arguments), {"name": name, **arguments}
 
 
 def dumps(tables: Mapping[str, Mapping[str, Any]]) -> str:

@@ -13,8 +13,8 @@ from torch import nn
 from topofl._check import check_choice, check_int_or_auto
 from topofl._table import Table
 from topofl.algorithms.phase import Algorithm, Phase, Rule
-from topofl.data import Partition
-from topofl.engine.checks import check_topology, evaluated_by, with_fine_tuning
+from topofl.data import Augmentation, Partition
+from topofl.engine.checks import check_augment, check_topology, evaluated_by, with_fine_tuning
 from topofl.engine.forward import image_order, is_linear
 from topofl.engine.free_memory import free_memory
 from topofl.engine.memory import facts_of, fits_into, in_gib, memory, peak, remedy
@@ -188,6 +188,7 @@ def estimate(
     eval_examples: int | None = None,
     eval_nodes: int | None = None,
     fine_tune: Phase | Literal[False] | None = None,
+    augment: Augmentation | None = None,
 ) -> Estimate:
     """Return the memory that :func:`topofl.run` will need, and what nodes will send, without training.
 
@@ -201,7 +202,7 @@ def estimate(
     algorithm, model, clients, topology, mixing, precision, device, dtype
         As in :func:`topofl.run`. Of graphs that change, messages are means over a period (over the first 10 rounds if
         there is none), those of the busiest node the largest.
-    evaluate_on, eval_examples, eval_nodes, fine_tune
+    evaluate_on, eval_examples, eval_nodes, fine_tune, augment
         As in :func:`topofl.run`.
     chunk, executor
         As in :func:`topofl.run`. ``"auto"`` is resolved as the run does it where that is by a rule (linear models, and
@@ -227,6 +228,7 @@ def estimate(
     """
     check_choice("executor", executor, ["auto", "batched", "looped"])
     check_int_or_auto("chunk", chunk, minimum=1)
+    check_augment(augment, clients)
     algorithm = with_fine_tuning(algorithm, fine_tune)
     clients = clients.pooled() if algorithm.pooled else clients
     graphs = check_topology(algorithm, topology, clients.n, "allow")
@@ -238,13 +240,13 @@ def estimate(
     matrices = list({id(e.weights): e.weights for r in rounds for e in r.ledger.exchanges}.values())
     sets = evaluated_by(clients, evaluate_on, eval_examples, eval_nodes, 0, torch.device("cpu"))
     order, some = image_order(module, few), list(sets.values())
-    facts = facts_of(algorithm, module, few, order, clients, matrices, some, compute)
+    facts = facts_of(algorithm, module, few, order, clients, matrices, some, compute, augment)
     facts, free = replace(facts, state=state), free_memory(place)
     fits = fits_into(facts, free)
     plan = choose_plan(compute, is_linear(module), facts.sizes, None, fits)
     seconds: dict[str, Any] = {}
     if probe and fits(plan):
-        evaluated = {"evaluate_on": evaluate_on, "eval_examples": eval_examples}
+        evaluated = {"evaluate_on": evaluate_on, "eval_examples": eval_examples, "augment": augment}
         how = {"executor": executor, "chunk": chunk, "precision": precision, "device": place, "dtype": dtype}
         trial = how | {"model": model} | evaluated
         found, seconds = _probed(algorithm, clients, graphs.at(0), rounds, len(some[0].nodes), trial)

@@ -502,7 +502,13 @@ def _from_pyg(graph: Any, name: str, loops: bool) -> Topology:
 
 
 def _from_callable(graph: Callable[[int], Any], name: str, loops: bool) -> TopologySequence:
-    return TopologySequence(_round_of(graph, loops, 0).n, partial(_round_of, graph, loops), name=name)
+    try:
+        first = _round_of(graph, loops, 0)
+    except (TypeError, ValueError, MemoryError):
+        raise
+    except Exception as error:  # whatever a function of something else than rounds raises
+        raise TypeError(f"`graph` must return a graph for round 0, {name} raised {error!r}") from error
+    return TopologySequence(first.n, partial(_round_of, graph, loops), name=name)
 
 
 def _round_of(graph: Callable[[int], Any], loops: bool, t: int) -> Topology:

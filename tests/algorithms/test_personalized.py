@@ -203,7 +203,7 @@ def test_smallest_push_weight_is_delta_and_distances_stay_below_the_proven_bound
     assert constants.delta == pytest.approx(history["smallest_push_weight"].min(), rel=1e-12)
     start = start_of(problems.convolutional())
     mean, size = start.mean(0), float(start.abs().max())
-    for t, (flat, mass) in enumerate(kept, start=1):
+    for t, (flat, _) in enumerate(kept, start=1):
         farthest = float((flat - mean).abs().max())
         # Weights of z_i on x_j / n differ from 1 / n by tau / delta at most, summed over j by twice as much.
         assert farthest <= 2 * constants.c_hat * constants.q_hat**t / constants.delta * size * N + 1e-12
@@ -222,7 +222,8 @@ def test_pull_keeps_weights_and_constants_but_no_sum():
     same = []
     topofl.run(
         phase, model=problems.convolutional(), clients=problems.equal_clients(), seed=SEED, rounds=3,
-        topology=topologies.random_in(N, 2, seed=4), dtype=torch.float64, on_round=lambda t, m: same.append(m.flat.clone()),
+        topology=topologies.random_in(N, 2, seed=4), dtype=torch.float64,
+        on_round=lambda t, models: same.append(models.flat.clone()),
     )  # fmt: skip
     torch.testing.assert_close(same[-1], same[-1][:1].expand(N, -1), rtol=0, atol=1e-14)
 
@@ -264,8 +265,16 @@ def test_without_a_head_dfedpgp_is_sgp_with_local_passes():
 REFUSED = [
     ("a head that is not there", {"head": "hed"}, r"`head` must name parameters.*'hed' matches none.*layers are"),
     ("a head that is everything", {"head": "*"}, r"`head` must leave parameters to share, '\*' matches all"),
-    ("a column stochastic matrix to pull", {"mode": "pull", "mixing": "push"}, r"`mixing` must have rows that sum to 1"),
-    ("a row stochastic matrix to push", {"mode": "push", "mixing": "pull"}, r"`mixing` must have columns that sum to 1"),
+    (
+        "a column stochastic matrix to pull",
+        {"mode": "pull", "mixing": "push"},
+        r"`mixing` must have rows that sum to 1",
+    ),
+    (
+        "a row stochastic matrix to push",
+        {"mode": "push", "mixing": "pull"},
+        r"`mixing` must have columns that sum to 1",
+    ),
 ]
 
 

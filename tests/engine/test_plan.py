@@ -48,7 +48,7 @@ def test_looped_where_it_is_faster(tried):
 @pytest.mark.parametrize(("step_bytes", "first"), [(0, 8), (4 * 2**20, 8), (10 * 2**20, 3), (2**30, 2)])
 def test_the_first_trial_takes_little_memory(tried, step_bytes, first):
     _, calls = tried(lambda executor, chunk: 0.01 * chunk, sizes=LARGE._replace(step_bytes=step_bytes))
-    assert [chunk for executor, chunk in calls if executor == "batched"][0] == first
+    assert next(chunk for executor, chunk in calls if executor == "batched") == first
 
 
 @pytest.mark.parametrize(("best", "wanted"), [(8, 8), (16, 13), (32, 25)])

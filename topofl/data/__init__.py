@@ -1,5 +1,6 @@
 """Data: datasets in memory, and who holds what."""
 
+from topofl.data.augment import Augmentation, crop_and_flip
 from topofl.data.cifar import cifar10, cifar100
 from topofl.data.dataset import Dataset, from_arrays, from_torch
 from topofl.data.folders import image_folder, tiny_imagenet
@@ -19,10 +20,12 @@ from topofl.data.privacy import private_label_histograms
 from topofl.data.readers import digits, mnist, read_idx
 
 __all__ = [
+    "Augmentation",
     "Dataset",
     "Partition",
     "cifar10",
     "cifar100",
+    "crop_and_flip",
     "digits",
     "dirichlet_per_class",
     "dirichlet_per_client",

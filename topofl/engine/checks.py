@@ -12,13 +12,13 @@ from torch import Tensor, nn
 from topofl._check import check_choice, check_int, check_int_or_auto, check_switch
 from topofl._seeding import stream
 from topofl.algorithms.phase import Algorithm, check_fine_tune
-from topofl.data import Partition
+from topofl.data import Augmentation, Partition
 from topofl.engine.evaluate import Evaluated
 from topofl.engine.forward import is_linear, stacked_forward
 from topofl.topology import Topology, TopologyError, TopologySequence, as_topology
 
-__all__ = ["check_batched", "check_device", "check_options", "check_output", "check_topology", "evaluated_by",
-           "sets_named", "with_fine_tuning"]  # fmt: skip
+__all__ = ["check_augment", "check_batched", "check_device", "check_options", "check_output", "check_topology",
+           "evaluated_by", "sets_named", "with_fine_tuning"]  # fmt: skip
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 EVALUATION_SETS = ("test", "val", "own_test", "own_val")
@@ -90,6 +90,7 @@ def check_options(options: Mapping[str, Any]) -> None:
     if not isinstance(options["dtype"], torch.dtype):
         raise TypeError(f"`dtype` must be a torch dtype such as torch.float32, got {options['dtype']!r}")
     check_device(options["device"])
+    check_augment(options["augment"], options["clients"])
     _check_evaluated(options)
     algorithm = with_fine_tuning(options["algorithm"], options["fine_tune"])
     _check_fine_tuning(algorithm, options)
@@ -137,6 +138,15 @@ def _check_examples(clients: Partition, where: str, examples: Any) -> None:
         "eval_examples", examples, minimum=1, maximum=there, maximum_name=f"len(dataset.{where})",
         remedy="None takes all",
     )  # fmt: skip
+
+
+def check_augment(augment: Any, clients: Partition) -> None:
+    """Check that the images of the data, if they are images, can be augmented so; None is fine."""
+    if augment is None:
+        return
+    if not isinstance(augment, Augmentation):
+        raise TypeError(f"`augment` must be such as data.crop_and_flip(padding=4), or None, got {augment!r}")
+    augment.check_on(clients.dataset.inputs)
 
 
 def check_device(device: Any) -> None:

@@ -32,10 +32,13 @@ class Minibatches(NamedTuple):
         (n, width) int64.
     weights
         (n, width) of each example in its node's mean loss, None where all are 1 / width.
+    choices
+        (n, width) int64: what becomes of each image, None: all stay.
     """
 
     indices: Tensor
     weights: Tensor | None
+    choices: Tensor | None
 
 
 class Worker(NamedTuple):
@@ -76,7 +79,8 @@ class Learner:
         weights = batch.weights
         if weights is not None:
             weights = torch.from_numpy(weights).to(device=indices.device, dtype=self.examples.dtype)
-        return Minibatches(indices, weights)
+        choices = None if batch.choices is None else torch.from_numpy(batch.choices).to(indices.device)
+        return Minibatches(indices, weights, choices)
 
 
 @dataclass(frozen=True, eq=False)
@@ -364,7 +368,8 @@ def differentiate(
     """Return losses (k,) of some nodes on their minibatches, and their gradients, of all or the trained parameters."""
     indices = minibatches.indices[rows]
     weights = None if minibatches.weights is None else minibatches.weights[rows]
-    inputs = learner.examples.gather(indices.view(-1), worker.buffers).unflatten(0, indices.shape)
+    choices = None if minibatches.choices is None else minibatches.choices[rows].view(-1)
+    inputs = learner.examples.gather(indices.view(-1), worker.buffers, choices).unflatten(0, indices.shape)
     labels = torch.index_select(learner.labels, 0, indices.view(-1)).view(indices.shape)
     return worker.gradients([view[rows] for view in models.views], inputs, labels, weights, trained)
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from topofl.algorithms.phase import Algorithm
-from topofl.data import Partition
+from topofl.data import Augmentation, Partition
 from topofl.engine.evaluate import EXAMPLES, NODES, ROWS, Evaluated
 from topofl.engine.forward import Order, is_linear
 from topofl.engine.living import bytes_of_forward, bytes_of_step
@@ -215,6 +215,7 @@ def facts_of(
     matrices: Sequence[MixingMatrix],
     sets: Sequence[Evaluated],
     compute: Compute,
+    augment: Augmentation | None = None,
 ) -> Facts:
     """Return the facts of a run.
 
@@ -230,6 +231,8 @@ def facts_of(
         What is evaluated, one after the other.
     compute
         Device, dtype and executor.
+    augment
+        What may become of images.
     """
     n, d, dtype = clients.n, Layout.of(module).d, compute.dtype
     inputs, labels = clients.dataset.inputs, clients.dataset.labels
@@ -248,7 +251,7 @@ def facts_of(
         itemsize=dtype.itemsize,
         width=width,
         example=pixels * dtype.itemsize,
-        minibatch=width * (gathered + labels.itemsize),
+        minibatch=width * (gathered + _bytes_of_moves(inputs, stored, augment) + labels.itemsize),
         looped=looped + resets,
         batched=batched + resets,
         state=sum(value.nbytes for value in states),
@@ -280,6 +283,15 @@ def _bytes_of_steps(module: nn.Module, few: Tensor, order: Order, width: int, co
         return looped, int(taken * bytes_of_step(module, "batched", order, few, width))
     except RuntimeError:  # torch.func cannot batch every module: the run will loop
         return looped, looped
+
+
+def _bytes_of_moves(inputs: Tensor, stored: torch.dtype, augment: Augmentation | None) -> int:
+    """Return the bytes that an image takes to be moved: padded, and the places of its pixels therein."""
+    if augment is None:
+        return 0
+    channels, height, width = inputs.shape[1:]
+    padded = (height + 2 * augment.padding) * (width + 2 * augment.padding)
+    return channels * padded * stored.itemsize + height * width * torch.int64.itemsize
 
 
 def _bytes_of_matrix(matrix: MixingMatrix, dtype: torch.dtype) -> int:

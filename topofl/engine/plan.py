@@ -18,8 +18,8 @@ LINEAR_BYTES = 4 * 2**20
 100 nodes x 128 and 1,000 x 13 the best of 1/50 to all nodes, 1.2 to 1.5 times faster than all at once)."""
 
 FEW = 8
-"""Nodes in the smallest batched trial, less where they would take more than `TRIED` bytes: two tell enough of nodes with
-much work, and the trial should not be what takes most memory in a run."""
+"""Nodes in the smallest batched trial, fewer where they would take more than `TRIED` bytes: two tell enough of nodes
+with much work, and the trial should not be what takes most memory in a run."""
 
 TRIED = 32 * 2**20
 
@@ -129,7 +129,9 @@ def choose_plan(
         executor = "looped"
     elif executor == "auto" or chunk == "auto":
         share = min(-(-sizes.n // workers), most)
-        executor, chunk = _timed(compute, share, trial, sizes.few) if trial else ("batched", _first_size(compute, share, sizes.few))
+        executor, chunk = (
+            _timed(compute, share, trial, sizes.few) if trial else ("batched", _first_size(compute, share, sizes.few))
+        )
     size = 1 if executor == "looped" else min(int(chunk), sizes.n)
     plan = _spread(executor, size, sizes.n, workers, even=compute.chunk == "auto")
     return plan._replace(threads=threads if plan.workers == 1 else 1)

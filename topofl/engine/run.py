@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from topofl.algorithms.phase import Algorithm, Phase, Rule, State
 from topofl.callbacks import Callback, Event
-from topofl.data import Partition
+from topofl.data import Augmentation, Partition
 from topofl.engine.checkpoint import Checkpoint, check_every, check_space, open_folder
 from topofl.engine.checks import check_options, check_topology, evaluated_by, sets_named, with_fine_tuning
 from topofl.engine.divergence import Diverged, DivergenceError
@@ -57,6 +57,7 @@ def run(
     fine_tune: Phase | Literal[False] | None = None,
     fine_tune_every: int | None = None,
     init: str = "common",
+    augment: Augmentation | None = None,
     executor: str = "auto",
     chunk: int | str = "auto",
     precision: str = "fp32",
@@ -120,6 +121,10 @@ def run(
     init
         ``"common"``: all nodes start from one draw; ``"independent"``: each from its own; ``"given"``: from `model` as
         it is.
+    augment
+        What becomes of images each time a node trains on them, ``data.crop_and_flip(padding=4)`` say; drawn from a
+        stream of its own of `seed`, the same whatever the executor. Losses and gradients in training, and hence
+        ``gradient_diversity``, are of what was drawn; evaluations see the images as they are. None: nothing.
     executor
         ``"batched"``, ``"looped"`` or ``"auto"`` (times both on a few nodes; recorded in ``history.meta``). Results
         agree up to the rounding of float32.
@@ -211,12 +216,13 @@ def run(
     sets = evaluated_by(clients, evaluate_on, eval_examples, eval_nodes, seed, place)
     with giving_back(place.type == "cpu"):  # what checks and the choice of an executor took
         on = list(sets.values())
-        world = World.build(algorithm, model, clients, graphs, mixing, seed, init, compute, on_divergence, on)
+        world = World.build(algorithm, model, clients, graphs, mixing, seed, init, compute, on_divergence, on, augment)
     states = {name: init(world.models) for name, init in algorithm.states.items()}
     recorder = Recorder(rounds, eval_every)
     training = _Training(algorithm, world, sets, moments, rounds, eval_every, fine_tune_every, states, recorder)
     chosen = {"rounds": rounds, "seed": seed, "evaluate_on": evaluate_on, "eval_every": eval_every}
     chosen |= {"eval_examples": eval_examples, "eval_nodes": eval_nodes}
+    chosen |= {"augment": None if augment is None else augment.name}
     chosen |= {"fine_tune_every": fine_tune_every, "moments": moments, "init": init, "on_disconnected": on_disconnected}
     chosen |= {"precision": precision, "on_divergence": on_divergence}
     meta = _meta(algorithm, world, clients, graphs) | chosen

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from topofl._seeding import stream
 from topofl.algorithms.parts import Part
 from topofl.algorithms.phase import Algorithm, LocalSGD, Models, Proximal, Rule
-from topofl.data import Partition
+from topofl.data import Augmentation, Partition
 from topofl.engine.batches import Batch, Batches
 from topofl.engine.buffers import Buffers
 from topofl.engine.checks import check_batched, check_output
@@ -65,6 +65,7 @@ class World:
         compute: Compute,
         on_divergence: str,
         sets: Sequence[Evaluated],
+        augment: Augmentation | None,
     ) -> "World":
         """Check that the run fits into memory, put models and data on the device and choose how to compute.
 
@@ -79,13 +80,13 @@ class World:
         resolve = lru_cache(maxsize=max(64, graphs.period or 0))(_weights_on)
         mixes = algorithm.needs_topology and any(phase.exchanges == "models" for phase in algorithm.phases.values())
         matrices = [resolve(rule, graphs.at(0))] if mixes else []
-        facts = facts_of(algorithm, module, few, order, clients, matrices, sets, compute)
+        facts = facts_of(algorithm, module, few, order, clients, matrices, sets, compute, augment)
         check_memory(facts, compute, free := free_memory(compute.device))
 
         def plan(trial: Trial) -> Plan:
             return choose_plan(compute, is_linear(module), facts.sizes, trial, fits_into(facts, free))
 
-        examples = Examples.of(clients.dataset, compute.device, compute.dtype)
+        examples = Examples.of(clients.dataset, compute.device, compute.dtype, augment)
         models = initial_population(module, clients.n, init=init, seed=seed, device=compute.device, dtype=compute.dtype)
         return cls(
             module,
@@ -158,7 +159,7 @@ def new_learner(
     choose: Callable[[Trial], Plan],
 ) -> Learner:
     """Return the learner of a run, planned by trials on its largest minibatches."""
-    batches = Batches(clients.train, seed)
+    batches = Batches(clients.train, seed, examples.augment)
     labels = clients.dataset.labels.to(compute.device)
 
     def learner(plan: Plan) -> Learner:
@@ -339,7 +340,7 @@ class WorldRound:
             **{name: _taken(getattr(descent, name), rows) for name in ("velocity", "mask", "mass")},
             proximal=descent.proximal and Proximal(descent.proximal.anchor[rows], descent.proximal.strength),
         )
-        few = [Batch(batch.indices[nodes], batch.counts[nodes]) for batch in batches]
+        few = [batch.of(nodes) for batch in batches]
         some, found = local_sgd(
             world.learner, self.each, small, few, world.guard, counts=counts[nodes], bad=bad[rows], **options
         )

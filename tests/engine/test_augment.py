@@ -1,0 +1,327 @@
+"""Crops and flips of training images: drawn as declared, and the same for every executor, chunk and resumed run."""
+
+import dataclasses
+import itertools
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+
+import topofl
+from tests import naive, problems
+from tests.engine.test_equivalence import modules_at_start
+from topofl import algorithms, data, mixing, models
+from topofl._seeding import stream
+from topofl.engine.batches import Batches
+from topofl.engine.buffers import Buffers
+from topofl.engine.examples import Examples
+
+CPU = torch.device("cpu")
+ROUNDS, SEED, BATCH, N = 3, 3, 4, 6
+CROPS, MIRRORS = data.crop_and_flip(padding=2), data.crop_and_flip(padding=0)
+EXECUTORS = [
+    {"executor": "batched", "chunk": 6},
+    {"executor": "batched", "chunk": 4},
+    {"executor": "looped"},
+]
+
+
+def in_pixels(clients):
+    """Return the same clients with images of bytes, whose black is far from 0 for models."""
+    dataset = clients.dataset
+    pixels = (40 * dataset.inputs + 128).clamp(0, 255).to(torch.uint8)
+    dataset = dataclasses.replace(dataset, inputs=pixels, mean=0.7, std=0.2)
+    return data.Partition(dataset, clients.train, clients.val, clients.test, name=clients.name)
+
+
+def run(algorithm=None, clients=None, **options):
+    """Return the history and the models of a small run."""
+    algorithm = algorithms.dsgd(0.1, batch_size=BATCH, momentum=0.9) if algorithm is None else algorithm
+    clients = in_pixels(problems.equal_clients()) if clients is None else clients
+    kept = []
+    history = topofl.run(
+        algorithm,
+        clients=clients,
+        **{"model": problems.linear(), "topology": problems.cliques(clients), "rounds": ROUNDS, "seed": SEED} | options,
+        on_round=lambda t, population: kept.append(population.flat.clone()),
+    )
+    return history, kept[-1]
+
+
+# What becomes of an image
+
+
+def test_a_hand_made_image_is_padded_cut_and_mirrored():
+    dataset = data.from_arrays(np.array([[[[1, 2], [3, 4]]]], np.float32), [0])
+    examples = Examples.of(dataset, CPU, torch.float32, data.crop_and_flip(padding=1))
+    choices = torch.tensor([0, 8, 9, 17, 13])  # top, left, mirrored: 0 0 no, 1 1 no, 1 1 yes, 2 2 yes, 2 0 yes
+    made = examples.gather(torch.zeros(5, dtype=torch.long), Buffers(CPU), choices)
+    wanted = [[[0, 0], [0, 1]], [[1, 2], [3, 4]], [[2, 1], [4, 3]], [[0, 4], [0, 0]], [[3, 0], [0, 0]]]
+    assert made[:, 0].tolist() == wanted
+
+
+@pytest.mark.parametrize("augment", [CROPS, MIRRORS, data.crop_and_flip(padding=3, flip=False)], ids=str)
+@pytest.mark.parametrize("kind", [np.uint8, np.float32])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_every_choice_pads_cuts_and_mirrors(augment, kind, dtype):
+    images = np.random.default_rng(0).integers(0, 256, (7, 3, 4, 6)).astype(kind)
+    look = {"mean": (0.1, 0.2, 0.3), "std": (0.5, 0.6, 0.7)} if kind == np.uint8 else {}
+    dataset, side = data.from_arrays(images, np.arange(7) % 3, **look), 2 * augment.padding + 1
+    all_choices = list(itertools.product(range(side), range(side), range(1 + augment.flip)))
+    indices = np.arange(len(all_choices)) % 7
+    cut = [naive.cut(images[i], *choice, augment.padding) for i, choice in zip(indices, all_choices, strict=True)]
+    wanted = data.from_arrays(np.stack(cut), indices, **look).examples(dtype=dtype)
+    examples, choices = Examples.of(dataset, CPU, dtype, augment), torch.arange(augment.n_choices)
+    made = examples.gather(torch.from_numpy(indices), Buffers(CPU), choices)
+    assert made.dtype == dtype
+    assert torch.equal(made, wanted)
+    assert torch.equal(torch.from_numpy(images), dataset.inputs), "the dataset was changed"
+
+
+def test_images_of_a_dataset_in_another_order_of_memory():
+    images = torch.randn(5, 3, 4, 6).contiguous(memory_format=torch.channels_last)
+    dataset = data.Dataset(images, torch.zeros(5, dtype=torch.long), 1, "odd", range(5), [], [])
+    examples, choices = Examples.of(dataset, CPU, torch.float32, CROPS), torch.arange(5)
+    wanted = [naive.cut(image, 0, choice // 2, choice % 2, 2) for choice, image in enumerate(images.numpy())]
+    np.testing.assert_array_equal(examples.gather(torch.arange(5), Buffers(CPU), choices), np.stack(wanted))
+
+
+def test_memory_is_used_again():
+    dataset = in_pixels(problems.equal_clients()).dataset
+    examples, buffers = Examples.of(dataset, CPU, torch.float32, CROPS), Buffers(CPU)
+    first = examples.gather(torch.arange(4), buffers, torch.arange(4)).clone()
+    place = examples.gather(torch.arange(9), buffers, torch.arange(9)).data_ptr()
+    again = examples.gather(torch.arange(4), buffers, torch.arange(4))
+    assert again.data_ptr() == place
+    assert torch.equal(again, first)
+
+
+# What is drawn
+
+
+def drawn(seed=0, n=40, sizes=64, steps=8, phase="local", augment=None):
+    batches = Batches([np.arange(sizes)] * n, seed, data.crop_and_flip() if augment is None else augment)
+    return np.stack([batches.at(step, sizes, phase).choices for step in range(steps)])
+
+
+def test_all_places_and_both_flips_are_equally_likely():
+    choices = drawn()
+    observed = np.bincount(choices.ravel(), minlength=162)
+    assert len(observed) == 162
+    for counts in (observed, observed.reshape(81, 2).sum(0), observed.reshape(9, 9, 2).sum((1, 2))):
+        assert scipy.stats.chisquare(counts).pvalue > 0.001
+    neighbors = choices[..., 1:] * 162 + choices[..., :-1]
+    assert scipy.stats.chisquare(np.bincount(neighbors.ravel() % 9 * 9 + neighbors.ravel() // 162 % 9)).pvalue > 0.001
+
+
+def test_draws_differ_between_steps_nodes_phases_and_seeds():
+    choices = drawn()
+    rows = choices.reshape(-1, choices.shape[-1])
+    assert len(np.unique(rows, axis=0)) == len(rows)
+    for other in (drawn(phase="body"), drawn(seed=1)):
+        assert 0 < np.mean(other == choices) < 0.02
+
+
+def test_draws_depend_on_nothing_else():
+    members = problems.ragged_clients().train
+    batches, first = Batches(members, SEED, CROPS), Batches(members[:3], SEED, CROPS)
+    for step in range(4):
+        whole = batches.at(step, 8, "local")
+        some = first.at(step, 8, "local")
+        np.testing.assert_array_equal(some.choices, whole.choices[:3, : some.choices.shape[1]])
+    steps = np.array([0, 3, 1, 2, 2, 5])
+    mixed = batches.at(steps, 8, "local")
+    for node, step in enumerate(steps.tolist()):
+        np.testing.assert_array_equal(mixed.choices[node], batches.at(step, 8, "local").choices[node])
+    order = np.array([4, 0, 5])
+    np.testing.assert_array_equal(mixed.of(order).choices, mixed.choices[order])
+
+
+def test_minibatches_are_those_without_augmentation():
+    members = problems.ragged_clients().train
+    for step in range(4):
+        plain, changed = (Batches(members, SEED, *more).at(step, 8, "local") for more in ((), (CROPS,)))
+        np.testing.assert_array_equal(plain.indices, changed.indices)
+        np.testing.assert_array_equal(plain.counts, changed.counts)
+        assert plain.choices is plain.of(np.array([1])).choices is None
+
+
+# What is trained
+
+PASSES = {"lr": 0.1, "epochs": 2, "momentum": 0.9}
+TRAINED = {
+    "dsgd": algorithms.dsgd(0.1, batch_size=BATCH, momentum=0.9, local_steps=3),
+    "local passes": algorithms.dfedavgm(batch_size=BATCH, **PASSES),
+    "with a server": algorithms.fedavg(batch_size=BATCH, participation=0.5, **PASSES),
+    "two phases": algorithms.dfedavgm_p(batch_size=BATCH, head="5", head_lr=0.05, **PASSES),
+}
+
+
+def naive_models(name, clients, augment):
+    """Return the models that loops over nodes and images train."""
+    dataset = clients.dataset
+    affine = dataset.affine(torch.float64)
+
+    def see(images, node, step, phase):
+        how = {"padding": augment.padding, "flip": augment.flip}
+        made = torch.from_numpy(naive.augmented(images.numpy(), node, step, phase, SEED, **how)).double()
+        return made if affine is None else made * affine[0] + affine[1]
+
+    modules = modules_at_start(problems.convolutional(), N)
+    nodes = naive.Nodes(modules, dataset.inputs, dataset.labels, clients.train, BATCH, SEED, see)
+    matrices = [mixing.metropolis_hastings(problems.cliques(clients)).weights.toarray()] * ROUNDS
+    match name:
+        case "dsgd":
+            naive.dsgd(nodes, matrices[0], ROUNDS, lr=0.1, momentum=0.9, local_steps=3)
+        case "local passes":
+            naive.dfedavgm(nodes, matrices, ROUNDS, **PASSES)
+        case "with a server":
+            naive.fedavg(nodes, members, ROUNDS, **PASSES)
+        case "two phases":
+            heads = {"head_lr": 0.05, "is_head": lambda name: name.startswith("5.")}
+            naive.dfedpgp(nodes, matrices, ROUNDS, mode="pull", **PASSES, **heads)
+    return nodes.flat()
+
+
+def members(t):
+    return sorted(stream(SEED, "participation", t).permutation(N)[: N // 2].tolist())
+
+
+@pytest.mark.parametrize("settings", EXECUTORS, ids=str)
+@pytest.mark.parametrize("clients", [in_pixels(problems.ragged_clients()), problems.equal_clients()], ids=str)
+@pytest.mark.parametrize("name", TRAINED)
+def test_training_equals_the_naive_loop(name, clients, settings):
+    how = {"model": problems.convolutional(), "init": "independent", "dtype": torch.float64} | settings
+    _, got = run(TRAINED[name], clients, augment=CROPS, on_disconnected="allow", **how)
+    torch.testing.assert_close(got, naive_models(name, clients, CROPS), rtol=0, atol=1e-9)
+    _, other = run(TRAINED[name], clients, augment=MIRRORS, on_disconnected="allow", **how)
+    assert not torch.allclose(got, other, atol=1e-4)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_executors_and_chunks_see_the_same_images(threads, monkeypatch):
+    monkeypatch.setattr("topofl.engine.plan.SHARED_WORK", 0)
+    seen, gather = [], Examples.gather
+
+    def noted(self, indices, buffers, choices=None):
+        made = gather(self, indices, buffers, choices)
+        seen.extend(zip(indices.tolist(), (image.numpy().tobytes() for image in made), strict=True))
+        return made
+
+    monkeypatch.setattr(Examples, "gather", noted)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        images = []
+        for settings in EXECUTORS:
+            run(model=problems.convolutional(), augment=CROPS, **settings)
+            images.append(sorted(seen))
+            seen.clear()
+    finally:
+        torch.set_num_threads(before)
+    batches = Batches(problems.equal_clients().train, SEED)
+    assert len(images[0]) == sum(batches.at(t, BATCH, "local").indices.size for t in range(ROUNDS))
+    assert all(others == images[0] for others in images)
+
+
+def test_nothing_changes_by_default():
+    (history, flat), (same, equal) = run(), run(augment=None)
+    assert torch.equal(flat, equal)
+    assert history.meta["augment"] is same.meta["augment"] is None
+    assert not torch.equal(run(augment=MIRRORS)[1], flat)
+
+
+def test_evaluations_see_images_as_they_are():
+    clients = in_pixels(problems.equal_clients())
+    history, flat = run(clients=clients, augment=CROPS, eval_every=ROUNDS)
+    plain, _ = run(clients=clients, eval_every=ROUNDS)
+    np.testing.assert_array_equal(history["loss"][0], plain["loss"][0])
+    dataset = clients.dataset
+    inputs, labels = dataset.examples(dataset.test), dataset.labels[torch.tensor(dataset.test)]
+    for node in range(N):
+        weight, bias = flat[node, :108].view(3, 36), flat[node, 108:]
+        wanted = torch.nn.functional.cross_entropy(inputs.flatten(1) @ weight.T + bias, labels)
+        assert history["loss"][-1, node] == pytest.approx(float(wanted), rel=1e-5)
+
+
+def test_a_resumed_run_is_that_of_one_never_stopped(tmp_path):
+    whole, flat = run(augment=CROPS, rounds=6, eval_every=3)
+    run(augment=CROPS, rounds=3, eval_every=3, checkpoint=tmp_path)
+    resumed, again = run(augment=CROPS, rounds=6, eval_every=3, checkpoint=tmp_path, resume=True)
+    assert torch.equal(again, flat)
+    for column in ("loss", "accuracy", "train_loss", "gradient_diversity"):
+        np.testing.assert_array_equal(resumed[column], whole[column])
+    for other in (None, data.crop_and_flip(padding=1), data.crop_and_flip(padding=2, flip=False)):
+        with pytest.raises(ValueError, match=r"`resume` must .*: augment was Augmentation\(padding=2, flip=True\), is"):
+            run(augment=other, rounds=6, eval_every=3, checkpoint=tmp_path, resume=True)
+
+
+def test_the_history_says_so_and_is_saved(tmp_path):
+    history, _ = run(augment=CROPS)
+    history.save(tmp_path / "run")
+    assert topofl.History.load(tmp_path / "run").meta["augment"] == "crop_and_flip(padding=2, flip=True)"
+
+
+# What it takes
+
+
+def need(clients, **options):
+    return topofl.estimate(
+        algorithms.dsgd(0.1, batch_size=10), model=models.logistic_regression(36, 3), clients=clients,
+        topology=topofl.topologies.ring(N), executor="batched", **options,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "size"), [(in_pixels, 1), (lambda clients: clients, 4)])
+def test_memory_is_estimated(kind, size):
+    clients = kind(problems.equal_clients())
+    plain, augmented = need(clients), need(clients, augment=CROPS)
+    width = 10
+    assert augmented.minibatches - plain.minibatches == N * width * (100 * size + 36 * 8)  # padded, and places
+    assert augmented.total - plain.total == augmented.minibatches - plain.minibatches
+    examples, buffers = Examples.of(clients.dataset, CPU, torch.float32, CROPS), Buffers(CPU)
+    examples.gather(torch.zeros(N * width, dtype=torch.long), buffers, torch.zeros(N * width, dtype=torch.long))
+    assert sum(kept.nbytes for kept in buffers._kept.values()) == augmented.minibatches - N * width * 8  # labels apart
+
+
+def test_a_probe_trains_so():
+    assert need(problems.equal_clients(), augment=CROPS, probe=True).seconds_per_round > 0
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((-1,), ValueError, "`padding` must be between 0 and 1024, got -1"),
+        ((2**50,), ValueError, "`padding` must be between 0 and"),
+        ((1.5,), TypeError, "`padding` must be an integer"),
+        ((4, 1), ValueError, "`flip` must be True or False, got 1"),
+        ((0, False), ValueError, "`flip` must be True with padding=0"),
+    ],
+)
+def test_what_cannot_be_made(arguments, error, message):
+    with pytest.raises(error, match=message):
+        data.crop_and_flip(*arguments)
+
+
+FLAT = data.from_arrays(np.eye(30, 36), np.arange(30) % 3, test=0.2)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"augment": True}, TypeError, r"`augment` must be such as data.crop_and_flip\(padding=4\), or None, got True"),
+        ({"augment": data.crop_and_flip(6)}, ValueError, "`augment` must have a padding below the side .* 6, got crop"),
+        ({"augment": CROPS, "clients": data.iid(FLAT, N, seed=0)}, ValueError, r"`augment` .* no images, .*\(30, 36\)"),
+    ],
+)
+def test_refused_before_the_first_round(options, error, message):
+    events = []
+    with pytest.raises(error, match=message):
+        run(model=models.logistic_regression(36, 3), callbacks=[events.append], **options)
+    assert events == []
+    with pytest.raises(error, match=message):
+        need(**{"clients": problems.equal_clients()} | options)
