@@ -177,8 +177,8 @@ THREE = {**TABLE_3, **{title + EQUAL: {k: v[0] for k, v in ONE[title].items()} f
 
 TESTED = (
     (
-        "test images of a client are drawn from those of the dataset in the shares of its classes, as in the code of the "
-        "authors",
+        "test images of a client are drawn from those of the dataset in the shares of its classes, as in the code of "
+        "the authors",
     )
     if MATCHED
     else (
