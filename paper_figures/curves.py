@@ -50,11 +50,16 @@ class Curve:
         numbers: Sequence[Mapping[str, float]],
         column: str = "accuracy",
     ) -> "Curve":
-        """Return the curve of one history, and its numbers, a seed; `column` is that of the accuracies."""
-        accuracy = [100 * history[column] for history in histories]
+        """Return the curve of one history, and its numbers, a seed.
+
+        `column` is that of the accuracies; evaluations without any, such as that of fine-tuned models before training,
+        are left out.
+        """
+        there = ~np.isnan(histories[0][column]).all(axis=1)
+        accuracy = [100 * history[column][there] for history in histories]
         mean, low, high = (np.array([f(a, axis=1) for a in accuracy]) for f in (np.nanmean, np.nanmin, np.nanmax))
         columns = {name: np.array([row[name] for row in numbers]) for name in numbers[0]}
-        return cls(np.array(seeds), histories[0]["round"] / rounds_per_epoch, mean, low, high, columns)
+        return cls(np.array(seeds), histories[0]["round"][there] / rounds_per_epoch, mean, low, high, columns)
 
     def as_json(self) -> dict[str, Any]:
         """Return it as lists and numbers."""
