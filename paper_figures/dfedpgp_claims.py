@@ -76,8 +76,9 @@ def _steadier(panels: Panels) -> list[Claim]:
     titles = ["CIFAR-10, Dir(0.1)", "CIFAR-10, Dir(0.3)"]
     if not all(title in panels for title in titles):
         return []
-    lost = {label: np.subtract(*(final(panels[title][label]) for title in titles)) for label in ("FedRep", OURS)}
-    paper = {label: np.subtract(*(TABLE_1[label][title][0] for title in titles)) for label in lost}
+    severe, mild = titles
+    lost = {label: final(panels[severe][label]) - final(panels[mild][label]) for label in ("FedRep", OURS)}
+    paper = {label: TABLE_1[label][severe][0] - TABLE_1[label][mild][0] for label in lost}
     return [
         judge_seeds(
             "CIFAR-10: from Dir(0.1) to Dir(0.3) DFedPGP loses less than FedRep.",
@@ -85,7 +86,7 @@ def _steadier(panels: Panels) -> list[Claim]:
             lost["FedRep"] - lost[OURS],
             at_least=0,
             why=WHY_ANY,
-            paper=_points(float(paper["FedRep"] - paper[OURS])),
+            paper=_points(paper["FedRep"] - paper[OURS]),
         )
     ]
 
