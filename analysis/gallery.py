@@ -66,6 +66,7 @@ EXAMPLES: dict[str, Example] = {
     "random_matching": "random_matching:12,seed=0",
     "random_out": "random_out:12,k=1,seed=0",
     "random_regular": "random_regular:24,k=3,seed=0",
+    "random_regular_sequence": "random_regular_sequence:12,k=3,seed=0",
     "ring": "ring:12",
     "small_world": "small_world:24,k=4,p=0.15,seed=0",
     "star": "star:10",

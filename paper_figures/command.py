@@ -51,10 +51,11 @@ def reproduce(
         ``"smoke"``: on embedded data, in seconds, to see that all works. ``"quick"``: evidence from a 2-core CPU, at
         the paper's scale where that is possible in minutes. ``"paper"``: the paper's own setting.
     seeds
-        Runs of every arm, with seeds 0, 1, ...; default: 2, 3 and 5 at these scales. The comparison with the simulator
-        takes 20 at least.
+        Runs of every arm, with seeds 0, 1, ...; default: 2, 3 and 5 at these scales, or what the paper has where it
+        says so. The comparison with the simulator takes 20 at least.
     data
-        Folder in or below which the files of MNIST and CIFAR-10 lie. A figure or panel without its data is left out.
+        Folder in or below which the files of MNIST, CIFAR-10 and CIFAR-100 lie. A figure or panel without its data is
+        left out.
     datasets
         ``"mnist"``, ``"cifar10"``, ``"mnist,cifar10"`` or a sequence of these: use only them.
     out
@@ -93,7 +94,9 @@ def reproduce(
     say = show or (lambda text: None)
     paper, figures = figures_named(name)
     names = datasets.split(",") if isinstance(datasets, str) else datasets
-    setting = make_setting(scale, seeds=seeds, root=data, device=device, datasets=names)
+    setting = make_setting(
+        scale, seeds=paper.seeds.get(scale) if seeds is None else seeds, root=data, device=device, datasets=names
+    )
     jobs = check_int("jobs", jobs, minimum=1)
     missing = {figure.id: why for figure in figures if (why := missing_data(figure, setting))}
     if len(figures) == len(missing) == 1:

@@ -28,9 +28,10 @@ class Curve:
         (S, E) mean, lowest and highest accuracy over the nodes.
     numbers
         What else is known of the arm, (S,) each: ``degree`` (mean over nodes), ``messages`` and ``messages_paper`` (a
-        node and round; see :func:`topofl.metrics.round_cost`), ``gap`` (spectral), ``heterogeneity`` (of
-        neighborhoods), ``skew`` (mean over cliques; missing without cliques), ``seconds`` and ``megabytes`` (the run's
-        wall time and the peak of its process).
+        node and round; see :func:`topofl.metrics.round_cost`), ``bytes`` (a node and round), ``busiest_bytes`` (of the
+        busiest node or server, a round), ``gap`` (spectral), ``heterogeneity`` (of neighborhoods), ``skew`` (mean over
+        cliques; missing without cliques), ``seconds`` and ``megabytes`` (the run's wall time and the peak of its
+        process).
     """
 
     seeds: np.ndarray
@@ -47,12 +48,18 @@ class Curve:
         histories: Sequence[History],
         rounds_per_epoch: float,
         numbers: Sequence[Mapping[str, float]],
+        column: str = "accuracy",
     ) -> "Curve":
-        """Return the curve of one history, and its numbers, a seed."""
-        accuracy = [100 * history["accuracy"] for history in histories]
+        """Return the curve of one history, and its numbers, a seed.
+
+        `column` is that of the accuracies; evaluations without any, such as that of fine-tuned models before training,
+        are left out.
+        """
+        there = ~np.isnan(histories[0][column]).all(axis=1)
+        accuracy = [100 * history[column][there] for history in histories]
         mean, low, high = (np.array([f(a, axis=1) for a in accuracy]) for f in (np.nanmean, np.nanmin, np.nanmax))
         columns = {name: np.array([row[name] for row in numbers]) for name in numbers[0]}
-        return cls(np.array(seeds), histories[0]["round"] / rounds_per_epoch, mean, low, high, columns)
+        return cls(np.array(seeds), histories[0]["round"][there] / rounds_per_epoch, mean, low, high, columns)
 
     def as_json(self) -> dict[str, Any]:
         """Return it as lists and numbers."""

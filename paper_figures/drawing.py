@@ -45,7 +45,9 @@ def convergence(
     bottom: float = 0.0,
     top: float = 100.0,
     hidden: Sequence[str] = (),
+    xlabel: str = "epoch",
     ylabel: str = "test accuracy, %",
+    extremes: bool = True,
 ) -> Figure:
     """Return accuracy against epochs, one axes a panel.
 
@@ -63,8 +65,10 @@ def convergence(
         Where it ends, in %; raised to the next whole number above the best node if that one would be cut off.
     hidden
         Labels that are not drawn.
-    ylabel
-        Of the axis of accuracy.
+    xlabel, ylabel
+        Of the axes.
+    extremes
+        Whether worst and best node are drawn.
 
     Raises
     ------
@@ -78,13 +82,13 @@ def convergence(
     looks = _looks(label for arms in shown.values() for label in arms)
     for ax, arms in zip(axes, shown.values(), strict=True):
         for label, curve in arms.items():
-            _draw_arm(ax, curve, label, looks[label])
-        ax.set(xlabel="epoch", xlim=(0, max(curve.epochs[-1] for curve in arms.values())))
+            _draw_arm(ax, curve, label, looks[label], extremes)
+        ax.set(xlabel=xlabel, xlim=(0, max(curve.epochs[-1] for curve in arms.values())))
     curves = [curve for arms in shown.values() for curve in arms.values()]
     limits = _limits(curves, bottom, top)
     note = f" (axis starts at {limits[0]:g})" if limits[0] > 0 else ""
     axes[0].set(ylim=limits, ylabel=ylabel + note)
-    _explain(figure, axes, _seeds_note(max(len(curve.seeds) for curve in curves)))
+    _explain(figure, axes, _seeds_note(max(len(curve.seeds) for curve in curves), extremes))
     return figure
 
 
@@ -242,10 +246,10 @@ def _looks(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
     }
 
 
-def _draw_arm(ax: Axes, curve: Curve, label: str, look: Mapping[str, Any]) -> None:
+def _draw_arm(ax: Axes, curve: Curve, label: str, look: Mapping[str, Any], extremes: bool) -> None:
     start = 0.04 * MARKERS.index(look["marker"])  # so that markers of lines that run together do not hide each other
     ax.fill_between(curve.epochs, curve.mean.min(0), curve.mean.max(0), color=look["color"], alpha=0.15, linewidth=0)
-    for extreme in (curve.low, curve.high):
+    for extreme in (curve.low, curve.high) if extremes else ():
         ax.plot(curve.epochs, extreme.mean(0), color=look["color"], linestyle=look["linestyle"], linewidth=THIN)
     ax.plot(
         curve.epochs, curve.mean.mean(0), label=label, linewidth=BOLD, markersize=4, markevery=(start, 0.28), **look
@@ -278,7 +282,9 @@ def _limits(curves: Sequence[Curve], bottom: float, top: float) -> tuple[float, 
     return (bottom if lowest_peak > bottom else min(bottom, lowered)), max(top, float(np.ceil(best)))
 
 
-def _seeds_note(seeds: int) -> str:
+def _seeds_note(seeds: int, extremes: bool) -> str:
+    if not extremes:
+        return f"mean over the nodes and {seeds} seed{'s' * (seeds > 1)}; shaded: from the lowest to the highest seed"
     if seeds == 1:
         return "bold: mean over the nodes; thin: worst and best node (one seed)"
     return (

@@ -20,7 +20,7 @@ __all__ = ["SCALES", "Arms", "Data", "Figure", "Setting", "curves_of", "trained"
 SCALES = ("smoke", "quick", "paper")
 """``smoke``: does every part still work? ``quick``: evidence from a 2-core CPU. ``paper``: the paper's own setting."""
 
-MARKERS = {"mnist": "train-images-idx3-ubyte", "cifar10": "data_batch_1"}
+MARKERS = {"mnist": "train-images-idx3-ubyte", "cifar10": "data_batch_1", "cifar100": "cifar-100-"}
 """A file of each dataset, by which its folder is found."""
 
 Data = dict[str, Any]

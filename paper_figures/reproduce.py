@@ -5,7 +5,7 @@ import json
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from topofl._machine import machine
 from topofl.engine.checks import check_device
 from topofl.report import replacing
 
-from . import dcliques, drawing
+from . import dcliques, dfedpgp, drawing
 from .claims import Claim, claims_table
 from .figure import MARKERS, Figure, Setting
 from .report import Report, write
@@ -49,6 +49,7 @@ class Paper:
     citation: str
     figures: tuple[Figure, ...]
     terms: tuple[str, ...] = ()
+    seeds: Mapping[str, int] = field(default_factory=lambda: SEEDS)
 
 
 PAPERS: tuple[Paper, ...] = (
@@ -58,6 +59,14 @@ PAPERS: tuple[Paper, ...] = (
         "Bellet, Kermarrec and Lavoie, D-Cliques, SRDS 2022",
         dcliques.FIGURES,
         dcliques.TERMS,
+    ),
+    Paper(
+        "dfedpgp",
+        "Decentralized Directed Collaboration for Personalized Federated Learning",
+        "Liu et al., DFedPGP, CVPR 2024",
+        dfedpgp.FIGURES,
+        dfedpgp.TERMS,
+        dfedpgp.SEEDS,
     ),
 )
 
@@ -89,7 +98,7 @@ def figures_named(name: str) -> tuple[Paper, tuple[Figure, ...]]:
     ValueError
         If there is none of that name.
     """
-    name = re.sub(r"fig(\d)$", r"fig0\1", name)
+    name = re.sub(r"(fig|tab)(\d[ab]?)$", r"\g<1>0\2", name)
     for paper in PAPERS:
         chosen = tuple(figure for figure in paper.figures if name in (paper.id, figure.id))
         if chosen:
@@ -323,8 +332,10 @@ def panels_lacking(result: Result) -> str:
 def _command(name: str, setting: Setting) -> str:
     """Return the command that repeats a setting; where the data lie, how many processes there are is for the user."""
     words = ["topofl", "reproduce", name, "--scale", setting.scale, "--seeds", str(len(setting.seeds))]
-    if setting.scale != "smoke" and setting.datasets:
+    shown = {dataset for figure in figures_named(name)[1] for dataset in (*figure.datasets, *figure.optional)}
+    used = [dataset for dataset in setting.datasets if dataset in shown]
+    if setting.scale != "smoke" and used:
         words += ["--data", "DIR"]
-    if setting.datasets and set(setting.datasets) != set(MARKERS):
-        words += ["--datasets", ",".join(setting.datasets)]
+    if used and set(used) != shown:
+        words += ["--datasets", ",".join(used)]
     return " ".join([*words, *(["--device", setting.device] if setting.device else []), "--report"])

@@ -180,10 +180,17 @@ def _rounds_per_epoch(experiment: config.Experiment) -> int:
 
 
 def _numbers(experiment: config.Experiment, history: History) -> dict[str, float]:
-    """Return what is known of the graph and of the messages, for the tables beside the figures."""
+    """Return what is known of the graph and of the messages, for the tables beside the figures.
+
+    Of graphs that are other ones every round, of servers and of nodes that are alone only the messages are.
+    """
     n, counts = experiment.clients.n, experiment.clients.label_counts
     numbers = {name: float(history[name].mean()) / n for name in ("messages", "messages_paper", "bytes")}
-    graph, weights = experiment.topology, history.mixing(0)
+    numbers["busiest_bytes"] = float(history["busiest_bytes"].mean())
+    graph = experiment.topology
+    if not isinstance(graph, Topology) or not history.matrices:
+        return numbers
+    weights = history.mixing(0)
     numbers |= graph_numbers(graph, weights)
     numbers["heterogeneity"] = metrics.neighborhood_heterogeneity(weights, counts)
     if graph.groups:
@@ -328,4 +335,5 @@ def _attempt(store: Store, run: Run) -> Exception | None:
 
 
 def _shown(run: Run) -> str:
-    return f"{run.tables['algorithm']['name']} on {run.tables['topology']['name']}, seed {run.seed}"
+    graph = run.tables.get("topology", {"name": "no graph"})["name"]
+    return f"{run.tables['algorithm']['name']} on {graph}, seed {run.seed}"

@@ -53,6 +53,7 @@ from topofl._spec import (
     table_of,
     with_seed,
 )
+from topofl.algorithms.parts import Part
 from topofl.algorithms.phase import Algorithm, Rule
 from topofl.callbacks import Callback
 from topofl.data import Augmentation, Partition, match_test
@@ -288,7 +289,8 @@ def _algorithm(table: dict[str, Any]) -> Built:
     function = find("algorithm", name)
     arguments, notes = with_seed(function, arguments)
     arguments = arguments_of(function, arguments)
-    return Built(function(**arguments), {"name": name, **arguments}, notes)
+    shown = {key: str(value) if isinstance(value, Part) else value for key, value in arguments.items()}
+    return Built(function(**arguments), {"name": name, **shown}, notes)
 
 
 def _model(table: dict[str, Any], clients: Partition) -> Built:

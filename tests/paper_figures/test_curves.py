@@ -52,6 +52,14 @@ def test_nodes_without_an_accuracy_are_left_out():
     np.testing.assert_allclose((made.mean[0, 0], made.low[0, 0], made.high[0, 0]), (20, 10, 30))
 
 
+def test_another_column_has_evaluations_of_its_own():
+    told = Told([[0.1, 0.3], [0.5, 0.9]], [0, 8])
+    told.columns["accuracy_fine_tuned"] = np.array([[np.nan, np.nan], [0.2, 0.4]])
+    made = Curve.of([0], [told], 4, [{}], column="accuracy_fine_tuned")
+    np.testing.assert_array_equal(made.epochs, [2])
+    np.testing.assert_allclose(made.mean, [[30]])
+
+
 def test_panels_survive_json():
     rng = np.random.default_rng(0)
     numbers = {"degree": np.array([9.9, 9.9]), "messages": np.array([18.9, 19.0])}

@@ -346,7 +346,8 @@ def test_an_original_dataset_is_asked_for_with_a_remedy(cifar10_subset):
 
 def test_listed_names_all():
     names = command.listed().column("name")
-    assert names == ("dcliques", *IDS)
+    assert names == tuple(name for paper in PAPERS for name in (paper.id, *(figure.id for figure in paper.figures)))
+    assert names[: 1 + len(IDS)] == ("dcliques", *IDS)
 
 
 def test_listed_names_the_data():

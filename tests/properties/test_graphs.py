@@ -273,6 +273,7 @@ ROWS = {
     "random_matching": Row(with_seed(n=sizes), redrawn=True),
     "random_out": Row(peer_arguments(), directed=lambda arguments: True, redrawn=True),
     "random_regular": Row(regular_arguments()),
+    "random_regular_sequence": Row(regular_arguments(), redrawn=True),
     "ring": Row(st.fixed_dictionaries({"n": sizes})),
     "small_world": Row(lattice_arguments()),
     "star": Row(st.fixed_dictionaries({"n": sizes})),

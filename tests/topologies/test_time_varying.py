@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from topofl import metrics, mixing, topologies
+from topofl import TopologyError, metrics, mixing, topologies
 from topofl._seeding import stream
 
 
@@ -180,3 +180,33 @@ def test_bad_arguments_of_undirected_rounds_are_named(generator, arguments, erro
 def test_bad_arguments_are_named(generator, arguments, name):
     with pytest.raises(ValueError, match=f"`{name}`"):
         generator(**{"seed": 0} | arguments)
+
+
+def test_random_regular_rounds_are_regular_connected_and_differ():
+    graphs, again = (topologies.random_regular_sequence(20, 5, seed=3) for _ in range(2))
+    later = again.at(4)
+    for t in range(5):
+        graph = graphs.at(t)
+        assert not graph.is_directed
+        assert graph.is_connected
+        assert set(graph.out_degrees) == {5}
+    assert (graphs.at(4).adjacency != later.adjacency).nnz == 0
+    assert (graphs.at(0).adjacency != graphs.at(1).adjacency).nnz > 0
+    assert (graphs.at(0).adjacency != topologies.random_regular_sequence(20, 5, seed=4).at(0).adjacency).nnz > 0
+    weights = mixing.metropolis_hastings(graphs.at(2)).weights.toarray()
+    np.testing.assert_allclose(weights.sum(axis=0), 1)
+    np.testing.assert_allclose(weights[weights > 0], 1 / 6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"n": 5, "k": 3}, TopologyError, "must be even"),
+        ({"n": 4, "k": 1}, TopologyError, "at least 2 to connect"),
+        ({"n": 4, "k": 4}, ValueError, "`k`"),
+        ({"n": 6, "k": 2, "seed": np.random.default_rng(0)}, TypeError, "`seed`"),
+    ],
+)
+def test_bad_random_regular_rounds_are_refused_at_once(arguments, error, message):
+    with pytest.raises(error, match=message):
+        topologies.random_regular_sequence(**{"seed": 0} | arguments)

@@ -1,5 +1,7 @@
 """Decentralized SGD and its D-Cliques variant, and the two ends they are compared with."""
 
+from collections.abc import Sequence
+
 from topofl.algorithms.exchange import gossip
 from topofl.algorithms.local import sgd
 from topofl.algorithms.phase import Algorithm, chain
@@ -86,7 +88,18 @@ def centralized(lr: float, *, batch_size: int = 128, momentum: float = 0.0) -> A
     return chain("centralized", pooled=True, local=sgd(lr, batch_size=batch_size, momentum=momentum))
 
 
-def local_only(lr: float, *, batch_size: int = 128, momentum: float = 0.0, local_steps: int = 1) -> Algorithm:
+def local_only(
+    lr: float,
+    *,
+    batch_size: int = 128,
+    momentum: float = 0.0,
+    local_steps: int = 1,
+    epochs: int | Sequence[int] | None = None,
+    reset_momentum: bool = False,
+    lr_decay: float = 1.0,
+    weight_decay: float = 0.0,
+    clip: float | None = None,
+) -> Algorithm:
     """Return SGD on every node alone, with no message at all: the other end of the scale.
 
     ::
@@ -95,13 +108,20 @@ def local_only(lr: float, *, batch_size: int = 128, momentum: float = 0.0, local
 
     Parameters
     ----------
-    lr, batch_size, momentum
+    lr, batch_size, momentum, reset_momentum, lr_decay, weight_decay, clip
         As in :func:`topofl.algorithms.sgd`.
     local_steps
         Minibatch steps a round.
+    epochs
+        Passes over a node's own data a round, in place of `local_steps`: one number, or one a node. With
+        ``reset_momentum=True`` a round is then that of :func:`topofl.algorithms.dfedavgm` without its exchange.
 
     References
     ----------
     The baseline "Local" of Liu et al., "DFedPGP" (2024), section 5.1.
     """
-    return chain("local_only", local=sgd(lr, batch_size=batch_size, steps=local_steps, momentum=momentum))
+    local = sgd(
+        lr, batch_size=batch_size, steps=local_steps, epochs=epochs, momentum=momentum, reset_momentum=reset_momentum,
+        lr_decay=lr_decay, weight_decay=weight_decay, clip=clip,
+    )  # fmt: skip
+    return chain("local_only", local=local)

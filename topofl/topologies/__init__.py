@@ -32,7 +32,13 @@ from topofl.topologies.placement import neighborhood_swap_trace as neighborhood_
 from topofl.topologies.random_graphs import barabasi_albert, erdos_renyi, small_world, stochastic_block_model
 from topofl.topologies.social import davis_southern_women, florentine_families, karate_club
 from topofl.topologies.thin import thin_cliques
-from topofl.topologies.time_varying import erdos_renyi_sequence, random_in, random_matching, random_out
+from topofl.topologies.time_varying import (
+    erdos_renyi_sequence,
+    random_in,
+    random_matching,
+    random_out,
+    random_regular_sequence,
+)
 from topofl.topologies.unreliable import link_failures, participation
 
 __all__ = [
@@ -71,6 +77,7 @@ __all__ = [
     "random_matching",
     "random_out",
     "random_regular",
+    "random_regular_sequence",
     "ring",
     "small_world",
     "star",

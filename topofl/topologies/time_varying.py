@@ -7,9 +7,10 @@ import numpy as np
 from topofl._check import check_int, check_probability
 from topofl._seeding import stream
 from topofl.topologies._common import call_name, independent_pairs
+from topofl.topologies.classic import random_regular
 from topofl.topology import Topology, TopologySequence, from_edges
 
-__all__ = ["erdos_renyi_sequence", "random_in", "random_matching", "random_out"]
+__all__ = ["erdos_renyi_sequence", "random_in", "random_matching", "random_out", "random_regular_sequence"]
 
 _NUMBERS = 2**20
 """Random numbers that are held at a time."""
@@ -161,6 +162,47 @@ def random_in(n: int, k: int, *, seed: int) -> TopologySequence:
     {10}
     """
     return _redrawn("random_in", n, k, seed, hears=True)
+
+
+def random_regular_sequence(n: int, k: int, *, seed: int) -> TopologySequence:
+    """Return the graphs in which every round the nodes form a new random connected graph, of k neighbors each.
+
+    Undirected: the graph of a round is as that of :func:`topofl.topologies.random_regular`. Rounds are independent, and
+    each is a pure function of (`seed`, t). With Metropolis-Hastings weights, 1/(k + 1) each, the mixing matrices are
+    doubly stochastic.
+
+    Parameters
+    ----------
+    n, seed
+        As in :func:`random_out`.
+    k
+        Neighbors, between 1 and n - 1.
+
+    Raises
+    ------
+    ValueError, TypeError, TopologyError
+        As :func:`topofl.topologies.random_regular`, before any round; if `seed` is not an integer.
+
+    References
+    ----------
+    The undirected counterpart of the random peers of Dai et al., "DisPFL" (2022), for the baseline DFedAvgM of Liu et
+    al., "DFedPGP" (2024), which do not say how its graph is made.
+
+    Examples
+    --------
+    >>> graphs = random_regular_sequence(20, 5, seed=0)
+    >>> set(graphs.at(7).out_degrees.tolist()), graphs.at(7).is_directed
+    ({5}, False)
+    """
+    n, k, seed = check_int("n", n, minimum=2), check_int("k", k, minimum=1), check_int("seed", seed, minimum=0)
+    name = call_name("random_regular_sequence", n=n, k=k, seed=seed)
+    _regular_round(n, k, seed, name, 0)  # raises before any round
+    return TopologySequence(n, partial(_regular_round, n, k, seed, name), name=name)
+
+
+def _regular_round(n: int, k: int, seed: int, name: str, t: int) -> Topology:
+    graph = random_regular(n, k, seed=stream(seed, "graph", t))
+    return Topology(graph.adjacency, name=f"{name}.at({t})")
 
 
 def _redrawn(function: str, n: int, k: int, seed: int, *, hears: bool) -> TopologySequence:

@@ -1,0 +1,154 @@
+"""Training runs of DFedPGP's experiments, and what is measured of them: accuracies of personal models at some moments.
+
+A moment is when a round's models are tested, on every client's own test images; accuracies are unweighted means over
+clients. All moments that a method has are kept. What the paper prints it does not say for every method (its authors'
+code tests DFedPGP after the exchange, before local training), so each method is judged by the moment at which it ends
+best, in the mean over seeds: :func:`reported`.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from topofl import History
+
+from .curves import Curve, Panels, final
+from .dfedpgp_methods import METHODS, graph_tables
+from .dfedpgp_settings import MATCHED, SCALES, SPLITS, Scale
+from .figure import Arms, Setting
+from .runs import Run, Store
+
+__all__ = [
+    "MOMENTS",
+    "Measured",
+    "arm",
+    "measured",
+    "moment_of",
+    "read",
+    "reported",
+    "scale_of",
+    "splits_of",
+    "written",
+]
+
+MOMENTS: Mapping[str, str] = {
+    "after exchange": "accuracy",
+    "after training": "accuracy_before_exchange",
+    "fine-tuned": "accuracy_fine_tuned",
+}
+"""The column of a history that has the accuracies of a moment; not every method has all of them."""
+
+Measured = Mapping[str, Mapping[str, Mapping[str, Curve]]]
+"""Curves by title of the panel, label of the arm and moment; epochs are rounds."""
+
+TEST_FRACTION = 0.2
+"""Of a client's images, held out to test its own models where there are no matched test images."""
+
+
+def scale_of(setting: Setting) -> Scale:
+    """Return what all arms at the scale of a setting share."""
+    return SCALES[setting.scale]
+
+
+def splits_of(setting: Setting, *wanted: str) -> list[str]:
+    """Return the titles of table 1, or those of them that are wanted, whose data are at hand."""
+    titles = [title for title in scale_of(setting).splits if title in (wanted or SPLITS)]
+    return [title for title in titles if SPLITS[title].dataset in setting.datasets]
+
+
+def own_tests() -> dict[str, Any]:
+    """Return the arguments by which every client gets test images of its own classes, in the shares of its own."""
+    return {"match_test": "per_client"} if MATCHED else {"test_fraction": TEST_FRACTION}
+
+
+def arm(
+    setting: Setting,
+    title: str,
+    label: str,
+    *,
+    clients: int | None = None,
+    neighbors: int | None = None,
+    epochs: Any = None,
+) -> list[Run]:
+    """Return one run a seed of a method on a split.
+
+    Parameters
+    ----------
+    setting
+        Scale, seeds and data.
+    title, label
+        Of the split and of the method.
+    clients, neighbors, epochs
+        Others than those of the scale.
+    """
+    scale = scale_of(setting)
+    scale = replace(scale, clients=clients or scale.clients, neighbors=neighbors or scale.neighbors)
+    return [Run(_tables(setting, scale, title, label, epochs, seed)) for seed in setting.seeds]
+
+
+def _tables(setting: Setting, scale: Scale, title: str, label: str, epochs: Any, seed: int) -> dict[str, Any]:
+    method, split = METHODS[label], SPLITS[title]
+    source = dict(scale.data[split.dataset])
+    if setting.scale != "smoke":
+        source["root"] = setting.root_of(split.dataset)
+    held_by = {**split.partition, "n": scale.clients, "seed": seed, **own_tests()}
+    every = scale.tuned_every if method.fine_tuned else scale.eval_every
+    tested = {"eval_every": every, "evaluate_on": "own_test", "moments": "both"}
+    return {
+        "data": {**source, "split_seed": seed, **held_by},
+        **graph_tables(method, scale.neighbors, seed),
+        "algorithm": method.table(scale, epochs=epochs),
+        "model": dict(scale.model),
+        "run": {"rounds": scale.rounds, "seed": seed, "device": setting.device, **tested, **scale.options},
+    }
+
+
+def measured(arms: Arms, store: Store) -> Measured:
+    """Return the curves of finished runs, at all moments that these have."""
+    return {title: {label: _moments(runs, store) for label, runs in panel.items()} for title, panel in arms.items()}
+
+
+def _moments(runs: Sequence[Run], store: Store) -> dict[str, Curve]:
+    loaded = [store.load(run) for run in runs]
+    histories = [history for history, _ in loaded]
+    numbers = [note["numbers"] | {key: note[key] for key in ("seconds", "megabytes")} for _, note in loaded]
+    seeds = [run.seed for run in runs]
+    return {
+        moment: Curve.of(seeds, histories, 1, numbers, column=column)
+        for moment, column in MOMENTS.items()
+        if _has(histories[0], column)
+    }
+
+
+def _has(history: History, column: str) -> bool:
+    """Whether a history has a column that says more than others: who is alone is tested once a round."""
+    alone = column != "accuracy" and not history.matrices
+    return column in history.evaluations and not alone
+
+
+def written(value: Measured) -> dict[str, Any]:
+    """Return curves as JSON values."""
+    return {
+        title: {label: {moment: c.as_json() for moment, c in arms.items()} for label, arms in panel.items()}
+        for title, panel in value.items()
+    }
+
+
+def read(value: Mapping[str, Any]) -> Measured:
+    """Return the curves that :func:`written` described."""
+    return {
+        title: {label: {moment: Curve.from_json(c) for moment, c in arms.items()} for label, arms in panel.items()}
+        for title, panel in value.items()
+    }
+
+
+def moment_of(curves: Mapping[str, Curve]) -> str:
+    """Return the moment at which an arm ends best, in the mean over seeds; the first of equals."""
+    return max(curves, key=lambda moment: final(curves[moment]).mean())
+
+
+def reported(value: Measured) -> Panels:
+    """Return every arm's curve at its best moment."""
+    return {
+        title: {label: curves[moment_of(curves)] for label, curves in panel.items()} for title, panel in value.items()
+    }

@@ -1,0 +1,58 @@
+"""Training alone, by steps as ever and by epochs as the methods that it is compared with."""
+
+import numpy as np
+import pytest
+import torch
+
+from tests import naive, problems
+from tests.algorithms.test_personalized import BATCH, CLIENTS, HOW, LOCAL, ROUNDS, N, check, engine, nodes_at_start
+from topofl import algorithms
+
+
+@HOW
+@CLIENTS
+@pytest.mark.parametrize("local", LOCAL)
+def test_by_epochs_it_is_dfedavgm_without_an_exchange(local, make, settings):
+    clients, model = make(), problems.convolutional()
+    nodes = nodes_at_start(model, clients)
+    start = nodes.flat()
+    naive.dfedavgm(nodes, [np.eye(N)] * ROUNDS, ROUNDS, lr=0.1, epochs=2, **local)
+    algorithm = algorithms.local_only(0.1, batch_size=BATCH, epochs=2, reset_momentum=True, **local)
+    history, models = engine(algorithm, model, clients, **settings)
+    check(nodes.flat(), models.flat, start)
+    assert not history["messages"].any()
+
+
+def test_nodes_with_epochs_of_their_own_are_as_if_all_had_these():
+    clients, model, epochs = problems.ragged_clients(), problems.convolutional(), [1, 2, 3] * (N // 3)
+    how = {"batch_size": BATCH, "momentum": 0.9, "reset_momentum": True}
+    _, mixed = engine(algorithms.local_only(0.1, epochs=epochs, **how), model, clients)
+    for passes in set(epochs):
+        _, same = engine(algorithms.local_only(0.1, epochs=passes, **how), model, clients)
+        nodes = [i for i in range(N) if epochs[i] == passes]
+        torch.testing.assert_close(mixed.flat[nodes], same.flat[nodes], rtol=0, atol=1e-9)
+
+
+def test_an_epoch_is_its_steps_and_momentum_lasts():
+    clients, model = problems.equal_clients(), problems.convolutional()
+    steps = -(-int(clients.sizes.max()) // BATCH)
+    one = algorithms.local_only(0.1, batch_size=BATCH, epochs=1, momentum=0.9)
+    other = algorithms.local_only(0.1, batch_size=BATCH, local_steps=steps, momentum=0.9)
+    fresh = algorithms.local_only(0.1, batch_size=BATCH, epochs=1, momentum=0.9, reset_momentum=True)
+    by_epochs, by_steps, reset = (engine(a, model, clients)[1].flat for a in (one, other, fresh))
+    assert torch.equal(by_epochs, by_steps)
+    assert not torch.allclose(by_epochs, reset, atol=1e-4)
+
+
+def test_defaults_are_told_as_before():
+    assert algorithms.local_only(0.1).settings == {
+        "local": {"lr": 0.1, "batch_size": 128, "steps": 1, "momentum": 0.0, "gradient": "own"}
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("epochs", 0), ("lr_decay", 1.5), ("weight_decay", -1), ("clip", 0), ("epochs", [1, -1])]
+)
+def test_bad_values_are_named(name, value):
+    with pytest.raises(ValueError, match=f"`{name}"):
+        algorithms.local_only(0.1, **{name: value})
