@@ -20,7 +20,7 @@ from .dfedpgp_methods import ABLATION, DEVICES, TABLE_1, unequal
 from .dfedpgp_paper import TABLE_1 as PAPERS_TABLE_1
 from .dfedpgp_paper import TABLE_2, TABLE_3, TABLE_4, TARGETS
 from .dfedpgp_runs import arm, measured, read, reported, scale_of, splits_of, written
-from .dfedpgp_settings import MATCHED, TARGET_SHARE
+from .dfedpgp_settings import TARGET_SHARE
 from .dfedpgp_tables import Dots, accuracy_table, dots, rounds_table
 from .drawing import convergence
 from .figure import Arms, Data, Figure, Setting
@@ -175,21 +175,9 @@ def _by_title(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]
 ONE = _by_title(PAPERS_TABLE_1)
 THREE = {**TABLE_3, **{title + EQUAL: {k: v[0] for k, v in ONE[title].items()} for title in TABLE_3}}
 
-TESTED = (
-    (
-        "test images of a client are drawn from those of the dataset in the shares of its classes, as in the code of "
-        "the authors",
-    )
-    if MATCHED
-    else (
-        "test images of a client are a random fifth of its own images, on which it does not train, instead of images "
-        "drawn from the test images of the dataset in the shares of its classes",
-        "with c classes a client no image is held by two clients; in the authors' code some are",
-    )
-)
-
 COMMON = (
-    *TESTED,
+    "test images of a client are drawn from those of the dataset in the shares of its classes, as in the code of the "
+    "authors",
     "DFedPGP pulls: rows of its matrices sum to 1, as the paper's appendix says of its experiments, so that all "
     "push-sum weights are 1; OSGP pushes, and its messages arrive at once",
     "the graph of DFedAvgM and DFedAvgM-P, which the paper does not describe, is a random regular one, new every "

@@ -4,9 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from topofl import algorithms
-from topofl._spec import parameters
-
 from .dfedpgp_settings import Scale
 
 __all__ = ["ABLATION", "DEVICES", "METHODS", "TABLE_1", "Method", "graph_tables", "unequal"]
@@ -75,19 +72,8 @@ class Method:
         return {key: [max(1, round(e * part / (common + personal))) for e in epochs] for key, part in shares.items()}
 
 
-def _dispfl() -> dict[str, Method]:
-    """Return Dis-PFL if the library has it."""
-    if "dispfl" not in algorithms.__all__:
-        return {}
-    return {"Dis-PFL": Method("dispfl", "pull", more=_known("dispfl", {"dense_ratio": 0.5, "rounds": "rounds"}))}
-
-
 def _tuned(name: str) -> Method:
-    return Method(name, "server", fine_tuned=True, more=_known(name, {"fine_tune_epochs": "epochs"}))
-
-
-def _known(name: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in arguments.items() if key in parameters(getattr(algorithms, name))}
+    return Method(name, "server", fine_tuned=True, more={"fine_tune_epochs": "epochs"})
 
 
 METHODS: Mapping[str, Method] = {
@@ -99,7 +85,7 @@ METHODS: Mapping[str, Method] = {
     "Ditto": Method("ditto", "server"),
     "DFedAvgM": Method("dfedavgm", "undirected"),
     "OSGP": Method("osgp", "push"),
-    **_dispfl(),
+    "Dis-PFL": Method("dispfl", "pull", more={"dense_ratio": 0.5, "rounds": "rounds"}),
     "DFedPGP": Method("dfedpgp", "pull", parts=True, more={"mode": "pull"}),
     "DFedAvgM-P": Method("dfedavgm_p", "undirected", parts=True),
 }

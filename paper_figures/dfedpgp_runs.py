@@ -14,7 +14,7 @@ from topofl import History
 
 from .curves import Curve, Panels, final
 from .dfedpgp_methods import METHODS, graph_tables
-from .dfedpgp_settings import MATCHED, SCALES, SPLITS, Scale
+from .dfedpgp_settings import SCALES, SPLITS, Scale
 from .figure import Arms, Setting
 from .runs import Run, Store
 
@@ -41,9 +41,6 @@ MOMENTS: Mapping[str, str] = {
 Measured = Mapping[str, Mapping[str, Mapping[str, Curve]]]
 """Curves by title of the panel, label of the arm and moment; epochs are rounds."""
 
-TEST_FRACTION = 0.2
-"""Of a client's images, held out to test its own models where there are no matched test images."""
-
 
 def scale_of(setting: Setting) -> Scale:
     """Return what all arms at the scale of a setting share."""
@@ -58,7 +55,7 @@ def splits_of(setting: Setting, *wanted: str) -> list[str]:
 
 def own_tests() -> dict[str, Any]:
     """Return the arguments by which every client gets test images of its own classes, in the shares of its own."""
-    return {"match_test": "per_client"} if MATCHED else {"test_fraction": TEST_FRACTION}
+    return {"match_test": "per_client"}
 
 
 def arm(

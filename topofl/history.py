@@ -95,17 +95,19 @@ class History:
     rounds
         Columns of length R, one entry a round 1..R: ``train_loss`` (mean over nodes of the minibatch loss before each
         step), ``messages``, ``bytes``, ``busiest_messages``, ``busiest_bytes`` (sums over nodes, and the largest
-        in + out of one node), and ``messages_paper``, ``bytes_paper`` (the D-Cliques paper's accounting, in which
-        gradients go to all neighbors).
+        in + out of one node, or of a server), and ``messages_paper``, ``bytes_paper`` (the D-Cliques paper's
+        accounting, in which gradients go to all neighbors); of push-sum ``smallest_push_weight``.
     evaluations
         Entries of length E, one an evaluation: ``round`` (0 is before training), ``accuracy`` and ``loss`` (E, n) of
         every node's model at the end of the round (NaN for nodes that were not evaluated), ``consensus_distance``,
         ``gradient_diversity`` of the round's first step (NaN for round 0, which has none); with ``moments="both"`` also
         ``accuracy_before_exchange`` and ``loss_before_exchange`` (E, n); with fine-tuning also ``accuracy_fine_tuned``
         and ``loss_fine_tuned`` (E, n), NaN where models were evaluated without. Where several sets are evaluated, those
-        of the further ones end in their names, as in ``accuracy_own_val`` and ``loss_before_exchange_own_val``.
+        of the further ones end in their names, as in ``accuracy_own_val`` and ``loss_before_exchange_own_val``. Of
+        push-sum also ``push_weight`` (E, n). Where only a part of the models travels, distances are of that part.
     node_loss
-        (R, n) minibatch loss of each node, mean over the round's steps.
+        (R, n) minibatch loss of each node, mean over the steps of the last phase that trains what predicts; NaN where
+        the node did not train.
     matrices
         The distinct mixing matrices, in order of first use.
     matrix_of_round

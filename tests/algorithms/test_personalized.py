@@ -76,6 +76,7 @@ def test_dfedpgp(mode, local, make, settings):
     np.testing.assert_allclose(sum(masses), N, rtol=1e-12)
     if mode == "push":
         assert history["smallest_push_weight"][-1] == pytest.approx(min(masses))
+        np.testing.assert_allclose(history["push_weight"][-1], masses, rtol=1e-12)
 
 
 @HOW

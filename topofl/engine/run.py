@@ -463,6 +463,8 @@ def _scores(
     world, sets, phase = training.world, training.sets, training.algorithm.fine_tune
     columns: dict[str, Any] = columns_of(after)
     columns |= {"consensus_distance": consensus_distance(_shared(world)), "gradient_diversity": diversity}
+    if training.algorithm.pushes:
+        columns |= {"push_weight": world.models.mass.clone()}
     if training.moments == "both":
         columns |= columns_of(before or after, BEFORE_EXCHANGE)
     if phase is not None:
