@@ -15,7 +15,7 @@ import topofl
 from topofl import algorithms, cli, config, models, topologies
 from topofl.cli import main
 from topofl.engine import DivergenceError
-from topofl.engine.world import WorldRound
+from topofl.engine.round import WorldRound
 from topofl.history import History
 
 TEXT = """

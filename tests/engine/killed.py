@@ -139,7 +139,7 @@ def die_with_half(checkpoint, call):
 def plan(moment):
     """Prepare this process to die at a moment of a run with a checkpoint every two rounds; return further arguments."""
     from topofl.engine import checkpoint
-    from topofl.engine.world import WorldRound
+    from topofl.engine.round import WorldRound
 
     if moment in ("between rounds", "in the last round"):
         last = 5 if moment == "between rounds" else 7

@@ -16,7 +16,7 @@ from tests.engine.test_divergence import BAD, clients_with_extremes
 from tests.engine.test_equivalence import modules_at_start
 from topofl import algorithms, config, data, mixing, topologies
 from topofl._seeding import stream
-from topofl.engine import world
+from topofl.engine import round as rounds
 from topofl.engine.checkpoint import rounds_in
 
 ROUNDS, SEED, BATCH, N = 3, 3, 4, 6
@@ -202,9 +202,9 @@ def test_algorithms_name_their_fine_tuning():
 
 
 def test_only_nodes_that_are_evaluated_are_trained(monkeypatch):
-    sizes, original = [], world.local_sgd
+    sizes, original = [], rounds.local_sgd
     monkeypatch.setattr(
-        world,
+        rounds,
         "local_sgd",
         lambda *a, **k: sizes.append(a[2].models.n) or original(*a, **k),  # learner, each, descent
     )

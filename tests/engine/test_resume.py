@@ -19,7 +19,7 @@ from tests.engine.test_divergence import clients_with_extremes
 from topofl import algorithms, topologies
 from topofl.engine import keeper
 from topofl.engine.checkpoint import rounds_in
-from topofl.engine.world import WorldRound
+from topofl.engine.round import WorldRound
 
 ROOT = Path(__file__).resolve().parents[2]
 

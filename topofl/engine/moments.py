@@ -12,8 +12,9 @@ from topofl.engine.divergence import DivergenceError, Guard
 from topofl.engine.evaluate import Evaluated, Scores, evaluate, scored
 from topofl.engine.forward import is_linear
 from topofl.engine.free_memory import giving_back
+from topofl.engine.round import WorldRound
 from topofl.engine.threads import Each
-from topofl.engine.world import World, WorldRound
+from topofl.engine.world import World
 from topofl.topology import Topology
 
 __all__ = ["Sets", "check_scores", "columns_of", "fine_tuned", "no_scores", "scores_of"]

@@ -30,8 +30,9 @@ from topofl.engine.moments import Sets, check_scores, columns_of, fine_tuned, no
 from topofl.engine.plan import Compute, Plan
 from topofl.engine.population import Population
 from topofl.engine.recorder import Recorder
+from topofl.engine.round import WorldRound
 from topofl.engine.threads import Each
-from topofl.engine.world import World, WorldRound
+from topofl.engine.world import World
 from topofl.history import BEFORE_EXCHANGE, FINE_TUNED, History, evaluation_record
 from topofl.metrics import consensus_distance
 from topofl.mixing import MixingMatrix
