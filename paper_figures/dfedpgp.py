@@ -184,8 +184,10 @@ COMMON = (
     "round, with Metropolis-Hastings weights",
     "Ditto draws its models with strength 0.5, and trains the common model for 2 and the personal ones for 3 of its 5 "
     "epochs, as in the code of Dis-PFL",
-    "FedAvg and FedBABU are tested as they are, and after the epochs of a round on every client's own data",
-    "every method is judged by the moment at which it ends best: after the exchange, or after local training",
+    "methods with a server, by which only some clients train in a round, are tested as they are, and (Ditto apart, "
+    "whose models are personal) after the epochs of a round, those of equal devices, on every client's own data",
+    "every method is judged by the moment at which it ends best: after the exchange, or after local training; curves "
+    "are compared at the rounds after which all of them were tested",
 )
 """Choices at all scales where the paper says nothing, or another thing."""
 

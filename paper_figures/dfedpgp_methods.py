@@ -1,7 +1,7 @@
 """The methods that DFedPGP is compared with, as tables of :mod:`topofl.config`."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .dfedpgp_settings import Scale
@@ -79,8 +79,8 @@ def _tuned(name: str) -> Method:
 METHODS: Mapping[str, Method] = {
     "Local": Method("local_only", "nothing", more={"reset_momentum": True}),
     "FedAvg": _tuned("fedavg"),
-    "FedPer": Method("fedper", "server"),
-    "FedRep": Method("fedrep", "server"),
+    "FedPer": _tuned("fedper"),
+    "FedRep": replace(_tuned("fedrep"), parts=True),
     "FedBABU": _tuned("fedbabu"),
     "Ditto": Method("ditto", "server"),
     "DFedAvgM": Method("dfedavgm", "undirected"),

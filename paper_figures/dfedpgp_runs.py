@@ -8,7 +8,10 @@ best, in the mean over seeds: :func:`reported`.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from typing import Any
+
+import numpy as np
 
 from topofl import History
 
@@ -91,6 +94,7 @@ def _tables(setting: Setting, scale: Scale, title: str, label: str, epochs: Any,
     held_by = {**split.partition, "n": scale.clients, "seed": seed, **own_tests()}
     every = scale.tuned_every if method.fine_tuned else scale.eval_every
     tested = {"eval_every": every, "evaluate_on": "own_test", "moments": "both"}
+    tested |= {"fine_tune_every": every} if method.fine_tuned else {}
     return {
         "data": {**source, "split_seed": seed, **held_by},
         **graph_tables(method, scale.neighbors, seed),
@@ -102,10 +106,13 @@ def _tables(setting: Setting, scale: Scale, title: str, label: str, epochs: Any,
 
 def measured(arms: Arms, store: Store) -> Measured:
     """Return the curves of finished runs, at all moments that these have."""
-    return {title: {label: _moments(runs, store) for label, runs in panel.items()} for title, panel in arms.items()}
+    return {
+        title: {label: _moments(runs, store, label) for label, runs in panel.items()} for title, panel in arms.items()
+    }
 
 
-def _moments(runs: Sequence[Run], store: Store) -> dict[str, Curve]:
+def _moments(runs: Sequence[Run], store: Store, label: str) -> dict[str, Curve]:
+    """Return a method's curve at each of its moments; after training, only where all clients train in a round."""
     loaded = [store.load(run) for run in runs]
     histories = [history for history, _ in loaded]
     numbers = [note["numbers"] | {key: note[key] for key in ("seconds", "megabytes")} for _, note in loaded]
@@ -113,8 +120,12 @@ def _moments(runs: Sequence[Run], store: Store) -> dict[str, Curve]:
     return {
         moment: Curve.of(seeds, histories, 1, numbers, column=column)
         for moment, column in MOMENTS.items()
-        if _has(histories[0], column)
+        if _has(histories[0], column) and not (moment == "after training" and _is_served(label))
     }
+
+
+def _is_served(label: str) -> bool:
+    return label in METHODS and METHODS[label].over == "server"
 
 
 def _has(history: History, column: str) -> bool:
@@ -145,7 +156,19 @@ def moment_of(curves: Mapping[str, Curve]) -> str:
 
 
 def reported(value: Measured) -> Panels:
-    """Return every arm's curve at its best moment."""
+    """Return every arm's curve at its best moment, those of a panel at the rounds that all of them have."""
     return {
-        title: {label: curves[moment_of(curves)] for label, curves in panel.items()} for title, panel in value.items()
+        title: _at_common_rounds({label: curves[moment_of(curves)] for label, curves in panel.items()})
+        for title, panel in value.items()
     }
+
+
+def _at_common_rounds(panel: Mapping[str, Curve]) -> dict[str, Curve]:
+    common = reduce(np.intersect1d, [curve.epochs for curve in panel.values()])
+
+    def at_common(curve: Curve) -> Curve:
+        kept = np.isin(curve.epochs, common)
+        parts = {name: getattr(curve, name)[:, kept] for name in ("mean", "low", "high")}
+        return replace(curve, epochs=curve.epochs[kept], **parts)
+
+    return {label: at_common(curve) for label, curve in panel.items()}

@@ -123,7 +123,7 @@ PAPER = Scale(
     differences=(
         "“a decay rate of 0.005” is taken as the weight decay of 0.0005 of the authors' code, and gradients are "
         "clipped at norm 10 as there; both for every method",
-        "heads that are trained by themselves have the step 0.001 of that code, the paper does not say",
+        "heads that are trained by themselves have the step 0.001 of that code, the paper does not say; FedRep's too",
     ),
 )
 
@@ -161,13 +161,14 @@ QUICK = Scale(
 Measured on one busy core: an epoch of 20 clients with 203 images each takes 1.1 s, of heads by themselves 0.35 s. With
 254 images that is 1.4 and 0.45 s, a round of 5 epochs 7.0 s, with heads 7.5 s; a server's clients take a quarter; an
 evaluation takes 0.2 s, one with fine-tuning 7.2 s. So 25 rounds take 180 s (DFedPGP and DFedAvgM-P 192 s, Dis-PFL
-probably 200 s), with a server 43 to 53 s, and 85 s with the 6 fine-tunings of FedAvg and FedBABU. For one seed:
+probably 200 s), with a server 43 to 53 s, and 36 s more for the 5 fine-tunings of FedAvg, FedPer, FedRep and FedBABU.
+For one seed:
 
-- tables 1 and 2, figure 2: 2 splits of 1,246 s
-- table 3: 2 splits of 703 s, an epoch being 3/5 of 5 in the mean
+- tables 1 and 2, figure 2: 2 splits of 1,310 s
+- table 3: 2 splits of 780 s, an epoch being 3/5 of 5 in the mean
 - table 4: 2 times 192 s more; figures 3a and 3b: 3 arms of 192 s more each
 
-5,430 s, or 138 runs and 16,300 s for 3 seeds: 2.3 hours in two processes, one thread each.
+5,720 s, or 138 runs and 17,100 s for 3 seeds: 2.4 hours in two processes, one thread each.
 """
 
 SMOKE = Scale(

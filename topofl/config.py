@@ -209,9 +209,9 @@ def build(tables: Mapping[str, Any]) -> Experiment:
         built["topology"] = _build(
             "topology", given["topology"], lambda table: build_topology(*named(table), clients.label_counts)
         )
-    if "topology" in given or "mixing" in given:
-        built["mixing"] = _build("mixing", given.get("mixing", {"name": "metropolis_or_uniform"}), _rule)
     built["algorithm"] = _build("algorithm", given["algorithm"], _algorithm)
+    if "mixing" in given or ("topology" in given and not built["algorithm"].value.pushes):
+        built["mixing"] = _build("mixing", given.get("mixing", {"name": "metropolis_or_uniform"}), _rule)
     built["model"] = _build("model", given.get("model", {}), lambda table: _model(table, clients))
     built["run"] = _build("run", given["run"], _options)
     parts = {name: part.value for name, part in built.items()}

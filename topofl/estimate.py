@@ -277,7 +277,7 @@ def _probed(
     trial: dict[str, Any],
 ) -> tuple[str, dict[str, float]]:
     """Return the executor of a probe, and the seconds of a round and an evaluation of all nodes that follow from it."""
-    k = min(4, clients.n)
+    k = min(4, clients.n) if _scales(algorithm) else clients.n
     while True:
         executor, step, evaluation = _trial(algorithm, _first(clients, k), _part(graph, k), trial)
         if k == clients.n or step >= PROBE_SECONDS:
@@ -286,6 +286,12 @@ def _probed(
     mixing = _seconds_of_mixing(rounds[0], k, trial["device"], trial["dtype"])
     scores = evaluation * (evaluated / k)
     return executor, {"seconds_per_round": step * clients.n / k + mixing, "seconds_per_evaluation": scores}
+
+
+def _scales(algorithm: Algorithm) -> bool:
+    """Whether fewer nodes do the same: not where who trains, or how long, is said of each."""
+    told = [phase.settings for phase in algorithm.phases.values()]
+    return not any("who" in settings or isinstance(settings.get("epochs"), list) for settings in told)
 
 
 def _trial(

@@ -215,11 +215,12 @@ class History:
         Parameters
         ----------
         accuracy, column
-            As there; so are the errors.
+            As there; so are the errors. Accuracies before an exchange do not count the bytes of its round.
         """
         done = self.rounds_to(accuracy, column)
         if done is not None:
-            return int(self.rounds["bytes"][:done].sum())
+            counted = max(0, done - 1) if BEFORE_EXCHANGE in column else done
+            return int(self.rounds["bytes"][:counted].sum())
         best = over_nodes(self.evaluations[column])["mean"]
         reached = "it has no value" if np.isnan(best).all() else f"the highest is {np.nanmax(best):.4g}"
         return NotApplicable(

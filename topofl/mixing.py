@@ -585,3 +585,23 @@ def _with_rest_on_diagonal(
     rows, columns = np.append(i, np.arange(n)), np.append(j, np.arange(n))
     matrix = sparse.csr_array((np.append(weights, rest), (rows, columns)), shape=(n, n))
     return MixingMatrix(matrix, name=name)
+
+
+def check_pulls(weights: MixingMatrix) -> MixingMatrix:
+    """Return weights if nodes can average by them, or raise ``ValueError``."""
+    if not weights.is_row_stochastic:
+        raise ValueError(
+            f"`mixing` must have rows that sum to 1 to average models, {weights.name} is only column stochastic; "
+            "use uniform(topology, direction='pull')"
+        )
+    return weights
+
+
+def check_pushes(weights: MixingMatrix) -> MixingMatrix:
+    """Return weights if nodes can push by them, or raise ``ValueError``."""
+    if not weights.is_column_stochastic:
+        raise ValueError(
+            f"`mixing` must have columns that sum to 1 to push models, {weights.name} is only row stochastic; "
+            "use uniform(topology, direction='push'), or leave it out"
+        )
+    return weights

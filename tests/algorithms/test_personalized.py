@@ -47,7 +47,7 @@ def engine(algorithm, model, clients, graph=None, **settings):
 
 
 def check(wanted, got, start):
-    torch.testing.assert_close(got, wanted, rtol=0, atol=1e-9)
+    torch.testing.assert_close(got, wanted, rtol=0, atol=1e-10)
     assert not torch.allclose(got, start, atol=1e-4), "nothing was trained"
 
 
@@ -165,7 +165,7 @@ def test_nodes_may_do_different_numbers_of_passes():
     for settings in ({"executor": "batched"}, {"executor": "batched", "chunk": 4}, {"executor": "looped"}):
         phase = algorithms.sgd(0.1, batch_size=BATCH, epochs=epochs, momentum=0.9, reset_momentum=True)
         _, models = engine(algorithms.chain("uneven", local=phase), model, clients, **settings)
-        torch.testing.assert_close(models.flat, nodes.flat(), rtol=0, atol=1e-9)
+        torch.testing.assert_close(models.flat, nodes.flat(), rtol=0, atol=1e-10)
 
 
 def exchanged(phase, graph, rounds=1, model=None, **settings):
@@ -264,8 +264,12 @@ def test_without_a_head_dfedpgp_is_sgp_with_local_passes():
 
 
 REFUSED = [
-    ("a head that is not there", {"head": "hed"}, r"`head` must name parameters.*'hed' matches none.*layers are"),
-    ("a head that is everything", {"head": "*"}, r"`head` must leave parameters to share, '\*' matches all"),
+    (
+        "a head that is not there",
+        {"head": "hed"},
+        r"`head`, or a part, must name parameters.*'hed' matches none.*layers are",
+    ),
+    ("a head that is everything", {"head": "*"}, r"`head`, or a part, must leave some parameters, '\*' matches all"),
     (
         "a column stochastic matrix to pull",
         {"mode": "pull", "mixing": "push"},
@@ -319,3 +323,124 @@ def test_parts_may_lie_anywhere_in_a_model():
     assert str(part.rest) == "all but norm, b.bias"
     with pytest.raises(TypeError, match="`patterns`"):
         algorithms.part()
+
+
+def test_what_travels_is_counted_and_compared():
+    """Hand-counted: 6 nodes, each sending to 2; bodies of 48 numbers of 8 bytes, and a weight with each."""
+    clients, model = problems.equal_clients(), problems.convolutional()
+    body = sum(p.numel() for name, p in model.named_parameters() if is_body(name))
+    algorithm = algorithms.dfedpgp(0.1, mode="push", batch_size=BATCH, epochs=1, head=HEAD)
+    history, models = engine(algorithm, model, clients, topologies.random_out(N, 2, seed=1))
+    np.testing.assert_array_equal(history["bytes"], [2 * N * (body + 1) * 8] * ROUNDS)
+    distance = metrics.consensus_distance(models.flat[:, :body])
+    assert history["consensus_distance"][-1] == pytest.approx(distance, rel=1e-12)
+    history, _ = engine(algorithms.fedper(0.1, participation=2, batch_size=BATCH, epochs=1, head=HEAD), model, clients)
+    np.testing.assert_array_equal(history["busiest_messages"], [4] * ROUNDS)  # the server: 2 in, 2 out
+    np.testing.assert_array_equal(history["busiest_bytes"], [4 * body * 8] * ROUNDS)
+
+
+def test_a_server_and_neighbors_do_not_add_up_to_one_busiest_node():
+    clients, model = problems.equal_clients(), problems.linear()
+    both = algorithms.chain("both", server=algorithms.server_average(), exchange=algorithms.gossip())
+    history, _ = engine(both, model, clients, topologies.ring(N))
+    np.testing.assert_array_equal(history["busiest_messages"], [12] * ROUNDS)  # the server; a node has 2 + 4
+
+
+@pytest.mark.parametrize("settings", [{"executor": "batched"}, {"executor": "batched", "chunk": 4}])
+def test_nodes_trained_in_one_piece_keep_their_velocities_and_stay_frozen(settings):
+    clients, model, epochs = problems.ragged_clients(), problems.convolutional(), [1, 2, 0, 1, 2, 1]
+    lasting = algorithms.chain("lasting", local=algorithms.sgd(0.1, batch_size=BATCH, epochs=epochs, momentum=0.9))
+    _, looped = engine(lasting, model, clients, executor="looped")
+    history, together = engine(lasting, model, clients, **settings)
+    torch.testing.assert_close(together.flat, looped.flat, rtol=0, atol=1e-10)
+    assert np.isnan(history.node_loss[:, 2]).all()
+
+    wild = algorithms.chain("wild", local=algorithms.sgd(1e30, batch_size=BATCH, epochs=epochs, momentum=0.9))
+    for policy in ("freeze", "record"):
+        one, apart = engine(wild, model, clients, executor="looped", on_divergence=policy)
+        two, joined = engine(wild, model, clients, on_divergence=policy, **settings)
+        assert one.meta["diverged"] == two.meta["diverged"] != []
+        assert 2 not in [found["node"] for found in two.meta["diverged"]], "it never trained"
+        if policy == "freeze":
+            torch.testing.assert_close(joined.flat, apart.flat)
+
+
+def test_node_losses_are_means_over_the_steps_that_a_node_took():
+    clients, model, epochs = problems.ragged_clients(), problems.linear(), [1, 2, 3, 0, 2, 1]
+    phase = algorithms.sgd(1e-9, batch_size=BATCH, epochs=epochs)
+    history, _ = engine(algorithms.chain("still", local=phase), model, clients)
+    nodes, wanted = nodes_at_start(model, clients), []
+    for i, members in enumerate(nodes.members):
+        steps = epochs[i] * -(-len(members) // BATCH)
+        losses = []
+        for k in range(steps):
+            batch = torch.as_tensor(naive.minibatch(members, i, k, BATCH, "local", SEED))
+            outputs = nodes.modules[i](nodes.inputs[batch])
+            losses.append(float(torch.nn.functional.cross_entropy(outputs, nodes.labels[batch]).detach()))
+        wanted.append(np.mean(losses) if losses else np.nan)
+    np.testing.assert_allclose(history.node_loss[0], wanted, rtol=1e-6)
+
+
+MISTAKES = [
+    (lambda: algorithms.sgd(0.1, strength=1.0), ValueError, "`strength` must be 0 without an anchor"),
+    (lambda: algorithms.sgd(0.1, epochs=[]), ValueError, "`epochs` must be one number or one a node"),
+    (lambda: algorithms.sgd(0.1, who=0.3), TypeError, "`who` must be a function of the round"),
+    (lambda: algorithms.dfedpgp(0.1, head_lr=-1), ValueError, "`head_lr`"),
+    (lambda: algorithms.dfedpgp(0.1, head_epochs=0), ValueError, "`head_epochs`"),
+    (lambda: algorithms.ditto(0.1, personal_lr="x"), TypeError, "`personal_lr`"),
+    (lambda: algorithms.fedrep(0.1, head_lr=0), ValueError, "`head_lr`"),
+    (
+        lambda: algorithms.beside("own", algorithms.sgd(0.1, momentum=0.9)),
+        ValueError,
+        "`phase` must keep no velocity",
+    ),
+    (
+        lambda: algorithms.chain("two", a=algorithms.push_sum(algorithms.body), b=algorithms.push_sum(algorithms.head)),
+        ValueError,
+        "must push models once a round",
+    ),
+]
+
+
+@pytest.mark.parametrize(("build", "error", "message"), MISTAKES)
+def test_mistakes_are_named(build, error, message):
+    with pytest.raises(error, match=message):
+        build()
+
+
+def test_mistakes_that_show_in_the_first_round_are_named():
+    clients, model = problems.equal_clients(), problems.linear()
+    free = algorithms.sgd(0.1)
+    with pytest.raises(ValueError, match="`owner` must be a phase with an anchor, 'a' has none"):
+        engine(algorithms.chain("no anchor", a=free, b=algorithms.beside("a", free)), model, clients)
+    for who in (lambda round: np.arange(N), lambda round: np.ones(3, bool), lambda round: {1, 2}):
+        with pytest.raises(ValueError, match="`who` must return one boolean a node"):
+            engine(algorithms.chain("who", a=algorithms.sgd(0.1, who=who)), model, clients)
+
+
+def test_only_what_is_pushed_has_its_steps_divided():
+    """Heads that a server averages and bodies that are pushed touch different columns, so their order is the same."""
+    clients, model, graphs = problems.equal_clients(), problems.convolutional(), topologies.random_out(N, 2, seed=1)
+    local = algorithms.sgd(0.1, batch_size=BATCH)
+    push = algorithms.push_sum(algorithms.part(HEAD).rest)
+    serve = algorithms.server_average(algorithms.part(HEAD))
+    _, one = engine(algorithms.chain("one", local=local, a=push, b=serve), model, clients, graphs)
+    _, other = engine(algorithms.chain("other", local=local, a=serve, b=push), model, clients, graphs)
+    torch.testing.assert_close(one.flat, other.flat, rtol=0, atol=1e-12)
+
+
+def test_a_probe_takes_all_nodes_where_each_has_its_own_number_of_passes():
+    clients = problems.equal_clients()
+    for algorithm in (algorithms.fedavg(0.1, participation=5), algorithms.dfedavgm(0.1, epochs=[1, 2, 1, 2, 1, 2])):
+        result = topofl.estimate(
+            algorithm, model=problems.linear(), clients=clients, topology=topologies.ring(N), probe=True
+        )
+        assert result.seconds_per_round > 0
+
+
+def test_an_estimate_refuses_the_matrices_that_a_run_refuses():
+    with pytest.raises(ValueError, match="`mixing` must have columns that sum to 1"):
+        topofl.estimate(
+            algorithms.osgp(0.1), model=problems.linear(), clients=problems.equal_clients(),
+            topology=topologies.random_in(N, 2, seed=0), mixing=mixing.uniform,
+        )  # fmt: skip

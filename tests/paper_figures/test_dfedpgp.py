@@ -128,6 +128,30 @@ def test_curves_survive_json_and_the_best_moment_is_reported():
     np.testing.assert_array_equal(final(reported(again)["panel"]["arm"]), [60, 61])
 
 
+def test_arms_are_compared_at_the_rounds_that_all_of_them_were_tested_after():
+    def curve(*rounds):
+        mean = np.array([[float(t) for t in rounds]])
+        return Curve(np.arange(1), np.array(rounds, float), mean, mean, mean, {})
+
+    value = {"panel": {"often": {"after exchange": curve(0, 1, 2, 3, 4)}, "seldom": {"fine-tuned": curve(2, 4)}}}
+    panel = reported(value)["panel"]
+    for label in ("often", "seldom"):
+        np.testing.assert_array_equal(panel[label].epochs, [2, 4])
+        np.testing.assert_array_equal(panel[label].mean, [[2, 4]])
+
+
+def test_served_methods_are_tested_after_passes_of_all_clients_as_often_as_otherwise(whole):
+    for label in ("FedAvg", "FedPer", "FedRep", "FedBABU"):
+        (run,) = dfedpgp.arm(Setting("smoke", (0,)), DIR, label)
+        assert run.tables["run"]["fine_tune_every"] == run.tables["run"]["eval_every"]
+        assert run.tables["algorithm"]["fine_tune_epochs"] == SCALES["smoke"].epochs
+    _, results = whole
+    panel = read(results["dfedpgp-tab01"].data["panels"])[DIR]
+    assert "after training" not in panel["FedPer"]
+    assert "fine-tuned" in panel["FedPer"]
+    assert "after training" in panel["DFedAvgM"]
+
+
 @pytest.mark.parametrize("scale", ["quick", "paper"])
 def test_settings_are_the_papers(scale, root):
     setting = make_setting(scale, root=root, seeds=dfedpgp.SEEDS[scale])

@@ -1,8 +1,8 @@
 """Methods over directed graphs that change from round to round, and their undirected counterparts."""
 
-from topofl._check import check_choice
+from topofl._check import check_choice, check_positive
 from topofl.algorithms.exchange import gossip, push_sum
-from topofl.algorithms.local import sgd
+from topofl.algorithms.local import check_epochs, sgd
 from topofl.algorithms.parts import Part, as_part, head
 from topofl.algorithms.phase import Algorithm, chain
 
@@ -43,7 +43,9 @@ def dfedpgp(
     epochs, head_epochs
         Passes over a node's data a round; the paper's 5 and 1.
     batch_size, momentum, lr_decay, weight_decay, clip
-        As in :func:`topofl.algorithms.sgd`; momentum starts from zero in every round and phase.
+        As in :func:`topofl.algorithms.sgd`; momentum starts from zero in every round and phase. Where nodes push to few
+        others, their weights ``mu_i`` become small now and then (see ``history["smallest_push_weight"]``), and their
+        steps, which are divided by them, large: `clip` and an `lr_decay` below 1 keep long runs stable.
     head
         What stays at its node: a part of the model, or the name of a layer.
 
@@ -52,13 +54,14 @@ def dfedpgp(
     Liu et al., "Decentralized directed collaboration for personalized federated learning" (2024), Algorithm 1.
     """
     check_choice("mode", mode, ["push", "pull"])
+    head_lr = check_positive("head_lr", head_lr)
     personal = as_part("head", head)
     rest = {"batch_size": batch_size, "momentum": momentum, "reset_momentum": True, "lr_decay": lr_decay}
     rest |= {"weight_decay": weight_decay, "clip": clip}
     exchange = push_sum if mode == "push" else gossip
     return chain(
         "dfedpgp",
-        head=sgd(head_lr, epochs=head_epochs, train=personal, **rest),
+        head=sgd(head_lr, epochs=check_epochs("head_epochs", head_epochs), train=personal, **rest),
         body=sgd(lr, epochs=epochs, train=personal.rest, **rest),
         exchange=exchange(personal.rest),
     )
@@ -82,7 +85,8 @@ def osgp(
         x_i  <- x_i - lr * grad F_i(z_i)              (`epochs` passes, mu_i as it is)
         x_i  <- sum_j P[i, j] x_j,   mu_i <- sum_j P[i, j] mu_j                      (columns of P sum to 1)
 
-    With a delay a node goes on with the share that it keeps, and what was sent to it is added so many rounds later.
+    With a delay a node goes on with the share that it keeps, and what was sent to it is added so many rounds later. It
+    sends in every round all the same; the original does so every `delay` rounds, which for 0 and 1 is the same.
 
     Parameters
     ----------

@@ -1,5 +1,8 @@
 """Phases in which nodes exchange models."""
 
+from functools import lru_cache
+
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -35,6 +38,12 @@ def gossip(share: Part = everything) -> Phase:
     return Phase(init, apply, {"weights": "round"} | _told(share), exchanges="models", share=share)
 
 
+@lru_cache(maxsize=1)
+def _server(sizes: bytes, chosen: bytes | None) -> MixingMatrix:
+    """Return the server's matrix, one object for all rounds in which it is the same."""
+    return average_of(np.frombuffer(sizes), None if chosen is None else np.frombuffer(chosen, dtype=bool))
+
+
 def push_sum(share: Part = everything, *, delay: int = 0) -> Phase:
     """Return the phase of a push-sum exchange, with the round's column stochastic matrix ``P``.
 
@@ -51,8 +60,9 @@ def push_sum(share: Part = everything, *, delay: int = 0) -> Phase:
     share
         What travels; the rest of a model stays at its node, without a weight.
     delay
-        Rounds that messages take. Nodes do not wait: each goes on with the share that it keeps, and adds what arrives;
-        sums over nodes then include what is under way.
+        Rounds that messages take. Nodes do not wait: each sends in every round, goes on with the share that it keeps,
+        and adds what arrives; sums over nodes then include what is under way. While little has arrived weights are
+        small, and steps, which they divide, large. (The original, which sends every `delay` rounds only, keeps more.)
 
     References
     ----------
@@ -140,11 +150,16 @@ def server_average(share: Part = everything, *, who: Participation | None = None
 
     def apply(models: Models, state: State, round: Round) -> State:
         chosen = None if who is None else who(round)
-        weights = average_of(round.sizes if weighted else round.sizes * 0 + 1, chosen)
+        sizes = round.sizes.astype(float) if weighted else np.ones(len(round.sizes))
+        weights = _server(sizes.tobytes(), None if chosen is None else chosen.tobytes())
         round.mix(weights, models.flat, models.columns(share), server=True)
         return state
 
-    settings = {"weights": "data" if weighted else "equal"} | _told(share) | ({} if who is None else {"who": str(who)})
+    settings = (
+        {"weights": "data" if weighted else "equal"}
+        | _told(share)
+        | ({} if who is None else {"who": getattr(who, "__name__", str(who))})
+    )
     return Phase(init, apply, settings, exchanges="models", over="server", share=share)
 
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from topofl._check import check_int, check_nonnegative
+from topofl._check import check_int, check_nonnegative, check_positive
 from topofl.algorithms.exchange import server_average
-from topofl.algorithms.local import beside, sgd
+from topofl.algorithms.local import beside, check_epochs, sgd
 from topofl.algorithms.participation import sampled
 from topofl.algorithms.parts import Part, as_part, head
 from topofl.algorithms.phase import Algorithm, Phase, chain
@@ -78,6 +78,7 @@ def fedper(
     weight_decay: float = 0.0,
     clip: float | None = None,
     head: Part | str = head,
+    fine_tune_epochs: int | None = None,
 ) -> Algorithm:
     """Return FedPer: body and head are trained together, the server averages bodies only.
 
@@ -92,6 +93,8 @@ def fedper(
         As in :func:`fedavg`.
     head
         What stays at its node: a part of the model, or the name of a layer.
+    fine_tune_epochs
+        As in :func:`fedavg`: what all nodes' models are worth after local passes, not only those that took part.
 
     References
     ----------
@@ -102,7 +105,9 @@ def fedper(
         lr, batch_size=batch_size, epochs=epochs, momentum=momentum, reset_momentum=True, lr_decay=lr_decay,
         weight_decay=weight_decay, clip=clip, who=who,
     )  # fmt: skip
-    return chain("fedper", local=local, server=server_average(personal.rest, who=who))
+    rest = {"batch_size": batch_size, "momentum": momentum, "weight_decay": weight_decay, "clip": clip}
+    fine_tune = _fine_tuning(lr, fine_tune_epochs, **rest)
+    return chain("fedper", local=local, server=server_average(personal.rest, who=who), fine_tune=fine_tune)
 
 
 def fedrep(
@@ -118,6 +123,7 @@ def fedrep(
     weight_decay: float = 0.0,
     clip: float | None = None,
     head: Part | str = head,
+    fine_tune_epochs: int | None = None,
 ) -> Algorithm:
     """Return FedRep: the head is trained, then the body while the head is frozen; the server averages bodies.
 
@@ -129,7 +135,7 @@ def fedrep(
 
     Parameters
     ----------
-    lr, participation, batch_size, epochs, momentum, lr_decay, weight_decay, clip, head
+    lr, participation, batch_size, epochs, momentum, lr_decay, weight_decay, clip, head, fine_tune_epochs
         As in :func:`fedper`.
     head_lr
         Step size of the head; None: that of the body.
@@ -141,13 +147,17 @@ def fedrep(
     Collins et al., "Exploiting shared representations for personalized federated learning" (2021), Algorithm 1.
     """
     who, personal = sampled(participation), as_part("head", head)
+    head_lr = lr if head_lr is None else check_positive("head_lr", head_lr)
     rest = {"batch_size": batch_size, "momentum": momentum, "reset_momentum": True, "lr_decay": lr_decay}
     rest |= {"weight_decay": weight_decay, "clip": clip, "who": who}
     return chain(
         "fedrep",
-        head=sgd(lr if head_lr is None else head_lr, epochs=head_epochs, train=personal, **rest),
+        head=sgd(head_lr, epochs=check_epochs("head_epochs", head_epochs), train=personal, **rest),
         body=sgd(lr, epochs=epochs, train=personal.rest, **rest),
         server=server_average(personal.rest, who=who),
+        fine_tune=_fine_tuning(
+            lr, fine_tune_epochs, batch_size=batch_size, momentum=momentum, weight_decay=weight_decay, clip=clip
+        ),
     )
 
 
@@ -220,7 +230,7 @@ def ditto(
         y_i     <- w - lr * grad F_i(...)                                                     (`epochs` passes)
         w       =  sum_{i in A} (m_i / sum_{k in A} m_k) y_i
 
-    Evaluated are the personal models ``theta_i``.
+    Evaluated are the personal models ``theta_i``; the consensus distance is theirs too, though only ``w`` travels.
 
     Parameters
     ----------
@@ -238,12 +248,17 @@ def ditto(
     Li et al., "Ditto: fair and robust federated learning through personalization" (2021), Algorithm 1.
     """
     strength, who = check_nonnegative("strength", strength), sampled(participation)
+    personal_lr = lr if personal_lr is None else check_positive("personal_lr", personal_lr)
     rest = {"batch_size": batch_size, "momentum": momentum, "reset_momentum": True, "lr_decay": lr_decay}
     rest |= {"weight_decay": weight_decay, "clip": clip, "who": who}
     return chain(
         "ditto",
         personal=sgd(
-            lr if personal_lr is None else personal_lr, epochs=personal_epochs, anchored=True, strength=strength, **rest
+            personal_lr,
+            epochs=check_epochs("personal_epochs", personal_epochs),
+            anchored=True,
+            strength=strength,
+            **rest,
         ),
         common=beside("personal", sgd(lr, epochs=epochs, **rest)),
         server=beside("personal", server_average(who=who)),

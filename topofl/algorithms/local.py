@@ -12,7 +12,7 @@ from topofl.algorithms.participation import Participation
 from topofl.algorithms.parts import Part, as_part, everything
 from topofl.algorithms.phase import LocalSGD, Models, Phase, Proximal, Round, Rule, State
 
-__all__ = ["MASK", "beside", "check_decay", "settings_of", "sgd"]
+__all__ = ["MASK", "beside", "check_decay", "check_epochs", "settings_of", "sgd"]
 
 
 def sgd(
@@ -68,7 +68,8 @@ def sgd(
     train
         What is trained, such as :data:`topofl.algorithms.head`; the rest stays as it is, and takes no gradient.
     who
-        Who trains, such as ``sampled(0.1)``; None: all nodes.
+        Who trains, such as ``sampled(0.1)``, or any function of the round (``round.t``, ``round.sizes``,
+        ``round.rng(purpose)``) that returns n booleans; None: all nodes.
     gradient
         Weight rule for averaging gradients between nodes before each step, such as
         :func:`topofl.mixing.within_groups`; None: each node uses its own.
@@ -86,7 +87,7 @@ def sgd(
         lr=check_positive("lr", lr),
         batch_size=check_int("batch_size", batch_size, minimum=1),
         steps=check_int("steps", steps, minimum=1),
-        epochs=_check_epochs(epochs),
+        epochs=check_epochs("epochs", epochs),
         momentum=check_fraction("momentum", momentum),
         weight_decay=check_nonnegative("weight_decay", weight_decay),
         clip=None if clip is None else check_positive("clip", clip),
@@ -94,6 +95,10 @@ def sgd(
         gradient=gradient,
     )
     decay, strength = check_decay(lr_decay), check_nonnegative("strength", strength)
+    if strength and not anchored:
+        raise ValueError(f"`strength` must be 0 without an anchor, got {strength:g}; use anchored=True")
+    if who is not None and not callable(who):
+        raise TypeError(f"`who` must be a function of the round such as sampled(0.1), got {who!r}")
     if gradient is not None and not callable(gradient):
         raise TypeError(f"`gradient` must be a weight rule such as mixing.within_groups, got {gradient!r}")
     if gradient is not None and (epochs is not None or who is not None or not how.train.is_everything):
@@ -111,13 +116,17 @@ def sgd(
             velocity=state.get("velocity"),
             proximal=Proximal(state[ANCHOR], strength) if anchored else None,
             mask=state.get(MASK),
-            who=None if who is None else who(round),
+            who=None if who is None else np.asarray(who(round)),
         )
         return state
 
-    settings = settings_of(how) | {"reset_momentum": reset_momentum, "lr_decay": decay, "who": who and str(who)}
+    settings = settings_of(how) | {"reset_momentum": reset_momentum, "lr_decay": decay, "who": who and _name_of(who)}
     settings |= {"strength": strength}
     return Phase(init, apply, _told(settings), exchanges="" if gradient is None else "gradients")
+
+
+def _name_of(who: Participation) -> str:
+    return getattr(who, "__name__", str(who))
 
 
 _SILENT: dict[str, Any] = {
@@ -137,11 +146,15 @@ def beside(owner: str, phase: Phase) -> Phase:
     phase
         What is done; it keeps no state of its own.
     """
+    if phase.settings.get("momentum") and not phase.settings.get("reset_momentum"):
+        raise ValueError("`phase` must keep no velocity from round to round here; use reset_momentum=True")
 
     def init(models: Models) -> State:
         return phase.init(models)
 
     def apply(models: Models, state: State, round: Round) -> State:
+        if ANCHOR not in state:
+            raise ValueError(f"`owner` must be a phase with an anchor, {owner!r} has none; use sgd(..., anchored=True)")
         phase.apply(models.like(state[ANCHOR]), {}, round)
         return state
 
@@ -173,12 +186,15 @@ def _told(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name not in dropped}
 
 
-def _check_epochs(epochs: int | Sequence[int] | None) -> int | tuple[int, ...] | None:
+def check_epochs(name: str, epochs: int | Sequence[int] | None) -> int | tuple[int, ...] | None:
+    """Return passes over the local data, one number or one a node, or raise."""
     if epochs is None:
         return None
-    if isinstance(epochs, Sequence | np.ndarray):
-        return tuple(check_int(f"epochs[{i}]", e, minimum=0) for i, e in enumerate(epochs))
-    return check_int("epochs", epochs, minimum=1)
+    if isinstance(epochs, Sequence | np.ndarray) and not isinstance(epochs, str):
+        if not len(epochs):
+            raise ValueError(f"`{name}` must be one number or one a node, got none")
+        return tuple(check_int(f"{name}[{i}]", e, minimum=0) for i, e in enumerate(epochs))
+    return check_int(name, epochs, minimum=1)
 
 
 def check_decay(lr_decay: float) -> float:

@@ -19,7 +19,10 @@ class _Round(Protocol):
 
 
 Participation = Callable[[_Round], np.ndarray]
-"""(round) -> (n,) booleans: who trains and sends. A pure function of the round, so that all its phases agree."""
+"""(round) -> (n,) booleans: who trains and sends. A pure function of the round, so that all its phases agree.
+
+It may look at ``round.t``, ``round.sizes`` (numbers of training examples) and ``round.rng(purpose)``.
+"""
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class _Sampled:
         n = len(round.sizes)
         size = self.amount if isinstance(self.amount, int) else max(1, int(np.floor(self.amount * n + 0.5)))
         if size > n:
-            raise ValueError(f"`participation` must be at most n={n} nodes, got {size}; None takes all")
+            raise ValueError(f"`participation` must be at most n={n} nodes, got {size}; 1.0 takes all")
         chosen = np.zeros(n, dtype=bool)
         chosen[round.rng("participation").permutation(n)[:size]] = True
         return chosen
@@ -55,4 +58,8 @@ def sampled(amount: float | int) -> Participation:
     if isinstance(amount, float | np.floating):
         share = check_positive("participation", check_probability("participation", amount))
         return _Sampled(share)
+    if isinstance(amount, str) or amount is None:
+        raise TypeError(
+            f"`participation` must be a number of nodes or a share such as 0.1, got {amount!r}; 1.0 takes all"
+        )
     return _Sampled(check_int("participation", amount, minimum=1))

@@ -47,14 +47,14 @@ class Part:
                 layers = [name.rpartition(".")[0] or name for name in names]
                 hint = did_you_mean(pattern, list(dict.fromkeys([*layers, *names])))
                 raise ValueError(
-                    f"`head` must name parameters of the model, {pattern!r} matches none{hint}; its layers are "
-                    f"{', '.join(dict.fromkeys(layers))}"
+                    f"`head`, or a part, must name parameters of the model, {pattern!r} matches none{hint}; its layers "
+                    f"are {', '.join(dict.fromkeys(layers))}"
                 )
         chosen = [any(_matches(name, pattern) for pattern in self.patterns) for name in names]
         found = [k for k, inside in enumerate(chosen) if inside != self.complement]
         if not found:
             raise ValueError(
-                f"`head` must leave parameters to share, {', '.join(map(repr, self.patterns))} matches all "
+                f"`head`, or a part, must leave some parameters, {', '.join(map(repr, self.patterns))} matches all "
                 f"{len(names)} of the model; name its last layer alone, or take a model with a body"
             )
         return found

@@ -275,6 +275,11 @@ class Algorithm:
         return any(phase.over == "push" for phase in self.phases.values())
 
     @property
+    def pushed(self) -> Part:
+        """What is pushed of the models, and has push-sum weights; everything if nothing is."""
+        return next((phase.share for phase in self.phases.values() if phase.over == "push"), everything)
+
+    @property
     def share(self) -> Part:
         """What travels of the models, by the first phase that exchanges some; everything if there is none."""
         return next((phase.share for phase in self.phases.values() if phase.exchanges == "models"), everything)
@@ -342,4 +347,8 @@ def chain(name: str, /, *, pooled: bool = False, fine_tune: Phase | None = None,
             raise ValueError(f"`{key}` must come after the phase whose state it uses, {phase.uses!r}")
         if not isinstance(phase, Phase):
             raise TypeError(f"`{key}` must be a Phase such as sgd(lr=0.1) or gossip(), got {type(phase).__name__}")
+    if sum(phase.over == "push" for phase in phases.values()) > 1:
+        raise ValueError(
+            "`phases` must push models once a round, a node has one push-sum weight; share both parts in one"
+        )
     return Algorithm(name, phases, pooled=pooled, fine_tune=None if fine_tune is None else check_fine_tune(fine_tune))

@@ -275,8 +275,9 @@ def _first_line(error: Exception) -> str:
 
 def check_topology(algorithm: Algorithm, topology: Any, n: int, on_disconnected: str) -> Topology | TopologySequence:
     """Return the graphs of a run of `algorithm` on n nodes, or raise if they do not fit."""
-    if algorithm.pooled or (topology is None and not algorithm.needs_topology):
-        return Topology(sparse.csr_array((n, n)), name="no edges")
+    served = algorithm.exchanges and not algorithm.needs_topology
+    if algorithm.pooled or served or (topology is None and not algorithm.needs_topology):
+        return Topology(sparse.csr_array((n, n)), name="a server" if served else "no edges")
     if topology is None:
         name = algorithm.name
         raise TypeError(f"`topology` must be given, since {name} exchanges models: e.g. topologies.ring({n})")

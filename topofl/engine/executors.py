@@ -297,7 +297,10 @@ def _apart(learner: Learner, each: Each, job: Job) -> Tensor:
         torch.sum(models.flat[rows], 1, out=sums[rows])  # while they are in cache
 
     _on_chunks(learner, each, job, train)
-    job.bad.logical_or_(~(torch.isfinite(losses).all(1) & _finite_rows(models.flat, sums)))
+    found = ~(torch.isfinite(losses).all(1) & _finite_rows(models.flat, sums))
+    if job.counts is not None:
+        found &= torch.from_numpy(job.counts > 0).to(found.device)  # others brought it along
+    job.bad.logical_or_(found)
     return losses
 
 

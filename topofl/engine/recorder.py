@@ -72,12 +72,20 @@ class Exchange(NamedTuple):
     @property
     def messages(self) -> int:
         """Messages sent in all."""
-        return 2 * self._members if self.server else self.weights.n_messages
+        return 2 * len(self._places) if self.server else self.weights.n_messages
 
     @property
     def loads(self) -> Any:
-        """Messages sent and received, by node; by a server its own, more than those of any node."""
-        return 2 * self._members if self.server else self.weights.in_messages + self.weights.out_messages
+        """Messages sent and received, by node and last by a server."""
+        return self._with_server(self.weights.in_messages + self.weights.out_messages)
+
+    def _with_server(self, loads: np.ndarray) -> np.ndarray:
+        """Return loads of nodes and of a server, which is alone with those who take part where there is one."""
+        if not self.server:
+            return np.append(loads, 0)
+        loads = np.zeros(len(loads) + 1, dtype=np.int64)
+        loads[self._places], loads[-1] = 2, self.messages
+        return loads
 
     @property
     def bytes(self) -> int:
@@ -88,16 +96,17 @@ class Exchange(NamedTuple):
 
     @property
     def byte_loads(self) -> Any:
-        """Bytes sent and received, by node or of a server."""
+        """Bytes sent and received, by node and last by a server."""
         if not isinstance(self.nbytes, np.ndarray):
             return self.loads * self.nbytes
         matrix, sent = self.weights.weights, self.weights.out_messages * self.nbytes
         heard = sparse.csr_array((np.ones(matrix.nnz, np.int64), matrix.indices, matrix.indptr), shape=matrix.shape)
-        return sent + heard @ self.nbytes - (matrix.diagonal() != 0) * self.nbytes
+        return np.append(sent + heard @ self.nbytes - (matrix.diagonal() != 0) * self.nbytes, 0)
 
     @property
-    def _members(self) -> int:
-        return len(np.unique(self.weights.weights.indices))
+    def _places(self) -> np.ndarray:
+        """Nodes that a server hears."""
+        return np.unique(self.weights.weights.indices)
 
 
 class Recorder:

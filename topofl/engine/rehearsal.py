@@ -11,7 +11,7 @@ from topofl._seeding import stream
 from topofl.algorithms.phase import Algorithm, LocalSGD, Models, Proximal
 from topofl.engine.population import Layout, Population
 from topofl.engine.recorder import Ledger
-from topofl.mixing import MixingMatrix
+from topofl.mixing import MixingMatrix, check_pulls, check_pushes
 from topofl.topology import Topology, TopologySequence
 
 __all__ = ["DryRound", "rehearse"]
@@ -37,13 +37,14 @@ class DryRound:
     @property
     def weights(self) -> MixingMatrix:
         """See the protocol."""
-        self.used = self.rule(self.topology)
+        self.used = check_pulls(self.rule(self.topology))
         return self.used
 
     @property
     def push_weights(self) -> MixingMatrix:
         """See the protocol."""
-        return self.weights
+        self.used = check_pushes(self.rule(self.topology))
+        return self.used
 
     def rng(self, purpose: str) -> np.random.Generator:
         """See the protocol."""

@@ -99,6 +99,10 @@ class WorldRound:
     def _counts(self, how: LocalSGD, who: np.ndarray | None) -> np.ndarray:
         """Return how many steps each node takes: none where it does not take part, or the round is not about it."""
         counts = how.counts(self.sizes)
+        if who is not None and (who.dtype != bool or who.shape != counts.shape):
+            raise ValueError(
+                f"`who` must return one boolean a node, shape {counts.shape}, got {who.dtype} of shape {who.shape}"
+            )
         for taking_part in (who, self.only):
             counts = counts if taking_part is None else np.where(taking_part, counts, 0)
         return counts
@@ -113,7 +117,7 @@ class WorldRound:
     ) -> Descent:
         layout = models.layout
         trained = None if how.train.is_everything else tuple(how.train.places(layout.names))
-        weighted = () if bool((models.mass == 1).all()) else tuple(self.world.share.places(layout.names))
+        weighted = () if bool((models.mass == 1).all()) else tuple(self.world.pushed.places(layout.names))
         return Descent(
             models, how.lr, how.momentum, velocity, how.weight_decay, how.clip, trained, proximal, mask,
             models.mass if weighted else None, weighted,
@@ -185,12 +189,23 @@ class WorldRound:
             self.ledger.add(weights, sum(part.shape[1] for part in parts) + scalars, server=server)
         self.used = self.used or weights
         for part in parts:
-            self._mix(weights, part)
+            if server:
+                _serve(weights, part)
+            else:
+                self._mix(weights, part)
 
     def send(self, weights: MixingMatrix, nbytes: int | np.ndarray) -> None:
         """See the protocol."""
         self.ledger.send(weights, nbytes)
         self.used = self.used or weights
+
+
+def _serve(weights: MixingMatrix, values: Tensor) -> None:
+    """Replace all rows by the mean that each row of `weights` is."""
+    row = slice(*weights.weights.indptr[:2])
+    nodes = torch.from_numpy(weights.weights.indices[row].astype(np.int64)).to(values.device)
+    shares = torch.tensor(weights.weights.data[row]).to(values)
+    values.copy_((shares @ values[nodes]).expand_as(values))
 
 
 def _taken(values: Tensor | None, rows: Tensor) -> Tensor | None:

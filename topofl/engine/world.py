@@ -26,7 +26,7 @@ from topofl.engine.mixer import Mixer, mixer
 from topofl.engine.plan import Compute, Plan, Trial, choose_plan
 from topofl.engine.population import Population, check_model, initial_population
 from topofl.engine.threads import Each, worker_threads
-from topofl.mixing import MixingMatrix, metropolis_or_uniform, own_weights, uniform
+from topofl.mixing import MixingMatrix, check_pulls, check_pushes, metropolis_or_uniform, own_weights, uniform
 from topofl.topology import Topology, TopologySequence
 
 __all__ = ["World", "as_rule", "checked_model"]
@@ -43,6 +43,7 @@ class World:
     graphs: Topology | TopologySequence
     seed: int
     share: Part
+    pushed: Part
     rule: Rule
     resolve: Callable[[Rule, Topology], MixingMatrix]
     mixer: Callable[[MixingMatrix], Mixer]
@@ -91,6 +92,7 @@ class World:
             graphs,
             seed,
             algorithm.share,
+            algorithm.pushed,
             rule,
             resolve,
             lru_cache(maxsize=max(64, graphs.period or 0))(_mixer_for(models)),
@@ -113,23 +115,11 @@ class World:
 
     def push_weights(self, graph: Topology) -> MixingMatrix:
         """Return the matrix by which nodes of a graph push, by the run's rule."""
-        weights = self.resolve(self.rule, graph)
-        if not weights.is_column_stochastic:
-            raise ValueError(
-                f"`mixing` must have columns that sum to 1 to push models, {weights.name} is only row stochastic; "
-                "use uniform(topology, direction='push'), or leave it out"
-            )
-        return weights
+        return check_pushes(self.resolve(self.rule, graph))
 
     def weights(self, graph: Topology, rule: Rule | None = None) -> MixingMatrix:
         """Return the mixing matrix of a graph, by the run's rule unless another is given."""
-        weights = self.resolve(rule or self.rule, graph)
-        if not weights.is_row_stochastic:
-            raise ValueError(
-                f"`mixing` must have rows that sum to 1 to average models, {weights.name} is only column stochastic; "
-                "use uniform(topology, direction='pull')"
-            )
-        return weights
+        return check_pulls(self.resolve(rule or self.rule, graph))
 
 
 def checked_model(model: nn.Module, clients: Partition, compute: Compute) -> tuple[nn.Module, Tensor]:
