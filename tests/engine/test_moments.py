@@ -441,7 +441,7 @@ BAD_INPUT = {
         {"fine_tune": algorithms.sgd(0.1, gradient=mixing.within_groups)}, ValueError, "got one that exchanges grad",
     ),
     "another's state": (
-        {"fine_tune": algorithms.beside("local", algorithms.sgd(0.1))}, ValueError, "got one that uses the state of 'local'",
+        {"fine_tune": algorithms.beside("local", algorithms.sgd(0.1))}, ValueError, "got one that uses the state of 'l",
     ),
     "part": ({"fine_tune": algorithms.sgd(0.1, train=algorithms.part("fc"))}, ValueError, "'fc' matches none"),
     "epochs": ({"fine_tune": algorithms.sgd(0.1, epochs=[1, 2])}, ValueError, "`fine_tune` .* one a node, n=6, got 2"),
