@@ -140,7 +140,8 @@ def dots(panels: Mapping[str, Mapping[str, Dots]], *, xlabel: str) -> Picture:
         ax.tick_params(labelsize=8)
         ax.grid(alpha=0.25, linewidth=0.5)
         ax.spines[["top", "right"]].set_visible(False)
-    picture.supxlabel("bar: mean over seeds; circles: seeds; hollow diamond: the paper's number", fontsize=7)
+    words = "bar: mean over seeds; circles: seeds; hollow diamond: the paper's number"
+    picture.supxlabel(words, x=0.01, ha="left", fontsize=7)  # the right is for a word on the scale
     return picture
 
 
