@@ -169,7 +169,8 @@ class History:
             If there was no such round, or the algorithm exchanged nothing.
         """
         if not self.matrices:
-            raise ValueError("the run has no mixing matrices: its algorithm exchanges nothing")
+            run = f"{self.meta.get('algorithm', 'the run')} on {self.meta.get('topology', 'no graph')}"
+            raise ValueError(f"{run} has no mixing matrices: its algorithm exchanges nothing; leave it out")
         t = check_int("t", t, minimum=-self.n_rounds, maximum=self.n_rounds - 1)
         return self.matrices[self.matrix_of_round[t]]
 

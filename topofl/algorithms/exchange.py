@@ -63,6 +63,7 @@ def push_sum(share: Part = everything, *, delay: int = 0) -> Phase:
         Rounds that messages take. Nodes do not wait: each sends in every round, goes on with the share that it keeps,
         and adds what arrives; sums over nodes then include what is under way. While little has arrived weights are
         small, and steps, which they divide, large. (The original, which sends every `delay` rounds only, keeps more.)
+        :func:`topofl.metrics.push_sum_constants` of the run's history looks at the matrices alone, without the delay.
 
     References
     ----------
