@@ -75,16 +75,23 @@ def probe(run: Run) -> tuple[float, float]:
 
 def _share(experiment: config.Experiment) -> float:
     """Return on which share of a run's test examples a probe evaluates."""
-    return min(1.0, PROBED_EXAMPLES / _examples(experiment))
+    there = experiment.options["eval_examples"] or len(experiment.clients.dataset.test)
+    return (_examples(experiment) or there) / there
 
 
-def _examples(experiment: config.Experiment) -> int:
-    return experiment.options["eval_examples"] or len(experiment.clients.dataset.test)
+def _examples(experiment: config.Experiment) -> int | None:
+    """Return on how many test examples a probe evaluates; None: as the run, as clients' own sets are small."""
+    options = experiment.options
+    if options["evaluate_on"] == "own_test":
+        return None
+    return min(options["eval_examples"] or len(experiment.clients.dataset.test), PROBED_EXAMPLES)
 
 
 def _seconds(experiment: config.Experiment, rounds: int, eval_every: int) -> float:
     options = {**experiment.options, "rounds": rounds, "eval_every": eval_every}
-    options["eval_examples"] = min(_examples(experiment), PROBED_EXAMPLES)
+    options["eval_examples"] = _examples(experiment)
+    if options["fine_tune_every"] is not None:
+        options["fine_tune_every"] = eval_every
     start = time.perf_counter()
     replace(experiment, options=options).run(progress=False)
     return time.perf_counter() - start

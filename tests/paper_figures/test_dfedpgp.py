@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from paper_figures import dfedpgp, reproduce
+from paper_figures import dfedpgp, plan, reproduce
 from paper_figures.claims import FAILS, HOLDS, UNDECIDED
 from paper_figures.curves import Curve, final
 from paper_figures.dfedpgp_methods import ABLATION, DEVICES, METHODS, TABLE_1, unequal
@@ -43,6 +43,18 @@ def root(tmp_path):
 
 def figure(id):
     return figures_named(id)[1][0]
+
+
+def test_a_probe_runs_methods_that_are_fine_tuned_and_tests_clients_on_their_own(monkeypatch):
+    runs = keyed(figure("dfedpgp-tab01").runs(SMOKE)).values()
+    tuned = next(run for run in runs if run.tables["run"].get("fine_tune_every"))
+    asked = []
+    told = config.Experiment.run
+    monkeypatch.setattr(config.Experiment, "run", lambda self, **how: asked.append(self.options) or told(self, **how))
+    seconds, _ = plan.probe(tuned)
+    names = ("rounds", "eval_every", "fine_tune_every", "eval_examples")
+    assert [tuple(o[name] for name in names) for o in asked] == [(2, 2, 2, None), (6, 6, 6, None), (2, 1, 1, None)]
+    assert 0 < seconds < 60
 
 
 def test_every_table_and_figure_is_there():

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from topofl._check import check_int
-from topofl.algorithms.participation import Participation
+from topofl.algorithms.participation import Participation, name_of
 from topofl.algorithms.parts import Part, as_part, everything
 from topofl.algorithms.phase import Models, Phase, Round, State
 from topofl.mixing import MixingMatrix, average_of
@@ -36,12 +36,6 @@ def gossip(share: Part = everything) -> Phase:
         return state
 
     return Phase(init, apply, {"weights": "round"} | _told(share), exchanges="models", share=share)
-
-
-@lru_cache(maxsize=1)
-def _server(sizes: bytes, chosen: bytes | None) -> MixingMatrix:
-    """Return the server's matrix, one object for all rounds in which it is the same."""
-    return average_of(np.frombuffer(sizes), None if chosen is None else np.frombuffer(chosen, dtype=bool))
 
 
 def push_sum(share: Part = everything, *, delay: int = 0) -> Phase:
@@ -75,9 +69,9 @@ def push_sum(share: Part = everything, *, delay: int = 0) -> Phase:
         columns = models.columns(share)  # raises before any work
         if not delay:
             return {}
-        sent = {f"sent_{k}": torch.zeros_like(models.flat) for k in range(delay)}
         if columns != [slice(0, models.flat.shape[1])]:
             raise ValueError("`share` must be everything with a delay, messages under way are of whole models")
+        sent = {f"sent_{k}": torch.zeros_like(models.flat) for k in range(delay)}
         return sent | {f"sent_mass_{k}": torch.zeros_like(models.mass) for k in range(delay)}
 
     def apply(models: Models, state: State, round: Round) -> State:
@@ -144,6 +138,7 @@ def server_average(share: Part = everything, *, who: Participation | None = None
     McMahan et al., "Communication-efficient learning of deep networks from decentralized data" (2017), Algorithm 1.
     """
     share = as_part("share", share)
+    matrix = lru_cache(maxsize=1)(_server)  # one object for all rounds in which it is the same, as histories keep it
 
     def init(models: Models) -> State:
         models.columns(share)  # raises before any work
@@ -152,16 +147,18 @@ def server_average(share: Part = everything, *, who: Participation | None = None
     def apply(models: Models, state: State, round: Round) -> State:
         chosen = None if who is None else who(round)
         sizes = round.sizes.astype(float) if weighted else np.ones(len(round.sizes))
-        weights = _server(sizes.tobytes(), None if chosen is None else chosen.tobytes())
+        weights = matrix(sizes.tobytes(), None if chosen is None else chosen.tobytes())
         round.mix(weights, models.flat, models.columns(share), server=True)
         return state
 
     settings = (
-        {"weights": "data" if weighted else "equal"}
-        | _told(share)
-        | ({} if who is None else {"who": getattr(who, "__name__", str(who))})
+        {"weights": "data" if weighted else "equal"} | _told(share) | ({} if who is None else {"who": name_of(who)})
     )
     return Phase(init, apply, settings, exchanges="models", over="server", share=share)
+
+
+def _server(sizes: bytes, chosen: bytes | None) -> MixingMatrix:
+    return average_of(np.frombuffer(sizes), None if chosen is None else np.frombuffer(chosen, dtype=bool))
 
 
 def _told(share: Part) -> dict[str, str]:

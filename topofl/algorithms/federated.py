@@ -51,20 +51,25 @@ def fedavg(
     McMahan et al., "Communication-efficient learning of deep networks from decentralized data" (2017), Algorithm 1.
     """
     who = sampled(participation)
-    local = sgd(
-        lr, batch_size=batch_size, epochs=epochs, momentum=momentum, reset_momentum=True, lr_decay=lr_decay,
-        weight_decay=weight_decay, clip=clip, who=who,
-    )  # fmt: skip
-    rest = {"batch_size": batch_size, "momentum": momentum, "weight_decay": weight_decay, "clip": clip}
+    rest = _steps(batch_size, momentum, weight_decay, clip)
+    local = sgd(lr, epochs=epochs, lr_decay=lr_decay, who=who, **rest)
     fine_tune = _fine_tuning(lr, fine_tune_epochs, **rest)
     return chain("fedavg", local=local, server=server_average(who=who), fine_tune=fine_tune)
+
+
+def _steps(batch_size: int, momentum: float, weight_decay: float, clip: float | None) -> dict[str, Any]:
+    """Return the arguments of all local steps of a method; its models come from elsewhere, so momentum starts anew."""
+    return {
+        "batch_size": batch_size, "momentum": momentum, "reset_momentum": True, "weight_decay": weight_decay,
+        "clip": clip,
+    }  # fmt: skip
 
 
 def _fine_tuning(lr: float, epochs: int | None, **rest: Any) -> Phase | None:
     """Return the passes of every node over its own data, of whole models; None if there are none."""
     if epochs is None:
         return None
-    return sgd(lr, epochs=check_int("fine_tune_epochs", epochs, minimum=1), reset_momentum=True, **rest)
+    return sgd(lr, epochs=check_int("fine_tune_epochs", epochs, minimum=1), **rest)
 
 
 def fedper(
@@ -101,11 +106,8 @@ def fedper(
     Arivazhagan et al., "Federated learning with personalization layers" (2019), Algorithms 1 and 2.
     """
     who, personal = sampled(participation), as_part("head", head)
-    local = sgd(
-        lr, batch_size=batch_size, epochs=epochs, momentum=momentum, reset_momentum=True, lr_decay=lr_decay,
-        weight_decay=weight_decay, clip=clip, who=who,
-    )  # fmt: skip
-    rest = {"batch_size": batch_size, "momentum": momentum, "weight_decay": weight_decay, "clip": clip}
+    rest = _steps(batch_size, momentum, weight_decay, clip)
+    local = sgd(lr, epochs=epochs, lr_decay=lr_decay, who=who, **rest)
     fine_tune = _fine_tuning(lr, fine_tune_epochs, **rest)
     return chain("fedper", local=local, server=server_average(personal.rest, who=who), fine_tune=fine_tune)
 
@@ -148,16 +150,14 @@ def fedrep(
     """
     who, personal = sampled(participation), as_part("head", head)
     head_lr = lr if head_lr is None else check_positive("head_lr", head_lr)
-    rest = {"batch_size": batch_size, "momentum": momentum, "reset_momentum": True, "lr_decay": lr_decay}
-    rest |= {"weight_decay": weight_decay, "clip": clip, "who": who}
+    rest = _steps(batch_size, momentum, weight_decay, clip)
+    of_round = rest | {"lr_decay": lr_decay, "who": who}
     return chain(
         "fedrep",
-        head=sgd(head_lr, epochs=check_epochs("head_epochs", head_epochs), train=personal, **rest),
-        body=sgd(lr, epochs=epochs, train=personal.rest, **rest),
+        head=sgd(head_lr, epochs=check_epochs("head_epochs", head_epochs), train=personal, **of_round),
+        body=sgd(lr, epochs=epochs, train=personal.rest, **of_round),
         server=server_average(personal.rest, who=who),
-        fine_tune=_fine_tuning(
-            lr, fine_tune_epochs, batch_size=batch_size, momentum=momentum, weight_decay=weight_decay, clip=clip
-        ),
+        fine_tune=_fine_tuning(lr, fine_tune_epochs, **rest),
     )
 
 
@@ -199,11 +199,8 @@ def fedbabu(
     Oh, Kim and Yun, "FedBABU" (2022), Algorithm 1.
     """
     who, personal = sampled(participation), as_part("head", head)
-    local = sgd(
-        lr, batch_size=batch_size, epochs=epochs, momentum=momentum, reset_momentum=True, lr_decay=lr_decay,
-        weight_decay=weight_decay, clip=clip, who=who, train=personal.rest,
-    )  # fmt: skip
-    rest = {"batch_size": batch_size, "momentum": momentum, "weight_decay": weight_decay, "clip": clip}
+    rest = _steps(batch_size, momentum, weight_decay, clip)
+    local = sgd(lr, epochs=epochs, lr_decay=lr_decay, who=who, train=personal.rest, **rest)
     fine_tune = _fine_tuning(lr if fine_tune_lr is None else fine_tune_lr, fine_tune_epochs, **rest)
     return chain("fedbabu", body=local, server=server_average(personal.rest, who=who), fine_tune=fine_tune)
 
@@ -249,8 +246,7 @@ def ditto(
     """
     strength, who = check_nonnegative("strength", strength), sampled(participation)
     personal_lr = lr if personal_lr is None else check_positive("personal_lr", personal_lr)
-    rest = {"batch_size": batch_size, "momentum": momentum, "reset_momentum": True, "lr_decay": lr_decay}
-    rest |= {"weight_decay": weight_decay, "clip": clip, "who": who}
+    rest = _steps(batch_size, momentum, weight_decay, clip) | {"lr_decay": lr_decay, "who": who}
     return chain(
         "ditto",
         personal=sgd(

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 
 from topofl._check import check_fraction, check_int, check_nonnegative, check_positive
-from topofl.algorithms.participation import Participation
+from topofl.algorithms.participation import Participation, name_of
 from topofl.algorithms.parts import Part, as_part, everything
 from topofl.algorithms.phase import LocalSGD, Models, Phase, Proximal, Round, Rule, State
 
-__all__ = ["MASK", "beside", "check_decay", "check_epochs", "settings_of", "sgd"]
+__all__ = ["MASK", "beside", "check_epochs", "sgd"]
 
 
 def sgd(
@@ -94,7 +94,7 @@ def sgd(
         train=as_part("train", train),
         gradient=gradient,
     )
-    decay, strength = check_decay(lr_decay), check_nonnegative("strength", strength)
+    decay, strength = _check_decay(lr_decay), check_nonnegative("strength", strength)
     if strength and not anchored:
         raise ValueError(f"`strength` must be 0 without an anchor, got {strength:g}; use anchored=True")
     if who is not None and not callable(who):
@@ -120,13 +120,9 @@ def sgd(
         )
         return state
 
-    settings = settings_of(how) | {"reset_momentum": reset_momentum, "lr_decay": decay, "who": who and _name_of(who)}
+    settings = _settings_of(how) | {"reset_momentum": reset_momentum, "lr_decay": decay, "who": who and name_of(who)}
     settings |= {"strength": strength}
     return Phase(init, apply, _told(settings), exchanges="" if gradient is None else "gradients")
-
-
-def _name_of(who: Participation) -> str:
-    return getattr(who, "__name__", str(who))
 
 
 _SILENT: dict[str, Any] = {
@@ -168,7 +164,7 @@ MASK = "mask"
 """Name of the state that holds what is trained of each model, (n, d) booleans, where a phase adds one."""
 
 
-def settings_of(how: LocalSGD) -> dict[str, Any]:
+def _settings_of(how: LocalSGD) -> dict[str, Any]:
     """Return the numbers and names of local steps, to be kept with results."""
     values = {field.name: getattr(how, field.name) for field in fields(how)}
     rule = how.gradient
@@ -197,7 +193,7 @@ def check_epochs(name: str, epochs: int | Sequence[int] | None) -> int | tuple[i
     return check_int(name, epochs, minimum=1)
 
 
-def check_decay(lr_decay: float) -> float:
+def _check_decay(lr_decay: float) -> float:
     """Return a factor above 0 and at most 1, or raise."""
     factor = check_positive("lr_decay", lr_decay)
     if factor > 1:

@@ -8,7 +8,7 @@ import numpy as np
 
 from topofl._check import check_int, check_positive, check_probability
 
-__all__ = ["Participation", "sampled"]
+__all__ = ["Participation", "name_of", "sampled"]
 
 
 class _Round(Protocol):
@@ -63,3 +63,8 @@ def sampled(amount: float | int) -> Participation:
             f"`participation` must be a number of nodes or a share such as 0.1, got {amount!r}; 1.0 takes all"
         )
     return _Sampled(check_int("participation", amount, minimum=1))
+
+
+def name_of(who: Participation) -> str:
+    """Return what a rule of participation is called, to be kept with results."""
+    return getattr(who, "__name__", str(who))

@@ -1,6 +1,5 @@
 """The examples of a dataset as models see them: gathered by index, cropped and normalized on the way."""
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -44,11 +43,6 @@ class Examples:
             return cls(dataset.inputs.to(device=device, dtype=dtype), None, dtype, augment)
         scale, shift = (part.to(device) for part in affine)
         return cls(dataset.inputs.to(device), (scale, shift), dtype, augment)
-
-    @property
-    def bytes_each(self) -> int:
-        """Bytes of one example as models see it."""
-        return math.prod(self.stored.shape[1:]) * self.dtype.itemsize
 
     def __call__(self, indices: Tensor) -> Tensor:
         """Return the examples at (k,) indices, (k, ...), in new memory."""

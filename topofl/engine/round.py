@@ -77,12 +77,13 @@ class WorldRound:
     ) -> None:
         """See the protocol."""
         world = self.world
-        counts = self._counts(how, who)
+        whole = how.counts(self.sizes)
+        counts = self._counts(whole, who)
         if not counts.any():
             return
         steps = int(counts.max())
         even = bool((counts == steps).all())
-        firsts = self.t * how.counts(self.sizes)
+        firsts = self.t * whole
         batches = [world.learner.batches.at(firsts + k, how.batch_size, self.phase) for k in range(steps)]
         descent = self._descent(cast(Population, models), how, velocity, proximal, mask)
         bad = world.guard.frozen(models.flat.device)
@@ -96,9 +97,8 @@ class WorldRound:
             losses = self._compact(descent, batches, counts, bad, options)
         self._note(losses, bad, counts, how.lr, predicts=models is world.models)
 
-    def _counts(self, how: LocalSGD, who: np.ndarray | None) -> np.ndarray:
+    def _counts(self, counts: np.ndarray, who: np.ndarray | None) -> np.ndarray:
         """Return how many steps each node takes: none where it does not take part, or the round is not about it."""
-        counts = how.counts(self.sizes)
         if who is not None and (who.dtype != bool or who.shape != counts.shape):
             raise ValueError(
                 f"`who` must return one boolean a node, shape {counts.shape}, got {who.dtype} of shape {who.shape}"
