@@ -17,7 +17,7 @@ from topofl import History
 
 from .curves import Curve, Panels, final
 from .dfedpgp_methods import METHODS, graph_tables
-from .dfedpgp_settings import SCALES, SPLITS, Scale
+from .dfedpgp_settings import ADDED, SCALES, SPLITS, Scale, Split
 from .figure import Arms, Setting
 from .runs import Run, Store
 
@@ -52,8 +52,13 @@ def scale_of(setting: Setting) -> Scale:
 
 def splits_of(setting: Setting, *wanted: str) -> list[str]:
     """Return the titles of table 1, or those of them that are wanted, whose data are at hand."""
-    titles = [title for title in scale_of(setting).splits if title in (wanted or SPLITS)]
-    return [title for title in titles if SPLITS[title].dataset in setting.datasets]
+    titles = scale_of(setting).splits
+    return [title for title in titles if title in (wanted or titles) and split(title).dataset in setting.datasets]
+
+
+def split(title: str) -> Split:
+    """Return a split by its title."""
+    return (SPLITS | ADDED)[title]
 
 
 def own_tests() -> dict[str, Any]:
@@ -81,17 +86,17 @@ def arm(
     clients, neighbors, epochs
         Others than those of the scale.
     """
-    scale = scale_of(setting)
+    scale = scale_of(setting).of(split(title).dataset)
     scale = replace(scale, clients=clients or scale.clients, neighbors=neighbors or scale.neighbors)
     return [Run(_tables(setting, scale, title, label, epochs, seed)) for seed in setting.seeds]
 
 
 def _tables(setting: Setting, scale: Scale, title: str, label: str, epochs: Any, seed: int) -> dict[str, Any]:
-    method, split = METHODS[label], SPLITS[title]
-    source = dict(scale.data[split.dataset])
+    method, (dataset, partition) = METHODS[label], split(title)
+    source = dict(scale.data[dataset])
     if setting.scale != "smoke":
-        source["root"] = setting.root_of(split.dataset)
-    held_by = {**split.partition, "n": scale.clients, "seed": seed, **own_tests()}
+        source["root"] = setting.root_of(dataset)
+    held_by = {**partition, "n": scale.clients, "seed": seed, **own_tests()}
     every = scale.tuned_every if method.fine_tuned else scale.eval_every
     tested = {"eval_every": every, "evaluate_on": "own_test", "moments": "both"}
     tested |= {"fine_tune_every": every} if method.fine_tuned else {}

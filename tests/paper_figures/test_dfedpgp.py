@@ -22,7 +22,7 @@ from paper_figures.runs import Store, keyed
 from topofl import config
 
 IDS = [f"dfedpgp-{name}" for name in ("tab01", "fig02", "tab02", "tab03", "tab04", "fig03a", "fig03b")]
-DIR, PAT = "CIFAR-10, Dir(0.3)", "CIFAR-10, c=2"
+DIR, PAT, MNIST = "CIFAR-10, Dir(0.3)", "CIFAR-10, c=2", "MNIST, Dir(0.3)"
 SMOKE = Setting("smoke", (0,))
 
 
@@ -36,7 +36,7 @@ def whole(tmp_path_factory):
 
 @pytest.fixture
 def root(tmp_path):
-    for name in ("data_batch_1", "cifar-100-python"):
+    for name in ("data_batch_1", "cifar-100-python", "train-images-idx3-ubyte"):
         (tmp_path / name).touch()
     return tmp_path
 
@@ -171,7 +171,7 @@ def test_settings_are_the_papers(scale, root):
     wanted = SCALES[scale]
     assert {run.tables["algorithm"]["momentum"] for run in runs} == {0.9}
     assert {run.tables["algorithm"]["lr_decay"] for run in runs} == {0.99}
-    assert {run.tables["data"]["n"] for run in runs} == {wanted.clients}
+    assert {run.tables["data"]["n"] for run in runs if run.tables["data"]["name"] != "mnist"} == {wanted.clients}
     assert len(runs) == len(wanted.splits) * len(TABLE_1) * 3
     if scale == "paper":
         assert {run.tables["run"]["rounds"] for run in runs} == {500}
@@ -185,6 +185,22 @@ def test_settings_are_the_papers(scale, root):
         assert "'mode': 'pull'" in ours
         assert {run.tables["data"]["name"] for run in runs} == {"cifar10", "cifar100"}
         assert figure("dfedpgp-fig03a").runs(setting)[0].tables["topology"]["k"] == 2
+
+
+def test_mnist_is_added_with_settings_of_its_own(tmp_path):
+    for name in ("train-images-idx3-ubyte", "data_batch_1"):
+        (tmp_path / name).touch()
+    setting = Setting("quick", (0,), root=tmp_path, datasets=("mnist", "cifar10"))
+    panels = dfedpgp.tab01(setting)
+    assert list(panels) == list(dfedpgp.tab02(setting)) == [DIR, PAT, MNIST]
+    runs = {arm.tables["algorithm"]["name"]: arm.tables for (arm,) in panels[MNIST].values()}
+    assert {tables["data"]["n"] for tables in runs.values()} == {100}
+    assert {tables["run"]["rounds"] for tables in runs.values()} == {20}
+    assert {tables["model"]["name"] for tables in runs.values()} == {"dpfl_femnist_cnn"}
+    assert runs["fedavg"]["algorithm"]["participation"] == runs["dfedpgp"]["topology"]["k"] == 10
+    assert (runs["ditto"]["algorithm"]["epochs"], runs["ditto"]["algorithm"]["personal_epochs"]) == (1, 1)
+    assert (runs["dispfl"]["algorithm"]["rounds"], runs["fedper"]["algorithm"]["fine_tune_epochs"]) == (20, 1)
+    assert MNIST not in splits_of(Setting("paper", (0,), datasets=("mnist", "cifar10")))
 
 
 def test_all_arms_of_a_seed_share_data_model_and_minibatches():

@@ -45,6 +45,15 @@ def test_table_1_holds_as_printed_and_its_slip_is_found():
     assert claims[-1].paper == "+1.04 points"
 
 
+def test_splits_that_the_paper_does_not_have_are_judged_without_its_numbers():
+    arms = panel(DIR)
+    claims = dfedpgp_claims.tab01({DIR: arms, "MNIST, Dir(0.3)": arms})
+    assert [claim.paper for claim in claims] == ["+1.11 points", "+1.11 points", ""]
+    assert verdicts(claims) == [HOLDS] * 3
+    first, *_ = dfedpgp_claims.tab02({"MNIST, Dir(0.3)": arms}, {"MNIST, Dir(0.3)": 60.0})
+    assert first.paper == ""
+
+
 def test_table_1_fails_where_another_method_is_ahead():
     panels = {DIR: raised(panel(DIR), "Ditto", 20), PAT: raised(panel(PAT), "Local", 10)}
     assert verdicts(dfedpgp_claims.tab01(panels)) == [FAILS] * 3
