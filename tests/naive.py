@@ -324,3 +324,57 @@ def dispfl(nodes, heard, rounds, *, lr, until, dense_ratio=0.5, prune=0.5, regro
         average_masked(nodes.modules, masks, heard[t])
         history.append([{name: m.clone() for name, m in mask.items()} for mask in masks])
     return history
+
+
+@torch.no_grad()
+def mean_of(modules, group, sizes):
+    """Return a module whose parameters are the mean of those of a group, weighted by sizes."""
+    mean = copy.deepcopy(modules[group[0]])
+    for k, p in enumerate(mean.parameters()):
+        terms = [sizes[i] * list(modules[i].parameters())[k].detach() for i in group]
+        p.data = sum(terms) / sum(sizes[i] for i in group)
+    return mean
+
+
+def greedy(reward, k, order, coins, budget):
+    """GGC as it is listed, for node k and candidates in the order in which they come."""
+    taken, left = {k}, {k, *order}
+    for j, coin in zip(order, coins, strict=True):
+        if budget is not None and len(taken - {k}) == budget:
+            break
+        a = max(reward(taken | {j}) - reward(taken), 0)
+        b = max(reward(left - {j}) - reward(left), 0)
+        if coin < (1 if a == b == 0 else a / (a + b)):
+            taken = taken | {j}
+        else:
+            left = left - {j}
+    return sorted(taken - {k})
+
+
+def dpfl(nodes, val, rounds, *, lr, draws, budget=None, epochs=5, first_epochs=10, every=1, keep=True, lr_decay=1.0,
+         passive=(), **local):  # fmt: skip
+    """Return whom nodes hear in every round; draws(t, k, pool) are an order of candidates and a coin for each."""
+    n, sizes = len(nodes.modules), [len(own) for own in nodes.members]
+    candidates = [[] if k in passive else [i for i in range(n) if i != k] for k in range(n)]
+    chosen, heard = [[] for _ in range(n)], []
+    for t in range(rounds):
+        for i in range(n):
+            phase, passed = ("local", epochs) if t else ("first", first_epochs)
+            passes(nodes, i, t, phase, epochs=passed, lr=lr * lr_decay**t, **local)
+        if t % every == 0:
+            for k in range(n):
+                images, labels = nodes.inputs[list(val[k])], nodes.labels[list(val[k])]
+
+                def reward(group, images=images, labels=labels):
+                    return -float(
+                        functional.cross_entropy(mean_of(nodes.modules, sorted(group), sizes)(images).detach(), labels)
+                    )
+
+                chosen[k] = greedy(reward, k, *draws(t, k, candidates[k]), budget)
+            candidates = [list(own) for own in chosen] if t == 0 else candidates
+        groups = [[k] if t % every and not keep else sorted([k, *chosen[k]]) for k in range(n)]
+        means = [mean_of(nodes.modules, groups[k], sizes) for k in range(n)]
+        for module, mean in zip(nodes.modules, means, strict=True):
+            module.load_state_dict(mean.state_dict())
+        heard.append([[i for i in group if i != k] for k, group in enumerate(groups)])
+    return heard

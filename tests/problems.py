@@ -30,6 +30,11 @@ def equal_clients(n=6, seed=0):
     return data.iid(dataset(), n, seed=seed)
 
 
+def validated_clients(n=6, seed=0):
+    """Clients of unlike classes who keep some examples for validation."""
+    return data.dirichlet_per_class(dataset(), n, alpha=1.0, min_size=4, seed=seed, val_fraction=0.3)
+
+
 def cliques(clients, size=3):
     return topologies.dcliques(clients.label_counts, clique_size=size, inter="ring", steps=10, seed=0)
 

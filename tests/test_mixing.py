@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sparse
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from topofl import mixing, topologies
 from topofl.mixing import MixingMatrix
@@ -342,3 +344,26 @@ def test_message_passing_of_pyg_with_our_weights_is_the_product(graph) -> None:
         assert data.num_nodes == graph.n
         mixed = Mix()(torch.from_numpy(x), data.edge_index, data.edge_weight)
         assert np.allclose(mixed.numpy(), W @ x, rtol=0, atol=1e-15)
+
+
+@given(st.integers(1, 8), st.integers(0, 2**32 - 1))
+def test_average_of_chosen_is_the_weighted_mean_of_groups(n, seed):
+    rng = np.random.default_rng(seed)
+    hears, sizes = rng.random((n, n)) < 0.4, rng.integers(1, 9, n)
+    weights = mixing.average_of_chosen(hears, sizes).weights.toarray()
+    for k in range(n):
+        group = sorted({k, *np.flatnonzero(hears[k])})
+        wanted = np.zeros(n)
+        wanted[group] = sizes[group] / sizes[group].sum()
+        np.testing.assert_allclose(weights[k], wanted, rtol=1e-12)
+    scaled = mixing.average_of_chosen(hears, 3.7 * sizes).weights.toarray()
+    np.testing.assert_allclose(scaled, weights, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("hears", "sizes", "name"),
+    [(np.ones((2, 3)), None, "hears"), (np.eye(2), [1, 0], "sizes"), (np.eye(2), [1], "sizes")],
+)
+def test_average_of_chosen_refuses(hears, sizes, name):
+    with pytest.raises(ValueError, match=f"`{name}`"):
+        mixing.average_of_chosen(hears, sizes)

@@ -59,7 +59,7 @@ from topofl.callbacks import Callback
 from topofl.data import Augmentation, Partition, match_test
 from topofl.engine import run
 from topofl.engine.checkpoint import check_every
-from topofl.engine.checks import check_device, check_options, check_topology
+from topofl.engine.checks import check_asked, check_device, check_options, check_topology
 from topofl.estimate import Estimate, estimate
 from topofl.history import History
 
@@ -230,6 +230,8 @@ def _check(experiment: Experiment) -> None:
     with at("[run]"):
         check_options({**experiment._parts, **options})
         check_every(options["checkpoint_every"])
+    with at("[data]"):
+        check_asked(experiment.algorithm, experiment.clients)
     with at("[topology]"):
         check_topology(experiment.algorithm, experiment.topology, experiment.clients.n, options["on_disconnected"])
 

@@ -14,7 +14,7 @@ from topofl._check import check_choice, check_int_or_auto
 from topofl._table import Table
 from topofl.algorithms.phase import Algorithm, Phase, Rule
 from topofl.data import Augmentation, Partition
-from topofl.engine.checks import check_augment, check_topology, evaluated_by, with_fine_tuning
+from topofl.engine.checks import check_asked, check_augment, check_topology, evaluated_by, with_fine_tuning
 from topofl.engine.forward import image_order, is_linear
 from topofl.engine.free_memory import free_memory
 from topofl.engine.memory import facts_of, fits_into, in_gib, memory, peak, remedy
@@ -232,11 +232,13 @@ def estimate(
     algorithm = with_fine_tuning(algorithm, fine_tune)
     clients = clients.pooled() if algorithm.pooled else clients
     graphs = check_topology(algorithm, topology, clients.n, "allow")
+    check_asked(algorithm, clients)
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     compute = Compute(executor, chunk, precision, "auto", False, place, dtype)
     module, few = checked_model(model, clients, compute)
     rule, layout, sizes = as_rule(mixing, algorithm.pushes), Layout.of(module), np.array(list(map(len, clients.train)))
-    rounds, state = rehearse(algorithm, layout, graphs, rule, dtype, graphs.period or SAMPLED_ROUNDS, sizes)
+    played = SAMPLED_ROUNDS if algorithm.chooses else graphs.period or SAMPLED_ROUNDS
+    rounds, state = rehearse(algorithm, layout, graphs, rule, dtype, played, sizes)
     matrices = list({id(e.weights): e.weights for r in rounds for e in r.ledger.exchanges}.values())
     sets = evaluated_by(clients, evaluate_on, eval_examples, eval_nodes, 0, torch.device("cpu"))
     order, some = image_order(module, few), list(sets.values())

@@ -21,6 +21,7 @@ __all__ = [
     "MixingMatrix",
     "MixingSequence",
     "average_of",
+    "average_of_chosen",
     "from_weights",
     "lazy",
     "max_degree",
@@ -507,6 +508,46 @@ def average_of(sizes: Any, members: Any = None) -> MixingMatrix:
     places = np.tile(nodes, n), len(nodes) * np.arange(n + 1)
     who = "all" if len(nodes) == n else f"{len(nodes)} of {n}"
     return MixingMatrix(sparse.csr_array((np.tile(shares, n), *places), shape=(n, n)), name=f"server({who})")
+
+
+def average_of_chosen(hears: Any, sizes: Any = None, *, name: str = "chosen") -> MixingMatrix:
+    """Return the matrix by which each node averages over itself and the nodes that it chose, weighted by sizes.
+
+    ``W[i, j] = sizes[j] / sum_{k in C_i + i} sizes[k]`` for j in ``C_i + i``, where ``C_i`` are those that i hears.
+
+    Parameters
+    ----------
+    hears
+        (n, n) booleans, row i: whom node i hears. The diagonal does not matter: a node always counts itself.
+    sizes
+        (n,) positive, such as numbers of examples; None: all the same.
+    name
+        Reproducible label.
+
+    Raises
+    ------
+    ValueError
+        If `hears` is not square, or a size is not positive and finite.
+
+    References
+    ----------
+    Kharrat, Canini and Horvath, "DPFL" (2025), equation 4.
+
+    Examples
+    --------
+    >>> average_of_chosen([[0, 1, 0], [0, 0, 0], [1, 1, 0]], sizes=[1, 3, 4]).weights.toarray().tolist()
+    [[0.25, 0.75, 0.0], [0.0, 1.0, 0.0], [0.125, 0.375, 0.5]]
+    """
+    chosen = np.asarray(hears, dtype=bool)
+    n = len(chosen)
+    if chosen.shape != (n, n):
+        raise ValueError(f"`hears` must be one row and one column a node, got shape {chosen.shape}")
+    sizes = np.ones(n) if sizes is None else np.asarray(sizes, dtype=np.float64)
+    if sizes.shape != (n,) or not np.isfinite(sizes).all() or not (sizes > 0).all():
+        raise ValueError(f"`sizes` must be one positive number a node, n={n}, got {sizes}")
+    shares = sparse.csr_array((chosen | np.eye(n, dtype=bool)) * sizes)
+    totals = np.repeat(shares.sum(axis=1), np.diff(shares.indptr))
+    return MixingMatrix(sparse.csr_array((shares.data / totals, shares.indices, shares.indptr), (n, n)), name=name)
 
 
 def lazy(mixing: MixingMatrix, *, share: float = 0.5) -> MixingMatrix:

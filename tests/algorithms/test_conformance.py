@@ -22,7 +22,14 @@ ARGUMENTS = {
     "fedper": {"lr": 0.05, "batch_size": 8, "epochs": 1, "head": "5"},
     "fedrep": {"lr": 0.05, "batch_size": 8, "epochs": 1, "head": "5"},
     "osgp": {"lr": 0.05, "batch_size": 8, "epochs": 1},
+    "dpfl": {"lr": 0.05, "batch_size": 8, "epochs": 1},
+    "random_collaboration": {"lr": 0.05, "batch_size": 8, "epochs": 1, "budget": 2},
 }
+ASKING = [
+    name
+    for name in ARGUMENTS
+    if any(phase.asks for phase in getattr(algorithms, name)(**ARGUMENTS[name]).phases.values())
+]
 PERSONAL = [name for name, arguments in ARGUMENTS.items() if "head" in arguments]
 BAD = [("lr", 0.0), ("lr", float("nan")), ("batch_size", 0), ("momentum", 1.0)]
 
@@ -32,7 +39,7 @@ def build(name, **changes):
 
 
 def run(name, clients=None, **settings):
-    clients = clients or problems.equal_clients()
+    clients = clients or (problems.validated_clients() if name in ASKING else problems.equal_clients())
     settings = {"rounds": 25, "topology": problems.cliques(clients), "seed": 0, "executor": "looped"} | settings
     model = problems.convolutional() if name in PERSONAL else problems.linear()
     return topofl.run(build(name), model=model, clients=clients, **settings)

@@ -172,7 +172,7 @@ def test_nothing_is_pruned_without_a_share():
 
 def test_both_moments_are_after_local_training_and_after_averaging():
     whole, part = built(rounds=1), algorithms.chain("part", local=built().phases["local"])
-    settings = {"rounds": 1, "init": "independent", "eval_every": 1}
+    settings = {"rounds": 1, "init": "independent", "eval_every": 1, "executor": "looped"}
     both, _ = run(whole, moments="both", **settings)
     trained, _ = run(part, **settings)
     np.testing.assert_array_equal(both["loss_before_exchange"][-1], trained["loss"][-1])

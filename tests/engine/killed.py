@@ -29,6 +29,8 @@ ALGORITHMS = {
     "fedper": {"epochs": 1, "head": "5", "participation": 3},
     "fedrep": {"epochs": 1, "head": "5"},
     "osgp": {"epochs": 1, "delay": 2},
+    "dpfl": {"epochs": 1, "budget": 2, "every": 2},
+    "random_collaboration": {"epochs": 1, "budget": 2},
 }
 PROBLEMS = [*ALGORITHMS, "dsgd over a period", "dsgd over new graphs"]
 TRAINING = [
@@ -60,7 +62,7 @@ def settings(problem):
     from tests import problems
     from topofl import algorithms, topologies
 
-    clients = problems.equal_clients()
+    clients = problems.validated_clients() if problem == "dpfl" else problems.equal_clients()
     name, _, graphs = problem.partition(" over ")
     topology = {
         "": problems.cliques(clients),

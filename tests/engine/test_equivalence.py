@@ -24,7 +24,7 @@ CASES = {
 
 def test_every_algorithm_is_compared():
     elsewhere = {"dfedavgm", "dfedavgm_p", "dfedpgp", "ditto", "osgp", "fedavg", "fedbabu", "fedper", "fedrep"}
-    elsewhere |= {"dispfl"}  # in algorithms/test_sparse.py
+    elsewhere |= {"dispfl", "dpfl", "random_collaboration"}  # in algorithms/test_sparse.py, test_peers.py
     assert set(CASES) | elsewhere == set(algorithms.__all__)  # elsewhere: in algorithms/test_personalized.py
 
 

@@ -60,7 +60,7 @@ RULES = {
     ),
     "within_groups": Rule(mixing.within_groups, {"row stochastic", "doubly stochastic"}, all_edges=False),
 }
-NOT_RULES = {"MixingMatrix", "MixingSequence", "average_of", "from_weights"}
+NOT_RULES = {"MixingMatrix", "MixingSequence", "average_of", "average_of_chosen", "from_weights"}
 
 every_rule = pytest.mark.parametrize("name", RULES)
 

@@ -1,7 +1,8 @@
 """Published algorithms, each a docstring with its equations over one chain of phases; ``__all__`` lists the algorithms.
 
 The parts they are made of are here too, for your own: :func:`chain`; the phases :func:`sgd`, :func:`gossip`,
-:func:`push_sum` and :func:`server_average`; which parameters they concern (:data:`everything`, :data:`head`,
+:func:`push_sum`, :func:`server_average` and :func:`hear`, where nodes choose whom by a policy (:func:`greedy_peers`,
+:func:`random_peers`); which parameters they concern (:data:`everything`, :data:`head`,
 :data:`body`, :func:`part`) and which nodes (:func:`sampled`).
 """
 
@@ -11,6 +12,7 @@ from topofl.algorithms.exchange import gossip as gossip
 from topofl.algorithms.exchange import push_sum as push_sum
 from topofl.algorithms.exchange import server_average as server_average
 from topofl.algorithms.federated import ditto, fedavg, fedbabu, fedper, fedrep
+from topofl.algorithms.learned import dpfl, random_collaboration
 from topofl.algorithms.local import beside as beside
 from topofl.algorithms.local import sgd as sgd
 from topofl.algorithms.participation import sampled as sampled
@@ -19,6 +21,11 @@ from topofl.algorithms.parts import body as body
 from topofl.algorithms.parts import everything as everything
 from topofl.algorithms.parts import head as head
 from topofl.algorithms.parts import part as part
+from topofl.algorithms.peers import Choice as Choice
+from topofl.algorithms.peers import Policy as Policy
+from topofl.algorithms.peers import greedy_peers as greedy_peers
+from topofl.algorithms.peers import hear as hear
+from topofl.algorithms.peers import random_peers as random_peers
 from topofl.algorithms.phase import Algorithm as Algorithm
 from topofl.algorithms.phase import Phase as Phase
 from topofl.algorithms.phase import chain as chain
@@ -32,6 +39,7 @@ __all__ = [
     "dfedpgp",
     "dispfl",
     "ditto",
+    "dpfl",
     "dsgd",
     "fedavg",
     "fedbabu",
@@ -39,4 +47,5 @@ __all__ = [
     "fedrep",
     "local_only",
     "osgp",
+    "random_collaboration",
 ]

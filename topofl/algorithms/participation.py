@@ -8,10 +8,13 @@ import numpy as np
 
 from topofl._check import check_int, check_positive, check_probability
 
-__all__ = ["Participation", "name_of", "sampled"]
+__all__ = ["Participation", "first_round", "later_rounds", "name_of", "sampled"]
 
 
 class _Round(Protocol):
+    @property
+    def t(self) -> int: ...
+
     @property
     def sizes(self) -> np.ndarray: ...
 
@@ -63,6 +66,16 @@ def sampled(amount: float | int) -> Participation:
             f"`participation` must be a number of nodes or a share such as 0.1, got {amount!r}; 1.0 takes all"
         )
     return _Sampled(check_int("participation", amount, minimum=1))
+
+
+def first_round(round: _Round) -> np.ndarray:
+    """Return that all nodes take part in round 0, and none later."""
+    return np.full(len(round.sizes), round.t == 0)
+
+
+def later_rounds(round: _Round) -> np.ndarray:
+    """Return that all nodes take part in all rounds but round 0."""
+    return np.full(len(round.sizes), round.t > 0)
 
 
 def name_of(who: Participation) -> str:

@@ -1,8 +1,8 @@
 """Algorithms as lists of phases: the contract between methods (here) and the engine (which owns memory and loops)."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -12,13 +12,30 @@ from topofl.algorithms.parts import Part, everything
 from topofl.mixing import MixingMatrix
 from topofl.topology import Topology
 
-__all__ = ["Algorithm", "LocalSGD", "Models", "Phase", "Proximal", "Round", "State", "chain", "check_fine_tune"]
+__all__ = [
+    "Algorithm",
+    "LocalSGD",
+    "Models",
+    "Phase",
+    "Proximal",
+    "Round",
+    "State",
+    "Trial",
+    "chain",
+    "check_fine_tune",
+]
 
 State = dict[str, Tensor]
 """What one phase carries to the next round: tensors whose first axis is the node."""
 
 Rule = Callable[[Topology], MixingMatrix]
 """A weight rule, for example :func:`topofl.mixing.metropolis_hastings`."""
+
+T = TypeVar("T")
+
+Trial = Generator[Tensor, Tensor, T]
+"""What one node finds out by trying models on its examples: it yields models (m, d), is sent their mean losses there,
+(m,) float64 on the CPU, as often as it likes, and returns what it found."""
 
 
 class Models(Protocol):
@@ -163,6 +180,19 @@ class Round(Protocol):
         """
         ...
 
+    def ask(self, trials: Mapping[int, Trial[T]], on: str) -> dict[int, T]:
+        """Let nodes try models on their own examples, and return what each found.
+
+        Parameters
+        ----------
+        trials
+            By node.
+        on
+            Which examples: ``"train"`` or ``"val"``. The phase must say so too, by :attr:`Phase.asks`, so that nodes
+            without any are found before the run starts.
+        """
+        ...
+
     def gradients(self, models: Models, batch_size: int) -> Tensor:
         """Return the gradients of all nodes, (n, d), each on one minibatch of the phase's stream, another every round.
 
@@ -218,13 +248,15 @@ class Phase(NamedTuple):
         What nodes send each other in it: ``"models"``, ``"gradients"``, or nothing, ``""``.
     over
         By what: the ``"graph"`` of the round, rows of whose weights sum to 1; the same pushing, ``"push"``, columns
-        sum to 1; or a ``"server"``.
+        sum to 1; a ``"server"``; or ``"peers"`` that nodes choose by their models, among those that the graph allows.
     share
         What they send of their models.
     uses
         Name of an earlier phase whose state it works on, in place of one of its own.
     gradients
         Whether it asks for the gradients of all nodes at once.
+    asks
+        On which of their own examples nodes try models, ``"train"`` or ``"val"``; ``""``: on none.
     """
 
     init: Callable[[Models], State]
@@ -235,6 +267,7 @@ class Phase(NamedTuple):
     share: Part = everything
     uses: str = ""
     gradients: bool = False
+    asks: str = ""
 
 
 @dataclass(frozen=True)
@@ -266,8 +299,13 @@ class Algorithm:
 
     @property
     def needs_topology(self) -> bool:
-        """Whether nodes talk to neighbors."""
-        return any(phase.exchanges != "" and phase.over != "server" for phase in self.phases.values())
+        """Whether nodes talk to neighbors that a graph must say."""
+        return any(phase.exchanges != "" and phase.over in ("graph", "push") for phase in self.phases.values())
+
+    @property
+    def chooses(self) -> bool:
+        """Whether nodes choose by their models whom they hear; a graph may limit whom they can."""
+        return any(phase.over == "peers" for phase in self.phases.values())
 
     @property
     def pushes(self) -> bool:

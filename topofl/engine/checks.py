@@ -275,7 +275,9 @@ def _first_line(error: Exception) -> str:
 
 def check_topology(algorithm: Algorithm, topology: Any, n: int, on_disconnected: str) -> Topology | TopologySequence:
     """Return the graphs of a run of `algorithm` on n nodes, or raise if they do not fit."""
-    served = algorithm.exchanges and not algorithm.needs_topology
+    if algorithm.chooses and topology is None:
+        return Topology(sparse.csr_array(~np.eye(n, dtype=bool)), name="everybody")
+    served = algorithm.exchanges and not (algorithm.needs_topology or algorithm.chooses)
     if algorithm.pooled or served or (topology is None and not algorithm.needs_topology):
         return Topology(sparse.csr_array((n, n)), name="a server" if served else "no edges")
     if topology is None:
@@ -288,6 +290,18 @@ def check_topology(algorithm: Algorithm, topology: Any, n: int, on_disconnected:
     if algorithm.needs_topology and on_disconnected == "raise" and graphs.period is not None:
         _check_connected(graphs)
     return graphs
+
+
+def check_asked(algorithm: Algorithm, clients: Partition) -> None:
+    """Raise ``ValueError`` if nodes try models on examples that some of them do not have."""
+    for where in {phase.asks for phase in algorithm.phases.values()} - {""}:
+        lacking = [i for i, examples in enumerate(getattr(clients, where)) if not len(examples)]
+        if lacking:
+            remedy = "partition with val_fraction" if where == "val" else "leave such clients out"
+            raise ValueError(
+                f"`clients` must give every node {where} examples, on which {algorithm.name} tries models, node "
+                f"{lacking[0]} has none ({len(lacking)} of {clients.n}); {remedy}"
+            )
 
 
 def _as_graphs(topology: Any) -> Topology | TopologySequence:

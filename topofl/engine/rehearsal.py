@@ -1,20 +1,24 @@
 """Rounds in which nothing is computed: what phases ask for, and what nodes send, before a run."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from topofl._generators import answered
 from topofl._seeding import stream
-from topofl.algorithms.phase import Algorithm, LocalSGD, Models, Proximal
+from topofl.algorithms.phase import Algorithm, LocalSGD, Models, Proximal, Trial
 from topofl.engine.population import Layout, Population
 from topofl.engine.recorder import Ledger
 from topofl.mixing import MixingMatrix, check_pulls, check_pushes
 from topofl.topology import Topology, TopologySequence
 
 __all__ = ["DryRound", "rehearse"]
+
+T = TypeVar("T")
 
 
 @dataclass(eq=False)
@@ -73,6 +77,11 @@ class DryRound:
     def _note(self, weights: MixingMatrix, columns: int) -> None:
         self.mixed[weights] = self.mixed.get(weights, 0) + columns
 
+    def ask(self, trials: Mapping[int, Trial[T]], on: str) -> dict[int, T]:
+        """See the protocol; all losses are 0."""
+        del on
+        return {i: answered(trial, _no_losses) for i, trial in trials.items()}
+
     def gradients(self, models: Models, batch_size: int) -> Tensor:
         """See the protocol."""
         self.batch_size = max(self.batch_size, batch_size)
@@ -98,6 +107,10 @@ class DryRound:
         """See the protocol."""
         self.used = self.used or weights
         self.ledger.send(weights, nbytes)
+
+
+def _no_losses(models: Tensor) -> Tensor:
+    return torch.zeros(len(models), dtype=torch.float64)
 
 
 def rehearse(

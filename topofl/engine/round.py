@@ -1,16 +1,17 @@
 """What phases see of a run, and do to it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from topofl._seeding import stream
-from topofl.algorithms.phase import LocalSGD, Models, Proximal, Rule
+from topofl.algorithms.phase import LocalSGD, Models, Proximal, Rule, Trial
+from topofl.engine.asking import ask
 from topofl.engine.batches import Batch
 from topofl.engine.divergence import Diverged
 from topofl.engine.diversity import GradientStatistics
@@ -22,6 +23,8 @@ from topofl.engine.world import World
 from topofl.mixing import MixingMatrix
 
 __all__ = ["WorldRound"]
+
+T = TypeVar("T")
 
 
 @dataclass(eq=False)
@@ -155,6 +158,10 @@ class WorldRound:
         if predicts or self.losses is None:
             self.losses, self.lr = (losses.sum(1) / taken.clamp(min=1)).masked_fill(idle, torch.nan), lr
         self.diverged += self.world.guard.note(losses, bad, self.t, lr)
+
+    def ask(self, trials: Mapping[int, Trial[T]], on: str) -> dict[int, T]:
+        """See the protocol."""
+        return ask(self.world, self.each, trials, self.world.held[on])
 
     def gradients(self, models: Models, batch_size: int) -> Tensor:
         """See the protocol."""

@@ -1,10 +1,11 @@
 """What a run is made of."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -46,6 +47,7 @@ class World:
     pushed: Part
     rule: Rule
     resolve: Callable[[Rule, Topology], MixingMatrix]
+    held: Mapping[str, Sequence[np.ndarray]]
     mixer: Callable[[MixingMatrix], Mixer]
 
     @classmethod
@@ -95,6 +97,7 @@ class World:
             algorithm.pushed,
             rule,
             resolve,
+            {"train": clients.train, "val": clients.val},
             lru_cache(maxsize=max(64, graphs.period or 0))(_mixer_for(models)),
         )
 

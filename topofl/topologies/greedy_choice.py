@@ -1,18 +1,20 @@
 """Greedy Graph Construction: the choice of one node, with all models at hand (GGC) or in batches (BGGC)."""
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
 from topofl._check import check_finite, check_int
+from topofl._generators import answered
 from topofl._seeding import stream
 
-__all__ = ["Reward", "averaged_reward", "bggc", "ggc"]
+__all__ = ["Reward", "averaged_reward", "bggc", "double_greedy", "ggc", "shuffled"]
 
 Reward = Callable[[int, tuple[int, ...]], float]
 Loss = Callable[[int, np.ndarray], float]
 Models = np.ndarray | Callable[[np.ndarray], np.ndarray]
+Group = TypeVar("Group")
 
 _ROUNDING = 1e-12
 """A gain must exceed this share of the rewards it is the difference of; less is rounding and counts as none."""
@@ -76,24 +78,61 @@ def ggc(
     """
     _check_function("reward", reward, "(node, members)")
     pool, limit = _checked(k, candidates, budget, count_self)
-    order, coins = _shuffled(k, pool, seed)
-    if limit == 0:
-        return ()
+    order, coins = shuffled(k, pool, seed)
 
-    def value(members: set[int]) -> float:
+    def value(members: frozenset[int]) -> float:
         return _finite("reward", reward(k, tuple(sorted(members))), k, members)
 
-    taken, left = {k}, {k, *pool.tolist()}
-    low, high = value(taken), value(left)
+    alone, all_of_them = frozenset({k}), frozenset({k, *pool.tolist()})
+    steps = double_greedy(alone, all_of_them, order, coins, limit, lambda x, j: x | {j}, lambda y, j: y - {j})
+    return tuple(answered(steps, lambda groups: [value(group) for group in groups]))
+
+
+def double_greedy(
+    taken: Group,
+    left: Group,
+    order: Sequence[int],
+    coins: Sequence[float],
+    limit: int,
+    plus: Callable[[Group, int], Group],
+    minus: Callable[[Group, int], Group],
+    rounding: float = _ROUNDING,
+) -> Generator[tuple[Group, Group], Sequence[float], list[int]]:
+    """Decide on candidates one after the other, whatever groups are; return those that are added, ascending.
+
+    Parameters
+    ----------
+    taken, left
+        The group of the node alone, and that of the node and all candidates.
+    order, coins
+        The candidates in the order in which they are decided on, and a number in [0, 1) for each.
+    limit
+        It ends when so many are added.
+    plus, minus
+        Functions of a group and a candidate that return the group with it and without it.
+    rounding
+        A gain must exceed this share of the rewards it is the difference of.
+
+    Yields
+    ------
+    tuple
+        Two groups, whose rewards it must be sent.
+    """
+    chosen: list[int] = []
+    if limit == 0:
+        return chosen
+    low, high = yield taken, left
     for j, coin in zip(order, coins, strict=True):
-        added, removed = value(taken | {j}), value(left - {j})
-        if _accepts(low, added, high, removed, coin):
-            taken, low = taken | {j}, added
+        more, less = plus(taken, j), minus(left, j)
+        added, removed = yield more, less
+        if _accepts(low, added, high, removed, coin, rounding):
+            taken, low = more, added
+            chosen.append(j)
         else:
-            left, high = left - {j}, removed
-        if len(taken) > limit:
+            left, high = less, removed
+        if len(chosen) == limit:
             break
-    return tuple(sorted(taken - {k}))
+    return sorted(chosen)
 
 
 def bggc(
@@ -148,7 +187,7 @@ def bggc(
     pool, limit = _checked(k, candidates, budget, count_self)
     shares = _checked_weights(weights, max([k, *pool.tolist()]) + 1)
     size = check_int("batch", max(1, limit) if batch is None else batch, minimum=1)
-    order, coins = _shuffled(k, pool, seed)
+    order, coins = shuffled(k, pool, seed)
     if limit == 0:
         return ()
 
@@ -217,9 +256,9 @@ def _check_function(name: str, function: object, takes: str) -> None:
         raise TypeError(f"`{name}` must be a function {takes} -> number, got {function!r}")
 
 
-def _accepts(low: float, added: float, high: float, removed: float, coin: float) -> bool:
+def _accepts(low: float, added: float, high: float, removed: float, coin: float, rounding: float = _ROUNDING) -> bool:
     """Return whether a candidate is added, from R(X), R(X + j), R(Y), R(Y - j) and a uniform number in [0, 1)."""
-    a, b = _gain(low, added), _gain(high, removed)
+    a, b = _gain(low, added, rounding), _gain(high, removed, rounding)
     return a == b == 0 or coin < a / (a + b)
 
 
@@ -230,11 +269,11 @@ def _plus(total: np.ndarray, rest: np.ndarray, term: np.ndarray) -> tuple[np.nda
     return after, rest + ((total - (after - part)) + (term - part))
 
 
-def _gain(before: float, after: float) -> float:
-    return after - before if after - before > _ROUNDING * max(abs(before), abs(after)) else 0.0
+def _gain(before: float, after: float, rounding: float) -> float:
+    return after - before if after - before > rounding * max(abs(before), abs(after)) else 0.0
 
 
-def _shuffled(k: int, pool: np.ndarray, seed: int | np.random.Generator) -> tuple[list[int], list[float]]:
+def shuffled(k: int, pool: np.ndarray, seed: int | np.random.Generator) -> tuple[list[int], list[float]]:
     """Return the candidates in random order, and one uniform number for each, needed or not."""
     rng = stream(seed, "collaboration", k)
     return rng.permutation(pool).tolist(), rng.random(len(pool)).tolist()

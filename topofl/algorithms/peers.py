@@ -1,0 +1,243 @@
+"""Phases in which nodes choose by their models whom they hear."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from topofl._check import check_int, check_switch
+from topofl._generators import translated
+from topofl.algorithms.parts import Part, as_part, everything
+from topofl.algorithms.phase import Models, Phase, Round, State, Trial
+from topofl.mixing import MixingMatrix, average_of_chosen, check_pulls
+from topofl.topologies.greedy_choice import double_greedy, shuffled
+
+__all__ = ["Choice", "Policy", "greedy_peers", "hear", "random_peers"]
+
+
+class Choice(NamedTuple):
+    """Whom nodes hear in a round.
+
+    Attributes
+    ----------
+    weights
+        (n, n), rows sum to 1: what each node takes of whose model.
+    downloads
+        Matrices along whose off-diagonal entries whole messages travel, to choose and to average; None: along those of
+        `weights`.
+    """
+
+    weights: MixingMatrix
+    downloads: Sequence[MixingMatrix] | None = None
+
+
+def _nothing(models: Models) -> State:
+    return {}
+
+
+class Policy(NamedTuple):
+    """How nodes choose whom they hear.
+
+    Attributes
+    ----------
+    choose
+        ``choose(models, state, round)`` -> :class:`Choice`; it may change the state, not the models.
+    init
+        ``init(models)`` -> what it carries from round to round.
+    settings
+        What it was built with; kept with results.
+    asks
+        On which of their own examples nodes try models, as in :class:`topofl.algorithms.Phase`.
+    """
+
+    choose: Callable[[Models, State, Round], Choice]
+    init: Callable[[Models], State] = _nothing
+    settings: Mapping[str, Any] = MappingProxyType({})
+    asks: str = ""
+
+
+def hear(policy: Policy, share: Part = everything) -> Phase:
+    """Return the phase in which every node takes the mean that a policy says of its own and others' models.
+
+    All models are read before any is replaced (synchronous). The matrix of every round is kept in the history, and is
+    a graph as any other: ``history.mixings``. Who can be heard at all the run's topology says; without one, everybody.
+
+    Parameters
+    ----------
+    policy
+        Such as :func:`greedy_peers`, or your own.
+    share
+        What travels; the rest of a model stays at its node.
+
+    Examples
+    --------
+    Everybody hears the node whose model is nearest to its own:
+
+    >>> def nearest(models, state, round):
+    ...     distances = torch.cdist(models.flat, models.flat).fill_diagonal_(torch.inf)
+    ...     return Choice(average_of_chosen(torch.zeros_like(distances).scatter_(1, distances.argmin(1)[:, None], 1)))
+    >>> hear(Policy(nearest)).over
+    'peers'
+    """
+    share = as_part("share", share)
+
+    def init(models: Models) -> State:
+        models.columns(share)  # raises before any work
+        return policy.init(models)
+
+    def apply(models: Models, state: State, round: Round) -> State:
+        weights, downloads = policy.choose(models, state, round)
+        columns = models.columns(share)
+        weights = check_pulls(weights).check_on(round.topology)
+        round.mix(weights, models.flat, columns, counted=downloads is None)
+        size = sum(models.flat[:, part].shape[1] for part in columns) * models.flat.element_size()
+        for asked in downloads or ():
+            round.send(asked.check_on(round.topology), size)
+        return state
+
+    told = dict(policy.settings) | ({} if share.is_everything else {"share": str(share)})
+    return Phase(init, apply, told, exchanges="models", over="peers", share=share, asks=policy.asks)
+
+
+def greedy_peers(
+    budget: int | None = None,
+    *,
+    every: int = 1,
+    keep: bool = True,
+    streamed: bool = True,
+    count_self: bool = False,
+    passive: Collection[int] = (),
+) -> Policy:
+    """Return DPFL's policy: nodes choose by Greedy Graph Construction, on their validation examples.
+
+    In round 0 every node k chooses its candidates ``Omega_k``, at most `budget` of all whom it can hear; later its
+    collaborators ``C_k`` among these. It judges a group by the loss of the group's mean on its own validation examples
+    (:func:`topofl.topologies.ggc`), and goes on from the mean of those that it chose, weighted by numbers of training
+    examples. Candidates that are not chosen may be chosen again later; others never.
+
+    Parameters
+    ----------
+    budget
+        Most nodes to hear, at least 0; None sets no limit.
+    every
+        Rounds from one choice to the next, at least 1: round t chooses if it divides t (and in round 0).
+    keep
+        Whether nodes average over their last choice in the rounds between; False: they train alone then, as in the
+        authors' code.
+    streamed
+        How many models the first choice costs: twice all the others (BGGC, which never holds more than a budget of
+        them), or, if False, once (GGC). The choice is the same (Theorem 1).
+    count_self
+        Whether a node counts towards its own budget, as in the paper's listing.
+    passive
+        Nodes that choose nobody and only send, such as malicious ones.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a number is out of its range or of another type.
+
+    References
+    ----------
+    Kharrat, Canini and Horvath, "DPFL: Decentralized personalized federated learning" (2025), Algorithms 1 to 3.
+    """
+    limit = None if budget is None else check_int("budget", budget, minimum=int(count_self)) - int(count_self)
+    every, idle = check_int("every", every, minimum=1), sorted({check_int("passive", i, minimum=0) for i in passive})
+    for name, value in {"keep": keep, "streamed": streamed, "count_self": count_self}.items():
+        check_switch(name, value, auto=False)
+
+    def init(models: Models) -> State:
+        n = len(models.flat)
+        others = ~torch.eye(n, dtype=torch.bool)
+        if idle and idle[-1] >= n:
+            raise ValueError(f"`passive` must name nodes from 0 to n-1={n - 1}, got {idle[-1]}")
+        others[idle] = False
+        return {"candidates": others, "chosen": torch.zeros(n, n, dtype=torch.bool)}
+
+    def choose(models: Models, state: State, round: Round) -> Choice:
+        candidates, chosen, alone = state["candidates"], state["chosen"], round.t % every != 0
+        if alone and not keep:
+            return Choice(average_of_chosen(torch.zeros_like(chosen)))
+        if alone:
+            return Choice(average_of_chosen(chosen, _sizes(round)))
+        if round.t == 0:
+            candidates &= torch.from_numpy(round.topology.adjacency.T.toarray() != 0)
+        heard = average_of_chosen(candidates)
+        chosen.copy_(_greedily(models, candidates, limit, round))
+        if round.t == 0:
+            candidates.copy_(chosen)
+        return Choice(average_of_chosen(chosen, _sizes(round)), [heard] * (2 if streamed and round.t == 0 else 1))
+
+    settings = {"weights": "greedy", "budget": budget, "every": every, "keep": keep, "streamed": streamed}
+    settings |= {"count_self": count_self} | ({"passive": idle} if idle else {})
+    return Policy(choose, init, settings, asks="val")
+
+
+def random_peers(budget: int) -> Policy:
+    """Return the policy of a random collaboration graph: every node hears the same random nodes in all rounds.
+
+    They are drawn in round 0 among those whom it can hear, and weighted by numbers of training examples.
+
+    Parameters
+    ----------
+    budget
+        How many nodes each hears, at least 0; all that it can hear if these are fewer.
+    """
+    budget = check_int("budget", budget, minimum=0)
+
+    def init(models: Models) -> State:
+        n = len(models.flat)
+        return {"chosen": torch.zeros(n, n, dtype=torch.bool)}
+
+    def choose(models: Models, state: State, round: Round) -> Choice:
+        chosen = state["chosen"]
+        if round.t == 0:
+            rng, heard = round.rng("collaboration"), round.topology.adjacency.T.tocsr()
+            for k, pool in enumerate(np.split(heard.indices, heard.indptr[1:-1])):
+                chosen[k, rng.permutation(pool)[:budget].tolist()] = True
+        return Choice(average_of_chosen(chosen, _sizes(round)))
+
+    return Policy(choose, init, {"weights": "random", "budget": budget})
+
+
+def _sizes(round: Round) -> np.ndarray:
+    """Return numbers of training examples, of at least 1: a node without any has a model too."""
+    return np.maximum(round.sizes, 1)
+
+
+def _greedily(models: Models, candidates: Tensor, limit: int | None, round: Round) -> Tensor:
+    """Return whom each node chooses of its candidates, (n, n) booleans."""
+    pools = {k: row.nonzero()[:, 0].numpy() for k, row in enumerate(candidates) if row.any()}
+    limits = {k: len(pool) if limit is None else min(limit, len(pool)) for k, pool in pools.items()}
+    if models.flat.is_meta:  # as many as can be
+        found = {k: pool[: limits[k]] for k, pool in pools.items()}
+    else:
+        found = round.ask({k: _trial(models, k, pool, limits[k], round) for k, pool in pools.items()}, "val")
+    chosen = torch.zeros_like(candidates)
+    for k, nodes in found.items():
+        chosen[k, list(nodes)] = True
+    return chosen
+
+
+def _trial(models: Models, k: int, pool: np.ndarray, limit: int, round: Round) -> Trial[list[int]]:
+    """Choose for node k: try means of groups, whose weighted sums are kept in float64."""
+    flat, sizes = models.flat, _sizes(round)
+    order, coins = shuffled(k, pool, round.rng(f"collaboration of {k}"))
+    nodes = torch.from_numpy(np.append(pool, k)).to(flat.device)
+    shares = torch.from_numpy(sizes[nodes.cpu().numpy()]).to(flat.device, torch.float64)
+    taken = flat[k].double() * float(sizes[k]), float(sizes[k])
+    left = shares @ flat[nodes].double(), float(shares.sum())
+
+    def plus(group: tuple[Tensor, float], j: int, sign: int = 1) -> tuple[Tensor, float]:
+        return group[0].add(flat[j], alpha=sign * float(sizes[j])), group[1] + sign * float(sizes[j])
+
+    rounding = max(1e-12, 4 * torch.finfo(flat.dtype).eps)
+    steps = double_greedy(taken, left, order, coins, limit, plus, lambda group, j: plus(group, j, -1), rounding)
+
+    def means(groups: Sequence[tuple[Tensor, float]]) -> Tensor:
+        return torch.stack([(total / size).to(flat.dtype) for total, size in groups])
+
+    return translated(steps, means, lambda losses: (-losses).tolist())

@@ -1,0 +1,134 @@
+"""Nodes try models on their own examples."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from topofl._generators import answered
+from topofl.algorithms.phase import Trial
+from topofl.engine.evaluate import EXAMPLES
+from topofl.engine.forward import image_order, is_linear, stacked_forward
+from topofl.engine.population import Layout
+from topofl.engine.threads import Each
+
+if TYPE_CHECKING:
+    from topofl.engine.world import World
+
+__all__ = ["ask"]
+
+T = TypeVar("T")
+
+
+class _Examples(NamedTuple):
+    """Examples of some nodes, (k, b, ...) and (k, b), and the weight of each in its node's mean, 0 where none is."""
+
+    inputs: Tensor
+    labels: Tensor
+    weights: Tensor
+
+
+def ask(world: "World", each: Each, trials: Mapping[int, Trial[T]], held: Sequence[np.ndarray]) -> dict[int, T]:
+    """Return what nodes find out by trying models.
+
+    Looped, a node after the other tries one model at a time (linear ones together); batched, the nodes of a chunk try
+    theirs in one call.
+
+    Parameters
+    ----------
+    world, each
+        The run, and its threads.
+    trials
+        By node.
+    held
+        Indices of each node's examples.
+    """
+    plan, nodes = world.learner.plan, list(trials)
+    size = 1 if plan.executor == "looped" or is_linear(world.module) else plan.chunk
+    groups = [nodes[start : start + size] for start in range(0, len(nodes), size)]
+
+    def work(k: int) -> dict[int, T]:
+        module = copy.deepcopy(world.module)  # torch puts parameters into it, one after the other
+        found: dict[int, T] = {}
+        for group in groups[k :: plan.workers]:
+            if size == 1:
+                found[group[0]] = _alone(world, module, trials[group[0]], held[group[0]])
+            else:
+                found |= _together(world, module, {i: trials[i] for i in group}, held)
+        return found
+
+    results = each(work, range(plan.workers))
+    return {i: found[i] for i in nodes for found in results if i in found}
+
+
+@torch.no_grad()
+def _alone(world: "World", module: nn.Module, trial: Trial[T], held: np.ndarray) -> T:
+    """Let one node try its models, one after the other."""
+    learner, layout, linear = world.learner, Layout.of(module), is_linear(module)
+    indices = torch.tensor(held, device=learner.labels.device)
+    order = image_order(module, learner.examples(indices[:2]))
+    parts = [(order(learner.examples(part)), learner.labels[part]) for part in indices.split(EXAMPLES)]
+    shared = stacked_forward(module, order).shared
+
+    def losses(models: Tensor) -> Tensor:
+        total = torch.zeros(len(models), dtype=torch.float64, device=models.device)
+        for rows in [slice(0, len(models))] if linear else [slice(k, k + 1) for k in range(len(models))]:
+            apply = shared(layout.views(models[rows]))
+            for inputs, labels in parts:
+                total[rows] += _losses(apply(inputs).transpose(0, 1), labels.expand(len(total[rows]), -1)).sum(1)
+        return (total / len(indices)).cpu()
+
+    return answered(trial, losses)
+
+
+@torch.no_grad()
+def _together(
+    world: "World", module: nn.Module, trials: Mapping[int, Trial[T]], held: Sequence[np.ndarray]
+) -> dict[int, T]:
+    """Let some nodes try their models in one call, as long as they ask."""
+    examples = _padded(world, [held[i] for i in trials])
+    place = {i: k for k, i in enumerate(trials)}
+    each, layout = stacked_forward(module).each, Layout.of(module)
+    found: dict[int, T] = {}
+    asked = _next(trials, dict.fromkeys(trials), found)
+    while asked:
+        counts = [len(models) for models in asked.values()]
+        owners = torch.tensor(np.repeat([place[i] for i in asked], counts), device=examples.labels.device)
+        inputs, labels, weights = (part[owners] for part in examples)
+        logits = each(layout.views(torch.cat(list(asked.values()))), inputs)
+        means = (_losses(logits, labels) * weights).sum(1).cpu()
+        asked = _next(trials, dict(zip(asked, means.split(counts), strict=True)), found)
+    return found
+
+
+def _next(
+    trials: Mapping[int, Trial[T]], answers: Mapping[int, Tensor | None], found: dict[int, T]
+) -> dict[int, Tensor]:
+    """Send nodes their answers, and return what they ask next; who is done goes into `found`."""
+    asked = {}
+    for i, answer in answers.items():
+        try:
+            asked[i] = next(trials[i]) if answer is None else trials[i].send(answer)
+        except StopIteration as end:
+            found[i] = end.value
+    return asked
+
+
+def _padded(world: "World", held: Sequence[np.ndarray]) -> _Examples:
+    """Return some nodes' examples, as many of each as of the one with most: others have some twice, of no weight."""
+    learner, most = world.learner, max(map(len, held))
+    indices = torch.from_numpy(np.stack([np.resize(own, most) for own in held])).to(learner.labels.device)
+    sizes = torch.tensor([len(own) for own in held], device=indices.device)[:, None]
+    weights = (torch.arange(most, device=indices.device) < sizes) / sizes.double()
+    inputs = learner.examples(indices.flatten()).unflatten(0, indices.shape)
+    return _Examples(inputs, learner.labels[indices], weights)
+
+
+def _losses(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the losses (k, b) in float64 of logits (k, b, classes)."""
+    losses = functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
+    return losses.view(labels.shape).double()
