@@ -1,6 +1,7 @@
 """Phases in which nodes choose by their models whom they hear."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import reduce
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -116,7 +117,8 @@ def greedy_peers(
     In round 0 every node k chooses its candidates ``Omega_k``, at most `budget` of all whom it can hear; later its
     collaborators ``C_k`` among these. It judges a group by the loss of the group's mean on its own validation examples
     (:func:`topofl.topologies.ggc`), and goes on from the mean of those that it chose, weighted by numbers of training
-    examples. Candidates that are not chosen may be chosen again later; others never.
+    examples. Candidates that are not chosen may be chosen again later; others never. A change of the loss by less than
+    rounding (4 times the precision of the models' numbers) counts as none.
 
     Parameters
     ----------
@@ -208,6 +210,13 @@ def _sizes(round: Round) -> np.ndarray:
     return np.maximum(round.sizes, 1)
 
 
+class _Sum(NamedTuple):
+    """The sum of some models, (d,) float64, each times its size, and the sum of these."""
+
+    total: Tensor
+    size: float
+
+
 def _greedily(models: Models, candidates: Tensor, limit: int | None, round: Round) -> Tensor:
     """Return whom each node chooses of its candidates, (n, n) booleans."""
     pools = {k: row.nonzero()[:, 0].numpy() for k, row in enumerate(candidates) if row.any()}
@@ -224,20 +233,17 @@ def _greedily(models: Models, candidates: Tensor, limit: int | None, round: Roun
 
 def _trial(models: Models, k: int, pool: np.ndarray, limit: int, round: Round) -> Trial[list[int]]:
     """Choose for node k: try means of groups, whose weighted sums are kept in float64."""
-    flat, sizes = models.flat, _sizes(round)
+    flat, sizes = models.flat, _sizes(round).astype(float)
     order, coins = shuffled(k, pool, round.rng(f"collaboration of {k}"))
-    nodes = torch.from_numpy(np.append(pool, k)).to(flat.device)
-    shares = torch.from_numpy(sizes[nodes.cpu().numpy()]).to(flat.device, torch.float64)
-    taken = flat[k].double() * float(sizes[k]), float(sizes[k])
-    left = shares @ flat[nodes].double(), float(shares.sum())
 
-    def plus(group: tuple[Tensor, float], j: int, sign: int = 1) -> tuple[Tensor, float]:
-        return group[0].add(flat[j], alpha=sign * float(sizes[j])), group[1] + sign * float(sizes[j])
+    def plus(group: _Sum, j: int, sign: int = 1) -> _Sum:
+        return _Sum(group.total.add(flat[j], alpha=sign * sizes[j]), group.size + sign * sizes[j])
 
+    def means(groups: Sequence[_Sum]) -> Tensor:
+        return torch.stack([(group.total / group.size).to(flat.dtype) for group in groups])
+
+    taken = plus(_Sum(torch.zeros_like(flat[k], dtype=torch.float64), 0.0), k)
+    left = reduce(plus, pool.tolist(), taken)
     rounding = max(1e-12, 4 * torch.finfo(flat.dtype).eps)
     steps = double_greedy(taken, left, order, coins, limit, plus, lambda group, j: plus(group, j, -1), rounding)
-
-    def means(groups: Sequence[tuple[Tensor, float]]) -> Tensor:
-        return torch.stack([(total / size).to(flat.dtype) for total, size in groups])
-
-    return translated(steps, means, lambda losses: (-losses).tolist())
+    return (yield from translated(steps, means, lambda losses: (-losses).tolist()))
