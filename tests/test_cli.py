@@ -470,6 +470,32 @@ def test_compare(capsys, runs, tmp_path):
     assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_compare_by_another_accuracy(capsys, toml, tmp_path):
+    assert main(["run", toml, "--out", "a", "--set", "run.moments=both"]) == 0
+    assert main(["run", toml, "--out", "b"]) == 0
+    capsys.readouterr()
+    assert main(["compare", "a", "b", "--column", "accuracy_before_exchange", "--csv", "t.csv", "--plot", "t.png"]) == 0
+    told = capsys.readouterr().out
+    assert "accuracy: accuracy_before_exchange" in told
+    frame, history = pd.read_csv("t.csv"), History.load("a/history")
+    assert frame["final accuracy"][0] == pytest.approx(history["accuracy_before_exchange"][-1].mean())
+    assert frame["worst tenth"][0] == pytest.approx(history.personal("accuracy_before_exchange").worst_tenth)
+    assert np.isnan(frame["final accuracy"][1])
+    assert "`--column` must be one of accuracy, accuracy_before_exchange, got 'loss'" in fails(
+        capsys, 2, "compare", "a", "--column", "loss"
+    )
+
+
+def test_compare_says_where_there_is_more_to_see(capsys, toml):
+    server = "algorithm=fedavg,lr=0.1,epochs=1,fine_tune_epochs=1,participation=2"
+    assert main(["run", toml, "--out", "a", "--set", server]) == 0
+    capsys.readouterr()
+    assert main(["compare", "a"]) == 0
+    captured = capsys.readouterr()
+    assert "models of a were also fine-tuned before a test: topofl compare --column accuracy_fine_t" in captured.err
+    assert "matrices change from round to round" in captured.out
+
+
 def test_compare_as_json(capsys, runs):
     capsys.readouterr()
     assert main(["compare", *runs, "--target", "1", "--json"]) == 0

@@ -198,6 +198,7 @@ def _add_compare(verbs: Any) -> None:
     verb = _add_verb(verbs, "compare", _compare, "saved runs side by side", examples)
     verb.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a folder that run (or History.save) wrote")
     verb.add_argument("--target", type=float, default=0.8, metavar="ACCURACY", help="to count rounds to (default: 0.8)")
+    verb.add_argument("--column", default="accuracy", metavar="NAME", help="which accuracy, e.g. accuracy_fine_tuned")
     verb.add_argument("--plot", type=Path, metavar="FILE", help="draw accuracy against rounds (.png, .pdf, .svg)")
     _add_table_options(verb)
 
@@ -401,6 +402,7 @@ def _finish(out: Path, experiment: config.Experiment, history: History) -> None:
     history.save(out / "history")
     _write_config(out, experiment.tables_of(history))
     prune(out / "checkpoints", 1)
+    _check_column({str(out): history}, "accuracy")
     print(_table_of_runs({str(out): history}, 0.8))
     print(f"saved in {out}")
     if diverged := history.meta["diverged"]:
@@ -486,39 +488,69 @@ def _compare(options: argparse.Namespace) -> None:
     if not 0 < options.target <= 1:
         raise ValueError(f"`--target` must be above 0 and at most 1, got {options.target:g}")
     histories = {str(path): History.load(path) for path in options.runs}
-    _print_table(_table_of_runs(histories, options.target), options)
+    _check_column(histories, options.column)
+    _print_table(_table_of_runs(histories, options.target, options.column), options)
     if options.plot is not None:
-        _plot(histories, options.plot)
+        _plot(histories, options.plot, options.column)
 
 
-def _table_of_runs(histories: dict[str, History], target: float) -> Table:
+def _check_column(histories: Mapping[str, History], column: str) -> None:
+    """Refuse what no run has a score of, and say which runs have a better one."""
+    known = {name for history in histories.values() for name in history.evaluations if name.startswith("accuracy")}
+    if column not in known:
+        raise ValueError(f"`--column` must be one of {', '.join(sorted(known))}, got {column!r}")
+    tuned = [name for name, history in histories.items() if "accuracy_fine_tuned" in history.evaluations]
+    if tuned and column == "accuracy":
+        runs = ", ".join(tuned)
+        _note([f"models of {runs} were also fine-tuned before a test: topofl compare --column accuracy_fine_tuned"])
+
+
+def _table_of_runs(histories: Mapping[str, History], target: float, column: str = "accuracy") -> Table:
     columns = ("run", "algorithm", "topology", "spectral gap", f"rounds to {target:g}", "final accuracy",
-               "messages a round", "MB a round")  # fmt: skip
-    return Table(columns, tuple(_row(name, history, target) for name, history in histories.items()))
+               "worst tenth", "messages a round", "MB a round")  # fmt: skip
+    rows = tuple(_row(name, history, target, column) for name, history in histories.items())
+    return Table(columns, rows, title="" if column == "accuracy" else f"accuracy: {column}")
 
 
-def _row(name: str, history: History, target: float) -> tuple[Any, ...]:
-    accuracy = history["accuracy"][-1]
-    rounds = history.rounds_to(target)
+def _row(name: str, history: History, target: float, column: str) -> tuple[Any, ...]:
     return (
         name,
         history.meta["algorithm"],
         history.meta["topology"],
-        history.mixing(0).spectral_gap if history.matrices else NotApplicable("nodes exchange nothing"),
-        NotApplicable(f"accuracy stayed below {target:g}") if rounds is None else rounds,
-        Spread(*(float(over_nodes(accuracy)[key]) for key in ("mean", "min", "max"))),
+        _gap(history),
+        *_scores(history, target, column),
         float(history["messages"].mean()),
         float(history["bytes"].mean()) / 1e6,
     )
 
 
-def _plot(histories: dict[str, History], path: Path) -> None:
+def _gap(history: History) -> float | NotApplicable:
+    if not history.matrices:
+        return NotApplicable("nodes exchange nothing")
+    if len(history.matrices) > 1:
+        return NotApplicable("its matrices change from round to round: History.mixings holds them")
+    return history.mixing(0).spectral_gap
+
+
+def _scores(history: History, target: float, column: str) -> tuple[Any, Any, Any]:
+    """Return rounds to the target, the final accuracy, and that of the worst tenth of the nodes."""
+    if column not in history.evaluations:
+        none = NotApplicable(f"the run has no {column}")
+        return none, none, none
+    rounds, final = history.rounds_to(target, column), history.last(column)
+    reached = NotApplicable(f"accuracy stayed below {target:g}") if rounds is None else rounds
+    over = over_nodes(final)
+    return reached, Spread(*(float(over[key]) for key in ("mean", "min", "max"))), history.personal(column).worst_tenth
+
+
+def _plot(histories: Mapping[str, History], path: Path, column: str) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(layout="constrained")
     ax = figure.subplots()
     for name, history in histories.items():
-        history.plot(ax=ax, label=name)
+        if column in history.evaluations:
+            history.plot(column, ax=ax, label=name)
     figure.legend(loc="outside lower center")
     figure.savefig(path)
 
