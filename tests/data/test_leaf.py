@@ -2,6 +2,7 @@
 
 import json
 import os
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -161,6 +162,22 @@ def test_every_level_of_grey_is_recognized_in_both_precisions(tmp_path, kind):
     dataset = data.femnist(tmp_path, test=0)
     assert dataset.inputs.dtype == torch.uint8
     assert first_pixels(dataset) == list(range(256))
+
+
+def test_memory_holds_the_lists_of_one_writer_at_a_time(tmp_path):
+    for part in range(3):
+        save(tmp_path / f"{part}.json", leaf(**{f"{part}-{i}": (range(20), [0] * 20) for i in range(40)}))
+    data.femnist(tmp_path)
+    text = (tmp_path / "0.json").stat().st_size
+    tracemalloc.start()
+    try:
+        dataset = data.femnist(tmp_path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    lists = 32 * 784 * 20  # of a writer: numbers, and pointers to them
+    assert dataset.inputs.nbytes == 3 * 40 * 20 * 784
+    assert peak < 2 * text + 2 * dataset.inputs.nbytes + 3 * lists < 0.7 * 40 * lists
 
 
 def test_users_who_are_not_listed_are_passed_over(root):

@@ -64,7 +64,7 @@ def natural(
     >>> digits = data.digits()
     >>> written = replace(digits, owners=np.arange(1797) // 50)
     >>> natural(written, n=20, classes_per_node=5, seed=0)
-    Partition('natural(digits, n=20, classes_per_node=5, min_size=10)', n=20, train=14..31, test=1..6 and \
+    Partition('natural(digits, n=20, classes_per_node=5, min_size=10)', n=20, train=16..30, test=0..6 and \
 classes=5..5 a node)
     """
     owners = _owners(dataset)

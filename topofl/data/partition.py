@@ -418,7 +418,7 @@ def dirichlet_per_class(
     --------
     >>> from topofl import data
     >>> dirichlet_per_class(data.digits(), n=50, alpha=0.1, seed=0)
-    Partition('dirichlet_per_class(digits, n=50, alpha=0.1, min_size=10)', n=50, train=10..69 and classes=1..10 a node)
+    Partition('dirichlet_per_class(digits, n=50, alpha=0.1, min_size=10)', n=50, train=10..73 and classes=1..9 a node)
     """
     n = _check_n(dataset, n)
     alpha = check_positive("alpha", alpha)
