@@ -325,11 +325,33 @@ def save_tiny(folder, pack):
     return lambda: data.tiny_imagenet(folder)
 
 
+def save_cinic(folder, pack):
+    del pack
+    names = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+    for split in ("train", "valid", "test"):
+        for label in names:
+            (folder / split / label).mkdir(parents=True)
+            Image.new("RGB", (3, 2), (200, 100, 0)).save(folder / split / label / "0.png")
+    return lambda: data.cinic10(folder)
+
+
+def save_femnist(folder, pack):
+    del pack
+    for split in ("train", "test"):
+        (folder / split).mkdir()
+        writers = {"ann": {"x": [[1.0] * 784, [0.2] * 784], "y": [0, 61]}, "bob": {"x": [[0] * 784], "y": [9]}}
+        content = {"users": list(writers), "num_samples": [2, 1], "user_data": writers}
+        (folder / split / "all_data_0.json").write_text(json.dumps(content))
+    return lambda: data.femnist(folder)
+
+
 READERS = {
     "mnist": (save_mnist, bytes),
     "mnist gzipped": (save_mnist, gzip.compress),
     "cifar10": (save_cifar("10", 1), bytes),
     "cifar100": (save_cifar("100", 2), bytes),
+    "cinic10": (save_cinic, bytes),
+    "femnist": (save_femnist, bytes),
     "image_folder": (save_images, bytes),
     "tiny_imagenet": (save_tiny, bytes),
 }

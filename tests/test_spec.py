@@ -186,8 +186,10 @@ def test_catalogue_is_what_the_packages_export():
     assert list(kinds["topology"]) == topologies.__all__
     assert list(kinds["algorithm"]) == algorithms.__all__
     assert list(kinds["model"]) == models.__all__
-    assert set(kinds["dataset"]) == {"cifar10", "cifar100", "digits", "image_folder", "mnist", "tiny_imagenet"}
-    assert set(kinds["partition"]) == {name for name in partition.__all__ if name != "Partition"}
+    assert set(kinds["dataset"]) == {
+        *("cifar10", "cifar100", "cinic10", "digits", "femnist", "image_folder", "mnist", "tiny_imagenet")
+    }
+    assert set(kinds["partition"]) == {name for name in partition.__all__ if name != "Partition"} | {"natural"}
     assert {"metropolis_hastings", "uniform"} <= set(kinds["mixing"])
     assert list(kinds["augmentation"]) == ["crop_and_flip"]
     assert not {"lazy", "from_weights"} & set(kinds["mixing"])

@@ -14,7 +14,7 @@ import numpy as np
 
 from topofl import algorithms, data, mixing, models, topologies
 from topofl._check import did_you_mean
-from topofl.data import cifar, folders, readers
+from topofl.data import cifar, folders, leaf, readers
 from topofl.topology import Topology, TopologySequence
 
 __all__ = [
@@ -36,7 +36,7 @@ __all__ = [
 
 Function = Callable[..., Any]
 
-_READERS = cifar, folders, readers
+_READERS = cifar, folders, leaf, readers
 
 _CONSTANTS = {"true": True, "false": False, "none": None}
 

@@ -8,6 +8,8 @@
     n = 50
     seed = 0                     # of the partition; the split into train and test has `split_seed`
     match_test = "disjoint"      # test data for each node (topofl.data.match_test); without it all have the same
+    with_validation = 0.2        # a share of each node's training data (topofl.data.with_validation)
+    flip_labels = 5              # so many nodes, or a list of them, learn wrong labels (topofl.data.flip_labels)
 
     [topology]                   # topofl.topologies; gets the label counts, or n, from the data
     name = "dcliques"
@@ -56,7 +58,7 @@ from topofl._spec import (
 from topofl.algorithms.parts import Part
 from topofl.algorithms.phase import Algorithm, Rule
 from topofl.callbacks import Callback
-from topofl.data import Augmentation, Partition, match_test
+from topofl.data import Augmentation, Partition, flip_labels, match_test, with_validation
 from topofl.engine import run
 from topofl.engine.checkpoint import check_every
 from topofl.engine.checks import check_asked, check_device, check_options, check_topology
@@ -250,14 +252,14 @@ def _as_table(name: str, value: Any) -> dict[str, Any]:
 def _clients(table: dict[str, Any]) -> Built:
     """Return a Partition; keys go to the partitioner where it takes them, else to the dataset.
 
-    ``match_test`` is the rule of :func:`topofl.data.match_test`, which gets the partition's seed.
+    What stands under the names of :data:`_AFTER` is given to these functions after it, with the partition's seed.
     """
     name, rest = named(table)
-    partition, rule = rest.pop("partition", "shards"), rest.pop("match_test", None)
+    partition, after = rest.pop("partition", "shards"), {key: rest.pop(key, None) for key in _AFTER}
     reader, partitioner = find("dataset", name), find("partition", partition)
     of_reader = ["split_seed" if key == "seed" else key for key in parameters(reader)]
     of_partitioner = [key for key in parameters(partitioner) if key != "dataset"]
-    check_keys(f"`{name}` with `{partition}`", rest, [*of_reader, "partition", *of_partitioner, "match_test"])
+    check_keys(f"`{name}` with `{partition}`", rest, [*of_reader, "partition", *of_partitioner, *_AFTER])
     split, notes = with_seed(partitioner, {key: rest[key] for key in rest if key in of_partitioner})
     split = arguments_of(partitioner, split, hidden=["dataset"])
     source = {key.removeprefix("split_"): rest[key] for key in rest if key not in of_partitioner}
@@ -267,10 +269,19 @@ def _clients(table: dict[str, Any]) -> Built:
     if source.get("cache") is not None:
         source["cache"] = _absolute("cache", source["cache"])
     clients = partitioner(reader(**source), **split)
-    if rule is not None:
-        clients, split = match_test(clients, rule=rule, seed=split["seed"]), split | {"match_test": rule}
+    for key, value in after.items():
+        if value is not None:
+            clients, split = _AFTER[key](clients, value, split["seed"]), split | {key: value}
     shown = {"split_seed" if key == "seed" else key: value for key, value in source.items()}
     return Built(clients, {"name": name, **shown, "partition": partition, **split}, notes)
+
+
+_AFTER: dict[str, Callable[[Partition, Any, int], Partition]] = {
+    "match_test": lambda clients, rule, seed: match_test(clients, rule=rule, seed=seed),
+    "with_validation": lambda clients, share, seed: with_validation(clients, share, seed=seed),
+    "flip_labels": lambda clients, nodes, seed: flip_labels(clients, nodes, seed=seed),
+}
+"""What may follow a partition, in this order."""
 
 
 def _absolute(key: str, path: Any) -> str:

@@ -3,8 +3,12 @@
 from topofl.data.augment import Augmentation, crop_and_flip
 from topofl.data.cifar import cifar10, cifar100
 from topofl.data.dataset import Dataset, from_arrays, from_torch
-from topofl.data.folders import image_folder, tiny_imagenet
+from topofl.data.flipped import flip_labels
+from topofl.data.folders import cinic10, image_folder, tiny_imagenet
+from topofl.data.held_out import with_validation
+from topofl.data.leaf import femnist
 from topofl.data.matched import match_test
+from topofl.data.natural import natural
 from topofl.data.partition import (
     Partition,
     dirichlet_per_class,
@@ -25,16 +29,20 @@ __all__ = [
     "Partition",
     "cifar10",
     "cifar100",
+    "cinic10",
     "crop_and_flip",
     "digits",
     "dirichlet_per_class",
     "dirichlet_per_client",
+    "femnist",
+    "flip_labels",
     "from_arrays",
     "from_torch",
     "iid",
     "image_folder",
     "match_test",
     "mnist",
+    "natural",
     "one_class_per_node",
     "pathological",
     "pathological_dirichlet",
@@ -43,4 +51,5 @@ __all__ = [
     "read_idx",
     "shards",
     "tiny_imagenet",
+    "with_validation",
 ]

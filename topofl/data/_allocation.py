@@ -12,6 +12,7 @@ import numpy as np
 from topofl.data._split import apportion
 
 __all__ = [
+    "best_cut",
     "best_division",
     "dealt_again",
     "drawn_classes",
@@ -26,8 +27,11 @@ __all__ = [
     "shared_out",
 ]
 
-REDRAWS = 20
+REDRAWS = 100
 """How often :func:`best_division` draws at most."""
+
+BLOCKS, BLOCK, ENTRIES = 40, 250, 10**6
+"""How often :func:`best_cut` makes `BLOCK` draws at most, or fewer, of `ENTRIES` numbers together."""
 
 
 def log_dirichlet(alpha: float, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
@@ -81,6 +85,25 @@ def best_division(n: int, stock: np.ndarray, alpha: float, min_size: int, rng: n
         if lacking(best) == 0:
             break
         best = min(best, _division(n, stock, alpha, rng), key=lacking)
+    return best
+
+
+def best_cut(n: int, size: int, alpha: float, least: int, rng: np.random.Generator) -> np.ndarray:
+    """Return (n,) counts that sum to `size`: it is cut at the cumulative sums of Dirichlet shares.
+
+    It is the first draw in which all are at least `least`, else of all draws the one that lacks fewest.
+    """
+    best, fewest = np.zeros(n, np.int64), n * least + 1
+    for _ in range(BLOCKS):
+        logs = log_dirichlet(alpha, (max(1, min(BLOCK, ENTRIES // n)), n), rng)
+        sums = np.cumsum(np.exp(logs - logs.max(axis=1, keepdims=True)), axis=1)
+        counts = np.diff(np.floor(size * (sums / sums[:, -1:])), axis=1, prepend=0).astype(np.int64)
+        lacking = np.maximum(least - counts, 0).sum(axis=1)
+        place = int(lacking.argmin())
+        if lacking[place] < fewest:
+            best, fewest = counts[place], int(lacking[place])
+        if fewest == 0:
+            break
     return best
 
 

@@ -40,12 +40,15 @@ class Dataset:
     mean, std
         Of uint8 pixels, models see ``(inputs / 255 - mean) / std``: a number each, or one for each channel (axis 1 of
         `inputs`). Stored as float or tuple of floats.
+    owners
+        (N,) integers in 0..N - 1: whom each example is from, where that is known, for :func:`natural`. Stored as a
+        read-only int64 array.
 
     Raises
     ------
     TypeError
-        If `inputs` or `labels` are not tensors of these dtypes, indices are not integers, or `mean` or `std` not
-        numbers.
+        If `inputs` or `labels` are not tensors of these dtypes, indices or `owners` are not integers, or `mean` or
+        `std` not numbers.
     ValueError
         If there is no example, if lengths differ, if an input is NaN or infinite, if a label is not in
         ``0..n_classes - 1``, or if an index is out of range or used twice; if `mean` and `std` are not finite, do not
@@ -71,6 +74,7 @@ class Dataset:
     test: np.ndarray
     mean: Channels = field(default=0.0, kw_only=True)
     std: Channels = field(default=1.0, kw_only=True)
+    owners: np.ndarray | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         _check_tensor("inputs", self.inputs, torch.float32, torch.uint8)
@@ -90,6 +94,8 @@ class Dataset:
                 f"`train`, `val` and `test` must be disjoint, got example {uses.argmax()} {uses.max()} times "
                 f"({(uses > 1).sum()} such examples)"
             )
+        if self.owners is not None:
+            object.__setattr__(self, "owners", _check_owners(self.owners, len(self.inputs)))
 
     def affine(self, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor] | None:
         """Return the numbers `scale` and `shift` with which :meth:`examples` turns pixels into what models see.
@@ -179,6 +185,13 @@ def _check_examples(inputs: Tensor, labels: Tensor, n_classes: int) -> None:
             f"`labels` must be in 0..{n_classes - 1}, got {int(labels[bad[0]])} at index {int(bad[0])} "
             f"({len(bad)} such labels); set `n_classes`, or relabel"
         )
+
+
+def _check_owners(owners: Any, size: int) -> np.ndarray:
+    owners = check_indices("owners", owners, size)
+    if len(owners) != size:
+        raise ValueError(f"`owners` must have shape ({size},) as `labels` have, got {owners.shape}")
+    return owners
 
 
 def _check_normalization(inputs: Tensor, mean: Channels, std: Channels) -> None:

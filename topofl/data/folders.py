@@ -1,4 +1,4 @@
-"""Folders of image files, a class a folder: any of them, and Tiny ImageNet."""
+"""Folders of image files, a class a folder: any of them, CINIC-10 and Tiny ImageNet."""
 
 import os
 from collections import Counter
@@ -15,10 +15,14 @@ from topofl.data._images import SUFFIXES, load_pixels
 from topofl.data._split import validation
 from topofl.data.dataset import Dataset
 
-__all__ = ["image_folder", "tiny_imagenet"]
+__all__ = ["cinic10", "image_folder", "tiny_imagenet"]
 
 Classes = list[list[Path]]
 """The images of each class, in order."""
+
+_CINIC10 = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+_CINIC10_MEAN = (0.47889522, 0.47227842, 0.43047404)
+_CINIC10_STD = (0.24205776, 0.23828046, 0.25874835)
 
 
 def image_folder(
@@ -37,12 +41,11 @@ def image_folder(
     root
         Folder with ``train``, and perhaps ``val`` or ``valid``, and ``test``, each with a folder for each class, in
         which the .png, .jpg and .jpeg files lie. Other files, and names that begin with a dot, are passed over.
-        CINIC-10 looks so.
     size
         Height and width in pixels, one integer or two, to which images are stretched (bilinear, with antialiasing) if
         they have another size. None: all must have the size of the first.
     merge_val
-        Whether to train on the validation images too, as DPFL does on CINIC-10. There are none left for validation.
+        Whether to train on the validation images too. There are none left for validation.
     mean, std
         Models see ``(pixel / 255 - mean) / std``: a number each, or one for each of the three channels.
     cache
@@ -69,13 +72,13 @@ def image_folder(
         another size than the first (it is named); if another file lies where the cache should; `mean` and `std` as of
         :class:`Dataset`.
 
+    See Also
+    --------
+    cinic10, tiny_imagenet : datasets that come as folders of images.
+
     Notes
     -----
     While the images are decoded, memory holds them once as pixels, and one image more.
-
-    References
-    ----------
-    Darlow et al. (2018), CINIC-10 Is Not ImageNet or CIFAR-10; used by Kharrat, Canini and Horváth (2025), DPFL.
 
     Examples
     --------
@@ -93,15 +96,69 @@ def image_folder(
     names = _folders_in(folder / "train")
     if not names:
         raise ValueError(f"`root` must hold a folder for each class in {folder / 'train'}, got none")
-    parts = [_by_class(folder / "train", names), _by_class(_val_folder(folder), names)]
-    parts.append(_by_class(folder / "test", names))
+    parts = [_by_class(split, names) for split in (folder / "train", _val_folder(folder), folder / "test")]
     _check_train(folder / "train", names, parts[0])
-    n_train, n_val = (sum(map(len, part)) for part in parts[:2])
     inputs, labels = _loaded(folder, parts, sides, cache)
-    train, val, test = np.split(np.arange(len(labels)), [n_train + n_val * merge_val, n_train + n_val])
+    train, val, test = _splits(parts, merge_val)
     name = folder.resolve().name or "images"
     name = name if sides is None else f"{name} ({sides[0]} x {sides[1]} pixels)"
     return Dataset(inputs, labels, len(names), name, train, val, test, mean=mean, std=std)
+
+
+def cinic10(
+    root: str | os.PathLike[str],
+    *,
+    merge_val: bool = True,
+    size: int | tuple[int, int] | None = None,
+    cache: str | os.PathLike[str] | None = None,
+) -> Dataset:
+    """Return CINIC-10 from its files, normalized with its own mean and standard deviation, as in DPFL.
+
+    Parameters
+    ----------
+    root
+        Folder with ``train``, ``valid`` and ``test``, each with a folder for each of the ten classes, or one in which
+        it lies as ``CINIC-10``. Nothing is ever downloaded. It may be a subset, of all classes.
+    merge_val
+        Whether to train on the validation images too, as DPFL does. There are none left for validation.
+    size, cache
+        As of :func:`image_folder`.
+
+    Returns
+    -------
+    Dataset
+        Inputs (270000, 3, 32, 32), as bytes: training images first, then those for validation and test. The classes are
+        those of CIFAR-10, in its order. The name says the size of the images, and the numbers of images for training,
+        validation and test, if they are not the original ones.
+
+    Raises
+    ------
+    FileNotFoundError
+        If one of the folders is missing.
+    OSError
+        If the file of pixels cannot be written.
+    TypeError
+        If `size` are not integers.
+    ValueError
+        If there are other classes or one has no training images; if there are no test images; if an image is damaged or
+        has another size than the first (it is named); if another file lies where the cache should.
+
+    References
+    ----------
+    Darlow et al. (2018), CINIC-10 Is Not ImageNet or CIFAR-10; with these mean and standard deviation, Kharrat, Canini
+    and Horváth (2025), DPFL, and its code.
+    """
+    nested = Path(root) / "CINIC-10"
+    inside = [f"train/{name}" for name in _CINIC10]
+    folder = _folder(nested if nested.is_dir() else root, "the folders of CINIC-10", *inside, "valid", "test")
+    sides, merge_val = _sides(size), bool(check_switch("merge_val", merge_val, auto=False))
+    parts = [_by_class(folder / split, _CINIC10) for split in ("train", "valid", "test")]
+    _check_train(folder / "train", _CINIC10, parts[0])
+    if not any(parts[2]):
+        raise ValueError(f"`root` must hold test images, got none in {folder / 'test'}")
+    inputs, labels = _loaded(folder, parts, sides, cache)
+    name = _named("cinic10", tuple(inputs.shape[2:]), (32, 32), parts, [[9000] * 10] * 3)
+    return Dataset(inputs, labels, 10, name, *_splits(parts, merge_val), mean=_CINIC10_MEAN, std=_CINIC10_STD)
 
 
 def tiny_imagenet(
@@ -165,19 +222,28 @@ def tiny_imagenet(
     inputs, labels = _loaded(folder, parts, sides, cache)
     train_size = sum(map(len, parts[0]))
     val_indices, train = validation(labels.numpy(), train_size, val, stream(seed, "split"))
-    test, name = np.arange(train_size, len(labels)), _name_of_tiny(parts, tuple(inputs.shape[2:]))
+    test = np.arange(train_size, len(labels))
+    name = _named("tiny_imagenet", tuple(inputs.shape[2:]), (64, 64), parts, [[500] * 200, [50] * 200])
     return Dataset(inputs, labels, len(names), name, train, val_indices, test, mean=0.5, std=0.5)
 
 
-def _name_of_tiny(parts: Sequence[Classes], sides: tuple[int, ...]) -> str:
+def _named(
+    name: str, sides: tuple[int, ...], original: tuple[int, int], parts: Sequence[Classes], whole: list[list[int]]
+) -> str:
+    """Return a name that says what is not as in the original, of which `whole` has the numbers of images."""
     sizes = [[len(images) for images in part] for part in parts]
-    whole = sizes == [[500] * 200, [50] * 200]
     notes = [
-        "" if sides == (64, 64) else f"{sides[0]} x {sides[1]} pixels",
-        "" if whole else f"{len(sizes[0])} classes, {sum(sizes[0])} + {sum(sizes[1])} images",
+        "" if sides == original else f"{sides[0]} x {sides[1]} pixels",
+        "" if sizes == whole else f"{len(sizes[0])} classes, {' + '.join(str(sum(own)) for own in sizes)} images",
     ]
     note = ", ".join(filter(None, notes))
-    return f"tiny_imagenet ({note})" if note else "tiny_imagenet"
+    return f"{name} ({note})" if note else name
+
+
+def _splits(parts: Sequence[Classes], merge_val: bool) -> list[np.ndarray]:
+    """Return the places of images for training, validation and test, read in this order."""
+    n_train, n_val, n_test = (sum(map(len, part)) for part in parts)
+    return np.split(np.arange(n_train + n_val + n_test), [n_train + n_val * merge_val, n_train + n_val])
 
 
 def _sides(size: int | Sequence[int] | None) -> tuple[int, int] | None:

@@ -7,7 +7,7 @@ import numpy as np
 
 from topofl._check import check_choice
 from topofl._seeding import stream
-from topofl.data.partition import Partition
+from topofl.data.partition import Partition, check_clients
 
 __all__ = ["match_test"]
 
@@ -62,7 +62,7 @@ def match_test(clients: Partition, *, rule: str, seed: int | np.random.Generator
     'match_test(pathological(digits, n=20, classes_per_node=2), rule=per_client)'
     """
     rule = check_choice("rule", rule, _RULES)
-    _check_clients(clients)
+    _check_tests(clients)
     dataset = clients.dataset
     labels = dataset.labels.cpu().numpy()[dataset.test]
     stacks = [dataset.test[labels == label] for label in range(dataset.n_classes)]
@@ -70,11 +70,8 @@ def match_test(clients: Partition, *, rule: str, seed: int | np.random.Generator
     return replace(clients, test=[np.sort(own) for own in test], name=f"match_test({clients.name}, rule={rule})")
 
 
-def _check_clients(clients: object) -> None:
-    if not isinstance(clients, Partition):
-        raise TypeError(
-            f"`clients` must be a data.Partition, got {type(clients).__name__}; make one with data.shards, for example"
-        )
+def _check_tests(clients: Partition) -> None:
+    check_clients(clients)
     if len(clients.dataset.test) == 0:
         raise ValueError(
             f"`clients` must be of a dataset with test examples, got none in {clients.dataset.name}; read it with "

@@ -112,7 +112,9 @@ def _indices(clients: Partition) -> Iterator[Any]:
 
 def _of_dataset(dataset: Dataset) -> Iterator[Any]:
     for field in fields(dataset):
-        yield from (field.name, getattr(dataset, field.name))
+        value = getattr(dataset, field.name)
+        if value is not None:
+            yield from (field.name, value)
 
 
 def _of_model(model: nn.Module, values: bool) -> Iterator[Any]:
