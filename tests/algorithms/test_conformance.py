@@ -8,6 +8,7 @@ from tests import problems
 from topofl import algorithms, data, metrics, topologies
 
 ARGUMENTS = {
+    "apfl": {"lr": 0.05, "batch_size": 8, "epochs": 1},
     "dsgd": {"lr": 0.1, "batch_size": 8},
     "clique_averaging": {"lr": 0.1, "batch_size": 8},
     "centralized": {"lr": 0.1, "batch_size": 48},
@@ -20,8 +21,10 @@ ARGUMENTS = {
     "fedavg": {"lr": 0.05, "batch_size": 8, "epochs": 1},
     "fedbabu": {"lr": 0.2, "batch_size": 8, "epochs": 1, "head": "5"},
     "fedper": {"lr": 0.05, "batch_size": 8, "epochs": 1, "head": "5"},
+    "fedprox": {"lr": 0.05, "batch_size": 8, "epochs": 1},
     "fedrep": {"lr": 0.05, "batch_size": 8, "epochs": 1, "head": "5"},
     "osgp": {"lr": 0.05, "batch_size": 8, "epochs": 1},
+    "per_fedavg": {"lr": 0.05, "batch_size": 8, "epochs": 2},
 }
 PERSONAL = [name for name, arguments in ARGUMENTS.items() if "head" in arguments]
 BAD = [("lr", 0.0), ("lr", float("nan")), ("batch_size", 0), ("momentum", 1.0)]

@@ -29,6 +29,9 @@ ALGORITHMS = {
     "fedper": {"epochs": 1, "head": "5", "participation": 3},
     "fedrep": {"epochs": 1, "head": "5"},
     "osgp": {"epochs": 1, "delay": 2},
+    "apfl": {"epochs": 1, "participation": 0.5},
+    "fedprox": {"epochs": 1, "participation": 0.5},
+    "per_fedavg": {"epochs": 1},
 }
 PROBLEMS = [*ALGORITHMS, "dsgd over a period", "dsgd over new graphs"]
 TRAINING = [

@@ -10,9 +10,11 @@ from topofl.algorithms.directed import dfedavgm, dfedavgm_p, dfedpgp, osgp
 from topofl.algorithms.exchange import gossip as gossip
 from topofl.algorithms.exchange import push_sum as push_sum
 from topofl.algorithms.exchange import server_average as server_average
-from topofl.algorithms.federated import ditto, fedavg, fedbabu, fedper, fedrep
+from topofl.algorithms.federated import ditto, fedavg, fedbabu, fedper, fedprox, fedrep
+from topofl.algorithms.interpolation import apfl
 from topofl.algorithms.local import beside as beside
 from topofl.algorithms.local import sgd as sgd
+from topofl.algorithms.meta import per_fedavg
 from topofl.algorithms.participation import sampled as sampled
 from topofl.algorithms.parts import Part as Part
 from topofl.algorithms.parts import body as body
@@ -25,6 +27,7 @@ from topofl.algorithms.phase import chain as chain
 from topofl.algorithms.sparse import dispfl
 
 __all__ = [
+    "apfl",
     "centralized",
     "clique_averaging",
     "dfedavgm",
@@ -36,7 +39,9 @@ __all__ = [
     "fedavg",
     "fedbabu",
     "fedper",
+    "fedprox",
     "fedrep",
     "local_only",
     "osgp",
+    "per_fedavg",
 ]

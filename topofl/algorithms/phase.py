@@ -12,7 +12,8 @@ from topofl.algorithms.parts import Part, everything
 from topofl.mixing import MixingMatrix
 from topofl.topology import Topology
 
-__all__ = ["Algorithm", "LocalSGD", "Models", "Phase", "Proximal", "Round", "State", "chain", "check_fine_tune"]
+__all__ = ["Algorithm", "LocalSGD", "Mixture", "Models", "Phase", "Proximal", "Round", "State", "chain",
+           "check_fine_tune"]  # fmt: skip
 
 State = dict[str, Tensor]
 """What one phase carries to the next round: tensors whose first axis is the node."""
@@ -54,13 +55,31 @@ class Proximal(NamedTuple):
     Attributes
     ----------
     anchor
-        (n, d), the same memory as no model that trains.
+        (n, d), the same memory as no model that trains; None: the models as they are before the first step.
     strength
         At least 0.
     """
 
-    anchor: Tensor
+    anchor: Tensor | None
     strength: float
+
+
+class Mixture(NamedTuple):
+    """What models are mixed with while they train: gradients are those of ``share * theta + (1 - share) * common``.
+
+    Attributes
+    ----------
+    common
+        Trained too, by the same steps on the same minibatches, each along its own gradient.
+    share
+        (n,) between 0 and 1, of the models' dtype.
+    adaptive
+        Whether the first step also takes one of `share`, in place, along its own gradient.
+    """
+
+    common: Models
+    share: Tensor
+    adaptive: bool
 
 
 @dataclass(frozen=True)
@@ -79,6 +98,8 @@ class LocalSGD:
         What is trained; the rest stays as it is.
     gradient
         Weight rule that mixes gradients before each step.
+    inner_lr
+        Gradients are those one step of this size ahead, on a minibatch of its own; None: where the models are.
     """
 
     lr: float
@@ -90,6 +111,12 @@ class LocalSGD:
     clip: float | None = None
     train: Part = everything
     gradient: Rule | None = None
+    inner_lr: float | None = None
+
+    @property
+    def minibatches(self) -> int:
+        """Minibatches that a step takes."""
+        return 1 if self.inner_lr is None else 2
 
     def counts(self, sizes: np.ndarray) -> np.ndarray:
         """Return each node's steps a round, (n,), from its number of examples; ValueError if `epochs` has another n."""
@@ -99,7 +126,7 @@ class LocalSGD:
             raise ValueError(
                 f"`epochs` must be one number or one a node, n={len(sizes)}, got {len(self.epochs)} numbers"
             )
-        return np.asarray(self.epochs) * -(-sizes // self.batch_size)
+        return -(-np.asarray(self.epochs) * -(-sizes // self.batch_size) // self.minibatches)
 
 
 class Round(Protocol):
@@ -143,6 +170,7 @@ class Round(Protocol):
         proximal: Proximal | None = None,
         mask: Tensor | None = None,
         who: np.ndarray | None = None,
+        mixture: Mixture | None = None,
     ) -> None:
         """Train models in place, each on its node's data.
 
@@ -160,6 +188,8 @@ class Round(Protocol):
             (n, d), 1 where a parameter is trained; gradients are multiplied by it.
         who
             (n,) booleans: who trains; None: all.
+        mixture
+            What the models are mixed with where gradients are taken.
         """
         ...
 

@@ -244,7 +244,7 @@ def facts_of(
     models = Population(torch.empty(n, d, dtype=dtype, device="meta"), Layout.of(module))
     states = [value for init in algorithm.states.values() for value in init(models).values()]
     tuned = [] if algorithm.fine_tune is None else [models.flat, *algorithm.fine_tune.init(models).values()]
-    resets = any(settings.get("reset_momentum") for settings in algorithm.settings.values()) * d * dtype.itemsize
+    besides = _models_besides(algorithm) * d * dtype.itemsize
     return Facts(
         n=n,
         d=d,
@@ -252,8 +252,8 @@ def facts_of(
         width=width,
         example=pixels * dtype.itemsize,
         minibatch=width * (gathered + _bytes_of_moves(inputs, stored, augment) + labels.itemsize),
-        looped=looped + resets,
-        batched=batched + resets,
+        looped=looped + besides,
+        batched=batched + besides,
         state=sum(value.nbytes for value in states),
         fine_tuning=sum(value.nbytes for value in tuned),
         mixes_gradients=any(phase.exchanges == "gradients" or phase.gradients for phase in algorithm.phases.values()),
@@ -267,6 +267,15 @@ def facts_of(
         returned=not is_linear(module),
         held=(inputs.nbytes if inputs.dtype == stored else 0) + labels.nbytes if compute.device.type == "cpu" else 0,
     )
+
+
+def _models_besides(algorithm: Algorithm) -> int:
+    """Return how many further models a node's steps need: velocities, what draws them, and where gradients are taken.
+
+    Mixtures have two: a point, and the velocity of what is mixed in.
+    """
+    told = {name for settings in algorithm.settings.values() for name, value in settings.items() if value is not False}
+    return len(told & {"reset_momentum", "anchor", "inner_lr"}) + 2 * ("alpha" in told)
 
 
 def _bytes_of_steps(module: nn.Module, few: Tensor, order: Order, width: int, compute: Compute) -> tuple[int, int]:
