@@ -399,3 +399,28 @@ def apfl(nodes, members, rounds, *, lr, alpha=0.5, adaptive=True, epochs=5, lr_d
         serve(nodes, common, members(t), lambda name: True)
         nodes.modules = [mixture(*models) for models in zip(personal, common, alphas, strict=True)]
     return own, alphas
+
+
+def vote(look, predicted, looks, labels, *, k, weight, scale):
+    """Return the probabilities of an example: as predicted, and as the k others vote whose looks are most like its."""
+    distances = (looks - look).square().sum(1).tolist()
+    nearest = sorted(range(len(looks)), key=lambda j: distances[j])[:k]
+    kernels = {j: math.exp(-distances[j] / (len(look) * scale)) for j in nearest}
+    found = torch.zeros_like(predicted)
+    for j in nearest:
+        found[labels[j]] += kernels[j] / sum(kernels.values())
+    return weight * found + (1 - weight) * predicted
+
+
+def knn_scores(nodes, i, indices, **how):
+    """Return accuracy and loss of a module whose last layer is its head, beside the node's own training data."""
+    *layers, head = nodes.modules[i]
+    own, indices = torch.tensor(nodes.members[i]), torch.tensor(indices)
+    labels = nodes.labels[own].tolist()
+    with torch.no_grad():
+        looks, seen = (nn.Sequential(*layers)(nodes.inputs[some]) for some in (own, indices))
+        predicted = torch.softmax(head(seen), 1)
+    votes = [vote(look, p, looks, labels, **how) for look, p in zip(seen, predicted, strict=True)]
+    wanted = nodes.labels[indices].tolist()
+    right = [int(p.argmax()) == y for p, y in zip(votes, wanted, strict=True)]
+    return sum(right) / len(right), -sum(math.log(p[y]) for p, y in zip(votes, wanted, strict=True)) / len(right)

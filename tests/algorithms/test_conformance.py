@@ -23,6 +23,7 @@ ARGUMENTS = {
     "fedper": {"lr": 0.05, "batch_size": 8, "epochs": 1, "head": "5"},
     "fedprox": {"lr": 0.05, "batch_size": 8, "epochs": 1},
     "fedrep": {"lr": 0.05, "batch_size": 8, "epochs": 1, "head": "5"},
+    "knn_per": {"lr": 0.05, "batch_size": 8, "epochs": 1, "head": "5"},
     "osgp": {"lr": 0.05, "batch_size": 8, "epochs": 1},
     "per_fedavg": {"lr": 0.05, "batch_size": 8, "epochs": 2},
 }

@@ -11,7 +11,7 @@ from topofl.algorithms.exchange import gossip as gossip
 from topofl.algorithms.exchange import push_sum as push_sum
 from topofl.algorithms.exchange import server_average as server_average
 from topofl.algorithms.federated import ditto, fedavg, fedbabu, fedper, fedprox, fedrep
-from topofl.algorithms.interpolation import apfl
+from topofl.algorithms.interpolation import apfl, knn_per
 from topofl.algorithms.local import beside as beside
 from topofl.algorithms.local import sgd as sgd
 from topofl.algorithms.meta import per_fedavg
@@ -41,6 +41,7 @@ __all__ = [
     "fedper",
     "fedprox",
     "fedrep",
+    "knn_per",
     "local_only",
     "osgp",
     "per_fedavg",

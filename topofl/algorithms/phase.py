@@ -12,7 +12,7 @@ from topofl.algorithms.parts import Part, everything
 from topofl.mixing import MixingMatrix
 from topofl.topology import Topology
 
-__all__ = ["Algorithm", "LocalSGD", "Mixture", "Models", "Phase", "Proximal", "Round", "State", "chain",
+__all__ = ["Algorithm", "LocalSGD", "Mixture", "Models", "Neighbors", "Phase", "Proximal", "Round", "State", "chain",
            "check_fine_tune"]  # fmt: skip
 
 State = dict[str, Tensor]
@@ -268,6 +268,33 @@ class Phase(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Neighbors:
+    """How the nearest of a node's own training examples vote beside its model; see :func:`topofl.algorithms.knn_per`.
+
+    Parameters
+    ----------
+    k
+        How many of them, or all that there are.
+    weight
+        Of their votes, between 0 and 1; the model has the rest.
+    scale
+        The larger, the less nearness counts.
+    head
+        The layer whose inputs are compared.
+    """
+
+    k: int
+    weight: float
+    scale: float
+    head: Part
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Its numbers and names, to be kept with results."""
+        return {"k": self.k, "weight": self.weight, "scale": self.scale, "head": str(self.head)}
+
+
+@dataclass(frozen=True)
 class Algorithm:
     """A named list of phases, run in order every round.
 
@@ -282,12 +309,15 @@ class Algorithm:
     fine_tune
         What copies of the models go through before they are evaluated a further time, such as
         ``sgd(lr=0.1, epochs=5)``; the models themselves stay as they are.
+    neighbors
+        What votes beside the models where they are evaluated a further time.
     """
 
     name: str
     phases: Mapping[str, Phase]
     pooled: bool = field(default=False, kw_only=True)
     fine_tune: Phase | None = field(default=None, kw_only=True)
+    neighbors: Neighbors | None = field(default=None, kw_only=True)
 
     @property
     def exchanges(self) -> bool:
@@ -321,18 +351,23 @@ class Algorithm:
 
     @property
     def settings(self) -> dict[str, dict[str, Any]]:
-        """What each phase was built with, ``fine_tune`` too if there is one."""
-        phases = dict(self.phases) | ({} if self.fine_tune is None else {"fine_tune": self.fine_tune})
-        return {name: dict(phase.settings) for name, phase in phases.items()}
+        """What each phase was built with, ``fine_tune`` and ``neighbors`` too if there are some."""
+        return {name: dict(part.settings) for name, part in (*self.phases.items(), *self._evaluated.items())}
+
+    @property
+    def _evaluated(self) -> dict[str, Phase | Neighbors]:
+        """What models are evaluated with, besides as they are."""
+        parts = {"fine_tune": self.fine_tune, "neighbors": self.neighbors}
+        return {name: part for name, part in parts.items() if part is not None}
 
     def __repr__(self) -> str:
         parts = [f"{name}({_listed(phase)})" for name, phase in self.phases.items()]
-        tuned = "" if self.fine_tune is None else f"; fine_tune({_listed(self.fine_tune)})"
-        return f"{self.name}: {' -> '.join(parts)}{tuned}"
+        besides = [f"; {name}({_listed(part)})" for name, part in self._evaluated.items()]
+        return f"{self.name}: {' -> '.join(parts)}{''.join(besides)}"
 
 
-def _listed(phase: Phase) -> str:
-    return ", ".join(f"{key}={value}" for key, value in phase.settings.items())
+def _listed(part: Phase | Neighbors) -> str:
+    return ", ".join(f"{key}={value}" for key, value in part.settings.items())
 
 
 def check_fine_tune(phase: object) -> Phase:
@@ -347,14 +382,22 @@ def check_fine_tune(phase: object) -> Phase:
     return phase
 
 
-def chain(name: str, /, *, pooled: bool = False, fine_tune: Phase | None = None, **phases: Phase) -> Algorithm:
+def chain(
+    name: str,
+    /,
+    *,
+    pooled: bool = False,
+    fine_tune: Phase | None = None,
+    neighbors: Neighbors | None = None,
+    **phases: Phase,
+) -> Algorithm:
     """Return the algorithm that runs these phases in order, every round.
 
     Parameters
     ----------
     name, phases
         Of the method, and what it does.
-    pooled, fine_tune
+    pooled, fine_tune, neighbors
         As in :class:`Algorithm`.
 
     Raises
@@ -381,4 +424,5 @@ def chain(name: str, /, *, pooled: bool = False, fine_tune: Phase | None = None,
         raise ValueError(
             "`phases` must push models once a round, a node has one push-sum weight; share both parts in one"
         )
-    return Algorithm(name, phases, pooled=pooled, fine_tune=None if fine_tune is None else check_fine_tune(fine_tune))
+    tuned = None if fine_tune is None else check_fine_tune(fine_tune)
+    return Algorithm(name, phases, pooled=pooled, fine_tune=tuned, neighbors=neighbors)

@@ -13,6 +13,7 @@ from topofl.engine.evaluate import EXAMPLES, NODES, ROWS, Evaluated
 from topofl.engine.forward import Order, is_linear
 from topofl.engine.living import bytes_of_forward, bytes_of_step
 from topofl.engine.mixer import COLUMNS, GATHERED, SPARSE_BELOW
+from topofl.engine.neighbors import bytes_of_neighbors
 from topofl.engine.plan import Compute, Fits, Plan, Sizes, least_plans, most_nodes
 from topofl.engine.population import Layout, Population
 from topofl.metrics.consensus import NUMBERS
@@ -261,7 +262,10 @@ def facts_of(
         distance=3 * 8 * min(n * d, max(n, NUMBERS)),
         matrices=sum(_bytes_of_matrix(matrix, dtype) for matrix in matrices),
         mixing=min(n * d, max(n * COLUMNS, GATHERED)) * dtype.itemsize * algorithm.exchanges,
-        evaluation=max(_bytes_of_evaluation(module, few, order, one, gathered) for one in sets),
+        evaluation=max(
+            _bytes_beside_neighbors(algorithm, module, few, order, clients, gathered),
+            *(_bytes_of_evaluation(module, few, order, one, gathered) for one in sets),
+        ),
         data=inputs.numel() * stored.itemsize + labels.nbytes,
         torch=d * dtype.itemsize + TORCH + CONVOLUTIONS * any(isinstance(m, nn.Conv2d) for m in module.modules()),
         returned=not is_linear(module),
@@ -325,6 +329,17 @@ def _bytes_of_evaluation(module: nn.Module, few: Tensor, order: Order, sets: Eva
     width = min(max(1, ROWS // together), largest)
     logits, scores = classes * size, classes * size + size + 8  # their log-softmax, a loss and a label
     return together * d * size + width * (together * logits + max(gathered, together * scores))
+
+
+def _bytes_beside_neighbors(
+    algorithm: Algorithm, module: nn.Module, few: Tensor, order: Order, clients: Partition, gathered: int
+) -> int:
+    """Return the same of an evaluation with neighbors, 0 if there are none."""
+    if algorithm.neighbors is None:
+        return 0
+    taken = 1 if few.is_cuda else EVALUATED
+    largest = max(map(len, clients.train))
+    return int(taken * bytes_of_neighbors(module, few, order, algorithm.neighbors, largest, gathered))
 
 
 def _classes(module: nn.Module) -> int:
