@@ -378,3 +378,103 @@ def dpfl(nodes, val, rounds, *, lr, draws, budget=None, epochs=5, first_epochs=1
             module.load_state_dict(mean.state_dict())
         heard.append([[i for i in group if i != k] for k, group in enumerate(groups)])
     return heard
+
+
+def batch_of(nodes, i, step, phase):
+    """Return inputs, as a module sees them, and labels of one node in one local step."""
+    batch = torch.as_tensor(minibatch(nodes.members[i], i, step, nodes.batch_size, phase, nodes.seed))
+    return nodes.see(nodes.inputs[batch], i, step, phase), nodes.labels[batch]
+
+
+def heavy_ball(module, velocity, gradients, *, lr, momentum=0.0, weight_decay=0.0, clip=None):
+    """Clip; add what decays; v <- momentum v + g;  theta <- theta - lr v."""
+    norm = float(sum(g.square().sum() for g in gradients)) ** 0.5
+    for p, v, g in zip(module.parameters(), velocity, gradients, strict=True):
+        g = g if clip is None else g * min(1.0, clip / (norm + 1e-6))
+        v.mul_(momentum).add_(g + weight_decay * p.data)
+        p.data.sub_(lr * v)
+
+
+def still(module):
+    return [torch.zeros_like(p) for p in module.parameters()]
+
+
+def fedprox(nodes, members, rounds, *, lr, strength, epochs=5, lr_decay=1.0, **local):
+    for t in range(rounds):
+        for i in members(t):
+            received = copy.deepcopy(nodes.modules[i])
+            passes(nodes, i, t, "local", epochs=epochs, lr=lr * lr_decay**t, anchor=received, strength=strength,
+                   **local)  # fmt: skip
+        serve(nodes, nodes.modules, members(t), lambda name: True)
+
+
+def per_fedavg(nodes, members, rounds, *, lr, inner_lr, epochs=5, lr_decay=1.0, **local):
+    """Two minibatches a step: the first leads to where the gradient on the second is taken."""
+    for t in range(rounds):
+        for i in members(t):
+            module = nodes.modules[i]
+            velocity, steps = still(module), math.ceil(epochs * math.ceil(len(nodes.members[i]) / nodes.batch_size) / 2)
+            for step in range(t * steps, (t + 1) * steps):
+                adapted = copy.deepcopy(module)
+                first = gradient(adapted, *batch_of(nodes, i, 2 * step, "local"))
+                for p, g in zip(adapted.parameters(), first, strict=True):
+                    p.data.sub_(inner_lr * g)
+                second = gradient(adapted, *batch_of(nodes, i, 2 * step + 1, "local"))
+                heavy_ball(module, velocity, second, lr=lr * lr_decay**t, **local)
+        serve(nodes, nodes.modules, members(t), lambda name: True)
+
+
+def mixture(personal, common, alpha):
+    mixed = copy.deepcopy(common)
+    for p, v, w in zip(mixed.parameters(), personal.parameters(), common.parameters(), strict=True):
+        p.data.copy_(alpha * v.data + (1 - alpha) * w.data)
+    return mixed
+
+
+def apfl(nodes, members, rounds, *, lr, alpha=0.5, adaptive=True, epochs=5, lr_decay=1.0, **local):
+    """Make of the modules the mixtures; return those before the last exchange, and the shares at the end."""
+    personal, common = copy.deepcopy(nodes.modules), copy.deepcopy(nodes.modules)
+    alphas, own = [alpha] * len(nodes.modules), []
+    for t in range(rounds):
+        for i in members(t):
+            v, w, steps = personal[i], common[i], epochs * math.ceil(len(nodes.members[i]) / nodes.batch_size)
+            speed_of_v, speed_of_w = still(v), still(w)
+            for step in range(t * steps, (t + 1) * steps):
+                batch = batch_of(nodes, i, step, "local")
+                of_mixture, of_common = gradient(mixture(v, w, alphas[i]), *batch), gradient(w, *batch)
+                of_personal = [alphas[i] * g for g in of_mixture]
+                if adaptive and step == t * steps:
+                    pairs = zip(of_mixture, v.parameters(), w.parameters(), strict=True)
+                    slope = sum(float((g * (a.data - b.data)).sum()) for g, a, b in pairs)
+                    alphas[i] = min(1.0, max(0.0, alphas[i] - lr * lr_decay**t * slope))
+                heavy_ball(v, speed_of_v, of_personal, lr=lr * lr_decay**t, **local)
+                heavy_ball(w, speed_of_w, of_common, lr=lr * lr_decay**t, **local)
+        own = [mixture(*models) for models in zip(personal, common, alphas, strict=True)]
+        serve(nodes, common, members(t), lambda name: True)
+        nodes.modules = [mixture(*models) for models in zip(personal, common, alphas, strict=True)]
+    return own, alphas
+
+
+def vote(look, predicted, looks, labels, *, k, weight, scale):
+    """Return the probabilities of an example: as predicted, and as the k others vote whose looks are most like its."""
+    distances = (looks - look).square().sum(1).tolist()
+    nearest = sorted(range(len(looks)), key=lambda j: distances[j])[:k]
+    kernels = {j: math.exp(-distances[j] / (len(look) * scale)) for j in nearest}
+    found = torch.zeros_like(predicted)
+    for j in nearest:
+        found[labels[j]] += kernels[j] / sum(kernels.values())
+    return weight * found + (1 - weight) * predicted
+
+
+def knn_scores(nodes, i, indices, **how):
+    """Return accuracy and loss of a module whose last layer is its head, beside the node's own training data."""
+    *layers, head = nodes.modules[i]
+    own, indices = torch.tensor(nodes.members[i]), torch.tensor(indices)
+    labels = nodes.labels[own].tolist()
+    with torch.no_grad():
+        looks, seen = (nn.Sequential(*layers)(nodes.inputs[some]) for some in (own, indices))
+        predicted = torch.softmax(head(seen), 1)
+    votes = [vote(look, p, looks, labels, **how) for look, p in zip(seen, predicted, strict=True)]
+    wanted = nodes.labels[indices].tolist()
+    right = [int(p.argmax()) == y for p, y in zip(votes, wanted, strict=True)]
+    return sum(right) / len(right), -sum(math.log(p[y]) for p, y in zip(votes, wanted, strict=True)) / len(right)

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-__all__ = ["BEFORE_EXCHANGE", "FINE_TUNED", "History", "Personal", "evaluation_record", "over_nodes"]
+__all__ = ["BEFORE_EXCHANGE", "FINE_TUNED", "NEAREST", "History", "Personal", "evaluation_record", "over_nodes"]
 
-BEFORE_EXCHANGE, FINE_TUNED = "_before_exchange", "_fine_tuned"
+BEFORE_EXCHANGE, FINE_TUNED, NEAREST = "_before_exchange", "_fine_tuned", "_knn"
 """Moments of an evaluation, as they stand in the names of columns."""
 
 
@@ -102,7 +102,8 @@ class History:
         every node's model at the end of the round (NaN for nodes that were not evaluated), ``consensus_distance``,
         ``gradient_diversity`` of the round's first step (NaN for round 0, which has none); with ``moments="both"`` also
         ``accuracy_before_exchange`` and ``loss_before_exchange`` (E, n); with fine-tuning also ``accuracy_fine_tuned``
-        and ``loss_fine_tuned`` (E, n), NaN where models were evaluated without. Where several sets are evaluated, those
+        and ``loss_fine_tuned`` (E, n), NaN where models were evaluated without; beside their nearest neighbors
+        ``accuracy_knn`` and ``loss_knn`` (E, n). Where several sets are evaluated, those
         of the further ones end in their names, as in ``accuracy_own_val`` and ``loss_before_exchange_own_val``. Of
         push-sum also ``push_weight`` (E, n). Where only a part of the models travels, distances are of that part.
     node_loss

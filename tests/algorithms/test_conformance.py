@@ -8,6 +8,7 @@ from tests import problems
 from topofl import algorithms, data, metrics, topologies
 
 ARGUMENTS = {
+    "apfl": {"lr": 0.05, "batch_size": 8, "epochs": 1},
     "dsgd": {"lr": 0.1, "batch_size": 8},
     "clique_averaging": {"lr": 0.1, "batch_size": 8},
     "centralized": {"lr": 0.1, "batch_size": 48},
@@ -20,10 +21,13 @@ ARGUMENTS = {
     "fedavg": {"lr": 0.05, "batch_size": 8, "epochs": 1},
     "fedbabu": {"lr": 0.2, "batch_size": 8, "epochs": 1, "head": "5"},
     "fedper": {"lr": 0.05, "batch_size": 8, "epochs": 1, "head": "5"},
+    "fedprox": {"lr": 0.05, "batch_size": 8, "epochs": 1},
     "fedrep": {"lr": 0.05, "batch_size": 8, "epochs": 1, "head": "5"},
+    "knn_per": {"lr": 0.05, "batch_size": 8, "epochs": 1, "head": "5"},
     "osgp": {"lr": 0.05, "batch_size": 8, "epochs": 1},
     "dpfl": {"lr": 0.05, "batch_size": 8, "epochs": 1},
     "random_collaboration": {"lr": 0.05, "batch_size": 8, "epochs": 1, "budget": 2},
+    "per_fedavg": {"lr": 0.05, "batch_size": 8, "epochs": 2},
 }
 ASKING = [
     name

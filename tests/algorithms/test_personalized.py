@@ -382,7 +382,7 @@ def test_node_losses_are_means_over_the_steps_that_a_node_took():
 
 
 MISTAKES = [
-    (lambda: algorithms.sgd(0.1, strength=1.0), ValueError, "`strength` must be 0 without an anchor"),
+    (lambda: algorithms.sgd(0.1, strength=-1.0), ValueError, "`strength` must be .* at least 0"),
     (lambda: algorithms.sgd(0.1, epochs=[]), ValueError, "`epochs` must be one number or one a node"),
     (lambda: algorithms.sgd(0.1, who=0.3), TypeError, "`who` must be a function of the round"),
     (lambda: algorithms.dfedpgp(0.1, head_lr=-1), ValueError, "`head_lr`"),

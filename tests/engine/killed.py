@@ -31,6 +31,10 @@ ALGORITHMS = {
     "osgp": {"epochs": 1, "delay": 2},
     "dpfl": {"epochs": 1, "budget": 2, "every": 2},
     "random_collaboration": {"epochs": 1, "budget": 2},
+    "apfl": {"epochs": 1, "participation": 0.5},
+    "fedprox": {"epochs": 1, "participation": 0.5},
+    "knn_per": {"epochs": 1, "head": "5", "k": 3},
+    "per_fedavg": {"epochs": 1},
 }
 PROBLEMS = [*ALGORITHMS, "dsgd over a period", "dsgd over new graphs"]
 TRAINING = [

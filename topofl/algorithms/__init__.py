@@ -11,10 +11,12 @@ from topofl.algorithms.directed import dfedavgm, dfedavgm_p, dfedpgp, osgp
 from topofl.algorithms.exchange import gossip as gossip
 from topofl.algorithms.exchange import push_sum as push_sum
 from topofl.algorithms.exchange import server_average as server_average
-from topofl.algorithms.federated import ditto, fedavg, fedbabu, fedper, fedrep
+from topofl.algorithms.federated import ditto, fedavg, fedbabu, fedper, fedprox, fedrep
+from topofl.algorithms.interpolation import apfl, knn_per
 from topofl.algorithms.learned import dpfl, random_collaboration
 from topofl.algorithms.local import beside as beside
 from topofl.algorithms.local import sgd as sgd
+from topofl.algorithms.meta import per_fedavg
 from topofl.algorithms.participation import sampled as sampled
 from topofl.algorithms.parts import Part as Part
 from topofl.algorithms.parts import body as body
@@ -32,6 +34,7 @@ from topofl.algorithms.phase import chain as chain
 from topofl.algorithms.sparse import dispfl
 
 __all__ = [
+    "apfl",
     "centralized",
     "clique_averaging",
     "dfedavgm",
@@ -44,8 +47,11 @@ __all__ = [
     "fedavg",
     "fedbabu",
     "fedper",
+    "fedprox",
     "fedrep",
+    "knn_per",
     "local_only",
     "osgp",
+    "per_fedavg",
     "random_collaboration",
 ]

@@ -9,7 +9,7 @@ from topofl.algorithms.participation import sampled
 from topofl.algorithms.parts import Part, as_part, head
 from topofl.algorithms.phase import Algorithm, Phase, chain
 
-__all__ = ["ditto", "fedavg", "fedbabu", "fedper", "fedrep"]
+__all__ = ["ditto", "fedavg", "fedbabu", "fedper", "fedprox", "fedrep", "fine_tuning", "steps"]
 
 
 def fedavg(
@@ -44,20 +44,63 @@ def fedavg(
     fine_tune_epochs
         Passes of every node over its own data, from the server's model, before that is evaluated a further time (as
         ``accuracy_fine_tuned``): what FedAvg is worth as a personal model. The step size is `lr` in all rounds. None:
-        the server's model only.
+        the server's model only. DPFL fine-tunes the model that is best on a node's validation set:
+        ``history.best_on_validation("accuracy_fine_tuned", "accuracy_own_val")``, of runs that fine-tune every time.
 
     References
     ----------
     McMahan et al., "Communication-efficient learning of deep networks from decentralized data" (2017), Algorithm 1.
     """
     who = sampled(participation)
-    rest = _steps(batch_size, momentum, weight_decay, clip)
+    rest = steps(batch_size, momentum, weight_decay, clip)
     local = sgd(lr, epochs=epochs, lr_decay=lr_decay, who=who, **rest)
-    fine_tune = _fine_tuning(lr, fine_tune_epochs, **rest)
+    fine_tune = fine_tuning(lr, fine_tune_epochs, **rest)
     return chain("fedavg", local=local, server=server_average(who=who), fine_tune=fine_tune)
 
 
-def _steps(batch_size: int, momentum: float, weight_decay: float, clip: float | None) -> dict[str, Any]:
+def fedprox(
+    lr: float,
+    *,
+    strength: float = 0.1,
+    participation: float | int = 1.0,
+    batch_size: int = 128,
+    epochs: int = 5,
+    momentum: float = 0.9,
+    lr_decay: float = 1.0,
+    weight_decay: float = 0.0,
+    clip: float | None = None,
+    fine_tune_epochs: int | None = None,
+) -> Algorithm:
+    """Return FedProx: FedAvg whose local steps are drawn to the model that the server sent.
+
+    Per round, for nodes A drawn at random::
+
+        y_i <- y_i - lr * (grad F_i(y_i) + strength * (y_i - x))      (`epochs` passes from y_i = x, i in A)
+        x   =  sum_{i in A} (m_i / sum_{k in A} m_k) y_i
+
+    which descends on ``F_i(y) + strength / 2 * |y - x|^2``. All nodes then hold ``x``: evaluated is the server's model.
+
+    Parameters
+    ----------
+    lr, participation, batch_size, epochs, momentum, lr_decay, weight_decay, clip
+        As in :func:`fedavg`.
+    strength
+        The paper's mu, at least 0; 0: FedAvg.
+    fine_tune_epochs
+        As in :func:`fedavg`; in fine-tuning nothing draws the models.
+
+    References
+    ----------
+    Li et al., "Federated optimization in heterogeneous networks" (2020), Algorithm 2, with local solvers that are some
+    passes of SGD; a baseline of Kharrat, Canini and Horváth (2025), DPFL, whose strength is 0.1.
+    """
+    who, rest = sampled(participation), steps(batch_size, momentum, weight_decay, clip)
+    local = sgd(lr, epochs=epochs, lr_decay=lr_decay, who=who, strength=strength, **rest)
+    fine_tune = fine_tuning(lr, fine_tune_epochs, **rest)
+    return chain("fedprox", local=local, server=server_average(who=who), fine_tune=fine_tune)
+
+
+def steps(batch_size: int, momentum: float, weight_decay: float, clip: float | None) -> dict[str, Any]:
     """Return the arguments of all local steps of a method; its models come from elsewhere, so momentum starts anew."""
     return {
         "batch_size": batch_size, "momentum": momentum, "reset_momentum": True, "weight_decay": weight_decay,
@@ -65,7 +108,7 @@ def _steps(batch_size: int, momentum: float, weight_decay: float, clip: float | 
     }  # fmt: skip
 
 
-def _fine_tuning(lr: float, epochs: int | None, **rest: Any) -> Phase | None:
+def fine_tuning(lr: float, epochs: int | None, **rest: Any) -> Phase | None:
     """Return the passes of every node over its own data, of whole models; None if there are none."""
     if epochs is None:
         return None
@@ -106,9 +149,9 @@ def fedper(
     Arivazhagan et al., "Federated learning with personalization layers" (2019), Algorithms 1 and 2.
     """
     who, personal = sampled(participation), as_part("head", head)
-    rest = _steps(batch_size, momentum, weight_decay, clip)
+    rest = steps(batch_size, momentum, weight_decay, clip)
     local = sgd(lr, epochs=epochs, lr_decay=lr_decay, who=who, **rest)
-    fine_tune = _fine_tuning(lr, fine_tune_epochs, **rest)
+    fine_tune = fine_tuning(lr, fine_tune_epochs, **rest)
     return chain("fedper", local=local, server=server_average(personal.rest, who=who), fine_tune=fine_tune)
 
 
@@ -150,14 +193,14 @@ def fedrep(
     """
     who, personal = sampled(participation), as_part("head", head)
     head_lr = lr if head_lr is None else check_positive("head_lr", head_lr)
-    rest = _steps(batch_size, momentum, weight_decay, clip)
+    rest = steps(batch_size, momentum, weight_decay, clip)
     of_round = rest | {"lr_decay": lr_decay, "who": who}
     return chain(
         "fedrep",
         head=sgd(head_lr, epochs=check_epochs("head_epochs", head_epochs), train=personal, **of_round),
         body=sgd(lr, epochs=epochs, train=personal.rest, **of_round),
         server=server_average(personal.rest, who=who),
-        fine_tune=_fine_tuning(lr, fine_tune_epochs, **rest),
+        fine_tune=fine_tuning(lr, fine_tune_epochs, **rest),
     )
 
 
@@ -199,9 +242,9 @@ def fedbabu(
     Oh, Kim and Yun, "FedBABU" (2022), Algorithm 1.
     """
     who, personal = sampled(participation), as_part("head", head)
-    rest = _steps(batch_size, momentum, weight_decay, clip)
+    rest = steps(batch_size, momentum, weight_decay, clip)
     local = sgd(lr, epochs=epochs, lr_decay=lr_decay, who=who, train=personal.rest, **rest)
-    fine_tune = _fine_tuning(lr if fine_tune_lr is None else fine_tune_lr, fine_tune_epochs, **rest)
+    fine_tune = fine_tuning(lr if fine_tune_lr is None else fine_tune_lr, fine_tune_epochs, **rest)
     return chain("fedbabu", body=local, server=server_average(personal.rest, who=who), fine_tune=fine_tune)
 
 
@@ -246,7 +289,7 @@ def ditto(
     """
     strength, who = check_nonnegative("strength", strength), sampled(participation)
     personal_lr = lr if personal_lr is None else check_positive("personal_lr", personal_lr)
-    rest = _steps(batch_size, momentum, weight_decay, clip) | {"lr_decay": lr_decay, "who": who}
+    rest = steps(batch_size, momentum, weight_decay, clip) | {"lr_decay": lr_decay, "who": who}
     return chain(
         "ditto",
         personal=sgd(

@@ -10,9 +10,9 @@ import torch
 from topofl._check import check_fraction, check_int, check_nonnegative, check_positive
 from topofl.algorithms.participation import Participation, name_of
 from topofl.algorithms.parts import Part, as_part, everything
-from topofl.algorithms.phase import LocalSGD, Models, Phase, Proximal, Round, Rule, State
+from topofl.algorithms.phase import LocalSGD, Mixture, Models, Phase, Proximal, Round, Rule, State
 
-__all__ = ["MASK", "beside", "check_epochs", "sgd"]
+__all__ = ["ADAPTIVE_SHARE", "ANCHOR", "MASK", "SHARE", "beside", "check_epochs", "sgd"]
 
 
 def sgd(
@@ -31,6 +31,7 @@ def sgd(
     gradient: Rule | None = None,
     anchored: bool = False,
     strength: float = 0.0,
+    inner_lr: float | None = None,
 ) -> Phase:
     """Return the phase of minibatch SGD with heavy-ball momentum.
 
@@ -73,9 +74,18 @@ def sgd(
     gradient
         Weight rule for averaging gradients between nodes before each step, such as
         :func:`topofl.mixing.within_groups`; None: each node uses its own.
-    anchored, strength
-        Whether the phase keeps further models, (n, d), which draw those that it trains with some strength, at least 0.
-        They start like them, and change only in later phases, see :func:`beside`.
+    strength
+        At least 0: how strongly models are drawn to others, which are themselves before the first step of the round.
+    anchored
+        Whether they are drawn to further models instead, (n, d), which the phase keeps. These start like them, and
+        change only in later phases, see :func:`beside`.
+    inner_lr
+        Gradients are those one step of this size ahead, along the gradient on a minibatch of its own::
+
+            g_i = clip(grad F(theta_i - inner_lr * grad F(theta_i; S'_i); S_i)) + ...
+
+        A step then takes two minibatches, one after the other, and passes have half as many steps, rounded up; losses
+        in training are those one step ahead. None: gradients are those of the models as they are.
 
     Raises
     ------
@@ -93,16 +103,17 @@ def sgd(
         clip=None if clip is None else check_positive("clip", clip),
         train=as_part("train", train),
         gradient=gradient,
+        inner_lr=None if inner_lr is None else check_positive("inner_lr", inner_lr),
     )
     decay, strength = _check_decay(lr_decay), check_nonnegative("strength", strength)
-    if strength and not anchored:
-        raise ValueError(f"`strength` must be 0 without an anchor, got {strength:g}; use anchored=True")
     if who is not None and not callable(who):
         raise TypeError(f"`who` must be a function of the round such as sampled(0.1), got {who!r}")
     if gradient is not None and not callable(gradient):
         raise TypeError(f"`gradient` must be a weight rule such as mixing.within_groups, got {gradient!r}")
     if gradient is not None and (epochs is not None or who is not None or not how.train.is_everything):
         raise ValueError("`gradient` must be None unless all nodes take the same steps of all parameters; use steps=")
+    if gradient is not None and inner_lr is not None:
+        raise ValueError("`gradient` must be None with an inner step, each node looks ahead alone; leave out inner_lr")
 
     def init(models: Models) -> State:
         models.columns(how.train)  # raises before any work
@@ -114,20 +125,21 @@ def sgd(
             models,
             replace(how, lr=how.lr * decay**round.t),
             velocity=state.get("velocity"),
-            proximal=Proximal(state[ANCHOR], strength) if anchored else None,
+            proximal=Proximal(state[ANCHOR] if anchored else None, strength) if anchored or strength else None,
             mask=state.get(MASK),
             who=None if who is None else np.asarray(who(round)),
+            mixture=_mixture(models, state),
         )
         return state
 
     settings = _settings_of(how) | {"reset_momentum": reset_momentum, "lr_decay": decay, "who": who and name_of(who)}
-    settings |= {"strength": strength}
+    settings |= {"strength": strength, "anchor": "start of the round" if strength and not anchored else None}
     return Phase(init, apply, _told(settings), exchanges="" if gradient is None else "gradients")
 
 
 _SILENT: dict[str, Any] = {
     "epochs": None, "weight_decay": 0.0, "clip": None, "train": "everything", "reset_momentum": False, "lr_decay": 1.0,
-    "who": None, "strength": 0.0,
+    "who": None, "strength": 0.0, "anchor": None, "inner_lr": None,
 }  # fmt: skip
 """Settings that are told only where they are others."""
 
@@ -162,6 +174,17 @@ ANCHOR = "anchor"
 
 MASK = "mask"
 """Name of the state that holds what is trained of each model, (n, d) booleans, where a phase adds one."""
+
+SHARE, ADAPTIVE_SHARE = "share", "adaptive_share"
+"""Names of the state that holds the shares, (n,), of models in mixtures with those of `ANCHOR`, if a phase adds one."""
+
+
+def _mixture(models: Models, state: State) -> Mixture | None:
+    """Return what models are mixed with while they train, if a phase says so."""
+    for name in (SHARE, ADAPTIVE_SHARE):
+        if name in state:
+            return Mixture(models.like(state[ANCHOR]), state[name], adaptive=name == ADAPTIVE_SHARE)
+    return None
 
 
 def _settings_of(how: LocalSGD) -> dict[str, Any]:

@@ -15,7 +15,9 @@ from topofl.topology import Topology
 __all__ = [
     "Algorithm",
     "LocalSGD",
+    "Mixture",
     "Models",
+    "Neighbors",
     "Phase",
     "Proximal",
     "Round",
@@ -71,13 +73,31 @@ class Proximal(NamedTuple):
     Attributes
     ----------
     anchor
-        (n, d), the same memory as no model that trains.
+        (n, d), the same memory as no model that trains; None: the models as they are before the first step.
     strength
         At least 0.
     """
 
-    anchor: Tensor
+    anchor: Tensor | None
     strength: float
+
+
+class Mixture(NamedTuple):
+    """What models are mixed with while they train: gradients are those of ``share * theta + (1 - share) * common``.
+
+    Attributes
+    ----------
+    common
+        Trained too, by the same steps on the same minibatches, each along its own gradient.
+    share
+        (n,) between 0 and 1, of the models' dtype.
+    adaptive
+        Whether the first step also takes one of `share`, in place, along its own gradient.
+    """
+
+    common: Models
+    share: Tensor
+    adaptive: bool
 
 
 @dataclass(frozen=True)
@@ -96,6 +116,8 @@ class LocalSGD:
         What is trained; the rest stays as it is.
     gradient
         Weight rule that mixes gradients before each step.
+    inner_lr
+        Gradients are those one step of this size ahead, on a minibatch of its own; None: where the models are.
     """
 
     lr: float
@@ -107,6 +129,12 @@ class LocalSGD:
     clip: float | None = None
     train: Part = everything
     gradient: Rule | None = None
+    inner_lr: float | None = None
+
+    @property
+    def minibatches(self) -> int:
+        """Minibatches that a step takes."""
+        return 1 if self.inner_lr is None else 2
 
     def counts(self, sizes: np.ndarray) -> np.ndarray:
         """Return each node's steps a round, (n,), from its number of examples; ValueError if `epochs` has another n."""
@@ -116,7 +144,7 @@ class LocalSGD:
             raise ValueError(
                 f"`epochs` must be one number or one a node, n={len(sizes)}, got {len(self.epochs)} numbers"
             )
-        return np.asarray(self.epochs) * -(-sizes // self.batch_size)
+        return -(-np.asarray(self.epochs) * -(-sizes // self.batch_size) // self.minibatches)
 
 
 class Round(Protocol):
@@ -160,6 +188,7 @@ class Round(Protocol):
         proximal: Proximal | None = None,
         mask: Tensor | None = None,
         who: np.ndarray | None = None,
+        mixture: Mixture | None = None,
     ) -> None:
         """Train models in place, each on its node's data.
 
@@ -177,6 +206,8 @@ class Round(Protocol):
             (n, d), 1 where a parameter is trained; gradients are multiplied by it.
         who
             (n,) booleans: who trains; None: all.
+        mixture
+            What the models are mixed with where gradients are taken.
         """
         ...
 
@@ -271,6 +302,33 @@ class Phase(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Neighbors:
+    """How the nearest of a node's own training examples vote beside its model; see :func:`topofl.algorithms.knn_per`.
+
+    Parameters
+    ----------
+    k
+        How many of them, or all that there are.
+    weight
+        Of their votes, between 0 and 1; the model has the rest.
+    scale
+        The larger, the less nearness counts.
+    head
+        The layer whose inputs are compared.
+    """
+
+    k: int
+    weight: float
+    scale: float
+    head: Part
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Its numbers and names, to be kept with results."""
+        return {"k": self.k, "weight": self.weight, "scale": self.scale, "head": str(self.head)}
+
+
+@dataclass(frozen=True)
 class Algorithm:
     """A named list of phases, run in order every round.
 
@@ -285,12 +343,15 @@ class Algorithm:
     fine_tune
         What copies of the models go through before they are evaluated a further time, such as
         ``sgd(lr=0.1, epochs=5)``; the models themselves stay as they are.
+    neighbors
+        What votes beside the models where they are evaluated a further time.
     """
 
     name: str
     phases: Mapping[str, Phase]
     pooled: bool = field(default=False, kw_only=True)
     fine_tune: Phase | None = field(default=None, kw_only=True)
+    neighbors: Neighbors | None = field(default=None, kw_only=True)
 
     @property
     def exchanges(self) -> bool:
@@ -329,18 +390,23 @@ class Algorithm:
 
     @property
     def settings(self) -> dict[str, dict[str, Any]]:
-        """What each phase was built with, ``fine_tune`` too if there is one."""
-        phases = dict(self.phases) | ({} if self.fine_tune is None else {"fine_tune": self.fine_tune})
-        return {name: dict(phase.settings) for name, phase in phases.items()}
+        """What each phase was built with, ``fine_tune`` and ``neighbors`` too if there are some."""
+        return {name: dict(part.settings) for name, part in (*self.phases.items(), *self._evaluated.items())}
+
+    @property
+    def _evaluated(self) -> dict[str, Phase | Neighbors]:
+        """What models are evaluated with, besides as they are."""
+        parts = {"fine_tune": self.fine_tune, "neighbors": self.neighbors}
+        return {name: part for name, part in parts.items() if part is not None}
 
     def __repr__(self) -> str:
         parts = [f"{name}({_listed(phase)})" for name, phase in self.phases.items()]
-        tuned = "" if self.fine_tune is None else f"; fine_tune({_listed(self.fine_tune)})"
-        return f"{self.name}: {' -> '.join(parts)}{tuned}"
+        besides = [f"; {name}({_listed(part)})" for name, part in self._evaluated.items()]
+        return f"{self.name}: {' -> '.join(parts)}{''.join(besides)}"
 
 
-def _listed(phase: Phase) -> str:
-    return ", ".join(f"{key}={value}" for key, value in phase.settings.items())
+def _listed(part: Phase | Neighbors) -> str:
+    return ", ".join(f"{key}={value}" for key, value in part.settings.items())
 
 
 def check_fine_tune(phase: object) -> Phase:
@@ -355,14 +421,22 @@ def check_fine_tune(phase: object) -> Phase:
     return phase
 
 
-def chain(name: str, /, *, pooled: bool = False, fine_tune: Phase | None = None, **phases: Phase) -> Algorithm:
+def chain(
+    name: str,
+    /,
+    *,
+    pooled: bool = False,
+    fine_tune: Phase | None = None,
+    neighbors: Neighbors | None = None,
+    **phases: Phase,
+) -> Algorithm:
     """Return the algorithm that runs these phases in order, every round.
 
     Parameters
     ----------
     name, phases
         Of the method, and what it does.
-    pooled, fine_tune
+    pooled, fine_tune, neighbors
         As in :class:`Algorithm`.
 
     Raises
@@ -389,4 +463,5 @@ def chain(name: str, /, *, pooled: bool = False, fine_tune: Phase | None = None,
         raise ValueError(
             "`phases` must push models once a round, a node has one push-sum weight; share both parts in one"
         )
-    return Algorithm(name, phases, pooled=pooled, fine_tune=None if fine_tune is None else check_fine_tune(fine_tune))
+    tuned = None if fine_tune is None else check_fine_tune(fine_tune)
+    return Algorithm(name, phases, pooled=pooled, fine_tune=tuned, neighbors=neighbors)

@@ -66,6 +66,10 @@ class Batches:
         self._seed, self._augment = seed, augment
         self._orders: dict[str, tuple[bytes, np.ndarray]] = {}  # the latest epoch's order of each phase
 
+    def members(self, node: int) -> np.ndarray:
+        """Return the dataset indices of a node's examples, in the order given."""
+        return self._members[node, : self.sizes[node]]
+
     def at(self, step: int | np.ndarray, batch_size: int, phase: str) -> Batch:
         """Return the minibatches of local step `step` (from 0; one for all, or (n,)) of `phase`.
 

@@ -1,15 +1,15 @@
 """Local steps of all nodes: chunks of nodes on worker threads, each with gradients and memory of its own."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from topofl.algorithms.phase import Proximal
+from topofl.algorithms.phase import Mixture, Proximal
 from topofl.engine.batches import Batch, Batches
 from topofl.engine.buffers import Buffers
 from topofl.engine.divergence import Guard
@@ -17,6 +17,7 @@ from topofl.engine.diversity import GradientStatistics
 from topofl.engine.examples import Examples
 from topofl.engine.gradients import Gradients
 from topofl.engine.plan import Plan
+from topofl.engine.points import adapt, mixed, stepped
 from topofl.engine.population import Population
 from topofl.engine.threads import Each
 
@@ -103,10 +104,12 @@ class Descent:
         (n, d) that lasts; with momentum but without it, velocities start from zero.
     trained
         Parameters by their places, None: all.
-    proximal, mask
+    proximal, mask, mixture
         As in ``algorithms.phase.Round.local_sgd``.
     mass, weighted
         (n,) push-sum weights, and the places of the parameters whose steps they divide.
+    inner_lr
+        As in :class:`topofl.algorithms.phase.LocalSGD`.
     """
 
     models: Population
@@ -120,11 +123,15 @@ class Descent:
     mask: Tensor | None = None
     mass: Tensor | None = None
     weighted: Sequence[int] = ()
+    inner_lr: float | None = None
+    mixture: Mixture | None = None
 
-    def __call__(self, rows: slice, gradients: Sequence[Tensor], speeds: Sequence[Tensor] | None) -> None:
-        """Take a step of some nodes, in place; `speeds` are their velocities."""
+    def __call__(
+        self, rows: slice, gradients: Sequence[Tensor], speeds: Sequence[Tensor] | None, anchor: Tensor | None
+    ) -> None:
+        """Take a step of some nodes, in place; `speeds` are their velocities, and `anchor` (k, d) draws them."""
         thetas = self.parts(self.models.flat, rows, gradients)
-        self._complete(rows, gradients, thetas)
+        self._complete(rows, gradients, thetas, anchor)
         if speeds is not None:
             for v, g in zip(speeds, gradients, strict=True):
                 v.mul_(self.momentum).add_(g)
@@ -152,16 +159,27 @@ class Descent:
         views = self.models.layout.views(flat)
         return views if self.trained is None else [views[k] for k in self.trained]
 
-    def speeds(self, rows: slice, buffers: Buffers) -> Sequence[Tensor] | None:
+    def speeds(self, rows: slice, buffers: Buffers, name: str = "velocity") -> Sequence[Tensor] | None:
         """Return the velocities that some nodes start from, one a trained parameter."""
         if not self.momentum:
             return None
         if self.velocity is not None:
             return self._views(self.velocity[rows])
         flat = self.models.flat
-        return self._views(buffers.take("velocity", (len(flat[rows]), flat.shape[1]), flat.dtype).zero_())
+        return self._views(buffers.take(name, (len(flat[rows]), flat.shape[1]), flat.dtype).zero_())
 
-    def _complete(self, rows: slice, gradients: Sequence[Tensor], thetas: Sequence[Tensor]) -> None:
+    def anchor(self, rows: slice, buffers: Buffers) -> Tensor | None:
+        """Return what draws some nodes' models, (k, d): what is kept, or the models as they are now."""
+        if self.proximal is None:
+            return None
+        if self.proximal.anchor is not None:
+            return self.proximal.anchor[rows]
+        flat = self.models.flat[rows]
+        return buffers.take("anchor", tuple(flat.shape), flat.dtype).copy_(flat)
+
+    def _complete(
+        self, rows: slice, gradients: Sequence[Tensor], thetas: Sequence[Tensor], anchor: Tensor | None
+    ) -> None:
         """Make of gradients, in place, what nodes descend along."""
         if self.clip is not None:
             norms = torch.stack([g.flatten(1).square().sum(1) for g in gradients]).sum(0).sqrt()
@@ -171,10 +189,10 @@ class Descent:
         if self.weight_decay:
             for g, theta in zip(gradients, thetas, strict=True):
                 g.add_(theta, alpha=self.weight_decay)
-        if self.proximal is not None:
-            anchors = self.parts(self.proximal.anchor, rows, gradients)
-            for g, theta, anchor in zip(gradients, thetas, anchors, strict=True):
-                g.add_(theta - anchor, alpha=self.proximal.strength)
+        if self.proximal is not None and anchor is not None:
+            anchors = self.parts(anchor, slice(None), gradients)
+            for g, theta, drawing in zip(gradients, thetas, anchors, strict=True):
+                g.add_(theta - drawing, alpha=self.proximal.strength)
         if self.mask is not None:
             for g, mask in zip(gradients, self.parts(self.mask, rows, gradients), strict=True):
                 g.mul_(mask)
@@ -194,6 +212,8 @@ class Job(NamedTuple):
         The models, changed in place, and their steps.
     steps
         Their minibatches.
+    ahead
+        Those on which they look one step ahead, as many, if they do.
     counts
         (n,) how many steps each node takes of them, None: all.
     bad
@@ -210,6 +230,7 @@ class Job(NamedTuple):
     bad: Tensor
     freezes: bool
     statistics: GradientStatistics | None
+    ahead: Sequence[Minibatches] = ()
 
     @property
     def n(self) -> int:
@@ -228,6 +249,7 @@ class Job(NamedTuple):
         losses: Tensor,
         gradients: Sequence[Tensor],
         speeds: Sequence[Tensor] | None,
+        anchor: Tensor | None = None,
         idle: Tensor | None = None,
     ) -> None:
         """Take a step of those nodes that are neither idle nor frozen; set the losses of idle ones to 0."""
@@ -235,10 +257,10 @@ class Job(NamedTuple):
         if idle is not None:
             losses[idle] = 0
         if idle is None and not self.freezes:
-            descent(rows, gradients, speeds)
+            descent(rows, gradients, speeds, anchor)
             return
         before, speeds_before = models.clone(), [v.clone() for v in speeds or ()]
-        descent(rows, gradients, speeds)
+        descent(rows, gradients, speeds, anchor)
         kept = torch.zeros_like(self.bad[rows]) if idle is None else idle
         if self.freezes:
             self.bad[rows] |= ~kept & ~(torch.isfinite(losses) & _finite_rows(models, models.sum(1)))
@@ -259,7 +281,7 @@ def local_sgd(
     mix_gradients: Callable[[Tensor], None] | None = None,
     statistics: GradientStatistics | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Take one SGD step per given batch on every node, in place; with `counts`, fewer on some.
+    """Take one SGD step per given batch, or per two if it looks ahead, on every node, in place; with `counts`, fewer.
 
     Without gradient mixing each chunk of nodes takes all its steps while it is in cache, and no more than one chunk's
     gradients exist at a time. Nodes that are `bad` from the start, by default those that `guard` has frozen, do not
@@ -273,8 +295,10 @@ def local_sgd(
         (n,) which nodes left the finite numbers; those that `guard` freezes keep the last finite model they had.
     """
     bad = guard.frozen(descent.models.flat.device) if bad is None else bad
-    minibatches = [learner.minibatches(batch) for batch in steps]
-    job = Job(descent, minibatches, counts, bad, guard.policy == "freeze", statistics)
+    minibatches, ahead = [learner.minibatches(batch) for batch in steps], []
+    if descent.inner_lr is not None:
+        ahead, minibatches = minibatches[::2], minibatches[1::2]
+    job = Job(descent, minibatches, counts, bad, guard.policy == "freeze", statistics, ahead)
     if mix_gradients is None:
         return _apart(learner, each, job), bad
     return _together(learner, each, job, mix_gradients, contained=guard.policy != "record"), bad
@@ -285,23 +309,66 @@ def _apart(learner: Learner, each: Each, job: Job) -> Tensor:
     models, trained = job.descent.models, job.descent.trained
     losses = models.flat.new_zeros(models.n, len(job.steps))
     sums = models.flat.sum(1) if job.counts is not None else models.flat.new_empty(models.n)
+    common = _common(job)
 
     def train(worker: Worker, rows: slice, seen: GradientStatistics) -> None:
-        speeds = job.descent.speeds(rows, worker.buffers)
+        speeds, anchor = job.descent.speeds(rows, worker.buffers), job.descent.anchor(rows, worker.buffers)
+        others = None if common is None else common.descent.speeds(rows, worker.buffers, "velocity of the common")
         for k, minibatches in enumerate(job.steps[: None if job.counts is None else job.counts[rows].max()]):
-            losses[rows, k], gradients = differentiate(learner, worker, models, minibatches, rows, trained)
+            point = _point(learner, worker, job, rows, k)
+            losses[rows, k], gradients = differentiate(learner, worker, models, minibatches, rows, trained, point)
             idle = job.idle(rows, k)
             if k == 0 and job.statistics is not None:
                 seen.observe(_of(~job.bad[rows] if idle is None else ~(job.bad[rows] | idle), gradients))
-            job.take(rows, losses[rows, k], gradients, speeds, idle)
+            if common is not None:
+                _weigh(job, rows, k, gradients, idle)
+            job.take(rows, losses[rows, k], gradients, speeds, anchor, idle)
+            if common is not None:
+                found = differentiate(learner, worker, common.descent.models, minibatches, rows, trained)
+                common.take(rows, *found, others, idle=idle)
         torch.sum(models.flat[rows], 1, out=sums[rows])  # while they are in cache
 
     _on_chunks(learner, each, job, train)
     found = ~(torch.isfinite(losses).all(1) & _finite_rows(models.flat, sums))
+    if common is not None:
+        flat = common.descent.models.flat
+        found |= ~_finite_rows(flat, flat.sum(1))
     if job.counts is not None:
         found &= torch.from_numpy(job.counts > 0).to(found.device)  # others brought it along
     job.bad.logical_or_(found)
     return losses
+
+
+def _point(learner: Learner, worker: Worker, job: Job, rows: slice, k: int) -> Sequence[Tensor] | None:
+    """Return where the gradients of step k are taken, as parameters; None: at the models."""
+    descent = job.descent
+    if descent.mixture is not None:
+        return mixed(descent.models, descent.mixture, rows, worker.buffers)
+    if descent.inner_lr is None:
+        return None
+    _, gradients = differentiate(learner, worker, descent.models, job.ahead[k], rows, descent.trained)
+    return stepped(descent.models, rows, gradients, descent.trained, descent.inner_lr, worker.buffers)
+
+
+def _common(job: Job) -> Job | None:
+    """Return the same steps of the models that are mixed in, if some are."""
+    mixture = job.descent.mixture
+    if mixture is None:
+        return None
+    descent = replace(job.descent, models=cast(Population, mixture.common), mixture=None)
+    return job._replace(descent=descent, statistics=None)
+
+
+def _weigh(job: Job, rows: slice, k: int, gradients: Sequence[Tensor], idle: Tensor | None) -> None:
+    """Make of the gradients of mixtures, in place, those of the models; the first of them move the shares too."""
+    descent, mixture = job.descent, cast(Mixture, job.descent.mixture)
+    shares = mixture.share[rows]
+    if mixture.adaptive and k == 0:
+        shares = shares.clone()
+        still = job.bad[rows] if idle is None else job.bad[rows] | idle
+        adapt(descent.models, mixture, rows, gradients, descent.trained, descent.lr, still)
+    for g in gradients:
+        g.mul_(_along(shares, g))
 
 
 def _together(
@@ -327,8 +394,11 @@ def _together(
             view[rows].copy_(g)
         torch.sum(flat[rows], 1, out=sums[rows])
 
+    anchors = job.descent.anchor(slice(0, n), learner.buffers)
+
     def descend(k: int, worker: Worker, rows: slice, seen: GradientStatistics) -> None:
-        job.take(rows, losses[rows, k], [flat[rows]], None if velocity is None else [velocity[rows]])
+        anchor = None if anchors is None else anchors[rows]
+        job.take(rows, losses[rows, k], [flat[rows]], None if velocity is None else [velocity[rows]], anchor)
         torch.sum(like[rows], 1, out=sums[rows])
 
     for k in range(len(job.steps)):
@@ -367,14 +437,19 @@ def differentiate(
     minibatches: Minibatches,
     rows: slice,
     trained: Sequence[int] | None = None,
+    point: Sequence[Tensor] | None = None,
 ) -> tuple[Tensor, Sequence[Tensor]]:
-    """Return losses (k,) of some nodes on their minibatches, and their gradients, of all or the trained parameters."""
+    """Return losses (k,) of some nodes on their minibatches, and their gradients, of all or the trained parameters.
+
+    They are those of the models, or of parameters (k, *shape) at another `point`.
+    """
     indices = minibatches.indices[rows]
     weights = None if minibatches.weights is None else minibatches.weights[rows]
     choices = None if minibatches.choices is None else minibatches.choices[rows].view(-1)
     inputs = learner.examples.gather(indices.view(-1), worker.buffers, choices).unflatten(0, indices.shape)
     labels = torch.index_select(learner.labels, 0, indices.view(-1)).view(indices.shape)
-    return worker.gradients([view[rows] for view in models.views], inputs, labels, weights, trained)
+    parameters = [view[rows] for view in models.views] if point is None else point
+    return worker.gradients(parameters, inputs, labels, weights, trained)
 
 
 def _on_chunks(

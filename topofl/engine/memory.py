@@ -13,6 +13,7 @@ from topofl.engine.evaluate import EXAMPLES, NODES, ROWS, Evaluated
 from topofl.engine.forward import Order, is_linear
 from topofl.engine.living import bytes_of_forward, bytes_of_step
 from topofl.engine.mixer import COLUMNS, GATHERED, SPARSE_BELOW
+from topofl.engine.neighbors import bytes_of_neighbors
 from topofl.engine.plan import Compute, Fits, Plan, Sizes, least_plans, most_nodes
 from topofl.engine.population import Layout, Population
 from topofl.metrics.consensus import NUMBERS
@@ -244,7 +245,7 @@ def facts_of(
     models = Population(torch.empty(n, d, dtype=dtype, device="meta"), Layout.of(module))
     states = [value for init in algorithm.states.values() for value in init(models).values()]
     tuned = [] if algorithm.fine_tune is None else [models.flat, *algorithm.fine_tune.init(models).values()]
-    resets = any(settings.get("reset_momentum") for settings in algorithm.settings.values()) * d * dtype.itemsize
+    besides = _models_besides(algorithm) * d * dtype.itemsize
     return Facts(
         n=n,
         d=d,
@@ -252,8 +253,8 @@ def facts_of(
         width=width,
         example=pixels * dtype.itemsize,
         minibatch=width * (gathered + _bytes_of_moves(inputs, stored, augment) + labels.itemsize),
-        looped=looped + resets,
-        batched=batched + resets,
+        looped=looped + besides,
+        batched=batched + besides,
         state=sum(value.nbytes for value in states),
         fine_tuning=sum(value.nbytes for value in tuned),
         mixes_gradients=any(phase.exchanges == "gradients" or phase.gradients for phase in algorithm.phases.values()),
@@ -261,12 +262,24 @@ def facts_of(
         distance=3 * 8 * min(n * d, max(n, NUMBERS)),
         matrices=sum(_bytes_of_matrix(matrix, dtype) for matrix in matrices),
         mixing=min(n * d, max(n * COLUMNS, GATHERED)) * dtype.itemsize * algorithm.exchanges,
-        evaluation=max(_bytes_of_evaluation(module, few, order, one, gathered) for one in sets),
+        evaluation=max(
+            _bytes_beside_neighbors(algorithm, module, few, order, clients, gathered),
+            *(_bytes_of_evaluation(module, few, order, one, gathered) for one in sets),
+        ),
         data=inputs.numel() * stored.itemsize + labels.nbytes,
         torch=d * dtype.itemsize + TORCH + CONVOLUTIONS * any(isinstance(m, nn.Conv2d) for m in module.modules()),
         returned=not is_linear(module),
         held=(inputs.nbytes if inputs.dtype == stored else 0) + labels.nbytes if compute.device.type == "cpu" else 0,
     )
+
+
+def _models_besides(algorithm: Algorithm) -> int:
+    """Return how many further models a node's steps need: velocities, what draws them, and where gradients are taken.
+
+    Mixtures have two: a point, and the velocity of what is mixed in.
+    """
+    told = {name for settings in algorithm.settings.values() for name, value in settings.items() if value is not False}
+    return len(told & {"reset_momentum", "anchor", "inner_lr"}) + 2 * ("alpha" in told)
 
 
 def _bytes_of_steps(module: nn.Module, few: Tensor, order: Order, width: int, compute: Compute) -> tuple[int, int]:
@@ -316,6 +329,17 @@ def _bytes_of_evaluation(module: nn.Module, few: Tensor, order: Order, sets: Eva
     width = min(max(1, ROWS // together), largest)
     logits, scores = classes * size, classes * size + size + 8  # their log-softmax, a loss and a label
     return together * d * size + width * (together * logits + max(gathered, together * scores))
+
+
+def _bytes_beside_neighbors(
+    algorithm: Algorithm, module: nn.Module, few: Tensor, order: Order, clients: Partition, gathered: int
+) -> int:
+    """Return the same of an evaluation with neighbors, 0 if there are none."""
+    if algorithm.neighbors is None:
+        return 0
+    taken = 1 if few.is_cuda else EVALUATED
+    largest = max(map(len, clients.train))
+    return int(taken * bytes_of_neighbors(module, few, order, algorithm.neighbors, largest, gathered))
 
 
 def _classes(module: nn.Module) -> int:

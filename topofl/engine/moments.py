@@ -1,4 +1,7 @@
-"""The moments at which models are evaluated: before an exchange, at the end of a round, after fine-tuning."""
+"""The moments at which models are evaluated: before an exchange, at the end of a round, after fine-tuning.
+
+At the end of a round also beside their neighbors, if the algorithm says so.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -7,17 +10,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from topofl.algorithms.phase import Phase
+from topofl.algorithms.phase import Neighbors, Phase
 from topofl.engine.divergence import DivergenceError, Guard
 from topofl.engine.evaluate import Evaluated, Scores, evaluate, scored
 from topofl.engine.forward import is_linear
 from topofl.engine.free_memory import giving_back
+from topofl.engine.neighbors import near_scores
 from topofl.engine.round import WorldRound
 from topofl.engine.threads import Each
 from topofl.engine.world import World
 from topofl.topology import Topology
 
-__all__ = ["Sets", "check_scores", "columns_of", "fine_tuned", "no_scores", "scores_of"]
+__all__ = ["Sets", "beside_neighbors", "check_scores", "columns_of", "fine_tuned", "no_scores", "scores_of"]
 
 Sets = Mapping[str, Evaluated]
 """What is evaluated, by the names of the sets of examples; the first one gives its name to no column."""
@@ -31,6 +35,21 @@ def scores_of(world: World, each: Each, sets: Sets) -> dict[str, Scores]:
             name: evaluate(world.module, world.models, learner.examples, learner.labels, on, each, learner.plan.workers)
             for name, on in sets.items()
         }
+
+
+def beside_neighbors(world: World, each: Each, how: Neighbors, sets: Sets) -> dict[str, Scores]:
+    """Return the scores of the models beside the nearest of their nodes' training examples, on each set."""
+    learner = world.learner
+    device = learner.labels.device
+
+    def members(node: int) -> Tensor:
+        return torch.from_numpy(learner.batches.members(node)).to(device)
+
+    with giving_back(device.type == "cpu" and not is_linear(world.module)):
+        return near_scores(
+            world.module, world.models, learner.examples, learner.labels, members, how, sets, each,
+            learner.plan.workers,
+        )  # fmt: skip
 
 
 def no_scores(sets: Sets, n: int) -> dict[str, Scores]:

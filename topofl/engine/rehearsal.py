@@ -10,7 +10,7 @@ from torch import Tensor
 
 from topofl._generators import answered
 from topofl._seeding import stream
-from topofl.algorithms.phase import Algorithm, LocalSGD, Models, Proximal, Trial
+from topofl.algorithms.phase import Algorithm, LocalSGD, Mixture, Models, Proximal, Trial
 from topofl.engine.population import Layout, Population
 from topofl.engine.recorder import Ledger
 from topofl.mixing import MixingMatrix, check_pulls, check_pushes
@@ -63,9 +63,10 @@ class DryRound:
         proximal: Proximal | None = None,
         mask: Tensor | None = None,
         who: np.ndarray | None = None,
+        mixture: Mixture | None = None,
     ) -> None:
         """See the protocol."""
-        del models, velocity, proximal, mask, who
+        del models, velocity, proximal, mask, who, mixture
         self.batch_size = max(self.batch_size, how.batch_size)
         if how.gradient is not None:
             self.mixes_gradients = True

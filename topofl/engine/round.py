@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from topofl._seeding import stream
-from topofl.algorithms.phase import LocalSGD, Models, Proximal, Rule, Trial
+from topofl.algorithms.phase import LocalSGD, Mixture, Models, Proximal, Rule, Trial
 from topofl.engine.asking import ask
 from topofl.engine.batches import Batch
 from topofl.engine.divergence import Diverged
@@ -77,6 +77,7 @@ class WorldRound:
         proximal: Proximal | None = None,
         mask: Tensor | None = None,
         who: np.ndarray | None = None,
+        mixture: Mixture | None = None,
     ) -> None:
         """See the protocol."""
         world = self.world
@@ -86,9 +87,10 @@ class WorldRound:
             return
         steps = int(counts.max())
         even = bool((counts == steps).all())
-        firsts = self.t * whole
-        batches = [world.learner.batches.at(firsts + k, how.batch_size, self.phase) for k in range(steps)]
+        firsts, drawn = self.t * whole * how.minibatches, steps * how.minibatches
+        batches = [world.learner.batches.at(firsts + k, how.batch_size, self.phase) for k in range(drawn)]
         descent = self._descent(cast(Population, models), how, velocity, proximal, mask)
+        descent = replace(descent, inner_lr=how.inner_lr, mixture=mixture)
         bad = world.guard.frozen(models.flat.device)
         mix_gradients = None if how.gradient is None else self._gradient_mixer(how.gradient, steps)
         statistics = None if self.losses is not None else self.statistics  # of the first phase that trains
@@ -138,7 +140,8 @@ class WorldRound:
             descent,
             models=models,
             **{name: _taken(getattr(descent, name), rows) for name in ("velocity", "mask", "mass")},
-            proximal=descent.proximal and Proximal(descent.proximal.anchor[rows], descent.proximal.strength),
+            proximal=descent.proximal and Proximal(_taken(descent.proximal.anchor, rows), descent.proximal.strength),
+            mixture=descent.mixture and _some_of(descent.mixture, rows),
         )
         few = [batch.of(nodes) for batch in batches]
         some, found = local_sgd(
@@ -147,6 +150,9 @@ class WorldRound:
         descent.models.flat[rows], bad[rows] = models.flat, found
         if descent.velocity is not None and small.velocity is not None:
             descent.velocity[rows] = small.velocity
+        if descent.mixture is not None and small.mixture is not None:
+            descent.mixture.common.flat[rows] = small.mixture.common.flat
+            descent.mixture.share[rows] = small.mixture.share
         losses = some.new_zeros(len(counts), some.shape[1])
         losses[rows] = some
         return losses
@@ -217,3 +223,8 @@ def _serve(weights: MixingMatrix, values: Tensor) -> None:
 
 def _taken(values: Tensor | None, rows: Tensor) -> Tensor | None:
     return None if values is None else values[rows]
+
+
+def _some_of(mixture: Mixture, rows: Tensor) -> Mixture:
+    """Return a copy of a mixture, of some nodes."""
+    return mixture._replace(common=mixture.common.like(mixture.common.flat[rows]), share=mixture.share[rows])

@@ -26,14 +26,14 @@ from topofl.engine.fingerprint import check_same, fingerprint, versions
 from topofl.engine.free_memory import giving_back
 from topofl.engine.interrupt import stop_between_rounds
 from topofl.engine.keeper import Keeper
-from topofl.engine.moments import Sets, check_scores, columns_of, fine_tuned, no_scores, scores_of
+from topofl.engine.moments import Sets, beside_neighbors, check_scores, columns_of, fine_tuned, no_scores, scores_of
 from topofl.engine.plan import Compute, Plan
 from topofl.engine.population import Population
 from topofl.engine.recorder import Recorder
 from topofl.engine.round import WorldRound
 from topofl.engine.threads import Each
 from topofl.engine.world import World
-from topofl.history import BEFORE_EXCHANGE, FINE_TUNED, History, evaluation_record
+from topofl.history import BEFORE_EXCHANGE, FINE_TUNED, NEAREST, History, evaluation_record
 from topofl.metrics import consensus_distance
 from topofl.mixing import MixingMatrix
 from topofl.topology import Topology, TopologySequence
@@ -287,7 +287,8 @@ class _Training:
         """Bytes that a checkpoint takes, mixing matrices apart."""
         flat = self.world.models.flat
         tensors = [flat, *(tensor for state in self.states.values() for tensor in state.values())]
-        moments = 1 + (self.moments == "both") + (self.algorithm.fine_tune is not None)
+        further = (self.algorithm.fine_tune, self.algorithm.neighbors)
+        moments = 1 + (self.moments == "both") + sum(one is not None for one in further)
         scores = 2 * moments * len(self.sets) * (2 + self.rounds // self.eval_every)
         recorded = 8 * len(flat) * (self.rounds + scores)
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors) + recorded + 2**14
@@ -469,6 +470,8 @@ def _scores(
         columns |= {"push_weight": world.models.mass.clone()}
     if training.moments == "both":
         columns |= columns_of(before or after, BEFORE_EXCHANGE)
+    if (neighbors := training.algorithm.neighbors) is not None:
+        columns |= columns_of(beside_neighbors(world, each, neighbors, sets), NEAREST)
     if phase is not None:
         tuned = no_scores(sets, world.models.n)
         if graph is not None and training.fine_tuned(done):

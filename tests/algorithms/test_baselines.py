@@ -1,0 +1,385 @@
+"""FedProx, Per-FedAvg, APFL, kNN-Per and fine-tuned FedAvg equal their naive loops over nodes in float64."""
+
+import copy
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import topofl
+from tests import naive, problems
+from tests.algorithms.test_personalized import (
+    BATCH,
+    CLIENTS,
+    HOW,
+    LOCAL,
+    ROUNDS,
+    N,
+    check,
+    engine,
+    members,
+    nodes_at_start,
+)
+from tests.engine.test_moments import personal_clients, scores
+from topofl import algorithms, mixing, topologies
+from topofl.engine import neighbors, plan
+
+
+@HOW
+@CLIENTS
+@pytest.mark.parametrize("local", LOCAL)
+def test_fedprox(local, make, settings):
+    clients, model = make(), problems.convolutional()
+    nodes = nodes_at_start(model, clients)
+    start, how = nodes.flat(), {"lr": 0.1, "strength": 0.5, "epochs": 2, **local}
+    naive.fedprox(nodes, members, ROUNDS, **how)
+    _, models = engine(algorithms.fedprox(batch_size=BATCH, participation=0.5, **how), model, clients, **settings)
+    check(nodes.flat(), models.flat, start)
+
+
+@HOW
+@CLIENTS
+@pytest.mark.parametrize("local", LOCAL)
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_per_fedavg(epochs, local, make, settings):
+    clients, model = make(), problems.convolutional()
+    nodes = nodes_at_start(model, clients)
+    start, how = nodes.flat(), {"lr": 0.1, "inner_lr": 0.3, "epochs": epochs, **local}
+    naive.per_fedavg(nodes, members, ROUNDS, **how)
+    _, models = engine(algorithms.per_fedavg(batch_size=BATCH, participation=0.5, **how), model, clients, **settings)
+    check(nodes.flat(), models.flat, start)
+
+
+@HOW
+@CLIENTS
+@pytest.mark.parametrize("local", LOCAL)
+@pytest.mark.parametrize("adaptive", [True, False])
+def test_apfl(adaptive, local, make, settings):
+    clients, model = with_test_sets(make()), problems.convolutional()
+    nodes, seen = nodes_at_start(model, clients), {}
+    start, how = nodes.flat(), {"lr": 0.1, "alpha": 0.3, "adaptive": adaptive, "epochs": 2, **local}
+    own, alphas = naive.apfl(nodes, members, ROUNDS, **how)
+    algorithm = watched(algorithms.apfl(batch_size=BATCH, participation=0.5, **how), seen)
+    history, models = engine(algorithm, model, clients, moments="both", evaluate_on="own_test", **settings)
+    check(nodes.flat(), models.flat, start)
+    np.testing.assert_allclose(seen["adaptive_share" if adaptive else "share"].numpy(), alphas, rtol=0, atol=1e-12)
+    assert (len(set(alphas)) > 1) == adaptive
+    for i in range(N):
+        for column, module in (("loss_before_exchange", own[i]), ("loss", nodes.modules[i])):
+            _, wanted = scores(module, clients.dataset, clients.test[i])
+            assert history[column][-1, i] == pytest.approx(wanted, abs=1e-9), "which mixture is evaluated when"
+
+
+def with_test_sets(clients):
+    """Return the clients with examples of the common test set for each."""
+    return replace(clients, test=tuple(np.array_split(clients.dataset.test, clients.n)))
+
+
+def watched(algorithm, seen):
+    """Return the algorithm, which leaves the state of its phase `local` in `seen`."""
+    last = algorithm.phases["mixture"]
+
+    def apply(models, state, round):
+        seen.update(state)
+        return last.apply(models, state, round)
+
+    return replace(algorithm, phases={**algorithm.phases, "mixture": last._replace(apply=apply)})
+
+
+@HOW
+@pytest.mark.parametrize("name", ["fedprox", "per_fedavg", "apfl"])
+def test_linear_models_too(name, settings):
+    clients, model = problems.ragged_clients(), problems.linear()
+    nodes, how = nodes_at_start(model, clients), {"lr": 0.1, "epochs": 2, "momentum": 0.9}
+    how |= {"fedprox": {"strength": 2.0}, "per_fedavg": {"inner_lr": 0.2}, "apfl": {"alpha": 0.7}}[name]
+    start = nodes.flat()
+    getattr(naive, name)(nodes, members, ROUNDS, **how)
+    algorithm = getattr(algorithms, name)(batch_size=BATCH, participation=0.5, **how)
+    check(nodes.flat(), engine(algorithm, model, clients, **settings)[1].flat, start)
+
+
+# FedProx
+
+
+def flat_of(algorithm, model=None, clients=None, **settings):
+    return engine(algorithm, model or problems.convolutional(), clients or problems.equal_clients(), **settings)[1].flat
+
+
+def test_without_strength_fedprox_is_fedavg_and_so_is_one_step_of_it():
+    how = {"batch_size": BATCH, "epochs": 2, "participation": 0.5}
+    assert torch.equal(flat_of(algorithms.fedprox(0.1, strength=0.0, **how)), flat_of(algorithms.fedavg(0.1, **how)))
+    whole = {"batch_size": 100, "epochs": 1}
+    one, same = (algorithms.fedprox(0.1, strength=5.0, **whole), algorithms.fedavg(0.1, **whole))
+    torch.testing.assert_close(flat_of(one), flat_of(same), rtol=0, atol=1e-12)
+
+
+def test_the_stronger_the_nearer_models_stay_to_the_servers():
+    moved = []
+    for strength in (0.0, 1.0, 5.0):
+        local = algorithms.sgd(0.1, batch_size=BATCH, epochs=4, strength=strength)
+        flat = flat_of(algorithms.chain("local", local=local), problems.linear())
+        moved.append(float((flat - nodes_at_start(problems.linear(), problems.equal_clients()).flat()).norm()))
+    assert moved[0] > moved[1] > moved[2] > 0
+
+
+def test_what_draws_models_is_of_the_round_also_where_gradients_are_mixed():
+    clients, model = problems.equal_clients(), problems.linear()
+    graph, nodes = problems.cliques(clients), nodes_at_start(model, clients)
+    for t in range(ROUNDS):
+        anchors = copy.deepcopy(nodes.modules)
+        for step in range(3):
+            gradients = [nodes.gradient(i, 3 * t + step) for i in range(N)]
+            for i, module in enumerate(nodes.modules):
+                clique = next(c for c in graph.groups if i in c)
+                for k, (p, a) in enumerate(zip(module.parameters(), anchors[i].parameters(), strict=True)):
+                    mean = sum(gradients[j][k] for j in clique) / len(clique)
+                    p.data.sub_(0.1 * (mean + 2.0 * (p.data - a.data)))
+    local = algorithms.sgd(0.1, batch_size=BATCH, steps=3, gradient=mixing.within_groups, strength=2.0)
+    got = flat_of(algorithms.chain("mixed", local=local), model, clients, graph=graph)
+    torch.testing.assert_close(got, nodes.flat(), rtol=0, atol=1e-10)
+
+
+# Per-FedAvg
+
+
+def test_a_pass_of_per_fedavg_has_half_the_steps_rounded_up():
+    sizes = np.array([1, 4, 5, 8, 9])
+    how = algorithms.phase.LocalSGD(0.1, batch_size=4, epochs=1, inner_lr=0.1)
+    assert how.counts(sizes).tolist() == [1, 1, 1, 1, 2]
+    assert replace(how, epochs=3).counts(sizes).tolist() == [2, 2, 3, 3, 5]
+    assert replace(how, inner_lr=None).counts(sizes).tolist() == [1, 1, 2, 2, 3]
+    assert replace(how, epochs=None, steps=3).counts(sizes).tolist() == [3] * 5
+
+
+def test_per_fedavg_is_evaluated_after_plain_steps_of_the_inner_size():
+    algorithm = algorithms.per_fedavg(0.1, inner_lr=0.05, momentum=0.9, batch_size=BATCH, weight_decay=0.1)
+    assert dict(algorithm.fine_tune.settings) == {
+        "lr": 0.05, "batch_size": BATCH, "epochs": 1, "momentum": 0.0, "gradient": "own",
+    }  # fmt: skip
+    assert algorithms.per_fedavg(0.1, fine_tune_epochs=None).fine_tune is None
+    assert algorithm.settings["local"]["inner_lr"] == 0.05
+    assert "inner_lr" not in algorithms.fedavg(0.1).settings["local"]
+
+
+# APFL
+
+
+def test_without_a_personal_share_apfl_is_fedavg_and_without_a_common_one_local_training():
+    how = {"batch_size": BATCH, "epochs": 2, "momentum": 0.9}
+    common = flat_of(algorithms.apfl(0.1, alpha=0.0, adaptive=False, **how))
+    torch.testing.assert_close(common, flat_of(algorithms.fedavg(0.1, **how)), rtol=0, atol=1e-12)
+    alone = algorithms.chain("alone", local=algorithms.sgd(0.1, reset_momentum=True, **how))
+    personal = flat_of(algorithms.apfl(0.1, alpha=1.0, adaptive=False, **how))
+    torch.testing.assert_close(personal, flat_of(alone), rtol=0, atol=1e-12)
+
+
+def test_shares_start_to_adapt_in_the_second_round_and_stay_shares():
+    for rounds, lr, moved in ((1, 0.1, False), (2, 0.1, True), (6, 5.0, True)):
+        seen, clients = {}, problems.ragged_clients()
+        topofl.run(
+            watched(algorithms.apfl(lr, batch_size=BATCH, epochs=1, momentum=0.0), seen), model=problems.linear(),
+            clients=clients, rounds=rounds, seed=0,
+        )  # fmt: skip
+        share = seen["adaptive_share"]
+        assert bool((share != 0.5).any()) == moved
+        assert bool(((share >= 0) & (share <= 1)).all())
+
+
+@pytest.mark.parametrize("name", ["fedprox", "per_fedavg", "apfl"])
+def test_executors_agree_on_what_diverges(name):
+    clients = problems.ragged_clients()
+    algorithm = getattr(algorithms, name)(1e30, batch_size=BATCH, epochs=1, participation=0.5)
+    for policy in ("freeze", "record"):
+        one, apart = engine(algorithm, problems.convolutional(), clients, executor="looped", on_divergence=policy)
+        two, joined = engine(
+            algorithm, problems.convolutional(), clients, executor="batched", chunk=2, on_divergence=policy
+        )
+        assert [found["node"] for found in one.meta["diverged"]] == [found["node"] for found in two.meta["diverged"]]
+        assert one.meta["diverged"] != []
+        if policy == "freeze":
+            assert bool(torch.isfinite(apart.flat).all())
+            torch.testing.assert_close(joined.flat, apart.flat)
+
+
+# kNN-Per
+
+HEADS = {problems.convolutional: "5", problems.linear: "1"}
+
+
+@HOW
+@CLIENTS
+@pytest.mark.parametrize("build", HEADS)
+def test_knn_per(build, make, settings, monkeypatch):
+    """Stores of 1 to 16 examples, looked at 3 at a time, of which up to 5 vote."""
+    monkeypatch.setattr(neighbors, "EXAMPLES", 3)
+    clients, model, head = with_test_sets(make()), build(), HEADS[build]
+    nodes, how = nodes_at_start(model, clients), {"k": 5, "weight": 0.3, "scale": 0.5}
+    naive.fedavg(nodes, members, ROUNDS, lr=0.1, epochs=2, momentum=0.9)
+    base = {"batch_size": BATCH, "epochs": 2, "participation": 0.5}
+    algorithm = algorithms.knn_per(0.1, head=head, **base, **how)
+    history, models = engine(algorithm, model, clients, evaluate_on=("own_test", "test"), **settings)
+    plain, same = engine(algorithms.fedavg(0.1, **base), model, clients, evaluate_on=("own_test", "test"), **settings)
+    assert torch.equal(models.flat, same.flat), "training noticed"
+    np.testing.assert_array_equal(history["loss"], plain["loss"])
+    torch.testing.assert_close(models.flat, nodes.flat(), rtol=0, atol=1e-10)
+    for ending, sets in (("", clients.test), ("_test", [clients.dataset.test] * N)):
+        wanted = np.array([naive.knn_scores(nodes, i, sets[i], **how) for i in range(N)]).T
+        got = [history[f"{column}_knn{ending}"][-1] for column in ("accuracy", "loss")]
+        np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-9)
+    assert len(set(history.last("loss_knn_test"))) > N // 2, "each node has neighbors of its own"
+    assert len(set(history.last("loss_test"))) == 1
+
+
+def near(chunk="auto", **changes):
+    """Return the history of a run with neighbors, of linear models."""
+    clients = personal_clients()
+    how = {"lr": 0.1, "batch_size": BATCH, "epochs": 1, "head": "1", **changes}
+    algorithm = algorithms.knn_per(**how)
+    how = {"evaluate_on": ("own_test", "own_val"), "eval_every": 1, "chunk": chunk}
+    return engine(algorithm, problems.linear(), clients, **how)[0]
+
+
+def test_without_weight_neighbors_do_not_count_and_alone_they_need_no_model():
+    none = near(weight=0.0)
+    for moment in ("", "_own_val"):
+        np.testing.assert_allclose(none[f"loss_knn{moment}"], none[f"loss{moment}"], rtol=1e-12)
+        np.testing.assert_array_equal(none[f"accuracy_knn{moment}"], none[f"accuracy{moment}"])
+    alone = near(weight=1.0, k=1)
+    assert (alone["accuracy_knn"] == alone["accuracy_knn"][0]).all(), "inputs are the features of a linear model"
+    everyone, clients = near(weight=1.0, k=1000, scale=1e12), personal_clients()
+    for i in range(N):
+        counts = np.bincount(clients.dataset.labels[clients.train[i]], minlength=3) / len(clients.train[i])
+        labels = clients.dataset.labels[clients.test[i]].numpy()
+        assert everyone.last("loss_knn")[i] == pytest.approx(-np.log(counts[labels]).mean(), abs=1e-9)
+
+
+def test_far_neighbors_vote_too_and_losses_stay_finite():
+    """Where all kernels are zero as numbers, their ratios are not."""
+    clients = personal_clients()
+    history = near(scale=1e-6)
+    assert np.isfinite(history["loss_knn"]).all()
+    assert (history["accuracy_knn"] > 0).any()
+    judged = history.best_on_validation("accuracy_knn", validation="accuracy_knn_own_val")
+    assert judged.shape == (clients.n,)
+    assert history.meta["settings"]["neighbors"] == {"k": 10, "weight": 0.5, "scale": 1e-6, "head": "1"}
+
+
+def test_threads_share_the_nodes(monkeypatch):
+    monkeypatch.setattr(plan, "SHARED_WORK", 0)
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            found.append(near(chunk=1))
+    finally:
+        torch.set_num_threads(before)
+    assert [history.meta["workers"] for history in found] == [1, 3]
+    np.testing.assert_allclose(found[0]["loss_knn"], found[1]["loss_knn"], rtol=1e-12)
+
+
+def test_only_evaluated_nodes_have_neighbors():
+    algorithm = algorithms.knn_per(0.1, batch_size=BATCH, epochs=1, head="1")
+    history, _ = engine(algorithm, problems.linear(), personal_clients(), evaluate_on="own_test", eval_nodes=2)
+    np.testing.assert_array_equal(np.isnan(history["loss_knn"]), np.isnan(history["loss"]))
+    assert np.isfinite(history.last("loss_knn")).sum() == 2
+
+
+@pytest.mark.parametrize("policy", ["freeze", "record"])
+def test_neighbors_of_models_that_diverge(policy):
+    algorithm = algorithms.knn_per(1e30, batch_size=BATCH, epochs=1, head="5")
+    history, _ = engine(algorithm, problems.convolutional(), personal_clients(), on_divergence=policy)
+    assert history.meta["diverged"] != []
+    assert history["loss_knn"].shape == (2, N)
+
+
+def test_what_is_compared_must_be_one_layer_that_is_called_once():
+    class Twice(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body, self.head = torch.nn.Linear(36, 36), torch.nn.Linear(36, 36)
+
+        def forward(self, x):
+            return self.head(self.head(self.body(x.flatten(1))))
+
+    cases = [
+        (problems.convolutional(), "[05]", r"`head` must be one layer.*got 0, 5"),
+        (problems.linear(), "hed", "`head`, or a part, must name parameters"),
+        (Twice(), "head", "`head` must be a layer that the model calls once"),
+    ]
+    for model, head, message in cases:
+        rounds = []
+        with pytest.raises(ValueError, match=message):
+            topofl.run(
+                algorithms.knn_per(0.1, head=head), model=model, clients=problems.equal_clients(), rounds=1, seed=0,
+                on_round=lambda t, m, rounds=rounds: rounds.append(t),
+            )  # fmt: skip
+        assert not rounds
+
+
+# FedAvg and FedProx, fine-tuned
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedprox"])
+def test_the_model_best_on_validation_then_fine_tuned(name):
+    """Evaluated as in DPFL: each node takes the server's model of the round that is best on its own validation set."""
+    clients, model, how = personal_clients(), problems.linear(), {"lr": 0.1, "epochs": 1, "momentum": 0.9}
+    how |= {"strength": 0.5} if name == "fedprox" else {}
+    best, wanted = [-1.0] * N, [np.nan] * N
+    for t in range(ROUNDS):
+        nodes = nodes_at_start(model, clients)
+        getattr(naive, name)(nodes, members, t + 1, **how)
+        tuned = naive.fine_tuned(nodes, t, epochs=2, lr=0.1, momentum=0.9)
+        for i in range(N):
+            judged, _ = scores(nodes.modules[i], clients.dataset, clients.val[i])
+            if judged >= best[i]:
+                best[i], (wanted[i], _) = judged, scores(tuned[i], clients.dataset, clients.test[i])
+    algorithm = getattr(algorithms, name)(batch_size=BATCH, participation=0.5, fine_tune_epochs=2, **how)
+    history, _ = engine(algorithm, model, clients, evaluate_on=("own_test", "own_val"), eval_every=1, fine_tune_every=1)
+    got = history.best_on_validation("accuracy_fine_tuned", validation="accuracy_own_val")
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-12)
+
+
+# What is refused, and what it takes
+
+MISTAKES = [
+    (lambda: algorithms.fedprox(0.1, strength=-0.1), ValueError, "`strength` must be .* at least 0"),
+    (lambda: algorithms.per_fedavg(0.1, inner_lr=0), ValueError, "`inner_lr`"),
+    (lambda: algorithms.per_fedavg(0.1, fine_tune_epochs=0), ValueError, "`fine_tune_epochs`"),
+    (lambda: algorithms.sgd(0.1, inner_lr="x"), TypeError, "`inner_lr`"),
+    (
+        lambda: algorithms.sgd(0.1, inner_lr=0.1, gradient=mixing.within_groups),
+        ValueError,
+        "`gradient` must be None with an inner step",
+    ),
+    (lambda: algorithms.knn_per(0.1, k=0), ValueError, "`k` must be at least 1"),
+    (lambda: algorithms.knn_per(0.1, weight=1.1), ValueError, "`weight` must be between 0 and 1"),
+    (lambda: algorithms.knn_per(0.1, scale=0), ValueError, "`scale`"),
+    (lambda: algorithms.knn_per(0.1, head=3), TypeError, "`head`"),
+    (lambda: algorithms.apfl(0.1, alpha=1.5), ValueError, "`alpha` must be between 0 and 1"),
+    (lambda: algorithms.apfl(0.1, adaptive="yes"), (TypeError, ValueError), "`adaptive`"),
+]
+
+
+@pytest.mark.parametrize(("build", "error", "message"), MISTAKES)
+def test_mistakes_are_named(build, error, message):
+    with pytest.raises(error, match=message):
+        build()
+
+
+def test_memory_counts_what_steps_need_besides_and_what_lasts():
+    def need(algorithm):
+        return topofl.estimate(
+            algorithm, model=problems.linear(), clients=problems.equal_clients(), topology=topologies.ring(N),
+            executor="looped",
+        )  # fmt: skip
+
+    plain = need(algorithms.fedavg(0.1))
+    model = plain.parameters // N
+    assert need(algorithms.fedprox(0.1)).activations == plain.activations + model
+    assert need(algorithms.per_fedavg(0.1)).activations == plain.activations + model
+    assert need(algorithms.per_fedavg(0.1)).fine_tuning == plain.parameters
+    assert need(algorithms.knn_per(0.1, head="1")).evaluation > 2 * plain.evaluation
+    mixed = need(algorithms.apfl(0.1))
+    assert mixed.activations == plain.activations + 2 * model
+    assert (plain.state, mixed.state) == (0, 2 * plain.parameters + 4 * N)

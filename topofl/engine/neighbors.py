@@ -1,0 +1,172 @@
+"""Evaluation of models beside the nearest of each node's own training examples."""
+
+import copy
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from topofl.algorithms.parts import Part
+from topofl.algorithms.phase import Neighbors
+from topofl.engine.evaluate import EXAMPLES, Evaluated, Scores, scored
+from topofl.engine.forward import Order, image_order
+from topofl.engine.living import bytes_of_forward
+from topofl.engine.population import Layout, Population
+from topofl.engine.threads import Each
+
+__all__ = ["bytes_of_neighbors", "near_scores"]
+
+
+class Seen(NamedTuple):
+    """What a model makes of examples: the features (b, dim) that its head takes, and logits (b, classes)."""
+
+    features: Tensor
+    logits: Tensor
+
+
+See = Callable[[Sequence[Tensor], Tensor], Seen]
+"""(parameters, inputs (b, ...)) -> what one model makes of them."""
+
+
+def near_scores(
+    module: nn.Module,
+    models: Population,
+    inputs: Callable[[Tensor], Tensor],
+    labels: Tensor,
+    members: Callable[[int], Tensor],
+    how: Neighbors,
+    sets: Mapping[str, Evaluated],
+    each: Each,
+    workers: int = 1,
+) -> dict[str, Scores]:
+    """Return the scores of models and neighbors together, on each set; nothing is changed.
+
+    Parameters
+    ----------
+    module, models, inputs, labels, each, workers
+        As in :func:`topofl.engine.evaluate.evaluate`.
+    members
+        node -> (m,) indices of its training examples, the neighbors.
+    how
+        Whose votes count how much.
+    sets
+        What is evaluated, by name.
+    """
+    nodes = sorted({i for on in sets.values() for i in scored(on)})
+    few = inputs(torch.arange(min(2, len(labels)), device=labels.device))
+    order, layer = image_order(module, few), _head_layer(module, how.head)
+
+    def work(k: int) -> list[Tensor]:
+        see = _seeing(module, layer, order)
+        own = nodes[k * len(nodes) // workers : (k + 1) * len(nodes) // workers]
+        return [_means(see, [v[i] for v in models.views], inputs, labels, members(i), how, sets, i) for i in own]
+
+    found = torch.full((models.n, len(sets), 2), torch.nan, dtype=torch.float64, device=labels.device)
+    for i, means in zip(nodes, (means for share in each(work, range(workers)) for means in share), strict=True):
+        found[i] = means
+    return {name: Scores(found[:, place, 0], found[:, place, 1]) for place, name in enumerate(sets)}
+
+
+@torch.no_grad()
+def _means(
+    see: See,
+    parameters: Sequence[Tensor],
+    inputs: Callable[[Tensor], Tensor],
+    labels: Tensor,
+    members: Tensor,
+    how: Neighbors,
+    sets: Mapping[str, Evaluated],
+    node: int,
+) -> Tensor:
+    """Return a node's accuracy and loss on each set, (sets, 2) float64; NaN where it has none."""
+    store = torch.cat([see(parameters, inputs(part)).features for part in members.split(EXAMPLES)])
+    means = torch.full((len(sets), 2), torch.nan, dtype=torch.float64, device=labels.device)
+    for place, (on, nodes) in enumerate(sets.values()):
+        indices = on if isinstance(on, Tensor) else on[node]
+        if node not in nodes or not len(indices):
+            continue
+        sums = means.new_zeros(2)
+        for part in indices.split(EXAMPLES):
+            logs, wanted = _interpolated(see(parameters, inputs(part)), store, labels[members], how), labels[part]
+            sums[0] += (logs.argmax(1) == wanted).sum()
+            sums[1] -= logs.gather(1, wanted[:, None]).sum(dtype=torch.float64)
+        means[place] = sums / len(indices)
+    return means
+
+
+def _interpolated(seen: Seen, store: Tensor, labels: Tensor, how: Neighbors) -> Tensor:
+    """Return log-probabilities (b, classes) of examples, given the features (m, dim) and labels (m,) of neighbors.
+
+    Kernels are divided by their sum as a softmax does, so that far neighbors count too where all are far.
+    """
+    squares, nearest = torch.cdist(seen.features, store).square().topk(min(how.k, len(store)), dim=1, largest=False)
+    kernels = torch.softmax(squares / (-how.scale * store.shape[1]), 1)
+    logs = torch.log_softmax(seen.logits.to(kernels.dtype), 1)
+    votes = torch.zeros_like(logs).scatter_add_(1, labels[nearest], kernels)
+    return torch.logaddexp(logs + _log(1 - how.weight), votes.log() + _log(how.weight))
+
+
+def _log(share: float) -> float:
+    return math.log(share) if share else -math.inf
+
+
+def _seeing(module: nn.Module, layer: str, order: Order) -> See:
+    """Return what applies one model at a time and looks at what its head takes, by a copy for one thread."""
+    own, taken = copy.deepcopy(module, {id(p): p for p in module.parameters()}), []
+    own.get_submodule(layer).register_forward_pre_hook(lambda _, inputs: taken.append(inputs))
+    names = Layout.of(module).names
+
+    def see(parameters: Sequence[Tensor], inputs: Tensor) -> Seen:
+        taken.clear()
+        logits = functional_call(own, dict(zip(names, map(order, parameters), strict=True)), (order(inputs),))
+        if len(taken) != 1 or not taken[0] or len(taken[0][0]) != len(inputs):
+            raise ValueError(
+                f"`head` must be a layer that the model calls once, on features of each example, {layer!r} is not; "
+                "name its last layer"
+            )
+        features = taken[0][0].flatten(1)
+        return Seen(features.float() if features.dtype in (torch.float16, torch.bfloat16) else features, logits)
+
+    return see
+
+
+def _head_layer(module: nn.Module, head: Part) -> str:
+    """Return the name of the layer whose input is compared, or raise ``ValueError``."""
+    names = Layout.of(module).names
+    layers = dict.fromkeys(names[k].rpartition(".")[0] for k in head.places(names))
+    if len(layers) > 1:
+        raise ValueError(
+            f"`head` must be one layer, whose inputs are compared, got {', '.join(layers)}; name the last of them"
+        )
+    return next(iter(layers))
+
+
+def bytes_of_neighbors(
+    module: nn.Module, few: Tensor, order: Order, how: Neighbors, largest: int, gathered: int
+) -> int:
+    """Return the bytes that one worker's part of an evaluation with neighbors needs at most at once.
+
+    Parameters
+    ----------
+    module, few, order
+        The network, some examples, and how they lie in memory.
+    how
+        Whose votes count.
+    largest
+        Training examples of the node that has most.
+    gathered
+        Bytes that an example takes to be gathered.
+
+    Raises
+    ------
+    ValueError
+        If the head is not one layer that the model calls once.
+    """
+    with torch.no_grad():
+        features = _seeing(module, _head_layer(module, how.head), order)([*module.parameters()], few).features
+    size, dim = features.element_size(), features.shape[1]
+    living = bytes_of_forward(module, order, few, EXAMPLES) + EXAMPLES * gathered
+    return 2 * largest * dim * size + EXAMPLES * (2 * largest + dim) * size + living
