@@ -1,0 +1,328 @@
+"""What DPFL (Kharrat, Canini and Horvath 2025) says of its tables and figures, judged over seeds.
+
+These rules were chosen from the paper's words and numbers, without a look at our runs; all compare arms of the same
+seed:
+
+- Accuracy is that of each client's best model by validation, mean over clients. "Best" is the lead in points over the
+  best other arm of the same seed; any lead that seeds agree on counts.
+- "Approximately", "comparable" and "slight" get thresholds from the numbers that the paper prints beside them; each is
+  given with its reason.
+- The graph of a round is who hears whom in it; symmetry is reciprocity, the share of edges whose opposite is there, as
+  what the paper means by it is not said.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from .claims import Claim, judge_seeds
+from .dpfl_graphs import kept, malicious_share, reciprocity, sparsity
+from .dpfl_methods import BASELINES
+from .dpfl_paper import TABLE_1, TABLE_2, TABLE_3
+from .dpfl_runs import Outcome
+
+__all__ = [
+    "asymmetry", "comparable", "evolution", "flipped", "periods", "random_graph", "sparser", "table_1", "three_clients",
+    "variances",
+]  # fmt: skip
+
+OURS = "DPFL"
+GLOBAL = ("FedAvg", "FedProx")
+"""Methods without personal models, which the paper's figures of variances do not show."""
+
+LITTLE, TWO, HALF, STATIC, RARE, SYMMETRIC = 2.0, 2.0, 0.9, 0.9, 0.1, 0.7
+WHY_ANY = "any difference that seeds agree on counts"
+WHY_LITTLE = "the paper's own numbers differ by at most 1.5 points"
+WHY_LOCAL = "half of the paper's “3 and 5 percentage points”"
+WHY_RANDOM = "half of the paper's “≈ 4 p.p.”"
+WHY_RARE = "“less than 10 %”"
+
+Panels = Mapping[str, Mapping[str, Outcome]]
+Graphs = Sequence[Mapping[str, Any]]
+"""One a seed: ``heard`` by round, and ``malicious`` nodes."""
+
+
+def table_1(panels: Panels) -> list[Claim]:
+    """Judge that DPFL is ahead of all baselines, of training alone by far, and that small budgets cost little."""
+    return [claim for title, arms in panels.items() for claim in _of_split(title, arms)]
+
+
+def _of_split(title: str, arms: Mapping[str, Outcome]) -> list[Claim]:
+    baselines = [label for label in arms if label in BASELINES]
+    budgets = [label for label in arms if label not in BASELINES]
+    best = np.max([arms[label].accuracy for label in baselines], axis=0)
+    paper = {label: row[title][0] for label, row in TABLE_1.items() if title in row}
+    lead = paper[OURS] - max(paper[label] for label in baselines) if paper else None
+    smallest = budgets[-1]
+    return [
+        judge_seeds(
+            f"{title}: DPFL is more accurate than all baselines.",
+            f"accuracy: DPFL minus the best of {len(baselines)} baselines, points",
+            arms[OURS].accuracy - best,
+            at_least=0,
+            why=WHY_ANY,
+            paper=_points(lead),
+        ),
+        judge_seeds(
+            f"{title}: DPFL is more accurate than training alone.",
+            "accuracy: DPFL minus Local, points",
+            arms[OURS].accuracy - arms["Local"].accuracy,
+            at_least=1.5,
+            why=WHY_LOCAL,
+            paper=_points(paper[OURS] - paper["Local"] if paper else None),
+        ),
+        judge_seeds(
+            f"{title}: a small budget costs little.",
+            f"accuracy: DPFL without a limit minus {smallest}, points",
+            arms[OURS].accuracy - arms[smallest].accuracy,
+            at_most=LITTLE,
+            why=WHY_LITTLE,
+            paper=_points(paper[OURS] - paper["DPFL, 0.05 n"] if paper else None),
+        ),
+    ]
+
+
+def variances(panels: Panels) -> list[Claim]:
+    """Judge "consistently in the right-bottom corner, showing higher overall accuracy and lower variance"."""
+    claims = []
+    for title, arms in panels.items():
+        others = [one for label, one in arms.items() if label in BASELINES and label not in GLOBAL]
+        ours = [one for label, one in arms.items() if label not in BASELINES]
+        claims += [
+            judge_seeds(
+                f"{title}: DPFL with every budget is more accurate than the personal baselines.",
+                "accuracy: the lowest of DPFL minus the highest of the others, points",
+                np.min([one.accuracy for one in ours], axis=0) - np.max([one.accuracy for one in others], axis=0),
+                at_least=0,
+                why=WHY_ANY,
+            ),
+            judge_seeds(
+                f"{title}: DPFL with every budget has a lower variance over clients than the personal baselines.",
+                "variance: the lowest of the others minus the highest of DPFL, squared points",
+                np.min([one.variance for one in others], axis=0) - np.max([one.variance for one in ours], axis=0),
+                at_least=0,
+                why=WHY_ANY,
+            ),
+        ]
+    return claims
+
+
+def comparable(panels: Panels) -> list[Claim]:
+    """Judge that accuracies are comparable whatever the epochs of the first round, slightly better with most."""
+    (values,) = [_means_by_number(arms) for arms in panels.values()]
+    most, fewest = max(values), min(values)
+    others = np.mean([value for number, value in values.items() if number != most], axis=0)
+    paper = {number: float(np.mean(row)) for number, row in TABLE_2.items()}
+    return [
+        judge_seeds(
+            "Accuracies are comparable across numbers of epochs in the first round.",
+            "accuracy, mean over budgets: highest minus lowest, points",
+            np.max(list(values.values()), axis=0) - np.min(list(values.values()), axis=0),
+            at_most=LITTLE,
+            why=WHY_LITTLE,
+            paper=_points(max(paper.values()) - min(paper.values())),
+        ),
+        judge_seeds(
+            f"Performance is on average slightly better with {most} epochs.",
+            f"accuracy, mean over budgets: {most} epochs minus the mean of the others, points",
+            values[most] - others,
+            at_least=0,
+            why=WHY_ANY,
+            paper=_points(paper[10] - (paper[1] + paper[5]) / 2),
+        ),
+        judge_seeds(
+            f"Even {fewest} epoch in the first round yields good results.",
+            f"accuracy, mean over budgets: the best minus {fewest} epoch, points",
+            np.max(list(values.values()), axis=0) - values[fewest],
+            at_most=LITTLE,
+            why=WHY_LITTLE,
+            paper=_points(max(paper.values()) - paper[1]),
+        ),
+    ]
+
+
+def periods(panels: Panels) -> list[Claim]:
+    """Judge that accuracy stays good as choices become rarer, with a slight decrease."""
+    (values,) = [_means_by_number(arms) for arms in panels.values()]
+    numbers, rows = list(values), np.array(list(values.values()))
+    paper = {number: float(np.mean(row)) for number, row in TABLE_3.items()}
+    return [
+        judge_seeds(
+            "DPFL maintains good performance across refresh periods.",
+            f"accuracy, mean over budgets: choosing every round minus every {max(numbers)} rounds, points",
+            values[min(numbers)] - values[max(numbers)],
+            at_most=LITTLE,
+            why=WHY_LITTLE,
+            paper=_points(paper[1] - paper[20]),
+        ),
+        judge_seeds(
+            "Accuracy decreases slightly as the refresh period grows.",
+            "rank correlation of the period with accuracy, mean over budgets",
+            [_rank_correlation(numbers, row) for row in rows.T],
+            at_most=-0.5,
+            why="ranks disagree more than not: a correlation of 0.5 and more is called large",
+            paper=f"{_rank_correlation(list(paper), list(paper.values())):.2f}",
+        ),
+    ]
+
+
+def _means_by_number(arms: Mapping[str, Outcome]) -> dict[int, np.ndarray]:
+    """Return accuracies, mean over budgets, by the number at the end of labels such as "DPFL, 0.2 n; 5"."""
+    found: dict[int, list[np.ndarray]] = {}
+    for label, one in arms.items():
+        found.setdefault(int(label.rpartition("; ")[2]), []).append(one.accuracy)
+    return {number: np.mean(values, axis=0) for number, values in sorted(found.items())}
+
+
+def random_graph(panels: Panels) -> list[Claim]:
+    """Judge that DPFL outperforms random graphs "by ≈ 4 p.p." for each budget."""
+    (arms,) = panels.values()
+    budgets = [label.removesuffix(", random") for label in arms if label.endswith(", random")]
+    return [
+        judge_seeds(
+            f"{label}: chosen nodes are better than random ones.",
+            "accuracy: DPFL minus the random graph, points",
+            arms[label].accuracy - arms[f"{label}, random"].accuracy,
+            at_least=TWO,
+            why=WHY_RANDOM,
+            paper="≈ 4 points",
+        )
+        for label in budgets
+    ]
+
+
+def sparser(graphs: Mapping[str, Graphs]) -> list[Claim]:
+    """Judge that fewer nodes are heard in the end than at the start, and that budgets bound the density."""
+    return [
+        judge_seeds(
+            f"{label}: the graph of the last round is sparser than the first one.",
+            "edges of the last round over those of the first",
+            [_edges(seed, -1) / max(1, _edges(seed, 0)) for seed in seeds],
+            at_most=HALF,
+            why="the paper's go from 5 to 4 % of the pairs, and from 20 to 12 %: 0.8 and 0.6",
+            paper=_sparsities(seeds),
+        )
+        for label, seeds in graphs.items()
+    ]
+
+
+def _edges(seed: Mapping[str, Any], k: int) -> int:
+    return sum(map(len, list(seed["heard"].values())[k]))
+
+
+def _sparsities(seeds: Graphs) -> str:
+    """Return our own sparsities in words, beside the paper's, whose definition is not known for sure."""
+    first, last = (np.mean([sparsity(list(seed["heard"].values())[k]) for seed in seeds]) for k in (0, -1))
+    return f"(our sparsity: {first:.1%} at first, {last:.1%} at last)"
+
+
+def evolution(graphs: Mapping[str, Graphs]) -> list[Claim]:
+    """Judge that graphs are almost static after six tenths of the rounds."""
+    return [
+        judge_seeds(
+            f"{label}: the graph is almost static after {0.6:.0%} of the rounds.",
+            "share of edges that graphs shown one after the other have in common, mean",
+            [_steadiness(list(seed["heard"].values())) for seed in seeds],
+            at_least=STATIC,
+            why="“almost”: nine of ten edges stay",
+        )
+        for label, seeds in graphs.items()
+    ]
+
+
+def _steadiness(shown: Sequence[Any]) -> float:
+    late = shown[int(0.6 * (len(shown) - 1)) :]
+    return float(np.mean([kept(one, other) for one, other in pairwise(late)]))
+
+
+def asymmetry(graphs: Mapping[str, Graphs]) -> list[Claim]:
+    """Judge that asymmetry is highest at first, and that symmetry is high and falls with the budget."""
+    claims = [
+        judge_seeds(
+            f"{label}: symmetry is lowest in the first graph.",
+            "reciprocity: mean of the later graphs shown minus that of the first",
+            [_reciprocities(seed)[1:].mean() - _reciprocities(seed)[0] for seed in seeds],
+            at_least=0,
+            why=WHY_ANY,
+        )
+        for label, seeds in graphs.items()
+    ]
+    last = np.array([[_reciprocities(seed)[-1] for seed in seeds] for seeds in graphs.values()])
+    return [
+        *claims,
+        judge_seeds(
+            "Symmetry is around 80 to 88 %.",
+            "reciprocity in the last round, mean over budgets",
+            last.mean(axis=0),
+            at_least=SYMMETRIC,
+            why="what the paper calls symmetry is not said; nearer to its numbers than to a half of the edges",
+            paper="80 to 88 %",
+        ),
+        judge_seeds(
+            "Symmetry decreases as budgets shrink.",
+            "rank correlation of budgets with reciprocity in the last round",
+            [_rank_correlation(range(len(last), 0, -1), column) for column in last.T],
+            at_least=0.5,
+            why="ranks agree more than not: a correlation of 0.5 and more is called large",
+        ),
+    ]
+
+
+def _reciprocities(seed: Mapping[str, Any]) -> np.ndarray:
+    return np.array([reciprocity(heard) for heard in seed["heard"].values()])
+
+
+def flipped(graphs: Mapping[str, Graphs], *, cease: bool) -> list[Claim]:
+    """Judge that benign clients choose fewer malicious ones in time, and few in the end (none, if they `cease`)."""
+    (seeds,) = graphs.values()
+    shares = np.array([
+        [malicious_share(heard, seed["malicious"]) for heard in seed["heard"].values()] for seed in seeds
+    ])  # fmt: skip
+    statistic = "share of malicious clients among those that a benign one hears"
+    fewer = judge_seeds(
+        "Benign clients choose fewer malicious ones at the end than at first.",
+        f"{statistic}: first minus last round",
+        shares[:, 0] - shares[:, -1],
+        at_least=0,
+        why=WHY_ANY,
+    )
+    if cease:
+        few = judge_seeds(
+            "Benign clients cease to choose malicious ones.", f"{statistic}: last round", shares[:, -1],
+            at_most=0.05, why="“altogether”: one of twenty may remain", paper="0",
+        )  # fmt: skip
+        return [fewer, few]
+    few = judge_seeds(
+        "Benign clients have less than 10 % of their connections with malicious ones.",
+        f"{statistic}: mean over the rounds shown", shares.mean(axis=1), at_most=RARE, why=WHY_RARE, paper="< 10 %",
+    )  # fmt: skip
+    return [fewer, few]
+
+
+def three_clients(accuracies: Mapping[str, Sequence[float]]) -> list[Claim]:
+    """Judge that either of two partners hurts the first client, and that both together help it."""
+    values = {label: np.array(row) for label, row in accuracies.items()}
+    alone = values["alone"]
+
+    def judge(statement: str, label: str, paper: str, **bound: Any) -> Claim:
+        statistic = f"accuracy of client 1: {label} minus alone, points"
+        return judge_seeds(statement, statistic, values[label] - alone, why=WHY_ANY, paper=paper, **bound)
+
+    return [
+        judge("Collaboration with client 2 alone hurts client 1.", "with 2", "-11 points", at_most=0),
+        judge("Collaboration with client 3 alone hurts client 1.", "with 3", "-11 points", at_most=0),
+        judge("Collaboration with both helps client 1.", "with both", "+6 points", at_least=0),
+    ]
+
+
+def _rank_correlation(a: Sequence[float] | np.ndarray | range, b: Sequence[float] | np.ndarray) -> float:
+    """Return Spearman's rank correlation, 0 if all numbers of one side are equal."""
+    ranks = np.array([stats.rankdata(a), stats.rankdata(b)])
+    return float(np.corrcoef(ranks)[0, 1]) if ranks.std(axis=1).all() else 0.0
+
+
+def _points(value: float | None) -> str:
+    return "" if value is None else f"{value:+.2f} points"

@@ -1,0 +1,76 @@
+"""The methods of DPFL's table 1, as tables of :mod:`topofl.config`, and the score by which each is judged."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .dpfl_settings import Scale
+
+__all__ = ["BASELINES", "METHODS", "Method", "budget_label", "collaborating", "of_budget"]
+
+END, TRAINED, TUNED, NEAREST = "accuracy", "accuracy_before_exchange", "accuracy_fine_tuned", "accuracy_knn"
+"""Columns of a history: at the end of a round, after local training, after fine-tuning, beside nearest neighbors."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """One row of table 1.
+
+    Parameters
+    ----------
+    name
+        Of the function in :mod:`topofl.algorithms`.
+    column
+        The accuracy that it is judged by, of each client's best round by the same accuracy on its validation images.
+    more
+        Further arguments; ``"twice"`` stands for twice the epochs of a round.
+    """
+
+    name: str
+    column: str
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_tuned(self) -> bool:
+        """Whether models are fine-tuned before they are tested."""
+        return "fine_tune_epochs" in self.more
+
+    def table(self, scale: Scale) -> dict[str, Any]:
+        """Return its ``[algorithm]``."""
+        table = {"name": self.name, "lr": scale.lr, "batch_size": scale.batch_size, "momentum": scale.momentum}
+        table |= {"weight_decay": scale.weight_decay, "epochs": scale.epochs}
+        return table | {key: 2 * scale.epochs if value == "twice" else value for key, value in self.more.items()}
+
+
+BASELINES: Mapping[str, Method] = {
+    "Local": Method("local_only", END, {"reset_momentum": True}),
+    "FedAvg": Method("fedavg", END, {"fine_tune_epochs": "twice"}),
+    "FedAvg+FT": Method("fedavg", TUNED, {"fine_tune_epochs": "twice"}),  # the same run
+    "FedProx": Method("fedprox", END, {"strength": 0.1, "fine_tune_epochs": "twice"}),
+    "FedProx+FT": Method("fedprox", TUNED, {"strength": 0.1, "fine_tune_epochs": "twice"}),
+    "APFL": Method("apfl", TRAINED),
+    "PerFedAvg": Method("per_fedavg", TUNED, {"inner_lr": 0.01, "fine_tune_epochs": 1}),
+    "Ditto": Method("ditto", END, {"strength": 0.75}),
+    "FedRep": Method("fedrep", TRAINED),
+    "kNN-Per": Method("knn_per", NEAREST, {"k": 10, "weight": 0.5}),
+    "pFedGraph": Method("pfedgraph", TRAINED, {"strength": 0.8, "regulariser": 0.01}),
+}
+"""By label, in the order of table 1; all clients take part in every round."""
+
+
+def budget_label(share: float | None) -> str:
+    """Return the label of DPFL with a budget that is a share of the clients."""
+    return "DPFL" if share is None else f"DPFL, {share:g} n"
+
+
+def of_budget(budget: int | None, **more: Any) -> Method:
+    """Return DPFL with a budget, and further arguments."""
+    return Method("dpfl", TRAINED, ({} if budget is None else {"budget": budget}) | more)
+
+
+def collaborating(budget: int) -> Method:
+    """Return the random graph that DPFL is compared with."""
+    return Method("random_collaboration", TRAINED, {"budget": budget})
+
+
+METHODS = tuple(BASELINES)

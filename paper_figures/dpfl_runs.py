@@ -1,0 +1,185 @@
+"""Training runs of DPFL's experiments, and what is measured of them: accuracies of clients' best models, and graphs.
+
+As in the authors' code each client keeps the model of the round that is best on its own validation images, of equal
+ones the latest, and tests it on its own test images; accuracies are unweighted means over clients.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from topofl import History
+
+from .curves import Curve
+from .dpfl_methods import Method
+from .dpfl_settings import ADDED, SCALES, SPLITS, Scale, Split
+from .figure import Setting
+from .runs import Run, Store
+
+__all__ = [
+    "Arm",
+    "Outcome",
+    "arm",
+    "graphs",
+    "malicious",
+    "measured",
+    "read",
+    "scale_of",
+    "split",
+    "splits_of",
+    "written",
+]
+
+
+@dataclass(frozen=True)
+class Arm:
+    """Runs of one method, one a seed, and the accuracy that it is judged by."""
+
+    runs: Sequence[Run]
+    column: str
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What one arm came to, for S seeds.
+
+    Parameters
+    ----------
+    curve
+        Test accuracy against rounds.
+    accuracy, variance, worst_tenth
+        (S,) of each client's best model by validation: mean in %, variance in squared percentage points, and mean over
+        the worst tenth of the clients in %.
+    """
+
+    curve: Curve
+    accuracy: np.ndarray
+    variance: np.ndarray
+    worst_tenth: np.ndarray
+
+
+def scale_of(setting: Setting) -> Scale:
+    """Return what all arms at the scale of a setting share."""
+    return SCALES[setting.scale]
+
+
+def split(title: str) -> Split:
+    """Return a split by its title."""
+    return (SPLITS | ADDED)[title]
+
+
+def splits_of(setting: Setting, *wanted: str) -> list[str]:
+    """Return the titles of table 1, or those of them that are wanted, whose data are at hand."""
+    titles = scale_of(setting).splits
+    return [title for title in titles if title in (wanted or titles) and split(title).dataset in setting.datasets]
+
+
+def arm(setting: Setting, title: str, method: Method, *, flips: bool = False, idle: bool = False) -> Arm:
+    """Return one run a seed of a method on a split.
+
+    Parameters
+    ----------
+    setting, title, method
+        Scale, seeds and data; the split; what is run.
+    flips
+        Whether the labels of :func:`malicious` clients are wrong.
+    idle
+        Whether these choose nobody, and only send.
+    """
+    return Arm([Run(_tables(setting, title, method, seed, flips, idle)) for seed in setting.seeds], method.column)
+
+
+def malicious(scale: Scale, seed: int) -> list[int]:
+    """Return which clients have wrong labels, of which the runs of a seed have the same."""
+    count = round(scale.malicious * scale.clients)
+    return sorted(np.random.default_rng(seed).permutation(scale.clients)[:count].tolist())
+
+
+def _tables(setting: Setting, title: str, method: Method, seed: int, flips: bool, idle: bool) -> dict[str, Any]:
+    dataset, partition = split(title)
+    scale = scale_of(setting).of(dataset)
+    source = dict(scale.data[dataset])
+    if setting.scale != "smoke":
+        source["root"] = setting.root_of(dataset)
+    held_by = {**partition, "n": scale.clients, "seed": seed, "with_validation": 0.2}
+    held_by |= {} if dataset == "femnist" else {"split_seed": seed, "match_test": "disjoint"}
+    held_by |= {"flip_labels": malicious(scale, seed)} if flips else {}
+    passive = {"passive": malicious(scale, seed)} if idle else {}
+    every = scale.tuned_every if method.is_tuned else 1
+    tested = {"eval_every": every, "evaluate_on": ["own_test", "own_val"], "moments": "both"}
+    tested |= {"fine_tune_every": every} if method.is_tuned else {}
+    return {
+        "data": {**source, **held_by},
+        "algorithm": method.table(scale) | passive,
+        "model": dict(scale.model),
+        "run": {"rounds": scale.rounds, "seed": seed, "device": setting.device, **tested, **scale.options},
+    }
+
+
+def measured(arm: Arm, store: Store, nodes: Sequence[np.ndarray] | None = None) -> Outcome:
+    """Return the outcome of finished runs, over some clients of each seed (None: all)."""
+    loaded = [store.load(run) for run in arm.runs]
+    histories = [_only(history, nodes[k] if nodes else None, arm.column) for k, (history, _) in enumerate(loaded)]
+    numbers = [note["numbers"] | {key: note[key] for key in ("seconds", "megabytes")} for _, note in loaded]
+    seeds = [run.seed for run in arm.runs]
+    personal = [history.personal(arm.column, validation=f"{arm.column}_own_val") for history in histories]
+    return Outcome(
+        Curve.of(seeds, histories, 1, numbers, column=arm.column),
+        100 * np.array([one.mean for one in personal]),
+        1e4 * np.array([one.variance for one in personal]),
+        100 * np.array([one.worst_tenth for one in personal]),
+    )
+
+
+def _only(history: History, nodes: np.ndarray | None, column: str) -> History:
+    """Return a history in which only some nodes have accuracies."""
+    if nodes is None:
+        return history
+    kept = np.isin(np.arange(history[column].shape[1]), nodes)
+    masked = {name: np.where(kept, history[name], np.nan) for name in (column, f"{column}_own_val")}
+    return History(**{**vars(history), "evaluations": {**history.evaluations, **masked}})
+
+
+def graphs(arm: Arm, store: Store, rounds: Sequence[int]) -> list[dict[str, Any]]:
+    """Return one entry a seed: whom each node hears in each of the rounds, and whose labels are wrong."""
+    found = []
+    for run in arm.runs:
+        history, _ = store.load(run)
+        heard = {str(t): _heard(history, t) for t in rounds}
+        found.append({"heard": heard, "malicious": run.tables["data"].get("flip_labels", [])})
+    return found
+
+
+def _heard(history: History, t: int) -> list[list[int]]:
+    rows = history.mixing(t).weights
+    heard = np.split(rows.indices, rows.indptr[1:-1])
+    return [sorted(int(i) for i in own if i != k) for k, own in enumerate(heard)]
+
+
+def written(panels: Mapping[str, Mapping[str, Outcome]]) -> dict[str, Any]:
+    """Return outcomes as JSON values."""
+    return {
+        title: {
+            label: {
+                "curve": one.curve.as_json(), "accuracy": one.accuracy.tolist(), "variance": one.variance.tolist(),
+                "worst_tenth": one.worst_tenth.tolist(),
+            }
+            for label, one in panel.items()
+        }
+        for title, panel in panels.items()
+    }  # fmt: skip
+
+
+def read(value: Mapping[str, Any]) -> dict[str, dict[str, Outcome]]:
+    """Return the outcomes that :func:`written` described."""
+    return {
+        title: {
+            label: Outcome(
+                Curve.from_json(one["curve"]), *(np.array(one[key]) for key in ("accuracy", "variance", "worst_tenth"))
+            )
+            for label, one in panel.items()
+        }
+        for title, panel in value.items()
+    }

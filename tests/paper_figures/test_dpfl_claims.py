@@ -1,0 +1,147 @@
+"""Every claim of DPFL holds on the paper's numbers and fails where these are turned round."""
+
+import numpy as np
+import pytest
+
+from paper_figures import dpfl_claims
+from paper_figures.claims import FAILS, HOLDS
+from paper_figures.curves import Curve
+from paper_figures.dpfl_graphs import adjacency, draw_graphs, kept, malicious_share, reciprocity, sparsity
+from paper_figures.dpfl_methods import BASELINES
+from paper_figures.dpfl_paper import TABLE_1, TABLE_2, TABLE_3
+from paper_figures.dpfl_runs import Outcome, read, written
+
+DIR, PATHO = "CIFAR-10, Dir(0.1)", "CIFAR-10, Patho(3)"
+SEEDS = np.array([0.0, 0.2, -0.2])
+BUDGETS = ("DPFL", "DPFL, 0.2 n", "DPFL, 0.1 n", "DPFL, 0.05 n")
+
+
+def outcome(accuracy, variance=100.0):
+    values = accuracy + SEEDS
+    curve = Curve(np.arange(3), np.array([0.0, 1.0]), *[np.stack([0 * values, values], 1)] * 3, {})
+    return Outcome(curve, values, variance + SEEDS, values - 10)
+
+
+def panel(title, variance=lambda label: 80.0 if label in BUDGETS else 110.0):
+    return {label: outcome(row[title][0], variance(label)) for label, row in TABLE_1.items()}
+
+
+def verdicts(claims):
+    return [claim.verdict for claim in claims]
+
+
+def test_table_1_holds_as_printed():
+    claims = dpfl_claims.table_1({DIR: panel(DIR), "MNIST, Dir(0.1)": panel(DIR)})
+    assert verdicts(claims) == [HOLDS] * 6
+    assert [claim.paper for claim in claims] == ["+1.29 points", "+4.01 points", "+1.48 points", "", "", ""]
+
+
+def test_table_1_fails_where_a_baseline_is_ahead_or_budgets_cost_much():
+    arms = panel(DIR) | {"APFL": outcome(90), "Local": outcome(84), "DPFL, 0.05 n": outcome(80)}
+    assert verdicts(dpfl_claims.table_1({DIR: arms})) == [FAILS] * 3
+
+
+def test_variances_are_judged_for_all_budgets():
+    assert verdicts(dpfl_claims.variances({PATHO: panel(PATHO)})) == [HOLDS] * 2
+    arms = panel(PATHO) | {"DPFL, 0.05 n": outcome(81, 120)}
+    assert verdicts(dpfl_claims.variances({PATHO: arms})) == [FAILS] * 2
+    arms = panel(PATHO) | {"FedAvg": outcome(99, 1)}  # has no personal models
+    assert verdicts(dpfl_claims.variances({PATHO: arms})) == [HOLDS] * 2
+
+
+def grid(paper):
+    rows = {number: dict(zip(BUDGETS, row, strict=True)) for number, row in paper.items()}
+    return {f"{label}; {number}": outcome(value) for number, row in rows.items() for label, value in row.items()}
+
+
+def test_table_2_holds_as_printed_and_fails_where_epochs_matter():
+    assert verdicts(dpfl_claims.comparable({PATHO: grid(TABLE_2)})) == [HOLDS] * 3
+    worse = {k: tuple(value - 5 * (k == 1) - 8 * (k == 10) for value in row) for k, row in TABLE_2.items()}
+    assert verdicts(dpfl_claims.comparable({PATHO: grid(worse)})) == [FAILS] * 3
+
+
+def test_table_3_holds_as_printed_and_fails_where_choosing_seldom_is_worse():
+    assert verdicts(dpfl_claims.periods({DIR: grid(TABLE_3)})) == [HOLDS] * 2
+    turned = {k: tuple(value + k for value in row) for k, row in TABLE_3.items()}
+    worse = {k: tuple(value - k for value in row) for k, row in TABLE_3.items()}
+    assert verdicts(dpfl_claims.periods({DIR: grid(turned)})) == [HOLDS, FAILS]
+    assert verdicts(dpfl_claims.periods({DIR: grid(worse)})) == [FAILS, HOLDS]
+
+
+def test_random_graphs_are_compared_by_budget():
+    arms = {"DPFL, 0.1 n": outcome(84), "DPFL, 0.1 n, random": outcome(80)}
+    (claim,) = dpfl_claims.random_graph({DIR: arms})
+    assert (claim.verdict, claim.ours.mean) == (HOLDS, pytest.approx(4))
+    assert verdicts(dpfl_claims.random_graph({DIR: arms | {"DPFL, 0.1 n, random": outcome(83)}})) == [FAILS]
+
+
+RING, BOTH, NONE = [[1], [2], [3], [0]], [[1], [0], [3], [2]], [[], [], [], []]
+FULL = [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]]
+
+
+def seeds(*shown, malicious=()):
+    return [{"heard": {str(t): heard for t, heard in enumerate(shown)}, "malicious": list(malicious)}] * 3
+
+
+def test_numbers_of_graphs():
+    assert adjacency(RING).sum() == 4
+    assert (sparsity(RING), sparsity(FULL), sparsity(NONE)) == (0.5, 0.0, 0.75)
+    assert (reciprocity(RING), reciprocity(BOTH), reciprocity(NONE)) == (0.0, 1.0, 1.0)
+    assert (kept(RING, RING), kept(RING, FULL), kept(NONE, RING), kept(NONE, NONE)) == (1.0, 1 / 3, 0.0, 1.0)
+    assert malicious_share(FULL, [3]) == pytest.approx(1 / 3)
+    assert malicious_share([[1], [0], [3], [2]], [1]) == pytest.approx(1 / 3)
+    assert malicious_share(NONE, [1]) == 0.0
+
+
+def test_graphs_get_sparser_steadier_and_more_symmetric():
+    assert verdicts(dpfl_claims.sparser({"DPFL": seeds(FULL, RING)})) == [HOLDS]
+    assert verdicts(dpfl_claims.sparser({"DPFL": seeds(FULL, FULL)})) == [FAILS]
+    still = [RING] * 4 + [FULL] * 7
+    assert verdicts(dpfl_claims.evolution({"DPFL": seeds(*still)})) == [HOLDS]
+    assert verdicts(dpfl_claims.evolution({"DPFL": seeds(*[RING, FULL] * 5, RING)})) == [FAILS]
+    good = {"DPFL": seeds(RING, FULL), "DPFL, 0.1 n": seeds(RING, [[1], [0], [3], [0]])}
+    assert verdicts(dpfl_claims.asymmetry(good))[:3] == [HOLDS] * 3
+    assert verdicts(dpfl_claims.asymmetry({"DPFL": seeds(FULL, RING), "b": seeds(FULL, BOTH)})) == [
+        FAILS,
+        "UNDECIDED",
+        FAILS,
+        FAILS,
+    ]
+
+
+def test_flipped_labels():
+    bad, good = [[1, 3], [0, 3], [1, 3], [2]], [[1], [0], [1], [2]]
+    assert verdicts(dpfl_claims.flipped({"DPFL": seeds(bad, good, malicious=[3])}, cease=True)) == [HOLDS] * 2
+    assert verdicts(dpfl_claims.flipped({"DPFL": seeds(good, bad, malicious=[3])}, cease=True)) == [FAILS] * 2
+    assert verdicts(dpfl_claims.flipped({"DPFL": seeds(bad, bad, malicious=[3])}, cease=False))[1] == FAILS
+    assert verdicts(dpfl_claims.flipped({"DPFL": seeds(bad, *[good] * 9, malicious=[3])}, cease=False)) == [HOLDS] * 2
+
+
+def test_three_clients():
+    alone = [60.0, 61.0, 59.5]
+    told = {"alone": alone, "with 2": [49.0, 50, 51], "with 3": [48.0, 47, 49], "with both": [66.0, 68, 66]}
+    assert verdicts(dpfl_claims.three_clients(told)) == [HOLDS] * 3
+    turned = {"alone": alone, "with 2": [69.0, 70, 71], "with 3": [68.0, 67, 69], "with both": [46.0, 48, 46]}
+    assert verdicts(dpfl_claims.three_clients(turned)) == [FAILS] * 3
+
+
+def test_outcomes_are_what_was_written():
+    panels = {DIR: {"DPFL": outcome(80)}}
+    again = read(written(panels))[DIR]["DPFL"]
+    np.testing.assert_array_equal(again.accuracy, panels[DIR]["DPFL"].accuracy)
+    np.testing.assert_array_equal(again.curve.mean, panels[DIR]["DPFL"].curve.mean)
+
+
+def test_pictures_of_graphs_show_who_is_heard():
+    picture = draw_graphs({"DPFL": seeds(FULL, RING, malicious=[3])[0], "other": seeds(*[RING] * 9)[0]}, columns=3)
+    axes = [ax for ax in picture.axes if ax.get_visible()]
+    assert [ax.get_title() for ax in axes] == ["round 0", "round 1", "round 0", "round 4", "round 8"]
+    first = axes[1].images[0].get_array()
+    assert first[2, 3] == 3  # node 2 hears malicious node 3
+    assert first[0, 1] == 2
+    assert first[0, 2] == 1  # was heard at first
+    assert {text.get_text() for text in picture.legends[0].get_texts()} >= {"candidate", "heard", "heard, malicious"}
+
+
+def test_every_baseline_of_the_paper_is_there():
+    assert [label for label in TABLE_1 if not label.startswith("DPFL")] == list(BASELINES)
