@@ -20,7 +20,13 @@ __all__ = ["SCALES", "Arms", "Data", "Figure", "Setting", "curves_of", "trained"
 SCALES = ("smoke", "quick", "paper")
 """``smoke``: does every part still work? ``quick``: evidence from a 2-core CPU. ``paper``: the paper's own setting."""
 
-MARKERS = {"mnist": "train-images-idx3-ubyte", "cifar10": "data_batch_1", "cifar100": "cifar-100-"}
+MARKERS = {
+    "mnist": "train-images-idx3-ubyte",
+    "cifar10": "data_batch_1",
+    "cifar100": "cifar-100-",
+    "cinic10": "valid",
+    "femnist": "all_data_",
+}
 """A file of each dataset, by which its folder is found."""
 
 Data = dict[str, Any]
@@ -71,7 +77,8 @@ class Setting:
         if self.root is not None:
             for depth in ("", "*/", "*/*/", "*/*/*/"):
                 if found := sorted(self.root.glob(f"{depth}{marker}*")):
-                    return str(found[0].parent)
+                    folder = found[0].parent
+                    return str(folder.parent if folder.name in ("train", "test") else folder)
         where = "no folder was given" if self.root is None else f"nothing named {marker} is in or below {self.root}"
         raise FileNotFoundError(f"the files of {dataset} are needed: {where}; name a folder that holds them by --data")
 

@@ -16,7 +16,7 @@ from topofl._machine import machine
 from topofl.engine.checks import check_device
 from topofl.report import replacing
 
-from . import dcliques, dfedpgp, drawing
+from . import dcliques, dfedpgp, dpfl, drawing
 from .claims import Claim, claims_table
 from .figure import MARKERS, Figure, Setting
 from .report import Report, write
@@ -67,6 +67,14 @@ PAPERS: tuple[Paper, ...] = (
         dfedpgp.FIGURES,
         dfedpgp.TERMS,
         dfedpgp.SEEDS,
+    ),
+    Paper(
+        "dpfl",
+        "Decentralized Personalized Federated Learning",
+        "Kharrat, Canini and Horvath, DPFL, 2025",
+        dpfl.FIGURES,
+        dpfl.TERMS,
+        dpfl.SEEDS,
     ),
 )
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import inspect
 import json
 import os
 import platform
@@ -102,7 +103,9 @@ def keyed(runs: Iterable[Run]) -> dict[str, Run]:
 def _content(source: str) -> str:
     """Return a hash of a dataset's labels and of all that its examples are computed from."""
     given = {key: value for key, value in json.loads(source).items() if value is not None}
-    dataset = getattr(topofl.data, given.pop("name"))(**given, val=0)
+    reader = getattr(topofl.data, given.pop("name"))
+    given |= {"val": 0} if "val" in inspect.signature(reader).parameters else {}
+    dataset = reader(**given)
     digest = hashlib.sha256(dataset.labels.numpy().tobytes())
     digest.update(repr((dataset.inputs.dtype, dataset.mean, dataset.std)).encode())
     digest.update(np.ascontiguousarray(dataset.inputs.numpy()))

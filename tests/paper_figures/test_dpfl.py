@@ -1,0 +1,125 @@
+"""DPFL at scale ``smoke``: every table and figure is computed, drawn and judged, once; settings and the numbers."""
+
+import numpy as np
+import pytest
+
+from paper_figures import dpfl, reproduce
+from paper_figures.claims import FAILS, HOLDS, UNDECIDED
+from paper_figures.dpfl_methods import BASELINES
+from paper_figures.dpfl_paper import TABLE_1
+from paper_figures.dpfl_runs import malicious, read, splits_of
+from paper_figures.dpfl_settings import SCALES, SPLITS
+from paper_figures.dpfl_three import CLIENTS, three_clients
+from paper_figures.figure import Setting
+from paper_figures.reproduce import figures_named
+from paper_figures.runs import Store, keyed
+from topofl import config, data
+
+GRAPHS = ("fig02", "fig04a", "fig04b", "fig08", "fig09", "fig10", "fig11", "fig12", "fig13", "fig14", "fig15")
+DIR, PATHO = "CIFAR-10, Dir(0.1)", "CIFAR-10, Patho(3)"
+SMOKE = Setting("smoke", (0,))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Return the folder, and the results by id, of the whole paper."""
+    out = tmp_path_factory.mktemp("dpfl")
+    results = reproduce("dpfl", scale="smoke", out=out, report=True, progress=False)
+    return out, {result.figure.id: result for result in results}
+
+
+def figure(id):
+    return figures_named(id)[1][0]
+
+
+def test_every_figure_is_computed_drawn_and_judged(whole):
+    _, results = whole
+    lacking = {"dpfl-fig05", "dpfl-fig06"}  # whose data are not at hand
+    assert set(results) == {each.id for each in dpfl.FIGURES} - lacking
+    for result in results.values():
+        assert result.picture.read_bytes().startswith(b"\x89PNG")
+        assert result.claims
+        assert {claim.verdict for claim in result.claims} <= {HOLDS, FAILS, UNDECIDED}
+
+
+def test_table_1_has_all_methods_and_the_papers_numbers(whole):
+    _, results = whole
+    result = results["dpfl-tab01"]
+    for title, table in zip((DIR, PATHO), result.tables, strict=True):
+        assert table.column("method")[: len(BASELINES)] == tuple(BASELINES)
+        printed = dict(zip(table.column("method"), table.column("paper, %"), strict=True))
+        assert printed["APFL"] == "{:.2f} ± {:.2f}".format(*TABLE_1["APFL"][title])
+
+
+def test_numbers_are_of_each_clients_best_model(whole):
+    out, results = whole
+    store, told = Store(out / "runs"), read(results["dpfl-tab01"].data["panels"])[DIR]
+    arms = dpfl.tab01(SMOKE)[DIR]
+    for label in ("Local", "FedAvg+FT", "DPFL"):
+        arm = arms[label]
+        history, _ = store.load(arm.runs[0])
+        best = 100 * history.best_on_validation(arm.column, f"{arm.column}_own_val")
+        one = told[label]
+        assert one.accuracy[0] == pytest.approx(best.mean())
+        assert one.variance[0] == pytest.approx(((best - best.mean()) ** 2).mean())
+
+
+def test_graphs_are_those_of_the_histories(whole):
+    out, results = whole
+    store = Store(out / "runs")
+    (panel,) = dpfl.learned(SMOKE).values()
+    shown = results["dpfl-fig15"].data["graphs"]
+    assert list(shown) == list(panel)
+    for label, arm in panel.items():
+        history, _ = store.load(arm.runs[0])
+        for t, heard in shown[label][0]["heard"].items():
+            support = history.mixing(int(t)).support()
+            assert [support.in_neighbors(k).tolist() for k in range(6)] == heard
+
+
+def test_malicious_clients_have_wrong_labels_and_may_be_idle():
+    bad = malicious(SCALES["smoke"], 0)
+    assert len(bad) == 2
+    for idle in (True, False):
+        ((arm,),) = (panel.values() for panel in dpfl.flips(SMOKE, idle=idle).values())
+        experiment = config.build(arm.runs[0].tables)
+        assert list(experiment.clients.flipped) == bad
+        assert experiment.algorithm.phases["exchange"].settings.get("passive", []) == (bad if idle else [])
+
+
+def test_arms_share_data_and_runs():
+    runs = keyed(
+        [run for each in dpfl.FIGURES for run in each.runs(SMOKE) if each.id not in ("dpfl-fig05", "dpfl-fig06")]
+    )
+    table = keyed(figure("dpfl-tab01").runs(SMOKE))
+    assert set(keyed(figure("dpfl-fig07").runs(SMOKE))) == set(table)
+    assert len(table) == 2 * (len(BASELINES) - 2 + 2)  # FedAvg and FedProx are one run with and without fine-tuning
+    for name in GRAPHS:
+        assert set(keyed(figure(f"dpfl-{name}").runs(SMOKE))) <= set(runs)
+    for run in runs.values():
+        assert {run.tables["data"]["seed"], run.tables["data"]["split_seed"], run.seed} == {0}
+
+
+def test_settings_are_the_papers(tmp_path):
+    (tmp_path / "data_batch_1").touch()
+    setting = Setting("paper", (0,), tmp_path, datasets=("cifar10",))
+    assert splits_of(setting) == [DIR, PATHO]
+    assert splits_of(Setting("paper", (0,), datasets=("cifar10", "cinic10", "femnist"))) == list(SPLITS)
+    runs = figure("dpfl-tab01").runs(setting)
+    assert {run.tables["data"]["n"] for run in runs} == {100}
+    assert {run.tables["run"]["rounds"] for run in runs} == {99}
+    assert {run.tables["algorithm"]["batch_size"] for run in runs} == {16}
+    assert {run.tables["algorithm"].get("budget") for run in runs} == {None, 20, 10, 5}
+    paper = SCALES["paper"]
+    assert (paper.of("cinic10").clients, paper.of("femnist").epochs, paper.of("femnist").lr) == (200, 2, 0.001)
+    every = [run.tables["algorithm"].get("every", 1) for run in figure("dpfl-tab03").runs(setting)]
+    assert set(every) == {1, 5, 10, 20}
+
+
+def test_three_clients_hold_what_the_paper_says():
+    dataset = data.from_arrays(np.zeros((6000, 1), np.float32), np.arange(6000) % 10, test=0.1, name="zeros")
+    clients = three_clients(dataset, 0)
+    for counts, wanted in zip(clients.label_counts, CLIENTS, strict=True):
+        assert {y: int(count) for y, count in enumerate(counts) if count} == dict(wanted)
+    assert len(set(np.concatenate(clients.train).tolist())) == sum(map(len, clients.train))
+    assert set(dataset.labels[clients.test[0]].tolist()) == set(CLIENTS[0])
