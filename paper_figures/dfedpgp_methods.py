@@ -25,7 +25,7 @@ class Method:
     name
         Of the function in :mod:`topofl.algorithms`.
     over
-        A key of :data:`GRAPHS`, ``"server"`` or ``"nothing"``.
+        A key of :data:`GRAPHS`, ``"server"``, ``"peers"`` that clients choose, or ``"nothing"``.
     parts
         Whether its head is trained by itself, with a step of its own.
     fine_tuned
@@ -59,7 +59,7 @@ class Method:
             table["participation"] = neighbors or scale.neighbors
         if self.parts:
             table |= {"head_lr": scale.head_lr, "head_epochs": scale.head_epochs}
-        of_scale = {"rounds": scale.rounds, "epochs": scale.epochs}
+        of_scale = {"rounds": scale.rounds, "epochs": scale.epochs, "neighbors": scale.neighbors}
         return table | {key: of_scale.get(value, value) for key, value in self.more.items()}
 
     def _passes(self, scale: Scale, epochs: Any) -> dict[str, Any]:
@@ -88,10 +88,11 @@ METHODS: Mapping[str, Method] = {
     "Dis-PFL": Method("dispfl", "pull", more={"dense_ratio": 0.5, "rounds": "rounds"}),
     "DFedPGP": Method("dfedpgp", "pull", parts=True, more={"mode": "pull"}),
     "DFedAvgM-P": Method("dfedavgm_p", "undirected", parts=True),
+    "PFedDST": Method("pfeddst", "peers", parts=True, more={"k": "neighbors"}),
 }
-"""By label, in the order of table 1; the last one is of table 4 only."""
+"""By label, in the order of table 1; of the last two one is of table 4 only, the other of PFedDST's paper."""
 
-TABLE_1 = tuple(label for label in METHODS if label != "DFedAvgM-P")
+TABLE_1 = tuple(label for label in METHODS if label not in ("DFedAvgM-P", "PFedDST"))
 DEVICES = tuple(label for label in TABLE_1 if label != "Local")
 ABLATION = ("DFedAvgM", "DFedAvgM-P", "OSGP", "DFedPGP")
 

@@ -61,10 +61,27 @@ def _plus_minus(values: np.ndarray) -> str:
     return f"{values.mean():.2f}" + (f" ± {values.std(ddof=1):.2f}" if len(values) > 1 else "")
 
 
-def rounds_table(title: str, arms: Mapping[str, Curve], target: float) -> Table:
+Rounds = Mapping[str, Mapping[str, int | None]]
+"""A paper's rounds to its target, None if a method never got there, by label and title."""
+
+
+def rounds_table(
+    title: str,
+    arms: Mapping[str, Curve],
+    target: float,
+    paper: Rounds = TABLE_2,
+    targets: Mapping[str, float] = TARGETS,
+) -> Table:
     """Return one row a method: rounds and bytes to the target, ours and the paper's.
 
     Bytes are those of the mean round times the rounds: rounds of all methods send the same number of messages.
+
+    Parameters
+    ----------
+    title, arms, target
+        Of the panel, its curves, and the accuracy in %.
+    paper, targets
+        The paper's rounds, and the accuracies that it counts them to by title.
     """
     columns = (
         "method",
@@ -76,31 +93,33 @@ def rounds_table(title: str, arms: Mapping[str, Curve], target: float) -> Table:
         "paper: over DFedPGP's",
     )
     reference = first_round(arms["DFedPGP"], target)
-    rows = tuple(_rounds_row(title, label, curve, target, reference) for label, curve in arms.items())
-    theirs = f"; the paper's target is {TARGETS[title]:g} %" if title in TARGETS else ""
+    rows = tuple(
+        (*_rounds_row(label, curve, target, reference), *_paper_rounds(paper, title, label))
+        for label, curve in arms.items()
+    )
+    theirs = f"; the paper's target is {targets[title]:g} %" if title in targets else ""
     notes = f"until {target:g} % of a method's own test images are right, mean over clients; mean ± standard deviation"
     return Table(columns, rows, title=f"{title}: {notes}{theirs}")
 
 
-def _rounds_row(title: str, label: str, curve: Curve, target: float, reference: np.ndarray) -> tuple[Cell, ...]:
+def _rounds_row(label: str, curve: Curve, target: float, reference: np.ndarray) -> tuple[Cell, ...]:
     rounds = first_round(curve, target)
     missed = int(np.isinf(rounds).sum())
-    paper = _paper_rounds(title, label)
     if missed:
         none = NotApplicable(f"{label}: {missed} of {len(rounds)} seeds stayed below {target:g} %")
-        return (label, *[none] * 4, *paper)
+        return (label, *[none] * 4)
     ratio: Cell = NotApplicable("DFedPGP did not reach it in all seeds")
     if np.isfinite(reference).all() and (reference > 0).all():
         ratio = _plus_minus(rounds / reference)
     sent = [_plus_minus(rounds * megabytes) for megabytes in _megabytes(curve)]
-    return (label, _plus_minus(rounds), ratio, *sent, *paper)
+    return (label, _plus_minus(rounds), ratio, *sent)
 
 
-def _paper_rounds(title: str, label: str) -> tuple[Cell, Cell]:
-    if title not in TARGETS or label not in TABLE_2:
+def _paper_rounds(paper: Rounds, title: str, label: str) -> tuple[Cell, Cell]:
+    if title not in paper.get(label, {}):
         silent = NotApplicable("the paper does not print it")
         return silent, silent
-    rounds, ours = TABLE_2[label][title], TABLE_2["DFedPGP"][title]
+    rounds, ours = paper[label][title], paper["DFedPGP"][title]
     if rounds is None or ours is None:
         never = NotApplicable("not within its 500 rounds")
         return never, never

@@ -16,7 +16,7 @@ from topofl._machine import machine
 from topofl.engine.checks import check_device
 from topofl.report import replacing
 
-from . import dcliques, dfedpgp, dpfl, drawing
+from . import dcliques, dfedpgp, dpfl, drawing, pfeddst
 from .claims import Claim, claims_table
 from .figure import MARKERS, Figure, Setting
 from .report import Report, write
@@ -67,6 +67,14 @@ PAPERS: tuple[Paper, ...] = (
         dfedpgp.FIGURES,
         dfedpgp.TERMS,
         dfedpgp.SEEDS,
+    ),
+    Paper(
+        "pfeddst",
+        "PFedDST: Personalized Federated Learning with Decentralized Selection Training",
+        "Fan et al., PFedDST",
+        pfeddst.FIGURES,
+        pfeddst.TERMS,
+        pfeddst.SEEDS,
     ),
     Paper(
         "dpfl",

@@ -122,4 +122,4 @@ def test_three_clients_hold_what_the_paper_says():
     for counts, wanted in zip(clients.label_counts, CLIENTS, strict=True):
         assert {y: int(count) for y, count in enumerate(counts) if count} == dict(wanted)
     assert len(set(np.concatenate(clients.train).tolist())) == sum(map(len, clients.train))
-    assert set(dataset.labels[clients.test[0]].tolist()) == set(CLIENTS[0])
+    assert set(dataset.labels[list(clients.test[0])].tolist()) == set(CLIENTS[0])

@@ -1,0 +1,285 @@
+"""PFedDST: figures 2 to 4, table 1, and the claims made with them.
+
+The setting is that of DFedPGP (:mod:`paper_figures.dfedpgp_settings`), with whose runs most of these are shared: two
+classes a client on CIFAR-10, five on CIFAR-100. Figure 2 looks at one client's peers while PFedDST trains.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure as Picture
+from torch.func import functional_call
+
+import topofl
+from topofl import config
+from topofl._seeding import stream
+
+from . import dfedpgp
+from .claims import Claim, judge_seeds
+from .curves import Panels, average, final
+from .dfedpgp_claims import first_round
+from .dfedpgp_runs import arm, measured, read, reported, scale_of, splits_of, written
+from .dfedpgp_tables import Dots, accuracy_table, dots, rounds_table
+from .drawing import convergence
+from .figure import Arms, Data, Figure, Setting
+from .runs import Run, Store
+
+__all__ = ["FIGURES", "LABELS", "SEEDS", "TARGETS", "TERMS"]
+
+SEEDS: Mapping[str, int] = {"smoke": 1, "quick": 3, "paper": 3}
+"""How many seeds are run if nobody says; the paper does not say how many it has."""
+
+OURS = "PFedDST"
+LABELS = ("FedAvg", "FedPer", "FedBABU", "DFedAvgM", "Dis-PFL", "DFedPGP", OURS)
+CIFAR_10, CIFAR_100, MNIST = "CIFAR-10, c=2", "CIFAR-100, c=5", "MNIST, Dir(0.3)"
+
+TARGETS: Mapping[str, float] = {CIFAR_10: 90.0, CIFAR_100: 75.0}
+"""Accuracies that table 1 counts the rounds to."""
+
+TABLE_1: Mapping[str, Mapping[str, int | None]] = {
+    "FedAvg": {CIFAR_10: None, CIFAR_100: None}, "FedPer": {CIFAR_10: 350, CIFAR_100: 254},
+    "FedBABU": {CIFAR_10: 321, CIFAR_100: 306}, "DFedAvgM": {CIFAR_10: 462, CIFAR_100: 399},
+    "Dis-PFL": {CIFAR_10: None, CIFAR_100: None}, "DFedPGP": {CIFAR_10: 238, CIFAR_100: 178},
+    OURS: {CIFAR_10: 184, CIFAR_100: 133},
+}  # fmt: skip
+"""First round with that accuracy, None if there is none in 500."""
+
+LEADS: Mapping[str, float] = {CIFAR_10: 1.0, CIFAR_100: 0.7}
+"""Points by which the paper's method leads the best other one."""
+
+SOONER = {title: TABLE_1["DFedPGP"][title] / TABLE_1[OURS][title] for title in TARGETS}  # pyright: ignore
+STABLE, SHOWN = 0.95, 10
+
+
+def _arms(setting: Setting, *titles: str) -> Arms:
+    """Return all methods on some splits."""
+    return {title: {label: arm(setting, title, label) for label in LABELS} for title in splits_of(setting, *titles)}
+
+
+def tab01(setting: Setting) -> Arms:
+    """Return all methods on all splits, MNIST's too where a scale has it."""
+    return _arms(setting, CIFAR_10, CIFAR_100, MNIST)
+
+
+def _targets(setting: Setting, panels: Panels) -> dict[str, float]:
+    """Return the accuracies in % that rounds are counted to: the paper's, or as for DFedPGP at other scales."""
+    return {title: TARGETS[title] for title in panels} if setting.scale == "paper" else dfedpgp.targets("", panels)
+
+
+def _table(setting: Setting, store: Store) -> Data:
+    curves = measured(tab01(setting), store)
+    return {"panels": written(curves), "targets": _targets(setting, reported(curves))}
+
+
+def _curves(data: Data) -> Panels:
+    return reported(read(data["panels"]))
+
+
+def _by_rounds(data: Data) -> Picture:
+    panels = {}
+    for title, arms in _curves(data).items():
+        target, paper = data["targets"][title], {label: row.get(title) for label, row in TABLE_1.items()}
+        panels[f"{title}: {target:g} %"] = {
+            label: Dots(first_round(curve, target), paper.get(label)) for label, curve in arms.items()
+        }
+    return dots(panels, xlabel="rounds to the target")
+
+
+def sooner(data: Data) -> list[Claim]:
+    """Judge that PFedDST is fastest, and that DFedPGP is next."""
+    claims = []
+    for title, arms in _curves(data).items():
+        target, last = data["targets"][title], next(iter(arms.values())).epochs[-1]
+        needed = {label: np.clip(first_round(curve, target), 1, last) for label, curve in arms.items()}
+        for label, others in ((OURS, set(arms) - {OURS}), ("DFedPGP", set(arms) - {OURS, "DFedPGP"})):
+            best = np.min([needed[other] for other in others], axis=0)
+            said = "all other methods" if label == OURS else "all methods but PFedDST"
+            claims.append(
+                judge_seeds(
+                    f"{title}: {label} reaches the target before {said}.",
+                    f"rounds to {target:g} %: the fewest of the others over those of {label}",
+                    best / needed[label],
+                    at_least=1,
+                    why="any lead that seeds agree on counts",
+                    paper=f"{SOONER[title]:.2f}" if label == OURS and title in SOONER else "",
+                )
+            )
+    return claims
+
+
+def best(panels: Panels) -> list[Claim]:
+    """Judge that PFedDST is most accurate, and steady."""
+    claims = []
+    for title, arms in panels.items():
+        others = np.max([final(curve) for label, curve in arms.items() if label != OURS], axis=0)
+        ours = arms[OURS]
+        claims += [
+            judge_seeds(
+                f"{title}: PFedDST is the most accurate of all methods.",
+                "final accuracy: PFedDST minus the best other method, points",
+                final(ours) - others,
+                at_least=0,
+                why="any lead that seeds agree on counts",
+                paper=f"{LEADS[title]:+.1f} points" if title in LEADS else "",
+            ),
+            judge_seeds(
+                f"{title}: PFedDST learns fastest of all methods.",
+                "mean accuracy over all rounds: PFedDST minus the best other method, points",
+                average(ours) - np.max([average(curve) for label, curve in arms.items() if label != OURS], axis=0),
+                at_least=0,
+                why="any lead that seeds agree on counts",
+            ),
+            judge_seeds(
+                f"{title}: PFedDST is stable.",
+                "final accuracy over that of the best round",
+                final(ours) / np.maximum(ours.mean.max(axis=1), 1e-9),
+                at_least=STABLE,
+                why="it ends within a twentieth of its best round",
+            ),
+        ]
+    return claims
+
+
+def _peers(setting: Setting, store: Store) -> Data:
+    """Return, of one client a seed, in every round: accuracies of its own model and of peers' on its test images."""
+    (title,) = splits_of(setting, CIFAR_10)
+    return {"seeds": [_of_one_client(run, scale_of(setting).neighbors) for run in arm(setting, title, OURS)]}
+
+
+def _of_one_client(run: Run, k: int) -> dict[str, list[Any]]:
+    experiment = config.build(run.tables)
+    clients, model = experiment.clients, experiment.model
+    client, found = 0, {"own": [], "random": [], "near": []}
+    indices = list(clients.test[client])
+    inputs, labels = clients.dataset.examples(indices), clients.dataset.labels[indices]
+
+    def accuracy(models: Any, i: int) -> float:
+        parameters = {name: view[i] for name, view in zip(models.shapes, models.views, strict=True)}
+        with torch.no_grad():
+            logits = functional_call(model, parameters, (inputs.to(models.flat.device),))
+        return 100 * float((logits.argmax(1).cpu() == labels).float().mean())
+
+    def look(event: topofl.callbacks.Event) -> None:
+        if event.kind != "round":
+            return
+        models, others = event.models, [i for i in range(clients.n) if i != client]
+        chosen = {"random": stream(run.seed, "peers", event.round).permutation(others)[:k].tolist()}
+        chosen["near"] = nearest(models, client, k)
+        found["own"].append(accuracy(models, client))
+        for name, nodes in chosen.items():
+            found[name].append([accuracy(models, i) for i in nodes])
+
+    experiment.run(progress=False, callbacks=[look])
+    return found
+
+
+def nearest(models: Any, client: int, k: int) -> list[int]:
+    """Return the k other nodes whose heads are most like that of a client, by cosine."""
+    heads = torch.cat([models.flat[:, part] for part in models.columns(topofl.algorithms.head)], dim=1).double()
+    cosines = torch.nn.functional.cosine_similarity(heads, heads[client : client + 1])
+    cosines[client] = -torch.inf
+    return cosines.topk(k).indices.tolist()
+
+
+def _bars(kind: str) -> Any:
+    """Return the function that draws a panel of figure 2, of the first seed: peers' accuracies, round by round."""
+
+    def draw(data: Data) -> Picture:
+        seed = data["seeds"][0]
+        picture = Picture(figsize=(6.4, 3.0), layout="constrained")
+        ax = picture.subplots()
+        rounds = np.arange(1, len(seed["own"]) + 1)
+        for t, values in zip(rounds, seed[kind], strict=True):
+            ax.plot([t] * len(values), values, "_", color="#D55E00", markersize=4, alpha=0.7)
+        ax.plot(rounds, [np.mean(values) for values in seed[kind]], color="#D55E00", label="models of selected peers")
+        ax.plot(rounds, seed["own"], color="#009E73", label="its own model")
+        ax.set(xlabel="round", ylabel="accuracy on one client's test images, %", ylim=(0, 100))
+        ax.spines[["top", "right"]].set_visible(False)
+        picture.legend(loc="outside lower center", ncols=2, fontsize=8)
+        return picture
+
+    return draw
+
+
+def peers(data: Data) -> list[Claim]:
+    """Judge that similar heads mean useful models, and that the client's own is best."""
+    near, by_chance, own = (
+        np.array([np.mean(seed[name]) for seed in data["seeds"]]) for name in ("near", "random", "own")
+    )
+    return [
+        judge_seeds(
+            "Models of peers with similar heads are better on a client's data than those of random peers.",
+            "mean accuracy over rounds: similar minus random peers, points",
+            near - by_chance,
+            at_least=0,
+            why="“generally outperform”: any difference that seeds agree on counts",
+        ),
+        judge_seeds(
+            "A client's own model is the best on its data.",
+            "mean accuracy over rounds: its own minus that of peers with similar heads, points",
+            own - near,
+            at_least=0,
+            why="any difference that seeds agree on counts",
+        ),
+    ]
+
+
+def _figure_2(id: str, title: str, kind: str) -> Figure:
+    return Figure(
+        id, title, _peers, _bars(kind), peers,
+        differences=lambda setting: (*scale_of(setting).differences, *COMMON, "the client is the first one"),
+        datasets=("cifar10",),
+    )  # fmt: skip
+
+
+def _curve_figure(id: str, title: str, split: str, datasets: tuple[str, ...]) -> Figure:
+    def compute(setting: Setting, store: Store) -> Data:
+        return {"panels": written(measured(_arms(setting, split), store))}
+
+    return Figure(
+        id, title, compute,
+        draw=lambda data: convergence(_curves(data), xlabel="round", extremes=False),
+        claims=lambda data: best(_curves(data)),
+        runs=lambda setting: _runs(_arms(setting, split)),
+        tables=lambda data: _accuracies(data),
+        differences=lambda setting: (*scale_of(setting).differences, *COMMON),
+        datasets=datasets,
+    )  # fmt: skip
+
+
+def _accuracies(data: Data) -> Sequence[topofl.Table]:
+    return [accuracy_table(title, arms, {}) for title, arms in read(data["panels"]).items()]
+
+
+def _runs(arms: Arms) -> list[Run]:
+    return [run for panel in arms.values() for runs in panel.values() for run in runs]
+
+
+COMMON = (
+    *dfedpgp.COMMON,
+    "PFedDST: the distance of heads is 1 - cosine, so that similar ones are preferred, as all of the text but its "
+    "equation says; extractors are averaged with one's own; its three constants, which the paper lacks, are ours",
+)
+"""Choices at all scales where the paper says nothing, or another thing."""
+
+TERMS = dfedpgp.TERMS
+"""What words in the claims mean."""
+
+FIGURES: tuple[Figure, ...] = (
+    _figure_2("pfeddst-fig02a", "Models of random peers on one client's data", "random"),
+    _figure_2("pfeddst-fig02b", "Models of peers with similar heads on one client's data", "near"),
+    _curve_figure("pfeddst-fig03", "Accuracy against rounds, CIFAR-10", CIFAR_10, ("cifar10",)),
+    _curve_figure("pfeddst-fig04", "Accuracy against rounds, CIFAR-100", CIFAR_100, ("cifar100",)),
+    Figure(
+        "pfeddst-tab01", "Rounds of all methods to a target accuracy", _table, _by_rounds, sooner,
+        runs=lambda setting: _runs(tab01(setting)),
+        tables=lambda data: [
+            rounds_table(title, arms, data["targets"][title], TABLE_1, TARGETS) for title, arms in _curves(data).items()
+        ],
+        differences=lambda setting: (*scale_of(setting).differences, *COMMON),
+        datasets=("cifar10",),
+        optional=("cifar100", "mnist"),
+    ),
+)  # fmt: skip
