@@ -478,3 +478,55 @@ def knn_scores(nodes, i, indices, **how):
     wanted = nodes.labels[indices].tolist()
     right = [int(p.argmax()) == y for p, y in zip(votes, wanted, strict=True)]
     return sum(right) / len(right), -sum(math.log(p[y]) for p, y in zip(votes, wanted, strict=True)) / len(right)
+
+
+def cosine(module, other, is_head):
+    """Between two headers; 0 if one of them is zero."""
+    a, b = (
+        torch.cat([p.detach().flatten() for name, p in one.named_parameters() if is_head(name)])
+        for one in (module, other)
+    )
+    lengths = float(a.norm() * b.norm())
+    return float(a @ b) / lengths if lengths else 0.0
+
+
+def score(loss, cos, age, *, alpha=1.0, recency_rate=0.3, cost=2.0, header_sign="intended"):
+    """S = s_p (alpha s_l - d + c)."""
+    recency = 1 if age is None else 1 - math.exp(-recency_rate * age)
+    distance = {"intended": 1 - cos, "literal": cos}[header_sign]
+    return recency * ((alpha * loss if alpha else 0) - distance + cost)
+
+
+def pfeddst(nodes, can_hear, rounds, *, lr, head_lr, draws, is_head, k=10, threshold=None, loss_refresh="selected",
+            epochs=5, head_epochs=1, lr_decay=1.0, scoring=None, **local):  # fmt: skip
+    """Return whom nodes hear in every round; of peers with equal scores those of the least draws(t)[i][j]."""
+    n, losses, last, history = len(nodes.modules), {}, {}, []
+    for t in range(rounds):
+        chosen = []
+        for i in range(n):
+            found = {}
+            for j in can_hear[i]:
+                loss = 0.0 if loss_refresh == "none" else losses.get((i, j), math.inf)
+                age = t - last[i, j] if (i, j) in last else None
+                found[j] = score(loss, cosine(nodes.modules[i], nodes.modules[j], is_head), age, **scoring or {})
+            able = [j for j in found if threshold is None or found[j] > threshold]
+            best = sorted(able, key=lambda j: (-found[j], draws(t)[i][j]))
+            chosen.append(sorted(best if k is None else best[:k]))
+        weights = np.zeros((n, n))
+        for i in range(n):
+            for j in [i, *chosen[i]]:
+                weights[i, j] = 1 / (len(chosen[i]) + 1)
+            for j in chosen[i]:
+                last[i, j] = t
+        average_some(nodes.modules, weights, lambda name: not is_head(name))
+        tries = {"selected": chosen, "all": can_hear, "none": [[] for _ in range(n)]}[loss_refresh]
+        for i in range(n):
+            for j in tries[i]:
+                images, labels = nodes.inputs[list(nodes.members[j])], nodes.labels[list(nodes.members[j])]
+                losses[i, j] = float(functional.cross_entropy(nodes.modules[i](images).detach(), labels))
+        for i in range(n):
+            passes(nodes, i, t, "body", epochs=epochs, lr=lr * lr_decay**t, trains=lambda name: not is_head(name),
+                   **local)  # fmt: skip
+            passes(nodes, i, t, "head", epochs=head_epochs, lr=head_lr * lr_decay**t, trains=is_head, **local)
+        history.append(chosen)
+    return history

@@ -26,6 +26,7 @@ ARGUMENTS = {
     "knn_per": {"lr": 0.05, "batch_size": 8, "epochs": 1, "head": "5"},
     "osgp": {"lr": 0.05, "batch_size": 8, "epochs": 1},
     "dpfl": {"lr": 0.05, "batch_size": 8, "epochs": 1},
+    "pfeddst": {"lr": 0.05, "batch_size": 8, "epochs": 1, "k": 2, "head": "5"},
     "random_collaboration": {"lr": 0.05, "batch_size": 8, "epochs": 1, "budget": 2},
     "per_fedavg": {"lr": 0.05, "batch_size": 8, "epochs": 2},
 }

@@ -30,6 +30,7 @@ ALGORITHMS = {
     "fedrep": {"epochs": 1, "head": "5"},
     "osgp": {"epochs": 1, "delay": 2},
     "dpfl": {"epochs": 1, "budget": 2, "every": 2},
+    "pfeddst": {"epochs": 1, "head": "5", "k": 1},
     "random_collaboration": {"epochs": 1, "budget": 2},
     "apfl": {"epochs": 1, "participation": 0.5},
     "fedprox": {"epochs": 1, "participation": 0.5},

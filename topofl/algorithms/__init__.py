@@ -2,8 +2,8 @@
 
 The parts they are made of are here too, for your own: :func:`chain`; the phases :func:`sgd`, :func:`gossip`,
 :func:`push_sum`, :func:`server_average` and :func:`hear`, where nodes choose whom by a policy (:func:`greedy_peers`,
-:func:`random_peers`); which parameters they concern (:data:`everything`, :data:`head`,
-:data:`body`, :func:`part`) and which nodes (:func:`sampled`).
+:func:`random_peers`, :func:`scored_peers` with :func:`refresh_losses`); which parameters they concern
+(:data:`everything`, :data:`head`, :data:`body`, :func:`part`) and which nodes (:func:`sampled`).
 """
 
 from topofl.algorithms.decentralized import centralized, clique_averaging, dsgd, local_only
@@ -13,7 +13,7 @@ from topofl.algorithms.exchange import push_sum as push_sum
 from topofl.algorithms.exchange import server_average as server_average
 from topofl.algorithms.federated import ditto, fedavg, fedbabu, fedper, fedprox, fedrep
 from topofl.algorithms.interpolation import apfl, knn_per
-from topofl.algorithms.learned import dpfl, random_collaboration
+from topofl.algorithms.learned import dpfl, pfeddst, random_collaboration
 from topofl.algorithms.local import beside as beside
 from topofl.algorithms.local import sgd as sgd
 from topofl.algorithms.meta import per_fedavg
@@ -31,6 +31,8 @@ from topofl.algorithms.peers import random_peers as random_peers
 from topofl.algorithms.phase import Algorithm as Algorithm
 from topofl.algorithms.phase import Phase as Phase
 from topofl.algorithms.phase import chain as chain
+from topofl.algorithms.scored import refresh_losses as refresh_losses
+from topofl.algorithms.scored import scored_peers as scored_peers
 from topofl.algorithms.sparse import dispfl
 
 __all__ = [
@@ -53,5 +55,6 @@ __all__ = [
     "local_only",
     "osgp",
     "per_fedavg",
+    "pfeddst",
     "random_collaboration",
 ]

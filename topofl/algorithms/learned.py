@@ -3,13 +3,15 @@
 from collections.abc import Collection
 from typing import Any
 
-from topofl._check import check_int
-from topofl.algorithms.local import sgd
+from topofl._check import check_int, check_positive
+from topofl.algorithms.local import check_epochs, sgd
 from topofl.algorithms.participation import first_round, later_rounds
+from topofl.algorithms.parts import Part, as_part, head
 from topofl.algorithms.peers import Policy, greedy_peers, hear, random_peers
 from topofl.algorithms.phase import Algorithm, chain
+from topofl.algorithms.scored import refresh_losses, scored_peers
 
-__all__ = ["dpfl", "random_collaboration"]
+__all__ = ["dpfl", "pfeddst", "random_collaboration"]
 
 
 def dpfl(
@@ -109,4 +111,80 @@ def _collaborating(
         first=sgd(lr, epochs=first, reset_momentum=True, who=first_round, **rest),
         local=sgd(lr, epochs=epochs, reset_momentum=True, who=later_rounds, **rest),
         exchange=hear(policy),
+    )
+
+
+def pfeddst(
+    lr: float,
+    *,
+    head_lr: float | None = None,
+    k: int | None = 10,
+    threshold: float | None = None,
+    alpha: float = 1.0,
+    recency_rate: float = 0.3,
+    cost: float = 2.0,
+    header_sign: str = "intended",
+    loss_refresh: str = "selected",
+    batch_size: int = 128,
+    epochs: int = 5,
+    head_epochs: int = 1,
+    momentum: float = 0.9,
+    lr_decay: float = 1.0,
+    weight_decay: float = 0.0,
+    clip: float | None = None,
+    head: Part | str = head,
+) -> Algorithm:
+    """Return PFedDST: personal heads, and extractors averaged with those of peers who score best.
+
+    Per round t, for every node i with extractor ``e_i`` and head ``h_i``, and all j whom it can hear::
+
+        S_ij = (1 - exp(-recency_rate (t - t_ij))) (alpha l_ij - (1 - cos(h_i, h_j)) + cost)
+        M_i  = the k peers j of highest S_ij,   t_ij = t for j in M_i
+        e_i <- sum_{j in M_i and i} e_j / (|M_i| + 1)
+        l_ij = the loss of (e_i, h_i) on the training examples of node j           (for j in M_i)
+        e_i <- e_i - lr * grad_e F_i(e_i, h_i)                                     (`epochs` passes)
+        h_i <- h_i - head_lr * grad_h F_i(e_i, h_i)                                (`head_epochs` passes)
+
+    In the beginning all ``l_ij`` are infinite and all ``t_ij`` minus infinity, so that every peer is tried once. Where
+    the listing sums extractors without the node's own, its text averages with it; we follow the text. It gives no
+    numbers for `alpha`, `recency_rate` (lambda) and `cost` (c): these three are ours. It leaves open whose losses are
+    refreshed: here those of the peers who were heard.
+
+    A topology, which can be left out, says who can be heard at all. ``history.mixings`` holds the graphs. Messages are
+    heads of all whom a node can hear, extractors of those it hears, and to refresh each loss a whole model there and
+    a number back.
+
+    Parameters
+    ----------
+    lr, head_lr
+        Of the extractor and of the head, in round 0; that of the head is `lr` too if None.
+    k, threshold, alpha, recency_rate, cost, header_sign, loss_refresh
+        As in :func:`topofl.algorithms.scored_peers`; the paper's experiments hear 10.
+    epochs, head_epochs
+        Passes over a node's data a round; the paper's 5 and 1.
+    batch_size, momentum, lr_decay, weight_decay, clip
+        As in :func:`topofl.algorithms.sgd`; momentum starts from zero in every round and phase.
+    head
+        What stays at its node: a part of the model, or the name of a layer.
+
+    References
+    ----------
+    Fan, Li, Zhang, Tian and Geng, "PFedDST: Personalized federated learning with decentralized selection training"
+    (2025), Algorithm 1.
+    """
+    head_lr = lr if head_lr is None else check_positive("head_lr", head_lr)
+    personal = as_part("head", head)
+    policy = scored_peers(
+        k, threshold, alpha=alpha, recency_rate=recency_rate, cost=cost, header_sign=header_sign,
+        loss_refresh=loss_refresh, head=personal,
+    )  # fmt: skip
+    rest = {"batch_size": batch_size, "momentum": momentum, "reset_momentum": True, "lr_decay": lr_decay}
+    rest |= {"weight_decay": weight_decay, "clip": clip}
+    losses: dict[str, Any] = {} if loss_refresh == "none" else {"losses": refresh_losses("exchange", loss_refresh)}
+    return chain(
+        "pfeddst",
+        exchange=hear(policy, personal.rest),
+        **losses,
+        body=sgd(lr, epochs=epochs, train=personal.rest, **rest),
+        head=sgd(head_lr, epochs=check_epochs("head_epochs", head_epochs), train=personal, **rest),
     )

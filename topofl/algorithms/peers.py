@@ -29,10 +29,13 @@ class Choice(NamedTuple):
     downloads
         Matrices along whose off-diagonal entries whole messages travel, to choose and to average; None: along those of
         `weights`.
+    besides
+        What else travels to choose: matrices, and the bytes of a message along each of their off-diagonal entries.
     """
 
     weights: MixingMatrix
     downloads: Sequence[MixingMatrix] | None = None
+    besides: Sequence[tuple[MixingMatrix, int]] = ()
 
 
 def _nothing(models: Models) -> State:
@@ -90,13 +93,12 @@ def hear(policy: Policy, share: Part = everything) -> Phase:
         return policy.init(models)
 
     def apply(models: Models, state: State, round: Round) -> State:
-        weights, downloads = policy.choose(models, state, round)
-        columns = models.columns(share)
-        weights = check_pulls(weights).check_on(round.topology)
-        round.mix(weights, models.flat, columns, counted=downloads is None)
+        choice, columns = policy.choose(models, state, round), models.columns(share)
+        weights = check_pulls(choice.weights).check_on(round.topology)
+        round.mix(weights, models.flat, columns, counted=choice.downloads is None)
         size = sum(models.flat[:, part].shape[1] for part in columns) * models.flat.element_size()
-        for asked in downloads or ():
-            round.send(asked.check_on(round.topology), size)
+        for sent, nbytes in [*((whole, size) for whole in choice.downloads or ()), *choice.besides]:
+            round.send(sent.check_on(round.topology), nbytes)
         return state
 
     told = dict(policy.settings) | ({} if share.is_everything else {"share": str(share)})

@@ -1,0 +1,263 @@
+"""PFedDST's way to choose: nodes score whom they could hear, and hear the best."""
+
+from collections.abc import Callable
+from functools import lru_cache, partial
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from topofl._check import check_choice, check_int, check_nonnegative, check_number, check_positive
+from topofl.algorithms.parts import Part, as_part, head
+from topofl.algorithms.peers import Choice, Policy
+from topofl.algorithms.phase import Models, Phase, Round, State, Trial
+from topofl.mixing import MixingMatrix, average_of_chosen
+from topofl.topology import Topology
+
+__all__ = ["refresh_losses", "scored_peers", "scores"]
+
+LOSSES, LAST = "losses", "last"
+"""Names of the states: the loss of i's model on j's examples, inf if never tried, and the round in which i last heard
+j, -inf if never; both (n, n) float64."""
+
+COLUMNS = 2**12
+"""Columns of heads that are multiplied at a time in float64: the heads of 1000 nodes in 32 MB, however wide."""
+
+DECIMALS = 12
+"""Of cosines: equal heads are equally near, in whatever order a machine sums their products."""
+
+NUMBERS = 2**16
+"""Parameters of the models that a node is given to try at a time: some of a linear one, one of a larger network."""
+
+
+def scored_peers(
+    k: int | None = 10,
+    threshold: float | None = None,
+    *,
+    alpha: float = 1.0,
+    recency_rate: float = 0.3,
+    cost: float = 2.0,
+    header_sign: str = "intended",
+    loss_refresh: str = "selected",
+    head: Part | str = head,
+) -> Policy:
+    """Return PFedDST's policy: every node scores whom it can hear, and takes the simple mean of itself and the best.
+
+    The score of j for i is high where i's model is bad on j's data, where their heads are alike, and where i has not
+    heard j for long, see :func:`topofl.algorithms.scored.scores`. What has never been tried counts as an infinite loss,
+    so that each peer is heard once before any is heard again, in random order; equal scores are in random order too.
+    A peer whose score is not a number, because one of both diverged, comes last.
+
+    To score, a node gets the heads of all whom it can hear, in every round. Losses are those that a later phase of the
+    chain found, :func:`refresh_losses`.
+
+    Parameters
+    ----------
+    k
+        Most peers to hear, at least 0; None sets no limit.
+    threshold
+        Hear only peers of higher scores; None: of any.
+    alpha, recency_rate, cost, header_sign
+        As in :func:`topofl.algorithms.scored.scores`.
+    loss_refresh
+        Whose losses the later phase refreshes, ``"selected"`` or ``"all"``; ``"none"``: there is none, and all losses
+        count as 0.
+    head
+        The part of the model whose directions are compared, or the name of a layer.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If an argument is out of its range or of another type; in round 1 if losses should have been refreshed and were
+        not.
+
+    References
+    ----------
+    Fan et al., "PFedDST" (2025), section II and Algorithm 1.
+    """
+    most = None if k is None else check_int("k", k, minimum=0)
+    least = None if threshold is None else check_number("threshold", threshold)
+    score = partial(
+        scores,
+        alpha=check_nonnegative("alpha", alpha),
+        recency_rate=check_positive("recency_rate", recency_rate),
+        cost=check_nonnegative("cost", cost),
+        header_sign=check_choice("header_sign", header_sign, ["intended", "literal"]),
+    )
+    refreshed = check_choice("loss_refresh", loss_refresh, ["selected", "all", "none"]) != "none"
+    personal, candidates = as_part("head", head), _candidates_once()
+
+    def init(models: Models) -> State:
+        models.columns(personal)  # raises before any work
+        n = len(models.flat)
+        losses = {LOSSES: torch.full((n, n), torch.inf, dtype=torch.float64)} if refreshed else {}
+        return losses | {LAST: torch.full((n, n), -torch.inf, dtype=torch.float64)}
+
+    def choose(models: Models, state: State, round: Round) -> Choice:
+        able, last, losses = candidates(round.topology), state[LAST], state.get(LOSSES, torch.zeros(()))
+        _check_refreshed(losses, last)
+        if models.flat.is_meta:  # as many as can be
+            found = torch.full_like(last, torch.inf)
+        else:
+            found = score(losses, _cosines(models, personal), round.t - last)
+        draws = round.rng("peers").random(last.shape)
+        chosen = _best(found, able.pairs, draws, most, least)
+        last[chosen] = round.t
+        size = sum(models.flat[:, part].shape[1] for part in models.columns(personal)) * models.flat.element_size()
+        return Choice(average_of_chosen(chosen), besides=[(able.hear, size)])
+
+    settings = {"weights": "scored", "k": most, "threshold": least} | score.keywords
+    return Policy(choose, init, settings | {"loss_refresh": loss_refresh, "head": str(personal)})
+
+
+def scores(
+    losses: Tensor, cosines: Tensor, ages: Tensor, *, alpha: float, recency_rate: float, cost: float, header_sign: str
+) -> Tensor:
+    """Return what each node makes of each other, (n, n) float64: the higher, the sooner i hears j.
+
+    ::
+
+        S_ij = s_p (alpha s_l - d + cost)
+        s_p = 1 - exp(-recency_rate * ages_ij),   s_l = losses_ij,   d = 1 - cosines_ij
+
+    The bracket must not be negative for age to count as it should: hence a `cost` of at least 2, the largest ``d``.
+
+    Parameters
+    ----------
+    losses
+        (n, n), or one number for all: the loss of i's model on j's examples.
+    cosines
+        (n, n): of the angles between heads.
+    ages
+        (n, n): rounds since i heard j, inf if it never did.
+    alpha
+        Weight of losses, at least 0; at 0 they do not count, infinite ones neither.
+    recency_rate
+        Lambda, above 0: how fast those who were heard come back; at 0.3 half of the way in 2.3 rounds.
+    cost
+        The paper's c, at least 0, the same for all.
+    header_sign
+        ``"intended"``, as above; ``"literal"``: ``d = cosines_ij``, as the paper's formula reads, which prefers unlike
+        heads although its text says the contrary.
+
+    References
+    ----------
+    Fan et al., "PFedDST" (2025), equations 6 to 9.
+
+    Examples
+    --------
+    Two peers, one as bad for the model as the other, heard a round ago and never; the second has an opposite head:
+
+    >>> losses, cosines, ages = torch.tensor([[[1.0, 1.0]], [[1.0, -1.0]], [[1.0, torch.inf]]])
+    >>> scores(losses, cosines, ages, alpha=1, recency_rate=0.3, cost=2, header_sign="intended")
+    tensor([[0.7775, 1.0000]])
+    """
+    distances = cosines if header_sign == "literal" else 1 - cosines
+    gains = cost - distances + (alpha * losses if alpha else 0)
+    return -torch.expm1(-recency_rate * ages) * gains
+
+
+def refresh_losses(owner: str, loss_refresh: str = "selected") -> Phase:
+    """Return the phase in which nodes let peers try their models, for the next scores of :func:`scored_peers`.
+
+    The loss of i's model on j's training examples is found by j: the whole model goes there, against the edge where the
+    graph is directed, and one number comes back. A node passes over its examples once for each model that it tries.
+
+    Parameters
+    ----------
+    owner
+        An earlier phase of the chain, ``hear(scored_peers(...), share)``.
+    loss_refresh
+        By whom a model is tried: ``"selected"``, those whom its node has just heard; ``"all"``, all whom it can hear.
+    """
+    everybody = check_choice("loss_refresh", loss_refresh, ["selected", "all"]) == "all"
+    candidates = _candidates_once()
+
+    def apply(models: Models, state: State, round: Round) -> State:
+        if LOSSES not in state:
+            raise ValueError(
+                f"`owner` must be a phase that hears peers by losses, {owner!r} keeps none; use "
+                "hear(scored_peers(loss_refresh='selected'))"
+            )
+        able = candidates(round.topology) if everybody else _Candidates.of(state[LAST] == round.t)
+        _refresh(state[LOSSES], models.flat, able.pairs, round)
+        numbers, itemsize = models.flat.shape[1], models.flat.element_size()
+        round.send(able.heard, numbers * itemsize)
+        round.send(able.hear, itemsize)
+        return state
+
+    settings = {"of": owner, "loss_refresh": loss_refresh}
+    return Phase(lambda models: {}, apply, settings, exchanges="models", over="peers", uses=owner, asks="train")
+
+
+class _Candidates(NamedTuple):
+    """Whom nodes can hear: (n, n) booleans, row i for node i, and as matrices, of those whom they hear and back."""
+
+    pairs: Tensor
+    hear: MixingMatrix
+    heard: MixingMatrix
+
+    @classmethod
+    def of(cls, pairs: Tensor) -> "_Candidates":
+        return cls(pairs, average_of_chosen(pairs), average_of_chosen(pairs.T))
+
+
+def _candidates_once() -> Callable[[Topology], _Candidates]:
+    """Return the function that says whom nodes can hear on a graph; of the last graph it is known."""
+
+    @lru_cache(maxsize=1)
+    def candidates(topology: Topology) -> _Candidates:
+        return _Candidates.of(torch.from_numpy(topology.adjacency.T.toarray() != 0).fill_diagonal_(False))
+
+    return candidates
+
+
+def _check_refreshed(losses: Tensor, last: Tensor) -> None:
+    if bool((losses.isposinf() & last.isfinite()).any()):
+        raise ValueError(
+            "`loss_refresh` must be 'none' where no later phase refreshes losses; add one to the chain, "
+            "losses=refresh_losses('exchange')"
+        )
+
+
+def _cosines(models: Models, part: Part) -> Tensor:
+    """Return the cosines between all nodes' parts, (n, n) float64 on the CPU; 0 where one of both is zero."""
+    flat = models.flat
+    products = torch.zeros(len(flat), len(flat), dtype=torch.float64, device=flat.device)
+    for columns in models.columns(part):
+        for block in flat[:, columns].split(COLUMNS, dim=1):
+            wide = block.double()
+            products.addmm_(wide, wide.T)
+    lengths = products.diagonal().sqrt()
+    inverse = torch.where(lengths == 0, 0, 1 / lengths)
+    return (products * inverse[:, None] * inverse).clamp(-1, 1).round(decimals=DECIMALS).cpu()
+
+
+def _best(found: Tensor, pairs: Tensor, draws: np.ndarray, most: int | None, least: float | None) -> Tensor:
+    """Return whom each node hears, (n, n) booleans: of `pairs`, those above `least`, the `most` best of them."""
+    able = pairs if least is None else pairs & (found > least)
+    if most is None:
+        return able
+    worth = found.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
+    order = np.lexsort((draws, -worth.numpy(), ~able.numpy()), axis=-1)[:, :most]
+    return torch.zeros_like(able).scatter_(1, torch.from_numpy(order.copy()), True) & able
+
+
+def _refresh(losses: Tensor, flat: Tensor, pairs: Tensor, round: Round) -> None:
+    """Put into `losses`, in place, how i's model does on j's examples, for all `pairs` (i, j); never inf."""
+    if flat.is_meta:
+        losses[pairs] = 0.0
+        return
+    askers = {j: column.nonzero()[:, 0] for j, column in enumerate(pairs.T) if column.any()}
+    found = round.ask({j: _trial(flat, nodes) for j, nodes in askers.items()}, "train")
+    for j, nodes in askers.items():
+        losses[nodes, j] = found[j].clamp(max=torch.finfo(torch.float64).max)  # infinite ones were never tried
+
+
+def _trial(flat: Tensor, nodes: Tensor) -> Trial[Tensor]:
+    """Try some nodes' models, a few at a time."""
+    found = []
+    for few in nodes.split(max(1, NUMBERS // flat.shape[1])):
+        found.append((yield flat[few.to(flat.device)]))
+    return torch.cat(found)
