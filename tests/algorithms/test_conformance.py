@@ -23,6 +23,7 @@ ARGUMENTS = {
     "fedrep": {"lr": 0.05, "batch_size": 8, "epochs": 1, "head": "5"},
     "osgp": {"lr": 0.05, "batch_size": 8, "epochs": 1},
     "dpfl": {"lr": 0.05, "batch_size": 8, "epochs": 1},
+    "pfedgraph": {"lr": 0.05, "batch_size": 8, "epochs": 1},
     "random_collaboration": {"lr": 0.05, "batch_size": 8, "epochs": 1, "budget": 2},
 }
 ASKING = [

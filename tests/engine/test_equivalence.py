@@ -25,6 +25,7 @@ CASES = {
 def test_every_algorithm_is_compared():
     elsewhere = {"dfedavgm", "dfedavgm_p", "dfedpgp", "ditto", "osgp", "fedavg", "fedbabu", "fedper", "fedrep"}
     elsewhere |= {"dispfl", "dpfl", "random_collaboration"}  # in algorithms/test_sparse.py, test_peers.py
+    elsewhere |= {"pfedgraph"}  # in algorithms/test_similar.py
     assert set(CASES) | elsewhere == set(algorithms.__all__)  # elsewhere: in algorithms/test_personalized.py
 
 

@@ -2,7 +2,7 @@
 
 The parts they are made of are here too, for your own: :func:`chain`; the phases :func:`sgd`, :func:`gossip`,
 :func:`push_sum`, :func:`server_average` and :func:`hear`, where nodes choose whom by a policy (:func:`greedy_peers`,
-:func:`random_peers`); which parameters they concern (:data:`everything`, :data:`head`,
+:func:`random_peers`, :func:`similar_peers`); which parameters they concern (:data:`everything`, :data:`head`,
 :data:`body`, :func:`part`) and which nodes (:func:`sampled`).
 """
 
@@ -29,6 +29,8 @@ from topofl.algorithms.peers import random_peers as random_peers
 from topofl.algorithms.phase import Algorithm as Algorithm
 from topofl.algorithms.phase import Phase as Phase
 from topofl.algorithms.phase import chain as chain
+from topofl.algorithms.similar import pfedgraph
+from topofl.algorithms.similar import similar_peers as similar_peers
 from topofl.algorithms.sparse import dispfl
 
 __all__ = [
@@ -47,5 +49,6 @@ __all__ = [
     "fedrep",
     "local_only",
     "osgp",
+    "pfedgraph",
     "random_collaboration",
 ]

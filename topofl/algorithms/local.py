@@ -12,7 +12,7 @@ from topofl.algorithms.participation import Participation, name_of
 from topofl.algorithms.parts import Part, as_part, everything
 from topofl.algorithms.phase import LocalSGD, Models, Phase, Proximal, Round, Rule, State
 
-__all__ = ["MASK", "beside", "check_epochs", "sgd"]
+__all__ = ["MASK", "TOWARD", "beside", "check_epochs", "sgd"]
 
 
 def sgd(
@@ -116,6 +116,7 @@ def sgd(
             velocity=state.get("velocity"),
             proximal=Proximal(state[ANCHOR], strength) if anchored else None,
             mask=state.get(MASK),
+            toward=state.get(TOWARD),
             who=None if who is None else np.asarray(who(round)),
         )
         return state
@@ -162,6 +163,9 @@ ANCHOR = "anchor"
 
 MASK = "mask"
 """Name of the state that holds what is trained of each model, (n, d) booleans, where a phase adds one."""
+
+TOWARD = "toward"
+"""Name of the state that holds where models turn while they train, (n, d), where a phase adds one."""
 
 
 def _settings_of(how: LocalSGD) -> dict[str, Any]:

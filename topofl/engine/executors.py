@@ -103,8 +103,8 @@ class Descent:
         (n, d) that lasts; with momentum but without it, velocities start from zero.
     trained
         Parameters by their places, None: all.
-    proximal, mask
-        As in ``algorithms.phase.Round.local_sgd``.
+    proximal, mask, toward
+        As in ``algorithms.phase.Round.local_sgd``; the gradient of the last is added to ``g`` before the mask.
     mass, weighted
         (n,) push-sum weights, and the places of the parameters whose steps they divide.
     """
@@ -120,6 +120,7 @@ class Descent:
     mask: Tensor | None = None
     mass: Tensor | None = None
     weighted: Sequence[int] = ()
+    toward: Tensor | None = None
 
     def __call__(self, rows: slice, gradients: Sequence[Tensor], speeds: Sequence[Tensor] | None) -> None:
         """Take a step of some nodes, in place; `speeds` are their velocities."""
@@ -175,6 +176,8 @@ class Descent:
             anchors = self.parts(self.proximal.anchor, rows, gradients)
             for g, theta, anchor in zip(gradients, thetas, anchors, strict=True):
                 g.add_(theta - anchor, alpha=self.proximal.strength)
+        if self.toward is not None:
+            _turn(gradients, thetas, self.parts(self.toward, rows, gradients))
         if self.mask is not None:
             for g, mask in zip(gradients, self.parts(self.mask, rows, gradients), strict=True):
                 g.mul_(mask)
@@ -183,6 +186,21 @@ class Descent:
 def _along(values: Tensor, like: Tensor) -> Tensor:
     """Return (k,) numbers in the shape that multiplies (k, ...) ones."""
     return values.view(-1, *[1] * (like.dim() - 1))
+
+
+def _turn(gradients: Sequence[Tensor], thetas: Sequence[Tensor], towards: Sequence[Tensor]) -> None:
+    """Add to gradients, in place, those of ``-<toward, theta> / ||theta||``; where theta is 0 it has none."""
+    squares, products = _inner(thetas, thetas), _inner(towards, thetas)
+    inverse = torch.where(squares > 0, squares.rsqrt(), 0)
+    for g, theta, toward in zip(gradients, thetas, towards, strict=True):
+        g.addcmul_(toward, _along(inverse, g), value=-1)
+        g.addcmul_(theta, _along(products * inverse**3, g))
+
+
+def _inner(some: Sequence[Tensor], others: Sequence[Tensor]) -> Tensor:
+    """Return (k,) inner products of rows, over all parameters, without a product of each number."""
+    pairs = ((a.reshape(len(a), 1, -1), b.reshape(len(b), -1, 1)) for a, b in zip(some, others, strict=True))
+    return torch.stack([torch.bmm(a, b).view(-1) for a, b in pairs]).sum(0)
 
 
 class Job(NamedTuple):

@@ -76,6 +76,7 @@ class WorldRound:
         velocity: Tensor | None = None,
         proximal: Proximal | None = None,
         mask: Tensor | None = None,
+        toward: Tensor | None = None,
         who: np.ndarray | None = None,
     ) -> None:
         """See the protocol."""
@@ -88,7 +89,7 @@ class WorldRound:
         even = bool((counts == steps).all())
         firsts = self.t * whole
         batches = [world.learner.batches.at(firsts + k, how.batch_size, self.phase) for k in range(steps)]
-        descent = self._descent(cast(Population, models), how, velocity, proximal, mask)
+        descent = self._descent(cast(Population, models), how, velocity, proximal, mask, toward)
         bad = world.guard.frozen(models.flat.device)
         mix_gradients = None if how.gradient is None else self._gradient_mixer(how.gradient, steps)
         statistics = None if self.losses is not None else self.statistics  # of the first phase that trains
@@ -117,13 +118,14 @@ class WorldRound:
         velocity: Tensor | None,
         proximal: Proximal | None,
         mask: Tensor | None,
+        toward: Tensor | None,
     ) -> Descent:
         layout = models.layout
         trained = None if how.train.is_everything else tuple(how.train.places(layout.names))
         weighted = () if bool((models.mass == 1).all()) else tuple(self.world.pushed.places(layout.names))
         return Descent(
             models, how.lr, how.momentum, velocity, how.weight_decay, how.clip, trained, proximal, mask,
-            models.mass if weighted else None, weighted,
+            models.mass if weighted else None, weighted, toward,
         )  # fmt: skip
 
     def _compact(
@@ -137,7 +139,7 @@ class WorldRound:
         small = replace(
             descent,
             models=models,
-            **{name: _taken(getattr(descent, name), rows) for name in ("velocity", "mask", "mass")},
+            **{name: _taken(getattr(descent, name), rows) for name in ("velocity", "mask", "mass", "toward")},
             proximal=descent.proximal and Proximal(descent.proximal.anchor[rows], descent.proximal.strength),
         )
         few = [batch.of(nodes) for batch in batches]
@@ -201,9 +203,9 @@ class WorldRound:
             else:
                 self._mix(weights, part)
 
-    def send(self, weights: MixingMatrix, nbytes: int | np.ndarray) -> None:
+    def send(self, weights: MixingMatrix, nbytes: int | np.ndarray, *, server: bool = False) -> None:
         """See the protocol."""
-        self.ledger.send(weights, nbytes)
+        self.ledger.send(weights, nbytes, server=server)
         self.used = self.used or weights
 
 
