@@ -115,7 +115,7 @@ def centralized(nodes, rounds, *, lr, momentum=0.0):
 
 
 def passes(nodes, i, t, phase, *, epochs, lr, module=None, trains=None, momentum=0.0, weight_decay=0.0, clip=None,
-           mass=1.0, anchor=None, strength=0.0, mask=None):  # fmt: skip
+           mass=1.0, anchor=None, strength=0.0, mask=None, toward=None):  # fmt: skip
     """Take some epochs of heavy-ball SGD on one node's data, of parameters that `trains` names, from velocity zero.
 
     With a push-sum weight the steps are those of x = mass * z, at the gradient of z, which the module holds.
@@ -131,12 +131,14 @@ def passes(nodes, i, t, phase, *, epochs, lr, module=None, trains=None, momentum
         functional.cross_entropy(module(seen), nodes.labels[batch]).backward()
         gradients = [p.grad.clone() for _, p in named]
         norm = float(sum(g.square().sum() for g in gradients)) ** 0.5
-        for v, g, (name, p) in zip(velocity, gradients, named, strict=True):
+        turns = [0.0] * len(named) if toward is None else turning([p for _, p in named], toward)
+        for v, g, turn, (name, p) in zip(velocity, gradients, turns, named, strict=True):
             if clip is not None:
                 g = g * min(1.0, clip / (norm + 1e-6))
             g = g + weight_decay * p.data
             if anchor is not None:
                 g = g + strength * (p.data - dict(anchor.named_parameters())[name].data)
+            g = g + turn
             if mask is not None:
                 g = g * mask[name]
             v.mul_(momentum).add_(g)
@@ -530,3 +532,45 @@ def pfeddst(nodes, can_hear, rounds, *, lr, head_lr, draws, is_head, k=10, thres
             passes(nodes, i, t, "head", epochs=head_epochs, lr=head_lr * lr_decay**t, trains=is_head, **local)
         history.append(chosen)
     return history
+
+
+def turning(parameters, toward):
+    """Gradients of -<toward, theta> / ||theta||."""
+    theta = torch.cat([p.flatten() for p in parameters])
+    return torch.autograd.grad(-(toward @ theta) / theta.norm(), parameters)
+
+
+def nearest_weights(wanted):
+    """Take the same from all wanted numbers, so that what stays above 0 sums to 1; halve an interval to find it."""
+    low, high = min(wanted) - 1, max(wanted)
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if sum(max(w - middle, 0) for w in wanted) > 1 else (low, middle)
+    return [max(w - low, 0) for w in wanted]
+
+
+def similarity(one, other, threshold):
+    """Cosine of two changes, 1 above the threshold, 0 where there is no change."""
+    lengths = float(one.norm() * other.norm())
+    cosine = float(one @ other) / lengths if lengths else 0.0
+    return 1.0 if cosine > threshold else cosine
+
+
+def pfedgraph(nodes, rounds, *, lr, hears=None, strength=0.8, regulariser=0.01, threshold=0.9, epochs=5, lr_decay=1.0,
+              **local):  # fmt: skip
+    """Return the weights of every round; node i hears hears[i], itself too. In the code the regulariser is below 0."""
+    n, sizes, start = len(nodes.modules), [len(own) for own in nodes.members], nodes.flat()[0]
+    toward, found = [None] * n, []
+    for t in range(rounds):
+        for i in range(n):
+            passes(nodes, i, t, "local", epochs=epochs, lr=lr * lr_decay**t, toward=toward[i], **local)
+        flat, weights = nodes.flat(), np.zeros((n, n))
+        for i in range(n):
+            group = list(range(n)) if hears is None else hears[i]
+            data = [sizes[j] / sum(sizes[k] for k in group) for j in group]
+            alike = [similarity(flat[i] - start, flat[j] - start, threshold) for j in group]
+            weights[i, group] = nearest_weights([p + s / (2 * strength) for p, s in zip(data, alike, strict=True)])
+        toward = [regulariser * sum(weights[i, j] * flat[j] / flat[j].norm() for j in range(n)) for i in range(n)]
+        average(nodes.modules, weights)
+        found.append(weights)
+    return found

@@ -308,7 +308,7 @@ def _trial(
         rounds=4,
         eval_every=4,
         seed=0,
-        init="independent",  # equal models would be evaluated as one
+        init="common" if algorithm.common_start else "independent",  # equal models would be evaluated as one
         fine_tune=False,
         on_disconnected="allow",
         progress=False,

@@ -27,6 +27,7 @@ ARGUMENTS = {
     "osgp": {"lr": 0.05, "batch_size": 8, "epochs": 1},
     "dpfl": {"lr": 0.05, "batch_size": 8, "epochs": 1},
     "pfeddst": {"lr": 0.05, "batch_size": 8, "epochs": 1, "k": 2, "head": "5"},
+    "pfedgraph": {"lr": 0.05, "batch_size": 8, "epochs": 1},
     "random_collaboration": {"lr": 0.05, "batch_size": 8, "epochs": 1, "budget": 2},
     "per_fedavg": {"lr": 0.05, "batch_size": 8, "epochs": 2},
 }

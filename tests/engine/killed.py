@@ -31,6 +31,7 @@ ALGORITHMS = {
     "osgp": {"epochs": 1, "delay": 2},
     "dpfl": {"epochs": 1, "budget": 2, "every": 2},
     "pfeddst": {"epochs": 1, "head": "5", "k": 1},
+    "pfedgraph": {"epochs": 1, "regulariser": 0.1},
     "random_collaboration": {"epochs": 1, "budget": 2},
     "apfl": {"epochs": 1, "participation": 0.5},
     "fedprox": {"epochs": 1, "participation": 0.5},
@@ -76,7 +77,8 @@ def settings(problem):
     }[graphs]
     algorithm = getattr(algorithms, name)(lr=0.1, batch_size=4, **ALGORITHMS[name])
     model = problems.convolutional() if "head" in ALGORITHMS[name] else problems.linear()
-    how = {"model": model, "clients": clients, "topology": topology, "device": "cpu", "init": "independent"}
+    start = "common" if algorithm.common_start else "independent"
+    how = {"model": model, "clients": clients, "topology": topology, "device": "cpu", "init": start}
     if "head" in ALGORITHMS[name]:
         how["executor"] = "looped"  # auto chooses by the clock, which no two runs share
     return {"algorithm": algorithm, "rounds": 7, "seed": 0, "eval_every": 3} | how

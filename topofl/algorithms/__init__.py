@@ -2,8 +2,8 @@
 
 The parts they are made of are here too, for your own: :func:`chain`; the phases :func:`sgd`, :func:`gossip`,
 :func:`push_sum`, :func:`server_average` and :func:`hear`, where nodes choose whom by a policy (:func:`greedy_peers`,
-:func:`random_peers`, :func:`scored_peers` with :func:`refresh_losses`); which parameters they concern
-(:data:`everything`, :data:`head`, :data:`body`, :func:`part`) and which nodes (:func:`sampled`).
+:func:`random_peers`, :func:`similar_peers`, :func:`scored_peers` with :func:`refresh_losses`); which parameters they
+concern (:data:`everything`, :data:`head`, :data:`body`, :func:`part`) and which nodes (:func:`sampled`).
 """
 
 from topofl.algorithms.decentralized import centralized, clique_averaging, dsgd, local_only
@@ -33,6 +33,8 @@ from topofl.algorithms.phase import Phase as Phase
 from topofl.algorithms.phase import chain as chain
 from topofl.algorithms.scored import refresh_losses as refresh_losses
 from topofl.algorithms.scored import scored_peers as scored_peers
+from topofl.algorithms.similar import pfedgraph
+from topofl.algorithms.similar import similar_peers as similar_peers
 from topofl.algorithms.sparse import dispfl
 
 __all__ = [
@@ -56,5 +58,6 @@ __all__ = [
     "osgp",
     "per_fedavg",
     "pfeddst",
+    "pfedgraph",
     "random_collaboration",
 ]

@@ -12,7 +12,7 @@ from topofl.algorithms.participation import Participation, name_of
 from topofl.algorithms.parts import Part, as_part, everything
 from topofl.algorithms.phase import LocalSGD, Mixture, Models, Phase, Proximal, Round, Rule, State
 
-__all__ = ["ADAPTIVE_SHARE", "ANCHOR", "MASK", "SHARE", "beside", "check_epochs", "sgd"]
+__all__ = ["ADAPTIVE_SHARE", "ANCHOR", "MASK", "SHARE", "TOWARD", "beside", "check_epochs", "sgd"]
 
 
 def sgd(
@@ -127,6 +127,7 @@ def sgd(
             velocity=state.get("velocity"),
             proximal=Proximal(state[ANCHOR] if anchored else None, strength) if anchored or strength else None,
             mask=state.get(MASK),
+            toward=state.get(TOWARD),
             who=None if who is None else np.asarray(who(round)),
             mixture=_mixture(models, state),
         )
@@ -174,6 +175,9 @@ ANCHOR = "anchor"
 
 MASK = "mask"
 """Name of the state that holds what is trained of each model, (n, d) booleans, where a phase adds one."""
+
+TOWARD = "toward"
+"""Name of the state that holds where models turn while they train, (n, d), where a phase adds one."""
 
 SHARE, ADAPTIVE_SHARE = "share", "adaptive_share"
 """Names of the state that holds the shares, (n,), of models in mixtures with those of `ANCHOR`, if a phase adds one."""

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sparse
 import torch
 from torch import Tensor
 
@@ -13,7 +14,7 @@ from topofl._check import check_int, check_switch
 from topofl._generators import translated
 from topofl.algorithms.parts import Part, as_part, everything
 from topofl.algorithms.phase import Models, Phase, Round, State, Trial
-from topofl.mixing import MixingMatrix, average_of_chosen, check_pulls
+from topofl.mixing import MixingMatrix, average_of_chosen, check_pulls, from_weights
 from topofl.topologies.greedy_choice import double_greedy, shuffled
 
 __all__ = ["Choice", "Policy", "greedy_peers", "hear", "random_peers"]
@@ -31,11 +32,15 @@ class Choice(NamedTuple):
         `weights`.
     besides
         What else travels to choose: matrices, and the bytes of a message along each of their off-diagonal entries.
+    server
+        How many messages' worth a server sends down to each node, in one message, for the one that each sends up. 0:
+        there is no server. With one, `downloads` are None.
     """
 
     weights: MixingMatrix
     downloads: Sequence[MixingMatrix] | None = None
     besides: Sequence[tuple[MixingMatrix, int]] = ()
+    server: int = 0
 
 
 def _nothing(models: Models) -> State:
@@ -55,12 +60,15 @@ class Policy(NamedTuple):
         What it was built with; kept with results.
     asks
         On which of their own examples nodes try models, as in :class:`topofl.algorithms.Phase`.
+    common_start
+        Whether all nodes must start from the same model.
     """
 
     choose: Callable[[Models, State, Round], Choice]
     init: Callable[[Models], State] = _nothing
     settings: Mapping[str, Any] = MappingProxyType({})
     asks: str = ""
+    common_start: bool = False
 
 
 def hear(policy: Policy, share: Part = everything) -> Phase:
@@ -95,14 +103,24 @@ def hear(policy: Policy, share: Part = everything) -> Phase:
     def apply(models: Models, state: State, round: Round) -> State:
         choice, columns = policy.choose(models, state, round), models.columns(share)
         weights = check_pulls(choice.weights).check_on(round.topology)
-        round.mix(weights, models.flat, columns, counted=choice.downloads is None)
+        round.mix(weights, models.flat, columns, counted=choice.downloads is None and not choice.server)
         size = sum(models.flat[:, part].shape[1] for part in columns) * models.flat.element_size()
+        if choice.server:
+            round.send(_everybody(weights.n), size * (1 + choice.server) // 2, server=True)
         for sent, nbytes in [*((whole, size) for whole in choice.downloads or ()), *choice.besides]:
             round.send(sent.check_on(round.topology), nbytes)
         return state
 
     told = dict(policy.settings) | ({} if share.is_everything else {"share": str(share)})
-    return Phase(init, apply, told, exchanges="models", over="peers", share=share, asks=policy.asks)
+    return Phase(
+        init, apply, told, exchanges="models", over="peers", share=share, asks=policy.asks,
+        common_start=policy.common_start,
+    )  # fmt: skip
+
+
+def _everybody(n: int) -> MixingMatrix:
+    """Return a matrix with columns of all nodes, whatever they give each other."""
+    return from_weights(sparse.eye_array(n, format="csr"), name="everybody")
 
 
 def greedy_peers(

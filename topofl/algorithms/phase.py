@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 State = dict[str, Tensor]
-"""What one phase carries to the next round: tensors whose first axis is the node."""
+"""What one phase carries to the next round: tensors whose first axis is the node, or of length 1 for all of them."""
 
 Rule = Callable[[Topology], MixingMatrix]
 """A weight rule, for example :func:`topofl.mixing.metropolis_hastings`."""
@@ -187,6 +187,7 @@ class Round(Protocol):
         velocity: Tensor | None = None,
         proximal: Proximal | None = None,
         mask: Tensor | None = None,
+        toward: Tensor | None = None,
         who: np.ndarray | None = None,
         mixture: Mixture | None = None,
     ) -> None:
@@ -204,6 +205,8 @@ class Round(Protocol):
             Adds a gradient.
         mask
             (n, d), 1 where a parameter is trained; gradients are multiplied by it.
+        toward
+            (n, d): adds the gradient of ``-<toward_i, theta_i> / ||theta_i||``, over what is trained.
         who
             (n,) booleans: who trains; None: all.
         mixture
@@ -256,10 +259,11 @@ class Round(Protocol):
         """
         ...
 
-    def send(self, weights: MixingMatrix, nbytes: int | np.ndarray) -> None:
+    def send(self, weights: MixingMatrix, nbytes: int | np.ndarray, *, server: bool = False) -> None:
         """Count a message along every off-diagonal entry of `weights`, of so many bytes: one number, or (n,) by sender.
 
-        For what is not sent as whole columns, such as sparse models.
+        For what is not sent as whole columns, such as sparse models. By a server, each node of non-zero columns sends
+        one message and gets one, of so many bytes on average, one number.
         """
         ...
 
@@ -288,6 +292,8 @@ class Phase(NamedTuple):
         Whether it asks for the gradients of all nodes at once.
     asks
         On which of their own examples nodes try models, ``"train"`` or ``"val"``; ``""``: on none.
+    common_start
+        Whether it needs nodes that all start from the same model.
     """
 
     init: Callable[[Models], State]
@@ -299,6 +305,7 @@ class Phase(NamedTuple):
     uses: str = ""
     gradients: bool = False
     asks: str = ""
+    common_start: bool = False
 
 
 @dataclass(frozen=True)
@@ -367,6 +374,11 @@ class Algorithm:
     def chooses(self) -> bool:
         """Whether nodes choose by their models whom they hear; a graph may limit whom they can."""
         return any(phase.over == "peers" for phase in self.phases.values())
+
+    @property
+    def common_start(self) -> bool:
+        """Whether all nodes must start from the same model."""
+        return any(phase.common_start for phase in self.phases.values())
 
     @property
     def pushes(self) -> bool:

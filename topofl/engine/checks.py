@@ -17,8 +17,8 @@ from topofl.engine.evaluate import Evaluated
 from topofl.engine.forward import is_linear, stacked_forward
 from topofl.topology import Topology, TopologyError, TopologySequence, as_topology
 
-__all__ = ["check_augment", "check_batched", "check_device", "check_options", "check_output", "check_topology",
-           "evaluated_by", "sets_named", "with_fine_tuning"]  # fmt: skip
+__all__ = ["check_augment", "check_batched", "check_device", "check_options", "check_output", "check_start",
+           "check_topology", "evaluated_by", "sets_named", "with_fine_tuning"]  # fmt: skip
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 EVALUATION_SETS = ("test", "val", "own_test", "own_val")
@@ -302,6 +302,15 @@ def check_asked(algorithm: Algorithm, clients: Partition) -> None:
                 f"`clients` must give every node {where} examples, on which {algorithm.name} tries models, node "
                 f"{lacking[0]} has none ({len(lacking)} of {clients.n}); {remedy}"
             )
+
+
+def check_start(algorithm: Algorithm, init: str) -> None:
+    """Raise ``ValueError`` if nodes start apart that must not."""
+    if algorithm.common_start and init == "independent":
+        raise ValueError(
+            f"`init` must be 'common' or 'given' for {algorithm.name}, which compares where models moved from one "
+            "start, got 'independent'"
+        )
 
 
 def _as_graphs(topology: Any) -> Topology | TopologySequence:

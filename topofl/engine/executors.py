@@ -104,8 +104,8 @@ class Descent:
         (n, d) that lasts; with momentum but without it, velocities start from zero.
     trained
         Parameters by their places, None: all.
-    proximal, mask, mixture
-        As in ``algorithms.phase.Round.local_sgd``.
+    proximal, mask, mixture, toward
+        As in ``algorithms.phase.Round.local_sgd``; the gradient of the last is added to ``g`` before the mask.
     mass, weighted
         (n,) push-sum weights, and the places of the parameters whose steps they divide.
     inner_lr
@@ -125,6 +125,7 @@ class Descent:
     weighted: Sequence[int] = ()
     inner_lr: float | None = None
     mixture: Mixture | None = None
+    toward: Tensor | None = None
 
     def __call__(
         self, rows: slice, gradients: Sequence[Tensor], speeds: Sequence[Tensor] | None, anchor: Tensor | None
@@ -193,6 +194,8 @@ class Descent:
             anchors = self.parts(anchor, slice(None), gradients)
             for g, theta, drawing in zip(gradients, thetas, anchors, strict=True):
                 g.add_(theta - drawing, alpha=self.proximal.strength)
+        if self.toward is not None:
+            _turn(gradients, thetas, self.parts(self.toward, rows, gradients))
         if self.mask is not None:
             for g, mask in zip(gradients, self.parts(self.mask, rows, gradients), strict=True):
                 g.mul_(mask)
@@ -201,6 +204,21 @@ class Descent:
 def _along(values: Tensor, like: Tensor) -> Tensor:
     """Return (k,) numbers in the shape that multiplies (k, ...) ones."""
     return values.view(-1, *[1] * (like.dim() - 1))
+
+
+def _turn(gradients: Sequence[Tensor], thetas: Sequence[Tensor], towards: Sequence[Tensor]) -> None:
+    """Add to gradients, in place, those of ``-<toward, theta> / ||theta||``; where theta is 0 it has none."""
+    squares, products = _inner(thetas, thetas), _inner(towards, thetas)
+    inverse = torch.where(squares > 0, squares.rsqrt(), 0)
+    for g, theta, toward in zip(gradients, thetas, towards, strict=True):
+        g.addcmul_(toward, _along(inverse, g), value=-1)
+        g.addcmul_(theta, _along(products * inverse**3, g))
+
+
+def _inner(some: Sequence[Tensor], others: Sequence[Tensor]) -> Tensor:
+    """Return (k,) inner products of rows, over all parameters, without a product of each number."""
+    pairs = ((a.reshape(len(a), 1, -1), b.reshape(len(b), -1, 1)) for a, b in zip(some, others, strict=True))
+    return torch.stack([torch.bmm(a, b).view(-1) for a, b in pairs]).sum(0)
 
 
 class Job(NamedTuple):

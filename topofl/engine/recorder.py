@@ -37,9 +37,12 @@ class Ledger:
         """
         self.exchanges.append(Exchange(weights, columns * self.itemsize, gradients, server))
 
-    def send(self, weights: MixingMatrix, nbytes: int | np.ndarray) -> None:
-        """Note that every node sent so many bytes, one number or (n,), along the off-diagonal entries of `weights`."""
-        self.exchanges.append(Exchange(weights, nbytes))
+    def send(self, weights: MixingMatrix, nbytes: int | np.ndarray, *, server: bool = False) -> None:
+        """Note that every node sent so many bytes, one number or (n,), along the off-diagonal entries of `weights`.
+
+        By a server, one number, as in :meth:`add`.
+        """
+        self.exchanges.append(Exchange(weights, nbytes, server=server))
 
     def totals(self, round_weights: MixingMatrix | None) -> dict[str, int]:
         """Return the round's messages and bytes: exact, of the busiest node, and as the D-Cliques paper counts.

@@ -62,11 +62,12 @@ class DryRound:
         velocity: Tensor | None = None,
         proximal: Proximal | None = None,
         mask: Tensor | None = None,
+        toward: Tensor | None = None,
         who: np.ndarray | None = None,
         mixture: Mixture | None = None,
     ) -> None:
         """See the protocol."""
-        del models, velocity, proximal, mask, who, mixture
+        del models, velocity, proximal, mask, toward, who, mixture
         self.batch_size = max(self.batch_size, how.batch_size)
         if how.gradient is not None:
             self.mixes_gradients = True
@@ -104,10 +105,10 @@ class DryRound:
         if counted:
             self.ledger.add(weights, width + scalars, server=server)
 
-    def send(self, weights: MixingMatrix, nbytes: int | np.ndarray) -> None:
+    def send(self, weights: MixingMatrix, nbytes: int | np.ndarray, *, server: bool = False) -> None:
         """See the protocol."""
         self.used = self.used or weights
-        self.ledger.send(weights, nbytes)
+        self.ledger.send(weights, nbytes, server=server)
 
 
 def _no_losses(models: Tensor) -> Tensor:

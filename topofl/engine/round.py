@@ -76,6 +76,7 @@ class WorldRound:
         velocity: Tensor | None = None,
         proximal: Proximal | None = None,
         mask: Tensor | None = None,
+        toward: Tensor | None = None,
         who: np.ndarray | None = None,
         mixture: Mixture | None = None,
     ) -> None:
@@ -89,7 +90,7 @@ class WorldRound:
         even = bool((counts == steps).all())
         firsts, drawn = self.t * whole * how.minibatches, steps * how.minibatches
         batches = [world.learner.batches.at(firsts + k, how.batch_size, self.phase) for k in range(drawn)]
-        descent = self._descent(cast(Population, models), how, velocity, proximal, mask)
+        descent = self._descent(cast(Population, models), how, velocity, proximal, mask, toward)
         descent = replace(descent, inner_lr=how.inner_lr, mixture=mixture)
         bad = world.guard.frozen(models.flat.device)
         mix_gradients = None if how.gradient is None else self._gradient_mixer(how.gradient, steps)
@@ -119,13 +120,14 @@ class WorldRound:
         velocity: Tensor | None,
         proximal: Proximal | None,
         mask: Tensor | None,
+        toward: Tensor | None,
     ) -> Descent:
         layout = models.layout
         trained = None if how.train.is_everything else tuple(how.train.places(layout.names))
         weighted = () if bool((models.mass == 1).all()) else tuple(self.world.pushed.places(layout.names))
         return Descent(
             models, how.lr, how.momentum, velocity, how.weight_decay, how.clip, trained, proximal, mask,
-            models.mass if weighted else None, weighted,
+            models.mass if weighted else None, weighted, toward,
         )  # fmt: skip
 
     def _compact(
@@ -139,7 +141,7 @@ class WorldRound:
         small = replace(
             descent,
             models=models,
-            **{name: _taken(getattr(descent, name), rows) for name in ("velocity", "mask", "mass")},
+            **{name: _taken(getattr(descent, name), rows) for name in ("velocity", "mask", "mass", "toward")},
             proximal=descent.proximal and Proximal(_taken(descent.proximal.anchor, rows), descent.proximal.strength),
             mixture=descent.mixture and _some_of(descent.mixture, rows),
         )
@@ -207,9 +209,9 @@ class WorldRound:
             else:
                 self._mix(weights, part)
 
-    def send(self, weights: MixingMatrix, nbytes: int | np.ndarray) -> None:
+    def send(self, weights: MixingMatrix, nbytes: int | np.ndarray, *, server: bool = False) -> None:
         """See the protocol."""
-        self.ledger.send(weights, nbytes)
+        self.ledger.send(weights, nbytes, server=server)
         self.used = self.used or weights
 
 

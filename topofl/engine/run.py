@@ -18,7 +18,15 @@ from topofl.algorithms.phase import Algorithm, Phase, Rule, State
 from topofl.callbacks import Callback, Event
 from topofl.data import Augmentation, Partition
 from topofl.engine.checkpoint import Checkpoint, check_every, check_space, open_folder
-from topofl.engine.checks import check_asked, check_options, check_topology, evaluated_by, sets_named, with_fine_tuning
+from topofl.engine.checks import (
+    check_asked,
+    check_options,
+    check_start,
+    check_topology,
+    evaluated_by,
+    sets_named,
+    with_fine_tuning,
+)
 from topofl.engine.divergence import Diverged, DivergenceError
 from topofl.engine.diversity import GradientStatistics
 from topofl.engine.evaluate import Scores
@@ -210,6 +218,7 @@ def run(
     clients = clients.pooled() if algorithm.pooled else clients
     graphs = check_topology(algorithm, topology, clients.n, on_disconnected)
     check_asked(algorithm, clients)
+    check_start(algorithm, init)
     folder = None if checkpoint is None else Path(checkpoint)
     found = None if folder is None else open_folder(folder, resume)
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))

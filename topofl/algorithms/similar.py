@@ -1,0 +1,170 @@
+"""pFedGraph: nodes average with those whose models moved where their own did."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from topofl._check import check_nonnegative, check_positive, check_probability, check_switch
+from topofl._simplex import simplex_projection
+from topofl.algorithms.local import TOWARD, sgd
+from topofl.algorithms.parts import Part, as_part, everything
+from topofl.algorithms.peers import Choice, Policy, hear
+from topofl.algorithms.phase import Algorithm, Models, Round, State, chain
+from topofl.mixing import from_weights
+
+__all__ = ["pfedgraph", "similar_peers"]
+
+BLOCK = 2**20
+"""Numbers whose differences from the start exist at a time, 4 MB in float32."""
+
+
+def pfedgraph(
+    lr: float,
+    *,
+    strength: float = 0.8,
+    regulariser: float = 0.01,
+    code_sign: bool = False,
+    threshold: float = 0.9,
+    batch_size: int = 128,
+    epochs: int = 5,
+    momentum: float = 0.9,
+    lr_decay: float = 1.0,
+    weight_decay: float = 0.0,
+    clip: float | None = None,
+) -> Algorithm:
+    """Return pFedGraph: a server gives each node a mean of its own, of models that moved where the node's did.
+
+    Per round, with the model ``theta_0`` that all start from, and ``p_j`` the fraction of all training examples that
+    node j has::
+
+        theta_i <- theta_i - lr * grad (F_i(theta_i) - regulariser * <a_i, theta_i> / ||theta_i||)     (`epochs` passes)
+        D_ij    =  -cos(theta_i - theta_0, theta_j - theta_0);      -1 where it is below -threshold
+        x_i     =  argmin of <D_i, x> + strength * ||x - p||^2  over x >= 0, sum x = 1
+        a_i     =  sum_j x_ij theta_j / ||theta_j||
+        theta_i <- sum_j x_ij theta_j
+
+    In round 0 there is no ``a_i`` yet, and no second term. :func:`topofl.algorithms.similar_peers` makes the weights;
+    ``history.mixings`` holds them. All nodes take part in every round. Messages are one up and one down a node; one
+    down holds two models where there is a regulariser, the mean and ``a_i``. Evaluated are the means that nodes get;
+    the paper also looks at models after local training, which ``run(..., moments="both")`` does.
+
+    Parameters
+    ----------
+    lr, batch_size, momentum, lr_decay, weight_decay, clip
+        As in :func:`topofl.algorithms.sgd`; momentum starts from zero in every round, and gradients are clipped before
+        the regulariser's is added.
+    strength, threshold
+        As in :func:`topofl.algorithms.similar_peers`; the paper's lambda_1.
+    regulariser
+        The paper's lambda_2, at least 0: how much models are drawn to the direction of those that they will be averaged
+        with.
+    code_sign
+        Whether that is added to the loss, as in the authors' code, where models thus turn away from each other. False:
+        subtracted, which is its purpose.
+    epochs
+        Passes over a node's data a round.
+
+    References
+    ----------
+    Ye, Ni, Wu, Chen and Wang, "Personalized federated learning with inferred collaboration graphs" (2023); a baseline
+    of DPFL. The numbers are the defaults of the authors' code.
+    """
+    regulariser = check_nonnegative("regulariser", regulariser)
+    check_switch("code_sign", code_sign, auto=False)
+    local = sgd(
+        lr, batch_size=batch_size, epochs=epochs, momentum=momentum, reset_momentum=True, lr_decay=lr_decay,
+        weight_decay=weight_decay, clip=clip,
+    )  # fmt: skip
+    exchange = hear(_policy(strength, threshold, everything, -regulariser if code_sign else regulariser))
+    told = {"regulariser": regulariser} | ({"code_sign": True} if code_sign else {})
+
+    def init(models: Models) -> State:
+        return local.init(models) | exchange.init(models)
+
+    exchange = exchange._replace(settings={**exchange.settings, **told}, uses="local")
+    return chain("pfedgraph", local=local._replace(init=init), exchange=exchange)
+
+
+def similar_peers(strength: float = 0.8, *, threshold: float = 0.9, compare: Part | str = everything) -> Policy:
+    """Return pFedGraph's policy: a server weighs models by data, and by whether they moved in the same direction.
+
+    From the one model ``theta_0`` from which all nodes start, and not from that of the round before::
+
+        D_ij = -cos(theta_i - theta_0, theta_j - theta_0);      -1 where it is below -threshold
+        x_i  = argmin of <D_i, x> + strength * ||x - p_i||^2  over x >= 0, sum x = 1
+             = the nearest point to p_i - D_i / (2 strength) whose entries are at least 0 and sum to 1
+
+    where ``p_ij`` is the fraction that node j has of the training examples of all whom node i can hear, itself too. A
+    model that did not move is like no other, nor itself: its cosines are 0.
+
+    Parameters
+    ----------
+    strength
+        Above 0: the larger, the nearer weights are to the fractions of data, as in FedAvg; the smaller, the more of its
+        model a node takes from itself and from nodes with the same direction.
+    threshold
+        Between 0 and 1: cosines above it count as 1.
+    compare
+        What of the models is compared, among what travels.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a number is out of its range or of another type. Runs with ``init="independent"`` are refused: distances from
+        different starts do not say who learns the same.
+
+    References
+    ----------
+    Ye, Ni, Wu, Chen and Wang, "Personalized federated learning with inferred collaboration graphs" (2023).
+    """
+    return _policy(strength, threshold, compare)
+
+
+def _policy(strength: float, threshold: float, compare: Part | str, turn: float = 0.0) -> Policy:
+    """Return the policy, which with `turn` also says whereto models shall turn in the next round, so many times a_i."""
+    strength, threshold = check_positive("strength", strength), check_probability("threshold", threshold)
+    compare = as_part("compare", compare)
+
+    def init(models: Models) -> State:
+        models.columns(compare)  # raises before any work
+        return {"start": models.flat[:1].clone()} | ({TOWARD: torch.zeros_like(models.flat)} if turn else {})
+
+    def choose(models: Models, state: State, round: Round) -> Choice:
+        allowed = round.topology.adjacency.T.toarray() != 0
+        np.fill_diagonal(allowed, True)
+        cosines = _cosines(models.flat, state["start"], models.columns(compare))
+        cosines[cosines > threshold] = 1
+        shares = allowed * round.sizes
+        wanted = shares / shares.sum(axis=1, keepdims=True) + cosines / (2 * strength)
+        weights = from_weights(simplex_projection(wanted, allowed), name="similar")
+        if turn:
+            _normalized(models.flat, turn, out=state[TOWARD])
+            round.mix(weights, state[TOWARD], counted=False)
+        return Choice(weights, server=2 if turn else 1)
+
+    told = {} if compare.is_everything else {"compare": str(compare)}
+    settings = {"weights": "similar", "strength": strength, "threshold": threshold} | told
+    return Policy(choose, init, settings, common_start=True)
+
+
+def _cosines(flat: Tensor, start: Tensor, columns: Sequence[slice]) -> np.ndarray:
+    """Return the cosines (n, n) between the ways from `start`, (1, d), to models; 0 where there is no direction."""
+    n = len(flat)
+    if flat.is_meta:
+        return np.zeros((n, n))
+    products = torch.zeros(n, n, dtype=torch.float64, device=flat.device)
+    for part in columns:
+        blocks = (values[:, part].split(max(1, BLOCK // n), dim=1) for values in (flat, start))
+        for values, origin in zip(*blocks, strict=True):
+            moved = values - origin
+            products += moved @ moved.T
+    norms = products.diagonal().sqrt()
+    return (products / norms / norms[:, None]).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0).cpu().numpy()
+
+
+def _normalized(flat: Tensor, length: float, out: Tensor) -> None:
+    """Put the models (n, d) into `out`, each made that long; 0 stays 0."""
+    norms = torch.linalg.vector_norm(flat, dim=1, keepdim=True)
+    torch.mul(flat, torch.where(norms > 0, length / norms, 0), out=out)
