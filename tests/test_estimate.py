@@ -2,6 +2,7 @@
 
 import inspect
 import sys
+from contextlib import contextmanager
 from dataclasses import fields
 
 import numpy as np
@@ -13,7 +14,8 @@ import topofl
 from tests import problems
 from topofl import algorithms, data, mixing, models, topologies
 from topofl.engine.memory import TRAINED, in_gib
-from topofl.estimate import Estimate
+from topofl.engine.plan import SHARED_WORK, Plan, Sizes
+from topofl.estimate import Estimate, _least
 from topofl.topology import TopologySequence
 
 MODULE = sys.modules["topofl.estimate"]  # topofl.estimate itself is the function
@@ -47,7 +49,7 @@ def test_logistic_regression_by_hand():
     assert result.activations == 10 * 32 * (2 * 10 + 3) * 4
     lasting = result.parameters + result.minibatches + result.matrices + result.data + result.torch
     training = result.gradients + result.activations + result.statistics
-    assert result.statistics == 8 * (d + 10 * 640) + 3 * 8 * 10 * d
+    assert result.statistics == 8 * (d + 10 * 640) + 8 * 10 * d
     assert result.total == lasting + result.evaluation + training + result.mixing  # buffers that are kept
     assert result.added == result.total - result.held
     assert (result.executor, result.chunk, result.workers) == ("batched", 10, 1)
@@ -171,13 +173,42 @@ def test_a_probe_is_extrapolated_in_proportion(monkeypatch):
 
     def trial(algorithm, clients, graph, options):
         trials.append((clients.n, graph.n))
-        return "looped", 0.04 * clients.n, 0.5 * clients.n
+        return Plan("looped", 1, 1, 1), 0.04 * clients.n, 0.5 * clients.n
 
     monkeypatch.setattr(MODULE, "_trial", trial)
     monkeypatch.setattr(MODULE, "_seconds_of_mixing", lambda *arguments: 1.0)
-    result = need(algorithms.dsgd(0.1), probe=True, eval_nodes=3)
+    result = need(algorithms.dsgd(0.1), probe=True, eval_nodes=3, executor="looped")
     assert trials == [(4, 4)]  # 0.16 s are enough
     assert (result.seconds_per_round, result.seconds_per_evaluation) == (pytest.approx(0.24 + 1), pytest.approx(1.5))
+
+
+def test_a_probe_has_the_nodes_that_are_trained_at_once():
+    sizes = Sizes(1000, 10_000, 20, 0)
+    assert _least(Plan("looped", 1, 1, 1), sizes) == 4
+    assert _least(Plan("batched", 30, 1, 1), sizes) == 30
+    assert _least(Plan("looped", 1, 2, 1), sizes) * 10_000 * 20 >= SHARED_WORK
+    assert _least(Plan("batched", 30, 2, 1), sizes) == 60
+
+
+@pytest.mark.parametrize("grown", [0, 2**30, None])
+def test_a_probe_corrects_memory_by_what_it_took(grown, monkeypatch):
+    @contextmanager
+    def watched(wanted):
+        yield lambda: grown if wanted else None
+
+    monkeypatch.setattr(MODULE, "watched_growth", watched)
+    monkeypatch.setattr(MODULE, "_trial", lambda *arguments: (Plan("looped", 1, 1, 1), 1.0, 1.0))
+    monkeypatch.setattr(MODULE, "_seconds_of_mixing", lambda *arguments: 0.0)
+    options = {"model": problems.convolutional(), "executor": "looped"}
+    algorithm = algorithms.dsgd(0.1, momentum=0.9)
+    plain, probed = need(algorithm, **options), need(algorithm, **options, probe=True)
+    assert plain.beyond == 0
+    if grown is None:
+        assert probed.beyond == 0
+        return
+    two_nodes = 2 * 2 * plain.d * 4  # 6 nodes, of which the probe has 4: models and momentum
+    assert probed.added == pytest.approx(max(grown + two_nodes, -probed.held), abs=2 * 10 * plain.d * 8)
+    assert ("by a probe" in str(probed)) == (probed.beyond != 0)
 
 
 @pytest.mark.parametrize("name", [name for name in algorithms.__all__ if name != "dpfl"])  # which learns whom to ask
@@ -281,6 +312,7 @@ def test_text():
         "workers": 2,
         "remedy": "",
         "returned": False,
+        "beyond": -(2**20),
     }
     text = str(Estimate(**values | known | {"messages": 200, "bytes": 3 * 2**20, "free": 2**34}))
     assert text.splitlines() == [
@@ -299,9 +331,10 @@ def test_text():
         "matrices            1",
         "data                1",
         "torch               1",
-        "at once, at most   12",
+        "by a probe         -1",
+        "at once, at most   11",
         "",
-        "adds 11 MiB of 16.0 GiB free",
+        "adds 10 MiB of 16.0 GiB free",
         "",
         "a round                                    messages  MiB",
         "----------------------------------------  ---------  ---",

@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -15,11 +15,12 @@ from topofl._table import Table
 from topofl.algorithms.phase import Algorithm, Phase, Rule
 from topofl.data import Augmentation, Partition
 from topofl.engine.checks import check_asked, check_augment, check_topology, evaluated_by, with_fine_tuning
-from topofl.engine.forward import image_order, is_linear
-from topofl.engine.free_memory import free_memory
-from topofl.engine.memory import facts_of, fits_into, in_gib, memory, peak, remedy
+from topofl.engine.evaluate import way_of
+from topofl.engine.forward import is_linear
+from topofl.engine.free_memory import free_memory, watched_growth
+from topofl.engine.memory import facts_of, first_of, fits_into, in_gib, memory, needed, peak, remedy
 from topofl.engine.mixer import mixer
-from topofl.engine.plan import Compute, choose_plan
+from topofl.engine.plan import SHARED_WORK, Compute, Plan, Sizes, choose_plan
 from topofl.engine.population import Layout
 from topofl.engine.rehearsal import DryRound, rehearse
 from topofl.engine.run import run
@@ -73,6 +74,9 @@ class Estimate:
         Memory of the dataset.
     torch
         Memory that torch takes on first use, whatever the run, and the network itself.
+    beyond
+        Memory that a probe took on CPU beyond what was predicted for it, less than 0 if it took less: what kernels need
+        inside, and what the allocator keeps in pieces that do not fit. 0 without a probe.
     held
         The part of `data` that is there already.
     returned
@@ -107,6 +111,7 @@ class Estimate:
     matrices: int
     data: int
     torch: int
+    beyond: int
     held: int
     returned: bool
     free: int | None = field(compare=False)
@@ -123,7 +128,7 @@ class Estimate:
     @property
     def total(self) -> int:
         """Memory in use at once where it is most, in bytes: less than the sum of the parts, which take turns."""
-        return peak(self._memory(), self.returned)
+        return max(0, peak(self._memory(), self.returned) + self.beyond)
 
     @property
     def added(self) -> int:
@@ -139,7 +144,8 @@ class Estimate:
         return {name: getattr(self, name) for name in _PARTS}
 
     def __str__(self) -> str:
-        sizes = [*self._memory().items(), ("at once, at most", self.total)]
+        found = [("by a probe", self.beyond)] if self.beyond else []
+        sizes = [*self._memory().items(), *found, ("at once, at most", self.total)]
         memory = [(name, value / _MIB) for name, value in sizes]
         wire = [
             ("all nodes", self.messages, self.bytes / _MIB),
@@ -209,8 +215,9 @@ def estimate(
         what does not fit into memory). Where the run will time executors, memory is that of the first batched trial, 2
         to 8 nodes a call, or by a probe that of the executor that the probe chose.
     probe
-        Train a few of the nodes for 4 rounds, in seconds as a rule, and predict the run's times from theirs; not done
-        if the run does not fit into memory.
+        Train a few of the nodes, at least as many as are trained at once, for 4 rounds, in seconds as a rule, and
+        predict the run's times from theirs; on Linux also its memory on CPU, from how this process grows meanwhile. Not
+        done if the run does not fit into memory.
 
     Raises
     ------
@@ -235,24 +242,28 @@ def estimate(
     check_asked(algorithm, clients)
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     compute = Compute(executor, chunk, precision, "auto", False, place, dtype)
-    module, few = checked_model(model, clients, compute)
-    rule, layout, sizes = as_rule(mixing, algorithm.pushes), Layout.of(module), np.array(list(map(len, clients.train)))
-    played = SAMPLED_ROUNDS if algorithm.chooses else graphs.period or SAMPLED_ROUNDS
-    rounds, state = rehearse(algorithm, layout, graphs, rule, dtype, played, sizes)
-    matrices = list({id(e.weights): e.weights for r in rounds for e in r.ledger.exchanges}.values())
-    sets = evaluated_by(clients, evaluate_on, eval_examples, eval_nodes, 0, torch.device("cpu"))
-    order, some = image_order(module, few), list(sets.values())
-    facts = facts_of(algorithm, module, few, order, clients, matrices, some, compute, augment)
-    facts, free = replace(facts, state=state), free_memory(place)
-    fits = fits_into(facts, free)
-    plan = choose_plan(compute, is_linear(module), facts.sizes, None, fits)
-    seconds: dict[str, Any] = {}
-    if probe and fits(plan):
-        evaluated = {"evaluate_on": evaluate_on, "eval_examples": eval_examples, "augment": augment}
-        how = {"executor": executor, "chunk": chunk, "precision": precision, "device": place, "dtype": dtype}
-        trial = how | {"model": model} | evaluated
-        found, seconds = _probed(algorithm, clients, graphs.at(0), rounds, len(some[0].nodes), trial)
-        plan = choose_plan(replace(compute, executor=found), is_linear(module), facts.sizes, None, fits)
+    with watched_growth(probe and place.type == "cpu") as growth:
+        module, few = checked_model(model, clients, compute)
+        rule, layout = as_rule(mixing, algorithm.pushes), Layout.of(module)
+        sizes = np.array(list(map(len, clients.train)))
+        played = SAMPLED_ROUNDS if algorithm.chooses else graphs.period or SAMPLED_ROUNDS
+        rounds, state = rehearse(algorithm, layout, graphs, rule, dtype, played, sizes)
+        matrices = list({id(e.weights): e.weights for r in rounds for e in r.ledger.exchanges}.values())
+        sets = evaluated_by(clients, evaluate_on, eval_examples, eval_nodes, 0, torch.device("cpu"))
+        way, some = way_of(module, few), list(sets.values())
+        facts = facts_of(algorithm, module, few, way.order, way, clients, matrices, some, compute, augment)
+        facts, free = replace(facts, state=state), free_memory(place)
+        fits, linear = fits_into(facts, free), is_linear(module)
+        plan, beyond, seconds = choose_plan(compute, linear, facts.sizes, None, fits), 0, {}
+        if probe and fits(plan):
+            evaluated = {"evaluate_on": evaluate_on, "eval_examples": eval_examples, "augment": augment}
+            how = {"executor": executor, "chunk": chunk, "precision": precision, "device": place, "dtype": dtype}
+            trial, least = how | {"model": model} | evaluated, _least(plan, facts.sizes)
+            found = _probed(algorithm, clients, graphs.at(0), rounds, len(some[0].nodes), trial, least)
+            if (taken := growth()) is not None:
+                beyond = taken - needed(first_of(facts, found.nodes), found.plan)
+            plan = choose_plan(replace(compute, executor=found.plan.executor), linear, facts.sizes, None, fits)
+            seconds = found.seconds
     return Estimate(
         name=f"{algorithm.name} on {graphs.name}",
         n=clients.n,
@@ -261,6 +272,7 @@ def estimate(
         chunk=plan.chunk,
         workers=plan.workers,
         **memory(facts, plan),
+        beyond=beyond,
         held=facts.held,
         returned=facts.returned,
         free=free,
@@ -270,6 +282,20 @@ def estimate(
     )
 
 
+def _least(plan: Plan, sizes: Sizes) -> int:
+    """Return how many nodes a probe has at least: those that are trained at once, spread over as many threads."""
+    spread = -(-SHARED_WORK // (sizes.d * sizes.batch)) if plan.workers > 1 else 1
+    return max(4, plan.workers * plan.chunk, spread)
+
+
+class _Probed(NamedTuple):
+    """What a probe found: its nodes and their plan, and the seconds of a round and an evaluation of all nodes."""
+
+    nodes: int
+    plan: Plan
+    seconds: dict[str, float]
+
+
 def _probed(
     algorithm: Algorithm,
     clients: Partition,
@@ -277,17 +303,18 @@ def _probed(
     rounds: Sequence[DryRound],
     evaluated: int,
     trial: dict[str, Any],
-) -> tuple[str, dict[str, float]]:
-    """Return the executor of a probe, and the seconds of a round and an evaluation of all nodes that follow from it."""
-    k = min(4, clients.n) if _scales(algorithm) else clients.n
+    least: int,
+) -> _Probed:
+    """Train at least so many nodes, and more until that takes a while."""
+    k = min(least, clients.n) if _scales(algorithm) else clients.n
     while True:
-        executor, step, evaluation = _trial(algorithm, _first(clients, k), _part(graph, k), trial)
+        plan, step, evaluation = _trial(algorithm, _first(clients, k), _part(graph, k), trial)
         if k == clients.n or step >= PROBE_SECONDS:
             break
         k = min(4 * k, clients.n)
     mixing = _seconds_of_mixing(rounds[0], k, trial["device"], trial["dtype"])
     scores = evaluation * (evaluated / k)
-    return executor, {"seconds_per_round": step * clients.n / k + mixing, "seconds_per_evaluation": scores}
+    return _Probed(k, plan, {"seconds_per_round": step * clients.n / k + mixing, "seconds_per_evaluation": scores})
 
 
 def _scales(algorithm: Algorithm) -> bool:
@@ -298,8 +325,8 @@ def _scales(algorithm: Algorithm) -> bool:
 
 def _trial(
     algorithm: Algorithm, clients: Partition, graph: Topology, trial: dict[str, Any]
-) -> tuple[str, float, float]:
-    """Train some nodes for 4 rounds; return the executor and the seconds of a round and of the last evaluation."""
+) -> tuple[Plan, float, float]:
+    """Train some nodes for 4 rounds; return the plan and the seconds of a round and of the last evaluation."""
     stamps: list[float] = []
     history = run(
         algorithm,
@@ -317,7 +344,7 @@ def _trial(
     )
     end = time.perf_counter()
     step = min(stamps[1] - stamps[0], stamps[2] - stamps[1])  # the last round also looks at its gradients
-    return history.meta["executor"], step, end - stamps[-1]
+    return Plan(*(history.meta[name] for name in Plan._fields)), step, end - stamps[-1]
 
 
 def _first(clients: Partition, k: int) -> Partition:

@@ -1,12 +1,15 @@
 """What is free by made-up files of the kernel, and what is given back."""
 
+import os
 import sys
+import threading
+import time
 
 import pytest
 import torch
 
 from topofl.engine import free_memory as module
-from topofl.engine.free_memory import free_memory, giving_back
+from topofl.engine.free_memory import free_memory, giving_back, resident, watched_growth
 
 
 def write(root, files):
@@ -70,6 +73,23 @@ def test_freed_memory_leaves_the_process():
     assert resident() < held - 30_000_000
 
 
-def resident():
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * 4096
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
+def test_growth_is_noticed_although_it_passes():
+    with watched_growth(True, interval=0.001) as growth:
+        assert growth() < 30_000_000
+        block = torch.ones(10_000_000)
+        time.sleep(0.5)
+        del block
+    assert 40_000_000 <= growth() < 70_000_000
+    assert all(thread.name != "topofl-memory" for thread in threading.enumerate())
+
+
+def test_growth_is_unknown_where_it_is_not_wanted_or_not_told(monkeypatch, tmp_path):
+    with watched_growth(False) as growth:
+        assert growth() is None
+    assert resident(tmp_path) is None
+    write(tmp_path, {"proc/self/statm": "900 7 3 1 0 2 0\n"})
+    assert resident(tmp_path) == 7 * os.sysconf("SC_PAGE_SIZE")
+    monkeypatch.setattr(module, "resident", lambda: None)
+    with watched_growth(True) as growth:
+        assert growth() is None

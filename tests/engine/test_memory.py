@@ -13,7 +13,7 @@ from tests import problems
 from topofl import algorithms, models
 from topofl.engine import world
 from topofl.engine.buffers import Buffers
-from topofl.engine.evaluate import Evaluated, evaluate
+from topofl.engine.evaluate import Evaluated, evaluate, way_of
 from topofl.engine.gradients import linear_gradients
 from topofl.engine.living import Living
 from topofl.engine.memory import (
@@ -120,8 +120,9 @@ def facts_for(model, batch_size=4, sets=None, clients=None):
     clients = problems.equal_clients() if clients is None else clients
     sets = Evaluated(torch.arange(9), range(6)) if sets is None else sets
     few = clients.dataset.examples(range(2))
+    way = way_of(model, few)
     return facts_of(
-        algorithms.dsgd(0.1, batch_size=batch_size), model, few, lambda x: x, clients, [], [sets], compute()
+        algorithms.dsgd(0.1, batch_size=batch_size), model, few, way.order, way, clients, [], [sets], compute()
     )
 
 

@@ -1,11 +1,15 @@
 """How much the nodes' gradients differ."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 __all__ = ["GradientStatistics"]
+
+
+NUMBERS = 2**18
+"""Numbers that are made float64 at a time to be added up on CPU, where torch would copy all that it adds."""
 
 
 class GradientStatistics:
@@ -20,20 +24,25 @@ class GradientStatistics:
 
     def observe(self, gradients: Sequence[Tensor]) -> None:
         """Add the gradients of some nodes, each (k, *shape)."""
+        gradients = [g if g.dim() > 1 else g.unsqueeze(1) for g in gradients]
+        if self._squares is None:  # before what is copied next is freed, or they would lie where the next copy could
+            self._sums = [g.new_zeros(g.shape[1:], dtype=torch.float64) for g in gradients]
         norms = torch.stack([torch.linalg.vector_norm(g, dtype=torch.float64) for g in gradients])
-        self._add(norms.square().sum(), (g.sum(0, dtype=torch.float64) for g in gradients))
+        squares = norms.square().sum()
+        self._squares = squares if self._squares is None else self._squares + squares
+        for total, g in zip(self._sums, gradients, strict=True):
+            size = _rows(g)
+            for some, part in zip(total.split(size), g.split(size, dim=1), strict=True):
+                some.add_(part.sum(0, dtype=torch.float64))
 
     def add(self, other: "GradientStatistics") -> None:
         """Add what another has observed, whose memory is used from now on."""
-        if other._squares is not None:
-            self._add(other._squares, other._sums)
-
-    def _add(self, squares: Tensor, sums: Iterable[Tensor]) -> None:
-        if self._squares is None:
-            self._squares, self._sums = squares, list(sums)
+        if self._squares is None or other._squares is None:
+            if self._squares is None:
+                self._squares, self._sums = other._squares, other._sums
             return
-        self._squares = self._squares + squares
-        for total, more in zip(self._sums, sums, strict=True):  # one at a time: they are of float64
+        self._squares = self._squares + other._squares
+        for total, more in zip(self._sums, other._sums, strict=True):
             total.add_(more)
 
     @property
@@ -43,3 +52,9 @@ class GradientStatistics:
             return float("nan")
         total = float(torch.stack([s.square().sum() for s in self._sums]).sum())
         return float(self._squares) / total if total else float("inf")
+
+
+def _rows(g: Tensor) -> int:
+    """Return how many rows of a parameter are summed over nodes at a time, of gradients (k, rows, ...)."""
+    copied = g.device.type == "cpu" and g.dtype != torch.float64
+    return max(1, NUMBERS // max(1, g[:, :1].numel()) if copied else g.shape[1])

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from topofl.engine.forward import Shared, image_order, is_linear, stacked_forward
+from topofl.engine.forward import Order, Shared, image_order, is_linear, stacked_forward
+from topofl.engine.living import bytes_of_forwards
 from topofl.engine.population import Population
 from topofl.engine.threads import Each
 
-__all__ = ["Evaluated", "Scores", "evaluate", "scored"]
+__all__ = ["Evaluated", "Scores", "Way", "evaluate", "scored", "way_of"]
 
 ROWS = 100_000
 """Linear models: at most so many (node, example) pairs a call and thread; their logits are the largest tensor, 4 MB for
@@ -22,7 +23,14 @@ NODES = 128
 """Linear models: at most so many a call, whose weights are put side by side, 4 MB for 7,850 parameters in float32."""
 
 EXAMPLES = 128
-"""Other models: examples per call, node after node, so that their activations stay in cache; off CPU twice as many."""
+"""Other models: examples whose losses are summed at a time, node after node; off CPU twice as many."""
+
+ACTIVATIONS = 4 * 2**20
+"""Other models on CPU: bytes of activations per call, or those of the parameters where these are more, so that reading
+the parameters never takes longer. The activations of 128 examples would be what takes most memory in many a run."""
+
+LEAST = 16
+"""Examples per call all the same. Kernels compute an example among fewer than 4 in another order of summation."""
 
 
 class Evaluated(NamedTuple):
@@ -53,6 +61,37 @@ class Scores(NamedTuple):
     loss: Tensor
 
 
+class Way(NamedTuple):
+    """How a model is applied to many examples.
+
+    Attributes
+    ----------
+    order
+        Of images and kernels in memory.
+    bytes_of
+        Number of examples -> bytes that applying it to them takes, the images apart; of linear models not known here.
+    examples
+        At most, per call.
+    """
+
+    order: Order
+    bytes_of: Callable[[int], int]
+    examples: int
+
+
+def way_of(model: nn.Module, few: Tensor) -> Way:
+    """Return how a model is applied to many examples like `few`; it is applied to some of them for that."""
+    order = image_order(model, few)
+    if is_linear(model):
+        return Way(order, lambda examples: 0, ROWS)
+    bytes_of = bytes_of_forwards(model, order, few)
+    if few.is_cuda:
+        return Way(order, bytes_of, 2 * EXAMPLES)
+    most = max(ACTIVATIONS, sum(p.nbytes for p in model.parameters()))
+    an_example = max(1, bytes_of(EXAMPLES) - bytes_of(EXAMPLES - 1))
+    return Way(order, bytes_of, min(EXAMPLES, max(LEAST, most // an_example)))
+
+
 class Job(NamedTuple):
     """Some nodes' models, consecutive in the list of those that are evaluated, on some examples."""
 
@@ -69,6 +108,7 @@ def evaluate(
     evaluated: Evaluated,
     each: Each | None = None,
     workers: int = 1,
+    way: Way | None = None,
 ) -> Scores:
     """Evaluate nodes' models.
 
@@ -86,16 +126,19 @@ def evaluate(
         Whose models, on what.
     each, workers
         Spreads the work over so many threads; None: one after the other.
+    way
+        What :func:`way_of` returned for the model; None: it is called.
     """
     on, nodes = evaluated
-    few = inputs(torch.arange(min(2, len(labels)), device=labels.device))
-    order, equal = image_order(model, few), isinstance(on, Tensor) and len(nodes) > 1 and _all_equal(models.flat)
+    chosen = way or way_of(model, inputs(torch.arange(min(2, len(labels)), device=labels.device)))
+    equal = isinstance(on, Tensor) and len(nodes) > 1 and _all_equal(models.flat)
     jobs = list(_jobs(evaluated._replace(nodes=nodes[:1]) if equal else evaluated, is_linear(model)))
 
     def work(k: int) -> Tensor:
         own = model if workers == 1 else _copy(model)  # torch puts parameters into it, one after the other
         share = jobs[k * len(jobs) // workers : (k + 1) * len(jobs) // workers]
-        return _sums(stacked_forward(own, order).shared, models, inputs, labels, share, len(nodes))
+        shared = stacked_forward(own, chosen.order).shared
+        return _sums(shared, models, inputs, labels, share, len(nodes), chosen.examples)
 
     sums = torch.stack(list(map(work, range(workers))) if each is None else each(work, range(workers))).sum(0)
     sizes = [len(on) if isinstance(on, Tensor) else len(on[i]) for i in nodes]
@@ -150,14 +193,18 @@ def _sums(
     labels: Tensor,
     jobs: Sequence[Job],
     size: int,
+    examples: int,
 ) -> Tensor:
     """Return the number of correct examples and the summed loss of the evaluated nodes, (2, size) float64."""
     sums = torch.zeros(2, size, dtype=torch.float64, device=labels.device)
     places, apply = None, None
     for job in jobs:
         if apply is None or job.places != places:
+            apply = None  # what it holds of the former models is given back before these are laid out
             places, apply = job.places, shared([view[job.rows] for view in models.views])
-        logits, wanted = apply(inputs(job.part)), labels[job.part, None]  # (b, k, classes), (b, 1)
+        parts = [apply(inputs(part)) for part in job.part.tensor_split(-(-len(job.part) // examples))]
+        logits = torch.cat(parts) if len(parts) > 1 else parts[0]  # (b, k, classes)
+        wanted = labels[job.part, None]  # (b, 1)
         targets = wanted.expand(logits.shape[:2]).flatten()
         losses = functional.cross_entropy(logits.flatten(0, 1), targets, reduction="none")
         sums[0, places] += (logits.argmax(2) == wanted).sum(0)

@@ -3,15 +3,16 @@
 import ctypes
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import torch
 
-__all__ = ["free_memory", "giving_back"]
+__all__ = ["free_memory", "giving_back", "resident", "watched_growth"]
 
 
 def free_memory(device: torch.device | str, root: Path = Path("/")) -> int | None:
@@ -85,7 +86,8 @@ def giving_back(wanted: bool) -> Iterator[None]:
     """Have glibc return what it keeps of freed memory, before and after what is done; elsewhere nothing happens.
 
     It keeps up to 64 MiB a thread for what is allocated next, in pieces that rarely fit: training and evaluation would
-    add up, though they take turns. Returning 100 MiB takes some milliseconds.
+    add up, though they take turns. Returning 100 MiB takes some milliseconds. Of threads other than the first glibc
+    returns what lies between pieces in use, but not what lies behind the last of them.
     """
     trim = _malloc_trim() if wanted else None
     try:
@@ -95,6 +97,46 @@ def giving_back(wanted: bool) -> Iterator[None]:
     finally:
         if trim is not None:
             trim(0)
+
+
+@contextmanager
+def watched_growth(wanted: bool, interval: float = 0.005) -> Iterator[Callable[[], int | None]]:
+    """Give a function that tells by how many bytes this process has grown in memory at most since, looked at often.
+
+    What is kept of freed memory is returned before. The function returns None where the system does not tell, and
+    unless it is `wanted`.
+    """
+    with giving_back(wanted):
+        before = resident() if wanted else None
+    if before is None:
+        yield lambda: None
+        return
+    most, done = [before], Event()
+
+    def look() -> None:
+        most[0] = max(most[0], resident() or 0)
+
+    def watch() -> None:
+        while not done.wait(interval):
+            look()
+
+    def growth() -> int:
+        look()
+        return most[0] - before
+
+    watcher = Thread(target=watch, name="topofl-memory", daemon=True)
+    watcher.start()
+    try:
+        yield growth
+    finally:
+        done.set()
+        watcher.join()
+
+
+def resident(root: Path = Path("/")) -> int | None:
+    """Return the bytes of this process that are in memory, None where the system does not tell."""
+    lines = _lines(root / "proc/self/statm")
+    return int(lines[0].split()[1]) * os.sysconf("SC_PAGE_SIZE") if lines else None
 
 
 @cache

@@ -79,7 +79,7 @@ def batched_gradients(model: nn.Module, lower: Autocast = nullcontext, compile: 
 
     The model is copied: while it is applied torch puts parameters into it, so every thread needs one of its own.
     """
-    forward = stacked_forward(copy.deepcopy(model)).each
+    forward = stacked_forward(_copy(model)).each
     each = torch.compile(forward) if compile else forward
 
     def gradients(
@@ -106,7 +106,7 @@ def looped_gradients(model: nn.Module, order: Order, lower: Autocast = nullconte
     `order` is of its images only: torch then reorders the kernels itself where that pays. The model is copied, as
     above.
     """
-    own = copy.deepcopy(model)
+    own = _copy(model)
     parameters_of_own = list(own.parameters())
     apply = torch.compile(own) if compile else own
 
@@ -128,6 +128,11 @@ def looped_gradients(model: nn.Module, order: Order, lower: Autocast = nullconte
             return losses.detach(), [g[None] for g in torch.autograd.grad(losses.sum(), leaves)]
 
     return gradients
+
+
+def _copy(model: nn.Module) -> nn.Module:
+    """Return a copy with parameters of its own, whose numbers are not copied: others take their place."""
+    return copy.deepcopy(model, {id(p): nn.Parameter(p.detach()) for p in model.parameters()})
 
 
 def _mean_loss(logits: Tensor, labels: Tensor, weights: Tensor | None) -> Tensor:

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 from topofl.engine.forward import Order, stacked_forward
 from topofl.engine.gradients import batched_gradients, looped_gradients
 
-__all__ = ["Living", "bytes_of_forward", "bytes_of_step"]
+__all__ = ["Living", "bytes_of_forward", "bytes_of_forwards", "bytes_of_step"]
 
 
 class Living(TorchDispatchMode):
@@ -80,34 +80,44 @@ def bytes_of_step(model: nn.Module, executor: str, order: Order, few: Tensor, wi
         stacked = inputs.expand(nodes, *inputs.shape).contiguous()
         return lambda: function(parameters, stacked, labels, None)
 
-    return -(-_played(step, few, width) // nodes)
+    return -(-_played(step, few)(width) // nodes)
 
 
-@torch.no_grad()
 def bytes_of_forward(model: nn.Module, order: Order, few: Tensor, width: int) -> int:
     """Return the bytes of evaluating one model on `width` examples like `few` where they are most, inputs apart."""
+    return bytes_of_forwards(model, order, few)(width)
+
+
+def bytes_of_forwards(model: nn.Module, order: Order, few: Tensor) -> Callable[[int], int]:
+    """Return :func:`bytes_of_forward` as a function of `width`; the model is played here, once for all of them."""
     shared = stacked_forward(model, order).shared
     parameters = [p.detach()[None] for p in model.parameters()]
 
     def evaluate(inputs: Tensor) -> Callable[[], object]:
         labels = torch.zeros(len(inputs), dtype=torch.long, device=inputs.device)
-        return lambda: functional.cross_entropy(shared(parameters)(inputs)[:, 0], labels, reduction="none")
+        return torch.no_grad()(
+            lambda: functional.cross_entropy(shared(parameters)(inputs)[:, 0], labels, reduction="none")
+        )
 
-    return _played(evaluate, few, width)
+    return _played(evaluate, few)
 
 
-def _played(prepare: Callable[[Tensor], Callable[[], object]], few: Tensor, width: int) -> int:
-    """Return the most bytes alive on `width` examples, extrapolated point by point from two and three of them."""
+def _played(prepare: Callable[[Tensor], Callable[[], object]], few: Tensor) -> Callable[[int], int]:
+    """Return the most bytes alive by the number of examples, extrapolated point by point from two and three of them."""
 
     def course(examples: int) -> Sequence[int]:
         return _course(prepare(few[:1].expand(examples, *few.shape[1:]).contiguous()))
 
-    if width == 1:  # kernels may have a way of their own
-        return max(course(1))
     two, three = course(2), course(3)
-    if len(two) != len(three):
-        return -(-max(three) * width // 3)
-    return max(a + (b - a) * (width - 2) for a, b in zip(two, three, strict=True))
+
+    def most(width: int) -> int:
+        if width == 1:  # kernels may have a way of their own
+            return max(course(1))
+        if len(two) != len(three):
+            return -(-max(three) * width // 3)
+        return max(a + (b - a) * (width - 2) for a, b in zip(two, three, strict=True))
+
+    return most
 
 
 def _course(function: Callable[[], object]) -> Sequence[int]:

@@ -2,25 +2,25 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from topofl.algorithms.phase import Algorithm
 from topofl.data import Augmentation, Partition
-from topofl.engine.evaluate import EXAMPLES, NODES, ROWS, Evaluated
+from topofl.engine.evaluate import NODES, ROWS, Evaluated, Way
 from topofl.engine.forward import Order, is_linear
-from topofl.engine.living import bytes_of_forward, bytes_of_step
-from topofl.engine.mixer import COLUMNS, GATHERED, SPARSE_BELOW
+from topofl.engine.living import bytes_of_step
+from topofl.engine.mixer import COLUMNS, FEWEST, GATHERED, SPARSE_BELOW
 from topofl.engine.neighbors import bytes_of_neighbors
 from topofl.engine.plan import Compute, Fits, Plan, Sizes, least_plans, most_nodes
 from topofl.engine.population import Layout, Population
 from topofl.metrics.consensus import NUMBERS
 from topofl.mixing import MixingMatrix
 
-__all__ = ["Facts", "check_memory", "facts_of", "fits_into", "in_gib", "largest_batch", "largest_chunk", "memory",
-           "needed", "peak", "remedy"]  # fmt: skip
+__all__ = ["Facts", "check_memory", "facts_of", "first_of", "fits_into", "in_gib", "largest_batch", "largest_chunk",
+           "memory", "needed", "peak", "remedy"]  # fmt: skip
 
 TORCH = 16 * 2**20
 """What torch and Python take on first use, whatever the run: threads, buffers of products, modules loaded late."""
@@ -141,6 +141,20 @@ def needed(facts: Facts, plan: Plan) -> int:
     return peak(memory(facts, plan), facts.returned) - facts.held
 
 
+def first_of(facts: Facts, k: int) -> Facts:
+    """Return the facts of the same run with its first k nodes only, and without fine-tuning."""
+    model = k * facts.d * facts.itemsize
+    return replace(
+        facts,
+        n=k,
+        state=facts.state * k // facts.n,
+        fine_tuning=0,
+        distance=min(facts.distance, 8 * k * facts.d),
+        matrices=facts.matrices * k // facts.n,
+        mixing=min(facts.mixing, 2 * model),
+    )
+
+
 def fits_into(facts: Facts, free: int | None) -> Fits:
     """Return the function that says whether a run by a plan fits into free memory; every plan does if it is unknown."""
     return lambda plan: free is None or needed(facts, plan) <= free
@@ -212,6 +226,7 @@ def facts_of(
     module: nn.Module,
     few: Tensor,
     order: Order,
+    way: Way,
     clients: Partition,
     matrices: Sequence[MixingMatrix],
     sets: Sequence[Evaluated],
@@ -224,8 +239,8 @@ def facts_of(
     ----------
     algorithm, clients
         As in :func:`topofl.run`; `clients` pooled where the algorithm pools them.
-    module, few, order
-        The checked model and some examples, on the device, and how images lie in memory.
+    module, few, order, way
+        The checked model and some examples, on the device, how images lie in memory, and how they are evaluated.
     matrices
         Mixing matrices that exist at once.
     sets
@@ -259,12 +274,12 @@ def facts_of(
         fine_tuning=sum(value.nbytes for value in tuned),
         mixes_gradients=any(phase.exchanges == "gradients" or phase.gradients for phase in algorithm.phases.values()),
         largest=max(p.numel() for p in module.parameters()),
-        distance=3 * 8 * min(n * d, max(n, NUMBERS)),
+        distance=8 * min(n * d, max(n, NUMBERS)),
         matrices=sum(_bytes_of_matrix(matrix, dtype) for matrix in matrices),
-        mixing=min(n * d, max(n * COLUMNS, GATHERED)) * dtype.itemsize * algorithm.exchanges,
+        mixing=_numbers_of_mixing(matrices, n, d, compute) * dtype.itemsize * algorithm.exchanges,
         evaluation=max(
             _bytes_beside_neighbors(algorithm, module, few, order, clients, gathered),
-            *(_bytes_of_evaluation(module, few, order, one, gathered) for one in sets),
+            *(_bytes_of_evaluation(module, few, way, one, gathered) for one in sets),
         ),
         data=inputs.numel() * stored.itemsize + labels.nbytes,
         torch=d * dtype.itemsize + TORCH + CONVOLUTIONS * any(isinstance(m, nn.Conv2d) for m in module.modules()),
@@ -315,14 +330,22 @@ def _bytes_of_matrix(matrix: MixingMatrix, dtype: torch.dtype) -> int:
     )
 
 
-def _bytes_of_evaluation(module: nn.Module, few: Tensor, order: Order, sets: Evaluated, gathered: int) -> int:
+def _numbers_of_mixing(matrices: Sequence[MixingMatrix], n: int, d: int, compute: Compute) -> int:
+    """Return how many numbers a worker needs to mix: a block of columns, twice where it is gathered from."""
+    gathers = compute.device.type == "cpu" and compute.dtype == torch.float32
+    if gathers and any(matrix.weights.nnz < SPARSE_BELOW * n**2 for matrix in matrices):
+        return 2 * min(n * d, max(n * FEWEST, GATHERED))
+    return n * min(d, COLUMNS)
+
+
+def _bytes_of_evaluation(module: nn.Module, few: Tensor, way: Way, sets: Evaluated, gathered: int) -> int:
     """Return the bytes that one worker's part of an evaluation needs at most at once."""
     on, nodes = sets
     shared = isinstance(on, Tensor)
     largest = len(on) if shared else max((len(on[i]) for i in nodes), default=0)
     if not is_linear(module):
-        width = max(1, min(EXAMPLES * (1 + few.is_cuda), largest))
-        living = bytes_of_forward(module, order, few, width) + width * gathered
+        width = max(1, min(way.examples, largest))
+        living = way.bytes_of(width) + width * gathered
         return int((1 if few.is_cuda else EVALUATED) * living)
     size, classes, d = few.element_size(), _classes(module), Layout.of(module).d
     together = min(NODES, len(nodes)) if shared else 1

@@ -21,6 +21,9 @@ GATHERED = 2**18
 """Numbers gathered from at a time, 1 MB in float32: blocks of 4 MB take 1.4 times as long for 1,000 nodes, whole
 matrices 2 times."""
 
+FEWEST = 64
+"""Columns gathered from at a time at least."""
+
 SPARSE_BELOW = 0.25
 """Density under which the sparse products win (measured on CPU: gathering takes 0.4 of the dense product's time for
 1,000 nodes and density 0.15, 0.9 for 100 nodes and 0.21)."""
@@ -105,7 +108,7 @@ def _gathering_mixer(weights: MixingMatrix) -> Callable[[Tensor], None]:
     matrix = weights.weights
     sources, starts = (torch.tensor(part, dtype=torch.int64) for part in (matrix.indices, matrix.indptr[:-1]))
     shares = torch.tensor(matrix.data, dtype=torch.float32)
-    columns = max(64, GATHERED // weights.n)
+    columns = max(FEWEST, GATHERED // weights.n)
 
     def gather(values: Tensor) -> None:
         for block in values.split(columns, dim=1):

@@ -29,10 +29,12 @@ Sets = Mapping[str, Evaluated]
 
 def scores_of(world: World, each: Each, sets: Sets) -> dict[str, Scores]:
     """Return the scores of the models as they are, on each set."""
-    learner = world.learner
+    learner, workers = world.learner, world.learner.plan.workers
     with giving_back(learner.labels.device.type == "cpu" and not is_linear(world.module)):
         return {
-            name: evaluate(world.module, world.models, learner.examples, learner.labels, on, each, learner.plan.workers)
+            name: evaluate(
+                world.module, world.models, learner.examples, learner.labels, on, each, workers, world.evaluated
+            )
             for name, on in sets.items()
         }
 

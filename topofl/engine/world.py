@@ -16,7 +16,7 @@ from topofl.engine.batches import Batches
 from topofl.engine.buffers import Buffers
 from topofl.engine.checks import check_batched, check_output
 from topofl.engine.divergence import Guard
-from topofl.engine.evaluate import Evaluated
+from topofl.engine.evaluate import Evaluated, Way, way_of
 from topofl.engine.examples import Examples
 from topofl.engine.executors import Learner, Worker, differentiate
 from topofl.engine.forward import Order, image_order, is_linear
@@ -38,6 +38,7 @@ class World:
     """Everything that stays the same from round to round (the models' numbers, and who diverged, apart)."""
 
     module: nn.Module
+    evaluated: Way
     models: Population
     learner: Learner
     guard: Guard
@@ -78,7 +79,8 @@ class World:
         resolve = lru_cache(maxsize=max(64, graphs.period or 0))(_weights_on)
         mixes = algorithm.needs_topology and any(phase.exchanges == "models" for phase in algorithm.phases.values())
         matrices = [resolve(rule, graphs.at(0))] if mixes else []
-        facts = facts_of(algorithm, module, few, order, clients, matrices, sets, compute, augment)
+        way = way_of(module, few)
+        facts = facts_of(algorithm, module, few, order, way, clients, matrices, sets, compute, augment)
         check_memory(facts, compute, free := free_memory(compute.device))
 
         def plan(trial: Trial) -> Plan:
@@ -88,6 +90,7 @@ class World:
         models = initial_population(module, clients.n, init=init, seed=seed, device=compute.device, dtype=compute.dtype)
         return cls(
             module,
+            way,
             models,
             new_learner(module, order, models, examples, clients, seed, compute, largest_batch(algorithm), plan),
             Guard(on_divergence, clients.n),

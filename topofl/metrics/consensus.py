@@ -10,7 +10,8 @@ __all__ = ["consensus_distance", "mean_model"]
 Models = TypeVar("Models", np.ndarray, torch.Tensor)
 
 NUMBERS = 2**18
-"""Numbers that are made float64 at a time: copies of all models would be the largest thing in a run's memory."""
+"""Numbers that are made float64 at a time, in one copy: those of all models would be the largest thing in a run's
+memory."""
 
 
 def mean_model(models: Models) -> Models:
@@ -74,12 +75,8 @@ def consensus_distance(models: np.ndarray | torch.Tensor, *, relative: bool = Fa
     squares = norms = 0.0
     columns = max(1, NUMBERS // len(models))
     for start in range(0, models.shape[1], columns):
-        rows = _as_float64(models[:, start : start + columns])
-        differences = rows - rows[0]  # exactly 0 for equal models, whose computed mean may be off by rounding
-        mean_difference = differences.mean(0)
-        differences -= mean_difference
-        squares += float((differences**2).sum())
-        norms += float(((rows[0] + mean_difference) ** 2).sum())
+        more = _squares(models[:, start : start + columns])
+        squares, norms = squares + more[0], norms + more[1]
     distance = (squares / len(models)) ** 0.5
     if not relative:
         return distance
@@ -88,11 +85,27 @@ def consensus_distance(models: np.ndarray | torch.Tensor, *, relative: bool = Fa
     return distance / norms**0.5
 
 
+def _squares(block: Any) -> tuple[float, float]:
+    """Return the summed squares of some columns' differences from their mean, and of their mean."""
+    differences, first = _float64_copy(block), _float64_copy(block[0])
+    differences -= first  # exactly 0 for equal models, whose computed mean may be off by rounding
+    mean_difference = differences.mean(0)
+    differences -= mean_difference
+    differences *= differences
+    return float(differences.sum()), float(((first + mean_difference) ** 2).sum())
+
+
 def _as_float64(models: Any) -> Any:
     _check(models)
     if isinstance(models, torch.Tensor):
         return models.detach().to(torch.float64)
     return models.astype(np.float64)
+
+
+def _float64_copy(values: Any) -> Any:
+    if isinstance(values, torch.Tensor):
+        return values.detach().to(torch.float64, copy=True)
+    return values.astype(np.float64)
 
 
 def _check(models: Any) -> None:

@@ -1,0 +1,104 @@
+"""Copies that a run does not need, counted tensor by tensor: each test fails if one comes back."""
+
+import pytest
+import torch
+from torch import nn
+
+from topofl.engine import evaluate as module
+from topofl.engine.diversity import NUMBERS, GradientStatistics
+from topofl.engine.evaluate import Evaluated, evaluate, way_of
+from topofl.engine.gradients import batched_gradients, looped_gradients
+from topofl.engine.living import Living, bytes_of_forward
+from topofl.engine.population import initial_population
+from topofl.metrics import consensus_distance
+from topofl.metrics.consensus import NUMBERS as COPIED
+
+
+def convolutional():
+    layers = (nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(16 * 16, 3))
+    return nn.Sequential(*layers)
+
+
+def population(model, n=4):
+    return initial_population(model, n, init="independent", seed=0, device=torch.device("cpu"), dtype=torch.float32)
+
+
+@pytest.mark.parametrize("n", [10, 100])
+def test_consensus_makes_one_copy_of_a_block(n):
+    models = torch.randn(n, 3 * COPIED // n)
+    with Living() as living:
+        consensus_distance(models)
+    assert living.peak < 8 * COPIED * (1 + 4 / n)  # and two or three rows: the first model, the mean, their sum
+
+
+def test_sums_of_gradients_are_made_block_by_block():
+    gradients = [torch.randn(1, 40, NUMBERS // 4)]
+    seen = GradientStatistics()
+    with Living() as living:
+        for _ in range(3):
+            seen.observe(gradients)
+    assert living.peak < 8 * 10 * NUMBERS + 2.1 * 8 * NUMBERS
+    assert seen.diversity == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize("shape", [(), (7,), (700, 1000), (3, 200_000), (300, 5, 5, 5)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("chunks", [(1, 1, 1), (2, 3, 0, 2)])
+def test_blocks_change_no_bit_of_the_sums(shape, dtype, chunks):
+    seen, total = GradientStatistics(), 0
+    for k, count in enumerate(chunks):
+        g = torch.randn(count, *shape, generator=torch.Generator().manual_seed(k)).to(dtype)
+        seen.observe([g])
+        total = total + g.sum(0, dtype=torch.float64)
+    assert torch.equal(seen._sums[0].view(shape), total)
+
+
+def test_executors_share_the_numbers_of_their_copies():
+    model = convolutional()
+    with Living() as living:
+        executors = [batched_gradients(model), *(looped_gradients(model, lambda x: x) for _ in range(2))]
+    assert living.peak == 0
+    before = [p.clone() for p in model.parameters()]
+    inputs, labels = torch.randn(1, 5, 3, 8, 8), torch.zeros(1, 5, dtype=torch.long)
+    parameters = [torch.randn(1, *p.shape) for p in model.parameters()]
+    found = [executor(parameters, inputs, labels, None)[1] for executor in executors]
+    assert all(torch.equal(a, b) for a, b in zip(found[1], found[2], strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+
+
+def evaluated(model, models, inputs, labels):
+    way, on = way_of(model, inputs[:2]), Evaluated(torch.arange(len(labels)), range(models.n))
+    with Living() as living:
+        scores = evaluate(model, models, inputs.__getitem__, labels, on, way=way)
+    return scores, living.peak
+
+
+def test_evaluations_hold_the_activations_of_few_examples(monkeypatch):
+    model, inputs, labels = convolutional(), torch.randn(120, 3, 8, 8), torch.arange(120) % 3
+    models = population(model)
+    monkeypatch.setattr(module, "ACTIVATIONS", 2**30)
+    whole, most = evaluated(model, models, inputs, labels)
+    monkeypatch.setattr(module, "ACTIVATIONS", 2**14)
+    way = way_of(model, inputs[:2])
+    assert way.examples == module.LEAST
+    parts, least = evaluated(model, models, inputs, labels)
+    assert least < most / 4
+    assert least < way.bytes_of(way.examples) + 2 * way.examples * inputs[0].nbytes + 120 * 3 * 100
+    assert torch.equal(whole.accuracy, parts.accuracy)
+    torch.testing.assert_close(whole.loss, parts.loss)
+
+
+def test_the_activations_of_an_evaluation_are_no_less_than_its_parameters():
+    model = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Flatten(), nn.Linear(4 * 64, 20_000), nn.Linear(20_000, 3))
+    way = way_of(model, torch.zeros(2, 3, 8, 8))
+    assert way.examples == module.EXAMPLES  # 20 MB of parameters, 160 kB an example: as many as there may be
+    small = way_of(convolutional(), torch.zeros(2, 3, 8, 8))
+    assert small.bytes_of(small.examples) <= module.ACTIVATIONS
+
+
+def test_one_model_is_laid_out_at_a_time():
+    model = nn.Sequential(nn.Conv2d(64, 128, 5, padding=2), nn.Flatten(), nn.Linear(128 * 4, 3))
+    inputs, labels, copied = torch.randn(20, 64, 2, 2), torch.zeros(20, dtype=torch.long), 64 * 128 * 25 * 4
+    assert bytes_of_forward(model, way_of(model, inputs[:2]).order, inputs[:2], 20) > copied  # kernels, channels last
+    _, peak = evaluated(model, population(model, 3), inputs, labels)
+    assert peak < 2 * copied
