@@ -110,7 +110,10 @@ def _chosen(sizes: np.ndarray, n: int | None, min_size: int, rng: np.random.Gene
     """Return the owners that become nodes, ascending, by the number of examples each would have."""
     enough = np.flatnonzero(sizes >= check_int("min_size", min_size, minimum=1))
     if not len(enough):
-        raise ValueError(f"`min_size` must leave a node, got {min_size} where the largest would have {sizes.max()}")
+        raise ValueError(
+            f"`min_size` must leave a node, got {min_size} where the largest would have {sizes.max()} training "
+            "examples; lower it"
+        )
     if n is None:
         return enough
     remedy = f"so many of the {len(sizes)} owners have min_size={min_size} training examples; lower one of them"
