@@ -134,8 +134,8 @@ def knn_per(
 
     References
     ----------
-    Marfoq et al., "Personalized federated learning through local memorization" (2022), with the kernel
-    of the authors' code; a baseline of Kharrat, Canini and Horváth (2025), DPFL.
+    Marfoq et al., "Personalized federated learning through local memorization" (2022), with the kernel of the authors'
+    code; a baseline of Kharrat, Canini and Horváth (2025), DPFL.
     """
     neighbors = Neighbors(
         check_int("k", k, minimum=1), check_probability("weight", weight), check_positive("scale", scale),
