@@ -254,7 +254,8 @@ def estimate(
         facts = facts_of(algorithm, module, few, way.order, way, clients, matrices, some, compute, augment)
         facts, free = replace(facts, state=state), free_memory(place)
         fits, linear = fits_into(facts, free), is_linear(module)
-        plan, beyond, seconds = choose_plan(compute, linear, facts.sizes, None, fits), 0, {}
+        plan, beyond = choose_plan(compute, linear, facts.sizes, None, fits), 0
+        seconds: dict[str, Any] = {}
         if probe and fits(plan):
             evaluated = {"evaluate_on": evaluate_on, "eval_examples": eval_examples, "augment": augment}
             how = {"executor": executor, "chunk": chunk, "precision": precision, "device": place, "dtype": dtype}

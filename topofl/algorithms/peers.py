@@ -259,11 +259,17 @@ def _trial(models: Models, k: int, pool: np.ndarray, limit: int, round: Round) -
     def plus(group: _Sum, j: int, sign: int = 1) -> _Sum:
         return _Sum(group.total.add(flat[j], alpha=sign * sizes[j]), group.size + sign * sizes[j])
 
+    def minus(group: _Sum, j: int) -> _Sum:
+        return plus(group, j, -1)
+
+    def rewards(losses: Tensor) -> list[float]:
+        return (-losses).tolist()
+
     def means(groups: Sequence[_Sum]) -> Tensor:
         return torch.stack([(group.total / group.size).to(flat.dtype) for group in groups])
 
     taken = plus(_Sum(torch.zeros_like(flat[k], dtype=torch.float64), 0.0), k)
     left = reduce(plus, pool.tolist(), taken)
     rounding = max(1e-12, 4 * torch.finfo(flat.dtype).eps)
-    steps = double_greedy(taken, left, order, coins, limit, plus, lambda group, j: plus(group, j, -1), rounding)
-    return (yield from translated(steps, means, lambda losses: (-losses).tolist()))
+    steps = double_greedy(taken, left, order, coins, limit, plus, minus, rounding)
+    return (yield from translated(steps, means, rewards))

@@ -127,7 +127,7 @@ class WorldRound:
         weighted = () if bool((models.mass == 1).all()) else tuple(self.world.pushed.places(layout.names))
         return Descent(
             models, how.lr, how.momentum, velocity, how.weight_decay, how.clip, trained, proximal, mask,
-            models.mass if weighted else None, weighted, toward,
+            models.mass if weighted else None, weighted, toward=toward,
         )  # fmt: skip
 
     def _compact(
