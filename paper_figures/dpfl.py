@@ -319,8 +319,8 @@ def _three_dots(data: Data) -> Picture:
 
 COMMON = (
     "all clients take part in every round, also in methods with a server, as in the paper",
-    "each client keeps its best model by validation accuracy, tested after local training (methods that fine-tune: "
-    "after that; FedAvg, FedProx: the server's model; kNN-Per: the server's model beside neighbors)",
+    "each client keeps its best model by validation accuracy, tested after local training (FedAvg, FedProx: the "
+    "server's model, which +FT then fine-tunes; PerFedAvg: after adaptation; kNN-Per: the server's beside neighbors)",
     "clients average synchronously; in the authors' code one after the other, so that later ones average averages",
     "momentum starts from zero in every round; accuracies are exact, not means over minibatches",
     "between refreshes clients go on averaging over their last choice, which the paper implies and its code does not",

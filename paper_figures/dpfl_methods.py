@@ -21,7 +21,9 @@ class Method:
     name
         Of the function in :mod:`topofl.algorithms`.
     column
-        The accuracy that it is judged by, of each client's best round by the same accuracy on its validation images.
+        The accuracy that it is judged by, of each client's best round.
+    chosen_by
+        The accuracy on validation images by which that round is best; None: the same as `column`.
     more
         Further arguments; ``"twice"`` stands for twice the epochs of a round.
     """
@@ -29,6 +31,12 @@ class Method:
     name: str
     column: str
     more: Mapping[str, Any] = field(default_factory=dict)
+    chosen_by: str | None = None
+
+    @property
+    def validation(self) -> str:
+        """The column by which each client's round is chosen."""
+        return f"{self.chosen_by or self.column}_own_val"
 
     @property
     def is_tuned(self) -> bool:
@@ -45,9 +53,9 @@ class Method:
 BASELINES: Mapping[str, Method] = {
     "Local": Method("local_only", END, {"reset_momentum": True}),
     "FedAvg": Method("fedavg", END, {"fine_tune_epochs": "twice"}),
-    "FedAvg+FT": Method("fedavg", TUNED, {"fine_tune_epochs": "twice"}),  # the same run
+    "FedAvg+FT": Method("fedavg", TUNED, {"fine_tune_epochs": "twice"}, chosen_by=END),  # the same run
     "FedProx": Method("fedprox", END, {"strength": 0.1, "fine_tune_epochs": "twice"}),
-    "FedProx+FT": Method("fedprox", TUNED, {"strength": 0.1, "fine_tune_epochs": "twice"}),
+    "FedProx+FT": Method("fedprox", TUNED, {"strength": 0.1, "fine_tune_epochs": "twice"}, chosen_by=END),
     "APFL": Method("apfl", TRAINED),
     "PerFedAvg": Method("per_fedavg", TUNED, {"inner_lr": 0.01, "fine_tune_epochs": 1}),
     "Ditto": Method("ditto", END, {"strength": 0.75}),

@@ -35,10 +35,11 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Arm:
-    """Runs of one method, one a seed, and the accuracy that it is judged by."""
+    """Runs of one method, one a seed, the accuracy that it is judged by, and that which chooses each client's round."""
 
     runs: Sequence[Run]
     column: str
+    validation: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,7 +89,8 @@ def arm(setting: Setting, title: str, method: Method, *, flips: bool = False, id
     idle
         Whether these choose nobody, and only send.
     """
-    return Arm([Run(_tables(setting, title, method, seed, flips, idle)) for seed in setting.seeds], method.column)
+    runs = [Run(_tables(setting, title, method, seed, flips, idle)) for seed in setting.seeds]
+    return Arm(runs, method.column, method.validation)
 
 
 def malicious(scale: Scale, seed: int) -> list[int]:
@@ -118,28 +120,19 @@ def _tables(setting: Setting, title: str, method: Method, seed: int, flips: bool
     }
 
 
-def measured(arm: Arm, store: Store, nodes: Sequence[np.ndarray] | None = None) -> Outcome:
-    """Return the outcome of finished runs, over some clients of each seed (None: all)."""
+def measured(arm: Arm, store: Store) -> Outcome:
+    """Return the outcome of finished runs."""
     loaded = [store.load(run) for run in arm.runs]
-    histories = [_only(history, nodes[k] if nodes else None, arm.column) for k, (history, _) in enumerate(loaded)]
+    histories = [history for history, _ in loaded]
     numbers = [note["numbers"] | {key: note[key] for key in ("seconds", "megabytes")} for _, note in loaded]
     seeds = [run.seed for run in arm.runs]
-    personal = [history.personal(arm.column, validation=f"{arm.column}_own_val") for history in histories]
+    personal = [history.personal(arm.column, validation=arm.validation) for history in histories]
     return Outcome(
         Curve.of(seeds, histories, 1, numbers, column=arm.column),
         100 * np.array([one.mean for one in personal]),
         1e4 * np.array([one.variance for one in personal]),
         100 * np.array([one.worst_tenth for one in personal]),
     )
-
-
-def _only(history: History, nodes: np.ndarray | None, column: str) -> History:
-    """Return a history in which only some nodes have accuracies."""
-    if nodes is None:
-        return history
-    kept = np.isin(np.arange(history[column].shape[1]), nodes)
-    masked = {name: np.where(kept, history[name], np.nan) for name in (column, f"{column}_own_val")}
-    return History(**{**vars(history), "evaluations": {**history.evaluations, **masked}})
 
 
 def graphs(arm: Arm, store: Store, rounds: Sequence[int]) -> list[dict[str, Any]]:

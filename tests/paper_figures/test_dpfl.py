@@ -55,10 +55,13 @@ def test_numbers_are_of_each_clients_best_model(whole):
     out, results = whole
     store, told = Store(out / "runs"), read(results["dpfl-tab01"].data["panels"])[DIR]
     arms = dpfl.tab01(SMOKE)[DIR]
+    chosen = {label: arm.validation.removesuffix("_own_val") for label, arm in arms.items()}
+    assert chosen["FedAvg+FT"] == chosen["FedAvg"] == "accuracy"  # the best server's model is fine-tuned
+    assert chosen["DPFL"] == "accuracy_before_exchange"
     for label in ("Local", "FedAvg+FT", "DPFL"):
         arm = arms[label]
         history, _ = store.load(arm.runs[0])
-        best = 100 * history.best_on_validation(arm.column, f"{arm.column}_own_val")
+        best = 100 * history.best_on_validation(arm.column, arm.validation)
         one = told[label]
         assert one.accuracy[0] == pytest.approx(best.mean())
         assert one.variance[0] == pytest.approx(((best - best.mean()) ** 2).mean())
