@@ -2,7 +2,8 @@
 
 ``python -m analysis.peak_memory`` runs each of :data:`SETTINGS` for 3 rounds on two threads, in a process of its own,
 and prints what the process took at most on top of what it had when data and model were made (``VmHWM`` of Linux, set
-back before the run), the predictions, without a probe and with one in such a process, and their ratios. Linux only; ``--out DIR`` writes cpu-memory.md and .json there.
+back before the run), the predictions, without a probe and with one in such a process, and their ratios. Linux only;
+``--out DIR`` writes cpu-memory.md and .json there.
 
 The least is parameters, momentum, one chunk's activations a worker as autograd keeps them, and the data. What torch
 takes on first use, whatever the run, is the same part of the prediction in all rows, and left out of the last ratio.
