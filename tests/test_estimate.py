@@ -48,8 +48,9 @@ def test_logistic_regression_by_hand():
     assert result.matrices == 30 * 12 + 10 * 10 * 4  # two neighbors and the own model; not below the density for sparse
     assert result.activations == 10 * 32 * (2 * 10 + 3) * 4
     lasting = result.parameters + result.minibatches + result.matrices + result.data + result.torch
-    training = result.gradients + result.activations + result.statistics
-    assert result.statistics == 8 * (d + 10 * 640) + 8 * 10 * d
+    training = result.gradients + result.activations + result.statistics + result.float64
+    assert result.statistics == 8 * d
+    assert result.float64 == 8 * 10 * d  # of the consensus distance: more than 8 * 10 * 640 of the gradients
     assert result.total == lasting + result.evaluation + training + result.mixing  # buffers that are kept
     assert result.added == result.total - result.held
     assert (result.executor, result.chunk, result.workers) == ("batched", 10, 1)
@@ -326,15 +327,16 @@ def test_text():
         "minibatches         1",
         "activations         1",
         "statistics          1",
+        "float64             1",
         "mixing              1",
         "evaluation          1",
         "matrices            1",
         "data                1",
         "torch               1",
         "by a probe         -1",
-        "at once, at most   11",
+        "at once, at most   12",
         "",
-        "adds 10 MiB of 16.0 GiB free",
+        "adds 11 MiB of 16.0 GiB free",
         "",
         "a round                                    messages  MiB",
         "----------------------------------------  ---------  ---",

@@ -65,7 +65,9 @@ class Estimate:
     activations
         Memory of these chunks' forward and backward where it is most, gradients apart.
     statistics
-        Memory of the sums of gradients and the consensus distance, in rounds that are evaluated.
+        Memory of the sums of gradients, in rounds that are evaluated.
+    float64
+        Memory of what gradient diversity and consensus distance make float64 at a time, in these rounds.
     mixing, evaluation
         Memory of the buffers of these, of all workers, which exist only meanwhile.
     matrices
@@ -106,6 +108,7 @@ class Estimate:
     minibatches: int
     activations: int
     statistics: int
+    float64: int
     mixing: int
     evaluation: int
     matrices: int
@@ -173,7 +176,7 @@ class Estimate:
 
 _PARTS = (
     *("parameters", "state", "fine_tuning", "gradients", "minibatches", "activations", "statistics"),
-    *("mixing", "evaluation", "matrices", "data", "torch"),
+    *("float64", "mixing", "evaluation", "matrices", "data", "torch"),
 )
 
 

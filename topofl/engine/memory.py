@@ -22,16 +22,18 @@ from topofl.mixing import MixingMatrix
 __all__ = ["Facts", "check_memory", "facts_of", "first_of", "fits_into", "in_gib", "largest_batch", "largest_chunk",
            "memory", "needed", "peak", "remedy"]  # fmt: skip
 
-TORCH = 16 * 2**20
+TORCH = 10 * 2**20
 """What torch and Python take on first use, whatever the run: threads, buffers of products, modules loaded late."""
 
-CONVOLUTIONS = 14 * 2**20
+CONVOLUTIONS = 12 * 2**20
 """What the first convolutions take besides: the kernels that oneDNN compiles. Both were fitted on CPU, to the peaks of
 100 logistic regressions and of 10 DPFL CNNs in analysis/peak_memory.py; all other rows there check them."""
 
 TRAINED, EVALUATED = 2.5, 1.4
 """What steps with autograd, and evaluations of models that are not linear, take on CPU of each byte that lives: glibc
-keeps what is freed, in pieces that the next tensors rarely fit. Fitted to 100 GN-LeNets, looped and batched by 8."""
+keeps what is freed, in pieces that the next tensors rarely fit, and gives each thread heaps of 64 MiB, which a few
+large tensors do not fill. How much that is differs by model, 1.4 to 2.5 times: a probe finds it. Fitted to 100
+GN-LeNets, looped and batched by 8."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class Facts:
     largest
         Parameters of the largest layer.
     distance
-        Buffers of the consensus distance.
+        What the consensus distance makes float64 at a time.
     matrices
         Mixing matrices.
     mixing, evaluation
@@ -114,7 +116,8 @@ def memory(facts: Facts, plan: Plan) -> dict[str, int]:
         "gradients": (together + facts.n * facts.mixes_gradients) * model,
         "minibatches": together * facts.minibatch,
         "activations": together * max(step - model, 0),
-        "statistics": facts.distance + plan.workers * 8 * (facts.d + min(plan.chunk, facts.n) * facts.largest),
+        "statistics": plan.workers * 8 * facts.d,
+        "float64": max(facts.distance, plan.workers * 8 * min(plan.chunk, facts.n) * facts.largest),
         "mixing": plan.workers * facts.mixing,
         "evaluation": plan.workers * facts.evaluation,
         "matrices": facts.matrices,
@@ -128,11 +131,12 @@ def peak(parts: Mapping[str, int], returned: bool) -> int:
 
     Training and evaluation take turns, and so does their memory if it is `returned` in between; else they add up.
     """
-    passing = ("gradients", "activations", "statistics", "mixing", "evaluation")
+    passing = ("gradients", "activations", "statistics", "float64", "mixing", "evaluation")
     lasting = sum(size for name, size in parts.items() if name not in passing)
     if not returned:
         return sum(parts.values())
-    training = parts["gradients"] + max(parts["activations"] + parts["statistics"], parts["mixing"])
+    step = parts["statistics"] + max(parts["activations"], parts["float64"])  # gradients are looked at after a step
+    training = parts["gradients"] + max(step, parts["mixing"])
     return lasting + max(training, parts["evaluation"])
 
 
