@@ -18,6 +18,7 @@ from topofl import algorithms, mixing, topologies
 from topofl._generators import answered
 from topofl._seeding import stream
 from topofl.algorithms import hear, refresh_losses, scored_peers
+from topofl.algorithms.scored import _cosines
 from topofl.engine.population import Layout, Population
 
 ROUNDS = 4
@@ -188,7 +189,8 @@ def test_with_equal_heads_and_no_losses_peers_take_turns():
 
 
 def test_equal_scores_are_in_random_order():
-    heads = torch.ones(40, 6)
+    heads = drawn(1).expand(40, -1) * torch.arange(1, 41)[:, None]
+    assert (_cosines(models_of(heads), algorithms.part("1")) == 1).all(), "to the last bit"
     (chosen,) = picks(scored_peers(5, loss_refresh="none", head="1"), models_of(heads))
     assert len(np.unique(chosen, axis=0)) > 30
     assert chosen.sum(0).max() < 20
