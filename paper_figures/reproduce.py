@@ -40,6 +40,10 @@ SEEDS = {"smoke": 2, "quick": 3, "paper": 5}
 """How many seeds are run if nobody says."""
 
 
+DIGITS_FOR = ("mnist", "cifar10", "cifar100")
+"""Datasets for which the embedded digits stand in at scale ``"smoke"``."""
+
+
 @dataclass(frozen=True)
 class Paper:
     """A paper whose figures are here."""
@@ -171,7 +175,7 @@ def make_setting(
     if setting.root is not None and not setting.root.is_dir():
         raise FileNotFoundError(f"there is no folder {setting.root}; name one that holds the datasets' files by --data")
     count = SEEDS[scale] if seeds is None else check_int("seeds", seeds, minimum=1)
-    there = tuple(MARKERS) if scale == "smoke" else available(setting.root)
+    there = DIGITS_FOR if scale == "smoke" else available(setting.root)
     for name in datasets or ():
         check_choice("datasets", name, MARKERS)
         if name not in there:

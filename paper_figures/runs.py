@@ -104,7 +104,8 @@ def _content(source: str) -> str:
     """Return a hash of a dataset's labels and of all that its examples are computed from."""
     given = {key: value for key, value in json.loads(source).items() if value is not None}
     reader = getattr(topofl.data, given.pop("name"))
-    given |= {"val": 0} if "val" in inspect.signature(reader).parameters else {}
+    parameters = inspect.signature(reader).parameters
+    given |= {"val": 0} if "val" in parameters else {}
     dataset = reader(**given)
     digest = hashlib.sha256(dataset.labels.numpy().tobytes())
     digest.update(repr((dataset.inputs.dtype, dataset.mean, dataset.std)).encode())

@@ -90,7 +90,8 @@ def test_what_models_see_of_pixels_is_in_the_key(tmp_path, monkeypatch, change):
     for name in "ab":  # the same files; contents of a folder are read once
         save_mnist_like(tmp_path / name, 0)
         key[name] = Run(tables(data_name="mnist", data_root=str(tmp_path / name), data_verify=False)).key
-        monkeypatch.setattr(runs_module.topofl.data, "mnist", lambda **how: replace(mnist(**how), **change))
+        changed = functools.wraps(mnist)(lambda **how: replace(mnist(**how), **change))
+        monkeypatch.setattr(runs_module.topofl.data, "mnist", changed)
     assert key["a"] != key["b"]
 
 

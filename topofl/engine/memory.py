@@ -298,7 +298,8 @@ def _models_besides(algorithm: Algorithm) -> int:
     Mixtures have two: a point, and the velocity of what is mixed in.
     """
     told = {name for settings in algorithm.settings.values() for name, value in settings.items() if value is not False}
-    return len(told & {"reset_momentum", "anchor", "inner_lr"}) + 2 * ("alpha" in told)
+    mixes = any({"alpha", "adaptive"} <= set(settings) for settings in algorithm.settings.values())
+    return len(told & {"reset_momentum", "anchor", "inner_lr"}) + 2 * mixes
 
 
 def _bytes_of_steps(module: nn.Module, few: Tensor, order: Order, width: int, compute: Compute) -> tuple[int, int]:
