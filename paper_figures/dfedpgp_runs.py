@@ -124,9 +124,16 @@ def _moments(runs: Sequence[Run], store: Store, label: str) -> dict[str, Curve]:
     seeds = [run.seed for run in runs]
     return {
         moment: Curve.of(seeds, histories, 1, numbers, column=column)
-        for moment, column in MOMENTS.items()
+        for moment, column in _moments_of(label).items()
         if _has(histories[0], column) and not (moment == "after training" and _is_served(label))
     }
+
+
+def _moments_of(label: str) -> Mapping[str, str]:
+    """Return the columns of a method's moments; rounds of those who choose peers first end after training."""
+    if label in METHODS and METHODS[label].over == "peers":
+        return {"after training": "accuracy"}
+    return MOMENTS
 
 
 def _is_served(label: str) -> bool:

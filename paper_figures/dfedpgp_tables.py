@@ -47,7 +47,7 @@ def _accuracy_row(label: str, curves: Mapping[str, Curve], paper: str | None) ->
         _plus_minus(final(curves[moment])) if moment in curves else NotApplicable(f"{label} is not tested {moment}")
         for moment in MOMENTS
     ]
-    best = curves["after exchange"]
+    best = curves.get("after exchange", next(iter(curves.values())))
     said = NotApplicable("the paper does not print it") if paper is None else paper
     return (label, *cells, _plus_minus(best.mean.max(axis=1)), moment_of(curves), said, *_megabytes(best))
 

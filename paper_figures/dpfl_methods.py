@@ -25,7 +25,7 @@ class Method:
     chosen_by
         The accuracy on validation images by which that round is best; None: the same as `column`.
     more
-        Further arguments; ``"twice"`` stands for twice the epochs of a round.
+        Further arguments; ``"once"`` and ``"twice"`` stand for the epochs of a round, and for twice as many.
     """
 
     name: str
@@ -47,7 +47,8 @@ class Method:
         """Return its ``[algorithm]``."""
         table = {"name": self.name, "lr": scale.lr, "batch_size": scale.batch_size, "momentum": scale.momentum}
         table |= {"weight_decay": scale.weight_decay, "epochs": scale.epochs}
-        return table | {key: 2 * scale.epochs if value == "twice" else value for key, value in self.more.items()}
+        passes = {"once": scale.epochs, "twice": 2 * scale.epochs}
+        return table | {key: passes.get(value, value) for key, value in self.more.items()}
 
 
 BASELINES: Mapping[str, Method] = {
@@ -58,7 +59,7 @@ BASELINES: Mapping[str, Method] = {
     "FedProx+FT": Method("fedprox", TUNED, {"strength": 0.1, "fine_tune_epochs": "twice"}, chosen_by=END),
     "APFL": Method("apfl", TRAINED),
     "PerFedAvg": Method("per_fedavg", TUNED, {"inner_lr": 0.01, "fine_tune_epochs": 1}),
-    "Ditto": Method("ditto", END, {"strength": 0.75}),
+    "Ditto": Method("ditto", END, {"strength": 0.75, "personal_epochs": "once"}),
     "FedRep": Method("fedrep", TRAINED),
     "kNN-Per": Method("knn_per", NEAREST, {"k": 10, "weight": 0.5}),
     "pFedGraph": Method("pfedgraph", TRAINED, {"strength": 0.8, "regulariser": 0.01}),

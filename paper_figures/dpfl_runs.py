@@ -109,9 +109,8 @@ def _tables(setting: Setting, title: str, method: Method, seed: int, flips: bool
     held_by |= {} if dataset == "femnist" else {"split_seed": seed, "match_test": "disjoint"}
     held_by |= {"flip_labels": malicious(scale, seed)} if flips else {}
     passive = {"passive": malicious(scale, seed)} if idle else {}
-    every = scale.tuned_every if method.is_tuned else 1
-    tested = {"eval_every": every, "evaluate_on": ["own_test", "own_val"], "moments": "both"}
-    tested |= {"fine_tune_every": every} if method.is_tuned else {}
+    tested = {"eval_every": 1, "evaluate_on": ["own_test", "own_val"], "moments": "both"}
+    tested |= {"fine_tune_every": scale.tuned_every} if method.is_tuned else {}
     return {
         "data": {**source, **held_by},
         "algorithm": method.table(scale) | passive,

@@ -57,7 +57,7 @@ class Scale:
     rounds
         Of every run, the first of which is DPFL's preprocessing (the paper counts it as two).
     tuned_every
-        Rounds from one evaluation to the next where models are fine-tuned for it; others are evaluated every round.
+        Rounds from one fine-tuning to the next, where models are fine-tuned for a test; all else is tested every round.
     lr, batch_size, momentum, weight_decay
         Of every method.
     epochs

@@ -24,8 +24,8 @@ MARKERS = {
     "mnist": "train-images-idx3-ubyte",
     "cifar10": "data_batch_1",
     "cifar100": "cifar-100-",
-    "cinic10": "valid",
-    "femnist": "all_data_",
+    "cinic10": "valid/airplane",
+    "femnist": "train/all_data_",
 }
 """A file of each dataset, by which its folder is found."""
 
@@ -77,8 +77,7 @@ class Setting:
         if self.root is not None:
             for depth in ("", "*/", "*/*/", "*/*/*/"):
                 if found := sorted(self.root.glob(f"{depth}{marker}*")):
-                    folder = found[0].parent
-                    return str(folder.parent if folder.name in ("train", "test") else folder)
+                    return str(found[0].parents[marker.count("/")])
         where = "no folder was given" if self.root is None else f"nothing named {marker} is in or below {self.root}"
         raise FileNotFoundError(f"the files of {dataset} are needed: {where}; name a folder that holds them by --data")
 

@@ -249,6 +249,8 @@ def missing_data(figure: Figure, setting: Setting) -> str:
     lacking = [name for name in figure.datasets if name not in setting.datasets]
     if figure.datasets and len(lacking) == len(figure.datasets):
         return f"needs the files of {' or '.join(lacking)}; name a folder that holds them by --data"
+    if figure.runs is not Figure.__dataclass_fields__["runs"].default and not figure.runs(setting):
+        return f"nothing of it is shown at scale {setting.scale}"
     return ""
 
 

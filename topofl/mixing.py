@@ -538,7 +538,7 @@ def average_of_chosen(hears: Any, sizes: Any = None, *, name: str = "chosen") ->
     >>> average_of_chosen([[0, 1, 0], [0, 0, 0], [1, 1, 0]], sizes=[1, 3, 4]).weights.toarray().tolist()
     [[0.25, 0.75, 0.0], [0.0, 1.0, 0.0], [0.125, 0.375, 0.5]]
     """
-    chosen = np.asarray(hears, dtype=bool)
+    chosen = np.asarray(hears.cpu() if isinstance(hears, torch.Tensor) else hears, dtype=bool)
     n = len(chosen)
     if chosen.shape != (n, n):
         raise ValueError(f"`hears` must be one row and one column a node, got shape {chosen.shape}")

@@ -145,6 +145,35 @@ def test_a_policy_that_leaves_the_graph_is_refused():
                problems.equal_clients(), RING)  # fmt: skip
 
 
+def test_models_that_diverged_are_no_candidates():
+    def broken(models):
+        models.flat[2] = torch.inf
+        return {}
+
+    phase = algorithms.Phase(broken, lambda models, state, round: state, {})
+    algorithm = algorithms.chain("broken", broken=phase, exchange=algorithms.hear(algorithms.greedy_peers()))
+    for executor in ("looped", "batched"):
+        history = topofl.run(
+            algorithm, model=problems.convolutional(), clients=problems.validated_clients(), rounds=1, seed=0,
+            executor=executor, on_divergence="record",
+        )  # fmt: skip
+        chosen = heard(history, 0)
+        assert chosen[2] == []
+        assert [own for k, own in enumerate(chosen) if k != 2] == [
+            [i for i in range(N) if i not in (2, k)] for k in range(N) if k != 2
+        ]
+
+
+@pytest.mark.parametrize("make", [dpfl, lambda: algorithms.random_collaboration(0.1, 3, batch_size=4, epochs=1)])
+def test_graphs_may_change(make):
+    graphs = [topologies.circulant(N, (1, 2, 3), directed=True), topologies.circulant(N, (3, 4), directed=True)]
+    history, _ = engine(make(), problems.convolutional(), problems.validated_clients(), graphs)
+    for t in range(ROUNDS):
+        history.mixing(t).check_on(graphs[t % 2])
+    later = [heard(history, t) for t in range(1, ROUNDS)]
+    assert all(set(now) <= set(then) for one in later for now, then in zip(one, heard(history, 0), strict=True))
+
+
 def test_random_collaboration_hears_the_same_nodes_for_ever():
     clients, model = problems.equal_clients(), problems.linear()
     algorithm = algorithms.random_collaboration(0.1, 2, batch_size=BATCH, epochs=1, **LOCAL)

@@ -111,10 +111,17 @@ def test_graphs_get_sparser_steadier_and_more_symmetric():
 
 def test_flipped_labels():
     bad, good = [[1, 3], [0, 3], [1, 3], [2]], [[1], [0], [1], [2]]
-    assert verdicts(dpfl_claims.flipped({"DPFL": seeds(bad, good, malicious=[3])}, cease=True)) == [HOLDS] * 2
-    assert verdicts(dpfl_claims.flipped({"DPFL": seeds(good, bad, malicious=[3])}, cease=True)) == [FAILS] * 2
-    assert verdicts(dpfl_claims.flipped({"DPFL": seeds(bad, bad, malicious=[3])}, cease=False))[1] == FAILS
-    assert verdicts(dpfl_claims.flipped({"DPFL": seeds(bad, *[good] * 9, malicious=[3])}, cease=False)) == [HOLDS] * 2
+    assert (
+        verdicts(dpfl_claims.flipped({"DPFL": seeds(bad, good, malicious=[3])}, judged="none at last")) == [HOLDS] * 2
+    )
+    assert (
+        verdicts(dpfl_claims.flipped({"DPFL": seeds(good, bad, malicious=[3])}, judged="none at last")) == [FAILS] * 2
+    )
+    assert verdicts(dpfl_claims.flipped({"DPFL": seeds(bad, bad, malicious=[3])}, judged="few at last"))[1] == FAILS
+    assert (
+        verdicts(dpfl_claims.flipped({"DPFL": seeds(bad, *[good] * 9, malicious=[3])}, judged="few on average"))
+        == [HOLDS] * 2
+    )
 
 
 def test_three_clients():

@@ -135,10 +135,11 @@ def greedy_peers(
     """Return DPFL's policy: nodes choose by Greedy Graph Construction, on their validation examples.
 
     In round 0 every node k chooses its candidates ``Omega_k``, at most `budget` of all whom it can hear; later its
-    collaborators ``C_k`` among these. It judges a group by the loss of the group's mean on its own validation examples
-    (:func:`topofl.topologies.ggc`), and goes on from the mean of those that it chose, weighted by numbers of training
-    examples. Candidates that are not chosen may be chosen again later; others never. A change of the loss by less than
-    rounding (4 times the precision of the models' numbers) counts as none.
+    collaborators ``C_k`` among those of these whom the round's graph lets it hear. It judges a group by the loss of the
+    group's mean on its own validation examples (:func:`topofl.topologies.ggc`), and goes on from the mean of those that
+    it chose, weighted by numbers of training examples. Candidates that are not chosen may be chosen again later; others
+    never. A change of the loss by less than rounding (4 times the precision of the models' numbers) counts as none.
+    Models that are not finite are no candidates, and who has one chooses nobody.
 
     Parameters
     ----------
@@ -151,7 +152,7 @@ def greedy_peers(
         authors' code.
     streamed
         How many models the first choice costs: twice all the others (BGGC, which never holds more than a budget of
-        them), or, if False, once (GGC). The choice is the same (Theorem 1).
+        them; its second pass may in fact end early), or, if False, once (GGC). The choice is the same (Theorem 1).
     count_self
         Whether a node counts towards its own budget, as in the paper's listing.
     passive
@@ -180,18 +181,17 @@ def greedy_peers(
         return {"candidates": others, "chosen": torch.zeros(n, n, dtype=torch.bool)}
 
     def choose(models: Models, state: State, round: Round) -> Choice:
-        candidates, chosen, alone = state["candidates"], state["chosen"], round.t % every != 0
-        if alone and not keep:
-            return Choice(average_of_chosen(torch.zeros_like(chosen)))
-        if alone:
-            return Choice(average_of_chosen(chosen, _sizes(round)))
+        candidates, chosen, able = state["candidates"], state["chosen"], _able(round)
+        if round.t % every != 0:
+            return Choice(average_of_chosen(chosen & able & keep, round.sizes))
         if round.t == 0:
-            candidates &= torch.from_numpy(round.topology.adjacency.T.toarray() != 0)
-        heard = average_of_chosen(candidates)
-        chosen.copy_(_greedily(models, candidates, limit, round))
+            candidates &= able
+        asked = average_of_chosen(candidates & able)
+        chosen.copy_(_greedily(models, candidates & able, limit, round))
         if round.t == 0:
             candidates.copy_(chosen)
-        return Choice(average_of_chosen(chosen, _sizes(round)), [heard] * (2 if streamed and round.t == 0 else 1))
+        times = 0 if limit == 0 else 2 if streamed and round.t == 0 else 1
+        return Choice(average_of_chosen(chosen, round.sizes), [asked] * times)
 
     settings = {"weights": "greedy", "budget": budget, "every": every, "keep": keep, "streamed": streamed}
     settings |= {"count_self": count_self} | ({"passive": idle} if idle else {})
@@ -201,7 +201,8 @@ def greedy_peers(
 def random_peers(budget: int) -> Policy:
     """Return the policy of a random collaboration graph: every node hears the same random nodes in all rounds.
 
-    They are drawn in round 0 among those whom it can hear, and weighted by numbers of training examples.
+    They are drawn in round 0 among those whom it can hear, and weighted by numbers of training examples. Where the graph
+    changes, a node goes without those whom it cannot hear in a round.
 
     Parameters
     ----------
@@ -215,19 +216,19 @@ def random_peers(budget: int) -> Policy:
         return {"chosen": torch.zeros(n, n, dtype=torch.bool)}
 
     def choose(models: Models, state: State, round: Round) -> Choice:
-        chosen = state["chosen"]
+        chosen, able = state["chosen"], _able(round)
         if round.t == 0:
-            rng, heard = round.rng("collaboration"), round.topology.adjacency.T.tocsr()
-            for k, pool in enumerate(np.split(heard.indices, heard.indptr[1:-1])):
-                chosen[k, rng.permutation(pool)[:budget].tolist()] = True
-        return Choice(average_of_chosen(chosen, _sizes(round)))
+            rng = round.rng("collaboration")
+            for k, row in enumerate(able):
+                chosen[k, rng.permutation(row.nonzero()[:, 0].numpy())[:budget].tolist()] = True
+        return Choice(average_of_chosen(chosen & able, round.sizes))
 
     return Policy(choose, init, {"weights": "random", "budget": budget})
 
 
-def _sizes(round: Round) -> np.ndarray:
-    """Return numbers of training examples, of at least 1: a node without any has a model too."""
-    return np.maximum(round.sizes, 1)
+def _able(round: Round) -> Tensor:
+    """Return whom each node can hear, (n, n) booleans, row i for node i."""
+    return torch.from_numpy(round.topology.adjacency.T.toarray() != 0)
 
 
 class _Sum(NamedTuple):
@@ -239,6 +240,9 @@ class _Sum(NamedTuple):
 
 def _greedily(models: Models, candidates: Tensor, limit: int | None, round: Round) -> Tensor:
     """Return whom each node chooses of its candidates, (n, n) booleans."""
+    if not models.flat.is_meta:
+        finite = torch.isfinite(models.flat).all(1).cpu()
+        candidates = candidates & finite & finite[:, None]
     pools = {k: row.nonzero()[:, 0].numpy() for k, row in enumerate(candidates) if row.any()}
     limits = {k: len(pool) if limit is None else min(limit, len(pool)) for k, pool in pools.items()}
     if models.flat.is_meta:  # as many as can be
@@ -253,7 +257,7 @@ def _greedily(models: Models, candidates: Tensor, limit: int | None, round: Roun
 
 def _trial(models: Models, k: int, pool: np.ndarray, limit: int, round: Round) -> Trial[list[int]]:
     """Choose for node k: try means of groups, whose weighted sums are kept in float64."""
-    flat, sizes = models.flat, _sizes(round).astype(float)
+    flat, sizes = models.flat, round.sizes.astype(float)
     order, coins = shuffled(k, pool, round.rng(f"collaboration of {k}"))
 
     def plus(group: _Sum, j: int, sign: int = 1) -> _Sum:
@@ -263,7 +267,7 @@ def _trial(models: Models, k: int, pool: np.ndarray, limit: int, round: Round) -
         return plus(group, j, -1)
 
     def rewards(losses: Tensor) -> list[float]:
-        return (-losses).tolist()
+        return (-losses.nan_to_num(nan=torch.inf).clamp(max=torch.finfo(torch.float32).max)).tolist()
 
     def means(groups: Sequence[_Sum]) -> Tensor:
         return torch.stack([(group.total / group.size).to(flat.dtype) for group in groups])

@@ -12,7 +12,7 @@ from torch.nn import functional
 from topofl._generators import answered
 from topofl.algorithms.phase import Trial
 from topofl.engine.evaluate import EXAMPLES
-from topofl.engine.forward import image_order, is_linear, stacked_forward
+from topofl.engine.forward import is_linear, stacked_forward
 from topofl.engine.population import Layout
 from topofl.engine.threads import Each
 
@@ -36,7 +36,7 @@ def ask(world: "World", each: Each, trials: Mapping[int, Trial[T]], held: Sequen
     """Return what nodes find out by trying models.
 
     Looped, a node after the other tries one model at a time (linear ones together); batched, the nodes of a chunk try
-    theirs in one call.
+    theirs in one call, on 128 examples at a time.
 
     Parameters
     ----------
@@ -70,8 +70,9 @@ def _alone(world: "World", module: nn.Module, trial: Trial[T], held: np.ndarray)
     """Let one node try its models, one after the other."""
     learner, layout, linear = world.learner, Layout.of(module), is_linear(module)
     indices = torch.tensor(held, device=learner.labels.device)
-    order = image_order(module, learner.examples(indices[:2]))
-    parts = [(order(learner.examples(part)), learner.labels[part]) for part in indices.split(EXAMPLES)]
+    order = world.evaluated.order
+    size = len(indices) if linear else world.evaluated.examples
+    parts = [(order(learner.examples(part)), learner.labels[part]) for part in indices.split(size)]
     shared = stacked_forward(module, order).shared
 
     def losses(models: Tensor) -> Tensor:
@@ -98,9 +99,10 @@ def _together(
     while asked:
         counts = [len(models) for models in asked.values()]
         owners = torch.tensor(np.repeat([place[i] for i in asked], counts), device=examples.labels.device)
-        inputs, labels, weights = (part[owners] for part in examples)
-        logits = each(layout.views(torch.cat(list(asked.values()))), inputs)
-        means = (_losses(logits, labels) * weights).sum(1).cpu()
+        parameters, means = layout.views(torch.cat(list(asked.values()))), torch.zeros(len(owners), dtype=torch.float64)
+        for some in zip(*(part.split(EXAMPLES, dim=1) for part in examples), strict=True):
+            inputs, labels, weights = (part[owners] for part in some)
+            means += (_losses(each(parameters, inputs), labels) * weights).sum(1).cpu()
         asked = _next(trials, dict(zip(asked, means.split(counts), strict=True)), found)
     return found
 

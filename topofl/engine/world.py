@@ -101,7 +101,7 @@ class World:
             rule,
             resolve,
             {"train": clients.train, "val": clients.val},
-            lru_cache(maxsize=max(64, graphs.period or 0))(_mixer_for(models)),
+            lru_cache(maxsize=1 if algorithm.chooses else max(64, graphs.period or 0))(_mixer_for(models)),
         )
 
     @contextmanager

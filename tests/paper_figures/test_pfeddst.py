@@ -1,0 +1,105 @@
+"""PFedDST at scale ``smoke``: figures and table are computed, drawn and judged; claims fail where they should."""
+
+import numpy as np
+import pytest
+import torch
+
+from paper_figures import pfeddst, reproduce
+from paper_figures.claims import FAILS, HOLDS, UNDECIDED
+from paper_figures.curves import Curve
+from paper_figures.dfedpgp_runs import written
+from paper_figures.figure import Setting
+from topofl import models
+from topofl.engine.population import initial_population
+
+CIFAR_10 = pfeddst.CIFAR_10
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    out = tmp_path_factory.mktemp("pfeddst")
+    results = reproduce("pfeddst", scale="smoke", out=out, report=True, progress=False)
+    return {result.figure.id: result for result in results}
+
+
+def curve(end, tau=8.0):
+    rounds, seeds = np.arange(0, 101.0), np.array([[0.0], [0.1], [-0.1]])
+    mean = (end + seeds) * (1 - np.exp(-rounds / tau))
+    return Curve(np.arange(3), rounds, mean, mean, mean, {})
+
+
+def verdicts(claims):
+    return [claim.verdict for claim in claims]
+
+
+def test_every_figure_is_computed_drawn_and_judged(whole):
+    assert set(whole) == {"pfeddst-fig02a", "pfeddst-fig02b", "pfeddst-fig03", "pfeddst-tab01"}  # no CIFAR-100 at smoke
+    for result in whole.values():
+        assert result.picture.read_bytes().startswith(b"\x89PNG")
+        assert {claim.verdict for claim in result.claims} <= {HOLDS, FAILS, UNDECIDED}
+
+
+def test_peers_are_looked_at_in_every_round(whole):
+    (seed,) = whole["pfeddst-fig02b"].data["seeds"]
+    assert whole["pfeddst-fig02a"].data["seeds"] == [seed]
+    assert len(seed["own"]) == len(seed["near"]) == len(seed["random"]) == 2
+    assert {len(row) for name in ("near", "random") for row in seed[name]} == {2}
+
+
+def test_ours_is_tested_after_training_only(whole):
+    moments = whole["pfeddst-fig03"].data["panels"][CIFAR_10]
+    assert list(moments[pfeddst.OURS]) == ["after training"]
+    assert "after exchange" in moments["DFedPGP"]
+
+
+def test_nearest_are_those_of_the_most_similar_heads():
+    model = models.dpfl_cnn((1, 16, 16))
+    some = initial_population(model, 4, init="independent", seed=0, device=torch.device("cpu"), dtype=torch.float64)
+    (part,) = some.columns(pfeddst.topofl.algorithms.head)
+    some.flat[2, part] = 3 * some.flat[0, part]
+    some.flat[3, part] = -some.flat[0, part]
+    assert pfeddst.nearest(some, 0, 3)[0] == 2
+    assert pfeddst.nearest(some, 0, 3)[-1] == 3
+
+
+def panels(**ends):
+    return {CIFAR_10: {label: curve(ends.get(label.replace("-", ""), 80.0), 20.0) for label in pfeddst.LABELS}}
+
+
+def test_accuracy_and_speed_are_leads_over_all_others():
+    good = panels()
+    good[CIFAR_10][pfeddst.OURS] = curve(82.0)
+    assert verdicts(pfeddst.best(good)) == [HOLDS] * 3
+    assert verdicts(pfeddst.best(panels(FedPer=90.0)))[:2] == [FAILS] * 2
+    falling = curve(82.0)
+    falling.mean[:, 80:] /= 2
+    good[CIFAR_10][pfeddst.OURS] = falling
+    assert verdicts(pfeddst.best(good))[2] == FAILS
+
+
+def test_table_1_counts_rounds():
+    arms = panels()[CIFAR_10] | {pfeddst.OURS: curve(82.0, 4.0), "DFedPGP": curve(82.0, 8.0)}
+    data = {
+        "panels": written({CIFAR_10: {k: {"after exchange": c} for k, c in arms.items()}}),
+        "targets": {CIFAR_10: 60},
+    }
+    claims = pfeddst.sooner(data)
+    assert verdicts(claims) == [HOLDS] * 2
+    assert claims[0].paper == "1.29"
+    arms |= {pfeddst.OURS: curve(82.0, 40.0), "DFedPGP": curve(82.0, 60.0)}
+    data["panels"] = written({CIFAR_10: {k: {"after exchange": c} for k, c in arms.items()}})
+    assert verdicts(pfeddst.sooner(data)) == [FAILS] * 2
+
+
+def test_peers_are_judged_by_the_mean_over_rounds():
+    good = [{"own": [90 + s], "near": [[80 + s, 82]], "random": [[40, 50 + s]]} for s in range(3)]
+    assert verdicts(pfeddst.peers({"seeds": good})) == [HOLDS] * 2
+    bad = [{"own": [30 + s], "near": [[40, 50 + s]], "random": [[80 + s, 82]]} for s in range(3)]
+    assert verdicts(pfeddst.peers({"seeds": bad})) == [FAILS] * 2
+
+
+def test_splits_are_the_papers():
+    setting = Setting("paper", (0,), datasets=("cifar10", "cifar100", "mnist"))
+    with pytest.raises(FileNotFoundError):
+        pfeddst.tab01(setting)  # needs files
+    assert pfeddst.TABLE_1[pfeddst.OURS] == {CIFAR_10: 184, pfeddst.CIFAR_100: 133}
