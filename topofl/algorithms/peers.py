@@ -201,8 +201,8 @@ def greedy_peers(
 def random_peers(budget: int) -> Policy:
     """Return the policy of a random collaboration graph: every node hears the same random nodes in all rounds.
 
-    They are drawn in round 0 among those whom it can hear, and weighted by numbers of training examples. Where the graph
-    changes, a node goes without those whom it cannot hear in a round.
+    They are drawn in round 0 among those whom it can hear, and weighted by numbers of training examples. Where the
+    graph changes, a node goes without those whom it cannot hear in a round.
 
     Parameters
     ----------
