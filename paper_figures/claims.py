@@ -10,7 +10,8 @@ from scipy import stats
 from topofl import Spread, Table
 from topofl._table import as_text
 
-__all__ = ["FAILS", "HOLDS", "UNDECIDED", "Claim", "claims_table", "judge_number", "judge_seeds", "ours_of", "said_by"]
+__all__ = ["FAILS", "HOLDS", "UNDECIDED", "Claim", "claims_table", "judge_number", "judge_seeds", "ours_of", "points",
+           "rank_correlation", "said_by"]  # fmt: skip
 
 HOLDS, FAILS, UNDECIDED = "HOLDS", "FAILS", "UNDECIDED"
 
@@ -161,3 +162,14 @@ def claims_table(claims: Sequence[Claim], title: str = "") -> Table:
         (said_by(c), c.statistic, c.threshold, ours_of(c), c.paper or "-", c.verdict) for c in claims
     ]
     return Table(columns, tuple(rows), title=title)
+
+
+def rank_correlation(a: Sequence[float] | np.ndarray | range, b: Sequence[float] | np.ndarray) -> float:
+    """Return Spearman's rank correlation, 0 if all numbers of one side are equal."""
+    ranks = np.array([stats.rankdata(a), stats.rankdata(b)])
+    return float(np.corrcoef(ranks)[0, 1]) if ranks.std(axis=1).all() else 0.0
+
+
+def points(value: float | None) -> str:
+    """Return a difference in percentage points as it is shown, nothing if there is none."""
+    return "" if value is None else f"{value:+.2f} points"

@@ -18,9 +18,8 @@ These rules were chosen from the paper's words, without a look at our runs. All 
 from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
-from scipy import stats
 
-from .claims import Claim, judge_seeds
+from .claims import Claim, judge_seeds, points, rank_correlation
 from .curves import Curve, Panels, average, final
 from .dfedpgp_paper import TABLE_1, TABLE_2, TABLE_3, TABLE_4, TARGETS, margin
 
@@ -75,7 +74,7 @@ def tab01(panels: Panels) -> list[Claim]:
 def _margin(titles: Iterable[str]) -> str:
     """Return the paper's lead, in the mean over those splits that it has; nothing if it has none of them."""
     theirs = [title for title in titles if title in TABLE_1[OURS]]
-    return _points(margin(theirs)) if theirs else ""
+    return points(margin(theirs)) if theirs else ""
 
 
 def _steadier(panels: Panels) -> list[Claim]:
@@ -92,7 +91,7 @@ def _steadier(panels: Panels) -> list[Claim]:
             lost["FedRep"] - lost[OURS],
             at_least=0,
             why=WHY_ANY,
-            paper=_points(paper["FedRep"] - paper[OURS]),
+            paper=points(paper["FedRep"] - paper[OURS]),
         )
     ]
 
@@ -173,7 +172,7 @@ def _unequal(title: str, panels: Panels) -> list[Claim]:
     values, equal, paper = _finals(panels[title]), _finals(panels[title + EQUAL]), TABLE_3[title]
     both = [label for label in values if paper.get(label) is not None]
     served = {label: values[label] for label in ("FedRep", "FedAvg", "FedPer", "FedBABU", "Ditto")}
-    theirs = _rank_correlation([float(paper[k] or 0) for k in both], [TABLE_1[k][title][0] for k in both])
+    theirs = rank_correlation([float(paper[k] or 0) for k in both], [TABLE_1[k][title][0] for k in both])
     return [
         judge_seeds(
             f"{title}, unequal devices: DFedPGP is the most accurate of all methods.",
@@ -181,7 +180,7 @@ def _unequal(title: str, panels: Panels) -> list[Claim]:
             _lead(values),
             at_least=0,
             why=WHY_ANY,
-            paper=_points(_lead_of_paper(paper)),
+            paper=points(_lead_of_paper(paper)),
         ),
         judge_seeds(
             f"{title}, unequal devices: FedRep is the most accurate of the methods with a server.",
@@ -194,7 +193,7 @@ def _unequal(title: str, panels: Panels) -> list[Claim]:
             f"{title}: unequal devices keep the order of the methods.",
             "rank correlation of final accuracies with those of equal devices",
             [
-                _rank_correlation([values[k][s] for k in values], [equal[k][s] for k in values])
+                rank_correlation([values[k][s] for k in values], [equal[k][s] for k in values])
                 for s in range(len(values[OURS]))
             ],
             at_least=KEPT,
@@ -227,7 +226,7 @@ def tab04(panels: Panels) -> list[Claim]:
             final(arms[more]) - final(arms[less]),
             at_least=0,
             why=WHY_ANY,
-            paper=_points(TABLE_4[title][more] - TABLE_4[title][less]),
+            paper=points(TABLE_4[title][more] - TABLE_4[title][less]),
         )
         for title, arms in panels.items()
         for (more, less), said in STEPS.items()
@@ -252,7 +251,7 @@ def fig03a(panels: Panels) -> list[Claim]:
         judge_seeds(
             "With more neighbors convergence is quicker.",
             "rank correlation of the number of neighbors with the mean accuracy over all rounds",
-            [_rank_correlation(list(counts.values()), row) for row in speeds.T],
+            [rank_correlation(list(counts.values()), row) for row in speeds.T],
             at_least=KEPT,
             why=WHY_KEPT,
         ),
@@ -293,13 +292,3 @@ def _finals(arms: Arms) -> dict[str, np.ndarray]:
 def _lead(values: Values, label: str = OURS) -> np.ndarray:
     """Return by how much one arm is above the highest other one of the same seed."""
     return values[label] - np.max([value for other, value in values.items() if other != label], axis=0)
-
-
-def _rank_correlation(a: list[float] | np.ndarray, b: list[float] | np.ndarray) -> float:
-    """Return Spearman's rank correlation, 0 if all numbers of one side are equal."""
-    ranks = np.array([stats.rankdata(a), stats.rankdata(b)])
-    return float(np.corrcoef(ranks)[0, 1]) if ranks.std(axis=1).all() else 0.0
-
-
-def _points(value: float) -> str:
-    return f"{value:+.2f} points"

@@ -14,7 +14,7 @@ from .dfedpgp_claims import first_round
 from .dfedpgp_paper import TABLE_2, TARGETS
 from .dfedpgp_runs import MOMENTS, moment_of
 
-__all__ = ["Dots", "accuracy_table", "dots", "rounds_table"]
+__all__ = ["Dots", "accuracy_table", "dots", "plus_minus", "rounds_table"]
 
 Cell = str | float | NotApplicable
 
@@ -44,12 +44,12 @@ def accuracy_table(title: str, arms: Mapping[str, Mapping[str, Curve]], paper: M
 
 def _accuracy_row(label: str, curves: Mapping[str, Curve], paper: str | None) -> tuple[Cell, ...]:
     cells: list[Cell] = [
-        _plus_minus(final(curves[moment])) if moment in curves else NotApplicable(f"{label} is not tested {moment}")
+        plus_minus(final(curves[moment])) if moment in curves else NotApplicable(f"{label} is not tested {moment}")
         for moment in MOMENTS
     ]
     best = curves.get("after exchange", next(iter(curves.values())))
     said = NotApplicable("the paper does not print it") if paper is None else paper
-    return (label, *cells, _plus_minus(best.mean.max(axis=1)), moment_of(curves), said, *_megabytes(best))
+    return (label, *cells, plus_minus(best.mean.max(axis=1)), moment_of(curves), said, *_megabytes(best))
 
 
 def _megabytes(curve: Curve) -> tuple[float, float]:
@@ -57,7 +57,8 @@ def _megabytes(curve: Curve) -> tuple[float, float]:
     return round(each, 9), round(busiest, 9)
 
 
-def _plus_minus(values: np.ndarray) -> str:
+def plus_minus(values: np.ndarray) -> str:
+    """Return mean and standard deviation over seeds."""
     return f"{values.mean():.2f}" + (f" ± {values.std(ddof=1):.2f}" if len(values) > 1 else "")
 
 
@@ -110,9 +111,9 @@ def _rounds_row(label: str, curve: Curve, target: float, reference: np.ndarray) 
         return (label, *[none] * 4)
     ratio: Cell = NotApplicable("DFedPGP did not reach it in all seeds")
     if np.isfinite(reference).all() and (reference > 0).all():
-        ratio = _plus_minus(rounds / reference)
-    sent = [_plus_minus(rounds * megabytes) for megabytes in _megabytes(curve)]
-    return (label, _plus_minus(rounds), ratio, *sent)
+        ratio = plus_minus(rounds / reference)
+    sent = [plus_minus(rounds * megabytes) for megabytes in _megabytes(curve)]
+    return (label, plus_minus(rounds), ratio, *sent)
 
 
 def _paper_rounds(paper: Rounds, title: str, label: str) -> tuple[Cell, Cell]:

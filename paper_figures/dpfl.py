@@ -15,7 +15,7 @@ from topofl import NotApplicable, Table
 
 from . import dpfl_claims
 from .claims import Claim
-from .dfedpgp_tables import Dots, dots
+from .dfedpgp_tables import Dots, dots, plus_minus
 from .dpfl_graphs import draw_graphs, malicious_share, reciprocity, sparsity
 from .dpfl_methods import BASELINES, budget_label, collaborating, of_budget
 from .dpfl_paper import TABLE_1, TABLE_2, TABLE_3
@@ -198,11 +198,7 @@ NOTES = "each client's best model by validation; mean ± standard deviation over
 def _row(title: str, label: str, one: Outcome) -> tuple[Any, ...]:
     paper = TABLE_1.get(label, {}).get(title)
     printed: Any = NotApplicable("the paper does not print it") if paper is None else f"{paper[0]:.2f} ± {paper[1]:.2f}"
-    return (label, *(_plus_minus(values) for values in (one.accuracy, one.variance, one.worst_tenth)), printed)
-
-
-def _plus_minus(values: Any) -> str:
-    return f"{values.mean():.2f}" + (f" ± {values.std(ddof=1):.2f}" if len(values) > 1 else "")
+    return (label, *(plus_minus(values) for values in (one.accuracy, one.variance, one.worst_tenth)), printed)
 
 
 def _grid_tables(
@@ -219,7 +215,7 @@ def _grid_tables(
             row = paper.get(int(number))
             place = labels.index(budget)
             said = NotApplicable("the paper does not print it") if row is None else row[place]
-            rows.append((int(number), budget, _plus_minus(one.accuracy), said))
+            rows.append((int(number), budget, plus_minus(one.accuracy), said))
         return [Table((name, "budget", "accuracy, %", "paper, %"), tuple(rows), title=f"{title}: {NOTES}")]
 
     return tables

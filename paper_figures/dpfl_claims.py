@@ -16,9 +16,8 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
-from .claims import Claim, judge_seeds
+from .claims import Claim, judge_seeds, points, rank_correlation
 from .dpfl_graphs import kept, malicious_share, reciprocity, sparsity
 from .dpfl_methods import BASELINES
 from .dpfl_paper import TABLE_1, TABLE_2, TABLE_3
@@ -65,7 +64,7 @@ def _of_split(title: str, arms: Mapping[str, Outcome]) -> list[Claim]:
             arms[OURS].accuracy - best,
             at_least=0,
             why=WHY_ANY,
-            paper=_points(lead),
+            paper=points(lead),
         ),
         judge_seeds(
             f"{title}: DPFL is more accurate than training alone.",
@@ -73,7 +72,7 @@ def _of_split(title: str, arms: Mapping[str, Outcome]) -> list[Claim]:
             arms[OURS].accuracy - arms["Local"].accuracy,
             at_least=1.5,
             why=WHY_LOCAL,
-            paper=_points(paper[OURS] - paper["Local"] if paper else None),
+            paper=points(paper[OURS] - paper["Local"] if paper else None),
         ),
         judge_seeds(
             f"{title}: a small budget costs little.",
@@ -81,7 +80,7 @@ def _of_split(title: str, arms: Mapping[str, Outcome]) -> list[Claim]:
             arms[OURS].accuracy - arms[smallest].accuracy,
             at_most=LITTLE,
             why=WHY_LITTLE,
-            paper=_points(paper[OURS] - paper["DPFL, 0.05 n"] if paper else None),
+            paper=points(paper[OURS] - paper["DPFL, 0.05 n"] if paper else None),
         ),
     ]
 
@@ -124,7 +123,7 @@ def comparable(panels: Panels) -> list[Claim]:
             np.max(list(values.values()), axis=0) - np.min(list(values.values()), axis=0),
             at_most=LITTLE,
             why=WHY_LITTLE,
-            paper=_points(max(paper.values()) - min(paper.values())),
+            paper=points(max(paper.values()) - min(paper.values())),
         ),
         judge_seeds(
             f"Performance is on average slightly better with {most} epochs.",
@@ -132,7 +131,7 @@ def comparable(panels: Panels) -> list[Claim]:
             values[most] - others,
             at_least=0,
             why=WHY_ANY,
-            paper=_points(paper[10] - (paper[1] + paper[5]) / 2),
+            paper=points(paper[10] - (paper[1] + paper[5]) / 2),
         ),
         judge_seeds(
             f"Even {fewest} epoch in the first round yields good results.",
@@ -140,7 +139,7 @@ def comparable(panels: Panels) -> list[Claim]:
             np.max(list(values.values()), axis=0) - values[fewest],
             at_most=LITTLE,
             why=WHY_LITTLE,
-            paper=_points(max(paper.values()) - paper[1]),
+            paper=points(max(paper.values()) - paper[1]),
         ),
     ]
 
@@ -157,15 +156,15 @@ def periods(panels: Panels) -> list[Claim]:
             values[min(numbers)] - values[max(numbers)],
             at_most=LITTLE,
             why=WHY_PERIODS,
-            paper=_points(paper[1] - paper[max(numbers)] if max(numbers) in paper else None),
+            paper=points(paper[1] - paper[max(numbers)] if max(numbers) in paper else None),
         ),
         judge_seeds(
             "Accuracy decreases slightly as the refresh period grows.",
             "rank correlation of the period with accuracy, mean over budgets",
-            [_rank_correlation(numbers, row) for row in rows.T],
+            [rank_correlation(numbers, row) for row in rows.T],
             at_most=-0.5,
             why="ranks disagree more than not: a correlation of 0.5 and more is called large",
-            paper=f"{_rank_correlation(list(paper), list(paper.values())):.2f}",
+            paper=f"{rank_correlation(list(paper), list(paper.values())):.2f}",
         ),
     ]
 
@@ -265,7 +264,7 @@ def asymmetry(graphs: Mapping[str, Graphs]) -> list[Claim]:
         judge_seeds(
             "Symmetry decreases as budgets shrink.",
             "rank correlation of budgets with reciprocity in the last round",
-            [_rank_correlation(range(len(last), 0, -1), column) for column in last.T],
+            [rank_correlation(range(len(last), 0, -1), column) for column in last.T],
             at_least=0.5,
             why="ranks agree more than not: a correlation of 0.5 and more is called large",
         ),
@@ -319,13 +318,3 @@ def three_clients(accuracies: Mapping[str, Sequence[float]]) -> list[Claim]:
         judge("Collaboration with client 3 alone hurts client 1.", "with 3", "-11 points", at_most=0),
         judge("Collaboration with both helps client 1.", "with both", "+6 points", at_least=0),
     ]
-
-
-def _rank_correlation(a: Sequence[float] | np.ndarray | range, b: Sequence[float] | np.ndarray) -> float:
-    """Return Spearman's rank correlation, 0 if all numbers of one side are equal."""
-    ranks = np.array([stats.rankdata(a), stats.rankdata(b)])
-    return float(np.corrcoef(ranks)[0, 1]) if ranks.std(axis=1).all() else 0.0
-
-
-def _points(value: float | None) -> str:
-    return "" if value is None else f"{value:+.2f} points"

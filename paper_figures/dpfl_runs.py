@@ -13,8 +13,9 @@ import numpy as np
 from topofl import History
 
 from .curves import Curve
+from .dfedpgp_settings import Split
 from .dpfl_methods import Method
-from .dpfl_settings import ADDED, SCALES, SPLITS, Scale, Split
+from .dpfl_settings import ADDED, SCALES, SPLITS, Scale
 from .figure import Setting
 from .runs import Run, Store
 

@@ -5,16 +5,11 @@ What the paper does not say, or says in two ways, is chosen here once and told i
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
-__all__ = ["ADDED", "SCALES", "SPLITS", "Scale", "Split"]
+from .dfedpgp_settings import Split
 
-
-class Split(NamedTuple):
-    """A column of table 1: a dataset, and who holds what of it."""
-
-    dataset: str
-    partition: Mapping[str, Any]
+__all__ = ["ADDED", "SCALES", "SPLITS", "Scale"]
 
 
 def _dirichlet(dataset: str) -> Split:

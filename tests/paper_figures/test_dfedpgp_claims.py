@@ -148,5 +148,5 @@ def test_figure_3b_is_about_clients():
 
 
 def test_equal_numbers_have_no_order():
-    assert dfedpgp_claims._rank_correlation([1, 1, 1], [1, 2, 3]) == 0
-    assert dfedpgp_claims._rank_correlation([1, 2, 3], [5, 7, 9]) == pytest.approx(1)
+    assert dfedpgp_claims.rank_correlation([1, 1, 1], [1, 2, 3]) == 0
+    assert dfedpgp_claims.rank_correlation([1, 2, 3], [5, 7, 9]) == pytest.approx(1)

@@ -4,6 +4,7 @@ from collections.abc import Collection
 from typing import Any
 
 from topofl._check import check_int, check_positive
+from topofl.algorithms.federated import steps
 from topofl.algorithms.local import check_epochs, sgd
 from topofl.algorithms.participation import first_round, later_rounds
 from topofl.algorithms.parts import Part, as_part, head
@@ -178,8 +179,7 @@ def pfeddst(
         k, threshold, alpha=alpha, recency_rate=recency_rate, cost=cost, header_sign=header_sign,
         loss_refresh=loss_refresh, head=personal,
     )  # fmt: skip
-    rest = {"batch_size": batch_size, "momentum": momentum, "reset_momentum": True, "lr_decay": lr_decay}
-    rest |= {"weight_decay": weight_decay, "clip": clip}
+    rest: dict[str, Any] = {**steps(batch_size, momentum, weight_decay, clip), "lr_decay": lr_decay}
     losses: dict[str, Any] = {} if loss_refresh == "none" else {"losses": refresh_losses("exchange", loss_refresh)}
     return chain(
         "pfeddst",

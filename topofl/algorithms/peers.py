@@ -16,8 +16,9 @@ from topofl.algorithms.parts import Part, as_part, everything
 from topofl.algorithms.phase import Models, Phase, Round, State, Trial
 from topofl.mixing import MixingMatrix, average_of_chosen, check_pulls, from_weights
 from topofl.topologies.greedy_choice import double_greedy, shuffled
+from topofl.topology import Topology
 
-__all__ = ["Choice", "Policy", "greedy_peers", "hear", "random_peers"]
+__all__ = ["Choice", "Policy", "can_hear", "greedy_peers", "hear", "random_peers"]
 
 
 class Choice(NamedTuple):
@@ -181,7 +182,7 @@ def greedy_peers(
         return {"candidates": others, "chosen": torch.zeros(n, n, dtype=torch.bool)}
 
     def choose(models: Models, state: State, round: Round) -> Choice:
-        candidates, chosen, able = state["candidates"], state["chosen"], _able(round)
+        candidates, chosen, able = state["candidates"], state["chosen"], can_hear(round.topology)
         if round.t % every != 0:
             return Choice(average_of_chosen(chosen & able & keep, round.sizes))
         if round.t == 0:
@@ -216,7 +217,7 @@ def random_peers(budget: int) -> Policy:
         return {"chosen": torch.zeros(n, n, dtype=torch.bool)}
 
     def choose(models: Models, state: State, round: Round) -> Choice:
-        chosen, able = state["chosen"], _able(round)
+        chosen, able = state["chosen"], can_hear(round.topology)
         if round.t == 0:
             rng = round.rng("collaboration")
             for k, row in enumerate(able):
@@ -226,9 +227,9 @@ def random_peers(budget: int) -> Policy:
     return Policy(choose, init, {"weights": "random", "budget": budget})
 
 
-def _able(round: Round) -> Tensor:
-    """Return whom each node can hear, (n, n) booleans, row i for node i."""
-    return torch.from_numpy(round.topology.adjacency.T.toarray() != 0)
+def can_hear(topology: Topology) -> Tensor:
+    """Return whom each node can hear on a graph, (n, n) booleans, row i for node i."""
+    return torch.from_numpy(topology.adjacency.T.toarray() != 0)
 
 
 class _Sum(NamedTuple):

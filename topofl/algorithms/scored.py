@@ -10,7 +10,7 @@ from torch import Tensor
 
 from topofl._check import check_choice, check_int, check_nonnegative, check_number, check_positive
 from topofl.algorithms.parts import Part, as_part, head
-from topofl.algorithms.peers import Choice, Policy
+from topofl.algorithms.peers import Choice, Policy, can_hear
 from topofl.algorithms.phase import Models, Phase, Round, State, Trial
 from topofl.mixing import MixingMatrix, average_of_chosen
 from topofl.topology import Topology
@@ -208,7 +208,7 @@ def _candidates_once() -> Callable[[Topology], _Candidates]:
 
     @lru_cache(maxsize=1)
     def candidates(topology: Topology) -> _Candidates:
-        return _Candidates.of(torch.from_numpy(topology.adjacency.T.toarray() != 0).fill_diagonal_(False))
+        return _Candidates.of(can_hear(topology).fill_diagonal_(False))
 
     return candidates
 

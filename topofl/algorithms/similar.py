@@ -10,7 +10,7 @@ from topofl._check import check_nonnegative, check_positive, check_probability, 
 from topofl._simplex import simplex_projection
 from topofl.algorithms.local import TOWARD, sgd
 from topofl.algorithms.parts import Part, as_part, everything
-from topofl.algorithms.peers import Choice, Policy, hear
+from topofl.algorithms.peers import Choice, Policy, can_hear, hear
 from topofl.algorithms.phase import Algorithm, Models, Round, State, chain
 from topofl.mixing import from_weights
 
@@ -132,8 +132,7 @@ def _policy(strength: float, threshold: float, compare: Part | str, turn: float 
         return {"start": models.flat[:1].clone()} | ({TOWARD: torch.zeros_like(models.flat)} if turn else {})
 
     def choose(models: Models, state: State, round: Round) -> Choice:
-        allowed = round.topology.adjacency.T.toarray() != 0
-        np.fill_diagonal(allowed, True)
+        allowed = can_hear(round.topology).fill_diagonal_(True).numpy()
         cosines = _cosines(models.flat, state["start"], models.columns(compare))
         cosines[cosines > threshold] = 1
         shares = allowed * round.sizes

@@ -1,6 +1,5 @@
 """Nodes try models on their own examples."""
 
-import copy
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -11,7 +10,7 @@ from torch.nn import functional
 
 from topofl._generators import answered
 from topofl.algorithms.phase import Trial
-from topofl.engine.evaluate import EXAMPLES
+from topofl.engine.evaluate import EXAMPLES, copied
 from topofl.engine.forward import is_linear, stacked_forward
 from topofl.engine.population import Layout
 from topofl.engine.threads import Each
@@ -52,7 +51,7 @@ def ask(world: "World", each: Each, trials: Mapping[int, Trial[T]], held: Sequen
     groups = [nodes[start : start + size] for start in range(0, len(nodes), size)]
 
     def work(k: int) -> dict[int, T]:
-        module = copy.deepcopy(world.module)  # torch puts parameters into it, one after the other
+        module = copied(world.module)  # torch puts parameters into it, one after the other
         found: dict[int, T] = {}
         for group in groups[k :: plan.workers]:
             if size == 1:

@@ -13,7 +13,7 @@ from topofl.engine.living import bytes_of_forwards
 from topofl.engine.population import Population
 from topofl.engine.threads import Each
 
-__all__ = ["Evaluated", "Scores", "Way", "evaluate", "scored", "way_of"]
+__all__ = ["Evaluated", "Scores", "Way", "copied", "evaluate", "scored", "way_of"]
 
 ROWS = 100_000
 """Linear models: at most so many (node, example) pairs a call and thread; their logits are the largest tensor, 4 MB for
@@ -136,7 +136,7 @@ def evaluate(
     jobs = list(_jobs(evaluated._replace(nodes=nodes[:1]) if equal else evaluated, is_linear(model)))
 
     def work(k: int) -> Tensor:
-        own = model if workers == 1 else _copy(model)  # torch puts parameters into it, one after the other
+        own = model if workers == 1 else copied(model)  # torch puts parameters into it, one after the other
         share = jobs[k * len(jobs) // workers : (k + 1) * len(jobs) // workers]
         shared = stacked_forward(own, chosen.order).shared
         return _sums(shared, models, inputs, labels, share, len(nodes), chosen.examples)
@@ -147,7 +147,7 @@ def evaluate(
     return Scores(*(_spread(values, nodes, models.n) for values in means))
 
 
-def _copy(model: nn.Module) -> nn.Module:
+def copied(model: nn.Module) -> nn.Module:
     """Return a copy with the same parameters, not their copies: they are not used."""
     return copy.deepcopy(model, {id(p): p for p in model.parameters()})
 

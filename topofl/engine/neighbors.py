@@ -1,6 +1,5 @@
 """Evaluation of models beside the nearest of each node's own training examples."""
 
-import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -11,7 +10,7 @@ from torch.func import functional_call
 
 from topofl.algorithms.parts import Part
 from topofl.algorithms.phase import Neighbors
-from topofl.engine.evaluate import EXAMPLES, Evaluated, Scores, scored
+from topofl.engine.evaluate import EXAMPLES, Evaluated, Scores, copied, scored
 from topofl.engine.forward import Order, image_order
 from topofl.engine.living import bytes_of_forward
 from topofl.engine.population import Layout, Population
@@ -115,7 +114,7 @@ def _log(share: float) -> float:
 
 def _seeing(module: nn.Module, layer: str, order: Order) -> See:
     """Return what applies one model at a time and looks at what its head takes, by a copy for one thread."""
-    own, taken = copy.deepcopy(module, {id(p): p for p in module.parameters()}), []
+    own, taken = copied(module), []
     own.get_submodule(layer).register_forward_pre_hook(lambda _, inputs: taken.append(inputs))
     names = Layout.of(module).names
 
