@@ -13,10 +13,10 @@ from matplotlib.figure import Figure as Picture
 
 from topofl import NotApplicable, Table
 
-from . import dpfl_claims
+from . import dpfl_claims, dpfl_study
 from .claims import Claim
 from .dfedpgp_tables import Dots, dots, plus_minus
-from .dpfl_graphs import draw_graphs, malicious_share, reciprocity, sparsity
+from .dpfl_graphs import draw_graphs, malicious_share, reciprocity, round_page, sparsity
 from .dpfl_methods import BASELINES, budget_label, collaborating, of_budget
 from .dpfl_paper import TABLE_1, TABLE_2, TABLE_3
 from .dpfl_runs import Arm, Outcome, arm, graphs, measured, read, scale_of, split, splits_of, written
@@ -140,9 +140,10 @@ def _graph_figure(
     *,
     claims: Callable[[Mapping[str, Any]], Sequence[Claim]],
     few: bool = False,
+    paged: bool = False,
     more: Sequence[str] = (),
 ) -> Figure:
-    """Return a figure of graphs; `few`: of the first and the last one only."""
+    """Return a figure of graphs; `few`: of the first and the last one only; `paged`: all rounds are on a page, too."""
 
     def compute(setting: Setting, store: Store) -> Data:
         shown = _shown(scale_of(setting), few)
@@ -157,6 +158,7 @@ def _graph_figure(
         runs=lambda setting: _runs(arms(setting)),
         differences=lambda setting: (*scale_of(setting).differences, *COMMON, "pictures are of the first seed", *more),
         datasets=("cifar10",),
+        page=(lambda setting, store: round_page(_runs(arms(setting))[0], store, f"{id}: {title}")) if paged else None,
     )  # fmt: skip
 
 
@@ -367,7 +369,11 @@ def _few(graphs: Mapping[str, Any]) -> Sequence[Claim]:
 def _over_rounds(k: int, budget: str) -> Figure:
     """Return one of figures 8 to 11."""
     return _graph_figure(
-        f"dpfl-fig{k:02d}", f"Graphs over rounds, {budget}", _budget(k - 8), claims=dpfl_claims.evolution
+        f"dpfl-fig{k:02d}",
+        f"Graphs over rounds, {budget}",
+        _budget(k - 8),
+        claims=dpfl_claims.evolution,
+        paged=True,
     )
 
 
@@ -408,10 +414,12 @@ FIGURES: tuple[Figure, ...] = (
     _over_rounds(10, "budget 0.1 n"),
     _over_rounds(11, "budget 0.05 n"),
     _graph_figure(
-        "dpfl-fig12", "Flipped labels over rounds: malicious clients only send", _idle, claims=_ceased, more=(FLIPPED,)
+        "dpfl-fig12", "Flipped labels over rounds: malicious clients only send", _idle, claims=_ceased, paged=True,
+        more=(FLIPPED,),
     ),
     _graph_figure(
-        "dpfl-fig13", "Flipped labels over rounds: malicious clients choose too", _busy, claims=_apart, more=(FLIPPED,)
+        "dpfl-fig13", "Flipped labels over rounds: malicious clients choose too", _busy, claims=_apart, paged=True,
+        more=(FLIPPED,),
     ),
     Figure(
         "dpfl-fig14", "Malicious clients among those that benign ones hear", _fig14, _shares,
@@ -422,6 +430,17 @@ FIGURES: tuple[Figure, ...] = (
         datasets=("cifar10",),
     ),
     _graph_figure("dpfl-fig15", "Graphs of all budgets, and their symmetry", learned, claims=dpfl_claims.asymmetry),
+    Figure(
+        "dpfl-study", "Beyond the paper: alike or different neighbors", dpfl_study.compute, dpfl_study.draw,
+        dpfl_study.judged,
+        runs=dpfl_study.runs,
+        differences=lambda setting: (*scale_of(setting).differences, *dpfl_study.DIFFERENCES),
+        tables=dpfl_study.tables,
+        datasets=("cifar10",),
+        page=lambda setting, store: round_page(
+            dpfl_study.runs(setting)[0], store, "dpfl-study: who hears whom in DPFL with a budget"
+        ),
+    ),
     Figure(
         "dpfl-expA", "Three clients: partners that hurt alone and help together", _three, _three_dots,
         lambda data: dpfl_claims.three_clients(data["accuracies"]),

@@ -8,7 +8,11 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure as Picture
 from matplotlib.patches import Patch
 
-__all__ = ["adjacency", "draw_graphs", "kept", "malicious_share", "reciprocity", "sparsity"]
+from topofl import config, metrics, report
+
+from .runs import Run, Store
+
+__all__ = ["adjacency", "draw_graphs", "kept", "malicious_share", "reciprocity", "round_page", "sparsity"]
 
 Heard = Sequence[Sequence[int]]
 """For each node, whom it hears."""
@@ -100,6 +104,21 @@ def draw_graphs(panels: Mapping[str, Mapping[str, Any]], *, columns: int = 6) ->
     picture.legend(handles=patches, loc="outside lower center", ncols=len(patches), fontsize=8)
     picture.supxlabel("row: a node; column: whom it hears", x=0.01, ha="left", fontsize=7)
     return picture
+
+
+def round_page(run: Run, store: Store, title: str) -> str:
+    """Return a page on the graphs of all rounds of a finished run, with a slider; nodes with wrong labels are last."""
+    history, _ = store.load(run)
+    clients = config.build(run.tables).clients
+    return report.rounds_report(
+        history,
+        metrics.over_rounds(history, label_counts=clients),
+        label_counts=clients,
+        marked=clients.flipped,
+        marked_name="malicious",
+        title=title,
+        notes=["DPFL's candidates are those heard in round 0", f"seed {run.seed}"],
+    )
 
 
 def _some(rounds: Sequence[str], count: int) -> list[str]:

@@ -108,6 +108,8 @@ class Figure:
         Datasets whose files it needs; without one of them that panel is missing, without all of them the figure.
     optional
         Datasets that it shows, too, where their files are at hand.
+    page
+        ``page(setting, store)`` -> an HTML page besides, such as one with a slider over rounds; None: there is none.
     """
 
     id: str
@@ -120,6 +122,12 @@ class Figure:
     tables: Callable[[Data], Sequence[Table]] = lambda data: ()
     datasets: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
+    page: Callable[[Setting, Store], str] | None = None
+
+    @property
+    def page_name(self) -> str:
+        """The file of the page, if there is one."""
+        return f"{self.id}-rounds.html"
 
 
 def trained(

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from topofl import Table, config
+from topofl.engine.checks import sets_named
 
 from .figure import Figure, Setting
 from .runs import Run, Store, forget_peak, keyed, peak_megabytes
@@ -82,7 +83,7 @@ def _share(experiment: config.Experiment) -> float:
 def _examples(experiment: config.Experiment) -> int | None:
     """Return on how many test examples a probe evaluates; None: as the run, as clients' own sets are small."""
     options = experiment.options
-    if options["evaluate_on"] == "own_test":
+    if any(name.startswith("own_") for name in sets_named(options["evaluate_on"])):
         return None
     return min(options["eval_examples"] or len(experiment.clients.dataset.test), PROBED_EXAMPLES)
 

@@ -167,7 +167,9 @@ def cost_of(report: Report, result: Result) -> list[tuple[str, str]]:
     """Return how many runs a figure took, how long, and how they were made."""
     known = [words_of(made) for made in report.made]
     made = sorted({known.index(words_of(made)) + 1 for made in result.made})
+    page = f"{result.figure.page_name}, beside this page: a picture with a slider, and the numbers of every round"
     return [
+        *([("Round by round", page)] if result.figure.page is not None else []),
         ("Training runs", f"{result.runs:,}"),
         ("Time", f"{_time(result.seconds)}, of all runs and of the figure itself"),
         ("Memory", f"{_memory(result.megabytes)}, the most that one process took"),

@@ -276,11 +276,14 @@ def _computed(figure: Figure, setting: Setting, store: Store, path: Path, keys: 
     """Return a figure's data and what they cost, from its file if that was made of the same runs and setting."""
     determined = [figure.id, setting.scale, setting.seeds, setting.datasets, list(keys), topofl.__version__]
     key = hashlib.sha256(json.dumps(determined).encode()).hexdigest()[:16]
-    if (stored := _stored(path)).get("key") == key:
+    is_whole = figure.page is None or path.with_name(figure.page_name).exists()
+    if (stored := _stored(path)).get("key") == key and is_whole:
         return stored
     forget_peak()
     start = time.perf_counter()
     data = figure.compute(setting, store)
+    if figure.page is not None:
+        _write(path.with_name(figure.page_name), figure.page(setting, store))
     seconds = time.perf_counter() - start
     told = {"figure": figure.id, "scale": setting.scale, "seeds": setting.seeds, "versions": versions(), "key": key}
     told |= {"seconds": seconds, "megabytes": peak_megabytes(), "runs": _tables(figure.runs(setting)), "data": data}

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -643,3 +644,34 @@ def test_a_run_that_replaces_another_takes_its_place_or_leaves_it(toml, tmp_path
     capsys.readouterr()
     assert History.load(out).meta["seed"] == 9
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_graphs_of_a_run_are_shown_round_by_round(capsys, toml):
+    flips = ["--set", "data.flip_labels=[1]", "--set", "data.with_validation=0.2"]
+    learned = "algorithm=dpfl,lr=0.1,epochs=1,budget=2"
+    assert main(["run", toml, "--out", "a", *flips, "--set", learned, "--set", "topology=fully_connected"]) == 0
+    capsys.readouterr()
+    assert main(["graphs", "a", "--labels", "--html", "a.html", "--csv", "t.csv"]) == 0
+    assert "neighbor label distance" in capsys.readouterr().out
+    frame, history = pd.read_csv("t.csv"), History.load("a/history")
+    clients = config.load("a/config.toml").clients
+    assert frame["round"].tolist() == [0, 1, 2, 3]
+    for t in range(4):
+        assert frame["edges"][t] == history.mixing(t).support().n_edges
+        distance = topofl.metrics.neighbor_label_distance(history.mixing(t).support(), clients)
+        assert frame["neighbor label distance"][t] == pytest.approx(distance)
+    page = Path("a.html").read_text()
+    assert "1 mislabelled ones last" in page
+    assert "topofl graphs a --labels --every 1 --html a.html" in page
+    assert main(["graphs", "a/history", "--every", "2", "--about", "structure", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["round"] for row in rows] == [0, 2, 3]
+    assert "label separation" not in rows[0]
+
+
+def test_graphs_that_are_not_there_are_told(capsys, runs):
+    assert "has no mixing matrices: its algorithm exchanges nothing" in fails(capsys, 2, "graphs", "b")
+    assert "--labels needs the configuration of the run" in fails(capsys, 2, "graphs", "a/history", "--labels")
+    assert "`--every` must be at least 1, got 0" in fails(capsys, 2, "graphs", "a", "--every", "0")
+    assert "got 'colour'" in fails(capsys, 2, "graphs", "a", "--about", "colour")
+    assert "is not a complete history" in fails(capsys, 2, "graphs", "none")

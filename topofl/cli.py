@@ -18,6 +18,7 @@ import torch
 
 import topofl
 from topofl import callbacks, config, data, metrics
+from topofl._check import check_int
 from topofl._spec import at, build_topology, catalogue, parameters, parse_spec, table_of
 from topofl._table import NotApplicable, Spread, Table
 from topofl.callbacks import Callback, Event
@@ -104,7 +105,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"topofl {topofl.__version__}")
     verbs = parser.add_subparsers(metavar="COMMAND", required=True)
-    for add in (_add_list, _add_spectral, _add_run, _add_resume, _add_compare, _add_reproduce):
+    for add in (_add_list, _add_spectral, _add_run, _add_resume, _add_compare, _add_graphs, _add_reproduce):
         add(verbs)
     return parser
 
@@ -200,6 +201,24 @@ def _add_compare(verbs: Any) -> None:
     verb.add_argument("--target", type=float, default=0.8, metavar="ACCURACY", help="to count rounds to (default: 0.8)")
     verb.add_argument("--column", default="accuracy", metavar="NAME", help="which accuracy, e.g. accuracy_fine_tuned")
     verb.add_argument("--plot", type=Path, metavar="FILE", help="draw accuracy against rounds (.png, .pdf, .svg)")
+    _add_table_options(verb)
+
+
+def _add_graphs(verbs: Any) -> None:
+    examples = """
+        topofl graphs runs/dpfl
+        topofl graphs runs/dpfl --labels --html graphs.html
+        topofl graphs runs/dpfl --every 10 --about structure --csv graphs.csv
+    """
+    text = "who heard whom in a saved run, round by round, such as the graphs that a run learned"
+    verb = _add_verb(verbs, "graphs", _graphs, text, examples)
+    verb.add_argument("folder", type=Path, metavar="RUN", help="a folder that run (or History.save) wrote")
+    verb.add_argument("--every", type=int, default=1, metavar="K", help="every K-th round and the last (default: all)")
+    help_labels = "read the run's data again, too: adds columns on labels, and orders nodes by them"
+    verb.add_argument("--labels", action="store_true", help=help_labels)
+    verb.add_argument("--html", type=Path, metavar="FILE", help="also write a page: a picture with a slider, curves")
+    groups = "structure, paths, averaging, data, cost"
+    verb.add_argument("--about", metavar="GROUPS", help=f"which columns, of {groups} (default: all but paths and cost)")
     _add_table_options(verb)
 
 
@@ -494,6 +513,34 @@ def _compare(options: argparse.Namespace) -> None:
         _plot(histories, options.plot, options.column)
 
 
+def _graphs(options: argparse.Namespace) -> None:
+    history = History.load(options.folder)
+    clients = _clients_of(options.folder) if options.labels else None
+    about = ["structure", "averaging", "data"] if options.about is None else options.about.split(",")
+    every, last = check_int("--every", options.every, minimum=1), history.n_rounds - 1
+    rounds = sorted({*range(0, last, every), last})
+    table = metrics.over_rounds(history, rounds=rounds, label_counts=clients, about=about)
+    if options.html is not None:
+        from topofl import report  # it loads matplotlib
+
+        counts, flipped = (None, ()) if clients is None else (clients.label_counts, clients.flipped)
+        command = shlex.join(["topofl", "graphs", str(options.folder), *["--labels"] * options.labels,
+                              "--every", str(every), "--html", str(options.html)])  # fmt: skip
+        page = report.rounds_report(
+            history, table, label_counts=counts, marked=flipped, marked_name="mislabelled", command=command
+        )
+        with report.replacing(options.html) as file:
+            file.write(page)
+    _print_table(table, options)
+
+
+def _clients_of(folder: Path) -> Partition:
+    """Return the data of a run's nodes, by the configuration that was saved beside its history."""
+    if not (path := folder / "config.toml").is_file():
+        raise ValueError(f"--labels needs the configuration of the run, {path} is missing; leave it out")
+    return config.load(path).clients
+
+
 def _check_column(histories: Mapping[str, History], column: str) -> None:
     """Refuse what no run has a score of, and say which runs have a better one."""
     known = {name for history in histories.values() for name in history.evaluations if name.startswith("accuracy")}
@@ -528,7 +575,7 @@ def _gap(history: History) -> float | NotApplicable:
     if not history.matrices:
         return NotApplicable("nodes exchange nothing")
     if len(history.matrices) > 1:
-        return NotApplicable("its matrices change from round to round: History.mixings holds them")
+        return NotApplicable("its matrices change from round to round: see topofl graphs")
     return history.mixing(0).spectral_gap
 
 

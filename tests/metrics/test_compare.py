@@ -8,8 +8,12 @@ from topofl import mixing
 from topofl._table import NotApplicable, Table
 from topofl.metrics import (
     clique_skew,
+    communities,
     compare,
     effective_neighbors,
+    label_separation,
+    modularity,
+    neighbor_label_distance,
     neighborhood_heterogeneity,
     push_sum_constants,
     round_cost,
@@ -42,6 +46,8 @@ def test_columns_of_a_ring():
         "sparsity": pytest.approx(1 - 12 / 30),
         "reciprocity": 1,
         "clustering": 0,
+        "communities": len(communities(RING)),
+        "modularity": pytest.approx(3 / 6 - 3 * (4 / 12) ** 2),  # three pairs of neighbors; two triples have as much
         "diameter": 3,
         "mean distance": pytest.approx((1 + 1 + 2 + 2 + 3) / 5),
         "edge connectivity": 2,
@@ -97,9 +103,14 @@ def test_columns_are_chosen_by_group():
         compare([RING], about=["path"])
 
 
-def test_label_counts_add_two_columns():
+def test_label_counts_add_columns():
     table = compare([RING, GROUPED], label_counts=COUNTS)
-    assert set(table.columns) - set(compare([RING]).columns) == {"neighborhood heterogeneity", "mean clique skew"}
+    about_data = {"neighborhood heterogeneity", "mean clique skew", "neighbor label distance", "label separation"}
+    assert set(table.columns) - set(compare([RING]).columns) == about_data
+    assert row(table)["neighbor label distance"] == neighbor_label_distance(RING, COUNTS)
+    assert row(table)["communities"] == len(communities(RING))
+    assert row(table)["modularity"] == modularity(RING, communities(RING))
+    assert row(table)["label separation"] == label_separation(communities(RING), COUNTS)
     assert row(table)["neighborhood heterogeneity"] == neighborhood_heterogeneity(RING, COUNTS)
     assert row(table)["mean clique skew"] == NotApplicable("has no groups")
     assert row(table, 1)["mean clique skew"] == clique_skew(GROUPED, COUNTS).mean()

@@ -1,9 +1,12 @@
 """DPFL at scale ``smoke``: every table and figure is computed, drawn and judged, once; settings and the numbers."""
 
+import json
+import re
+
 import numpy as np
 import pytest
 
-from paper_figures import dpfl, reproduce
+from paper_figures import dpfl, dpfl_study, plan, reproduce
 from paper_figures.claims import FAILS, HOLDS, UNDECIDED
 from paper_figures.dpfl_methods import BASELINES
 from paper_figures.dpfl_paper import TABLE_1
@@ -13,7 +16,7 @@ from paper_figures.dpfl_three import CLIENTS, three_clients
 from paper_figures.figure import Setting
 from paper_figures.reproduce import figures_named
 from paper_figures.runs import Store, keyed
-from topofl import config, data
+from topofl import NotApplicable, config, data, metrics
 
 GRAPHS = ("fig02", "fig04a", "fig04b", "fig08", "fig09", "fig10", "fig11", "fig12", "fig13", "fig14", "fig15")
 DIR, PATHO = "CIFAR-10, Dir(0.1)", "CIFAR-10, Patho(3)"
@@ -40,6 +43,17 @@ def test_every_figure_is_computed_drawn_and_judged(whole):
         assert result.picture.read_bytes().startswith(b"\x89PNG")
         assert result.claims
         assert {claim.verdict for claim in result.claims} <= {HOLDS, FAILS, UNDECIDED}
+
+
+def test_a_probe_tests_clients_on_their_own_images_and_on_all(monkeypatch):
+    asked, told = [], config.Experiment.run
+    monkeypatch.setattr(config.Experiment, "run", lambda self, **how: asked.append(self.options) or told(self, **how))
+    first, *_ = figure("dpfl-study").runs(SMOKE)
+    assert first.tables["run"]["evaluate_on"] == ["own_test", "own_val", "test"]
+    for run in (first, figure("dpfl-tab01").runs(SMOKE)[0]):
+        seconds, _ = plan.probe(run)
+        assert 0 < seconds < 60
+    assert [options["eval_examples"] for options in asked] == [None] * 6
 
 
 def test_table_1_has_all_methods_and_the_papers_numbers(whole):
@@ -126,3 +140,74 @@ def test_three_clients_hold_what_the_paper_says():
         assert {y: int(count) for y, count in enumerate(counts) if count} == dict(wanted)
     assert len(set(np.concatenate(clients.train).tolist())) == sum(map(len, clients.train))
     assert set(dataset.labels[list(clients.test[0])].tolist()) == set(CLIENTS[0])
+
+
+def test_graphs_over_rounds_have_a_page_with_a_slider(whole):
+    out, _ = whole
+    with_page = {f"dpfl-fig{k:02d}" for k in (8, 9, 10, 11, 12, 13)} | {"dpfl-study"}
+    assert {path.name.removesuffix("-rounds.html") for path in (out / "smoke").glob("*-rounds.html")} == with_page
+    scale = SCALES["smoke"]
+    for name in with_page:
+        text = (out / "smoke" / f"{name}-rounds.html").read_text()
+        shown = json.loads(re.search(r'id="graphs">(.*?)</script>', text).group(1))
+        assert shown["n"] == scale.clients
+        assert shown["rounds"] == list(range(scale.rounds))
+        assert shown["marked"] == (len(malicious(scale, 0)) if name in ("dpfl-fig12", "dpfl-fig13") else 0)
+        assert f"{name}-rounds.html" in (out / "smoke" / "dpfl-report.md").read_text()
+    (out / "smoke" / "dpfl-fig08-rounds.html").unlink()
+    reproduce("dpfl-fig08", scale="smoke", out=out, progress=False)
+    assert (out / "smoke" / "dpfl-fig08-rounds.html").exists()
+
+
+def test_the_study_compares_arms_with_one_budget(whole):
+    out, results = whole
+    data, scale = results["dpfl-study"].data, SCALES["smoke"]
+    store = Store(out / "runs")
+    for title, panel in dpfl_study.arms(SMOKE).items():
+        for label, arm in panel.items():
+            ((run,), (told,)) = arm.runs, data["panels"][title][label]
+            history, _ = store.load(run)
+            counts = config.build(run.tables).clients.label_counts
+            assert told["all test images"] == pytest.approx(100 * history["accuracy_test"][-1].mean())
+            own = history.personal(arm.column, validation=arm.validation)
+            assert told["own test images"] == pytest.approx(100 * own.mean)
+            assert run.tables["algorithm"]["epochs"] == scale.epochs
+            assert run.tables["algorithm"].get("first_epochs", scale.epochs) == scale.epochs
+            if label in ("DPFL", "random", "D-Cliques"):
+                assert all(
+                    history.mixing(t).support().in_degrees.max() <= scale.budgets[1] for t in range(scale.rounds)
+                )
+            if label == "D-Cliques":
+                expected = metrics.neighborhood_heterogeneity(history.mixing(-1), counts)
+                assert told["graph"]["neighborhood heterogeneity"] == pytest.approx(expected)
+    assert not data["panels"][DIR]["nobody"][0]["graph"]
+    assert results["dpfl-study"].tables[0].column("mean degree")[-1] == NotApplicable("there is no such number")
+
+
+def test_claims_of_the_study_fail_where_the_numbers_are_the_other_way_round():
+    def panel(own, everybodys, graph):
+        return [{"own test images": own + s, "all test images": everybodys + s, "graph": graph} for s in (0, 0.1, 0.2)]
+
+    alike = {
+        "neighbor label distance": 0.5,
+        "label separation": 0.6,
+        "neighborhood heterogeneity": 0.3,
+        "spectral gap": 0,
+    }
+    mixed = {
+        "neighbor label distance": 1.2,
+        "label separation": -0.1,
+        "neighborhood heterogeneity": 0.1,
+        "spectral gap": 0.2,
+    }
+    chance = {
+        "neighbor label distance": 1,
+        "label separation": 0,
+        "neighborhood heterogeneity": 0.2,
+        "spectral gap": 0.3,
+    }
+    good = {"DPFL": panel(90, 30, alike), "random": panel(80, 40, chance), "D-Cliques": panel(70, 50, mixed)}
+    bad = {"DPFL": panel(70, 50, mixed), "random": panel(80, 55, chance), "D-Cliques": panel(90, 30, alike)}
+    for arms, verdict in ((good, HOLDS), (bad, FAILS)):
+        claims = dpfl_study.judged({"panels": {"a split": {**arms, "everybody": panel(0, 0, {})}}})
+        assert [claim.verdict for claim in claims] == [verdict] * 8

@@ -1,5 +1,6 @@
 """What can be said of graphs, weights, data and models: pure functions that return numbers or a table."""
 
+from topofl.metrics.communities import communities, label_separation, modularity, neighbor_label_distance
 from topofl.metrics.compare import compare
 from topofl.metrics.connectivity import b_connectivity
 from topofl.metrics.consensus import consensus_distance, mean_model
@@ -8,6 +9,7 @@ from topofl.metrics.dobrushin import dobrushin
 from topofl.metrics.gradient_mixing import gradient_mixing_error
 from topofl.metrics.heterogeneity import clique_skew, label_distributions, neighborhood_heterogeneity
 from topofl.metrics.neighbors import effective_neighbors
+from topofl.metrics.over_rounds import over_rounds
 from topofl.metrics.perron import perron_skewness, perron_vector, pi_weighted_gap
 from topofl.metrics.plots import plot_contraction
 from topofl.metrics.pushsum import GeometricBound, PushSumConstants, push_sum_constants
@@ -30,6 +32,7 @@ __all__ = [
     "b_connectivity",
     "clique_skew",
     "clustering",
+    "communities",
     "compare",
     "consensus_distance",
     "dobrushin",
@@ -40,11 +43,15 @@ __all__ = [
     "gradient_mixing_error",
     "kirchhoff_index",
     "label_distributions",
+    "label_separation",
     "mean_model",
     "measured_contraction",
     "mixing_time",
+    "modularity",
+    "neighbor_label_distance",
     "neighborhood_heterogeneity",
     "node_connectivity",
+    "over_rounds",
     "perron_skewness",
     "perron_vector",
     "pi_weighted_gap",

@@ -9,6 +9,7 @@ import numpy as np
 
 from topofl._table import NotApplicable
 from topofl.metrics import spectral
+from topofl.metrics.communities import communities, label_separation, modularity, neighbor_label_distance
 from topofl.metrics.connectivity import b_connectivity
 from topofl.metrics.cost import round_cost
 from topofl.metrics.dobrushin import dobrushin
@@ -77,6 +78,11 @@ class Entry:
         return None if self.rounds.period else self.horizon
 
     @cached_property
+    def communities(self) -> list[list[list[int]]]:
+        """Of every graph, computed once for all their columns."""
+        return [communities(graph, seed=self.seed) for graph in self.graphs]
+
+    @cached_property
     def push_sum(self) -> PushSumConstants:
         """Computed once for all its columns."""
         return push_sum_constants(self.pushes, rounds=self.horizon)
@@ -120,6 +126,8 @@ def _structure() -> dict[str, Column]:
         "sparsity": lambda e: mean(map(sparsity, e.graphs)),
         "reciprocity": lambda e: mean(map(reciprocity, e.graphs)),
         "clustering": lambda e: mean(map(clustering, e.graphs)),
+        "communities": lambda e: _small(e, "communities") or mean(map(len, e.communities)),
+        "modularity": lambda e: _small(e, "modularity") or mean(map(modularity, e.graphs, e.communities)),
     }
 
 
@@ -176,6 +184,12 @@ def _data(counts: np.ndarray) -> dict[str, Column]:
     return {
         "neighborhood heterogeneity": lambda e: mean(neighborhood_heterogeneity(W, counts) for W in e.matrices),
         "mean clique skew": lambda e: _grouped(e) or mean(clique_skew(graph, counts).mean() for graph in e.graphs),
+        "neighbor label distance": lambda e: mean(neighbor_label_distance(graph, counts) for graph in e.graphs),
+        "label separation": lambda e: (
+            _small(e, "label_separation")
+            or _parted(e)
+            or mean(label_separation(found, counts) for found in e.communities)
+        ),
     }
 
 
@@ -226,6 +240,11 @@ def _undirected(entry: Entry) -> NotApplicable | None:
 
 def _one(entry: Entry) -> NotApplicable | None:
     return None if entry.is_static else NotApplicable("of one matrix: take a round of the sequence")
+
+
+def _parted(entry: Entry) -> NotApplicable | None:
+    alone = any(len(found) == entry.n for found in entry.communities)
+    return NotApplicable("every node is a community of its own") if alone else None
 
 
 def _grouped(entry: Entry) -> NotApplicable | None:

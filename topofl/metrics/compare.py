@@ -56,14 +56,16 @@ def compare(
         One row a graph, printed as one column a graph where that is narrower. A value that does not apply is
         ``NotApplicable`` with a reason, printed as n/a.
 
-        * structure: nodes; edges; mean and max degree (in or out, itself excluded); sparsity; reciprocity; clustering.
+        * structure: nodes; edges; mean and max degree (in or out, itself excluded); sparsity; reciprocity; clustering;
+          communities and modularity (of Louvain's method).
         * paths: diameter and mean distance (hops); edge and node connectivity; algebraic connectivity; effective
           resistance (mean over pairs).
         * averaging: spectral gap and slem (per round); lambda_n; sigma (one round); pi-weighted gap; Perron skewness;
           Dobrushin coefficient; mixing time (to 1/4); effective neighbors, mean and worst, at decay 0.9.
         * rounds: B (sliding windows); expected gap; measured contraction per round.
         * push-sum, with uniform push weights, or a matrix's own: as in :func:`push_sum_constants`.
-        * data: neighborhood heterogeneity; mean clique skew.
+        * data: neighborhood heterogeneity; mean clique skew; neighbor label distance; label separation (of the
+          communities).
         * cost: messages and MB (10^6 bytes) a round, all nodes; messages in and out of the busiest node.
 
         Of a periodic sequence, numbers of single rounds are means over a period (largest degree: the largest), of any

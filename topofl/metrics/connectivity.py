@@ -72,6 +72,14 @@ def b_connectivity(graphs: Any, *, rounds: int | None = None, windows: str = "sl
     return _block(lengths, horizon) if kind == "block" else longest_window(lengths, periodic=horizon is None)
 
 
+def rounds_until_strong(source: MixingSequence, rounds: int) -> np.ndarray:
+    """Return for each of the first rounds how many from it on, itself included, are jointly strongly connected.
+
+    Infinite where those before round `rounds` are not enough; of a period, where none are.
+    """
+    return _shortest_windows(source.support(), starts=rounds, end=rounds + (source.period or 0))
+
+
 def longest_window(lengths: np.ndarray, *, periodic: bool) -> int | float:
     """Return the smallest B such that any B consecutive rounds are enough, infinite if none.
 

@@ -2,5 +2,6 @@
 
 from topofl.report.files import replacing
 from topofl.report.page import spectral_report
+from topofl.report.rounds import rounds_report
 
-__all__ = ["replacing", "spectral_report"]
+__all__ = ["replacing", "rounds_report", "spectral_report"]

@@ -8,7 +8,8 @@ from matplotlib.figure import Figure
 
 from topofl.report.svg import INK, MEASURED, THEORY, styled
 
-__all__ = ["NOTHING_LEFT", "Drawn", "Point", "against_identity", "decay", "gap_figure", "push_sum_figure", "spectrum"]
+__all__ = ["NOTHING_LEFT", "Drawn", "Point", "against_identity", "decay", "gap_figure", "line",
+           "push_sum_figure", "spectrum"]  # fmt: skip
 
 BINS = 41
 """Bars of a histogram of eigenvalues between -1 and 1; odd, so that 0 and what rounding made of it share one."""
@@ -101,6 +102,19 @@ def decay(distances: np.ndarray, factor: float | None, *, period: int | None = 1
         ax.xaxis.get_major_locator().set_params(integer=True)
         ax.legend(loc="best")
     return Drawn(figure, "Consensus over rounds", _decay_in_words(distances, factor))
+
+
+def line(rounds: np.ndarray, values: np.ndarray, name: str) -> Drawn:
+    """Return a number against rounds; NaN leaves a gap."""
+    known = values[np.isfinite(values)]
+    with styled():
+        figure, ax = _axes(3.0, 2.0)
+        ax.plot(rounds, values, color=MEASURED, marker="o", markersize=3, linewidth=1.5)
+        ax.set(xlabel="round", title=name)
+        ax.xaxis.get_major_locator().set_params(integer=True)
+    return Drawn(
+        figure, name, f"From {known[0]:.4g} to {known[-1]:.4g}, lowest {known.min():.4g}, highest {known.max():.4g}."
+    )
 
 
 def _decay_in_words(distances: np.ndarray, factor: float | None) -> str:

@@ -22,7 +22,7 @@ from topofl.report.svg import inline
 from topofl.report.tables import Row, view
 from topofl.topology import Topology
 
-__all__ = ["spectral_report"]
+__all__ = ["inlined", "made_with", "spectral_report"]
 
 DEFAULT_ROUNDS = 500
 
@@ -134,13 +134,21 @@ def _breakable(name: str) -> Markup:
 
 def _facts(seed: int, rounds: int, weights: WeightRule | None) -> list[tuple[str, str]]:
     """Return how the report was made."""
+    return [
+        made_with(weights)[0],
+        ("Measured", f"over {rounds:,} rounds of averaging from a standard normal start, one number a node"),
+        ("Seed", str(seed)),
+        made_with(weights)[1],
+    ]
+
+
+def made_with(weights: WeightRule | None) -> list[tuple[str, str]]:
+    """Return the rule of weights and the versions, in words."""
     rule = "the graph's own, else Metropolis-Hastings if it is undirected, else uniform pull"
     used = ("numpy", "scipy", "networkx", "matplotlib")
     versions = [f"topofl {topofl.__version__}", f"Python {platform.python_version()}"]
     return [
         ("Weights", rule if weights is None else getattr(weights, "__name__", repr(weights))),
-        ("Measured", f"over {rounds:,} rounds of averaging from a standard normal start, one number a node"),
-        ("Seed", str(seed)),
         ("Versions", ", ".join(versions + [f"{name} {version(name)}" for name in used])),
     ]
 
@@ -170,7 +178,7 @@ def _gap_panel(theory: Table) -> Panel:
         words += f" Without a point, since a value is missing or not above 0: {', '.join(left_out)}."
     if not points:
         return Panel("Spectral gap against measured decay", None, words)
-    return Panel("Spectral gap against measured decay", _inline(gap_figure(points), "gaps"), words)
+    return Panel("Spectral gap against measured decay", inlined(gap_figure(points), "gaps"), words)
 
 
 def _push_sum_panels(table: Table) -> list[Panel]:
@@ -195,7 +203,7 @@ def _push_sum_panel(quantity: str, predicted: Sequence[Any], measured: Sequence[
     words += f"line would meet it exactly.{f' Without a finite value: {left_out}.' if left_out else ''}"
     drawn = push_sum_figure(points, quantity=quantity) if points else NotApplicable(words)
     key = "push-sum-" + ("q" if "q" in quantity else "c")
-    return Panel(title, None if isinstance(drawn, NotApplicable) else _inline(drawn, key), words)
+    return Panel(title, None if isinstance(drawn, NotApplicable) else inlined(drawn, key), words)
 
 
 def _log10(cell: Any, value: Callable[[float], float]) -> Any:
@@ -234,8 +242,9 @@ def _decay(item: Measured, factor: float | None) -> Drawn | NotApplicable:
 def _panel(title: str, drawn: Drawn | NotApplicable, key: str, kind: str = "") -> Panel:
     if isinstance(drawn, NotApplicable):
         return Panel(title, None, drawn.reason)
-    return Panel(title, _inline(drawn, key), drawn.words, kind)
+    return Panel(title, inlined(drawn, key), drawn.words, kind)
 
 
-def _inline(drawn: Drawn, key: str) -> Markup:
+def inlined(drawn: Drawn, key: str) -> Markup:
+    """Return the markup of a figure; `key` is distinct for every figure of a page."""
     return inline(drawn.figure, key, drawn.title, drawn.words)

@@ -1,0 +1,71 @@
+"""Numbers round by round, against those of each round by itself."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from topofl import NotApplicable, mixing, topologies
+from topofl.metrics import b_connectivity, compare, over_rounds
+from topofl.mixing import MixingSequence
+from topofl.topology import TopologyError
+
+PEERS = topologies.random_in(8, 2, seed=0)
+MATRICES = [mixing.uniform(PEERS.at(t), direction="pull") for t in range(6)]
+RECORDED = MixingSequence(8, MATRICES.__getitem__, "a run", length=6)
+COUNTS = np.random.default_rng(0).integers(1, 9, (8, 3))
+
+
+def test_each_row_is_that_of_its_round():
+    table = over_rounds(RECORDED, label_counts=COUNTS)
+    alone = compare(MATRICES, label_counts=COUNTS, about=["structure", "averaging", "data"])
+    assert table.column("round") == tuple(range(6))
+    assert table.columns[2:] == alone.columns[1:]
+    assert [row[2:] for row in table.rows] == [row[1:] for row in alone.rows]
+
+
+def test_windows_are_the_shortest_strong_ones_and_their_longest_is_b():
+    lengths = over_rounds(RECORDED, about=[]).column("rounds until strong")
+    for start, length in enumerate(lengths):
+        if isinstance(length, NotApplicable):
+            assert b_connectivity(MixingSequence(8, lambda t, s=start: MATRICES[s + t], length=6 - start)) == np.inf
+        else:
+            window = MATRICES[start : start + length]
+            assert b_connectivity(MixingSequence(8, window.__getitem__, length=length), windows="block") == length
+    periodic = topologies.one_peer_exponential(16)
+    assert max(over_rounds(periodic, about=[]).column("rounds until strong")) == b_connectivity(periodic)
+    apart = topologies.random_cliques(6, 3, seed=0)
+    assert over_rounds(apart).column("rounds until strong") == (
+        NotApplicable("the rounds from here to the last are not enough"),
+    )
+
+
+def test_one_matrix_in_all_rounds_is_measured_once(monkeypatch):
+    asked = []
+    module = sys.modules["topofl.metrics.over_rounds"]  # the function has the same name
+    monkeypatch.setattr(module, "compare", lambda m, **how: asked.append(len(m)) or compare(m, **how))
+    sequence = MixingSequence(8, lambda t: MATRICES[t // 3], "a run", length=6)
+    edges = over_rounds(sequence).column("edges")
+    assert asked == [2]
+    assert edges == tuple(MATRICES[t // 3].support().n_edges for t in range(6))
+
+
+def test_some_rounds_may_be_asked_for():
+    whole = over_rounds(RECORDED, about="structure")
+    assert over_rounds(RECORDED, rounds=[4, 1], about="structure").column("edges") == tuple(
+        whole.column("edges")[t] for t in (4, 1)
+    )
+    assert over_rounds(PEERS, rounds=3).column("round") == (0, 1, 2)
+
+
+def test_bad_rounds_are_refused():
+    with pytest.raises(TopologyError, match="`rounds` must be given"):
+        over_rounds(PEERS)
+    for rounds, words in (
+        (7, "between 1 and"), (0, "between 1 and"), ([6], "between 0 and"), ([-1], "between 0 and"),
+        ([], "one or more different"), ([1, 1], "one or more different"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=words):
+            over_rounds(RECORDED, rounds=rounds)
+    with pytest.raises(TypeError):
+        over_rounds("ring")

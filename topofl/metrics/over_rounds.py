@@ -1,0 +1,88 @@
+"""What a graph that changes is, round by round: of graphs that were learned, or are drawn anew."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from topofl._check import check_int
+from topofl._table import NotApplicable, Table
+from topofl.metrics._rounds import Mixable, WeightRule, as_rounds, n_rounds
+from topofl.metrics.compare import compare
+from topofl.metrics.connectivity import rounds_until_strong
+
+__all__ = ["over_rounds"]
+
+ABOUT = ("structure", "averaging", "data")
+UNION = "rounds until strong"
+
+
+def over_rounds(
+    x: Mixable,
+    *,
+    rounds: int | Sequence[int] | None = None,
+    label_counts: Any = None,
+    weights: WeightRule | None = None,
+    about: str | Sequence[str] = ABOUT,
+    n_parameters: int = 7850,
+) -> Table:
+    """Return a table with one row a round: the numbers of :func:`compare` for the graph and the weights of that round.
+
+    Parameters
+    ----------
+    x
+        A History, whose recorded matrices are taken, or anything with a matrix in each round, as for
+        :func:`measured_contraction`.
+    rounds
+        Which rounds, from 0: the first so many, or a list of them; default: all that were recorded, or one period.
+    label_counts, weights, about, n_parameters
+        As in :func:`compare`.
+
+    Returns
+    -------
+    Table
+        ``round``; ``rounds until strong``, how many rounds from this one on, itself included, are jointly strongly
+        connected (n/a if those up to the last one of `rounds` are not); then the columns of :func:`compare`. Rounds
+        with the same matrix are computed once.
+
+    Raises
+    ------
+    TopologyError
+        If `rounds` is missing for a sequence without period or end.
+    TypeError, ValueError
+        If `x` is of another kind, `rounds` are negative, beyond the end, or none; as :func:`compare`.
+
+    Examples
+    --------
+    >>> from topofl import topologies
+    >>> table = over_rounds(topologies.one_peer_exponential(8), about=["structure"])
+    >>> table.column("round"), table.column("edges"), table.column("rounds until strong")
+    ((0, 1, 2), (8, 8, 4), (1, 3, 2))
+    """
+    source = as_rounds(x, weights)
+    wanted = list(range(n_rounds(source, None))) if rounds is None else _wanted(rounds, source.length)
+    matrices = {t: source.at(t) for t in wanted}
+    distinct = {id(matrix): matrix for matrix in matrices.values()}
+    numbers = compare(
+        list(distinct.values()), label_counts=label_counts, about=list(about) if not isinstance(about, str) else about,
+        n_parameters=n_parameters,
+    )  # fmt: skip
+    of_matrix = dict(zip(distinct, numbers.rows, strict=True))
+    lengths = rounds_until_strong(source, max(wanted) + 1)
+    rows = tuple((t, _shown(lengths[t]), *of_matrix[id(matrices[t])][1:]) for t in wanted)
+    return Table(("round", UNION, *numbers.columns[1:]), rows, title=f"{source.name}, {len(wanted)} rounds")
+
+
+def _shown(length: float) -> int | NotApplicable:
+    return int(length) if np.isfinite(length) else NotApplicable("the rounds from here to the last are not enough")
+
+
+def _wanted(rounds: int | Sequence[int], length: int | None) -> list[int]:
+    """Return the rounds that are asked for, or raise."""
+    if isinstance(rounds, Sequence | np.ndarray) and not isinstance(rounds, str):
+        last = None if length is None else length - 1
+        wanted = [check_int("rounds", t, minimum=0, maximum=last, maximum_name="the last recorded") for t in rounds]
+        if not wanted or len(set(wanted)) < len(wanted):
+            raise ValueError(f"`rounds` must be one or more different rounds, got {list(rounds)}")
+        return wanted
+    return list(range(check_int("rounds", rounds, minimum=1, maximum=length, maximum_name="the recorded")))

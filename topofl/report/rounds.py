@@ -1,0 +1,147 @@
+"""A page on graphs that change: who hears whom, with a slider over the rounds, beside the numbers of each."""
+
+import base64
+from collections.abc import Collection, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from topofl._check import check_int
+from topofl._table import Table, as_text
+from topofl.metrics import label_distributions
+from topofl.metrics._rounds import Mixable, WeightRule, as_rounds
+from topofl.metrics.heterogeneity import check_one_row_a_node
+from topofl.report.figures import Drawn, line
+from topofl.report.page import inlined, made_with
+from topofl.report.tables import view
+
+__all__ = ["rounds_report"]
+
+NODE_LIMIT = 1000
+"""Largest graph whose pairs of nodes are drawn one by one."""
+
+
+class Shown(NamedTuple):
+    """The pairs of a page for its script: n, the round of each picture and its bits, and how many nodes are marked."""
+
+    n: int
+    rounds: list[int]
+    bits: list[str]
+    marked: int
+    cells: list[list[str]]
+
+
+def rounds_report(
+    x: Mixable,
+    table: Table,
+    *,
+    label_counts: Any = None,
+    marked: Collection[int] = (),
+    marked_name: str = "marked",
+    weights: WeightRule | None = None,
+    title: str = "",
+    command: str = "",
+    notes: Sequence[str] = (),
+) -> str:
+    """Return one HTML page on who hears whom, round by round: a picture with a slider, curves and a table.
+
+    The page needs no other file and no network, and is the same, byte by byte, for the same arguments and versions.
+    Without scripts it shows curves and table only.
+
+    Parameters
+    ----------
+    x, weights
+        As for :func:`topofl.metrics.over_rounds`: a History, or graphs.
+    table
+        What that returned, with one row for each round that is shown.
+    label_counts
+        (n, classes): nodes are then ordered by the class of which they have most, so that groups of alike nodes show
+        as squares on the diagonal.
+    marked
+        Nodes that are put last, and shown in another color where they are heard, such as malicious ones.
+    marked_name
+        What they are, in one word.
+    title, command, notes
+        Heading; what the page was made with, and what readers should be told; shown as they are.
+
+    Returns
+    -------
+    str
+        To be written with :func:`topofl.report.replacing`.
+
+    Raises
+    ------
+    ValueError
+        If there are more than 1,000 nodes, `table` has no column "round", or `marked` are not nodes.
+    TypeError
+        If `x` is not a graph in each round.
+
+    Examples
+    --------
+    >>> from topofl import metrics, topologies
+    >>> peers = topologies.one_peer_exponential(8)
+    >>> rounds_report(peers, metrics.over_rounds(peers))[:15]
+    '<!doctype html>'
+    """
+    source = as_rounds(x, weights)
+    if source.n > NODE_LIMIT:
+        raise ValueError(f"graphs of at most {NODE_LIMIT:,} nodes can be drawn, {source.name} has n={source.n:,}")
+    if "round" not in table.columns:
+        raise ValueError(f"`table` must be that of metrics.over_rounds, got one with the columns {table.columns}")
+    last = [check_int("marked", i, minimum=0, maximum=source.n - 1, maximum_name="n - 1") for i in marked]
+    rounds = [int(t) for t in table.column("round")]
+    order = _order(source.n, label_counts, set(last), source.name)
+    bits = [_bits(source.at(t).weights, order) for t in rounds]
+    cells = [[as_text(cell) for cell in row[1:]] for row in table.rows]
+    words = "the class they have most of" if label_counts is not None else "their numbers"
+    return _template().render(
+        title=title or source.name,
+        shown=Shown(source.n, rounds, bits, len(set(last)), cells)._asdict(),
+        columns=table.columns[1:],
+        numbers=view(table, "numbers", table.title or "All numbers"),
+        curves=[inlined(drawn, f"curve-{k}") for k, drawn in enumerate(_curves(table))],
+        ordered=words,
+        marked=marked_name,
+        facts=made_with(weights),
+        command=command,
+        notes=notes,
+    )
+
+
+@cache
+def _template() -> Any:
+    environment = Environment(
+        loader=PackageLoader("topofl.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    return environment.get_template("rounds.html")
+
+
+def _order(n: int, label_counts: Any, last: set[int], name: str) -> np.ndarray:
+    """Return the nodes as they are shown: marked ones last, else by the class they have most of, then by number."""
+    most = np.zeros(n, dtype=int)
+    if label_counts is not None:
+        shares = label_distributions(label_counts)
+        check_one_row_a_node(shares, n, name)
+        most = shares.argmax(axis=1)
+    return np.lexsort((np.arange(n), most, np.isin(np.arange(n), sorted(last))))
+
+
+def _bits(weights: Any, order: np.ndarray) -> str:
+    """Return one bit a pair, row by row: whether the row's node hears the column's; itself left out."""
+    heard = weights.toarray() != 0
+    np.fill_diagonal(heard, False)
+    return base64.b64encode(np.packbits(heard[np.ix_(order, order)])).decode()
+
+
+def _curves(table: Table) -> list[Drawn]:
+    """Return one curve for each column whose numbers are not all the same."""
+    rounds = np.array(table.column("round"))
+    drawn = []
+    for name in table.columns[1:]:
+        values = np.array([float(v) if isinstance(v, int | float) else np.nan for v in table.column(name)])
+        if len({value for value in values if np.isfinite(value)}) > 1:
+            drawn.append(line(rounds, values, name))
+    return drawn

@@ -1,0 +1,58 @@
+"use strict";
+// Draws the pairs of the round that the slider stands at; "Play" goes through all rounds, two a second.
+// page.html#round=7 opens the page at the last round shown that is not after round 7.
+(() => {
+  const { n, rounds, bits, marked, cells } = JSON.parse(document.getElementById("graphs").textContent);
+  const [canvas, slider, play, now] = ["pairs", "slider", "play", "now"].map((id) => document.getElementById(id));
+  const values = document.querySelectorAll("#values dd");
+  const rows = document.querySelectorAll("#numbers-table tbody tr");
+  const context = canvas.getContext("2d");
+  const colors = { heard: [8, 81, 156], first: [198, 219, 239], marked: [213, 94, 0], none: [255, 255, 255] };
+  let timer = null;
+
+  const bytes = (text) => Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+  const bit = (data, k) => (data[k >> 3] >> (7 - (k & 7))) & 1;
+  const first = bytes(bits[0]);
+
+  function color(heard, k) {
+    if (bit(heard, k)) return k % n >= n - marked ? colors.marked : colors.heard;
+    return bit(first, k) ? colors.first : colors.none;
+  }
+
+  function draw(place) {
+    const heard = bytes(bits[place]);
+    const image = context.createImageData(n, n);
+    for (let k = 0; k < n * n; k++) image.data.set([...color(heard, k), 255], 4 * k);
+    context.putImageData(image, 0, 0);
+    now.textContent = `round ${rounds[place]}`;
+    canvas.setAttribute("aria-label", `Who hears whom in round ${rounds[place]}`);
+    values.forEach((value, k) => { value.textContent = cells[place][k]; });
+    rows.forEach((row, k) => row.classList.toggle("current", k === place));
+  }
+
+  function stop() {
+    clearInterval(timer);
+    timer = null;
+    play.textContent = "Play";
+    play.setAttribute("aria-pressed", "false");
+  }
+
+  function step() {
+    if (Number(slider.value) >= rounds.length - 1) return stop();
+    slider.value = Number(slider.value) + 1;
+    draw(Number(slider.value));
+  }
+
+  play.addEventListener("click", () => {
+    if (timer !== null) return stop();
+    if (Number(slider.value) >= rounds.length - 1) { slider.value = 0; draw(0); }
+    play.textContent = "Pause";
+    play.setAttribute("aria-pressed", "true");
+    timer = setInterval(step, 500);
+  });
+  slider.addEventListener("input", () => { stop(); draw(Number(slider.value)); });
+
+  const wish = location.hash.match(/^#round=(\d+)$/);
+  if (wish) slider.value = Math.max(0, rounds.findLastIndex((t) => t <= Number(wish[1])));
+  draw(Number(slider.value));
+})();
