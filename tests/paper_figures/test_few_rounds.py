@@ -5,6 +5,7 @@ import pytest
 from paper_figures import dfedpgp
 from paper_figures.few_rounds import IMAGES, few_rounds, tables_of
 from paper_figures.figure import Setting
+from topofl import config
 
 
 def test_tables_are_those_of_the_paper(tmp_path):
@@ -23,9 +24,8 @@ def test_rounds_are_timed_and_scaled_up():
     seconds = [value for name, value in told.items() if name.startswith("seconds of round")]
     assert len(seconds) == 3
     assert all(0 < value < 30 for value in seconds)
-    clients = run.tables["data"]["n"]
+    trained = sum(map(len, config.build(run.tables).clients.train))
     (days,) = [value for name, value in told.items() if name.startswith("days")]
     images = IMAGES * sum(seconds) / 3 * 2 * 2 / 86_400 / days
-    assert images == pytest.approx(round(images), abs=0.01)
-    assert clients < images < 300
-    assert told["memory at most, GiB"] > told["there before, GiB"] * 0.5
+    assert images == pytest.approx(trained)
+    assert told["memory at most, GiB"] >= told["there before, GiB"] > 0.05  # torch is there before
