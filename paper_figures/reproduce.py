@@ -21,7 +21,7 @@ from .claims import Claim, claims_table
 from .figure import MARKERS, Figure, Setting
 from .report import Report, write
 from .results import Result
-from .runs import Failed, Run, Store, compute_all, forget_peak, keyed, peak_megabytes, versions
+from .runs import Failed, Run, Store, compute_all, content, forget_peak, keyed, peak_megabytes, versions
 
 __all__ = [
     "PAPERS",
@@ -275,6 +275,7 @@ def _result(figure: Figure, setting: Setting, store: Store, folder: Path, runs: 
 def _computed(figure: Figure, setting: Setting, store: Store, path: Path, keys: Sequence[str]) -> dict[str, Any]:
     """Return a figure's data and what they cost, from its file if that was made of the same runs and setting."""
     determined = [figure.id, setting.scale, setting.seeds, setting.datasets, list(keys), topofl.__version__]
+    determined += [] if keys or setting.scale == "smoke" else [_contents(figure, setting)]
     key = hashlib.sha256(json.dumps(determined).encode()).hexdigest()[:16]
     is_whole = figure.page is None or path.with_name(figure.page_name).exists()
     if (stored := _stored(path)).get("key") == key and is_whole:
@@ -289,6 +290,11 @@ def _computed(figure: Figure, setting: Setting, store: Store, path: Path, keys: 
     told |= {"seconds": seconds, "megabytes": peak_megabytes(), "runs": _tables(figure.runs(setting)), "data": data}
     _write(path, json.dumps(told))
     return _stored(path)  # as it will be read the next time
+
+
+def _contents(figure: Figure, setting: Setting) -> list[str]:
+    """Return hashes of the data of a figure without runs, in which they would be."""
+    return [content(name, setting.root_of(name), False) for name in figure.datasets if name in setting.datasets]
 
 
 def _tables(runs: Sequence[Run]) -> dict[str, Any]:

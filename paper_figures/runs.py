@@ -33,6 +33,7 @@ __all__ = [
     "Run",
     "Store",
     "compute_all",
+    "content",
     "forget_peak",
     "graph_numbers",
     "keyed",
@@ -77,7 +78,7 @@ class Run:
         tables["run"].pop("device", None)
         root = tables["data"].pop("root", None)
         source = {key: tables["data"].get(key) for key in ("name", "verify")}
-        tables["data"]["content"] = _content(json.dumps(source | {"root": None if root is None else os.fspath(root)}))
+        tables["data"]["content"] = content(source["name"], None if root is None else os.fspath(root), source["verify"])
         libraries = {library.__name__: library.__version__ for library in (topofl, torch, np)}
         text = json.dumps([tables, libraries], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -100,13 +101,12 @@ def keyed(runs: Iterable[Run]) -> dict[str, Run]:
 
 
 @lru_cache(maxsize=16)
-def _content(source: str) -> str:
+def content(name: str, root: str | None, verify: bool | None = None) -> str:
     """Return a hash of a dataset's labels and of all that its examples are computed from."""
-    given = {key: value for key, value in json.loads(source).items() if value is not None}
-    reader = getattr(topofl.data, given.pop("name"))
-    parameters = inspect.signature(reader).parameters
-    given |= {"val": 0} if "val" in parameters else {}
-    dataset = reader(**given)
+    reader = getattr(topofl.data, name)
+    known = inspect.signature(reader).parameters
+    given = {"root": root, "verify": verify, "val": 0 if "val" in known else None}
+    dataset = reader(**{key: value for key, value in given.items() if value is not None and key in known})
     digest = hashlib.sha256(dataset.labels.numpy().tobytes())
     digest.update(repr((dataset.inputs.dtype, dataset.mean, dataset.std)).encode())
     digest.update(np.ascontiguousarray(dataset.inputs.numpy()))

@@ -3,7 +3,9 @@
 import json
 import os
 import re
+import sys
 import textwrap
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from paper_figures.figure import MARKERS, Setting, trained
 from paper_figures.reproduce import PAPERS, _command, available, figures_named, make_setting
 from paper_figures.runs import Run, Store
 
+reproduce_module = sys.modules["paper_figures.reproduce"]  # the function has the same name
 FIGURES = PAPERS[0].figures
 IDS = [figure.id for figure in FIGURES]
 PAPERS_IDS = [f"dcliques-fig{k:02}" for k in (1, 5, 6, *range(8, 20))]
@@ -360,3 +363,17 @@ def test_numbers_of_seeds_are_whole(tmp_path):
     with pytest.raises(TypeError, match="`seeds` must be an integer"):
         reproduce("dcliques-fig05", scale="smoke", seeds=1.5, out=tmp_path)
     assert make_setting("smoke", seeds=np.int64(2)).seeds == (0, 1)
+
+
+def test_a_figure_without_runs_is_computed_again_for_other_data(tmp_path, monkeypatch):
+    (tmp_path / "data_batch_1").touch()
+    computed, there = [], {"hash": "a"}
+    monkeypatch.setattr(reproduce_module, "content", lambda name, root, verify: there["hash"])
+    figure = replace(
+        FIGURES[0], compute=lambda setting, store: computed.append(there["hash"]) or {}, runs=lambda setting: (),
+        datasets=("cifar10",),
+    )  # fmt: skip
+    setting = Setting("quick", (0,), tmp_path, datasets=("cifar10",))
+    for there["hash"] in "aab":
+        reproduce_module._computed(figure, setting, Store(tmp_path), tmp_path / "figure.json", [])
+    assert computed == ["a", "b"]
