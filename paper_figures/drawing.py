@@ -238,10 +238,12 @@ def _panels(panels: Mapping[str, Any]) -> tuple[Figure, list[Axes]]:
 
 def _looks(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Return color, line and marker of every label, in the order in which the labels first come."""
-    names = ("color", "linestyle", "marker")
-    kinds = (COLORS, LINES, MARKERS)
     return {
-        label: {name: kind[k % len(kind)] for name, kind in zip(names, kinds, strict=True)}
+        label: {
+            "color": COLORS[k % len(COLORS)],
+            "linestyle": LINES[k % len(LINES)],
+            "marker": MARKERS[(k + k // len(COLORS)) % len(MARKERS)],  # another one where a color comes again
+        }
         for k, label in enumerate(dict.fromkeys(labels))
     }
 

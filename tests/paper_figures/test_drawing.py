@@ -103,6 +103,11 @@ def test_as_many_labels_as_there_are_looks_differ():
     looks = [str(style) for style in look(figure.axes[0]).values()]
     assert len(set(looks)) == 35
     assert all(one != other for one, other in pairwise(looks))
+    drawn = list(look(figure.axes[0]).values())
+    for one, again in zip(drawn, drawn[7:], strict=False):  # where a color comes again, dashes and marker differ
+        assert one[0] == again[0]
+        assert one[2] != again[2]
+        assert one[3] != again[3]
 
 
 def test_hidden_arms_are_absent_and_change_nothing(panels):
