@@ -130,14 +130,14 @@ def peak(parts: Mapping[str, int], returned: bool) -> int:
     """Return the most that exists at once.
 
     Training and evaluation take turns, and so does their memory if it is `returned` in between; else they add up.
+    Gradients stay, in buffers.
     """
-    passing = ("gradients", "activations", "statistics", "float64", "mixing", "evaluation")
+    passing = ("activations", "statistics", "float64", "mixing", "evaluation")
     lasting = sum(size for name, size in parts.items() if name not in passing)
     if not returned:
         return sum(parts.values())
     step = parts["statistics"] + max(parts["activations"], parts["float64"])  # gradients are looked at after a step
-    training = parts["gradients"] + max(step, parts["mixing"])
-    return lasting + max(training, parts["evaluation"])
+    return lasting + max(step, parts["mixing"], parts["evaluation"])
 
 
 def needed(facts: Facts, plan: Plan) -> int:
