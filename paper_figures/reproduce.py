@@ -294,7 +294,8 @@ def _computed(figure: Figure, setting: Setting, store: Store, path: Path, keys: 
 
 def _contents(figure: Figure, setting: Setting) -> list[str]:
     """Return hashes of the data of a figure without runs, in which they would be."""
-    return [content(name, setting.root_of(name), False) for name in figure.datasets if name in setting.datasets]
+    shown = [name for name in (*figure.datasets, *figure.optional) if name in setting.datasets]
+    return [content(name, setting.root_of(name), False) for name in shown]
 
 
 def _tables(runs: Sequence[Run]) -> dict[str, Any]:

@@ -661,8 +661,8 @@ def test_graphs_of_a_run_are_shown_round_by_round(capsys, toml):
         distance = topofl.metrics.neighbor_label_distance(history.mixing(t).support(), clients)
         assert frame["neighbor label distance"][t] == pytest.approx(distance)
     page = Path("a.html").read_text()
-    assert "1 mislabelled ones last" in page
-    assert "topofl graphs a --labels --every 1 --html a.html" in page
+    assert "1 mislabelled node last" in page
+    assert "topofl graphs a --labels --every 1 --about structure,averaging,data --html a.html" in page
     assert main(["graphs", "a/history", "--every", "2", "--about", "structure", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
     assert [row["round"] for row in rows] == [0, 2, 3]

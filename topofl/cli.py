@@ -524,8 +524,8 @@ def _graphs(options: argparse.Namespace) -> None:
         from topofl import report  # it loads matplotlib
 
         counts, flipped = (None, ()) if clients is None else (clients.label_counts, clients.flipped)
-        command = shlex.join(["topofl", "graphs", str(options.folder), *["--labels"] * options.labels,
-                              "--every", str(every), "--html", str(options.html)])  # fmt: skip
+        words = ["topofl", "graphs", str(options.folder), *["--labels"] * options.labels, "--every", str(every)]
+        command = shlex.join([*words, "--about", ",".join(about), "--html", str(options.html)])
         page = report.rounds_report(
             history, table, label_counts=counts, marked=flipped, marked_name="mislabelled", command=command
         )

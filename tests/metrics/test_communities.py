@@ -80,7 +80,10 @@ def test_everybody_is_as_different_as_chance_and_alike_neighbors_less():
     assert label_separation(mixed, counts) == pytest.approx(1 - (9 / 9) / (9 / 11))
     assert label_separation([range(12)], counts) == 0
     assert label_separation(alike, np.ones((12, 3), dtype=int)) == 0
-    assert neighbor_label_distance(from_edges([(0, 1)], 12), np.ones((12, 3), dtype=int)) == 1
+    for row in ([1, 1, 1], [7, 7, 4, 3, 2, 3, 4], [1, 0, 6, 3, 3, 0]):  # shares whose sum is not 1 after rounding
+        equal = np.tile(row, (12, 1))
+        assert neighbor_label_distance(topologies.ring(12), equal) == 1
+        assert label_separation(alike, equal) == 0
 
 
 def test_groups_by_chance_are_not_separated_on_average():
@@ -100,10 +103,15 @@ def test_what_cannot_be_said_is_refused():
         neighbor_label_distance(topologies.ring(4), counts)
     with pytest.raises(ValueError, match="fewer than the 3 nodes"):
         label_separation([[0], [1], [2]], counts)
-    for groups in ([[0, 1]], [[0, 1], [1, 2]], [[0, 1], [2, 3]]):
+    with pytest.raises(ValueError, match=r"`groups` must hold nodes 0\.\.2, group 1 has others"):
+        label_separation([[0, 1], [2, 3]], counts)
+    for groups in ([[0, 1]], [[0, 1], [1, 2]]):
         with pytest.raises(ValueError, match=r"every node 0\.\.2 exactly once"):
             label_separation(groups, counts)
         with pytest.raises(ValueError, match=r"every node 0\.\.2 exactly once"):
+            modularity(topologies.ring(3), groups)
+    for groups in ([[0.9, 1.2], [2.7]], ["012"], [0, 1, 2], [[0, 1, 2], []]):
+        with pytest.raises(ValueError, match="`groups` must hold non-empty sequences of nodes"):
             modularity(topologies.ring(3), groups)
     with pytest.raises(ValueError, match="`seed`"):
         communities(CAVEMEN, seed=-1)

@@ -371,7 +371,7 @@ def test_a_figure_without_runs_is_computed_again_for_other_data(tmp_path, monkey
     monkeypatch.setattr(reproduce_module, "content", lambda name, root, verify: there["hash"])
     figure = replace(
         FIGURES[0], compute=lambda setting, store: computed.append(there["hash"]) or {}, runs=lambda setting: (),
-        datasets=("cifar10",),
+        datasets=(), optional=("cifar10",),
     )  # fmt: skip
     setting = Setting("quick", (0,), tmp_path, datasets=("cifar10",))
     for there["hash"] in "aab":

@@ -9,7 +9,7 @@ import pytest
 
 from tests import browser, markup
 from tests.reported import EVIL
-from topofl import metrics, mixing, report, topologies
+from topofl import Table, metrics, mixing, report, topologies
 from topofl.mixing import MixingSequence
 
 SENDERS = topologies.random_in(6, 2, seed=0)
@@ -76,6 +76,11 @@ def test_what_changes_is_drawn_against_rounds(text, numbers):
 def test_bad_arguments_are_refused(numbers):
     with pytest.raises(ValueError, match=r"`table` must be that of metrics\.over_rounds"):
         report.rounds_report(RUN, metrics.compare([MATRICES[0]]))
+    for bad in (Table(numbers.columns, ()), "a table"):
+        with pytest.raises(ValueError, match=r"`table` must be that of metrics\.over_rounds"):
+            report.rounds_report(RUN, bad)
+    with pytest.raises(ValueError, match="`table` must have rounds in ascending order"):
+        report.rounds_report(RUN, metrics.over_rounds(RUN, rounds=[2, 0], about=[]))
     with pytest.raises(ValueError, match="`marked`"):
         report.rounds_report(RUN, numbers, marked=[6])
     with pytest.raises(ValueError, match="one row a node"):

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sparse
 
 from topofl._check import check_int
-from topofl.metrics.heterogeneity import check_one_row_a_node, label_distributions
+from topofl.metrics.heterogeneity import check_groups, check_one_row_a_node, label_distributions
 from topofl.metrics.structure import as_static
 from topofl.topology import TopologyError
 
@@ -124,13 +124,12 @@ def neighbor_label_distance(graph: Any, label_counts: Any) -> float:
     rows, columns = topology.adjacency.nonzero()
     if not len(rows):
         raise TopologyError(f"the distance of neighbors needs edges, {topology.name} has none")
-    anywhere = _mean_distance(shares)
-    if anywhere == 0:
+    if (shares == shares[0]).all():
         return 1.0
     step = max(1, 10_000_000 // shares.shape[1])
     parts = (slice(start, start + step) for start in range(0, len(rows), step))
     total = sum(float(np.abs(shares[rows[part]] - shares[columns[part]]).sum()) for part in parts)
-    return total / 2 / len(rows) / anywhere
+    return total / 2 / len(rows) / _mean_distance(shares)
 
 
 def label_separation(groups: Sequence[Sequence[int]], label_counts: Any) -> float:
@@ -172,9 +171,9 @@ def label_separation(groups: Sequence[Sequence[int]], label_counts: Any) -> floa
     n, k = len(shares), len(parted)
     if k == n:
         raise ValueError(f"`groups` must be fewer than the {n} nodes, got one for each; there is nothing to compare")
-    total = _squares(shares)
-    if total <= n * np.finfo(float).eps ** 2:
+    if (shares == shares[0]).all():
         return 0.0
+    total = _squares(shares)
     within = sum(_squares(shares[sorted(group)]) for group in parted)
     return 1 - (within / (n - k)) / (total / (n - 1))
 
@@ -187,10 +186,11 @@ def _joined(graph: Any) -> nx.Graph:
 
 def _partition(groups: Sequence[Sequence[int]], n: int) -> list[set[int]]:
     """Return the groups as sets, or raise if not every node is in exactly one."""
-    nodes = [int(node) for group in groups for node in group]
+    checked = check_groups("groups", groups, n)
+    nodes = [node for group in checked for node in group]
     if sorted(nodes) != list(range(n)):
         raise ValueError(f"`groups` must have every node 0..{n - 1} exactly once, got {len(nodes)} nodes in all")
-    return [{int(node) for node in group} for group in groups if len(group)]
+    return list(map(set, checked))
 
 
 def _mean_distance(shares: np.ndarray) -> float:

@@ -174,15 +174,20 @@ def _groups(topology_or_groups: Topology | Sequence[Sequence[int]], rows: np.nda
                 f"clique skew needs a topology with groups, {topology_or_groups.name} has none; pass groups of nodes"
             )
         topology_or_groups = topology_or_groups.groups
-    groups = [np.asarray(group) for group in topology_or_groups]
-    for k, group in enumerate(groups):
+    return check_groups("topology_or_groups", topology_or_groups, len(rows))
+
+
+def check_groups(argument: str, groups: Sequence[Sequence[int]], n: int) -> list[list[int]]:
+    """Return groups as lists of nodes 0..n - 1, or raise ``ValueError``."""
+    arrays = [np.asarray(group) for group in groups]
+    for k, group in enumerate(arrays):
         if group.ndim != 1 or group.size == 0 or not np.issubdtype(group.dtype, np.integer):
-            raise ValueError(f"`topology_or_groups` must hold non-empty sequences of nodes, group {k} is not one")
-        if group.min() < 0 or group.max() >= len(rows):
-            raise ValueError(f"`topology_or_groups` must hold nodes 0..{len(rows) - 1}, group {k} has others")
-    if not groups:
-        raise ValueError("`topology_or_groups` must have at least one group, got none")
-    return [group.tolist() for group in groups]
+            raise ValueError(f"`{argument}` must hold non-empty sequences of nodes, group {k} is not one")
+        if group.min() < 0 or group.max() >= n:
+            raise ValueError(f"`{argument}` must hold nodes 0..{n - 1}, group {k} has others")
+    if not arrays:
+        raise ValueError(f"`{argument}` must have at least one group, got none")
+    return [group.tolist() for group in arrays]
 
 
 def check_one_row_a_node(rows: np.ndarray, n: int, name: str) -> None:

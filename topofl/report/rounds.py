@@ -74,7 +74,8 @@ def rounds_report(
     Raises
     ------
     ValueError
-        If there are more than 1,000 nodes, `table` has no column "round", or `marked` are not nodes.
+        If there are more than 1,000 nodes, `table` is not one of :func:`topofl.metrics.over_rounds` with rounds in
+        ascending order, or `marked` are not nodes.
     TypeError
         If `x` is not a graph in each round.
 
@@ -88,8 +89,7 @@ def rounds_report(
     source = as_rounds(x, weights)
     if source.n > NODE_LIMIT:
         raise ValueError(f"graphs of at most {NODE_LIMIT:,} nodes can be drawn, {source.name} has n={source.n:,}")
-    if "round" not in table.columns:
-        raise ValueError(f"`table` must be that of metrics.over_rounds, got one with the columns {table.columns}")
+    _check_table(table)
     last = [check_int("marked", i, minimum=0, maximum=source.n - 1, maximum_name="n - 1") for i in marked]
     rounds = [int(t) for t in table.column("round")]
     order = _order(source.n, label_counts, set(last), source.name)
@@ -117,6 +117,16 @@ def _template() -> Any:
         lstrip_blocks=True,
     )  # fmt: skip
     return environment.get_template("rounds.html")
+
+
+def _check_table(table: Table) -> None:
+    """Raise if it is not a table of metrics.over_rounds, rounds ascending."""
+    columns = getattr(table, "columns", ())
+    if columns[:1] != ("round",) or not table.rows:
+        raise ValueError(f"`table` must be that of metrics.over_rounds, got one with the columns {columns}")
+    rounds = table.column("round")
+    if list(rounds) != sorted(rounds):
+        raise ValueError(f"`table` must have rounds in ascending order, got {list(rounds)}")
 
 
 def _order(n: int, label_counts: Any, last: set[int], name: str) -> np.ndarray:
