@@ -362,7 +362,13 @@ def test_average_of_chosen_is_the_weighted_mean_of_groups(n, seed):
 
 @pytest.mark.parametrize(
     ("hears", "sizes", "name"),
-    [(np.ones((2, 3)), None, "hears"), (np.eye(2), [1, 0], "sizes"), (np.eye(2), [1], "sizes")],
+    [
+        (np.ones((2, 3)), None, "hears"),
+        (np.full((2, 2), np.nan), None, "hears"),
+        (1, None, "hears"),
+        (np.eye(2), [1, 0], "sizes"),
+        (np.eye(2), [1], "sizes"),
+    ],
 )
 def test_average_of_chosen_refuses(hears, sizes, name):
     with pytest.raises(ValueError, match=f"`{name}`"):

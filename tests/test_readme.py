@@ -39,7 +39,7 @@ def test_shell_commands_run(elsewhere, capsys):
     lines = [
         line.split("  #")[0] for block in blocks("sh") for line in block.splitlines() if line.startswith("topofl ")
     ]
-    assert len(lines) == 10
+    assert len(lines) == 11
     for line in lines:
         words = shlex.split(line)[1:]
         fewer = {"run.rounds=50": "run.rounds=2", "run.rounds=60": "run.rounds=3"}

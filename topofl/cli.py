@@ -164,8 +164,9 @@ def _add_run(verbs: Any) -> None:
         topofl run runs/ring/config.toml --out runs/again
     """
     verb = _add_verb(verbs, "run", _run, "train what a TOML file describes, and save what happens", examples, _KEPT)
+    help_out = "where to save, in place of a finished run there (default: a new folder, runs/ and the file's name)"
     verb.add_argument("config", type=Path, metavar="CONFIG.toml", help="tables data, topology, algorithm, run, ...")
-    verb.add_argument("--out", type=Path, metavar="DIR", help="where to save (default: runs/ and the file's name)")
+    verb.add_argument("--out", type=Path, metavar="DIR", help=help_out)
     help_set = "table.key=value, or table=spec for a whole table; may be repeated"
     verb.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=help_set)
     every = "a checkpoint every K rounds, or by time (default: auto, at least one in ten minutes)"
@@ -236,7 +237,7 @@ def _add_reproduce(verbs: Any) -> None:
     verb.add_argument("--list", action="store_true", help="show papers and figures, and do nothing else")
     scales = "smoke (seconds, embedded data), quick (hours on a 2-core CPU; default) or paper (as in the paper)"
     verb.add_argument("--scale", default="quick", metavar="SCALE", help=scales)
-    verb.add_argument("--seeds", type=int, metavar="K", help="runs of every arm (default: 2, 3, 5 at these scales)")
+    verb.add_argument("--seeds", type=int, metavar="K", help="runs of every arm (default: 1 to 5, by paper and scale)")
     verb.add_argument("--data", type=Path, metavar="DIR", help="folder in or below which MNIST and CIFAR-10 lie")
     verb.add_argument("--datasets", metavar="NAMES", help="use only these: mnist, cifar10, or both with a comma")
     help_out = "where runs, pictures and claims go (default: out/reproduce); finished runs there are not run again"

@@ -527,7 +527,7 @@ def average_of_chosen(hears: Any, sizes: Any = None, *, name: str = "chosen") ->
     Raises
     ------
     ValueError
-        If `hears` is not square, or a size is not positive and finite.
+        If `hears` is not square or has NaN, or a size is not positive and finite.
 
     References
     ----------
@@ -538,10 +538,12 @@ def average_of_chosen(hears: Any, sizes: Any = None, *, name: str = "chosen") ->
     >>> average_of_chosen([[0, 1, 0], [0, 0, 0], [1, 1, 0]], sizes=[1, 3, 4]).weights.toarray().tolist()
     [[0.25, 0.75, 0.0], [0.0, 1.0, 0.0], [0.125, 0.375, 0.5]]
     """
-    chosen = np.asarray(hears.cpu() if isinstance(hears, torch.Tensor) else hears, dtype=bool)
-    n = len(chosen)
-    if chosen.shape != (n, n):
-        raise ValueError(f"`hears` must be one row and one column a node, got shape {chosen.shape}")
+    given = np.asarray(hears.cpu() if isinstance(hears, torch.Tensor) else hears)
+    if given.ndim != 2 or given.shape[0] != given.shape[1]:
+        raise ValueError(f"`hears` must be one row and one column a node, got shape {given.shape}")
+    if given.dtype.kind == "f" and np.isnan(given).any():
+        raise ValueError("`hears` must say of each pair whether it is heard, got NaN")
+    chosen, n = given.astype(bool), len(given)
     sizes = np.ones(n) if sizes is None else np.asarray(sizes, dtype=np.float64)
     if sizes.shape != (n,) or not np.isfinite(sizes).all() or not (sizes > 0).all():
         raise ValueError(f"`sizes` must be one positive number a node, n={n}, got {sizes}")

@@ -145,6 +145,27 @@ def test_a_policy_that_leaves_the_graph_is_refused():
                problems.equal_clients(), RING)  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "returned",
+    [None, torch.eye(N), mixing.average_of_chosen(np.eye(N)), algorithms.Choice(torch.eye(N))],  # pyright: ignore
+)
+def test_what_is_no_choice_is_refused_by_its_name(returned):
+    policy = algorithms.Policy(lambda *_: returned)
+    with pytest.raises(TypeError, match=r"a policy must return Choice\(weights\) with a MixingMatrix, got \w+; mixing"):
+        engine(algorithms.chain("mine", exchange=algorithms.hear(policy)), problems.linear(), problems.equal_clients())
+
+
+def test_what_is_no_policy_is_refused():
+    def nobody(models, state, round):
+        return algorithms.Choice(mixing.average_of_chosen(np.eye(N)))
+
+    for policy in (nobody, algorithms.Policy(3), algorithms.Policy(nobody, 3), None):  # pyright: ignore
+        with pytest.raises(TypeError, match="`policy` must be a Policy of functions"):
+            algorithms.hear(policy)  # pyright: ignore
+    with pytest.raises(ValueError, match=r"`asks` must be one of .*, got 'foo'"):
+        algorithms.hear(algorithms.Policy(nobody, asks="foo"))
+
+
 def test_models_that_diverged_are_no_candidates():
     def broken(models):
         models.flat[2] = torch.inf

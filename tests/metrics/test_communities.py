@@ -8,8 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topofl import topologies
-from topofl.metrics import communities, label_distributions, label_separation, modularity, neighbor_label_distance
+from topofl import mixing, topologies
+from topofl.metrics import (
+    clustering,
+    communities,
+    label_distributions,
+    label_separation,
+    modularity,
+    neighbor_label_distance,
+)
 from topofl.topology import TopologyError, as_topology, from_edges
 
 CAVEMEN = as_topology(nx.connected_caveman_graph(4, 6))
@@ -26,6 +33,12 @@ def labelled(draw):
     counts = rng.integers(0, 4, (n, classes))
     counts[:, 0] += counts.sum(axis=1) == 0
     return from_edges(np.argwhere(mask), n, directed=True), counts
+
+
+def test_a_matrix_stands_for_the_graph_that_it_uses():
+    weights = mixing.uniform(topologies.random_in(8, 2, seed=0).at(0), direction="pull")
+    for function in (communities, clustering, lambda graph: modularity(graph, [range(8)])):
+        assert function(weights) == function(weights.support())
 
 
 def test_caves_are_found():

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from topofl import NotApplicable, mixing, topologies
+from topofl import NotApplicable, algorithms, data, mixing, models, run, topologies
 from topofl.metrics import b_connectivity, compare, over_rounds
 from topofl.mixing import MixingSequence
 from topofl.topology import TopologyError
@@ -48,6 +48,20 @@ def test_one_matrix_in_all_rounds_is_measured_once(monkeypatch):
     edges = over_rounds(sequence).column("edges")
     assert asked == [2]
     assert edges == tuple(MATRICES[t // 3].support().n_edges for t in range(6))
+
+
+def test_a_history_tells_what_was_sent_in_every_round():
+    clients = data.with_validation(data.dirichlet_per_class(data.digits(), 6, alpha=0.5, seed=0), seed=0)
+    model = models.logistic_regression(64)
+    learned = run(algorithms.dpfl(0.1, budget=2, epochs=1), model=model, clients=clients, rounds=3, seed=0)
+    table = over_rounds(learned, about="cost")
+    assert table.column("messages a round") == tuple(learned["messages"].tolist())
+    assert table.column("MB a round") == tuple((learned["bytes"] / 1e6).tolist())
+    assert table.column("busiest node messages") == tuple(learned["busiest_messages"].tolist())
+    edges = over_rounds(learned, about="structure").column("edges")
+    assert table.column("messages a round")[0] > edges[0]  # models that were tried
+    ring = run(algorithms.dsgd(0.1), model=model, clients=clients, topology=topologies.ring(6), rounds=3, seed=0)
+    assert over_rounds(ring, about="cost").column("messages a round") == (12, 12, 12)  # one matrix, three rounds
 
 
 def test_some_rounds_may_be_asked_for():

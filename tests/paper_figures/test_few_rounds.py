@@ -28,4 +28,5 @@ def test_rounds_are_timed_and_scaled_up():
     (days,) = [value for name, value in told.items() if name.startswith("days")]
     images = IMAGES * sum(seconds) / 3 * 2 * 2 / 86_400 / days
     assert images == pytest.approx(trained)
-    assert told["memory at most, GiB"] >= told["there before, GiB"] > 0.05  # torch is there before
+    before = told["there before, GiB"]
+    assert told["memory at most, GiB"] > 0.99 * before > 0.05  # the kernel's counts are not exact

@@ -10,7 +10,7 @@ import scipy.sparse as sparse
 import torch
 from torch import Tensor
 
-from topofl._check import check_int, check_switch
+from topofl._check import check_choice, check_int, check_switch
 from topofl._generators import translated
 from topofl.algorithms.parts import Part, as_part, everything
 from topofl.algorithms.phase import Models, Phase, Round, State, Trial
@@ -85,6 +85,13 @@ def hear(policy: Policy, share: Part = everything) -> Phase:
     share
         What travels; the rest of a model stays at its node.
 
+    Raises
+    ------
+    TypeError
+        If `policy` is no Policy, or its functions are none; in a run, if it returns no Choice with a MixingMatrix.
+    ValueError
+        If it asks on other examples than ``"train"`` or ``"val"``.
+
     Examples
     --------
     Everybody hears the node whose model is nearest to its own:
@@ -95,14 +102,14 @@ def hear(policy: Policy, share: Part = everything) -> Phase:
     >>> hear(Policy(nearest)).over
     'peers'
     """
-    share = as_part("share", share)
+    share, policy = as_part("share", share), _checked(policy)
 
     def init(models: Models) -> State:
         models.columns(share)  # raises before any work
         return policy.init(models)
 
     def apply(models: Models, state: State, round: Round) -> State:
-        choice, columns = policy.choose(models, state, round), models.columns(share)
+        choice, columns = _made(policy.choose(models, state, round)), models.columns(share)
         weights = check_pulls(choice.weights).check_on(round.topology)
         round.mix(weights, models.flat, columns, counted=choice.downloads is None and not choice.server)
         size = sum(models.flat[:, part].shape[1] for part in columns) * models.flat.element_size()
@@ -117,6 +124,25 @@ def hear(policy: Policy, share: Part = everything) -> Phase:
         init, apply, told, exchanges="models", over="peers", share=share, asks=policy.asks,
         common_start=policy.common_start,
     )  # fmt: skip
+
+
+def _checked(policy: Any) -> Policy:
+    """Return the policy, or raise."""
+    if not isinstance(policy, Policy) or not callable(policy.choose) or not callable(policy.init):
+        raise TypeError(f"`policy` must be a Policy of functions, as Policy(choose), got {policy!r}")
+    check_choice("asks", policy.asks, ["", "train", "val"])
+    return policy
+
+
+def _made(choice: Any) -> Choice:
+    """Return what a policy chose, or raise."""
+    if not isinstance(choice, Choice) or not isinstance(choice.weights, MixingMatrix):
+        what = type(choice.weights if isinstance(choice, Choice) else choice).__name__
+        raise TypeError(
+            f"a policy must return Choice(weights) with a MixingMatrix, got {what}; mixing.average_of_chosen(hears) or "
+            "mixing.from_weights(weights) makes one"
+        )
+    return choice
 
 
 def _everybody(n: int) -> MixingMatrix:

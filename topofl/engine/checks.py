@@ -343,13 +343,20 @@ def _is_own(where: str) -> bool:
     return where.startswith("own_")
 
 
+_MAKES = {"test": "match_test", "val": "with_validation"}
+
+
 def _evaluation_indices(clients: Partition, where: str) -> Any:
     """Return the indices of the shared set, or of each node's own, or raise if there are none."""
     own = _is_own(where)
     indices = getattr(clients if own else clients.dataset, where.removeprefix("own_"))
     if sum(map(len, indices)) == 0 if own else len(indices) == 0:
         kind = where.removeprefix("own_")
-        remedy = f"partition with {kind}_fraction" if own else f"load the data with {kind}=, or choose another set"
+        remedy = (
+            f"partition with {kind}_fraction, or see data.{_MAKES[kind]}"
+            if own
+            else f"load the data with {kind}=, or choose another set"
+        )
         raise ValueError(f"`evaluate_on` must name a set with examples, {where!r} is empty; {remedy}")
     return indices
 

@@ -21,8 +21,8 @@ def communities(graph: Any, *, seed: int = 0) -> list[list[int]]:
     Parameters
     ----------
     graph
-        One graph, anything :func:`topofl.as_topology` takes. Edge weights are not used; a pair of nodes joined both
-        ways counts twice as much as one joined one way.
+        One graph, anything :func:`topofl.as_topology` takes, or a MixingMatrix. Edge weights are not used; a pair of
+        nodes joined both ways counts twice as much as one joined one way.
     seed
         Non-negative integer: of the order in which nodes are looked at.
 

@@ -66,7 +66,8 @@ def compare(
         * push-sum, with uniform push weights, or a matrix's own: as in :func:`push_sum_constants`.
         * data: neighborhood heterogeneity; mean clique skew; neighbor label distance; label separation (of the
           communities).
-        * cost: messages and MB (10^6 bytes) a round, all nodes; messages in and out of the busiest node.
+        * cost: messages and MB (10^6 bytes) a round, all nodes; messages in and out of the busiest node. A message of
+          `n_parameters` an edge, also of a History: what its run sent is in its ``rounds``.
 
         Of a periodic sequence, numbers of single rounds are means over a period (largest degree: the largest), of any
         other sequence means over its first ten rounds.

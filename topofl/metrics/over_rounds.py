@@ -1,6 +1,6 @@
 """What a graph that changes is, round by round: of graphs that were learned, or are drawn anew."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,8 @@ def over_rounds(
     rounds
         Which rounds, from 0: the first so many, or a list of them; default: all that were recorded, or one period.
     label_counts, weights, about, n_parameters
-        As in :func:`compare`.
+        As in :func:`compare`. Costs of a History are what was sent in all phases, also to choose; those of graphs count
+        a message of `n_parameters` an edge.
 
     Returns
     -------
@@ -60,7 +61,7 @@ def over_rounds(
     ((0, 1, 2), (8, 8, 4), (1, 3, 2))
     """
     source = as_rounds(x, weights)
-    wanted = list(range(n_rounds(source, None))) if rounds is None else _wanted(rounds, source.length)
+    wanted = _wanted(source.length or n_rounds(source, None) if rounds is None else rounds, source.length)
     matrices = {t: source.at(t) for t in wanted}
     distinct = {id(matrix): matrix for matrix in matrices.values()}
     numbers = compare(
@@ -69,8 +70,27 @@ def over_rounds(
     )  # fmt: skip
     of_matrix = dict(zip(distinct, numbers.rows, strict=True))
     lengths = rounds_until_strong(source, max(wanted) + 1)
-    rows = tuple((t, _shown(lengths[t]), *of_matrix[id(matrices[t])][1:]) for t in wanted)
-    return Table(("round", UNION, *numbers.columns[1:]), rows, title=f"{source.name}, {len(wanted)} rounds")
+    sent = _sent(x, numbers.columns[1:])
+    rows = tuple((t, _shown(lengths[t]), *_row(t, of_matrix[id(matrices[t])][1:], sent)) for t in wanted)
+    title = f"{source.name}, {len(wanted)} round{'s' * (len(wanted) != 1)}"
+    return Table(("round", UNION, *numbers.columns[1:]), rows, title=title)
+
+
+def _sent(x: Any, columns: Sequence[str]) -> dict[int, Callable[[int], float]]:
+    """Return, by place of a column of cost, how to get it of a round that a History recorded; nothing of graphs."""
+    if not isinstance(recorded := getattr(x, "rounds", None), Mapping):
+        return {}
+    names = {"messages a round": ("messages", 1), "MB a round": ("bytes", 1e6)}
+    names["busiest node messages"] = ("busiest_messages", 1)
+    return {
+        columns.index(name): lambda t, key=key, unit=unit: recorded[key][t].item() / unit
+        for name, (key, unit) in names.items()
+        if name in columns
+    }
+
+
+def _row(t: int, values: tuple[Any, ...], sent: Mapping[int, Callable[[int], float]]) -> tuple[Any, ...]:
+    return tuple(sent[k](t) if k in sent else value for k, value in enumerate(values))
 
 
 def _shown(length: float) -> int | NotApplicable:
