@@ -7,7 +7,7 @@ import numpy as np
 
 from topofl._check import check_int
 from topofl._table import NotApplicable, Table
-from topofl.metrics._rounds import Mixable, WeightRule, as_rounds, n_rounds
+from topofl.metrics._rounds import WeightRule, as_rounds, n_rounds
 from topofl.metrics.compare import compare
 from topofl.metrics.connectivity import rounds_until_strong
 
@@ -18,7 +18,7 @@ UNION = "rounds until strong"
 
 
 def over_rounds(
-    x: Mixable,
+    x: Any,
     *,
     rounds: int | Sequence[int] | None = None,
     label_counts: Any = None,
@@ -78,7 +78,8 @@ def over_rounds(
 
 def _sent(x: Any, columns: Sequence[str]) -> dict[int, Callable[[int], float]]:
     """Return, by place of a column of cost, how to get it of a round that a History recorded; nothing of graphs."""
-    if not isinstance(recorded := getattr(x, "rounds", None), Mapping):
+    recorded: Any = getattr(x, "rounds", None)
+    if not isinstance(recorded, Mapping):
         return {}
     names = {"messages a round": ("messages", 1), "MB a round": ("bytes", 1e6)}
     names["busiest node messages"] = ("busiest_messages", 1)

@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from topofl._check import check_int
 from topofl._table import Table, as_text
 from topofl.metrics import label_distributions
-from topofl.metrics._rounds import Mixable, WeightRule, as_rounds
+from topofl.metrics._rounds import WeightRule, as_rounds
 from topofl.metrics.heterogeneity import check_one_row_a_node
 from topofl.report.figures import Drawn, line
 from topofl.report.page import inlined, made_with
@@ -34,7 +34,7 @@ class Shown(NamedTuple):
 
 
 def rounds_report(
-    x: Mixable,
+    x: Any,
     table: Table,
     *,
     label_counts: Any = None,
@@ -143,7 +143,7 @@ def _bits(weights: Any, order: np.ndarray) -> str:
     """Return one bit a pair, row by row: whether the row's node hears the column's; itself left out."""
     heard = weights.toarray() != 0
     np.fill_diagonal(heard, False)
-    return base64.b64encode(np.packbits(heard[np.ix_(order, order)])).decode()
+    return base64.b64encode(np.packbits(heard[np.ix_(order, order)]).tobytes()).decode()
 
 
 def _curves(table: Table) -> list[Drawn]:
