@@ -1,6 +1,7 @@
 """Settings shared by all tests."""
 
 import os
+import signal
 
 # The problems are tiny: a second thread on a busy machine only waits, a hundred times longer than the work takes.
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -28,6 +29,12 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("topofl")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let tests interrupt themselves; shells have jobs in the background ignore interrupts, and so all they start."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def data_root() -> Path:
