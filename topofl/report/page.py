@@ -22,7 +22,7 @@ from topofl.report.svg import inline
 from topofl.report.tables import Row, view
 from topofl.topology import Topology
 
-__all__ = ["inlined", "made_with", "spectral_report"]
+__all__ = ["inlined", "made_with", "spectral_report", "template"]
 
 DEFAULT_ROUNDS = 500
 
@@ -99,7 +99,7 @@ def spectral_report(
     ]
     numbers = view(table, "numbers", table.title or "All numbers")
     theory = _beside_theory(table, measured)
-    return _template().render(
+    return template("page.html").render(
         title=f"Spectral report of {len(graphs)} graph{'' if len(graphs) == 1 else 's'}",
         numbers=numbers,
         theory=view(theory, "theory", "Consensus distance in a round, foretold and measured"),
@@ -115,7 +115,8 @@ def spectral_report(
 
 
 @cache
-def _template() -> Any:
+def template(name: str) -> Any:
+    """Return one of the pages of the folder templates/; what is put in is escaped."""
     environment = Environment(
         loader=PackageLoader("topofl.report"),
         autoescape=True,
@@ -124,7 +125,7 @@ def _template() -> Any:
         lstrip_blocks=True,
     )
     environment.filters["breakable"] = _breakable
-    return environment.get_template("page.html")
+    return environment.get_template(name)
 
 
 def _breakable(name: str) -> Markup:

@@ -2,11 +2,9 @@
 
 import base64
 from collections.abc import Collection, Sequence
-from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from topofl._check import check_int
 from topofl._table import Table, as_text
@@ -14,7 +12,7 @@ from topofl.metrics import label_distributions
 from topofl.metrics._rounds import WeightRule, as_rounds
 from topofl.metrics.heterogeneity import check_one_row_a_node
 from topofl.report.figures import Drawn, line
-from topofl.report.page import inlined, made_with
+from topofl.report.page import inlined, made_with, template
 from topofl.report.tables import view
 
 __all__ = ["rounds_report"]
@@ -96,7 +94,7 @@ def rounds_report(
     bits = [_bits(source.at(t).weights, order) for t in rounds]
     cells = [[as_text(cell) for cell in row[1:]] for row in table.rows]
     words = "the class they have most of" if label_counts is not None else "their numbers"
-    return _template().render(
+    return template("rounds.html").render(
         title=title or source.name,
         shown=Shown(source.n, rounds, bits, len(set(last)), cells)._asdict(),
         columns=table.columns[1:],
@@ -108,15 +106,6 @@ def rounds_report(
         command=command,
         notes=notes,
     )
-
-
-@cache
-def _template() -> Any:
-    environment = Environment(
-        loader=PackageLoader("topofl.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True,
-    )  # fmt: skip
-    return environment.get_template("rounds.html")
 
 
 def _check_table(table: Table) -> None:
