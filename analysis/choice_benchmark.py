@@ -85,7 +85,8 @@ def _choice(clients: data.Partition, budget: int | None) -> tuple[float, int]:
         took[0] = time.perf_counter() - start
         return choice
 
-    algorithm = algorithms.chain("choice", exchange=algorithms.hear(policy._replace(choose=choose)))
+    local = algorithms.sgd(0.01, batch_size=16)  # as in every run that chooses: threads are planned by training
+    algorithm = algorithms.chain("choice", local=local, exchange=algorithms.hear(policy._replace(choose=choose)))
     topofl.run(
         algorithm, model=models.dpfl_cnn(), clients=clients, rounds=1, seed=0, init="independent", executor="looped",
         evaluate_on="own_val", eval_nodes=1, progress=False,
@@ -131,7 +132,7 @@ def measure(scale: Scale) -> Table:
         torch.set_num_threads(before)
     columns = ("budget", "models tried", "choice s", "bare passes s", "choice / bare")
     title = (
-        f"{scale.n} nodes choose among all others, DPFL CNN, {scale.validation} images each, {scale.threads} threads"
+        f"{scale.n} nodes choose among all others, DPFL CNN, {scale.validation} images each, {scale.threads} thread{'s' * (scale.threads > 1)}"
     )
     return Table(columns, tuple(rows), title=title)
 

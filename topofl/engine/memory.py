@@ -74,6 +74,8 @@ class Facts:
         What torch takes on first use, and the network itself.
     returned
         Whether memory is given back between training and evaluation.
+    steps
+        Of each node in a round, where they differ.
     """
 
     n: int
@@ -96,11 +98,12 @@ class Facts:
     held: int
     torch: int
     returned: bool
+    steps: tuple[int, ...] = ()
 
     @property
     def sizes(self) -> Sizes:
         """What the choice of a plan depends on."""
-        return Sizes(self.n, self.d, self.width, self.width * self.example, self.batched)
+        return Sizes(self.n, self.d, self.width, self.width * self.example, self.batched, self.steps)
 
 
 def memory(facts: Facts, plan: Plan) -> dict[str, int]:
@@ -288,8 +291,15 @@ def facts_of(
         data=inputs.numel() * stored.itemsize + labels.nbytes,
         torch=d * dtype.itemsize + TORCH + CONVOLUTIONS * any(isinstance(m, nn.Conv2d) for m in module.modules()),
         returned=not is_linear(module),
+        steps=_steps(algorithm, clients),
         held=(inputs.nbytes if inputs.dtype == stored else 0) + labels.nbytes if compute.device.type == "cpu" else 0,
     )
+
+
+def _steps(algorithm: Algorithm, clients: Partition) -> tuple[int, ...]:
+    """Return about how many steps a round each node takes, where they train for epochs; else all take as many."""
+    in_epochs = any(settings.get("epochs") is not None for settings in algorithm.settings.values())
+    return tuple(-(-len(own) // largest_batch(algorithm)) for own in clients.train) if in_epochs else ()
 
 
 def _models_besides(algorithm: Algorithm) -> int:

@@ -81,6 +81,8 @@ class Sizes(NamedTuple):
         A node's minibatch, in examples and bytes.
     step_bytes
         What its step takes, as one of several.
+    steps
+        Of each node in a round, where they differ.
     """
 
     n: int
@@ -88,15 +90,21 @@ class Sizes(NamedTuple):
     batch: int
     batch_bytes: int
     step_bytes: int = 0
+    steps: tuple[int, ...] = ()
 
     @property
     def few(self) -> int:
-        """Nodes in the smallest batched trial."""
-        return max(2, min(FEW, TRIED // max(1, self.step_bytes)))
+        """Nodes in the smallest trial."""
+        return min(self.n, max(2, min(FEW, TRIED // max(1, self.step_bytes))))
+
+    def waiting(self, chunk: int) -> float:
+        """Return the steps computed over those taken: the nodes of a chunk wait for the one that takes most."""
+        chunks = [self.steps[start : start + chunk] for start in range(0, len(self.steps), chunk)]
+        return sum(len(steps) * max(steps) for steps in chunks) / max(1, sum(self.steps)) if chunks else 1.0
 
 
 Trial = Callable[[str, int, int], None]
-"""(executor, nodes per call, nodes): computes gradients of some nodes on their first minibatches."""
+"""(executor, nodes per call, nodes): computes gradients of the first nodes on their first minibatches."""
 
 
 Fits = Callable[[Plan], bool]
@@ -108,7 +116,7 @@ def choose_plan(
 ) -> Plan:
     """Return the fastest plan that fits into memory, by rule for linear models, else timed on a few nodes.
 
-    Chunks are tried from few to more nodes while they gain; `trial` raises RuntimeError where torch.func cannot batch a
+    Chunks are tried from few to more nodes while they gain, waiting for each other included; `trial` raises RuntimeError where torch.func cannot batch a
     model, which is then looped; without it the first batched trial is taken unseen. Where not even one node a worker
     fits, there are fewer workers.
     """
@@ -130,7 +138,7 @@ def choose_plan(
     elif executor == "auto" or chunk == "auto":
         share = min(-(-sizes.n // workers), most)
         executor, chunk = (
-            _timed(compute, share, trial, sizes.few) if trial else ("batched", _first_size(compute, share, sizes.few))
+            _timed(compute, share, trial, sizes) if trial else ("batched", _first_size(compute, share, sizes.few))
         )
     size = 1 if executor == "looped" else min(int(chunk), sizes.n)
     plan = _spread(executor, size, sizes.n, workers, even=compute.chunk == "auto")
@@ -167,25 +175,25 @@ def _spread(executor: str, chunk: int, n: int, most: int, even: bool) -> Plan:
     return Plan(executor, chunk, workers, 1)
 
 
-def _timed(compute: Compute, most: int, trial: Trial, few: int) -> tuple[str, int]:
+def _timed(compute: Compute, most: int, trial: Trial, sizes: Sizes) -> tuple[str, int]:
     """Return the faster executor and its nodes per call, `most` at the most, timed with one thread."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        return _climb(compute, most, trial, few)
+        return _climb(compute, most, trial, sizes)
     finally:
         torch.set_num_threads(before)
 
 
-def _climb(compute: Compute, most: int, trial: Trial, few: int) -> tuple[str, int]:
-    best, best_seconds = ("looped", 1), float("inf")
+def _climb(compute: Compute, most: int, trial: Trial, sizes: Sizes) -> tuple[str, int]:
+    best, best_seconds, few = ("looped", 1), float("inf"), sizes.few
     if compute.executor == "auto":
-        best_seconds = _seconds(lambda: trial("looped", 1, 1), compute.device)
+        best_seconds = _seconds(lambda: trial("looped", 1, few), compute.device) / few
         if best_seconds > HEAVY and compute.device.type == "cpu":
             return best
     size = _first_size(compute, most, few)
     while True:
-        seconds = _batched_seconds(compute, size, trial, must=compute.executor == "batched")
+        seconds = _batched_seconds(compute, size, trial, must=compute.executor == "batched") * sizes.waiting(size)
         if seconds >= best_seconds:
             return best
         best, best_seconds = ("batched", size), seconds

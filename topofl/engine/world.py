@@ -171,7 +171,8 @@ def new_learner(
         tried = learner(Plan(executor, chunk, 1, 1))
         minibatches = tried.minibatches(batches.at(0, batch_size, "probe"))
         with _told_of_compiling(compute.compile):
-            differentiate(tried, tried.workers[0], models, minibatches, slice(0, nodes))
+            for start in range(0, nodes, chunk):
+                differentiate(tried, tried.workers[0], models, minibatches, slice(start, min(start + chunk, nodes)))
 
     plan = choose(trial)
     if compute.compile:
