@@ -13,7 +13,8 @@ GN-LeNet on data of MNIST's and CIFAR-10's shapes:
 (``analysis/graph_benchmark.py``).
 
 Ratios of times taken in one run carry over to other machines, times do not. Columns and rows with a * put our step
-beside what the D-Cliques authors' simulator needed elsewhere: a comparison across machines, for orientation only.
+beside what the D-Cliques authors' simulator needed elsewhere, a comparison across machines, for orientation only; with
+``--simulator DIR`` beside its training steps in the same run, if DIR has its sources.
 """
 
 import argparse
@@ -35,6 +36,7 @@ from . import benchmark_evaluation, graph_benchmark
 from .benchmark_cases import LOGISTIC, TRAINING, Case, matrix_cases, on_few_nodes
 from .benchmark_plot import Point, draw
 from .benchmark_roofline import measured_rates, roofline
+from .benchmark_simulator import simulator_step
 from .benchmark_targets import (
     FLOOR,
     LENET_FLOOR,
@@ -43,11 +45,16 @@ from .benchmark_targets import (
     memory_ratio,
     verdicts,
 )
-from .benchmark_timing import NAIVE_NODES, Measured, Plan, measure, quotient
+from .benchmark_timing import NAIVE_NODES, Measured, Plan, measure, quotient, refusal
 
 __all__ = ["Report", "main", "matrix_table", "title", "training_table"]
 
 STAR = "\\* The D-Cliques authors' simulator, measured on another machine of 2 cores (with AMX), not in this run."
+
+STAR_HERE = (
+    "\\* The D-Cliques authors' simulator: training steps on the same data in this run, after ours; its evaluation, "
+    "half a second a node, as measured on another machine of 2 cores (with AMX)."
+)
 
 TARGETS = "Targets in the picture: of auto for logistic regression, of looped for GN-LeNet."
 
@@ -199,8 +206,8 @@ def _plain(cell: Any) -> Any:
 
 def training(plan: Plan, cases: Sequence[Case], *, quick: bool = False) -> Report:
     """Return the report of the training cases, of evaluation and of a whole run, with every target."""
-    found = [_told(case, plan) for case in cases]
-    evaluated = evaluation(plan, quick=quick)
+    found = [_beside_simulator(_told(case, plan), plan) for case in cases]
+    evaluated = evaluation(plan, [measured.case for measured in found], quick=quick)
     rates = measured_rates(plan.device, *([64, 1] if quick else []))
     (first, *_), run = evaluated.raw["evaluations"], evaluated.raw["whole_run"]
     checks = checks_of_training(found, first["ratio"], run["ratio"])
@@ -208,7 +215,7 @@ def training(plan: Plan, cases: Sequence[Case], *, quick: bool = False) -> Repor
     raw = {"cases": [raw_of(m) for m in found], "rates": asdict(rates), "checks": _raw_checks(checks)} | evaluated.raw
     tables = [training_table(found), verdicts(checks, "Held to"), *evaluated.tables, roofline(found, rates)]
     points = points_of(found, targets, plan.executors)
-    return Report(f"{plan.device.type}-training", tables, [STAR, NAIVE, TARGETS], points, raw)
+    return Report(f"{plan.device.type}-training", tables, [_star(plan), NAIVE, TARGETS], points, raw)
 
 
 def matrix(plan: Plan, cases: Sequence[Case], *, quick: bool = False) -> Report:
@@ -222,12 +229,12 @@ def matrix(plan: Plan, cases: Sequence[Case], *, quick: bool = False) -> Report:
 
 
 def evaluation(plan: Plan, cases: Sequence[Case] = (), *, quick: bool = False) -> Report:
-    """Return the report of evaluation."""
-    del cases  # its own
+    """Return the report of evaluation, and of a run of the first training case, as it is in `cases` if it is there."""
     _tell("evaluation")
     images, nodes = (QUICK_IMAGES, (10, 20)) if quick else (benchmark_evaluation.IMAGES, (100, 1000))
     of = [benchmark_evaluation.evaluation_of(n, plan.device, images=images, repeats=plan.repeats) for n in nodes]
-    case = quick_cases("training")[0] if quick else TRAINING[0]
+    standard = quick_cases("training")[0] if quick else TRAINING[0]
+    case = next((case for case in cases if case.label == standard.label), standard)
     run = benchmark_evaluation.whole_run(plan.device, case, epochs=1 if quick else 10, images=images)
     raw = {"evaluations": [asdict(one) | {"ratio": one.ratio} for one in of]}
     raw |= {"whole_run": asdict(run) | {"ratio": run.ratio}}
@@ -243,6 +250,20 @@ def graphs(plan: Plan, cases: Sequence[Case] = (), *, quick: bool = False) -> Re
 def _told(case: Case, plan: Plan) -> Measured:
     _tell(case.label)
     return measure(case, plan)
+
+
+def _beside_simulator(measured: Measured, plan: Plan) -> Measured:
+    """Return the same with the simulator's step of here in place of that of elsewhere, if its sources are at hand."""
+    case = measured.case
+    if plan.simulator is None or refusal(case, plan):
+        return measured
+    _tell(f"the simulator, {case.label}")
+    seconds = simulator_step(plan.simulator, case, rounds=plan.rounds, budget=plan.budget)
+    return replace(measured, case=replace(case, simulator=seconds))
+
+
+def _star(plan: Plan) -> str:
+    return STAR if plan.simulator is None else STAR_HERE
 
 
 def _tell(what: str) -> None:
@@ -286,6 +307,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         naive_nodes=_naive_nodes(options),
         memory=not (options.no_memory or options.quick),
         force_bf16=options.force_bf16,
+        simulator=options.simulator,
     )
     facts = facts_of(device) | {"options": {key: str(value) for key, value in vars(options).items()}}
     cases = quick_cases(options.what) if options.quick else cases_of(options.what)
@@ -319,6 +341,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--budget", type=float, default=120, help="seconds that all steps of one cell may take (default 120)")
     add("--naive-nodes", type=int, help=f"of the loop over nodes (default: all, {NAIVE_NODES} in the matrix)")
     add("--no-naive", action="store_true", help="leave out the loop over nodes")
+    add("--simulator", type=Path, metavar="DIR", help="sources of the D-Cliques authors' simulator, to time it, too")
     add("--no-memory", action="store_true", help="leave out peak memory, which takes a process a cell")
     add("--force-bf16", action="store_true", help="time bf16 also on processors that emulate it")
     add("--out", type=Path, metavar="DIR", help="write tables, numbers and a picture there, such as cpu-training.md")

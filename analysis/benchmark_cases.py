@@ -60,8 +60,8 @@ class Case:
     precision
         ``"fp32"`` or ``"bf16"``.
     simulator
-        Seconds that the D-Cliques authors' simulator takes for the same training step, as measured on another machine
-        of 2 cores (with AMX); recorded, not measured here. None: not known.
+        Seconds that the D-Cliques authors' simulator takes for the same training step: as measured on another machine
+        of 2 cores (with AMX), unless the benchmark measures it. None: not known.
     """
 
     label: str

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,8 @@ class Plan:
         Whether to measure peak memory, in a process of its own for each executor.
     force_bf16
         Time bfloat16 also where the processor has no instructions for it.
+    simulator
+        Folder with the sources of the D-Cliques authors' simulator, to time its training steps, too; None: do not.
     """
 
     device: torch.device
@@ -59,6 +62,7 @@ class Plan:
     naive_nodes: int | None = NAIVE_NODES
     memory: bool = True
     force_bf16: bool = False
+    simulator: Path | None = None
 
 
 @dataclass(frozen=True)

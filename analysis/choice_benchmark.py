@@ -131,9 +131,8 @@ def measure(scale: Scale) -> Table:
     finally:
         torch.set_num_threads(before)
     columns = ("budget", "models tried", "choice s", "bare passes s", "choice / bare")
-    title = (
-        f"{scale.n} nodes choose among all others, DPFL CNN, {scale.validation} images each, {scale.threads} thread{'s' * (scale.threads > 1)}"
-    )
+    threads = f"{scale.threads} thread{'s' * (scale.threads > 1)}"
+    title = f"{scale.n} nodes choose among all others, DPFL CNN, {scale.validation} images each, {threads}"
     return Table(columns, tuple(rows), title=title)
 
 

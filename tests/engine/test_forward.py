@@ -8,7 +8,8 @@ from torch import nn
 import topofl
 from tests import problems
 from topofl import algorithms, data, models, topologies
-from topofl.engine.forward import image_order, is_linear
+from topofl.engine.forward import image_order, is_linear, one_forward, stacked_forward
+from topofl.engine.population import Layout
 
 
 class Viewing(nn.Module):
@@ -112,3 +113,30 @@ def tied():
 )
 def test_only_one_linear_layer_is_taken_for_one(model, linear):
     assert is_linear(model) == linear
+
+
+class Tied(nn.Module):
+    """Uses one matrix twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(5, 5), nn.Linear(5, 5)
+        self.second.weight = self.first.weight
+
+    def forward(self, x):
+        return self.second(self.first(x).relu())
+
+
+@pytest.mark.parametrize(("model", "shape"), [(models.gn_lenet((3, 16, 16)), (3, 16, 16)), (Tied(), (5,))])
+def test_one_model_after_another_computes_what_many_do(model, shape):
+    """The model that gives the structure keeps its parameters."""
+    before = {name: p.clone() for name, p in model.named_parameters()}
+    inputs, layout = torch.randn(4, *shape), Layout.of(model)
+    flat = torch.randn(3, layout.d) / 10
+    order = image_order(model, inputs)
+    one = one_forward(model, order)
+    with torch.no_grad():
+        wanted = stacked_forward(model).shared(layout.views(flat))(inputs)
+        found = [one(layout.views(flat[k : k + 1]))(inputs) for k in range(3)]
+    torch.testing.assert_close(torch.cat(found, 1), wanted, rtol=1e-4, atol=1e-5)
+    assert all(torch.equal(p, before[name]) for name, p in model.named_parameters())

@@ -117,14 +117,21 @@ def test_linear_evaluations_are_counted(n):
     assert counted == pytest.approx(living.peak, rel=0.1)
 
 
-def facts_for(model, batch_size=4, sets=None, clients=None):
+def facts_for(model, batch_size=4, sets=None, clients=None, algorithm=None):
     clients = problems.equal_clients() if clients is None else clients
     sets = Evaluated(torch.arange(9), range(6)) if sets is None else sets
     few = clients.dataset.examples(range(2))
     way = way_of(model, few)
-    return facts_of(
-        algorithms.dsgd(0.1, batch_size=batch_size), model, few, way.order, way, clients, [], [sets], compute()
-    )
+    algorithm = algorithm or algorithms.dsgd(0.1, batch_size=batch_size)
+    return facts_of(algorithm, model, few, way.order, way, clients, [], [sets], compute())
+
+
+def test_steps_differ_where_nodes_train_for_epochs():
+    clients, model = problems.ragged_clients(), models.logistic_regression(36, 3)
+    assert facts_for(model, clients=clients).sizes.steps == ()
+    in_epochs = facts_for(model, clients=clients, algorithm=algorithms.local_only(0.1, batch_size=4, epochs=3))
+    assert in_epochs.sizes.steps == tuple(-(-size // 4) for size in clients.sizes)
+    assert len(set(in_epochs.sizes.steps)) > 1
 
 
 @pytest.mark.parametrize("executor", ["batched", "looped", "auto"])

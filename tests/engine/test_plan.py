@@ -22,12 +22,12 @@ def tried(monkeypatch):
     monkeypatch.setattr(plan.torch, "get_num_threads", lambda: 2)
     monkeypatch.setattr(plan.torch, "set_num_threads", lambda threads: None)
 
-    def choose(a_node, sizes=LARGE, fits=lambda plan: True, **options):
+    def choose(a_node, sizes=LARGE, fits=lambda plan: True, besides=0.0, **options):
         calls = []
 
         def trial(executor, chunk, nodes):
             calls.append((executor, chunk))
-            clock[0] += a_node(executor, chunk) * nodes
+            clock[0] += a_node(executor, chunk) * nodes + besides
 
         return choose_plan(compute(**options), False, sizes, trial, fits), calls
 
@@ -49,6 +49,28 @@ def test_looped_where_it_is_faster(tried):
 def test_the_first_trial_takes_little_memory(tried, step_bytes, first):
     _, calls = tried(lambda executor, chunk: 0.01 * chunk, sizes=LARGE._replace(step_bytes=step_bytes))
     assert next(chunk for executor, chunk in calls if executor == "batched") == first
+
+
+def test_what_a_trial_costs_besides_its_nodes_does_not_decide(tried):
+    """Both executors are timed on as many nodes: looped is faster by a tenth here, and a trial takes a node's time."""
+    chosen, _ = tried(lambda executor, chunk: 0.009 if executor == "looped" else 0.01, besides=0.01)
+    assert chosen.executor == "looped"
+
+
+STEPS = tuple([1] * 9 + [10]) * 10
+"""Of 100 nodes: one in ten takes ten times as many as the others."""
+
+
+def test_batched_nodes_that_wait_for_others_count(tried):
+    faster = lambda executor, chunk: 0.02 if executor == "looped" else 0.01  # noqa: E731
+    assert tried(faster)[0].executor == "batched"
+    assert tried(faster, sizes=LARGE._replace(steps=STEPS))[0].executor == "looped"
+
+
+def test_waiting_is_computed_over_taken_steps():
+    sizes = LARGE._replace(n=4, steps=(1, 3, 2, 2))
+    assert [sizes.waiting(chunk) for chunk in (1, 2, 3, 4)] == [1.0, 10 / 8, 11 / 8, 12 / 8]
+    assert LARGE.waiting(10) == 1.0
 
 
 @pytest.mark.parametrize(("best", "wanted"), [(8, 8), (16, 13), (32, 25)])

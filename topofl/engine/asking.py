@@ -11,7 +11,7 @@ from torch.nn import functional
 from topofl._generators import answered
 from topofl.algorithms.phase import Trial
 from topofl.engine.evaluate import EXAMPLES, copied
-from topofl.engine.forward import is_linear, stacked_forward
+from topofl.engine.forward import Shared, is_linear, one_forward, stacked_forward
 from topofl.engine.population import Layout
 from topofl.engine.threads import Each
 
@@ -46,16 +46,17 @@ def ask(world: "World", each: Each, trials: Mapping[int, Trial[T]], held: Sequen
     held
         Indices of each node's examples.
     """
-    plan, nodes = world.learner.plan, list(trials)
-    size = 1 if plan.executor == "looped" or is_linear(world.module) else plan.chunk
+    plan, nodes, linear = world.learner.plan, list(trials), is_linear(world.module)
+    size = 1 if plan.executor == "looped" or linear else plan.chunk
     groups = [nodes[start : start + size] for start in range(0, len(nodes), size)]
 
     def work(k: int) -> dict[int, T]:
         module = copied(world.module)  # torch puts parameters into it, one after the other
+        shared = stacked_forward(module).shared if linear else one_forward(module, world.evaluated.order)
         found: dict[int, T] = {}
         for group in groups[k :: plan.workers]:
             if size == 1:
-                found[group[0]] = _alone(world, module, trials[group[0]], held[group[0]])
+                found[group[0]] = _alone(world, shared, trials[group[0]], held[group[0]])
             else:
                 found |= _together(world, module, {i: trials[i] for i in group}, held)
         return found
@@ -65,14 +66,13 @@ def ask(world: "World", each: Each, trials: Mapping[int, Trial[T]], held: Sequen
 
 
 @torch.no_grad()
-def _alone(world: "World", module: nn.Module, trial: Trial[T], held: np.ndarray) -> T:
+def _alone(world: "World", shared: Shared, trial: Trial[T], held: np.ndarray) -> T:
     """Let one node try its models, one after the other."""
-    learner, layout, linear = world.learner, Layout.of(module), is_linear(module)
+    learner, layout, linear = world.learner, world.models.layout, is_linear(world.module)
     indices = torch.tensor(held, device=learner.labels.device)
     order = world.evaluated.order
     size = len(indices) if linear else world.evaluated.examples
     parts = [(order(learner.examples(part)), learner.labels[part]) for part in indices.split(size)]
-    shared = stacked_forward(module, order).shared
 
     def losses(models: Tensor) -> Tensor:
         total = torch.zeros(len(models), dtype=torch.float64, device=models.device)

@@ -1,5 +1,6 @@
 """Running all nodes' models at once."""
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ from torch.func import functional_call, vmap
 
 from topofl.engine.population import Layout
 
-__all__ = ["Forward", "Order", "Shared", "image_order", "is_linear", "stacked_forward"]
+__all__ = ["Forward", "Order", "Shared", "image_order", "is_linear", "one_forward", "stacked_forward"]
 
 Order = Callable[[Tensor], Tensor]
 """Gives a tensor the order in memory that suits a model best."""
@@ -61,6 +62,23 @@ def stacked_forward(model: nn.Module, order: Order = _as_it_is) -> Forward:
         return lambda inputs: vmap(one, in_dims=(0, None), out_dims=1)(list(parameters), inputs)
 
     return Forward(each, shared)
+
+
+def one_forward(model: nn.Module, order: Order) -> Shared:
+    """Return the function that applies one model at a time of this structure to inputs.
+
+    It computes what `shared` of :func:`stacked_forward` does for one model, sooner where many small ones follow one
+    another: a copy of `model` holds their parameters in turn. Only the function that was returned last may be used.
+    """
+    own = copy.deepcopy(model, {id(p): nn.Parameter(p.detach(), requires_grad=False) for p in model.parameters()})
+    held = list(own.parameters())
+
+    def shared(parameters: Sequence[Tensor]) -> Callable[[Tensor], Tensor]:
+        for parameter, given in zip(held, parameters, strict=True):
+            parameter.data = order(given[0])
+        return lambda inputs: own(order(inputs)).unsqueeze(1)
+
+    return shared
 
 
 def image_order(model: nn.Module, inputs: Tensor, channels_last: bool | str = "auto") -> Order:

@@ -116,9 +116,9 @@ def choose_plan(
 ) -> Plan:
     """Return the fastest plan that fits into memory, by rule for linear models, else timed on a few nodes.
 
-    Chunks are tried from few to more nodes while they gain, waiting for each other included; `trial` raises RuntimeError where torch.func cannot batch a
-    model, which is then looped; without it the first batched trial is taken unseen. Where not even one node a worker
-    fits, there are fewer workers.
+    Chunks are tried from few to more nodes while they gain, waiting for each other included; `trial` raises
+    RuntimeError where torch.func cannot batch a model, which is then looped; without it the first batched trial is
+    taken unseen. Where not even one node a worker fits, there are fewer workers.
     """
     if compute.plan is not None:
         return compute.plan
