@@ -146,8 +146,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(table)
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
-        command = f"`python -m analysis.choice_benchmark --out {options.out}`, torch {torch.__version__}."
-        (options.out / "cpu-choice.md").write_text(f"{command}\n\n{table.to_markdown()}\n", encoding="utf-8")
+        command = f"python -m analysis.choice_benchmark --repeats {options.repeats} --out {options.out}"
+        (options.out / "cpu-choice.md").write_text(
+            f"`{command}`, torch {torch.__version__}.\n\n{table.to_markdown()}\n", encoding="utf-8"
+        )
 
 
 if __name__ == "__main__":

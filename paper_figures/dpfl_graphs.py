@@ -8,11 +8,12 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure as Picture
 from matplotlib.patches import Patch
 
-from topofl import config, metrics, report
+from topofl import Topology, config, metrics, report
+from topofl.topology import from_edges
 
 from .runs import Run, Store
 
-__all__ = ["adjacency", "draw_graphs", "kept", "malicious_share", "reciprocity", "round_page", "sparsity"]
+__all__ = ["adjacency", "draw_graphs", "graph", "kept", "malicious_share", "reciprocity", "round_page", "sparsity"]
 
 Heard = Sequence[Sequence[int]]
 """For each node, whom it hears."""
@@ -29,20 +30,22 @@ def adjacency(heard: Heard) -> np.ndarray:
     return matrix
 
 
+def graph(heard: Heard) -> Topology:
+    """Return the directed graph with an edge to each node from everyone it hears."""
+    return from_edges([(j, k) for k, nodes in enumerate(heard) for j in nodes], len(heard), directed=True)
+
+
 def sparsity(heard: Heard) -> float:
     """Return the share of pairs (a node and itself included, which counts as an edge) without an edge.
 
     The paper says 95 % for budgets of 5 of 100, which are 4 others by its code: nodes count themselves.
     """
-    matrix = adjacency(heard) | np.eye(len(heard), dtype=bool)
-    return float(1 - matrix.mean())
+    return metrics.sparsity(graph(heard), count_self=True)
 
 
 def reciprocity(heard: Heard) -> float:
     """Return the share of edges whose opposite is there too, 1 if there is no edge."""
-    matrix = adjacency(heard)
-    edges = int(matrix.sum())
-    return float((matrix & matrix.T).sum() / edges) if edges else 1.0
+    return metrics.reciprocity(graph(heard))
 
 
 def kept(before: Heard, after: Heard) -> float:

@@ -62,6 +62,10 @@ def test_a_history_tells_what_was_sent_in_every_round():
     assert table.column("messages a round")[0] > edges[0]  # models that were tried
     ring = run(algorithms.dsgd(0.1), model=model, clients=clients, topology=topologies.ring(6), rounds=3, seed=0)
     assert over_rounds(ring, about="cost").column("messages a round") == (12, 12, 12)  # one matrix, three rounds
+    both = compare([learned, ring], about="cost")
+    assert both.column("messages a round") == (learned["messages"].mean(), 12)
+    assert both.column("MB a round") == pytest.approx(((learned["bytes"] / 1e6).mean(), 12 * 650 * 4 / 1e6))
+    assert both.column("busiest node messages") == (learned["busiest_messages"].mean(), 4)
 
 
 def test_some_rounds_may_be_asked_for():

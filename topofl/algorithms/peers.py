@@ -1,7 +1,6 @@
 """Phases in which nodes choose by their models whom they hear."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import reduce
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -300,7 +299,9 @@ def _trial(models: Models, k: int, pool: np.ndarray, limit: int, round: Round) -
         return torch.stack([(group.total / group.size).to(flat.dtype) for group in groups])
 
     taken = plus(_Sum(torch.zeros_like(flat[k], dtype=torch.float64), 0.0), k)
-    left = reduce(plus, pool.tolist(), taken)
+    left = _Sum(taken.total.clone(), taken.size + float(sizes[pool].sum()))
+    for j in pool.tolist():
+        left.total.add_(flat[j], alpha=sizes[j])
     rounding = max(1e-12, 4 * torch.finfo(flat.dtype).eps)
     steps = double_greedy(taken, left, order, coins, limit, plus, minus, rounding)
     return (yield from translated(steps, means, rewards))

@@ -48,13 +48,14 @@ def ask(world: "World", each: Each, trials: Mapping[int, Trial[T]], held: Sequen
     """
     plan, nodes, linear = world.learner.plan, list(trials), is_linear(world.module)
     size = 1 if plan.executor == "looped" or linear else plan.chunk
-    groups = [nodes[start : start + size] for start in range(0, len(nodes), size)]
+    pending = iter([nodes[start : start + size] for start in range(0, len(nodes), size)])  # who is ready takes the next
 
     def work(k: int) -> dict[int, T]:
+        del k
         module = copied(world.module)  # torch puts parameters into it, one after the other
         shared = stacked_forward(module).shared if linear else one_forward(module, world.evaluated.order)
         found: dict[int, T] = {}
-        for group in groups[k :: plan.workers]:
+        for group in pending:
             if size == 1:
                 found[group[0]] = _alone(world, shared, trials[group[0]], held[group[0]])
             else:

@@ -1,6 +1,6 @@
 """The columns of :func:`topofl.metrics.compare`: how each is computed, and when it does not apply."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -24,7 +24,7 @@ from topofl.metrics.structure import clustering, edge_connectivity, node_connect
 from topofl.mixing import MixingMatrix, MixingSequence
 from topofl.topology import Topology, TopologyError
 
-__all__ = ["Entry", "columns"]
+__all__ = ["COSTS", "Entry", "columns"]
 
 DISTANCE_LIMIT = 2000
 """Largest graph whose n^2 distances are computed here."""
@@ -52,6 +52,8 @@ class Entry:
         What push-sum is judged by: anything :func:`push_sum_constants` takes.
     horizon, seed
         Rounds of a sequence without a period to look at; of measurements.
+    sent
+        What a run sent in each of all its rounds, by name as in :func:`round_cost`; None: nothing was run.
     """
 
     name: str
@@ -61,6 +63,7 @@ class Entry:
     pushes: Any
     horizon: int
     seed: int
+    sent: Mapping[str, Sequence[float]] | None = None
 
     @property
     def n(self) -> int:
@@ -193,15 +196,22 @@ def _data(counts: np.ndarray) -> dict[str, Column]:
     }
 
 
-def _cost(n_parameters: int) -> dict[str, Column]:
-    def of(field: str, unit: float = 1) -> Column:
-        return lambda e: mean(getattr(round_cost(matrix, n_parameters), field) / unit for matrix in e.matrices)
+COSTS: Mapping[str, tuple[str, float]] = {
+    "messages a round": ("messages", 1),
+    "MB a round": ("bytes", 1e6),
+    "busiest node messages": ("busiest_messages", 1),
+}
+"""What :func:`round_cost`, and the rounds of a History, call each column, and its unit."""
 
-    return {
-        "messages a round": of("messages"),
-        "MB a round": of("bytes", 1e6),
-        "busiest node messages": of("busiest_messages"),
-    }
+
+def _cost(n_parameters: int) -> dict[str, Column]:
+    def of(field: str, unit: float) -> Column:
+        def counted(e: Entry) -> Iterable[float]:
+            return (getattr(round_cost(matrix, n_parameters), field) for matrix in e.matrices)
+
+        return lambda e: mean(value / unit for value in (counted(e) if e.sent is None else e.sent[field]))
+
+    return {name: of(field, unit) for name, (field, unit) in COSTS.items()}
 
 
 def mean(values: Iterable[float]) -> int | float:

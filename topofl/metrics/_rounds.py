@@ -1,6 +1,6 @@
 """One view of everything that has a mixing matrix in each round."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -11,7 +11,7 @@ from topofl._check import check_int
 from topofl.mixing import MixingMatrix, MixingSequence, metropolis_or_uniform
 from topofl.topology import Topology, TopologyError, TopologySequence
 
-__all__ = ["Mixable", "WeightRule", "as_mixing", "as_rounds", "converging", "n_rounds", "recorded"]
+__all__ = ["Mixable", "WeightRule", "as_mixing", "as_rounds", "converging", "n_rounds", "recorded", "sent"]
 
 WeightRule: TypeAlias = Callable[[Topology], MixingMatrix]
 Mixable: TypeAlias = MixingMatrix | MixingSequence | Topology | TopologySequence | Sequence[MixingMatrix]
@@ -60,6 +60,12 @@ def recorded(x: Any) -> Any:
     """Return the mixing matrices that `x`, a History, kept of its run; anything else as it is."""
     kept = getattr(x, "mixings", None)
     return kept if isinstance(kept, MixingSequence) else x
+
+
+def sent(x: Any) -> Mapping[str, Any] | None:
+    """Return what `x`, a History, recorded of each round of its run, by name; None for anything else."""
+    rounds = getattr(x, "rounds", None)
+    return rounds if recorded(x) is not x and isinstance(rounds, Mapping) else None
 
 
 def n_rounds(source: MixingSequence | TopologySequence | Topology, rounds: int | None) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 from topofl._check import check_choice, check_counts, check_int
 from topofl._table import Table
 from topofl.metrics._columns import Entry, columns
-from topofl.metrics._rounds import WeightRule, as_rounds, recorded
+from topofl.metrics._rounds import WeightRule, as_rounds, recorded, sent
 from topofl.metrics.heterogeneity import check_one_row_a_node
 from topofl.mixing import MixingMatrix, MixingSequence
 from topofl.topology import as_topology
@@ -66,8 +66,9 @@ def compare(
         * push-sum, with uniform push weights, or a matrix's own: as in :func:`push_sum_constants`.
         * data: neighborhood heterogeneity; mean clique skew; neighbor label distance; label separation (of the
           communities).
-        * cost: messages and MB (10^6 bytes) a round, all nodes; messages in and out of the busiest node. A message of
-          `n_parameters` an edge, also of a History: what its run sent is in its ``rounds``.
+        * cost: messages and MB (10^6 bytes) a round, all nodes; messages in and out of the busiest node. Of graphs a
+          message of `n_parameters` an edge; of a History what its run sent in all phases, also to choose whom to hear,
+          means over all its rounds.
 
         Of a periodic sequence, numbers of single rounds are means over a period (largest degree: the largest), of any
         other sequence means over its first ten rounds.
@@ -111,14 +112,14 @@ def compare(
 
 
 def _entry(graph: Any, name: str | None, weights: WeightRule | None, horizon: int, seed: int) -> Entry:
-    graph = recorded(graph)
+    graph, of_run = recorded(graph), sent(graph)
     if isinstance(graph, MixingMatrix | MixingSequence) or _is_period(graph):
         rounds = as_rounds(graph)
         times = range(rounds.period or min(SAMPLED_ROUNDS, rounds.length or SAMPLED_ROUNDS))
         matrices = [rounds.at(t) for t in times]
         supports = [matrix.support() for matrix in matrices]
         horizon = min(horizon, rounds.length or horizon)
-        return Entry(name or rounds.name, supports, matrices, rounds, rounds, horizon, seed)
+        return Entry(name or rounds.name, supports, matrices, rounds, rounds, horizon, seed, of_run)
     source = as_topology(graph)
     rounds = as_rounds(source, weights)
     times = range(source.period or SAMPLED_ROUNDS)

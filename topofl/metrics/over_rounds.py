@@ -7,7 +7,8 @@ import numpy as np
 
 from topofl._check import check_int
 from topofl._table import NotApplicable, Table
-from topofl.metrics._rounds import WeightRule, as_rounds, n_rounds
+from topofl.metrics._columns import COSTS
+from topofl.metrics._rounds import WeightRule, as_rounds, n_rounds, sent
 from topofl.metrics.compare import compare
 from topofl.metrics.connectivity import rounds_until_strong
 
@@ -70,28 +71,24 @@ def over_rounds(
     )  # fmt: skip
     of_matrix = dict(zip(distinct, numbers.rows, strict=True))
     lengths = rounds_until_strong(source, max(wanted) + 1)
-    sent = _sent(x, numbers.columns[1:])
-    rows = tuple((t, _shown(lengths[t]), *_row(t, of_matrix[id(matrices[t])][1:], sent)) for t in wanted)
+    costs = _sent(x, numbers.columns[1:])
+    rows = tuple((t, _shown(lengths[t]), *_row(t, of_matrix[id(matrices[t])][1:], costs)) for t in wanted)
     title = f"{source.name}, {len(wanted)} round{'s' * (len(wanted) != 1)}"
     return Table(("round", UNION, *numbers.columns[1:]), rows, title=title)
 
 
 def _sent(x: Any, columns: Sequence[str]) -> dict[int, Callable[[int], float]]:
     """Return, by place of a column of cost, how to get it of a round that a History recorded; nothing of graphs."""
-    recorded: Any = getattr(x, "rounds", None)
-    if not isinstance(recorded, Mapping):
-        return {}
-    names = {"messages a round": ("messages", 1), "MB a round": ("bytes", 1e6)}
-    names["busiest node messages"] = ("busiest_messages", 1)
+    of_run = sent(x)
     return {
-        columns.index(name): lambda t, key=key, unit=unit: recorded[key][t].item() / unit
-        for name, (key, unit) in names.items()
+        columns.index(name): lambda t, values=of_run[field], unit=unit: values[t].item() / unit
+        for name, (field, unit) in (COSTS if of_run is not None else {}).items()
         if name in columns
     }
 
 
-def _row(t: int, values: tuple[Any, ...], sent: Mapping[int, Callable[[int], float]]) -> tuple[Any, ...]:
-    return tuple(sent[k](t) if k in sent else value for k, value in enumerate(values))
+def _row(t: int, values: tuple[Any, ...], costs: Mapping[int, Callable[[int], float]]) -> tuple[Any, ...]:
+    return tuple(costs[k](t) if k in costs else value for k, value in enumerate(values))
 
 
 def _shown(length: float) -> int | NotApplicable:
