@@ -383,11 +383,9 @@ def metropolis_hastings(topology: Topology) -> MixingMatrix:
     Bellet, Kermarrec and Lavoie, "D-Cliques" (2022), equation 2.
     """
     _need_undirected(topology, "metropolis_hastings")
-    i, j = topology.edge_index
     degrees = topology.out_degrees
-    return _with_rest_on_diagonal(
-        topology, i, j, 1.0 / (np.maximum(degrees[i], degrees[j]) + 1), f"metropolis_hastings({topology.name})"
-    )
+    larger = np.maximum(np.repeat(degrees, degrees), degrees[topology.adjacency.indices])
+    return _with_rest_on_diagonal(topology, 1.0 / (larger + 1), f"metropolis_hastings({topology.name})")
 
 
 def max_degree(topology: Topology) -> MixingMatrix:
@@ -403,9 +401,8 @@ def max_degree(topology: Topology) -> MixingMatrix:
     Xiao and Boyd, "Fast linear iterations for distributed averaging" (2004), section 4.1.
     """
     _need_undirected(topology, "max_degree")
-    i, j = topology.edge_index
-    weight = 1.0 / (topology.out_degrees.max() + 1)
-    return _with_rest_on_diagonal(topology, i, j, np.full(len(i), weight), f"max_degree({topology.name})")
+    weights = np.full(topology.adjacency.nnz, 1.0 / (topology.out_degrees.max() + 1))
+    return _with_rest_on_diagonal(topology, weights, f"max_degree({topology.name})")
 
 
 def uniform(topology: Topology, *, direction: str = "pull") -> MixingMatrix:
@@ -620,14 +617,12 @@ def _need_undirected(topology: Topology, rule: str) -> None:
         )
 
 
-def _with_rest_on_diagonal(
-    topology: Topology, i: np.ndarray, j: np.ndarray, weights: np.ndarray, name: str
-) -> MixingMatrix:
-    n = topology.n
-    rest = 1.0 - np.bincount(i, weights=weights, minlength=n)
-    rows, columns = np.append(i, np.arange(n)), np.append(j, np.arange(n))
-    matrix = sparse.csr_array((np.append(weights, rest), (rows, columns)), shape=(n, n))
-    return MixingMatrix(matrix, name=name)
+def _with_rest_on_diagonal(topology: Topology, weights: np.ndarray, name: str) -> MixingMatrix:
+    """Return a matrix with these weights on the edges, in the order of the adjacency matrix, and rows that sum to 1."""
+    adjacency, n = topology.adjacency, topology.n
+    edges = sparse.csr_array((weights, adjacency.indices, adjacency.indptr), shape=(n, n))
+    sums = np.bincount(np.repeat(np.arange(n), topology.out_degrees), weights=weights, minlength=n)
+    return MixingMatrix(sparse.csr_array(edges + sparse.diags_array(1.0 - sums)), name=name)
 
 
 def check_pulls(weights: MixingMatrix) -> MixingMatrix:
