@@ -203,7 +203,7 @@ def _bars(kind: str) -> Any:
             ax.plot([t] * len(values), values, "_", color="#D55E00", markersize=4, alpha=0.7)
         ax.plot(rounds, [np.mean(values) for values in seed[kind]], color="#D55E00", label="models of selected peers")
         ax.plot(rounds, seed["own"], color="#009E73", label="its own model")
-        ax.set(xlabel="round", ylabel="accuracy on one client's test images, %", ylim=(0, 100))
+        ax.set(xlabel="round", ylabel="accuracy on client 0's images, %", ylim=(0, 100))
         ax.spines[["top", "right"]].set_visible(False)
         picture.legend(loc="outside lower center", ncols=2, fontsize=8)
         return picture
