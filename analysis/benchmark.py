@@ -36,7 +36,7 @@ from . import benchmark_evaluation, graph_benchmark
 from .benchmark_cases import LOGISTIC, TRAINING, Case, matrix_cases, on_few_nodes
 from .benchmark_plot import Point, draw
 from .benchmark_roofline import measured_rates, roofline
-from .benchmark_simulator import simulator_step
+from .benchmark_simulator import check_sources, simulator_step
 from .benchmark_targets import (
     FLOOR,
     LENET_FLOOR,
@@ -53,7 +53,7 @@ STAR = "\\* The D-Cliques authors' simulator, measured on another machine of 2 c
 
 STAR_HERE = (
     "\\* The D-Cliques authors' simulator: training steps on the same data in this run, after ours; its evaluation, "
-    "half a second a node, as measured on another machine of 2 cores (with AMX)."
+    "half a second a node, and its step in fp32 beside ours in bf16 as measured on another machine (2 cores, AMX)."
 )
 
 TARGETS = "Targets in the picture: of auto for logistic regression, of looped for GN-LeNet."
@@ -255,7 +255,7 @@ def _told(case: Case, plan: Plan) -> Measured:
 def _beside_simulator(measured: Measured, plan: Plan) -> Measured:
     """Return the same with the simulator's step of here in place of that of elsewhere, if its sources are at hand."""
     case = measured.case
-    if plan.simulator is None or refusal(case, plan):
+    if plan.simulator is None or case.precision != "fp32" or refusal(case, plan):
         return measured
     _tell(f"the simulator, {case.label}")
     seconds = simulator_step(plan.simulator, case, rounds=plan.rounds, budget=plan.budget)
@@ -311,7 +311,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     facts = facts_of(device) | {"options": {key: str(value) for key, value in vars(options).items()}}
     cases = quick_cases(options.what) if options.quick else cases_of(options.what)
-    report = REPORTS[options.what](plan, [case for case in cases if options.only in case.label], quick=options.quick)
+    chosen = [case for case in cases if options.only in case.label]
+    if cases and not chosen:
+        return _refused(f"--only must be in a label, got {options.only!r}; labels: {', '.join(c.label for c in cases)}")
+    try:
+        if plan.simulator is not None:
+            check_sources(plan.simulator)
+    except FileNotFoundError as error:
+        return _refused(str(error))
+    report = REPORTS[options.what](plan, chosen, quick=options.quick)
     if options.quick:
         report = replace(report, notes=[*report.notes, QUICK])
     print("\n\n".join([*map(str, report.tables), *report.notes]))
@@ -319,6 +327,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         for path in report.save(options.out, facts):
             print(f"written: {path}", file=sys.stderr)
     return 0
+
+
+def _refused(why: str) -> int:
+    print(f"python -m analysis.benchmark: error: {why}", file=sys.stderr)
+    return 2
 
 
 def _naive_nodes(options: argparse.Namespace) -> int | None:
@@ -341,7 +354,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--budget", type=float, default=120, help="seconds that all steps of one cell may take (default 120)")
     add("--naive-nodes", type=int, help=f"of the loop over nodes (default: all, {NAIVE_NODES} in the matrix)")
     add("--no-naive", action="store_true", help="leave out the loop over nodes")
-    add("--simulator", type=Path, metavar="DIR", help="sources of the D-Cliques authors' simulator, to time it, too")
+    add("--simulator", type=Path, metavar="DIR", help="the D-Cliques authors' simulator, for training")
     add("--no-memory", action="store_true", help="leave out peak memory, which takes a process a cell")
     add("--force-bf16", action="store_true", help="time bf16 also on processors that emulate it")
     add("--out", type=Path, metavar="DIR", help="write tables, numbers and a picture there, such as cpu-training.md")

@@ -20,7 +20,7 @@ from topofl import Topology, data, mixing
 
 from .benchmark_cases import Case, clients_of, setting
 
-__all__ = ["PARTS", "simulator_step"]
+__all__ = ["PARTS", "check_sources", "simulator_step"]
 
 PARTS = ("simulate.algorithm.d_sgd", "setup.model.linear", "setup.model.gn_lenet")
 """The modules that are needed: the algorithm, logistic regression, GN-LeNet."""
@@ -60,16 +60,22 @@ def simulator_step(folder: Path, case: Case, *, rounds: int, budget: float) -> f
     return statistics.median(seconds[1:])
 
 
-@contextmanager
-def _imported(folder: Path) -> Iterator[list[ModuleType]]:
-    """Import the simulator's modules, and forget them afterwards; its datasets, which we do not use, are left empty."""
-    tools, before = Path(folder) / "tools", set(sys.modules)
+def check_sources(folder: Path) -> Path:
+    """Return the folder of the simulator's modules, or raise FileNotFoundError if it lacks some that are needed."""
+    tools = Path(folder) / "tools"
     missing = [part for part in PARTS if not (tools / part.replace(".", "/")).with_suffix(".py").is_file()]
     if missing:
         raise FileNotFoundError(
             f"--simulator must be the folder of the D-Cliques authors' simulator, with tools/ in it; "
             f"not found in {tools}: {', '.join(missing)}"
         )
+    return tools
+
+
+@contextmanager
+def _imported(folder: Path) -> Iterator[list[ModuleType]]:
+    """Import the simulator's modules, and forget them afterwards; its datasets, which we do not use, are left empty."""
+    tools, before = check_sources(folder), set(sys.modules)
     sys.path.insert(0, str(tools))
     sys.modules["setup.dataset"] = ModuleType("setup.dataset")
     try:

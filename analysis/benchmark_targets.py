@@ -38,7 +38,7 @@ SIMULATOR: Mapping[str, float] = {
     "GN-LeNet, 100 x 20": 2.3,
     "GN-LeNet, 100 x 20, bf16": 4.5,
 }
-"""Training steps: at least so many times faster than the D-Cliques authors' simulator on another machine."""
+"""Training steps: at least so many times faster than the D-Cliques authors' simulator."""
 
 
 @dataclass(frozen=True)

@@ -322,7 +322,7 @@ COMMON = (
     "each client keeps its best model by validation accuracy, tested after local training (FedAvg, FedProx: the "
     "server's model, which +FT then fine-tunes; PerFedAvg: after adaptation; kNN-Per: the server's beside neighbors)",
     "clients average synchronously; in the authors' code one after the other, so that later ones average averages",
-    "methods that fine-tune (+FT, PerFedAvg) do so in every fifth or tenth round, where fewer rounds are chosen from; "
+    "methods that fine-tune (+FT, PerFedAvg) do so in some rounds only, and fewer rounds are chosen from; "
     "PerFedAvg adapts for one epoch, APFL's mixtures start as halves, Ditto's personal models train as long as others",
     "means are weighted by numbers of training images, without those for validation; FEMNIST has 50 rounds, as in the "
     "appendix (its section 4.1 says 100)",

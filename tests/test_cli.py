@@ -390,6 +390,8 @@ def test_interrupted_and_resumed_is_as_if_nothing_had_happened(capsys, toml, tmp
     assert sorted(path.name for path in folder.iterdir()) == ["checkpoints", "config.toml"]
     assert config.load(folder / "config.toml").options["seed"] == 3
     assert "is not finished (round 3); go on with topofl resume" in fails(capsys, 2, "run", toml, "--out", "a run")
+    for verb in ("graphs", "compare"):
+        assert "is not finished (round 3); go on with topofl resume" in fails(capsys, 2, verb, "a run")
     assert main(["resume", "a run"]) == 0
     assert "saved in a run" in capsys.readouterr().out
     whole, resumed = History.load("whole"), History.load("a run")

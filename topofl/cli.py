@@ -489,14 +489,26 @@ def _out_folder(options: argparse.Namespace) -> Path:
     return out
 
 
+def _unfinished(folder: Path) -> str:
+    """Return what to do with the run in a folder if it can go on, else an empty string."""
+    finished, stopped = (folder / "history" / "meta.json").exists(), rounds_in(folder / "checkpoints")
+    if finished or not stopped:
+        return ""
+    return f"{folder} holds a run that is not finished (round {stopped[-1]}); go on with topofl resume {folder}"
+
+
+def _loaded(folder: Path) -> History:
+    """Return the history in a folder, or raise ValueError for a run that is not finished."""
+    if unfinished := _unfinished(folder):
+        raise ValueError(unfinished)
+    return History.load(folder)
+
+
 def _check_own(out: Path, source: Path) -> None:
     """Refuse to write into a folder that is not a run's or whose run can go on, or over the configuration given."""
-    finished, stopped = (out / "history" / "meta.json").exists(), rounds_in(out / "checkpoints")
-    if stopped and not finished:
-        raise ValueError(
-            f"{out} holds a run that is not finished (round {stopped[-1]}); go on with topofl resume {out}, or name "
-            "another folder by --out"
-        )
+    finished = (out / "history" / "meta.json").exists()
+    if unfinished := _unfinished(out):
+        raise ValueError(f"{unfinished}, or name another folder by --out")
     own = {"config.toml", "checkpoints", ".config.toml.partial"}  # of a run that was stopped before a checkpoint
     if out.is_dir() and not finished and {path.name for path in out.iterdir()} - own:
         raise ValueError(f"{out} holds something else than a run; name a new or empty folder by --out")
@@ -507,7 +519,7 @@ def _check_own(out: Path, source: Path) -> None:
 def _compare(options: argparse.Namespace) -> None:
     if not 0 < options.target <= 1:
         raise ValueError(f"`--target` must be above 0 and at most 1, got {options.target:g}")
-    histories = {str(path): History.load(path) for path in options.runs}
+    histories = {str(path): _loaded(path) for path in options.runs}
     _check_column(histories, options.column)
     _print_table(_table_of_runs(histories, options.target, options.column), options)
     if options.plot is not None:
@@ -515,7 +527,7 @@ def _compare(options: argparse.Namespace) -> None:
 
 
 def _graphs(options: argparse.Namespace) -> None:
-    history = History.load(options.folder)
+    history = _loaded(options.folder)
     clients = _clients_of(options.folder) if options.labels else None
     about = ["structure", "averaging", "data"] if options.about is None else options.about.split(",")
     every, last = check_int("--every", options.every, minimum=1), history.n_rounds - 1

@@ -386,6 +386,11 @@ def test_only_some_cases(tiny, tmp_path):
     assert [case["case"] for case in numbers["cases"]] == ["half"]
 
 
+def test_labels_are_told_where_none_is_meant(capsys):
+    assert benchmark.main(["training", "--only", "GN-VGG"]) == 2
+    assert "got 'GN-VGG'; labels: D-Cliques + CA, 100 x 128, fully-" in capsys.readouterr().err
+
+
 def test_cases_of_a_report():
     assert benchmark.cases_of("training") == TRAINING
     assert benchmark.cases_of("matrix") == matrix_cases()

@@ -103,11 +103,13 @@ def test_its_modules_are_forgotten(sources):
     assert not [name for name in sys.modules if name.partition(".")[0] in ("setup", "simulate")]
 
 
-def test_folder_without_the_simulator(tmp_path):
+def test_folder_without_the_simulator(tmp_path, capsys):
     with pytest.raises(
         FileNotFoundError, match=r"--simulator must be the folder.*tools: simulate\.algorithm\.d_sgd, se"
     ):
         simulator_step(tmp_path, CASE, rounds=1, budget=1)
+    assert benchmark.main(["--simulator", str(tmp_path)]) == 2
+    assert "error: --simulator must be the folder" in capsys.readouterr().err
 
 
 def test_benchmark_compares_with_what_it_measured(sources, monkeypatch, tmp_path):

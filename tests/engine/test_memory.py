@@ -126,12 +126,21 @@ def facts_for(model, batch_size=4, sets=None, clients=None, algorithm=None):
     return facts_of(algorithm, model, few, way.order, way, clients, [], [sets], compute())
 
 
-def test_steps_differ_where_nodes_train_for_epochs():
+def test_steps_of_every_phase_are_counted():
     clients, model = problems.ragged_clients(), models.logistic_regression(36, 3)
-    assert facts_for(model, clients=clients).sizes.steps == ()
-    in_epochs = facts_for(model, clients=clients, algorithm=algorithms.local_only(0.1, batch_size=4, epochs=3))
-    assert in_epochs.sizes.steps == tuple(-(-size // 4) for size in clients.sizes)
-    assert len(set(in_epochs.sizes.steps)) > 1
+    steps = sorted((-(-clients.sizes // 4)).tolist(), reverse=True)
+
+    def found(algorithm):
+        return facts_for(model, clients=clients, algorithm=algorithm).sizes.steps
+
+    tuned = algorithms.chain("tuned", local=algorithms.sgd(0.1), fine_tune=algorithms.sgd(0.1, epochs=5))
+    assert found(tuned) == ((1,) * 6,)
+    both = algorithms.chain("both", a=algorithms.sgd(0.1, steps=3), b=algorithms.sgd(0.1, batch_size=4, epochs=2))
+    assert found(both) == ((3,) * 6, tuple(2 * step for step in steps))
+    each = algorithms.local_only(0.1, batch_size=4, epochs=[1] * 5 + [10])
+    assert found(each) == (
+        tuple(sorted([*(-(-clients.sizes[:5] // 4)), 10 * -(-clients.sizes[5] // 4)], reverse=True)),
+    )
 
 
 @pytest.mark.parametrize("executor", ["batched", "looped", "auto"])

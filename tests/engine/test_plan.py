@@ -1,10 +1,17 @@
 """How a plan is chosen: by rule for linear models, by trials for others."""
 
+import numpy as np
 import pytest
 import torch
+from torch import nn
 
-from topofl.engine import plan
+from tests import problems
+from topofl import algorithms, run
+from topofl.engine import executors, plan, world
+from topofl.engine.evaluate import Evaluated, way_of
+from topofl.engine.memory import facts_of
 from topofl.engine.plan import Compute, Plan, Sizes, choose_plan
+from topofl.topologies import ring
 
 LARGE = Sizes(n=100, d=100_000, batch=20, batch_bytes=20 * 3072 * 4)
 
@@ -27,10 +34,13 @@ def tried(monkeypatch):
 
         def trial(executor, chunk, nodes):
             calls.append((executor, chunk))
+            choose.nodes.append((executor, nodes))
+            assert nodes <= sizes.n
             clock[0] += a_node(executor, chunk) * nodes + besides
 
         return choose_plan(compute(**options), False, sizes, trial, fits), calls
 
+    choose.nodes = []
     return choose
 
 
@@ -51,26 +61,91 @@ def test_the_first_trial_takes_little_memory(tried, step_bytes, first):
     assert next(chunk for executor, chunk in calls if executor == "batched") == first
 
 
-def test_what_a_trial_costs_besides_its_nodes_does_not_decide(tried):
-    """Both executors are timed on as many nodes: looped is faster by a tenth here, and a trial takes a node's time."""
-    chosen, _ = tried(lambda executor, chunk: 0.009 if executor == "looped" else 0.01, besides=0.01)
-    assert chosen.executor == "looped"
+@pytest.mark.parametrize(
+    "options", [{}, {"chunk": 2}, {"sizes": Sizes(10, 1_000_000, 20, 99)}, {"sizes": Sizes(4, 1_000_000, 20, 99)}]
+)
+def test_what_a_trial_costs_besides_its_nodes_does_not_decide(tried, options):
+    """Both executors are timed on as many nodes; a trial takes a node's time besides."""
+    for faster in ("looped", "batched"):
+        chosen, _ = tried(lambda executor, chunk: 0.009 if executor == faster else 0.01, besides=0.01, **options)  # noqa: B023
+        assert chosen.executor == faster
 
 
-STEPS = tuple([1] * 9 + [10]) * 10
+def test_slow_models_are_tried_on_one_node_only(tried):
+    tried(lambda executor, chunk: 1.0)
+    assert set(tried.nodes) == {("looped", 1)}
+
+
+STEPS = tuple([10] * 10 + [1] * 90)
 """Of 100 nodes: one in ten takes ten times as many as the others."""
 
 
 def test_batched_nodes_that_wait_for_others_count(tried):
-    faster = lambda executor, chunk: 0.02 if executor == "looped" else 0.01  # noqa: E731
-    assert tried(faster)[0].executor == "batched"
-    assert tried(faster, sizes=LARGE._replace(steps=STEPS))[0].executor == "looped"
+    def a_node(executor, chunk):
+        return 0.02 if executor == "looped" else 0.011
+
+    def twice(executor, chunk):
+        return 0.02 if executor == "looped" else 0.018
+
+    assert tried(a_node, sizes=LARGE._replace(steps=(STEPS,)))[0].executor == "batched", "8 wait little"
+    assert tried(twice)[0].executor == "batched"
+    assert tried(twice, sizes=LARGE._replace(steps=(STEPS,)))[0].executor == "looped"
 
 
 def test_waiting_is_computed_over_taken_steps():
-    sizes = LARGE._replace(n=4, steps=(1, 3, 2, 2))
-    assert [sizes.waiting(chunk) for chunk in (1, 2, 3, 4)] == [1.0, 10 / 8, 11 / 8, 12 / 8]
+    sizes = LARGE._replace(n=4, steps=((3, 2, 2, 1), (5, 5)))
+    assert [sizes.waiting(chunk) for chunk in (1, 2, 3, 4)] == [18 / 18, 20 / 18, 20 / 18, 22 / 18]
     assert LARGE.waiting(10) == 1.0
+
+
+class Counted(nn.Module):
+    """A small network that is not linear."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(36, 4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.second(self.first(x.flatten(1)).relu())
+
+
+@pytest.mark.parametrize("epochs", [2, [1, 5, 1, 0, 2, 1]])
+@pytest.mark.parametrize("chunk", [1, 2, 4, 6])
+def test_waiting_is_what_the_engine_computes(monkeypatch, chunk, epochs):
+    computed, differentiate = [], executors.differentiate
+
+    def counted(learner, worker, models, minibatches, rows, *rest):
+        computed.append(rows.stop - rows.start)
+        return differentiate(learner, worker, models, minibatches, rows, *rest)
+
+    monkeypatch.setattr(executors, "differentiate", counted)
+    clients, model = problems.ragged_clients(), Counted()
+    algorithm = algorithms.local_only(0.1, batch_size=4, epochs=epochs)
+    run(algorithm, model=model, clients=clients, rounds=1, seed=0, executor="batched", chunk=chunk, progress=False)
+    few = clients.dataset.examples(range(2))
+    way = way_of(model, few)
+    sizes = facts_of(
+        algorithm, model, few, way.order, way, clients, [], [Evaluated(torch.arange(9), range(6))], compute()
+    ).sizes
+    taken = sum(map(sum, sizes.steps))
+    assert taken == sum(np.asarray(epochs) * -(-clients.sizes // 4))
+    assert sum(computed) == pytest.approx(sizes.waiting(chunk) * taken)
+
+
+def test_trials_are_of_as_many_nodes_as_they_say(monkeypatch):
+    """The first nodes are tried, by chunks; looped ones one after the other."""
+    tried, differentiate = [], executors.differentiate
+
+    def noted(learner, worker, models, minibatches, rows, *rest):
+        tried.append((learner.plan.executor, rows.start, rows.stop))
+        return differentiate(learner, worker, models, minibatches, rows, *rest)
+
+    monkeypatch.setattr(world, "differentiate", noted)
+    clients = problems.equal_clients()
+    run(algorithms.dsgd(0.1, batch_size=4), model=Counted(), clients=clients, topology=ring(6), rounds=1, seed=0,
+        chunk=4, progress=False)  # fmt: skip
+    assert {(start, stop) for executor, start, stop in tried if executor == "looped"} == {(k, k + 1) for k in range(6)}
+    assert {(start, stop) for executor, start, stop in tried if executor == "batched"} == {(0, 4), (4, 6)}
 
 
 @pytest.mark.parametrize(("best", "wanted"), [(8, 8), (16, 13), (32, 25)])

@@ -63,6 +63,10 @@ def test_a_history_tells_what_was_sent_in_every_round():
     ring = run(algorithms.dsgd(0.1), model=model, clients=clients, topology=topologies.ring(6), rounds=3, seed=0)
     assert over_rounds(ring, about="cost").column("messages a round") == (12, 12, 12)  # one matrix, three rounds
     both = compare([learned, ring], about="cost")
+    assert both.title == "2 graphs; of runs what was sent"
+    mixed = compare([ring, topologies.ring(6)], about="cost", n_parameters=5)
+    assert mixed.title == "2 graphs; of runs what was sent, of graphs messages of 5 parameters"
+    assert mixed.column("MB a round") == pytest.approx((12 * 650 * 4 / 1e6, 12 * 5 * 4 / 1e6))
     assert both.column("messages a round") == (learned["messages"].mean(), 12)
     assert both.column("MB a round") == pytest.approx(((learned["bytes"] / 1e6).mean(), 12 * 650 * 4 / 1e6))
     assert both.column("busiest node messages") == (learned["busiest_messages"].mean(), 4)

@@ -301,7 +301,7 @@ def _trial(models: Models, k: int, pool: np.ndarray, limit: int, round: Round) -
     taken = plus(_Sum(torch.zeros_like(flat[k], dtype=torch.float64), 0.0), k)
     left = _Sum(taken.total.clone(), taken.size + float(sizes[pool].sum()))
     for j in pool.tolist():
-        left.total.add_(flat[j], alpha=sizes[j])
+        left.total.add_(flat[j], alpha=float(sizes[j]))
     rounding = max(1e-12, 4 * torch.finfo(flat.dtype).eps)
     steps = double_greedy(taken, left, order, coins, limit, plus, minus, rounding)
     return (yield from translated(steps, means, rewards))

@@ -55,11 +55,14 @@ def ask(world: "World", each: Each, trials: Mapping[int, Trial[T]], held: Sequen
         module = copied(world.module)  # torch puts parameters into it, one after the other
         shared = stacked_forward(module).shared if linear else one_forward(module, world.evaluated.order)
         found: dict[int, T] = {}
-        for group in pending:
-            if size == 1:
-                found[group[0]] = _alone(world, shared, trials[group[0]], held[group[0]])
-            else:
-                found |= _together(world, module, {i: trials[i] for i in group}, held)
+        try:
+            for group in pending:
+                if size == 1:
+                    found[group[0]] = _alone(world, shared, trials[group[0]], held[group[0]])
+                else:
+                    found |= _together(world, module, {i: trials[i] for i in group}, held)
+        finally:
+            list(pending)  # after an error nobody begins another
         return found
 
     results = each(work, range(plan.workers))

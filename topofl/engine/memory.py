@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -75,7 +76,7 @@ class Facts:
     returned
         Whether memory is given back between training and evaluation.
     steps
-        Of each node in a round, where they differ.
+        As in :class:`Sizes`.
     """
 
     n: int
@@ -98,7 +99,7 @@ class Facts:
     held: int
     torch: int
     returned: bool
-    steps: tuple[int, ...] = ()
+    steps: tuple[tuple[int, ...], ...] = ()
 
     @property
     def sizes(self) -> Sizes:
@@ -296,10 +297,17 @@ def facts_of(
     )
 
 
-def _steps(algorithm: Algorithm, clients: Partition) -> tuple[int, ...]:
-    """Return about how many steps a round each node takes, where they train for epochs; else all take as many."""
-    in_epochs = any(settings.get("epochs") is not None for settings in algorithm.settings.values())
-    return tuple(-(-len(own) // largest_batch(algorithm)) for own in clients.train) if in_epochs else ()
+def _steps(algorithm: Algorithm, clients: Partition) -> tuple[tuple[int, ...], ...]:
+    """Return about how many steps a round the nodes take, most first, for each phase that trains them."""
+    sizes, found = np.array(list(map(len, clients.train))), []
+    for settings in (phase.settings for phase in algorithm.phases.values()):
+        batch_size, epochs = settings.get("batch_size"), settings.get("epochs")
+        if not isinstance(batch_size, int) or (isinstance(epochs, list) and len(epochs) != len(sizes)):
+            continue  # of some other kind, or refused later
+        passes, steps = -(-sizes // batch_size), np.full(len(sizes), settings.get("steps", 1))
+        steps = steps if epochs is None else np.asarray(epochs) * passes
+        found.append(tuple(sorted(steps[steps > 0].tolist(), reverse=True)))
+    return tuple(found)
 
 
 def _models_besides(algorithm: Algorithm) -> int:

@@ -18,7 +18,7 @@ LINEAR_BYTES = 4 * 2**20
 100 nodes x 128 and 1,000 x 13 the best of 1/50 to all nodes, 1.2 to 1.5 times faster than all at once)."""
 
 FEW = 8
-"""Nodes in the smallest batched trial, fewer where they would take more than `TRIED` bytes: two tell enough of nodes
+"""Nodes in the smallest trial, fewer where they would take more than `TRIED` bytes: two tell enough of nodes
 with much work, and the trial should not be what takes most memory in a run."""
 
 TRIED = 32 * 2**20
@@ -82,7 +82,7 @@ class Sizes(NamedTuple):
     step_bytes
         What its step takes, as one of several.
     steps
-        Of each node in a round, where they differ.
+        In a round, of the nodes that take some, most first, for each phase that trains them.
     """
 
     n: int
@@ -90,7 +90,7 @@ class Sizes(NamedTuple):
     batch: int
     batch_bytes: int
     step_bytes: int = 0
-    steps: tuple[int, ...] = ()
+    steps: tuple[tuple[int, ...], ...] = ()
 
     @property
     def few(self) -> int:
@@ -98,9 +98,13 @@ class Sizes(NamedTuple):
         return min(self.n, max(2, min(FEW, TRIED // max(1, self.step_bytes))))
 
     def waiting(self, chunk: int) -> float:
-        """Return the steps computed over those taken: the nodes of a chunk wait for the one that takes most."""
-        chunks = [self.steps[start : start + chunk] for start in range(0, len(self.steps), chunk)]
-        return sum(len(steps) * max(steps) for steps in chunks) / max(1, sum(self.steps)) if chunks else 1.0
+        """Return the steps computed over those taken: the nodes of a chunk wait for the one that takes most.
+
+        Nodes that take as many are neighbors, as the engine sorts them.
+        """
+        chunks = [steps[start : start + chunk] for steps in self.steps for start in range(0, len(steps), chunk)]
+        taken = sum(map(sum, chunks))
+        return sum(len(steps) * steps[0] for steps in chunks) / taken if taken else 1.0
 
 
 Trial = Callable[[str, int, int], None]
@@ -188,12 +192,13 @@ def _timed(compute: Compute, most: int, trial: Trial, sizes: Sizes) -> tuple[str
 def _climb(compute: Compute, most: int, trial: Trial, sizes: Sizes) -> tuple[str, int]:
     best, best_seconds, few = ("looped", 1), float("inf"), sizes.few
     if compute.executor == "auto":
-        best_seconds = _seconds(lambda: trial("looped", 1, few), compute.device) / few
-        if best_seconds > HEAVY and compute.device.type == "cpu":
+        one = _seconds(lambda: trial("looped", 1, 1), compute.device)
+        if one > HEAVY and compute.device.type == "cpu":
             return best
+        best_seconds = _seconds(lambda: trial("looped", 1, few), compute.device) / few
     size = _first_size(compute, most, few)
     while True:
-        seconds = _batched_seconds(compute, size, trial, must=compute.executor == "batched") * sizes.waiting(size)
+        seconds = _batched_seconds(compute, size, max(size, few), trial) * sizes.waiting(size)
         if seconds >= best_seconds:
             return best
         best, best_seconds = ("batched", size), seconds
@@ -207,12 +212,12 @@ def _first_size(compute: Compute, most: int, few: int) -> int:
     return min(few if compute.chunk == "auto" else int(compute.chunk), most)
 
 
-def _batched_seconds(compute: Compute, size: int, trial: Trial, must: bool) -> float:
-    """Return seconds a node, infinite if torch cannot batch the model."""
+def _batched_seconds(compute: Compute, size: int, nodes: int, trial: Trial) -> float:
+    """Return seconds a node, infinite if torch cannot batch the model and need not."""
     try:
-        return _seconds(lambda: trial("batched", size, size), compute.device) / size
+        return _seconds(lambda: trial("batched", size, nodes), compute.device) / nodes
     except RuntimeError:
-        if must:
+        if compute.executor == "batched":
             raise
         return float("inf")
 

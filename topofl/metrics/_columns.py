@@ -24,7 +24,7 @@ from topofl.metrics.structure import clustering, edge_connectivity, node_connect
 from topofl.mixing import MixingMatrix, MixingSequence
 from topofl.topology import Topology, TopologyError
 
-__all__ = ["COSTS", "Entry", "columns"]
+__all__ = ["COSTS", "UNRECORDED", "Entry", "columns"]
 
 DISTANCE_LIMIT = 2000
 """Largest graph whose n^2 distances are computed here."""
@@ -196,6 +196,8 @@ def _data(counts: np.ndarray) -> dict[str, Column]:
     }
 
 
+UNRECORDED = NotApplicable("the run did not record it")
+
 COSTS: Mapping[str, tuple[str, float]] = {
     "messages a round": ("messages", 1),
     "MB a round": ("bytes", 1e6),
@@ -206,10 +208,12 @@ COSTS: Mapping[str, tuple[str, float]] = {
 
 def _cost(n_parameters: int) -> dict[str, Column]:
     def of(field: str, unit: float) -> Column:
-        def counted(e: Entry) -> Iterable[float]:
-            return (getattr(round_cost(matrix, n_parameters), field) for matrix in e.matrices)
+        def cost(e: Entry) -> Any:
+            if e.sent is None:
+                return mean(getattr(round_cost(matrix, n_parameters), field) / unit for matrix in e.matrices)
+            return mean(np.asarray(e.sent[field]) / unit) if field in e.sent else UNRECORDED
 
-        return lambda e: mean(value / unit for value in (counted(e) if e.sent is None else e.sent[field]))
+        return cost
 
     return {name: of(field, unit) for name, (field, unit) in COSTS.items()}
 

@@ -108,7 +108,15 @@ def compare(
     chosen = [check_choice("about", group, groups) for group in wanted]
     shown = {name: column for group in chosen for name, column in groups[group].items()}
     rows = tuple((entry.name, *(value(entry) for value in shown.values())) for entry in entries)
-    return Table(("name", *shown), rows, title=f"{len(entries)} graphs; messages of {n_parameters:,} parameters")
+    return Table(("name", *shown), rows, title=_title(entries, n_parameters))
+
+
+def _title(entries: Sequence[Entry], n_parameters: int) -> str:
+    graphs = f"{len(entries)} graph{'s' * (len(entries) != 1)}"
+    assumed, told = f"messages of {n_parameters:,} parameters", sum(e.sent is not None for e in entries)
+    if not told:
+        return f"{graphs}; {assumed}"
+    return f"{graphs}; of runs what was sent" + (f", of graphs {assumed}" if told < len(entries) else "")
 
 
 def _entry(graph: Any, name: str | None, weights: WeightRule | None, horizon: int, seed: int) -> Entry:

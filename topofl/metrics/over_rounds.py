@@ -7,7 +7,7 @@ import numpy as np
 
 from topofl._check import check_int
 from topofl._table import NotApplicable, Table
-from topofl.metrics._columns import COSTS
+from topofl.metrics._columns import COSTS, UNRECORDED
 from topofl.metrics._rounds import WeightRule, as_rounds, n_rounds, sent
 from topofl.metrics.compare import compare
 from topofl.metrics.connectivity import rounds_until_strong
@@ -77,17 +77,19 @@ def over_rounds(
     return Table(("round", UNION, *numbers.columns[1:]), rows, title=title)
 
 
-def _sent(x: Any, columns: Sequence[str]) -> dict[int, Callable[[int], float]]:
+def _sent(x: Any, columns: Sequence[str]) -> dict[int, Callable[[int], Any]]:
     """Return, by place of a column of cost, how to get it of a round that a History recorded; nothing of graphs."""
     of_run = sent(x)
-    return {
-        columns.index(name): lambda t, values=of_run[field], unit=unit: values[t].item() / unit
-        for name, (field, unit) in (COSTS if of_run is not None else {}).items()
-        if name in columns
-    }
+    if of_run is None:
+        return {}
+
+    def get(field: str, unit: float) -> Callable[[int], Any]:
+        return lambda t: of_run[field][t].item() / unit if field in of_run else UNRECORDED
+
+    return {columns.index(name): get(*found) for name, found in COSTS.items() if name in columns}
 
 
-def _row(t: int, values: tuple[Any, ...], costs: Mapping[int, Callable[[int], float]]) -> tuple[Any, ...]:
+def _row(t: int, values: tuple[Any, ...], costs: Mapping[int, Callable[[int], Any]]) -> tuple[Any, ...]:
     return tuple(costs[k](t) if k in costs else value for k, value in enumerate(values))
 
 
