@@ -14,7 +14,7 @@ from topofl._generators import translated
 from topofl.algorithms.parts import Part, as_part, everything
 from topofl.algorithms.phase import Models, Phase, Round, State, Trial
 from topofl.mixing import MixingMatrix, average_of_chosen, check_pulls, from_weights
-from topofl.topologies.greedy_choice import double_greedy, shuffled
+from topofl.topologies.greedy_choice import WORST, double_greedy, shuffled
 from topofl.topology import Topology
 
 __all__ = ["Choice", "Policy", "can_hear", "greedy_peers", "hear", "random_peers"]
@@ -165,7 +165,8 @@ def greedy_peers(
     group's mean on its own validation examples (:func:`topofl.topologies.ggc`), and goes on from the mean of those that
     it chose, weighted by numbers of training examples. Candidates that are not chosen may be chosen again later; others
     never. A change of the loss by less than rounding (4 times the precision of the models' numbers) counts as none.
-    Models that are not finite are no candidates, and who has one chooses nobody.
+    Models that are not finite are no candidates, and who has one chooses nobody; no group is chosen whose loss is not
+    finite.
 
     Parameters
     ----------
@@ -293,7 +294,7 @@ def _trial(models: Models, k: int, pool: np.ndarray, limit: int, round: Round) -
         return plus(group, j, -1)
 
     def rewards(losses: Tensor) -> list[float]:
-        return (-losses.nan_to_num(nan=torch.inf).clamp(max=torch.finfo(torch.float32).max)).tolist()
+        return (-losses.nan_to_num(nan=torch.inf).clamp(max=-WORST)).tolist()
 
     def means(groups: Sequence[_Sum]) -> Tensor:
         return torch.stack([(group.total / group.size).to(flat.dtype) for group in groups])

@@ -9,12 +9,15 @@ from topofl._check import check_finite, check_int
 from topofl._generators import answered
 from topofl._seeding import stream
 
-__all__ = ["Reward", "averaged_reward", "bggc", "double_greedy", "ggc", "shuffled"]
+__all__ = ["WORST", "Reward", "averaged_reward", "bggc", "double_greedy", "ggc", "shuffled"]
 
 Reward = Callable[[int, tuple[int, ...]], float]
 Loss = Callable[[int, np.ndarray], float]
 Models = np.ndarray | Callable[[np.ndarray], np.ndarray]
 Group = TypeVar("Group")
+
+WORST = -float(np.finfo(np.float32).max)
+"""What stands for the reward of a group whose loss is not finite: no candidate is added to get there."""
 
 _ROUNDING = 1e-12
 """A gain must exceed this share of the rewards it is the difference of; less is rounding and counts as none."""
@@ -258,6 +261,8 @@ def _check_function(name: str, function: object, takes: str) -> None:
 
 def _accepts(low: float, added: float, high: float, removed: float, coin: float, rounding: float = _ROUNDING) -> bool:
     """Return whether a candidate is added, from R(X), R(X + j), R(Y), R(Y - j) and a uniform number in [0, 1)."""
+    if added <= WORST:
+        return False
     a, b = _gain(low, added, rounding), _gain(high, removed, rounding)
     return a == b == 0 or coin < a / (a + b)
 
