@@ -312,6 +312,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     facts = facts_of(device) | {"options": {key: str(value) for key, value in vars(options).items()}}
     cases = quick_cases(options.what) if options.quick else cases_of(options.what)
     chosen = [case for case in cases if options.only in case.label]
+    if options.quick and options.what == "graphs":
+        return _refused("--quick must be left out for graphs, which have no tiny sizes; they take some minutes")
     if cases and not chosen:
         return _refused(f"--only must be in a label, got {options.only!r}; labels: {', '.join(c.label for c in cases)}")
     try:

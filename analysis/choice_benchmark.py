@@ -7,6 +7,7 @@ turns. ``--out DIR`` writes cpu-choice.md there.
 
 import argparse
 import statistics
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -114,20 +115,23 @@ def _bare(clients: data.Partition, passes: int, threads: int) -> float:
         return time.perf_counter() - start
 
 
+def _row(scale: Scale, clients: data.Partition, budget: int | None) -> tuple[str, int, float, float, float]:
+    """Time the choice with a budget and the bare passes in turns, and return medians and the median ratio."""
+    turns, limit = [], "none" if budget is None else str(budget)
+    for turn in range(scale.repeats):
+        print(f"budget {limit}, turn {turn + 1} of {scale.repeats} ...", file=sys.stderr, flush=True)
+        seconds, passes = _choice(clients, budget)
+        turns.append((seconds, _bare(clients, passes, scale.threads), passes))
+    ours, bare = (statistics.median(turn[k] for turn in turns) for k in (0, 1))
+    return limit, turns[0][2], ours, bare, statistics.median(turn[0] / turn[1] for turn in turns)
+
+
 def measure(scale: Scale) -> Table:
     """Return one row a budget: seconds of the choice and of the bare passes, and their ratio."""
-    clients, rows = _clients(scale), []
-    before = torch.get_num_threads()
+    clients, before = _clients(scale), torch.get_num_threads()
     torch.set_num_threads(scale.threads)
     try:
-        for budget in scale.budgets:
-            turns = []
-            for _ in range(scale.repeats):
-                seconds, passes = _choice(clients, budget)
-                turns.append((seconds, _bare(clients, passes, scale.threads), passes))
-            ours, bare = (statistics.median(turn[k] for turn in turns) for k in (0, 1))
-            ratio = statistics.median(turn[0] / turn[1] for turn in turns)
-            rows.append(("none" if budget is None else str(budget), turns[0][2], ours, bare, ratio))
+        rows = [_row(scale, clients, budget) for budget in scale.budgets]
     finally:
         torch.set_num_threads(before)
     columns = ("budget", "models tried", "choice s", "bare passes s", "choice / bare")
@@ -139,7 +143,7 @@ def measure(scale: Scale) -> Table:
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the table, and write it."""
     parser = argparse.ArgumentParser(description="The choice of whom to hear beside bare forward passes.")
-    parser.add_argument("--repeats", type=int, default=Scale.repeats)
+    parser.add_argument("--repeats", type=int, default=Scale.repeats, help="turns, of 3 minutes each (default 3)")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for cpu-choice.md")
     options = parser.parse_args(argv)
     table = measure(Scale(repeats=options.repeats))

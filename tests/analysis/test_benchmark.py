@@ -391,6 +391,11 @@ def test_labels_are_told_where_none_is_meant(capsys):
     assert "got 'GN-VGG'; labels: D-Cliques + CA, 100 x 128, fully-" in capsys.readouterr().err
 
 
+def test_graphs_have_no_tiny_sizes(capsys):
+    assert benchmark.main(["graphs", "--quick"]) == 2
+    assert "--quick must be left out for graphs" in capsys.readouterr().err
+
+
 def test_cases_of_a_report():
     assert benchmark.cases_of("training") == TRAINING
     assert benchmark.cases_of("matrix") == matrix_cases()
