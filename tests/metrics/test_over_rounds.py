@@ -1,6 +1,7 @@
 """Numbers round by round, against those of each round by itself."""
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -70,6 +71,10 @@ def test_a_history_tells_what_was_sent_in_every_round():
     assert both.column("messages a round") == (learned["messages"].mean(), 12)
     assert both.column("MB a round") == pytest.approx(((learned["bytes"] / 1e6).mean(), 12 * 650 * 4 / 1e6))
     assert both.column("busiest node messages") == (learned["busiest_messages"].mean(), 4)
+    less = replace(ring, rounds={key: value for key, value in ring.rounds.items() if key != "busiest_messages"})
+    for table in (compare([less], about="cost"), over_rounds(less, about="cost")):
+        assert all(cell.reason == "the run did not record it" for cell in table.column("busiest node messages"))
+        assert set(table.column("messages a round")) == {12}
 
 
 def test_some_rounds_may_be_asked_for():

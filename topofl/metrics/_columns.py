@@ -24,7 +24,7 @@ from topofl.metrics.structure import clustering, edge_connectivity, node_connect
 from topofl.mixing import MixingMatrix, MixingSequence
 from topofl.topology import Topology, TopologyError
 
-__all__ = ["COSTS", "UNRECORDED", "Entry", "columns"]
+__all__ = ["COSTS", "Entry", "columns", "cost_of_rounds"]
 
 DISTANCE_LIMIT = 2000
 """Largest graph whose n^2 distances are computed here."""
@@ -196,8 +196,6 @@ def _data(counts: np.ndarray) -> dict[str, Column]:
     }
 
 
-UNRECORDED = NotApplicable("the run did not record it")
-
 COSTS: Mapping[str, tuple[str, float]] = {
     "messages a round": ("messages", 1),
     "MB a round": ("bytes", 1e6),
@@ -206,16 +204,23 @@ COSTS: Mapping[str, tuple[str, float]] = {
 """What :func:`round_cost`, and the rounds of a History, call each column, and its unit."""
 
 
+def cost_of_rounds(of_run: Mapping[str, Any], name: str) -> np.ndarray | NotApplicable:
+    """Return a column of cost in every round of a run, or why there is none."""
+    field, unit = COSTS[name]
+    return np.asarray(of_run[field]) / unit if field in of_run else NotApplicable("the run did not record it")
+
+
 def _cost(n_parameters: int) -> dict[str, Column]:
-    def of(field: str, unit: float) -> Column:
+    def of(name: str, field: str, unit: float) -> Column:
         def cost(e: Entry) -> Any:
             if e.sent is None:
                 return mean(getattr(round_cost(matrix, n_parameters), field) / unit for matrix in e.matrices)
-            return mean(np.asarray(e.sent[field]) / unit) if field in e.sent else UNRECORDED
+            found = cost_of_rounds(e.sent, name)
+            return found if isinstance(found, NotApplicable) else mean(found)
 
         return cost
 
-    return {name: of(field, unit) for name, (field, unit) in COSTS.items()}
+    return {name: of(name, *found) for name, found in COSTS.items()}
 
 
 def mean(values: Iterable[float]) -> int | float:

@@ -1,13 +1,13 @@
 """What a graph that changes is, round by round: of graphs that were learned, or are drawn anew."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from topofl._check import check_int
 from topofl._table import NotApplicable, Table
-from topofl.metrics._columns import COSTS, UNRECORDED
+from topofl.metrics._columns import COSTS, cost_of_rounds
 from topofl.metrics._rounds import WeightRule, as_rounds, n_rounds, sent
 from topofl.metrics.compare import compare
 from topofl.metrics.connectivity import rounds_until_strong
@@ -77,20 +77,17 @@ def over_rounds(
     return Table(("round", UNION, *numbers.columns[1:]), rows, title=title)
 
 
-def _sent(x: Any, columns: Sequence[str]) -> dict[int, Callable[[int], Any]]:
-    """Return, by place of a column of cost, how to get it of a round that a History recorded; nothing of graphs."""
+def _sent(x: Any, columns: Sequence[str]) -> dict[int, np.ndarray | NotApplicable]:
+    """Return, by place of a column of cost, what a History recorded of each round; nothing of graphs."""
     of_run = sent(x)
     if of_run is None:
         return {}
-
-    def get(field: str, unit: float) -> Callable[[int], Any]:
-        return lambda t: of_run[field][t].item() / unit if field in of_run else UNRECORDED
-
-    return {columns.index(name): get(*found) for name, found in COSTS.items() if name in columns}
+    return {columns.index(name): cost_of_rounds(of_run, name) for name in COSTS if name in columns}
 
 
-def _row(t: int, values: tuple[Any, ...], costs: Mapping[int, Callable[[int], Any]]) -> tuple[Any, ...]:
-    return tuple(costs[k](t) if k in costs else value for k, value in enumerate(values))
+def _row(t: int, values: tuple[Any, ...], costs: Mapping[int, np.ndarray | NotApplicable]) -> tuple[Any, ...]:
+    told = {k: cost if isinstance(cost, NotApplicable) else cost[t].item() for k, cost in costs.items()}
+    return tuple(told.get(k, value) for k, value in enumerate(values))
 
 
 def _shown(length: float) -> int | NotApplicable:
