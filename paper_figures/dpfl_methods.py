@@ -39,6 +39,11 @@ class Method:
         return f"{self.chosen_by or self.column}_own_val"
 
     @property
+    def prepares(self) -> bool:
+        """Whether the first round is a preparation, with the epochs of two."""
+        return self.name in ("dpfl", "random_collaboration")
+
+    @property
     def is_tuned(self) -> bool:
         """Whether models are fine-tuned before they are tested."""
         return "fine_tune_epochs" in self.more

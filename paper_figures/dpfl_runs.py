@@ -116,7 +116,7 @@ def _tables(setting: Setting, title: str, method: Method, seed: int, flips: bool
         "data": {**source, **held_by},
         "algorithm": method.table(scale) | passive,
         "model": dict(scale.model),
-        "run": {"rounds": scale.rounds, "seed": seed, "device": setting.device, **tested, **scale.options},
+        "run": {"rounds": scale.rounds + (not method.prepares), "seed": seed, "device": setting.device, **tested, **scale.options},
     }
 
 

@@ -50,7 +50,8 @@ class Scale:
     shares
         Budgets as shares of the clients, None: no limit; the same in all experiments.
     rounds
-        Of every run, the first of which is DPFL's preprocessing (the paper counts it as two).
+        Of DPFL and of the random graph, the first of which is DPFL's preprocessing; the paper counts that as two, and
+        it has the epochs of two, so that all others have one round more.
     tuned_every
         Rounds from one fine-tuning to the next, where models are fine-tuned for a test; all else is tested every round.
     lr, batch_size, momentum, weight_decay
@@ -145,8 +146,9 @@ QUICK = Scale(
     differences=(
         "made for a subset of 5,085 of the 50,000 training images and 1,017 of the 10,000 test images: 254 images a "
         "client instead of 500, 51 of them for validation",
-        "20 clients instead of 100 or 200, budgets of 4, 2 and 1 accordingly; 10 real rounds instead of 98 or 48, of 2 "
-        "epochs instead of 5: a twentieth of the paper's passes of a client over its data",
+        "20 clients instead of 100 or 200, budgets of 4, 2 and 1 accordingly; 12 rounds, two of them DPFL's "
+        "preprocessing, instead of 100 or 50, of 2 epochs instead of 5: a twentieth of the paper's passes of a client "
+        "over its data",
         "CIFAR-10 of the three datasets; in table 1 besides MNIST with Dir(0.1), which the paper does not have: 6,000 "
         "of its training and all of its test images, 30 clients, budgets of 6, 3 and 2 (0.05 n is rounded up), DPFL's "
         "network for FEMNIST with the step and minibatches of CIFAR-10, one epoch a round, 2 in the first",

@@ -26,7 +26,7 @@ from .runs import Run, Store
 __all__ = ["DIFFERENCES", "arms", "compute", "draw", "judged", "runs", "tables"]
 
 ALIKE, BY_CHANCE = "DPFL", "random"
-DIFFERENT, EQUAL = "D-Cliques", "random, undirected"
+DIFFERENT, SHUFFLED = "D-Cliques", "random cliques"
 ALL, NONE = "everybody", "nobody"
 OWN, EVERYBODYS = "own test images", "all test images"
 SPLIT_TITLES = ("CIFAR-10, Dir(0.1)", "CIFAR-10, Patho(3)")
@@ -37,12 +37,13 @@ COLUMNS = (
 """Of a graph; what they mean is said in :func:`topofl.metrics.compare`."""
 
 DIFFERENCES = (
-    "in place of any experiment of the paper: all arms train as many epochs a round, DPFL's first round too, and hear "
+    "in place of any experiment of the paper: all arms train as many rounds and epochs, DPFL's first round too, and hear "
     "at most a fifth of the clients (“everybody” and “nobody” apart); D-Cliques are cliques of so many, joined in a "
     "ring, without Clique Averaging",
-    "DPFL, “random” and “everybody” weight models by numbers of training images; D-Cliques and “random, undirected”, a "
-    "regular graph of the same degree, have Metropolis-Hastings weights, as in their paper: so each advice is compared "
-    "with chance under its own weights, and comparing the two with each other is comparing whole methods",
+    "DPFL, “random” and “everybody” weight models by numbers of training images; D-Cliques and “random cliques”, of as "
+    "many and joined alike, whose members are drawn, have Metropolis-Hastings weights, as in their paper: so each "
+    "advice is compared with chance under its own weights, and comparing the two with each other is comparing whole "
+    "methods",
     "DPFL downloads all models once to choose, and looks at validation images, which only choose the round elsewhere",
     "models are tested in as many rounds as those that are fine-tuned elsewhere; on their own images that of the round "
     "that is best by validation, after local training; on all images that of the last round, after the exchange",
@@ -56,12 +57,12 @@ def _methods(scale: Scale) -> dict[str, tuple[Method, dict[str, Any]]]:
     budget, seen = scale.budgets[1] or 1, "accuracy_before_exchange"
     once = {"budget": budget, "first_epochs": "once"}
     cliques = {"topology": {"name": "dcliques", "clique_size": budget, "inter": "ring"}}
-    regular = {"topology": {"name": "random_regular", "k": budget}}
+    shuffled = {"topology": cliques["topology"] | {"steps": 0}}
     return {
         ALIKE: (Method("dpfl", seen, once), {}),
         BY_CHANCE: (Method("random_collaboration", seen, once), {}),
         DIFFERENT: (Method("dfedavgm", seen), cliques),
-        EQUAL: (Method("dfedavgm", seen), regular),
+        SHUFFLED: (Method("dfedavgm", seen), shuffled),
         ALL: (Method("fedavg", seen), {}),
         NONE: (Method("local_only", "accuracy", {"reset_momentum": True}), {}),
     }
@@ -80,7 +81,7 @@ def arms(setting: Setting) -> Mapping[str, Mapping[str, Arm]]:
 
 def _tested_on_all(one: Arm, more: Mapping[str, Any], scale: Scale) -> Arm:
     """Return the runs with models tested on all images, too, in fewer rounds, over a graph if there is one."""
-    tested = {"eval_every": scale.tuned_every, "evaluate_on": ["own_test", "own_val", "test"], "moments": "both"}
+    tested = {"rounds": scale.rounds, "eval_every": scale.tuned_every, "evaluate_on": ["own_test", "own_val", "test"], "moments": "both"}
     found = []
     for run in one.runs:
         graph = {"topology": {**more["topology"], "seed": run.seed}} if more else {}
@@ -181,7 +182,7 @@ def _of_split(data: Data, title: str) -> list[Claim]:
         lead(ALIKE, DIFFERENT, OWN),
         lead(DIFFERENT, ALIKE, EVERYBODYS),
         lead(ALIKE, BY_CHANCE, OWN),
-        lead(DIFFERENT, EQUAL, EVERYBODYS),
+        lead(DIFFERENT, SHUFFLED, EVERYBODYS),
         judge_seeds(
             f"{title}: DPFL's clients hear others with labels like their own.",
             "neighbor label distance of the last round",

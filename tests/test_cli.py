@@ -280,6 +280,8 @@ def test_dry_run_keeps_nothing(capsys, toml, tmp_path):
     text, wanted = capsys.readouterr().out, config.load(toml).estimate()
     assert text.startswith(wanted.name)
     assert all(word in text for word in ("at once, at most", "GiB free", "as the D-Cliques paper counts", "by a probe"))
+    assert text.splitlines()[-1].startswith("in all about 0:00:0")
+    assert text.endswith(" h for 4 rounds and 3 evaluations\n")
     assert [path.name for path in tmp_path.iterdir()] == ["small.toml"]
 
 
@@ -410,6 +412,7 @@ def test_a_finished_run_says_so_and_takes_more_rounds(capsys, toml, tmp_path):
     assert capsys.readouterr().out.startswith("a is finished: all 4 rounds are done; more are trained with --set")
     before = (tmp_path / "a" / "config.toml").read_text()
     assert "checkpoint_every = 1" in before
+    assert "a is finished, so that only" in fails(capsys, 2, "resume", "a", "--set", "algorithm.lr=0.1")
     assert "lr was 0.5, is 0.1" in fails(capsys, 2, "resume", "a", "--set", "algorithm.lr=0.1", "--set", "run.rounds=6")
     assert (tmp_path / "a" / "config.toml").read_text() == before
     assert main(["resume", "a", "--set", "run.rounds=7"]) == 0

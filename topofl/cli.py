@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
@@ -25,6 +26,7 @@ from topofl.callbacks import Callback, Event
 from topofl.data import Partition
 from topofl.engine import DivergenceError, Interrupted
 from topofl.engine.checkpoint import prune, rounds_in
+from topofl.estimate import Estimate
 from topofl.history import History, over_nodes
 from topofl.topology import Topology, TopologySequence
 
@@ -374,7 +376,8 @@ def _run(options: argparse.Namespace) -> None:
     experiment = config.load(options.config, [*options.set, *every])
     _note(experiment.notes)
     if options.dry_run:
-        print(experiment.estimate(probe=True))
+        need = experiment.estimate(probe=True)
+        print("\n\n".join([str(need), *_in_all(need, experiment.tables["run"])]))
         return
     out = _out_folder(options)
     with _set_aside(out), _removed_if_nothing_was_done(out):
@@ -385,6 +388,16 @@ def _run(options: argparse.Namespace) -> None:
     _finish(out, experiment, history)
 
 
+def _in_all(need: Estimate, run: Mapping[str, Any]) -> list[str]:
+    """Return what all rounds will take by the times of a probe, if there are any."""
+    if need.seconds_per_round is None or need.seconds_per_evaluation is None:
+        return []
+    rounds = run["rounds"]
+    tested = 1 + -(-rounds // run["eval_every"])  # before the first round, every so often, after the last
+    seconds = round(rounds * need.seconds_per_round + tested * need.seconds_per_evaluation)
+    return [f"in all about {timedelta(seconds=seconds)} h for {rounds} rounds and {tested} evaluations"]
+
+
 def _resume(options: argparse.Namespace) -> None:
     out = options.folder
     if not (out / "config.toml").is_file():
@@ -393,6 +406,8 @@ def _resume(options: argparse.Namespace) -> None:
     _note(experiment.notes)
     done = History.load(out).n_rounds if (out / "history" / "meta.json").exists() else 0
     if done == experiment.options["rounds"]:
+        if experiment.tables != config.load(out / "config.toml").tables:
+            raise ValueError(f"{out} is finished, so that only `--set run.rounds=N` is taken, got {options.set}")
         print(f"{out} is finished: all {done} rounds are done; more are trained with --set run.rounds=N")
         return
     saved = rounds_in(out / "checkpoints")
