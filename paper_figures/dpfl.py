@@ -278,10 +278,17 @@ def _lines(panels: Mapping[str, Mapping[str, Outcome]]) -> Picture:
     return convergence(curves, xlabel="round", extremes=False)
 
 
-def _variances(id: str, *titles: str, datasets: tuple[str, ...] = ("cifar10",)) -> Figure:
+def _variances(
+    id: str, *titles: str, datasets: tuple[str, ...] = ("cifar10",), elsewhere: Sequence[str] = ()
+) -> Figure:
+    """Return a figure of some splits, but for the claims on those that are judged `elsewhere`."""
+
+    def judged(panels: dict[str, dict[str, Outcome]]) -> list[Claim]:
+        return dpfl_claims.variances({title: arms for title, arms in panels.items() if title not in elsewhere})
+
     return _accuracy_figure(
         id, f"Accuracy and variance over clients, {' and '.join(titles)}", lambda setting: tab01(setting, *titles),
-        draw=_by_variance, claims=dpfl_claims.variances, tables=_accuracy_tables, datasets=datasets,
+        draw=_by_variance, claims=judged, tables=_accuracy_tables, datasets=datasets,
         more=("FedAvg and FedProx without fine-tuning, whose models are not personal, are not drawn, as in the paper",),
     )  # fmt: skip
 
@@ -322,7 +329,8 @@ COMMON = (
     "each client keeps its best model by validation accuracy, tested after local training (FedAvg, FedProx: the "
     "server's model, which +FT then fine-tunes; PerFedAvg: after adaptation; kNN-Per: the server's beside neighbors)",
     "clients average synchronously; in the authors' code one after the other, so that later ones average averages",
-    "methods that fine-tune (+FT, PerFedAvg) do so in some rounds only, and fewer rounds are chosen from; "
+    "methods that fine-tune (+FT, PerFedAvg) do so in some rounds only, and fewer rounds are chosen from, which favors "
+    "the others; all methods train as many epochs (DPFL's first round has twice as many, others one round more); "
     "PerFedAvg adapts for one epoch, APFL's mixtures start as halves, Ditto's personal models train as long as others",
     "means are weighted by numbers of training images, without those for validation; FEMNIST has 50 rounds, as in the "
     "appendix (its section 4.1 says 100)",
@@ -354,16 +362,8 @@ def _busy(setting: Setting) -> Arms:
     return flips(setting, idle=False)
 
 
-def _ceased(graphs: Mapping[str, Any]) -> Sequence[Claim]:
-    return dpfl_claims.flipped(graphs, judged="none at last")
-
-
-def _apart(graphs: Mapping[str, Any]) -> Sequence[Claim]:
-    return dpfl_claims.flipped(graphs, judged="few at last")
-
-
-def _few(graphs: Mapping[str, Any]) -> Sequence[Claim]:
-    return dpfl_claims.flipped(graphs, judged="few on average")
+def _judged_elsewhere(graphs: Mapping[str, Any]) -> Sequence[Claim]:
+    return ()
 
 
 def _over_rounds(k: int, budget: str) -> Figure:
@@ -401,29 +401,33 @@ FIGURES: tuple[Figure, ...] = (
         more=("a random graph is drawn once: each client hears as many as the budget says, in all rounds",),
     ),
     _graph_figure(
-        "dpfl-fig04a", "Flipped labels: malicious clients only send", _idle, claims=_ceased, few=True, more=(FLIPPED,)
+        "dpfl-fig04a", "Flipped labels: malicious clients only send", _idle, claims=dpfl_claims.ceased, few=True,
+        more=(FLIPPED,),
     ),
     _graph_figure(
-        "dpfl-fig04b", "Flipped labels: malicious clients choose too", _busy, claims=_apart, few=True, more=(FLIPPED,)
+        "dpfl-fig04b", "Flipped labels: malicious clients choose too", _busy, claims=dpfl_claims.segregated, few=True,
+        more=(FLIPPED,),
     ),
     _variances("dpfl-fig05", "FEMNIST", datasets=("femnist",)),
     _variances("dpfl-fig06", "CINIC-10, Dir(0.1)", "CINIC-10, Patho(3)", datasets=("cinic10",)),
-    _variances("dpfl-fig07", DIR, PATHO),
+    _variances("dpfl-fig07", DIR, PATHO, elsewhere=[PATHO]),
     _over_rounds(8, "no limit"),
     _over_rounds(9, "budget 0.2 n"),
     _over_rounds(10, "budget 0.1 n"),
     _over_rounds(11, "budget 0.05 n"),
     _graph_figure(
-        "dpfl-fig12", "Flipped labels over rounds: malicious clients only send", _idle, claims=_ceased, paged=True,
+        "dpfl-fig12", "Flipped labels over rounds: malicious clients only send", _idle, claims=_judged_elsewhere,
+        paged=True,
         more=(FLIPPED,),
     ),
     _graph_figure(
-        "dpfl-fig13", "Flipped labels over rounds: malicious clients choose too", _busy, claims=_apart, paged=True,
+        "dpfl-fig13", "Flipped labels over rounds: malicious clients choose too", _busy, claims=_judged_elsewhere,
+        paged=True,
         more=(FLIPPED,),
     ),
     Figure(
         "dpfl-fig14", "Malicious clients among those that benign ones hear", _fig14, _shares,
-        lambda data: _few(data["graphs"]),
+        lambda data: dpfl_claims.rare(data["graphs"]),
         runs=lambda setting: _runs(_busy(setting)),
         differences=lambda setting: (*scale_of(setting).differences, *COMMON, FLIPPED),
         tables=lambda data: [_graph_table(label, seeds) for label, seeds in data["graphs"].items()],

@@ -13,7 +13,9 @@ from topofl.topology import from_edges
 
 from .runs import Run, Store
 
-__all__ = ["adjacency", "draw_graphs", "graph", "kept", "malicious_share", "reciprocity", "round_page", "sparsity"]
+__all__ = [
+    "adjacency", "crossing", "draw_graphs", "graph", "kept", "malicious_share", "reciprocity", "round_page", "sparsity",
+]  # fmt: skip
 
 Heard = Sequence[Sequence[int]]
 """For each node, whom it hears."""
@@ -56,10 +58,17 @@ def kept(before: Heard, after: Heard) -> float:
 
 
 def malicious_share(heard: Heard, malicious: Sequence[int]) -> float:
-    """Return the share of malicious nodes among those that a benign one hears, mean over benign ones that hear any."""
+    """Return the share of malicious nodes among all that benign ones hear, 0 if they hear nobody."""
     bad = set(malicious)
-    shares = [len(bad & set(nodes)) / len(nodes) for k, nodes in enumerate(heard) if k not in bad and nodes]
-    return float(np.mean(shares)) if shares else 0.0
+    chosen = [j for k, nodes in enumerate(heard) if k not in bad for j in nodes]
+    return sum(j in bad for j in chosen) / max(1, len(chosen))
+
+
+def crossing(heard: Heard, malicious: Sequence[int]) -> float:
+    """Return the share of edges between a benign and a malicious node, whoever hears, 0 if there is no edge."""
+    bad = set(malicious)
+    apart = [(j in bad) != (k in bad) for k, nodes in enumerate(heard) for j in nodes]
+    return sum(apart) / max(1, len(apart))
 
 
 def _codes(heard: Heard, candidates: Heard, malicious: Sequence[int]) -> np.ndarray:
@@ -113,6 +122,7 @@ def round_page(run: Run, store: Store, title: str) -> str:
     """Return a page on the graphs of all rounds of a finished run, with a slider; nodes with wrong labels are last."""
     history, _ = store.load(run)
     clients = config.build(run.tables).clients
+    flipped = ["labels are those that nodes train on, wrong ones too"] if len(clients.flipped) else []
     return report.rounds_report(
         history,
         metrics.over_rounds(history, label_counts=clients),
@@ -120,7 +130,7 @@ def round_page(run: Run, store: Store, title: str) -> str:
         marked=clients.flipped,
         marked_name="malicious",
         title=title,
-        notes=["DPFL's candidates are those heard in round 0", f"seed {run.seed}"],
+        notes=["DPFL's candidates are those heard in round 0", f"seed {run.seed}", *flipped],
     )
 
 

@@ -111,12 +111,13 @@ def _tables(setting: Setting, title: str, method: Method, seed: int, flips: bool
     held_by |= {"flip_labels": malicious(scale, seed)} if flips else {}
     passive = {"passive": malicious(scale, seed)} if idle else {}
     tested = {"eval_every": 1, "evaluate_on": ["own_test", "own_val"], "moments": "both"}
+    rounds = scale.rounds + (not method.prepares)
     tested |= {"fine_tune_every": scale.tuned_every} if method.is_tuned else {}
     return {
         "data": {**source, **held_by},
         "algorithm": method.table(scale) | passive,
         "model": dict(scale.model),
-        "run": {"rounds": scale.rounds + (not method.prepares), "seed": seed, "device": setting.device, **tested, **scale.options},
+        "run": {"rounds": rounds, "seed": seed, "device": setting.device, **tested, **scale.options},
     }
 
 

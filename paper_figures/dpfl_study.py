@@ -37,9 +37,9 @@ COLUMNS = (
 """Of a graph; what they mean is said in :func:`topofl.metrics.compare`."""
 
 DIFFERENCES = (
-    "in place of any experiment of the paper: all arms train as many rounds and epochs, DPFL's first round too, and hear "
-    "at most a fifth of the clients (“everybody” and “nobody” apart); D-Cliques are cliques of so many, joined in a "
-    "ring, without Clique Averaging",
+    "in place of any experiment of the paper: all arms train as many rounds and epochs, DPFL's first round too, and "
+    "hear at most a fifth of the clients (“everybody” and “nobody” apart); D-Cliques are cliques of so many, joined in "
+    "a ring, without Clique Averaging",
     "DPFL, “random” and “everybody” weight models by numbers of training images; D-Cliques and “random cliques”, of as "
     "many and joined alike, whose members are drawn, have Metropolis-Hastings weights, as in their paper: so each "
     "advice is compared with chance under its own weights, and comparing the two with each other is comparing whole "
@@ -81,7 +81,12 @@ def arms(setting: Setting) -> Mapping[str, Mapping[str, Arm]]:
 
 def _tested_on_all(one: Arm, more: Mapping[str, Any], scale: Scale) -> Arm:
     """Return the runs with models tested on all images, too, in fewer rounds, over a graph if there is one."""
-    tested = {"rounds": scale.rounds, "eval_every": scale.tuned_every, "evaluate_on": ["own_test", "own_val", "test"], "moments": "both"}
+    tested = {
+        "rounds": scale.rounds,
+        "eval_every": scale.tuned_every,
+        "evaluate_on": ["own_test", "own_val", "test"],
+        "moments": "both",
+    }
     found = []
     for run in one.runs:
         graph = {"topology": {**more["topology"], "seed": run.seed}} if more else {}

@@ -5,7 +5,7 @@ classes a client on CIFAR-10, five on CIFAR-100. Figure 2 looks at one client's 
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -20,9 +20,9 @@ from topofl._seeding import stream
 
 from . import dfedpgp
 from .claims import Claim, judge_seeds
-from .curves import Panels, average, final
+from .curves import Curve, Panels, average, epochs_to, final
 from .dfedpgp_claims import first_round
-from .dfedpgp_runs import arm, measured, read, reported, scale_of, splits_of, written
+from .dfedpgp_runs import arm, measured, moment_of, read, reported, scale_of, splits_of, written
 from .dfedpgp_tables import Dots, accuracy_table, dots, rounds_table
 from .drawing import convergence
 from .figure import Arms, Data, Figure, Setting
@@ -79,6 +79,12 @@ def _curves(data: Data) -> Panels:
     return reported(read(data["panels"]))
 
 
+def _at_all_rounds(data: Data) -> Panels:
+    """Return every arm's curve at its best moment, at all rounds that were tested."""
+    panels = read(data["panels"])
+    return {title: {label: arm[moment_of(arm)] for label, arm in panel.items()} for title, panel in panels.items()}
+
+
 def _by_rounds(data: Data) -> Picture:
     panels = {}
     for title, arms in _curves(data).items():
@@ -90,11 +96,11 @@ def _by_rounds(data: Data) -> Picture:
 
 
 def sooner(data: Data) -> list[Claim]:
-    """Judge that PFedDST is fastest, and that DFedPGP is next."""
+    """Judge that PFedDST is fastest, and that DFedPGP is next; rounds between two tests are interpolated."""
     claims = []
     for title, arms in _curves(data).items():
         target, last = data["targets"][title], next(iter(arms.values())).epochs[-1]
-        needed = {label: np.clip(first_round(curve, target), 1, last) for label, curve in arms.items()}
+        needed = {label: np.clip(epochs_to(curve, target), 1, last) for label, curve in arms.items()}
         for label, others in ((OURS, set(arms) - {OURS}), ("DFedPGP", set(arms) - {OURS, "DFedPGP"})):
             best = np.min([needed[other] for other in others], axis=0)
             said = "all other methods" if label == OURS else "all methods but PFedDST"
@@ -112,36 +118,40 @@ def sooner(data: Data) -> list[Claim]:
 
 
 def best(panels: Panels) -> list[Claim]:
-    """Judge that PFedDST is most accurate, and steady."""
-    claims = []
-    for title, arms in panels.items():
-        others = np.max([final(curve) for label, curve in arms.items() if label != OURS], axis=0)
-        ours = arms[OURS]
-        claims += [
-            judge_seeds(
-                f"{title}: PFedDST is the most accurate of all methods.",
-                "final accuracy: PFedDST minus the best other method, points",
-                final(ours) - others,
-                at_least=0,
-                why="any lead that seeds agree on counts",
-                paper=f"{LEADS[title]:+.1f} points" if title in LEADS else "",
-            ),
-            judge_seeds(
-                f"{title}: PFedDST learns fastest of all methods.",
-                "mean accuracy over all rounds: PFedDST minus the best other method, points",
-                average(ours) - np.max([average(curve) for label, curve in arms.items() if label != OURS], axis=0),
-                at_least=0,
-                why="any lead that seeds agree on counts",
-            ),
-            judge_seeds(
-                f"{title}: PFedDST is stable.",
-                "final accuracy over that of the best round",
-                final(ours) / np.maximum(ours.mean.max(axis=1), 1e-9),
-                at_least=STABLE,
-                why="it ends within a twentieth of its best round",
-            ),
-        ]
-    return claims
+    """Judge that PFedDST is most accurate, and learns fastest."""
+    return [claim for title, arms in panels.items() for claim in _leads(title, arms)]
+
+
+def _leads(title: str, arms: Mapping[str, Curve]) -> list[Claim]:
+    def lead(statement: str, name: str, score: Callable[[Curve], np.ndarray], paper: str = "") -> Claim:
+        return judge_seeds(
+            f"{title}: {statement}",
+            f"{name}: PFedDST minus the best other method, points",
+            score(arms[OURS]) - np.max([score(curve) for label, curve in arms.items() if label != OURS], axis=0),
+            at_least=0,
+            why="any lead that seeds agree on counts",
+            paper=paper,
+        )
+
+    printed = f"{LEADS[title]:+.1f} points" if title in LEADS else ""
+    return [
+        lead("PFedDST is the most accurate of all methods.", "final accuracy", final, printed),
+        lead("PFedDST learns fastest of all methods.", "mean accuracy over all rounds", average),
+    ]
+
+
+def steady(panels: Panels) -> list[Claim]:
+    """Judge that PFedDST is stable, by curves at all rounds that were tested."""
+    return [
+        judge_seeds(
+            f"{title}: PFedDST is stable.",
+            "final accuracy over that of the best of all rounds",
+            final(arms[OURS]) / np.maximum(arms[OURS].mean.max(axis=1), 1e-9),
+            at_least=STABLE,
+            why="it ends within a twentieth of its best round",
+        )
+        for title, arms in panels.items()
+    ]
 
 
 def _peers(setting: Setting, store: Store) -> Data:
@@ -211,32 +221,40 @@ def _bars(kind: str) -> Any:
     return draw
 
 
-def peers(data: Data) -> list[Claim]:
-    """Judge that similar heads mean useful models, and that the client's own is best."""
-    near, by_chance, own = (
-        np.array([np.mean(seed[name]) for seed in data["seeds"]]) for name in ("near", "random", "own")
-    )
+def _mean(data: Data, name: str) -> np.ndarray:
+    """Return mean accuracies over rounds, one a seed."""
+    return np.array([np.mean(seed[name]) for seed in data["seeds"]])
+
+
+def useful(data: Data) -> list[Claim]:
+    """Judge that similar heads mean useful models."""
     return [
         judge_seeds(
             "Models of peers with similar heads are better on a client's data than those of random peers.",
             "mean accuracy over rounds: similar minus random peers, points",
-            near - by_chance,
+            _mean(data, "near") - _mean(data, "random"),
             at_least=0,
             why="“generally outperform”: any difference that seeds agree on counts",
-        ),
-        judge_seeds(
-            "A client's own model is better on its data than the models of peers with similar heads.",
-            "mean accuracy over rounds: its own minus that of peers with similar heads, points",
-            own - near,
-            at_least=0,
-            why="any difference that seeds agree on counts",
-        ),
+        )
     ]
 
 
-def _figure_2(id: str, title: str, kind: str) -> Figure:
+def own_best(data: Data) -> list[Claim]:
+    """Judge that the client's own model is best."""
+    return [
+        judge_seeds(
+            "A client's own model is better on its data than the models of peers with similar heads.",
+            "mean accuracy over rounds: its own minus that of peers with similar heads, points",
+            _mean(data, "own") - _mean(data, "near"),
+            at_least=0,
+            why="any difference that seeds agree on counts",
+        )
+    ]
+
+
+def _figure_2(id: str, title: str, kind: str, claims: Callable[[Data], list[Claim]]) -> Figure:
     return Figure(
-        id, title, _peers, _bars(kind), peers,
+        id, title, _peers, _bars(kind), claims,
         runs=lambda setting: [run for title in splits_of(setting, CIFAR_10) for run in arm(setting, title, OURS)],
         differences=lambda setting: (*scale_of(setting).differences, *COMMON, "the client is the first one"),
         datasets=("cifar10",),
@@ -250,7 +268,7 @@ def _curve_figure(id: str, title: str, split: str, datasets: tuple[str, ...]) ->
     return Figure(
         id, title, compute,
         draw=lambda data: convergence(_curves(data), xlabel="round", extremes=False),
-        claims=lambda data: best(_curves(data)),
+        claims=lambda data: [*best(_curves(data)), *steady(_at_all_rounds(data))],
         runs=lambda setting: _runs(_arms(setting, split)),
         tables=lambda data: _accuracies(data),
         differences=lambda setting: (*scale_of(setting).differences, *COMMON),
@@ -278,8 +296,8 @@ TERMS = dfedpgp.TERMS
 """What words in the claims mean."""
 
 FIGURES: tuple[Figure, ...] = (
-    _figure_2("pfeddst-fig02a", "Models of random peers on one client's data", "random"),
-    _figure_2("pfeddst-fig02b", "Models of peers with similar heads on one client's data", "near"),
+    _figure_2("pfeddst-fig02a", "Models of random peers on one client's data", "random", useful),
+    _figure_2("pfeddst-fig02b", "Models of peers with similar heads on one client's data", "near", own_best),
     _curve_figure("pfeddst-fig03", "Accuracy against rounds, CIFAR-10", CIFAR_10, ("cifar10",)),
     _curve_figure("pfeddst-fig04", "Accuracy against rounds, CIFAR-100", CIFAR_100, ("cifar100",)),
     Figure(

@@ -203,9 +203,9 @@ def estimate(
 
     One round of the algorithm is played with tensors that have shapes but no memory, so that its messages are those
     that the run will record; where nodes choose whom to hear by their losses, which all count as 0 here, 10 rounds are
-    played, and messages may be more or fewer. A step and an evaluation of one model are played on two and on three examples, and every
-    tensor is counted while it lives. Memory inside of kernels is not seen: ``python -m analysis.peak_memory`` puts
-    predictions beside measured peaks.
+    played, and messages may be more or fewer. A step and an evaluation of one model are played on two and on three
+    examples, and every tensor is counted while it lives. Memory inside of kernels is not seen: ``python -m
+    analysis.peak_memory`` puts predictions beside measured peaks.
 
     Parameters
     ----------

@@ -36,7 +36,23 @@ def test_every_figure_is_computed_drawn_and_judged(whole):
     assert set(whole) == {"pfeddst-fig02a", "pfeddst-fig02b", "pfeddst-fig03", "pfeddst-tab01"}  # no CIFAR-100 at smoke
     for result in whole.values():
         assert result.picture.read_bytes().startswith(b"\x89PNG")
-        assert {claim.verdict for claim in result.claims} <= {HOLDS, FAILS, UNDECIDED}
+        assert {claim.verdict for claim in result.claims} == {UNDECIDED}  # of one seed
+
+
+def test_stability_is_judged_at_rounds_that_others_were_not_tested_in(whole):
+    rounds = np.arange(11.0)
+    tall = np.full((3, 11), 80.0)
+    tall[:, 3] = 100.0
+    ours, other = Curve(np.arange(3), rounds, tall, tall, tall, {}), curve(70.0)
+    panel = {pfeddst.OURS: {"after training": ours}, "DFedPGP": {"after exchange": _at(other, [0, 5, 10])}}
+    (figure,) = (result.figure for result in whole.values() if result.figure.id == "pfeddst-fig03")
+    stable = figure.claims({"panels": written({CIFAR_10: panel})})[-1]
+    assert (stable.ours.mean, stable.verdict) == (pytest.approx(0.8), FAILS)
+
+
+def _at(curve, rounds):
+    kept = curve.mean[:, rounds]
+    return Curve(curve.seeds, np.array(rounds, float), kept, kept, kept, {})
 
 
 def test_peers_are_looked_at_in_every_round(whole):
@@ -69,12 +85,13 @@ def panels(**ends):
 def test_accuracy_and_speed_are_leads_over_all_others():
     good = panels()
     good[CIFAR_10][pfeddst.OURS] = curve(82.0)
-    assert verdicts(pfeddst.best(good)) == [HOLDS] * 3
-    assert verdicts(pfeddst.best(panels(FedPer=90.0)))[:2] == [FAILS] * 2
+    assert verdicts(pfeddst.best(good)) == [HOLDS] * 2
+    assert verdicts(pfeddst.steady(good)) == [HOLDS]
+    assert verdicts(pfeddst.best(panels(FedPer=90.0))) == [FAILS] * 2
     falling = curve(82.0)
     falling.mean[:, 80:] /= 2
     good[CIFAR_10][pfeddst.OURS] = falling
-    assert verdicts(pfeddst.best(good))[2] == FAILS
+    assert verdicts(pfeddst.steady(good)) == [FAILS]
 
 
 def test_table_1_counts_rounds():
@@ -93,13 +110,20 @@ def test_table_1_counts_rounds():
 
 def test_peers_are_judged_by_the_mean_over_rounds():
     good = [{"own": [90 + s], "near": [[80 + s, 82]], "random": [[40, 50 + s]]} for s in range(3)]
-    assert verdicts(pfeddst.peers({"seeds": good})) == [HOLDS] * 2
+    assert verdicts([*pfeddst.useful({"seeds": good}), *pfeddst.own_best({"seeds": good})]) == [HOLDS] * 2
     bad = [{"own": [30 + s], "near": [[40, 50 + s]], "random": [[80 + s, 82]]} for s in range(3)]
-    assert verdicts(pfeddst.peers({"seeds": bad})) == [FAILS] * 2
+    assert verdicts([*pfeddst.useful({"seeds": bad}), *pfeddst.own_best({"seeds": bad})]) == [FAILS] * 2
 
 
-def test_splits_are_the_papers():
-    setting = Setting("paper", (0,), datasets=("cifar10", "cifar100", "mnist"))
+def test_settings_are_the_papers(tmp_path):
     with pytest.raises(FileNotFoundError):
-        pfeddst.tab01(setting)  # needs files
-    assert pfeddst.TABLE_1[pfeddst.OURS] == {CIFAR_10: 184, pfeddst.CIFAR_100: 133}
+        pfeddst.tab01(Setting("paper", (0,), datasets=("cifar10",)))
+    (tmp_path / "data_batch_1").touch()
+    (panel,) = pfeddst.tab01(Setting("paper", (0,), tmp_path, datasets=("cifar10",))).values()
+    tables = {label: runs[0].tables for label, runs in panel.items()}
+    assert list(tables) == list(pfeddst.LABELS)
+    for table in tables.values():
+        assert (table["data"]["n"], table["run"]["rounds"]) == (100, 500)
+        assert (table["data"]["partition"], table["data"]["classes_per_node"]) == ("pathological_shared", 2)
+    ours = tables[pfeddst.OURS]["algorithm"]
+    assert (ours["name"], ours["k"], ours["epochs"], ours["head_epochs"]) == ("pfeddst", 10, 5, 1)

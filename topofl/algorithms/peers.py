@@ -164,9 +164,9 @@ def greedy_peers(
     collaborators ``C_k`` among those of these whom the round's graph lets it hear. It judges a group by the loss of the
     group's mean on its own validation examples (:func:`topofl.topologies.ggc`), and goes on from the mean of those that
     it chose, weighted by numbers of training examples. Candidates that are not chosen may be chosen again later; others
-    never. A change of the loss by less than rounding (4 times the precision of the models' numbers) counts as none.
-    Models that are not finite are no candidates, and who has one chooses nobody; no group is chosen whose loss is not
-    finite.
+    never. A change of the loss by less than 4 times the precision of the models' numbers, relative to it, counts as
+    none. Models that are not finite are no candidates, and who has one chooses nobody; no group is chosen whose loss is
+    not finite.
 
     Parameters
     ----------

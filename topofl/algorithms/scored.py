@@ -46,7 +46,8 @@ def scored_peers(
 
     The score of j for i is high where i's model is bad on j's data, where their heads are alike, and where i has not
     heard j for long, see :func:`topofl.algorithms.scored.scores`. What has never been tried counts as an infinite loss,
-    so that each peer is heard once before any is heard again, in random order; equal scores are in random order too.
+    so that with ``loss_refresh="selected"`` each peer is heard once before any is heard again, in random order; equal
+    scores are in random order too.
     A peer whose score is not a number, because one of both diverged, comes last.
 
     To score, a node gets the heads of all whom it can hear, in every round. Losses are those that a later phase of the

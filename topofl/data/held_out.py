@@ -21,7 +21,8 @@ def with_validation(clients: Partition, share: float = 0.2, *, seed: int | np.ra
         A partition in which no node holds out validation examples. Match test examples (:func:`match_test`) before, so
         that they follow all that a node holds.
     share
-        Between 0 and 1. Of m examples ``round(share * m)`` are held out, one at least and m - 1 at most.
+        Between 0 and 1. Of m examples ``round(share * m)`` are held out, one at least and m - 1 at most; fewer where
+        one of each class must stay for training.
     seed
         For the choice: with the class proportions of the node, as far as whole numbers allow, if it has at least two
         examples of each of its classes, else at random.

@@ -105,7 +105,8 @@ def _together(
         parameters, means = layout.views(torch.cat(list(asked.values()))), torch.zeros(len(owners), dtype=torch.float64)
         for some in zip(*(part.split(EXAMPLES, dim=1) for part in examples), strict=True):
             inputs, labels, weights = (part[owners] for part in some)
-            means += (_losses(each(parameters, inputs), labels) * weights).sum(1).cpu()
+            losses = _losses(each(parameters, inputs), labels) * weights
+            means += losses.masked_fill_(weights == 0, 0).sum(1).cpu()  # an infinite loss, too, of what fills up
         asked = _next(trials, dict(zip(asked, means.split(counts), strict=True)), found)
     return found
 
