@@ -107,7 +107,7 @@ def sooner(data: Data) -> list[Claim]:
             claims.append(
                 judge_seeds(
                     f"{title}: {label} reaches the target before {said}.",
-                    f"rounds to {target:g} %: the fewest of the others over those of {label}",
+                    f"rounds to {target:g} %, linear between tests: the fewest of the others over those of {label}",
                     best / needed[label],
                     at_least=1,
                     why="any lead that seeds agree on counts",

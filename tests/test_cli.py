@@ -498,7 +498,7 @@ def test_compare_says_where_there_is_more_to_see(capsys, toml):
     capsys.readouterr()
     assert main(["compare", "a"]) == 0
     captured = capsys.readouterr()
-    assert "models of a were also fine-tuned before a test: topofl compare --column accuracy_fine_t" in captured.err
+    assert "models of a were also tested after fine-tuning: topofl compare --column accuracy_fine_t" in captured.err
     assert "matrices change from round to round" in captured.out
 
 

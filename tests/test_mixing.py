@@ -218,6 +218,20 @@ def test_from_weights_takes_arrays_tensors_and_sparse_matrices() -> None:
     assert W.weights.sum() == pytest.approx(4)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_weights_of_low_precision_are_divided_by_their_sums(dtype) -> None:
+    shares = torch.softmax(torch.randn(8, 8, generator=torch.Generator().manual_seed(0)), 1).to(dtype)
+    exact = shares.double().numpy()
+    assert np.abs(exact.sum(axis=1) - 1).max() > 1e-8
+    for axis, weights in ((1, shares), (0, shares.T)):
+        wanted = (exact if axis else exact.T) / (exact if axis else exact.T).sum(axis=axis, keepdims=True)
+        np.testing.assert_allclose(mixing.from_weights(weights).weights.toarray(), wanted, rtol=1e-15)
+    with pytest.raises(ValueError, match="sum to 1"):
+        mixing.from_weights(1.01 * shares)
+    with pytest.raises(ValueError, match="sum to 1"):
+        mixing.from_weights(exact)  # of float64 nothing is taken for rounding
+
+
 def test_to_torch() -> None:
     W = mixing.metropolis_hastings(topologies.ring(4))
     assert W.to_torch().dtype == torch.float32

@@ -220,8 +220,10 @@ def _add_graphs(verbs: Any) -> None:
     help_labels = "read the run's data again, too: adds columns on labels, and orders nodes by them"
     verb.add_argument("--labels", action="store_true", help=help_labels)
     verb.add_argument("--html", type=Path, metavar="FILE", help="also write a page: a picture with a slider, curves")
-    groups = "structure, paths, averaging, data, cost"
-    verb.add_argument("--about", metavar="GROUPS", help=f"which columns, of {groups} (default: all but paths and cost)")
+    groups = "structure, paths, averaging, rounds, push-sum, data, cost"
+    verb.add_argument(
+        "--about", metavar="GROUPS", help=f"which columns, of {groups} (default: structure, averaging, data)"
+    )
     _add_table_options(verb)
 
 
@@ -574,10 +576,13 @@ def _check_column(histories: Mapping[str, History], column: str) -> None:
     known = {name for history in histories.values() for name in history.evaluations if name.startswith("accuracy")}
     if column not in known:
         raise ValueError(f"`--column` must be one of {', '.join(sorted(known))}, got {column!r}")
-    tuned = [name for name, history in histories.items() if "accuracy_fine_tuned" in history.evaluations]
-    if tuned and column == "accuracy":
-        runs = ", ".join(tuned)
-        _note([f"models of {runs} were also fine-tuned before a test: topofl compare --column accuracy_fine_tuned"])
+    for other, how in _OTHER_SCORES.items():
+        found = [name for name, history in histories.items() if other in history.evaluations]
+        if found and column == "accuracy":
+            _note([f"models of {', '.join(found)} were also tested {how}: topofl compare --column {other}"])
+
+
+_OTHER_SCORES = {"accuracy_fine_tuned": "after fine-tuning", "accuracy_knn": "beside nearest examples"}
 
 
 def _table_of_runs(histories: Mapping[str, History], target: float, column: str = "accuracy") -> Table:

@@ -342,7 +342,8 @@ def from_weights(weights: Any, topology: Topology | None = None, *, name: str = 
     Parameters
     ----------
     weights
-        (n, n) array, torch tensor or scipy sparse matrix; row i is what node i takes from whom.
+        (n, n) array, torch tensor or scipy sparse matrix; row i is what node i takes from whom. Rows, or else columns,
+        whose sums differ from 1 by what float32 or float16 rounds are divided by their sums.
     topology
         If given, weights off its edges are refused.
     name
@@ -363,8 +364,21 @@ def from_weights(weights: Any, topology: Topology | None = None, *, name: str = 
         raise ValueError(f"`weights` must be a square matrix, got shape {matrix.shape}")
     if matrix.dtype.kind not in "buif":
         raise TypeError(f"`weights` must hold real numbers, got dtype {matrix.dtype}")
-    mixing = MixingMatrix(sparse.csr_array(matrix), name=name)
+    mixing = MixingMatrix(_rounded_off(matrix), name=name)
     return mixing if topology is None else mixing.check_on(topology)
+
+
+def _rounded_off(matrix: Any) -> sparse.csr_array:
+    """Return weights of low precision in float64, divided by sums that rounding alone keeps from 1."""
+    if matrix.dtype.kind != "f" or matrix.dtype.itemsize >= 8:
+        return sparse.csr_array(matrix)
+    near = min(1e-3, matrix.shape[0] * float(np.finfo(matrix.dtype).eps))
+    exact = sparse.csr_array(matrix.astype(np.float64))
+    for axis in (1, 0):
+        sums = exact.sum(axis=axis)
+        if (np.abs(sums - 1) <= near).all():
+            return sparse.csr_array(exact.multiply(1 / sums[:, None] if axis else 1 / sums[None, :]))
+    return exact
 
 
 def metropolis_hastings(topology: Topology) -> MixingMatrix:

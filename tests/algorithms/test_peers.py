@@ -182,6 +182,121 @@ def test_what_is_no_choice_is_refused_by_its_name(returned):
         engine(algorithms.chain("mine", exchange=algorithms.hear(policy)), problems.linear(), problems.equal_clients())
 
 
+ALONE, ALL = mixing.average_of_chosen(np.eye(N)), mixing.average_of_chosen(np.ones((N, N)))
+
+
+def with_policy(choose, clients=None, **settings):
+    """Run a policy, in float64."""
+    policy = choose if isinstance(choose, algorithms.Policy) else algorithms.Policy(choose)
+    algorithm = algorithms.chain("mine", exchange=algorithms.hear(policy))
+    return engine(algorithm, problems.linear(), clients or problems.validated_clients(), **settings)
+
+
+@pytest.mark.parametrize(
+    ("choice", "error", "match"),
+    [
+        (algorithms.Choice(ALL, downloads=[ALONE]), ValueError, r"round 1, .*`downloads`.*node 0 takes of node 1"),
+        (algorithms.Choice(ALL, downloads=[]), ValueError, "`downloads`"),
+        (algorithms.Choice(ALONE, downloads=[np.eye(N)]), TypeError, "must hold MixingMatrix, got ndarray"),
+        (algorithms.Choice(ALONE, downloads=ALONE), TypeError, "must be lists"),
+        (algorithms.Choice(ALONE, besides=[(ALL, -4)]), ValueError, "`besides` must be at least 0, got -4"),
+        (algorithms.Choice(ALONE, besides=[(ALL, 2.5)]), TypeError, "`besides` must be an integer"),
+        (algorithms.Choice(ALONE, server=-1), ValueError, "`server`"),
+    ],
+)
+def test_costs_that_cannot_be_are_refused(choice, error, match):
+    with pytest.raises(error, match=match):
+        with_policy(lambda *_: choice)
+
+
+def test_downloads_may_be_several_matrices_that_hold_all_edges_together():
+    one, other = np.eye(N, k=1), np.eye(N, k=-1)
+    several = [mixing.average_of_chosen(one), mixing.average_of_chosen(other)]
+    choice = algorithms.Choice(mixing.average_of_chosen(one + other), downloads=several)
+    history, _ = with_policy(lambda *_: choice)
+    assert history["messages"].tolist() == [2 * (N - 1)] * ROUNDS
+
+
+def test_a_policy_that_changes_models_is_refused():
+    def zero(models, state, round):
+        if round.t == 1:
+            models.flat[2].zero_()
+        return algorithms.Choice(ALONE)
+
+    with pytest.raises(
+        ValueError, match=r"round 2, where nodes choose whom they hear: a policy must not change models"
+    ):
+        with_policy(zero)
+
+
+def test_state_that_no_checkpoint_could_keep_is_refused():
+    def count(models, state, round):
+        state["k"] = round.t
+        return algorithms.Choice(ALONE)
+
+    with pytest.raises(TypeError, match=r"round 1, .*got int as state\['k'\]; torch.tensor"):
+        with_policy(count)
+    with pytest.raises(TypeError, match="must be a dict of tensors, got list"):
+        with_policy(algorithms.Policy(count, lambda models: [1]))  # pyright: ignore
+
+
+def test_any_policy_can_be_saved_resumed_and_estimated(tmp_path):
+    """Also one that works with numbers, of which there are none before a run."""
+
+    def choose(models, state, round):
+        state["seen"] += float(models.flat.mean())
+        nearest = np.argsort(models.flat.numpy()[:, 0])
+        return algorithms.Choice(mixing.average_of_chosen(np.eye(N)[nearest]))
+
+    policy = algorithms.Policy(choose, lambda models: {"seen": models.flat.numpy().sum() + torch.zeros(1)})
+    algorithm = algorithms.chain("mine", exchange=algorithms.hear(policy))
+    how = {"model": problems.linear(), "clients": problems.validated_clients()}
+    settings = {**how, "seed": 0, "init": "independent", "eval_every": 1}
+    whole = topofl.run(algorithm, **settings, rounds=4)
+    topofl.run(algorithm, **settings, rounds=2, checkpoint=tmp_path)
+    resumed = topofl.run(algorithm, **settings, rounds=4, checkpoint=tmp_path, resume=True)
+    np.testing.assert_array_equal(whole["loss"], resumed["loss"])
+    assert topofl.estimate(algorithm, **how).messages == N * (N - 1)  # as if everybody heard all
+
+
+@HOW
+@pytest.mark.parametrize(
+    ("ask", "error", "match"),
+    [
+        (lambda models: {0: iter([])}, TypeError, "must be generators, .* got a list_iterator for node 0"),
+        (lambda models: {N: yielding(models.flat)}, ValueError, "nodes from 0 to n-1=5, got 6"),
+        (
+            lambda models: {0: yielding(models.flat[0])},
+            TypeError,
+            r"must yield models as a tensor \(k, d=\d+\), got sh",
+        ),
+        (lambda models: {0: yielding(models.flat[:, :7])}, TypeError, r"got shape \(6, 7\)"),
+        (lambda models: {0: yielding("text")}, TypeError, "got str"),
+    ],
+)
+def test_questions_that_cannot_be_answered_are_refused(ask, error, match, settings):
+    def choose(models, state, round):
+        round.ask(ask(models), "val")
+        return algorithms.Choice(ALONE)
+
+    algorithm = algorithms.chain("mine", exchange=algorithms.hear(algorithms.Policy(choose, asks="val")))
+    with pytest.raises(error, match=match):
+        engine(algorithm, problems.convolutional(), problems.validated_clients(), **settings)
+
+
+def yielding(models):
+    yield models
+
+
+def test_nodes_without_examples_cannot_be_asked_unsaid():
+    def choose(models, state, round):
+        round.ask({0: yielding(models.flat[:1])}, "val")
+        return algorithms.Choice(ALONE)
+
+    with pytest.raises(ValueError, match="node 0 has none; say `asks`"):
+        with_policy(choose, problems.equal_clients())
+
+
 def test_what_is_no_policy_is_refused():
     def nobody(models, state, round):
         return algorithms.Choice(mixing.average_of_chosen(np.eye(N)))

@@ -107,6 +107,7 @@ def test_name_seed_and_generator():
         ({"clients": np.eye(3)}, TypeError, "`clients` must be a data.Partition, got ndarray"),
         ({"clients": clients_with([[1, 1]], [0, 0])}, ValueError, "`clients` must be of a dataset with test examples"),
         ({"clients": data.iid(data.digits(), 5, seed=0, test_fraction=0.1)}, ValueError, "`clients` must hold out no"),
+        ({"clients": data.flip_labels(data.iid(data.digits(), 5, seed=0), [1])}, ValueError, "must have their true"),
         ({"seed": -1}, ValueError, "`seed`"),
     ],
 )

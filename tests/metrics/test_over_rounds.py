@@ -9,7 +9,7 @@ import pytest
 from topofl import NotApplicable, algorithms, data, mixing, models, run, topologies
 from topofl.metrics import b_connectivity, compare, over_rounds
 from topofl.mixing import MixingSequence
-from topofl.topology import TopologyError
+from topofl.topology import TopologyError, as_topology, from_edges
 
 PEERS = topologies.random_in(8, 2, seed=0)
 MATRICES = [mixing.uniform(PEERS.at(t), direction="pull") for t in range(6)]
@@ -75,6 +75,14 @@ def test_a_history_tells_what_was_sent_in_every_round():
     for table in (compare([less], about="cost"), over_rounds(less, about="cost")):
         assert all(cell.reason == "the run did not record it" for cell in table.column("busiest node messages"))
         assert set(table.column("messages a round")) == {12}
+
+
+def test_edges_are_counted_in_one_way_in_all_rounds():
+    full = topologies.fully_connected(8)
+    pairs = [(i, j) for i in range(8) for j in range(8) if i != j]
+    directed = from_edges(pairs[1:], 8, directed=True)
+    assert over_rounds(as_topology([full, directed, full])).column("edges") == (56, 55, 56)
+    assert over_rounds(as_topology([full, full])).column("edges") == (28, 28)
 
 
 def test_some_rounds_may_be_asked_for():

@@ -141,6 +141,7 @@ def test_no_graph_is_a_page_too():
     [
         ({"graphs": GRAPHS[:1]}, ValueError, "`table` must have one row a graph: got 7 rows for 1 graphs"),
         ({"table": topofl.Table(("name",), (("x",),) * 7)}, ValueError, "must be one of 'name', got 'slem'"),
+        ({"graphs": GRAPHS[0]}, TypeError, "`graphs` must be a list, got Topology; of a History see report.rounds_r"),
         ({"seed": -1}, ValueError, "`seed` must be at least 0"),
         ({"rounds": 0}, ValueError, "`rounds` must be at least 1, got 0"),
         ({"rounds": 1.5}, TypeError, "`rounds` must be an integer"),

@@ -1,6 +1,7 @@
 """Phases in which nodes choose by their models whom they hear."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from topofl.algorithms.parts import Part, as_part, everything
 from topofl.algorithms.phase import Models, Phase, Round, State, Trial
 from topofl.mixing import MixingMatrix, average_of_chosen, check_pulls, from_weights
 from topofl.topologies.greedy_choice import WORST, double_greedy, shuffled
-from topofl.topology import Topology
+from topofl.topology import Topology, TopologyError
 
 __all__ = ["Choice", "Policy", "can_hear", "greedy_peers", "hear", "random_peers"]
 
@@ -35,6 +36,10 @@ class Choice(NamedTuple):
     server
         How many messages' worth a server sends down to each node, in one message, for the one that each sends up. 0:
         there is no server. With one, `downloads` are None.
+
+    See Also
+    --------
+    topofl.mixing.average_of_chosen, topofl.mixing.from_weights
     """
 
     weights: MixingMatrix
@@ -53,15 +58,21 @@ class Policy(NamedTuple):
     Attributes
     ----------
     choose
-        ``choose(models, state, round)`` -> :class:`Choice`; it may change the state, not the models.
+        ``choose(models, state, round)`` -> :class:`Choice`; it may change the state, not the models. It may hear
+        whom ``round.topology`` lets it: an edge (j, i) means that i hears j. What it draws comes from ``round.rng``,
+        losses on nodes' own examples from ``round.ask``; see :class:`topofl.algorithms.Round`.
     init
-        ``init(models)`` -> what it carries from round to round.
+        ``init(models)`` -> what it carries from round to round: tensors, by name.
     settings
         What it was built with; kept with results.
     asks
         On which of their own examples nodes try models, as in :class:`topofl.algorithms.Phase`.
     common_start
         Whether all nodes must start from the same model.
+    foretold
+        Whether both functions work on models that have shapes but no numbers (meta tensors), so that messages can be
+        counted before a run. If not, estimates take it that every node hears all whom it can, and that nothing is
+        carried.
     """
 
     choose: Callable[[Models, State, Round], Choice]
@@ -69,6 +80,7 @@ class Policy(NamedTuple):
     settings: Mapping[str, Any] = MappingProxyType({})
     asks: str = ""
     common_start: bool = False
+    foretold: bool = False
 
 
 def hear(policy: Policy, share: Part = everything) -> Phase:
@@ -89,7 +101,8 @@ def hear(policy: Policy, share: Part = everything) -> Phase:
     TypeError
         If `policy` is no Policy, or its functions are none; in a run, if it returns no Choice with a MixingMatrix.
     ValueError
-        If it asks on other examples than ``"train"`` or ``"val"``.
+        If it asks on other examples than ``"train"`` or ``"val"``; in a run, naming the round, if it changes models or
+        tells of costs that cannot be.
 
     Examples
     --------
@@ -105,11 +118,12 @@ def hear(policy: Policy, share: Part = everything) -> Phase:
 
     def init(models: Models) -> State:
         models.columns(share)  # raises before any work
-        return policy.init(models)
+        return {} if _unknown(policy, models) else _checked_state(policy.init(models))
 
     def apply(models: Models, state: State, round: Round) -> State:
-        choice, columns = _made(policy.choose(models, state, round)), models.columns(share)
-        weights = check_pulls(choice.weights).check_on(round.topology)
+        with _told_round(round.t):
+            choice, columns = _chosen(policy, models, state, round), models.columns(share)
+            weights = check_pulls(choice.weights).check_on(round.topology)
         round.mix(weights, models.flat, columns, counted=choice.downloads is None and not choice.server)
         size = sum(models.flat[:, part].shape[1] for part in columns) * models.flat.element_size()
         if choice.server:
@@ -133,6 +147,45 @@ def _checked(policy: Any) -> Policy:
     return policy
 
 
+@contextmanager
+def _told_round(t: int) -> Iterator[None]:
+    """Put the round, counted from 1, in front of error messages."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        kind = next(kind for kind in (TopologyError, TypeError, ValueError) if isinstance(error, kind))
+        raise kind(f"round {t + 1}, where nodes choose whom they hear: {error}") from error
+
+
+def _unknown(policy: Policy, models: Models) -> bool:
+    """Whether only a run can tell what a policy does."""
+    return models.flat.is_meta and not policy.foretold
+
+
+def _chosen(policy: Policy, models: Models, state: State, round: Round) -> Choice:
+    """Return what a policy chooses, or raise if it may not."""
+    if _unknown(policy, models):
+        return Choice(average_of_chosen(can_hear(round.topology)))
+    before = models.flat._version  # torch counts changes in place
+    choice = _made(policy.choose(models, state, round))
+    _checked_state(state)
+    if models.flat._version != before:
+        raise ValueError("a policy must not change models, got some that it changed; work on models.flat.clone()")
+    return choice
+
+
+def _checked_state(state: Any) -> State:
+    """Return what a policy carries, or raise if a checkpoint could not."""
+    if not isinstance(state, dict):
+        raise TypeError(f"a policy's state must be a dict of tensors, got {type(state).__name__}")
+    for name, value in state.items():
+        if not isinstance(value, Tensor):
+            raise TypeError(
+                f"a policy's state must hold tensors, got {type(value).__name__} as state[{name!r}]; torch.tensor(...)"
+            )
+    return state
+
+
 def _made(choice: Any) -> Choice:
     """Return what a policy chose, or raise."""
     if not isinstance(choice, Choice) or not isinstance(choice.weights, MixingMatrix):
@@ -141,7 +194,39 @@ def _made(choice: Any) -> Choice:
             f"a policy must return Choice(weights) with a MixingMatrix, got {what}; mixing.average_of_chosen(hears) or "
             "mixing.from_weights(weights) makes one"
         )
+    check_int("server", choice.server, minimum=0)
+    if not isinstance(choice.downloads, Sequence | None) or not isinstance(choice.besides, Sequence):
+        raise TypeError("`downloads` and `besides` of a Choice must be lists, such as [matrix] and [(matrix, 4)]")
+    for one in (*(choice.downloads or ()), *(matrix for matrix, _ in choice.besides)):
+        if not isinstance(one, MixingMatrix):
+            raise TypeError(f"`downloads` and `besides` of a Choice must hold MixingMatrix, got {type(one).__name__}")
+    for _, nbytes in choice.besides:
+        check_int("besides", nbytes, minimum=0)
+    _check_covered(choice)
     return choice
+
+
+def _check_covered(choice: Choice) -> None:
+    """Raise ``ValueError`` if models are averaged that did not travel."""
+    if choice.downloads is None:
+        return
+    used = _edges(choice.weights)
+    for one in choice.downloads:
+        used = used - used.multiply(_edges(one))
+    if used.count_nonzero():
+        i, j = (int(places[0]) for places in used.nonzero())
+        raise ValueError(
+            f"`downloads` of a Choice must hold all edges along which models are averaged, node {i} takes of node {j} "
+            "without a download; None means those of `weights`"
+        )
+
+
+def _edges(matrix: MixingMatrix) -> sparse.csr_array:
+    """Return 1 where a node takes of another one."""
+    taken = sparse.coo_array(matrix.weights)
+    apart = (taken.row != taken.col) & (taken.data != 0)
+    ones = np.ones(np.count_nonzero(apart))
+    return sparse.csr_array((ones, (taken.row[apart], taken.col[apart])), shape=taken.shape)
 
 
 def _everybody(n: int) -> MixingMatrix:
@@ -195,7 +280,7 @@ def greedy_peers(
     Kharrat, Canini and Horvath, "DPFL: Decentralized personalized federated learning" (2025), Algorithms 1 to 3.
     """
     limit = None if budget is None else check_int("budget", budget, minimum=int(count_self)) - int(count_self)
-    every, idle = check_int("every", every, minimum=1), sorted({check_int("passive", i, minimum=0) for i in passive})
+    every, idle = check_int("every", every, minimum=1), _nodes("passive", passive)
     for name, value in {"keep": keep, "streamed": streamed, "count_self": count_self}.items():
         check_switch(name, value, auto=False)
 
@@ -222,7 +307,14 @@ def greedy_peers(
 
     settings = {"weights": "greedy", "budget": budget, "every": every, "keep": keep, "streamed": streamed}
     settings |= {"count_self": count_self} | ({"passive": idle} if idle else {})
-    return Policy(choose, init, settings, asks="val")
+    return Policy(choose, init, settings, asks="val", foretold=True)
+
+
+def _nodes(name: str, nodes: Any) -> list[int]:
+    """Return different nodes, ascending, or raise."""
+    if not isinstance(nodes, Iterable) or isinstance(nodes, str):
+        raise TypeError(f"`{name}` must be a list of nodes, such as [0, 3], got {nodes!r}")
+    return sorted({check_int(name, i, minimum=0) for i in nodes})
 
 
 def random_peers(budget: int) -> Policy:
@@ -250,7 +342,7 @@ def random_peers(budget: int) -> Policy:
                 chosen[k, rng.permutation(row.nonzero()[:, 0].numpy())[:budget].tolist()] = True
         return Choice(average_of_chosen(chosen & able, round.sizes))
 
-    return Policy(choose, init, {"weights": "random", "budget": budget})
+    return Policy(choose, init, {"weights": "random", "budget": budget}, foretold=True)
 
 
 def can_hear(topology: Topology) -> Tensor:

@@ -220,10 +220,21 @@ class Round(Protocol):
         Parameters
         ----------
         trials
-            By node.
+            By node: a generator that yields models, (k, d) tensors such as ``models.flat[[2, 5]]``, is sent their
+            mean losses on the node's examples, (k,) in float64, as often as it likes, and returns anything.
         on
-            Which examples: ``"train"`` or ``"val"``. The phase must say so too, by :attr:`Phase.asks`, so that nodes
-            without any are found before the run starts.
+            Which examples: ``"train"`` or ``"val"``. The phase must say so too, by :attr:`Phase.asks` (a policy by
+            :attr:`Policy.asks`), so that nodes without any are found before the run starts.
+
+        Examples
+        --------
+        Every node looks which of two models it likes better::
+
+            def better(i):
+                losses = yield models.flat[[i, (i + 1) % n]]
+                return int(losses.argmin())
+
+            liked = round.ask({i: better(i) for i in range(n)}, "val")
         """
         ...
 

@@ -109,7 +109,7 @@ def scored_peers(
         return Choice(average_of_chosen(chosen), besides=[(able.hear, size)])
 
     settings = {"weights": "scored", "k": most, "threshold": least} | score.keywords
-    return Policy(choose, init, settings | {"loss_refresh": loss_refresh, "head": str(personal)})
+    return Policy(choose, init, settings | {"loss_refresh": loss_refresh, "head": str(personal)}, foretold=True)
 
 
 def scores(

@@ -145,7 +145,7 @@ def _policy(strength: float, threshold: float, compare: Part | str, turn: float 
 
     told = {} if compare.is_everything else {"compare": str(compare)}
     settings = {"weights": "similar", "strength": strength, "threshold": threshold} | told
-    return Policy(choose, init, settings, common_start=True)
+    return Policy(choose, init, settings, common_start=True, foretold=True)
 
 
 def _cosines(flat: Tensor, start: Tensor, columns: Sequence[slice]) -> np.ndarray:

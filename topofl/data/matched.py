@@ -72,6 +72,11 @@ def match_test(clients: Partition, *, rule: str, seed: int | np.random.Generator
 
 def _check_tests(clients: Partition) -> None:
     check_clients(clients)
+    if len(clients.flipped):
+        raise ValueError(
+            "`clients` must have their true labels, which test examples match, some are flipped; match test examples "
+            "first: flip_labels(match_test(clients, rule=...), ...)"
+        )
     if len(clients.dataset.test) == 0:
         raise ValueError(
             f"`clients` must be of a dataset with test examples, got none in {clients.dataset.name}; read it with "

@@ -1,7 +1,7 @@
 """Nodes try models on their own examples."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from collections.abc import Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -46,6 +46,7 @@ def ask(world: "World", each: Each, trials: Mapping[int, Trial[T]], held: Sequen
     held
         Indices of each node's examples.
     """
+    _check_trials(trials, held)
     plan, nodes, linear = world.learner.plan, list(trials), is_linear(world.module)
     size = 1 if plan.executor == "looped" or linear else plan.chunk
     pending = iter([nodes[start : start + size] for start in range(0, len(nodes), size)])  # who is ready takes the next
@@ -69,6 +70,28 @@ def ask(world: "World", each: Each, trials: Mapping[int, Trial[T]], held: Sequen
     return {i: found[i] for i in nodes for found in results if i in found}
 
 
+def _check_trials(trials: Mapping[int, Any], held: Sequence[np.ndarray]) -> None:
+    """Raise if there is no such node, it has no examples, or nothing that asks."""
+    for i, trial in trials.items():
+        if i not in range(len(held)):
+            raise ValueError(f"`trials` must be of nodes from 0 to n-1={len(held) - 1}, got {i!r}")
+        if not isinstance(trial, Generator):
+            kind = type(trial).__name__
+            raise TypeError(f"`trials` must be generators, which yield models (k, d), got a {kind} for node {i}")
+        if not len(held[i]):
+            raise ValueError(
+                f"`trials` must be of nodes with such examples, node {i} has none; say `asks` of the policy"
+            )
+
+
+def _asked(models: Any, d: int) -> Tensor:
+    """Return the models that a trial yields, or raise."""
+    if not isinstance(models, Tensor) or models.dim() != 2 or models.shape[1] != d:
+        got = f"shape {tuple(models.shape)}" if isinstance(models, Tensor) else type(models).__name__
+        raise TypeError(f"`trials` must yield models as a tensor (k, d={d:,}), got {got}")
+    return models
+
+
 @torch.no_grad()
 def _alone(world: "World", shared: Shared, trial: Trial[T], held: np.ndarray) -> T:
     """Let one node try its models, one after the other."""
@@ -79,6 +102,7 @@ def _alone(world: "World", shared: Shared, trial: Trial[T], held: np.ndarray) ->
     parts = [(order(learner.examples(part)), learner.labels[part]) for part in indices.split(size)]
 
     def losses(models: Tensor) -> Tensor:
+        models = _asked(models, layout.d)
         total = torch.zeros(len(models), dtype=torch.float64, device=models.device)
         for rows in [slice(0, len(models))] if linear else [slice(k, k + 1) for k in range(len(models))]:
             apply = shared(layout.views(models[rows]))
@@ -98,7 +122,7 @@ def _together(
     place = {i: k for k, i in enumerate(trials)}
     each, layout = stacked_forward(module).each, Layout.of(module)
     found: dict[int, T] = {}
-    asked = _next(trials, dict.fromkeys(trials), found)
+    asked = _next(trials, dict.fromkeys(trials), found, layout.d)
     while asked:
         counts = [len(models) for models in asked.values()]
         owners = torch.tensor(np.repeat([place[i] for i in asked], counts), device=examples.labels.device)
@@ -107,18 +131,18 @@ def _together(
             inputs, labels, weights = (part[owners] for part in some)
             losses = _losses(each(parameters, inputs), labels) * weights
             means += losses.masked_fill_(weights == 0, 0).sum(1).cpu()  # an infinite loss, too, of what fills up
-        asked = _next(trials, dict(zip(asked, means.split(counts), strict=True)), found)
+        asked = _next(trials, dict(zip(asked, means.split(counts), strict=True)), found, layout.d)
     return found
 
 
 def _next(
-    trials: Mapping[int, Trial[T]], answers: Mapping[int, Tensor | None], found: dict[int, T]
+    trials: Mapping[int, Trial[T]], answers: Mapping[int, Tensor | None], found: dict[int, T], d: int
 ) -> dict[int, Tensor]:
     """Send nodes their answers, and return what they ask next; who is done goes into `found`."""
     asked = {}
     for i, answer in answers.items():
         try:
-            asked[i] = next(trials[i]) if answer is None else trials[i].send(answer)
+            asked[i] = _asked(next(trials[i]) if answer is None else trials[i].send(answer), d)
         except StopIteration as end:
             found[i] = end.value
     return asked

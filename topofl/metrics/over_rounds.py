@@ -11,6 +11,7 @@ from topofl.metrics._columns import COSTS, cost_of_rounds
 from topofl.metrics._rounds import WeightRule, as_rounds, n_rounds, sent
 from topofl.metrics.compare import compare
 from topofl.metrics.connectivity import rounds_until_strong
+from topofl.mixing import MixingMatrix
 
 __all__ = ["over_rounds"]
 
@@ -43,9 +44,11 @@ def over_rounds(
     Returns
     -------
     Table
-        ``round``; ``rounds until strong``, how many rounds from this one on, itself included, are jointly strongly
-        connected (n/a if those up to the last one of `rounds` are not); then the columns of :func:`compare`. Rounds
-        with the same matrix are computed once.
+        ``round``, from 0, as for ``history.mixing(t)`` (evaluations and ``history.to_pandas()`` count the rounds that
+        are done, from 1); ``rounds until strong``, how many rounds from this one on, itself included, are jointly
+        strongly connected (n/a if those up to the last one of `rounds` are not); then the columns of :func:`compare`.
+        Edges are counted one for each direction in all rounds if some graph is directed. Rounds with the same matrix
+        are computed once.
 
     Raises
     ------
@@ -59,7 +62,7 @@ def over_rounds(
     >>> from topofl import topologies
     >>> table = over_rounds(topologies.one_peer_exponential(8), about=["structure"])
     >>> table.column("round"), table.column("edges"), table.column("rounds until strong")
-    ((0, 1, 2), (8, 8, 4), (1, 3, 2))
+    ((0, 1, 2), (8, 8, 8), (1, 3, 2))
     """
     source = as_rounds(x, weights)
     wanted = _wanted(source.length or n_rounds(source, None) if rounds is None else rounds, source.length)
@@ -71,7 +74,7 @@ def over_rounds(
     )  # fmt: skip
     of_matrix = dict(zip(distinct, numbers.rows, strict=True))
     lengths = rounds_until_strong(source, max(wanted) + 1)
-    costs = _sent(x, numbers.columns[1:])
+    costs = _sent(x, numbers.columns[1:]) | _both_ways(matrices, numbers.columns[1:])
     rows = tuple((t, _shown(lengths[t]), *_row(t, of_matrix[id(matrices[t])][1:], costs)) for t in wanted)
     title = f"{source.name}, {len(wanted)} round{'s' * (len(wanted) != 1)}"
     return Table(("round", UNION, *numbers.columns[1:]), rows, title=title)
@@ -85,7 +88,17 @@ def _sent(x: Any, columns: Sequence[str]) -> dict[int, np.ndarray | NotApplicabl
     return {columns.index(name): cost_of_rounds(of_run, name) for name in COSTS if name in columns}
 
 
-def _row(t: int, values: tuple[Any, ...], costs: Mapping[int, np.ndarray | NotApplicable]) -> tuple[Any, ...]:
+def _both_ways(matrices: Mapping[int, MixingMatrix], columns: Sequence[str]) -> dict[int, Mapping[int, np.ndarray]]:
+    """Return, by its place, the column of edges in both directions where graphs are directed in some rounds."""
+    if "edges" not in columns:
+        return {}
+    graphs = {t: matrix.support() for t, matrix in matrices.items()}
+    if not any(graph.is_directed for graph in graphs.values()):
+        return {}
+    return {columns.index("edges"): {t: np.array(graph.adjacency.nnz) for t, graph in graphs.items()}}
+
+
+def _row(t: int, values: tuple[Any, ...], costs: Mapping[int, Any]) -> tuple[Any, ...]:
     told = {k: cost if isinstance(cost, NotApplicable) else cost[t].item() for k, cost in costs.items()}
     return tuple(told.get(k, value) for k, value in enumerate(values))
 

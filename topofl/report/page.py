@@ -79,6 +79,8 @@ def spectral_report(
 
     Raises
     ------
+    TypeError
+        If `graphs` is no list.
     ValueError
         If `table` has another number of rows than there are graphs, or lacks the columns name, slem or spectral gap.
 
@@ -90,6 +92,8 @@ def spectral_report(
     '<!doctype html>'
     """
     seed, rounds = check_int("seed", seed, minimum=0), check_int("rounds", rounds, minimum=1)
+    if not isinstance(graphs, Sequence):
+        raise TypeError(f"`graphs` must be a list, got {type(graphs).__name__}; of a History see report.rounds_report")
     if len(table.rows) != len(graphs):
         raise ValueError(f"`table` must have one row a graph: got {len(table.rows)} rows for {len(graphs)} graphs")
     names = [str(name) for name in table.column("name")]
