@@ -58,7 +58,7 @@ def scored_peers(
     k
         Most peers to hear, at least 0; None sets no limit.
     threshold
-        Hear only peers of higher scores; None: of any.
+        Hear only peers of higher scores, of these the `k` best (with ``k=None`` all); None: of any score.
     alpha, recency_rate, cost, header_sign
         As in :func:`topofl.algorithms.scored.scores`.
     loss_refresh
