@@ -441,6 +441,7 @@ FIGURES: tuple[Figure, ...] = (
         differences=lambda setting: (*scale_of(setting).differences, *dpfl_study.DIFFERENCES),
         tables=dpfl_study.tables,
         datasets=("cifar10",),
+        optional=("mnist",),
         page=lambda setting, store: round_page(
             dpfl_study.runs(setting)[0], store, "dpfl-study: who hears whom in DPFL with a budget"
         ),

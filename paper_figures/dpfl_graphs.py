@@ -114,7 +114,7 @@ def draw_graphs(panels: Mapping[str, Mapping[str, Any]], *, columns: int = 6) ->
         if k in used
     ]
     picture.legend(handles=patches, loc="outside lower center", ncols=len(patches), fontsize=8)
-    picture.supxlabel("row: a node; column: whom it hears", x=0.01, ha="left", fontsize=7)
+    picture.suptitle("row: a node; column: whom it hears", x=0.01, ha="left", fontsize=7)
     return picture
 
 

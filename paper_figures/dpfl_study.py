@@ -18,7 +18,7 @@ from topofl import History, NotApplicable, Table, config, metrics
 from .claims import Claim, judge_seeds
 from .dfedpgp_tables import Dots, dots, plus_minus
 from .dpfl_methods import Method
-from .dpfl_runs import Arm, arm, scale_of, splits_of
+from .dpfl_runs import Arm, arm, scale_of, split, splits_of
 from .dpfl_settings import Scale
 from .figure import Data, Setting
 from .runs import Run, Store
@@ -29,7 +29,7 @@ ALIKE, BY_CHANCE = "DPFL", "random"
 DIFFERENT, SHUFFLED = "D-Cliques", "random cliques"
 ALL, NONE = "everybody", "nobody"
 OWN, EVERYBODYS = "own test images", "all test images"
-SPLIT_TITLES = ("CIFAR-10, Dir(0.1)", "CIFAR-10, Patho(3)")
+SPLIT_TITLES = ("CIFAR-10, Dir(0.1)", "CIFAR-10, Patho(3)", "MNIST, Dir(0.1)")
 COLUMNS = (
     "mean degree", "reciprocity", "spectral gap", "neighborhood heterogeneity", "neighbor label distance",
     "communities", "modularity", "label separation",
@@ -46,7 +46,8 @@ DIFFERENCES = (
     "methods",
     "DPFL downloads all models once to choose, and looks at validation images, which only choose the round elsewhere",
     "models are tested in as many rounds as those that are fine-tuned elsewhere; on their own images that of the round "
-    "that is best by validation, after local training; on all images that of the last round, after the exchange",
+    "that is best by validation, after local training; on all images that of the last round, after the exchange "
+    "(MNIST: both of the last round)",
     "D-Cliques know the labels of all clients, DPFL none of them",
     "where nobody is heard, or every client is a community of its own, claims take labels to be as by chance",
 )
@@ -70,12 +71,14 @@ def _methods(scale: Scale) -> dict[str, tuple[Method, dict[str, Any]]]:
 
 def arms(setting: Setting) -> Mapping[str, Mapping[str, Arm]]:
     """Return one run a seed of every arm, by split."""
+    return {title: _of_title(setting, title) for title in splits_of(setting, *SPLIT_TITLES)}
+
+
+def _of_title(setting: Setting, title: str) -> dict[str, Arm]:
+    scale = scale_of(setting).of(split(title).dataset)
     return {
-        title: {
-            label: _tested_on_all(arm(setting, title, method), more, scale_of(setting))
-            for label, (method, more) in _methods(scale_of(setting)).items()
-        }
-        for title in splits_of(setting, *SPLIT_TITLES)
+        label: _tested_on_all(arm(setting, title, method), more, scale)
+        for label, (method, more) in _methods(scale).items()
     }
 
 
@@ -83,7 +86,7 @@ def _tested_on_all(one: Arm, more: Mapping[str, Any], scale: Scale) -> Arm:
     """Return the runs with models tested on all images, too, in fewer rounds, over a graph if there is one."""
     tested = {
         "rounds": scale.rounds,
-        "eval_every": scale.tuned_every,
+        "eval_every": scale.study_every or scale.tuned_every,
         "evaluate_on": ["own_test", "own_val", "test"],
         "moments": "both",
     }
