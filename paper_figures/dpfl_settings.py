@@ -152,7 +152,7 @@ QUICK = Scale(
         "20 clients instead of 100 or 200, budgets of 4, 2 and 1 accordingly; 12 rounds, two of them DPFL's "
         "preprocessing, instead of 100 or 50, of 2 epochs instead of 5: a twentieth of the paper's passes of a client "
         "over its data",
-        "CIFAR-10 of the three datasets; in table 1 and the study besides MNIST with Dir(0.1), which the paper does not "
+        "CIFAR-10 of the three datasets; in table 1 and the study also MNIST with Dir(0.1), which the paper does not "
         "have: 6,000 of its training and all of its test images, 30 clients, budgets of 6, 3 and 2 (0.05 n is rounded "
         "up), DPFL's network for FEMNIST with the step and minibatches of CIFAR-10, one epoch a round, 2 in the first",
         "first rounds of 1, 2 and 4 epochs instead of 1, 5 and 10; refresh periods of 1, 2 and 5 instead of 1, 5, 10 "
