@@ -1,5 +1,6 @@
 """What is free by made-up files of the kernel, and what is given back."""
 
+import gc
 import os
 import sys
 import threading
@@ -82,6 +83,20 @@ def test_growth_is_noticed_although_it_passes():
         del block
     assert 40_000_000 <= growth() < 70_000_000
     assert all(thread.name != "topofl-memory" for thread in threading.enumerate())
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
+def test_growth_is_not_hidden_by_garbage_from_before():
+    rings = [[torch.ones(10_000_000)] for _ in range(3)]
+    for ring in rings:
+        ring.append(ring)  # pyright: ignore
+    del rings, ring
+    with watched_growth(True, interval=0.001) as growth:
+        gc.collect()
+        block = torch.ones(10_000_000)
+        time.sleep(0.1)
+        del block
+    assert growth() >= 40_000_000
 
 
 def test_growth_is_unknown_where_it_is_not_wanted_or_not_told(monkeypatch, tmp_path):

@@ -1,6 +1,7 @@
 """How much memory is free, and giving back what the allocator keeps."""
 
 import ctypes
+import gc
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -103,9 +104,11 @@ def giving_back(wanted: bool) -> Iterator[None]:
 def watched_growth(wanted: bool, interval: float = 0.005) -> Iterator[Callable[[], int | None]]:
     """Give a function that tells by how many bytes this process has grown in memory at most since, looked at often.
 
-    What is kept of freed memory is returned before. The function returns None where the system does not tell, and
-    unless it is `wanted`.
+    Garbage is collected, and what is kept of freed memory is returned, before, so that neither hides growth. The
+    function returns None where the system does not tell, and unless it is `wanted`.
     """
+    if wanted:
+        gc.collect()
     with giving_back(wanted):
         before = resident() if wanted else None
     if before is None:
