@@ -210,23 +210,15 @@ def _check_covered(choice: Choice) -> None:
     """Raise ``ValueError`` if models are averaged that did not travel."""
     if choice.downloads is None:
         return
-    used = _edges(choice.weights)
+    used = choice.weights.support().adjacency
     for one in choice.downloads:
-        used = used - used.multiply(_edges(one))
+        used = used - used.multiply(one.support().adjacency)
     if used.count_nonzero():
-        i, j = (int(places[0]) for places in used.nonzero())
+        i, j = min(zip(*used.T.nonzero(), strict=True))
         raise ValueError(
             f"`downloads` of a Choice must hold all edges along which models are averaged, node {i} takes of node {j} "
             "without a download; None means those of `weights`"
         )
-
-
-def _edges(matrix: MixingMatrix) -> sparse.csr_array:
-    """Return 1 where a node takes of another one."""
-    taken = sparse.coo_array(matrix.weights)
-    apart = (taken.row != taken.col) & (taken.data != 0)
-    ones = np.ones(np.count_nonzero(apart))
-    return sparse.csr_array((ones, (taken.row[apart], taken.col[apart])), shape=taken.shape)
 
 
 def _everybody(n: int) -> MixingMatrix:

@@ -74,8 +74,8 @@ def over_rounds(
     )  # fmt: skip
     of_matrix = dict(zip(distinct, numbers.rows, strict=True))
     lengths = rounds_until_strong(source, max(wanted) + 1)
-    costs = _sent(x, numbers.columns[1:]) | _both_ways(matrices, numbers.columns[1:])
-    rows = tuple((t, _shown(lengths[t]), *_row(t, of_matrix[id(matrices[t])][1:], costs)) for t in wanted)
+    known = _sent(x, numbers.columns[1:]) | _both_ways(matrices, numbers.columns[1:])
+    rows = tuple((t, _shown(lengths[t]), *_row(t, of_matrix[id(matrices[t])][1:], known)) for t in wanted)
     title = f"{source.name}, {len(wanted)} round{'s' * (len(wanted) != 1)}"
     return Table(("round", UNION, *numbers.columns[1:]), rows, title=title)
 
@@ -92,14 +92,14 @@ def _both_ways(matrices: Mapping[int, MixingMatrix], columns: Sequence[str]) -> 
     """Return, by its place, the column of edges in both directions where graphs are directed in some rounds."""
     if "edges" not in columns:
         return {}
-    graphs = {t: matrix.support() for t, matrix in matrices.items()}
+    graphs = {id(matrix): matrix.support() for matrix in {id(matrix): matrix for matrix in matrices.values()}.values()}
     if not any(graph.is_directed for graph in graphs.values()):
         return {}
-    return {columns.index("edges"): {t: np.array(graph.adjacency.nnz) for t, graph in graphs.items()}}
+    return {columns.index("edges"): {t: np.array(graphs[id(matrix)].adjacency.nnz) for t, matrix in matrices.items()}}
 
 
-def _row(t: int, values: tuple[Any, ...], costs: Mapping[int, Any]) -> tuple[Any, ...]:
-    told = {k: cost if isinstance(cost, NotApplicable) else cost[t].item() for k, cost in costs.items()}
+def _row(t: int, values: tuple[Any, ...], known: Mapping[int, Any]) -> tuple[Any, ...]:
+    told = {k: column if isinstance(column, NotApplicable) else column[t].item() for k, column in known.items()}
     return tuple(told.get(k, value) for k, value in enumerate(values))
 
 
