@@ -43,8 +43,11 @@ def test_logistic_regression_by_hand():
     assert result.minibatches == 10 * 32 * (64 * 4 + 8)
     assert result.mixing == 10 * d * 4
     assert result.data == result.held == 1797 * (64 * 4 + 8)
-    logits = 300 * 10 * 10 * 4  # and as much for their log-softmax; losses of 4 and labels of 8 bytes
-    assert result.evaluation == 10 * d * 4 + 2 * logits + 300 * 10 * (4 + 8)
+    logits = 300 * 10 * 10 * 4  # and as much for their exponentials
+    numbers = (
+        300 * 10 * (3 * 4 + 8)
+    )  # the largest logit and that of the label, the sum, and the class that is predicted
+    assert result.evaluation == 10 * d * 4 + 2 * logits + numbers
     assert result.matrices == 30 * 12 + 10 * 10 * 4  # two neighbors and the own model; not below the density for sparse
     assert result.activations == 10 * 32 * (2 * 10 + 3) * 4
     lasting = result.parameters + result.minibatches + result.matrices + result.data + result.torch
@@ -70,7 +73,7 @@ def test_float64_doubles_all_numbers_but_labels():
     single, double = need(algorithms.dsgd(0.1)), need(algorithms.dsgd(0.1), dtype=torch.float64)
     assert double.parameters == 2 * single.parameters
     assert double.gradients == 2 * single.gradients
-    assert double.evaluation == 2 * single.evaluation
+    assert double.evaluation == 2 * single.evaluation - 18 * 6 * 8  # predicted labels
     assert double.bytes == 2 * single.bytes
     assert double.data == 2 * single.data - 90 * 8
     assert double.held == 90 * 8  # the examples are copied
@@ -97,10 +100,10 @@ def test_chunks_and_executors():
     assert need(algorithms.dsgd(0.1), chunk=100) == whole == need(algorithms.dsgd(0.1), executor="auto")
 
 
-def test_mixed_gradients_exist_at_once():
+def test_mixed_gradients_exist_at_once_or_in_means():
     whole, chunked = (need(algorithms.clique_averaging(0.1), chunk=chunk) for chunk in (6, 1))
     assert whole.gradients == 2 * whole.parameters  # those of a chunk, and those that are mixed
-    assert chunked.gradients == whole.parameters + whole.d * 4
+    assert chunked.gradients == (1 + 2 + 1) * whole.d * 4  # one, the means of two cliques, and one that is mixed
 
 
 def test_minibatches_are_no_larger_than_the_data():

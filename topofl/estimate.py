@@ -18,7 +18,7 @@ from topofl.engine.checks import check_asked, check_augment, check_topology, eva
 from topofl.engine.evaluate import way_of
 from topofl.engine.forward import is_linear
 from topofl.engine.free_memory import free_memory, watched_growth
-from topofl.engine.memory import facts_of, first_of, fits_into, in_gib, memory, needed, peak, remedy
+from topofl.engine.memory import facts_of, first_of, fits_into, groups_of, in_gib, memory, needed, peak, remedy
 from topofl.engine.mixer import mixer
 from topofl.engine.plan import SHARED_WORK, Compute, Plan, Sizes, choose_plan
 from topofl.engine.population import Layout
@@ -255,7 +255,8 @@ def estimate(
         matrices = list({id(e.weights): e.weights for r in rounds for e in r.ledger.exchanges}.values())
         sets = evaluated_by(clients, evaluate_on, eval_examples, eval_nodes, 0, torch.device("cpu"))
         way, some = way_of(module, few), list(sets.values())
-        facts = facts_of(algorithm, module, few, way.order, way, clients, matrices, some, compute, augment)
+        groups = groups_of(algorithm, lambda own: own(graphs.at(0)), clients.n, place)
+        facts = facts_of(algorithm, module, few, way.order, way, clients, matrices, some, compute, augment, groups)
         facts, free = replace(facts, state=state), free_memory(place)
         fits, linear = fits_into(facts, free), is_linear(module)
         plan, beyond = choose_plan(compute, linear, facts.sizes, None, fits), 0

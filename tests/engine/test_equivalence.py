@@ -9,7 +9,7 @@ import torch
 import topofl
 from tests import naive, problems
 from topofl import algorithms, mixing, topologies
-from topofl.engine import plan
+from topofl.engine import executors, plan
 from topofl.engine.population import initial_population
 
 ROUNDS, SEED, BATCH = 5, 3, 4
@@ -105,6 +105,49 @@ def test_equals_naive_loop(name, options, clients, model, settings):
 def modules_to_flat(model, clients, name):
     modules = modules_at_start(model, 1 if name == "centralized" else clients.n)
     return torch.stack([torch.nn.utils.parameters_to_vector(m.parameters()).detach() for m in modules])
+
+
+@pytest.fixture
+def meetings(monkeypatch):
+    """Note how gradients meet."""
+    seen = []
+    for name in ("_in_full", "_in_means"):
+        original = getattr(executors, name)
+
+        def noted(*given, name=name, original=original):
+            seen.append(name)
+            return original(*given)
+
+        monkeypatch.setattr(executors, name, noted)
+    return seen
+
+
+@pytest.mark.parametrize(("chunk", "way"), [(1, "_in_means"), (3, "_in_means"), (6, "_in_full"), (18, "_in_full")])
+@pytest.mark.parametrize("options", CASES["clique_averaging"])
+def test_means_of_gradients_on_threads_equal_naive_loop(options, chunk, way, workers, meetings):
+    clients, model = problems.equal_clients(18), problems.linear()
+    graph = problems.cliques(clients, size=9)
+    wanted = naive_models("clique_averaging", model, clients, graph, options)
+    got = engine_models("clique_averaging", model, clients, graph, options, executor="batched", chunk=chunk)
+    torch.testing.assert_close(got, wanted, rtol=0, atol=1e-10)
+    assert set(meetings) == {way if workers > 1 or chunk == 18 else "_in_means"}
+
+
+FURTHER = [{"clip": 0.1}, {"weight_decay": 0.3}, {"momentum": 0.9, "reset_momentum": True}, {"strength": 0.5}]
+
+
+@pytest.mark.parametrize("options", FURTHER)
+def test_means_of_gradients_and_all_of_them_give_the_same_steps(options, monkeypatch, meetings):
+    clients, found = problems.equal_clients(12), []
+    local = algorithms.sgd(0.1, batch_size=BATCH, steps=3, gradient=mixing.within_groups, **options)
+    monkeypatch.setattr(algorithms, "made", lambda **_: algorithms.chain("made", local=local), raising=False)
+    for kept in (executors.models_kept, lambda groups, workers, chunk, n: n):
+        monkeypatch.setattr(executors, "models_kept", kept)
+        how = {"executor": "batched", "chunk": 3}
+        found.append(engine_models("made", problems.linear(), clients, problems.cliques(clients), {}, **how))
+    torch.testing.assert_close(*found, rtol=0, atol=1e-12)
+    assert set(meetings[:ROUNDS]) == {"_in_means"}
+    assert set(meetings[ROUNDS:]) == {"_in_full"}
 
 
 def test_directed_time_varying_graph_equals_naive_loop():

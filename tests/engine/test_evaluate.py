@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional
@@ -42,6 +43,25 @@ def test_equals_naive_evaluation_for_any_chunk(build, rows, monkeypatch):
             assert each.accuracy[i] == accuracy
             torch.testing.assert_close(each.loss[i], loss)
     assert torch.isnan(each.accuracy[2]), "a node without examples has no score"
+
+
+@pytest.mark.parametrize(("dtype", "rounding"), [(torch.float64, 1e-15), (torch.float32, 2e-7), (torch.bfloat16, 2e-7)])
+def test_judged_like_cross_entropy_and_argmax(dtype, rounding):
+    """Up to the rounding of one plus what the other classes have; bfloat16 is judged in float32."""
+    logits, labels = torch.randn(5, 4, 60).to(dtype) * 3, torch.arange(60) % 4
+    logits[0] = 0  # the first of equal ones is predicted
+    logits[1, :, ::2] = 1e4 * torch.eye(4, dtype=dtype)[:, labels[::2]]  # sure of itself
+    logits[2, 1, :7], logits[3, 2, 3], logits[3, :, 9], logits[4, 0, 5] = -torch.inf, torch.inf, -torch.inf, torch.nan
+    right, losses = module._judged(logits, labels)
+    for k, own in enumerate(logits):
+        wanted = functional.cross_entropy(own.T.double(), labels, reduction="none")
+        torch.testing.assert_close(losses[k].double(), wanted, rtol=1e-6, atol=rounding, equal_nan=True)
+        assert torch.equal(right[k], own.argmax(0) == labels)
+
+
+def test_small_losses_beside_large_logits_are_kept():
+    logits = torch.tensor([[[1000.0], [1000.0 - 15]]])
+    assert module._judged(logits, torch.tensor([0]))[1].item() == pytest.approx(np.log1p(np.exp(-15)), rel=0.2)
 
 
 @pytest.mark.parametrize("nodes", [[2], [1, 2], [0, 3]])

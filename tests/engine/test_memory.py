@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import topofl
 from tests import problems
-from topofl import algorithms, models
+from topofl import algorithms, mixing, models
 from topofl.engine import world
 from topofl.engine.buffers import Buffers
 from topofl.engine.evaluate import Evaluated, evaluate, way_of
@@ -21,6 +21,7 @@ from topofl.engine.memory import (
     check_memory,
     facts_of,
     fits_into,
+    groups_of,
     in_gib,
     largest_chunk,
     memory,
@@ -33,7 +34,7 @@ from topofl.engine.population import Layout, Population
 MIB = 2**20
 FACTS = Facts(
     n=100, d=MIB, itemsize=4, width=20, example=400, minibatch=MIB, looped=10 * MIB, batched=12 * MIB, state=0,
-    fine_tuning=0, mixes_gradients=False, matrices=3, mixing=5 * MIB, evaluation=50 * MIB, data=70 * MIB, held=70 * MIB,
+    fine_tuning=0, groups=0, matrices=3, mixing=5 * MIB, evaluation=50 * MIB, data=70 * MIB, held=70 * MIB,
     torch=30 * MIB, largest=MIB // 2, distance=3 * MIB, returned=True,
 )  # fmt: skip
 LOOPED = Plan("looped", 1, 1, 1)
@@ -68,9 +69,36 @@ def test_every_worker_has_a_chunk_and_buffers():
 
 
 def test_mixed_gradients_are_all_kept():
-    mixing = replace(FACTS, mixes_gradients=True)
+    mixing = replace(FACTS, groups=100)
     for plan, together in ((batched(8), 8), (LOOPED, 1), (batched(100), 100)):
         assert memory(mixing, plan)["gradients"] == (100 + together) * 4 * MIB
+
+
+@pytest.mark.parametrize(
+    ("plan", "kept"),
+    [
+        (batched(8), 10 + 8),
+        (batched(8, workers=2), 2 * (10 + 8)),
+        (LOOPED, 11),
+        (batched(90), 100),
+        (batched(500), 100),
+    ],
+)
+def test_means_of_gradients_are_kept_where_they_are_fewer(plan, kept):
+    together = min(plan.workers * plan.chunk, 100)
+    assert memory(replace(FACTS, groups=10), plan)["gradients"] == (together + kept) * 4 * MIB
+
+
+def test_groups_are_counted():
+    cliques = problems.cliques(problems.equal_clients(12))
+
+    def count(algorithm, device="cpu"):
+        return groups_of(algorithm, lambda rule: rule(cliques), 12, torch.device(device))
+
+    assert count(algorithms.dsgd(0.1)) == 0
+    assert count(algorithms.clique_averaging(0.1)) == 4
+    assert count(algorithms.clique_averaging(0.1), "cuda") == 12
+    assert count(algorithms.chain("all", local=algorithms.sgd(0.1, gradient=mixing.max_degree))) == 12
 
 
 def test_training_and_evaluation_take_turns_or_add_up():
@@ -84,11 +112,11 @@ def test_training_and_evaluation_take_turns_or_add_up():
 
 
 @given(
-    st.integers(1, 200), st.integers(1, 10**6), st.integers(0, 10**8), st.integers(0, 10**9), st.booleans(),
+    st.integers(1, 200), st.integers(1, 10**6), st.integers(0, 10**8), st.integers(0, 10**9), st.integers(0, 200),
     st.integers(1, 200), st.integers(1, 4), st.integers(0, 10**12),
 )  # fmt: skip
-def test_more_nodes_together_never_need_less(n, d, size, evaluation, mixes, chunk, workers, free):
-    facts = replace(FACTS, n=n, d=d, batched=size, evaluation=evaluation, mixes_gradients=mixes)
+def test_more_nodes_together_never_need_less(n, d, size, evaluation, groups, chunk, workers, free):
+    facts = replace(FACTS, n=n, d=d, batched=size, evaluation=evaluation, groups=min(groups, n))
     assert needed(facts, batched(chunk, workers)) <= needed(facts, batched(chunk + 1, workers))
     assert needed(facts, batched(chunk, workers)) <= needed(facts, batched(chunk, workers + 1))
     found = largest_chunk(facts, free)

@@ -135,7 +135,7 @@ def sgd(
 
     settings = _settings_of(how) | {"reset_momentum": reset_momentum, "lr_decay": decay, "who": who and name_of(who)}
     settings |= {"strength": strength, "anchor": "start of the round" if strength and not anchored else None}
-    return Phase(init, apply, _told(settings), exchanges="" if gradient is None else "gradients")
+    return Phase(init, apply, _told(settings), exchanges="" if gradient is None else "gradients", mixes=gradient)
 
 
 _SILENT: dict[str, Any] = {

@@ -301,6 +301,8 @@ class Phase(NamedTuple):
         Name of an earlier phase whose state it works on, in place of one of its own.
     gradients
         Whether it asks for the gradients of all nodes at once.
+    mixes
+        The weight rule by which it mixes gradients, if it does.
     asks
         On which of their own examples nodes try models, ``"train"`` or ``"val"``; ``""``: on none.
     common_start
@@ -315,6 +317,7 @@ class Phase(NamedTuple):
     share: Part = everything
     uses: str = ""
     gradients: bool = False
+    mixes: Rule | None = None
     asks: str = ""
     common_start: bool = False
 

@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from topofl.engine.forward import Order, Shared, image_order, is_linear, stacked_forward
 from topofl.engine.living import bytes_of_forwards
@@ -15,9 +14,9 @@ from topofl.engine.threads import Each
 
 __all__ = ["Evaluated", "Scores", "Way", "copied", "evaluate", "scored", "way_of"]
 
-ROWS = 100_000
-"""Linear models: at most so many (node, example) pairs a call and thread; their logits are the largest tensor, 4 MB for
-10 classes in float32."""
+ROWS = 50_000
+"""Linear models: at most so many (node, example) pairs a call and thread; their logits are the largest tensor, 2 MB for
+10 classes in float32. Twice as many took 1.1 to 1.3 times as long."""
 
 NODES = 128
 """Linear models: at most so many a call, whose weights are put side by side, 4 MB for 7,850 parameters in float32."""
@@ -205,9 +204,22 @@ def _sums(
             places, apply = job.places, shared([view[job.rows] for view in models.views])
         parts = [apply(inputs(part)) for part in job.part.tensor_split(-(-len(job.part) // examples))]
         logits = torch.cat(parts) if len(parts) > 1 else parts[0]  # (b, k, classes)
-        wanted = labels[job.part, None]  # (b, 1)
-        targets = wanted.expand(logits.shape[:2]).flatten()
-        losses = functional.cross_entropy(logits.flatten(0, 1), targets, reduction="none")
-        sums[0, places] += (logits.argmax(2) == wanted).sum(0)
-        sums[1, places] += losses.view(logits.shape[:2]).sum(0, dtype=torch.float64)
+        sums[:, places] += _totals(logits.permute(1, 2, 0), labels[job.part])
     return sums
+
+
+def _totals(logits: Tensor, labels: Tensor) -> Tensor:
+    return torch.stack([values.sum(1, dtype=torch.float64) for values in _judged(logits, labels)])
+
+
+def _judged(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return which predictions are right and the cross-entropies, (k, b) each, of logits (k, classes, b).
+
+    One pass for the largest logit serves both. Where examples lie next to each other, as linear models leave them, it
+    takes a fifth of the time of ``cross_entropy`` and ``argmax``.
+    """
+    logits = logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
+    largest, predicted = logits.max(1)
+    own = logits.gather(1, labels.expand(len(logits), 1, -1)).squeeze(1)
+    losses = (logits - largest.unsqueeze(1)).exp_().sum(1).log_().add_(largest - own)
+    return predicted == labels, losses

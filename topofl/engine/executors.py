@@ -16,12 +16,14 @@ from topofl.engine.divergence import Guard
 from topofl.engine.diversity import GradientStatistics
 from topofl.engine.examples import Examples
 from topofl.engine.gradients import Gradients
+from topofl.engine.mixer import Means, Mixer
 from topofl.engine.plan import Plan
 from topofl.engine.points import adapt, mixed, stepped
 from topofl.engine.population import Population
 from topofl.engine.threads import Each
 
-__all__ = ["Descent", "Learner", "Minibatches", "Worker", "all_gradients", "differentiate", "local_sgd"]
+__all__ = ["Descent", "Learner", "Minibatches", "Worker", "all_gradients", "differentiate", "local_sgd",
+           "models_kept"]  # fmt: skip
 
 
 class Minibatches(NamedTuple):
@@ -296,7 +298,7 @@ def local_sgd(
     *,
     counts: np.ndarray | None = None,
     bad: Tensor | None = None,
-    mix_gradients: Callable[[Tensor], None] | None = None,
+    mix_gradients: Mixer | None = None,
     statistics: GradientStatistics | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Take one SGD step per given batch, or per two if it looks ahead, on every node, in place; with `counts`, fewer.
@@ -389,44 +391,113 @@ def _weigh(job: Job, rows: slice, k: int, gradients: Sequence[Tensor], idle: Ten
         g.mul_(_along(shares, g))
 
 
-def _together(
-    learner: Learner, each: Each, job: Job, mix_gradients: Callable[[Tensor], None], contained: bool
-) -> Tensor:
+class Meeting(NamedTuple):
+    """Where the gradients of all nodes meet in a step.
+
+    Attributes
+    ----------
+    begin
+        Starts a step.
+    place
+        (worker, rows) -> (k, d) memory for the gradients of some nodes.
+    add
+        (worker, rows, those gradients): they are complete.
+    mix
+        Mixes them, when all nodes' are.
+    mixed
+        (worker, rows) -> (k, d) mixed gradients of some nodes, which may be changed.
+    """
+
+    begin: Callable[[], None]
+    place: Callable[[Worker, slice], Tensor]
+    add: Callable[[Worker, slice, Tensor], object]
+    mix: Callable[[], None]
+    mixed: Callable[[Worker, slice], Tensor]
+
+
+def _meeting(learner: Learner, like: Tensor, mixer: Mixer) -> Meeting:
+    """Return where gradients meet: in means of groups where these take less memory than all nodes' gradients."""
+    if mixer.means is None:
+        return _in_full(learner, like, mixer)
+    kept = models_kept(len(mixer.means.share), learner.plan.workers, learner.plan.chunk, len(like))
+    return _in_full(learner, like, mixer) if kept == len(like) else _in_means(learner, like, mixer.means)
+
+
+def models_kept(groups: int, workers: int, chunk: int, n: int) -> int:
+    """Return how many nodes' gradients are kept from chunk to chunk while `groups` of n nodes take their means."""
+    return min(n, workers * (groups + chunk))
+
+
+def _in_full(learner: Learner, like: Tensor, mixer: Mixer) -> Meeting:
+    flat = learner.buffers.take("gradients", tuple(like.shape), like.dtype)
+
+    def rows_of(worker: Worker, rows: slice) -> Tensor:
+        return flat[rows]
+
+    return Meeting(lambda: None, rows_of, lambda *_: None, lambda: mixer(flat), rows_of)
+
+
+def _in_means(learner: Learner, like: Tensor, means: Means) -> Meeting:
+    """Add gradients up while they are in cache; 1.2 times as fast as means of all, for 1,000 logistic regressions."""
+    shape = len(means.share), like.shape[1]
+    sums = [worker.buffers.take("sums of gradients", shape, like.dtype) for worker in learner.workers]
+
+    def begin() -> None:
+        for own in sums:
+            own.zero_()
+
+    def place(worker: Worker, rows: slice) -> Tensor:
+        return worker.buffers.take("gradients", (len(like[rows]), shape[1]), like.dtype)
+
+    def add(worker: Worker, rows: slice, gradients: Tensor) -> None:
+        worker.buffers.take("sums of gradients", shape, like.dtype).index_add_(0, means.groups[rows], gradients)
+
+    def mix() -> None:
+        for other in sums[1:]:
+            sums[0].add_(other)
+        sums[0].mul_(means.share)
+
+    def mixed(worker: Worker, rows: slice) -> Tensor:
+        return torch.index_select(sums[0], 0, means.groups[rows], out=place(worker, rows))
+
+    return Meeting(begin, place, add, mix, mixed)
+
+
+def _together(learner: Learner, each: Each, job: Job, mixer: Mixer, contained: bool) -> Tensor:
     """Mix all nodes' gradients in every step, and return the losses.
 
     Gradients of nodes that have left the finite numbers are `contained`: they count as zero for the others.
     """
     models = job.descent.models
-    n, like = models.n, models.flat
-    flat = learner.buffers.take("gradients", tuple(like.shape), like.dtype)
-    views, sums, losses = models.layout.views(flat), like.new_empty(n), like.new_empty(n, len(job.steps))
+    n, like, meeting = models.n, models.flat, _meeting(learner, models.flat, mixer)
+    losses = like.new_empty(n, len(job.steps))
     velocity = job.descent.velocity
     if job.descent.momentum and velocity is None:
         velocity = learner.buffers.take("velocity", tuple(like.shape), like.dtype).zero_()
+    anchors = job.descent.anchor(slice(0, n), learner.buffers)
 
     def differentiate_step(k: int, worker: Worker, rows: slice, seen: GradientStatistics) -> None:
         losses[rows, k], gradients = differentiate(learner, worker, models, job.steps[k], rows)
         if k == 0 and job.statistics is not None:
             seen.observe(_of(~job.bad[rows], gradients))
-        for view, g in zip(views, gradients, strict=True):
-            view[rows].copy_(g)
-        torch.sum(flat[rows], 1, out=sums[rows])
-
-    anchors = job.descent.anchor(slice(0, n), learner.buffers)
+        own = meeting.place(worker, rows)
+        for view, g in zip(models.layout.views(own), gradients, strict=True):
+            view.copy_(g)
+        job.bad[rows] |= ~(torch.isfinite(losses[rows, k]) & _finite_rows(own, own.sum(1)))
+        if contained and bool(job.bad[rows].any()):
+            own[job.bad[rows]] = 0  # the others do not catch it
+        meeting.add(worker, rows, own)
 
     def descend(k: int, worker: Worker, rows: slice, seen: GradientStatistics) -> None:
-        anchor = None if anchors is None else anchors[rows]
-        job.take(rows, losses[rows, k], [flat[rows]], None if velocity is None else [velocity[rows]], anchor)
-        torch.sum(like[rows], 1, out=sums[rows])
+        anchor, gradients = None if anchors is None else anchors[rows], meeting.mixed(worker, rows)
+        job.take(rows, losses[rows, k], [gradients], None if velocity is None else [velocity[rows]], anchor)
+        job.bad[rows] |= ~_finite_rows(like[rows], like[rows].sum(1))
 
     for k in range(len(job.steps)):
+        meeting.begin()
         _on_chunks(learner, each, job, partial(differentiate_step, k))
-        job.bad.logical_or_(~(torch.isfinite(losses[:, k]) & _finite_rows(flat, sums)))
-        if contained:
-            flat[job.bad] = 0  # the others do not catch it
-        mix_gradients(flat)
+        meeting.mix()
         _on_chunks(learner, each, job, partial(descend, k))
-        job.bad.logical_or_(~_finite_rows(like, sums))
     return losses
 
 

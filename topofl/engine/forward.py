@@ -129,5 +129,10 @@ def _linear_each(parameters: Sequence[Tensor], inputs: Tensor) -> Tensor:
 def _linear_shared(parameters: Sequence[Tensor]) -> Callable[[Tensor], Tensor]:
     weight, bias = parameters
     n, classes, features = weight.shape
-    side_by_side = weight.reshape(n * classes, features).T  # one product for all
-    return lambda inputs: (inputs.flatten(1) @ side_by_side).unflatten(1, (n, classes)).add_(bias)
+    stacked = weight.reshape(n * classes, features)  # one product for all
+
+    def apply(inputs: Tensor) -> Tensor:
+        logits = (stacked @ inputs.flatten(1).T).unflatten(0, (n, classes)).add_(bias.unsqueeze(2))
+        return logits.permute(2, 0, 1)  # an example's next to the next one's: sums over classes are of whole rows
+
+    return apply

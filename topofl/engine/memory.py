@@ -1,27 +1,28 @@
 """How much memory a run needs by its plan, and the refusal of runs that do not fit."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from topofl.algorithms.phase import Algorithm
+from topofl.algorithms.phase import Algorithm, Rule
 from topofl.data import Augmentation, Partition
 from topofl.engine.evaluate import NODES, ROWS, Evaluated, Way
+from topofl.engine.executors import models_kept
 from topofl.engine.forward import Order, is_linear
 from topofl.engine.living import bytes_of_step
-from topofl.engine.mixer import COLUMNS, FEWEST, GATHERED, SPARSE_BELOW
+from topofl.engine.mixer import COLUMNS, FEWEST, GATHERED, SPARSE_BELOW, component_means
 from topofl.engine.neighbors import bytes_of_neighbors
 from topofl.engine.plan import Compute, Fits, Plan, Sizes, least_plans, most_nodes
 from topofl.engine.population import Layout, Population
 from topofl.metrics.consensus import NUMBERS
 from topofl.mixing import MixingMatrix
 
-__all__ = ["Facts", "check_memory", "facts_of", "first_of", "fits_into", "in_gib", "largest_batch", "largest_chunk",
-           "memory", "needed", "peak", "remedy"]  # fmt: skip
+__all__ = ["Facts", "check_memory", "facts_of", "first_of", "fits_into", "groups_of", "in_gib", "largest_batch",
+           "largest_chunk", "memory", "needed", "peak", "remedy"]  # fmt: skip
 
 TORCH = 10 * 2**20
 """What torch and Python take on first use, whatever the run: threads, buffers of products, modules loaded late."""
@@ -57,8 +58,8 @@ class Facts:
         What phases carry from round to round.
     fine_tuning
         Copies of the models that are fine-tuned, and what that carries from step to step.
-    mixes_gradients
-        Whether all nodes' gradients must exist at once.
+    groups
+        Into how many means gradients are mixed; n if all nodes' must exist at once, 0 if they need not.
     largest
         Parameters of the largest layer.
     distance
@@ -89,7 +90,7 @@ class Facts:
     batched: int
     state: int
     fine_tuning: int
-    mixes_gradients: bool
+    groups: int
     largest: int
     distance: int
     matrices: int
@@ -117,7 +118,7 @@ def memory(facts: Facts, plan: Plan) -> dict[str, int]:
         "parameters": facts.n * model,
         "state": facts.state,
         "fine_tuning": facts.fine_tuning,
-        "gradients": (together + facts.n * facts.mixes_gradients) * model,
+        "gradients": (together + _gradients_kept(facts, plan)) * model,
         "minibatches": together * facts.minibatch,
         "activations": together * max(step - model, 0),
         "statistics": plan.workers * 8 * facts.d,
@@ -128,6 +129,11 @@ def memory(facts: Facts, plan: Plan) -> dict[str, int]:
         "data": facts.data,
         "torch": facts.torch,
     }
+
+
+def _gradients_kept(facts: Facts, plan: Plan) -> int:
+    """Return how many nodes' gradients are kept from chunk to chunk."""
+    return models_kept(facts.groups, plan.workers, min(plan.chunk, facts.n), facts.n) if facts.groups else 0
 
 
 def peak(parts: Mapping[str, int], returned: bool) -> int:
@@ -157,6 +163,7 @@ def first_of(facts: Facts, k: int) -> Facts:
         n=k,
         state=facts.state * k // facts.n,
         fine_tuning=0,
+        groups=min(facts.groups, k),
         distance=min(facts.distance, 8 * k * facts.d),
         matrices=facts.matrices * k // facts.n,
         mixing=min(facts.mixing, 2 * model),
@@ -223,6 +230,28 @@ def in_gib(size: float) -> str:
     return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{math.ceil(size / 2**20)} MiB"
 
 
+def groups_of(algorithm: Algorithm, weights: Callable[[Rule], MixingMatrix], n: int, device: torch.device) -> int:
+    """Return into how many means gradients are mixed; n if all nodes' must exist at once, 0 if they need not.
+
+    Parameters
+    ----------
+    algorithm, n
+        As in a run of n nodes.
+    weights
+        Gives the matrix of a rule on a round's graph.
+    device
+        Groups are used on CPU only.
+    """
+    found = [0]
+    for phase in algorithm.phases.values():
+        if phase.mixes is not None and device.type == "cpu":
+            labels = component_means(weights(phase.mixes))
+            found.append(n if labels is None else 1 + int(labels.max()))
+        elif phase.gradients or phase.exchanges == "gradients":
+            found.append(n)
+    return max(found)
+
+
 def largest_batch(algorithm: Algorithm) -> int:
     """Return the largest minibatch that phases ask for."""
     sizes = (settings.get("batch_size") for settings in algorithm.settings.values())
@@ -240,6 +269,7 @@ def facts_of(
     sets: Sequence[Evaluated],
     compute: Compute,
     augment: Augmentation | None = None,
+    groups: int = 0,
 ) -> Facts:
     """Return the facts of a run.
 
@@ -257,6 +287,8 @@ def facts_of(
         Device, dtype and executor.
     augment
         What may become of images.
+    groups
+        What :func:`groups_of` returned.
     """
     n, d, dtype = clients.n, Layout.of(module).d, compute.dtype
     inputs, labels = clients.dataset.inputs, clients.dataset.labels
@@ -280,7 +312,7 @@ def facts_of(
         batched=batched + besides,
         state=sum(value.nbytes for value in states),
         fine_tuning=sum(value.nbytes for value in tuned),
-        mixes_gradients=any(phase.exchanges == "gradients" or phase.gradients for phase in algorithm.phases.values()),
+        groups=groups,
         largest=max(p.numel() for p in module.parameters()),
         distance=8 * min(n * d, max(n, NUMBERS)),
         matrices=sum(_bytes_of_matrix(matrix, dtype) for matrix in matrices),
@@ -373,7 +405,7 @@ def _bytes_of_evaluation(module: nn.Module, few: Tensor, way: Way, sets: Evaluat
     size, classes, d = few.element_size(), _classes(module), Layout.of(module).d
     together = min(NODES, len(nodes)) if shared else 1
     width = min(max(1, ROWS // together), largest)
-    logits, scores = classes * size, classes * size + size + 8  # their log-softmax, a loss and a label
+    logits, scores = classes * size, classes * size + 3 * size + 8  # their exponentials, three numbers and a label
     return together * d * size + width * (together * logits + max(gathered, together * scores))
 
 

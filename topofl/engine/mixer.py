@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from topofl.mixing import TOLERANCE, MixingMatrix
 
-__all__ = ["Mixer", "mixer"]
+__all__ = ["Means", "Mixer", "component_means", "mixer"]
 
 COLUMNS = 1024
 """Columns multiplied at a time: for 1,000 nodes in float32 a block of 4 MB, in cache while rows are used again."""
@@ -29,6 +29,21 @@ SPARSE_BELOW = 0.25
 1,000 nodes and density 0.15, 0.9 for 100 nodes and 0.21)."""
 
 
+class Means(NamedTuple):
+    """What mixing does if every row becomes the mean of its group.
+
+    Attributes
+    ----------
+    groups
+        (n,) int64, the group of each row.
+    share
+        (groups, 1), one over the size of each.
+    """
+
+    groups: Tensor
+    share: Tensor
+
+
 class Mixer(NamedTuple):
     """Replaces a (n, k) tensor by ``weights @ tensor``, in place.
 
@@ -38,10 +53,13 @@ class Mixer(NamedTuple):
         Does it.
     by_columns
         Whether several threads may take a share of the columns each; means are at memory speed with one.
+    means
+        The groups whose means it takes, on CPU; None: it takes none.
     """
 
     apply: Callable[[Tensor], None]
     by_columns: bool
+    means: Means | None = None
 
     def __call__(self, values: Tensor) -> None:
         """Mix the columns of `values`."""
@@ -55,9 +73,10 @@ def mixer(weights: MixingMatrix, device: torch.device, dtype: torch.dtype) -> Mi
     gathers or multiplies block after block of columns, sparse or dense by its density. No call allocates more than one
     block, or one mean a component.
     """
-    labels = _component_means(weights)
+    labels = component_means(weights)
     if labels is not None and (device.type == "cpu" or labels.max() == 0):
-        return Mixer(_mean_mixer(labels, device, dtype), by_columns=False)
+        means = _means(labels, device, dtype)
+        return Mixer(_mean_mixer(means), by_columns=False, means=means if device.type == "cpu" else None)
     is_sparse = weights.weights.nnz < SPARSE_BELOW * weights.n**2
     if is_sparse and dtype == torch.float32 and device.type == "cpu":
         return Mixer(_gathering_mixer(weights), by_columns=True)
@@ -74,7 +93,7 @@ def _sparse(weights: MixingMatrix, device: torch.device, dtype: torch.dtype) -> 
         return torch.sparse_csr_tensor(*parts, size=matrix.shape, dtype=dtype, device=device, check_invariants=True)
 
 
-def _component_means(weights: MixingMatrix) -> np.ndarray | None:
+def component_means(weights: MixingMatrix) -> np.ndarray | None:
     """Return each node's component if every row is the mean over its component, else None."""
     matrix = weights.weights
     labels = connected_components(matrix, directed=False)[1]
@@ -85,9 +104,13 @@ def _component_means(weights: MixingMatrix) -> np.ndarray | None:
     return labels
 
 
-def _mean_mixer(labels: np.ndarray, device: torch.device, dtype: torch.dtype) -> Callable[[Tensor], None]:
+def _means(labels: np.ndarray, device: torch.device, dtype: torch.dtype) -> Means:
     groups = torch.from_numpy(labels.astype(np.int64)).to(device)
-    share = 1 / torch.bincount(groups).to(dtype)[:, None]
+    return Means(groups, 1 / torch.bincount(groups).to(dtype)[:, None])
+
+
+def _mean_mixer(means: Means) -> Callable[[Tensor], None]:
+    groups, share = means
 
     def mean(values: Tensor) -> None:
         if len(share) == 1:

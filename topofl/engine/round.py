@@ -1,6 +1,6 @@
 """What phases see of a run, and do to it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar, cast
@@ -16,6 +16,7 @@ from topofl.engine.batches import Batch
 from topofl.engine.divergence import Diverged
 from topofl.engine.diversity import GradientStatistics
 from topofl.engine.executors import Descent, all_gradients, local_sgd
+from topofl.engine.mixer import Mixer
 from topofl.engine.population import Population
 from topofl.engine.recorder import Ledger
 from topofl.engine.threads import Each
@@ -177,11 +178,12 @@ class WorldRound:
         batch = learner.batches.at(self.t, batch_size, self.phase)
         return all_gradients(learner, self.each, cast(Population, models), batch)
 
-    def _gradient_mixer(self, rule: Rule, steps: int) -> Callable[[Tensor], None]:
+    def _gradient_mixer(self, rule: Rule, steps: int) -> Mixer:
+        """Return what mixes all nodes' gradients, on all threads."""
         weights = self.world.weights(self.topology, rule)
         for _ in range(steps):
             self.ledger.add(weights, self.world.models.layout.d, gradients=True)
-        return partial(self._mix, weights)
+        return self.world.mixer(weights)._replace(apply=partial(self._mix, weights))
 
     def _mix(self, weights: MixingMatrix, values: Tensor) -> None:
         """Mix without counting; each worker takes a share of the columns."""

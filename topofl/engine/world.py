@@ -22,7 +22,7 @@ from topofl.engine.executors import Learner, Worker, differentiate
 from topofl.engine.forward import Order, image_order, is_linear
 from topofl.engine.free_memory import free_memory
 from topofl.engine.gradients import new_gradients
-from topofl.engine.memory import check_memory, facts_of, fits_into, largest_batch
+from topofl.engine.memory import check_memory, facts_of, fits_into, groups_of, largest_batch
 from topofl.engine.mixer import Mixer, mixer
 from topofl.engine.plan import Compute, Plan, Trial, choose_plan
 from topofl.engine.population import Population, check_model, initial_population
@@ -80,7 +80,8 @@ class World:
         mixes = algorithm.needs_topology and any(phase.exchanges == "models" for phase in algorithm.phases.values())
         matrices = [resolve(rule, graphs.at(0))] if mixes else []
         way = way_of(module, few)
-        facts = facts_of(algorithm, module, few, order, way, clients, matrices, sets, compute, augment)
+        groups = groups_of(algorithm, lambda own: resolve(own, graphs.at(0)), clients.n, compute.device)
+        facts = facts_of(algorithm, module, few, order, way, clients, matrices, sets, compute, augment, groups)
         check_memory(facts, compute, free := free_memory(compute.device))
 
         def plan(trial: Trial) -> Plan:
