@@ -1,7 +1,9 @@
 """Peak memory of a run, in a process of its own, and the least that it could be."""
 
+import ctypes
 import math
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -71,8 +73,9 @@ def peak_bytes(case: Case, executor: str, device: torch.device) -> int:
 def _peak_here(case: Case, executor: str, device: torch.device) -> int:
     from .benchmark_timing import ours
 
-    few = on_few_nodes(case, 2)
-    ours(few, clients_of(few), 1, device, executor)  # so that libraries have made what they make once
+    few = on_few_nodes(case, 20, same_graph=True)
+    ours(few, clients_of(few), 1, device, executor)  # so that libraries have loaded and made what they do once
+    _give_back()
     before = 0 if device.type == "cuda" else process_bytes("VmRSS")
     clients = clients_of(case)
     if device.type == "cuda":
@@ -82,6 +85,12 @@ def _peak_here(case: Case, executor: str, device: torch.device) -> int:
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew: making the data is not part of the run
     ours(case, clients, 1, device, executor)
     return process_bytes("VmHWM") - before
+
+
+def _give_back() -> None:
+    """Let glibc give back what is freed: a run could use it again, and it would not count."""
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def process_bytes(name: str) -> int:

@@ -82,7 +82,8 @@ class Measured:
     naive_nodes
         How many nodes of it were run.
     chosen
-        What ran: of each executor its name and chunk, of each floor its fastest way.
+        What ran: of each executor its name and chunk, all if they differed between turns; of each floor its fastest
+        way.
     memory
         By executor: peak bytes over the lower bound's bytes, or why there are none.
     """
@@ -113,9 +114,22 @@ class Measured:
         return quotient(self.step(executor), self.floor(executor))
 
     def auto_over_better(self) -> float | NotApplicable:
-        """Return the step of ``"auto"`` over the lower one of the executors, where both were timed."""
-        better = [quotient(self.step("auto"), self.step(executor)) for executor in ("batched", "looped")]
+        """Return the step of ``"auto"`` over the lower one of the executors, where both were timed.
+
+        Where it ran in every turn what an executor ran, there is nothing to compare: all their steps are of one plan,
+        and taken together.
+        """
+        better = [self._auto_over(executor) for executor in ("batched", "looped")]
         return max(better) if all(isinstance(r, float) for r in better) else first_reason(*better)
+
+    def _auto_over(self, executor: str) -> float | NotApplicable:
+        same = [way for way in ("batched", "looped") if way in self.seconds and self._runs_like_auto(way)]
+        auto = [seconds for way in ("auto", *same) for seconds in self.seconds.get(way, [])]
+        step = statistics.median(auto) if auto else self.step("auto")
+        return quotient(step, step if executor in same else self.step(executor))
+
+    def _runs_like_auto(self, executor: str) -> bool:
+        return "auto" in self.chosen and self.chosen.get(executor) == self.chosen["auto"]
 
 
 def quotient(above: Any, below: Any) -> float | NotApplicable:
@@ -226,7 +240,9 @@ def _timer(
     rounds = max(1, min(plan.rounds, math.ceil(plan.budget / predicted) - 2))
     if not way.startswith("floor "):
         seconds, history = ours(case, clients, rounds, plan.device, way)
-        chosen[way] = _described(history.meta)
+        ran = _described(history.meta)
+        known = chosen[way].split(" or ") if way in chosen else []
+        chosen[way] = " or ".join(dict.fromkeys([*known, ran]))  # the choice may be another in the next turn
         return seconds
     executor = way.removeprefix("floor ")
     if way not in chosen:

@@ -290,6 +290,7 @@ def test_a_million_models_need_no_memory_here():
     [
         ({"executor": "fast"}, "`executor` must be one of"),
         ({"chunk": 0}, "`chunk` must be at least 1"),
+        ({"executor": "looped", "chunk": 8}, '`chunk` must be "auto" with executor="looped"'),
         ({"graph": topologies.ring(7)}, "`topology` must have one node a client"),
         ({"model": nn.Linear(5, 3)}, "`model` cannot take examples"),
         ({"model": nn.BatchNorm1d(3)}, "`model` must not contain BatchNorm1d"),

@@ -10,11 +10,17 @@ import numpy as np
 import torch
 from torch import nn
 
-from topofl._check import check_choice, check_int_or_auto
 from topofl._table import Table
 from topofl.algorithms.phase import Algorithm, Phase, Rule
 from topofl.data import Augmentation, Partition
-from topofl.engine.checks import check_asked, check_augment, check_topology, evaluated_by, with_fine_tuning
+from topofl.engine.checks import (
+    check_asked,
+    check_augment,
+    check_executor,
+    check_topology,
+    evaluated_by,
+    with_fine_tuning,
+)
 from topofl.engine.evaluate import way_of
 from topofl.engine.forward import is_linear
 from topofl.engine.free_memory import free_memory, watched_growth
@@ -237,8 +243,7 @@ def estimate(
     >>> need.parameters, need.state, need.messages  # 10 models of 650 numbers of 4 bytes; 2 messages a node
     (26000, 26000, 20)
     """
-    check_choice("executor", executor, ["auto", "batched", "looped"])
-    check_int_or_auto("chunk", chunk, minimum=1)
+    check_executor(executor, chunk)
     check_augment(augment, clients)
     algorithm = with_fine_tuning(algorithm, fine_tune)
     clients = clients.pooled() if algorithm.pooled else clients

@@ -3,6 +3,7 @@
 import json
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -164,6 +165,30 @@ def test_medians_and_ratios():
     missing = Measured(TINY, {"auto": [1.0], "looped": [1.0]}, {"batched": "too slow"})
     assert missing.auto_over_better() == NotApplicable("too slow")
     assert missing.ratio("looped") == NotApplicable("not asked for")
+
+
+def test_what_ran_as_an_executor_did_is_not_compared_with_it():
+    chosen = {"batched": "batched, chunk 4", "looped": "looped, chunk 1", "auto": "batched, chunk 4"}
+    assert Measured(TINY, SECONDS, chosen=chosen).auto_over_better() == 1  # 2.25, the median of both, of its own
+    slower = SECONDS | {"looped": [1.5]}
+    assert (
+        Measured(TINY, slower, chosen=chosen).auto_over_better() == 1.5
+    )  # 2.25 over 1.5: looped was the better choice
+    mixed = chosen | {"auto": "batched, chunk 4 or looped, chunk 1"}
+    assert Measured(TINY, SECONDS, chosen=mixed).auto_over_better() == 1.25
+
+
+def test_all_that_ran_in_some_turn_is_told(monkeypatch):
+    metas = iter(["batched", "looped", "batched"])
+
+    def timed(*given):
+        return [1.0], SimpleNamespace(meta={"executor": next(metas), "workers": 1, "chunk": 1})
+
+    monkeypatch.setattr(benchmark_timing, "ours", timed)
+    chosen = {}
+    for _ in range(3):
+        benchmark_timing._timer(TINY, None, QUICK, "auto", 1.0, chosen)
+    assert chosen == {"auto": "batched, chunk 1 or looped, chunk 1"}
 
 
 def test_bf16_is_left_out_where_it_is_emulated(monkeypatch):
@@ -368,6 +393,7 @@ def test_command_line(what, rows, tiny, capsys, tmp_path):
     assert len(table) == rows + 2
     assert {"machine", "software", "threads", "load", "date", "options"} <= set(numbers)
     assert benchmark.title() in page
+    assert "Held to" not in page, "tiny sizes have no verdicts"
     assert "mean nothing" in capsys.readouterr().out
     assert (tmp_path / "results" / f"cpu-{what}.png").exists() == (what != "evaluation")
     if what != "evaluation":

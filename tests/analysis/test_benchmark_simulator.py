@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from analysis import benchmark
+from analysis import benchmark, benchmark_timing
 from analysis.benchmark_cases import TRAINING, clients_of, on_few_nodes, setting
 from analysis.benchmark_simulator import PARTS, simulator_step
 from topofl import mixing
@@ -112,8 +112,10 @@ def test_folder_without_the_simulator(tmp_path, capsys):
     assert "error: --simulator must be the folder" in capsys.readouterr().err
 
 
-def test_benchmark_compares_with_what_it_measured(sources, monkeypatch, tmp_path):
-    monkeypatch.setattr(benchmark, "quick_cases", lambda what: (CASE,))
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_benchmark_compares_with_what_it_measured(sources, precision, monkeypatch, tmp_path):
+    monkeypatch.setattr(benchmark, "quick_cases", lambda what: (replace(CASE, precision=precision),))
+    monkeypatch.setattr(benchmark_timing, "has_fast_bf16", lambda device: True)
     monkeypatch.setattr(benchmark, "simulator_step", lambda folder, case, rounds, budget: 7.0)
     assert benchmark.main(["--quick", "--no-naive", "--simulator", str(sources), "--out", str(tmp_path / "out")]) == 0
     numbers = json.loads((tmp_path / "out" / "cpu-training.json").read_text())

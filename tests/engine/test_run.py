@@ -1,8 +1,10 @@
 """What a run promises beside equality with the naive loop: streams, records, checks before work is done."""
 
 import functools
+import importlib
 import itertools
 import json
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -355,6 +357,24 @@ def test_nan_loss_names_node_round_and_learning_rate(executor):
         run(algorithms.dsgd(lr=0.25, batch_size=4), clients=clients, model=Exploding(), executor=executor)
 
 
+@pytest.mark.parametrize("fast", [True, False])
+def test_emulated_products_are_warned_about(fast, monkeypatch, recwarn):
+    warnings.simplefilter("always")
+    monkeypatch.setattr(importlib.import_module("topofl.engine.run"), "has_fast_bf16", lambda device: fast)
+    run(algorithms.dsgd(lr=0.1, batch_size=4), rounds=1)
+    assert not recwarn.list
+    run(algorithms.dsgd(lr=0.1, batch_size=4), rounds=1, precision="bf16")
+    assert ["is emulated on this cpu" in str(w.message) for w in recwarn] == [True] * (not fast)
+
+
+def test_what_was_asked_for_is_kept_beside_what_ran():
+    algorithm = algorithms.dsgd(lr=0.1, batch_size=4)
+    assert run(algorithm, rounds=1).meta["asked"] == {"executor": "auto", "chunk": "auto"}
+    history = run(algorithm, rounds=1, executor="batched", chunk=np.int64(2))
+    assert history.meta["asked"] == {"executor": "batched", "chunk": 2}
+    assert run(algorithm, rounds=1, executor="looped", chunk=1).meta["chunk"] == 1
+
+
 def test_divergence_in_the_last_step_is_noticed():
     with pytest.raises(topofl.DivergenceError, match=r"after round 1 with lr=1e\+38"):
         run(algorithms.dsgd(lr=1e38, batch_size=4), rounds=1)
@@ -380,6 +400,11 @@ BAD = {
     "seed": ({"seed": -1}, ValueError, "`seed`"),
     "eval_every": ({"eval_every": 0}, ValueError, "`eval_every`"),
     "chunk": ({"chunk": 0}, ValueError, "`chunk`"),
+    "chunk of a loop": (
+        {"executor": "looped", "chunk": 8},
+        ValueError,
+        '`chunk` must be "auto" with executor="looped"',
+    ),
     "evaluate_on": ({"evaluate_on": "tset"}, ValueError, "did you mean 'test'"),
     "eval_examples": (
         {"eval_examples": 0},

@@ -17,8 +17,9 @@ from topofl.engine.evaluate import Evaluated
 from topofl.engine.forward import is_linear, stacked_forward
 from topofl.topology import Topology, TopologyError, TopologySequence, as_topology
 
-__all__ = ["check_augment", "check_batched", "check_device", "check_options", "check_output", "check_start",
-           "check_topology", "evaluated_by", "sets_named", "with_fine_tuning"]  # fmt: skip
+__all__ = ["check_asked", "check_augment", "check_batched", "check_device", "check_executor", "check_options",
+           "check_output", "check_start", "check_topology", "evaluated_by", "sets_named",
+           "with_fine_tuning"]  # fmt: skip
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 EVALUATION_SETS = ("test", "val", "own_test", "own_val")
@@ -76,7 +77,6 @@ def check_options(options: Mapping[str, Any]) -> None:
         raise TypeError(f"`clients` must be a Partition such as data.shards(data.digits(), n=10, seed=0), got {kind}")
     for name, minimum in (("rounds", 1), ("seed", 0), ("eval_every", 1)):
         check_int(name, options[name], minimum=minimum)
-    check_int_or_auto("chunk", options["chunk"], minimum=1)
     check_choice("precision", options["precision"], ["fp32", "bf16"])
     if options["precision"] == "bf16" and options["dtype"] != torch.float32:
         raise ValueError(f"`dtype` must be torch.float32 with precision='bf16', got {options['dtype']}; leave it out")
@@ -85,7 +85,7 @@ def check_options(options: Mapping[str, Any]) -> None:
     check_switch("compile", options["compile"], auto=False)
     check_switch("progress", options["progress"])
     check_choice("moments", options["moments"], ["after", "both"])
-    check_choice("executor", options["executor"], ["auto", "batched", "looped"])
+    check_executor(options["executor"], options["chunk"])
     check_choice("on_disconnected", options["on_disconnected"], ["raise", "allow"])
     if not isinstance(options["dtype"], torch.dtype):
         raise TypeError(f"`dtype` must be a torch dtype such as torch.float32, got {options['dtype']!r}")
@@ -138,6 +138,14 @@ def _check_examples(clients: Partition, where: str, examples: Any) -> None:
         "eval_examples", examples, minimum=1, maximum=there, maximum_name=f"len(dataset.{where})",
         remedy="None takes all",
     )  # fmt: skip
+
+
+def check_executor(executor: Any, chunk: Any) -> None:
+    """Check an executor, and the nodes per call that it is asked for."""
+    check_choice("executor", executor, ["auto", "batched", "looped"])
+    nodes = check_int_or_auto("chunk", chunk, minimum=1)
+    if executor == "looped" and nodes not in ("auto", 1):
+        raise ValueError(f'`chunk` must be "auto" with executor="looped", which takes one node a call, got {chunk}')
 
 
 def check_augment(augment: Any, clients: Partition) -> None:

@@ -5,6 +5,7 @@ import os
 import platform
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from topofl._machine import has_fast_bf16
 from topofl.algorithms.phase import Algorithm, Phase, Rule, State
 from topofl.callbacks import Callback, Event
 from topofl.data import Augmentation, Partition
@@ -135,14 +137,15 @@ def run(
         stream of its own of `seed`, the same whatever the executor. Losses and gradients in training, and hence
         ``gradient_diversity``, are of what was drawn; evaluations see the images as they are. None: nothing.
     executor
-        ``"batched"``, ``"looped"`` or ``"auto"`` (times both on a few nodes; recorded in ``history.meta``). Results
-        agree up to the rounding of float32.
+        ``"batched"``, ``"looped"`` or ``"auto"``, which times both on a few nodes. ``history.meta`` has what ran, and
+        as ``"asked"`` what was asked for. Results agree up to the rounding of float32.
     chunk
         Nodes per call of the batched executor; smaller needs less memory. ``"auto"``: as many as are fastest, and
         fit into free memory.
     precision
         ``"fp32"``, the reference, or ``"bf16"``: products are computed in bfloat16 (autocast), everything else, the
-        models too, stays as it is. Faster where the processor has such products (GPUs; CPUs with AMX).
+        models too, stays as it is. Faster where the processor has such products (GPUs; CPUs with AMX or AVX-512
+        BF16); others emulate them far slower, which is warned about.
     channels_last
         Whether images lie in memory with their channels last, where one model at a time takes them. ``"auto"``: on CPUs
         where the model can take it.
@@ -224,6 +227,7 @@ def run(
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     before = None if found is None else _plan_of(found, executor, chunk)
     compute = Compute(executor, chunk, precision, channels_last, compile, place, dtype, before)
+    _tell_of_emulation(compute)
     sets = evaluated_by(clients, evaluate_on, eval_examples, eval_nodes, seed, place)
     with giving_back(place.type == "cpu"):  # what checks and the choice of an executor took
         on = list(sets.values())
@@ -236,6 +240,7 @@ def run(
     chosen |= {"augment": None if augment is None else augment.name}
     chosen |= {"fine_tune_every": fine_tune_every, "moments": moments, "init": init, "on_disconnected": on_disconnected}
     chosen |= {"precision": precision, "on_divergence": on_divergence}
+    chosen |= {"asked": {"executor": executor, "chunk": chunk if isinstance(chunk, str) else int(chunk)}}
     meta = _meta(algorithm, world, clients, graphs) | chosen
 
     def tell(event: Event) -> None:
@@ -246,7 +251,7 @@ def run(
     if folder is not None:
         check_space(folder, training.size)
         run_is = fingerprint(options, algorithm, model, clients, graphs, world)
-        asked = [executor, chunk if isinstance(chunk, str) else int(chunk)]
+        asked = list(meta["asked"].values())
         marker = {"rounds": rounds, "versions": versions(), "device": str(place), "asked": asked, "run": run_is}
     start = 0 if found is None else training.resume(found, marker)
     began = time.perf_counter()
@@ -435,6 +440,16 @@ def _check_saving(options: Mapping[str, Any]) -> None:
     callbacks = options["callbacks"]
     if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
         raise TypeError(f"`callbacks` must be a list of functions that take an Event, got {callbacks!r}")
+
+
+def _tell_of_emulation(compute: Compute) -> None:
+    """Warn if products of bfloat16 are asked of a processor that has none."""
+    if compute.low is not None and not has_fast_bf16(compute.device):
+        text = (
+            f"`precision` 'bf16' is emulated on this {compute.device.type}, far slower than 'fp32': it has no such "
+            "products (CPUs: AMX or AVX-512 BF16); leave it out"
+        )
+        warnings.warn(text, RuntimeWarning, stacklevel=3)
 
 
 def _plan_of(found: Checkpoint, executor: str, chunk: int | str) -> Plan | None:
