@@ -36,7 +36,7 @@ from . import benchmark_evaluation, graph_benchmark
 from .benchmark_cases import LOGISTIC, TRAINING, Case, matrix_cases, on_few_nodes
 from .benchmark_plot import Point, draw
 from .benchmark_roofline import measured_rates, roofline
-from .benchmark_simulator import check_sources, simulator_step
+from .benchmark_simulator import check_sources
 from .benchmark_targets import (
     FLOOR,
     LENET_FLOOR,
@@ -46,14 +46,14 @@ from .benchmark_targets import (
     memory_ratio,
     verdicts,
 )
-from .benchmark_timing import NAIVE_NODES, Measured, Plan, measure, quotient, refusal
+from .benchmark_timing import NAIVE_NODES, Measured, Plan, measure, quotient
 
 __all__ = ["Report", "main", "matrix_table", "title", "training_table"]
 
 STAR = "\\* The D-Cliques authors' simulator, measured on another machine of 2 cores (with AMX), not in this run."
 
 STAR_HERE = (
-    "\\* The D-Cliques authors' simulator: training steps on the same data in this run, after ours, always in fp32; "
+    "\\* The D-Cliques authors' simulator: training steps on the same data, in turns with ours, always in fp32; "
     "its evaluation, half a second a node, as measured on another machine (2 cores, AMX)."
 )
 
@@ -207,7 +207,7 @@ def _plain(cell: Any) -> Any:
 
 def training(plan: Plan, cases: Sequence[Case], *, quick: bool = False) -> Report:
     """Return the report of the training cases, of evaluation and of a whole run, with every target."""
-    found = [_beside_simulator(_told(case, plan), plan) for case in cases]
+    found = [_told(case, plan) for case in cases]
     evaluated = evaluation(plan, [measured.case for measured in found], quick=quick)
     rates = measured_rates(plan.device, *([64, 1] if quick else []))
     (first, *_), run = evaluated.raw["evaluations"], evaluated.raw["whole_run"]
@@ -256,19 +256,6 @@ def graphs(plan: Plan, cases: Sequence[Case] = (), *, quick: bool = False) -> Re
 def _told(case: Case, plan: Plan) -> Measured:
     _tell(case.label)
     return measure(case, plan)
-
-
-def _beside_simulator(measured: Measured, plan: Plan) -> Measured:
-    """Return the same with the simulator's step of here in place of that of elsewhere, if its sources are at hand.
-
-    It computes in fp32, whatever ours does.
-    """
-    case = measured.case
-    if plan.simulator is None or refusal(case, plan):
-        return measured
-    _tell(f"the simulator, {case.label}")
-    seconds = simulator_step(plan.simulator, case, rounds=plan.rounds, budget=plan.budget)
-    return replace(measured, case=replace(case, simulator=seconds))
 
 
 def _star(plan: Plan) -> str:

@@ -4,7 +4,6 @@ It is not part of this project: whoever wants its times here names a folder with
 nodes (``tools/simulate/algorithm/d_sgd.py``) and the models (``tools/setup/model/``) are imported, nothing else of it.
 """
 
-import statistics
 import sys
 import time
 from collections.abc import Iterator
@@ -20,14 +19,14 @@ from topofl import Topology, data, mixing
 
 from .benchmark_cases import Case, clients_of, setting
 
-__all__ = ["PARTS", "check_sources", "simulator_step"]
+__all__ = ["PARTS", "check_sources", "simulator_steps"]
 
 PARTS = ("simulate.algorithm.d_sgd", "setup.model.linear", "setup.model.gn_lenet")
 """The modules that are needed: the algorithm, logistic regression, GN-LeNet."""
 
 
-def simulator_step(folder: Path, case: Case, *, rounds: int, budget: float) -> float:
-    """Return the median seconds of a training step of the authors' simulator, in fp32.
+def simulator_steps(folder: Path, case: Case, *, rounds: int, budget: float) -> list[float]:
+    """Return the seconds of training steps of the authors' simulator, always in fp32.
 
     A first step is left out, and so is what it does between two epochs.
 
@@ -57,7 +56,7 @@ def simulator_step(folder: Path, case: Case, *, rounds: int, budget: float) -> f
             start = time.perf_counter()
             state, _, epoch_ended = algorithm.next(state, params)
             seconds += [] if epoch_ended else [time.perf_counter() - start]
-    return statistics.median(seconds[1:])
+    return seconds[1:]
 
 
 def check_sources(folder: Path) -> Path:

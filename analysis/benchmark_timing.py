@@ -4,7 +4,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,16 @@ from topofl._machine import has_fast_bf16
 from .benchmark_cases import Case, clients_of, on_few_nodes, setting
 from .benchmark_floor import Floor, fastest, floors, seconds_of, steps_of
 from .benchmark_memory import free_memory, lower_bound, peak_bytes
+from .benchmark_simulator import simulator_steps
 
 __all__ = ["EXECUTORS", "Measured", "Plan", "in_turns", "measure", "naive", "ours", "refusal"]
 
 NOT_ASKED = NotApplicable("not asked for")
 
 EXECUTORS = ("batched", "looped", "auto")
+
+SIMULATOR = "simulator"
+"""The way of the D-Cliques authors."""
 
 NAIVE_NODES = 10
 """Nodes of the naive loop where all would take too long; its time is then scaled up."""
@@ -51,7 +55,8 @@ class Plan:
     force_bf16
         Time bfloat16 also where the processor has no instructions for it.
     simulator
-        Folder with the sources of the D-Cliques authors' simulator, to time its training steps, too; None: do not.
+        Folder with the sources of the D-Cliques authors' simulator, to time its training steps in turns with ours, of
+        cases that it has; None: do not.
     """
 
     device: torch.device
@@ -72,9 +77,9 @@ class Measured:
     Parameters
     ----------
     case
-        What was timed.
+        What was timed, with the simulator's step of here if it was.
     seconds
-        Of every step, by way: an executor's name, or ``"floor batched"`` and ``"floor looped"``.
+        Of every step, by way: an executor's name, ``"floor batched"`` and ``"floor looped"``, or ``"simulator"``.
     skipped
         Why a way is not in `seconds`.
     naive
@@ -194,10 +199,15 @@ def measure(case: Case, plan: Plan) -> Measured:
     timers = {way: partial(_timer, case, clients, plan, way, predicted[way], chosen) for way in kept}
     affordable = max([predicted[way] for way in kept], default=0.0) * (plan.rounds + 2)
     repeats = max(1, min(plan.repeats, int(plan.budget / max(affordable, 1e-9))))
+    if plan.simulator is not None and case.simulator is not None:
+        brief = plan.budget / repeats
+        timers[SIMULATOR] = partial(simulator_steps, plan.simulator, case, rounds=plan.rounds, budget=brief)
     seconds = in_turns({way: _unless_too_large(timer, way, skipped) for way, timer in timers.items()}, repeats)
     seconds = {way: found for way, found in seconds.items() if way not in skipped}
     slow, nodes = _naive_of(case, clients, plan)
     memory = {way: _memory_of(case, way, plan, chosen) for way in seconds if plan.memory and way in EXECUTORS}
+    if SIMULATOR in seconds:
+        case = replace(case, simulator=statistics.median(seconds[SIMULATOR]))
     return Measured(case, seconds, skipped, slow, nodes, chosen, memory)
 
 

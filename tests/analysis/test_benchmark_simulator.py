@@ -8,10 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from analysis import benchmark, benchmark_timing
 from analysis.benchmark_cases import TRAINING, clients_of, on_few_nodes, setting
-from analysis.benchmark_simulator import PARTS, simulator_step
+from analysis.benchmark_simulator import PARTS, simulator_steps
 from topofl import mixing
 
 CASE = on_few_nodes(replace(TRAINING[0], batch_size=4), 20, same_graph=True)
@@ -62,7 +63,7 @@ def sources(tmp_path):
 
 
 def test_it_trains_what_we_train(sources):
-    simulator_step(sources, CASE, rounds=1, budget=60)
+    simulator_steps(sources, CASE, rounds=1, budget=60)
     seen = json.loads((sources / "seen.json").read_text())
     clients = clients_of(CASE)
     graph, _ = setting(CASE, clients)
@@ -79,26 +80,27 @@ def test_it_trains_what_we_train(sources):
 
 
 def test_convolutional_networks_are_the_simulators_own(sources):
-    simulator_step(sources, replace(CASE, network=TRAINING[4].network), rounds=1, budget=60)
+    simulator_steps(sources, replace(CASE, network=TRAINING[4].network), rounds=1, budget=60)
     seen = json.loads((sources / "seen.json").read_text())
     assert seen["models"] == ["gn_lenet"] * CASE.n
     assert seen["params"]["dataset"]["name"] == "cifar10"
 
 
 def test_only_steps_count_after_the_first(sources):
-    seconds = simulator_step(sources, CASE, rounds=3, budget=60)
-    assert 0.01 <= seconds < 0.15, "ends of epochs take longer"
+    seconds = simulator_steps(sources, CASE, rounds=3, budget=60)
+    assert len(seconds) == 3
+    assert 0.01 <= statistics.median(seconds) < 0.15, "ends of epochs take longer"
     assert json.loads((sources / "seen.json").read_text())["calls"] == 5, "4 steps and the end of an epoch"
 
 
 def test_budget_ends_it_after_one_step_that_counts(sources):
-    simulator_step(sources, CASE, rounds=100, budget=0)
+    simulator_steps(sources, CASE, rounds=100, budget=0)
     assert json.loads((sources / "seen.json").read_text())["calls"] == 2
 
 
 def test_its_modules_are_forgotten(sources):
     path = list(sys.path)
-    simulator_step(sources, CASE, rounds=1, budget=60)
+    simulator_steps(sources, CASE, rounds=1, budget=60)
     assert sys.path == path
     assert not [name for name in sys.modules if name.partition(".")[0] in ("setup", "simulate")]
 
@@ -107,16 +109,33 @@ def test_folder_without_the_simulator(tmp_path, capsys):
     with pytest.raises(
         FileNotFoundError, match=r"--simulator must be the folder.*tools: simulate\.algorithm\.d_sgd, se"
     ):
-        simulator_step(tmp_path, CASE, rounds=1, budget=1)
+        simulator_steps(tmp_path, CASE, rounds=1, budget=1)
     assert benchmark.main(["--simulator", str(tmp_path)]) == 2
     assert "error: --simulator must be the folder" in capsys.readouterr().err
+
+
+def test_it_is_timed_in_turns_with_ours(monkeypatch):
+    turns = []
+
+    def timed(folder, case, rounds, budget):
+        turns.append(budget)
+        return [float(len(turns))]
+
+    monkeypatch.setattr(benchmark_timing, "simulator_steps", timed)
+    options = {"rounds": 1, "repeats": 3, "budget": 60, "naive_nodes": 0, "memory": False}
+    plan = benchmark_timing.Plan(torch.device("cpu"), executors=["looped"], simulator=Path("there"), **options)
+    measured = benchmark_timing.measure(CASE, plan)
+    assert (turns, measured.seconds["simulator"], measured.case.simulator) == ([20.0] * 3, [1.0, 2.0, 3.0], 2.0)
+    unknown = benchmark_timing.measure(replace(CASE, simulator=None), plan)
+    assert "simulator" not in unknown.seconds
+    assert unknown.case.simulator is None
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_benchmark_compares_with_what_it_measured(sources, precision, monkeypatch, tmp_path):
     monkeypatch.setattr(benchmark, "quick_cases", lambda what: (replace(CASE, precision=precision),))
     monkeypatch.setattr(benchmark_timing, "has_fast_bf16", lambda device: True)
-    monkeypatch.setattr(benchmark, "simulator_step", lambda folder, case, rounds, budget: 7.0)
+    monkeypatch.setattr(benchmark_timing, "simulator_steps", lambda folder, case, rounds, budget: [7.0])
     assert benchmark.main(["--quick", "--no-naive", "--simulator", str(sources), "--out", str(tmp_path / "out")]) == 0
     numbers = json.loads((tmp_path / "out" / "cpu-training.json").read_text())
     assert numbers["cases"][0]["simulator"] == 7.0
