@@ -13,6 +13,7 @@ from tests import problems
 from topofl import algorithms, mixing, models
 from topofl.engine import world
 from topofl.engine.buffers import Buffers
+from topofl.engine.diversity import NUMBERS
 from topofl.engine.evaluate import Evaluated, evaluate, way_of
 from topofl.engine.gradients import linear_gradients
 from topofl.engine.living import Living
@@ -52,13 +53,22 @@ def test_parts_by_hand():
     assert memory(FACTS, batched(8)) == {
         "parameters": 400 * MIB, "state": 0, "fine_tuning": 0, "gradients": 32 * MIB, "minibatches": 8 * MIB,
         "activations": 64 * MIB,
-        "statistics": 8 * MIB, "float64": 8 * 8 // 2 * MIB, "mixing": 5 * MIB, "evaluation": 50 * MIB,
+        "statistics": 8 * MIB, "float64": 3 * MIB, "mixing": 5 * MIB, "evaluation": 50 * MIB,
         "matrices": 3, "data": 70 * MIB,
         "torch": 30 * MIB,
     }  # fmt: skip
     looped = memory(FACTS, Plan("looped", 1, 2, 1))
     assert (looped["gradients"], looped["minibatches"], looped["activations"]) == (8 * MIB, 2 * MIB, 12 * MIB)
     assert memory(FACTS, batched(100)) == memory(FACTS, batched(1000))
+
+
+def test_sums_of_gradients_are_float64_block_by_block():
+    def count(plan, **changes):
+        return memory(replace(FACTS, distance=0, **changes), plan)["float64"]
+
+    assert count(batched(8)) == 8 * NUMBERS
+    assert count(batched(8, workers=3)) == 3 * 8 * NUMBERS
+    assert count(batched(8, workers=3), largest=1000) == 3 * 8 * 8 * 1000  # all of a chunk
 
 
 def test_every_worker_has_a_chunk_and_buffers():
@@ -102,7 +112,7 @@ def test_groups_are_counted():
 
 
 def test_training_and_evaluation_take_turns_or_add_up():
-    parts = memory(FACTS, batched(8))  # training takes 32 + 8 + 64 MiB, of which 64 turns with 32, evaluation 50
+    parts = memory(FACTS, batched(8))  # training takes 32 + 8 + 64 MiB, of which 64 turns with 3, evaluation 50
     lasting = (400 + 8 + 70 + 30) * MIB + 3
     assert peak(parts, returned=True) == lasting + 104 * MIB
     assert peak(parts | {"float64": 65 * MIB}, returned=True) == lasting + 105 * MIB

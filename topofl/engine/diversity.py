@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-__all__ = ["GradientStatistics"]
+__all__ = ["NUMBERS", "GradientStatistics"]
 
 
 NUMBERS = 2**18
@@ -27,13 +27,14 @@ class GradientStatistics:
         gradients = [g if g.dim() > 1 else g.unsqueeze(1) for g in gradients]
         if self._squares is None:  # before what is copied next is freed, or they would lie where the next copy could
             self._sums = [g.new_zeros(g.shape[1:], dtype=torch.float64) for g in gradients]
-        norms = torch.stack([torch.linalg.vector_norm(g, dtype=torch.float64) for g in gradients])
-        squares = norms.square().sum()
-        self._squares = squares if self._squares is None else self._squares + squares
+        norms = []
         for total, g in zip(self._sums, gradients, strict=True):
             size = _rows(g)
             for some, part in zip(total.split(size), g.split(size, dim=1), strict=True):
+                norms.append(torch.linalg.vector_norm(part, dtype=torch.float64))
                 some.add_(part.sum(0, dtype=torch.float64))
+        squares = torch.stack(norms).square().sum()
+        self._squares = squares if self._squares is None else self._squares + squares
 
     def add(self, other: "GradientStatistics") -> None:
         """Add what another has observed, whose memory is used from now on."""

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from topofl.algorithms.phase import Algorithm, Rule
 from topofl.data import Augmentation, Partition
+from topofl.engine.diversity import NUMBERS
 from topofl.engine.evaluate import NODES, ROWS, Evaluated, Way
 from topofl.engine.executors import models_kept
 from topofl.engine.forward import Order, is_linear
@@ -18,7 +19,7 @@ from topofl.engine.mixer import COLUMNS, FEWEST, GATHERED, SPARSE_BELOW, compone
 from topofl.engine.neighbors import bytes_of_neighbors
 from topofl.engine.plan import Compute, Fits, Plan, Sizes, least_plans, most_nodes
 from topofl.engine.population import Layout, Population
-from topofl.metrics.consensus import NUMBERS
+from topofl.metrics import consensus
 from topofl.mixing import MixingMatrix
 
 __all__ = ["Facts", "check_memory", "facts_of", "first_of", "fits_into", "groups_of", "in_gib", "largest_batch",
@@ -122,7 +123,7 @@ def memory(facts: Facts, plan: Plan) -> dict[str, int]:
         "minibatches": together * facts.minibatch,
         "activations": together * max(step - model, 0),
         "statistics": plan.workers * 8 * facts.d,
-        "float64": max(facts.distance, plan.workers * 8 * min(plan.chunk, facts.n) * facts.largest),
+        "float64": max(facts.distance, plan.workers * 8 * min(min(plan.chunk, facts.n) * facts.largest, NUMBERS)),
         "mixing": plan.workers * facts.mixing,
         "evaluation": plan.workers * facts.evaluation,
         "matrices": facts.matrices,
@@ -314,7 +315,7 @@ def facts_of(
         fine_tuning=sum(value.nbytes for value in tuned),
         groups=groups,
         largest=max(p.numel() for p in module.parameters()),
-        distance=8 * min(n * d, max(n, NUMBERS)),
+        distance=8 * min(n * d, max(n, consensus.NUMBERS)),
         matrices=sum(_bytes_of_matrix(matrix, dtype) for matrix in matrices),
         mixing=_numbers_of_mixing(matrices, n, d, compute) * dtype.itemsize * algorithm.exchanges,
         evaluation=max(
