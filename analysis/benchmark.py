@@ -31,6 +31,7 @@ import torch
 
 from topofl import NotApplicable, Table
 from topofl._machine import describe_software, has_fast_bf16, machine
+from topofl.engine.checks import check_device
 
 from . import benchmark_evaluation, graph_benchmark
 from .benchmark_cases import LOGISTIC, TRAINING, Case, matrix_cases, on_few_nodes
@@ -216,7 +217,10 @@ def training(plan: Plan, cases: Sequence[Case], *, quick: bool = False) -> Repor
     raw = {"cases": [raw_of(m) for m in found], "rates": asdict(rates), "checks": _raw_checks(checks)} | evaluated.raw
     tables = [training_table(found), *_held(checks, quick), *evaluated.tables, roofline(found, rates)]
     points = points_of(found, targets, plan.executors)
-    return Report(f"{plan.device.type}-training", tables, [_star(plan), NAIVE, TARGETS], points, raw)
+    return Report(f"{plan.device.type}-training", tables, [_star(plan), NAIVE, SAME, TARGETS], points, raw)
+
+
+SAME = "auto / better executor is 1 where auto ran in every turn what the better one ran: there is nothing to compare."
 
 
 def _held(checks: Sequence[Check], quick: bool) -> list[Table]:
@@ -231,7 +235,7 @@ def matrix(plan: Plan, cases: Sequence[Case], *, quick: bool = False) -> Report:
     checks = checks_of_matrix(found)
     raw = {"cases": [raw_of(m) for m in found], "rates": asdict(rates), "checks": _raw_checks(checks)}
     tables = [matrix_table(found), *_held(checks, quick), roofline(found, rates)]
-    return Report(f"{plan.device.type}-matrix", tables, [NAIVE], points_of(found, {}, plan.executors), raw)
+    return Report(f"{plan.device.type}-matrix", tables, [NAIVE, SAME], points_of(found, {}, plan.executors), raw)
 
 
 def evaluation(plan: Plan, cases: Sequence[Case] = (), *, quick: bool = False) -> Report:
@@ -294,6 +298,12 @@ QUICK_IMAGES = 200
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the benchmark from the command line; returns the exit code."""
     options = _parser().parse_args(argv)
+    try:
+        check_device(options.device)
+        if options.out:
+            options.out.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        return _refused(f"--{'out' if isinstance(error, OSError) else 'device'}: {error}")
     device = torch.device(options.device)
     plan = Plan(
         device,
@@ -338,6 +348,13 @@ def _naive_nodes(options: argparse.Namespace) -> int | None:
     return NAIVE_NODES if options.naive_nodes is None and options.what == "matrix" else options.naive_nodes
 
 
+def _positive(text: str) -> int:
+    """Return an integer of at least 1 given on the command line."""
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
+    return number
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m analysis.benchmark", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -347,10 +364,10 @@ def _parser() -> argparse.ArgumentParser:
     add("--device", default="cpu", help="of ours and the floors (default cpu)")
     add("--quick", action="store_true", help="tiny sizes, to see that it works; the numbers mean nothing")
     add("--only", default="", metavar="TEXT", help="only cases with this in their label, such as 'GN-LeNet, 100'")
-    add("--rounds", type=int, default=12, help="steps a turn (default 12)")
-    add("--repeats", type=int, default=5, help="turns (default 5)")
+    add("--rounds", type=_positive, default=12, help="steps a turn (default 12)")
+    add("--repeats", type=_positive, default=5, help="turns (default 5)")
     add("--budget", type=float, default=120, help="seconds that all steps of one cell may take (default 120)")
-    add("--naive-nodes", type=int, help=f"of the loop over nodes (default: all, {NAIVE_NODES} in the matrix)")
+    add("--naive-nodes", type=_positive, help=f"of the loop over nodes (default: all, {NAIVE_NODES} in the matrix)")
     add("--no-naive", action="store_true", help="leave out the loop over nodes")
     add("--simulator", type=Path, metavar="DIR", help="the D-Cliques authors' simulator, for training")
     add("--no-memory", action="store_true", help="leave out peak memory, which takes a process a cell")

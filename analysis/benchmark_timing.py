@@ -134,7 +134,8 @@ class Measured:
         return quotient(step, step if executor in same else self.step(executor))
 
     def _runs_like_auto(self, executor: str) -> bool:
-        return "auto" in self.chosen and self.chosen.get(executor) == self.chosen["auto"]
+        ran = self.chosen.get("auto", " or ")
+        return " or " not in ran and self.chosen.get(executor) == ran
 
 
 def quotient(above: Any, below: Any) -> float | NotApplicable:

@@ -290,7 +290,14 @@ def test_a_million_models_need_no_memory_here():
     [
         ({"executor": "fast"}, "`executor` must be one of"),
         ({"chunk": 0}, "`chunk` must be at least 1"),
-        ({"executor": "looped", "chunk": 8}, '`chunk` must be "auto" with executor="looped"'),
+        ({"executor": "looped", "chunk": 8}, '`chunk` must be "auto" or 1 with executor="looped"'),
+        ({"precision": "fp16"}, "`precision` must be one of"),
+        ({"precision": "bf16", "dtype": torch.float64}, "`dtype` must be torch.float32 with precision='bf16'"),
+        ({"device": "tpu"}, "`device` must be such as"),
+        ({"device": "meta"}, "`device` must be such as"),
+        ({"dtype": torch.int64}, "`dtype` must be a floating point type"),
+        ({"eval_nodes": 0}, "`eval_nodes` must be between 1 and"),
+        ({"eval_examples": 10**6}, "`eval_examples` must be between 1 and"),
         ({"graph": topologies.ring(7)}, "`topology` must have one node a client"),
         ({"model": nn.Linear(5, 3)}, "`model` cannot take examples"),
         ({"model": nn.BatchNorm1d(3)}, "`model` must not contain BatchNorm1d"),
@@ -299,6 +306,22 @@ def test_a_million_models_need_no_memory_here():
 def test_bad_arguments(options, message):
     with pytest.raises(ValueError, match=message):
         need(algorithms.dsgd(0.1), **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"dtype": "float32"}, "`dtype` must be a torch dtype"),
+        ({"chunk": "Auto"}, "`chunk` must be an integer or \"auto\", got 'Auto'"),
+        ({"clients": [1, 2]}, "`clients` must be a Partition"),
+    ],
+)
+def test_arguments_of_bad_types(options, message):
+    with pytest.raises(TypeError, match=message):
+        topofl.estimate(
+            algorithms.dsgd(0.1), **{"model": problems.linear(), "clients": problems.equal_clients(),
+                                     "topology": topologies.ring(6)} | options
+        )  # fmt: skip
 
 
 def test_exchanging_algorithms_need_a_topology():

@@ -23,11 +23,13 @@ def test_processor_and_its_instructions(cpuinfo, text, name, fast):
     assert _machine.processor() == name
     assert _machine.machine().endswith(f", {name}, {os.cpu_count()} CPU cores")
     assert _machine.has_fast_bf16() is fast
+    assert _machine.emulates_bf16() is not fast
 
 
 def test_where_the_system_does_not_tell(cpuinfo):
     assert not cpuinfo.exists()
     assert _machine.has_fast_bf16("cpu") is False
+    assert _machine.emulates_bf16("cpu") is False
     assert isinstance(_machine.processor(), str)
 
 

@@ -52,7 +52,12 @@ def check_int(
 
 def check_int_or_auto(name: str, value: object, *, minimum: int) -> int | str:
     """Return `value` if it is ``"auto"`` or an integer of at least `minimum`, or raise."""
-    return "auto" if isinstance(value, str) and value == "auto" else check_int(name, value, minimum=minimum)
+    if isinstance(value, str) and value == "auto":
+        return value
+    try:
+        return check_int(name, value, minimum=minimum)
+    except TypeError as error:
+        raise TypeError(str(error).replace("an integer", 'an integer or "auto"', 1)) from None
 
 
 def check_switch(name: str, value: object, *, auto: bool = True) -> bool | str:

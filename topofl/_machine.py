@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-__all__ = ["describe_software", "has_fast_bf16", "machine", "processor", "total_memory"]
+__all__ = ["describe_software", "emulates_bf16", "has_fast_bf16", "machine", "processor", "total_memory"]
 
 CPUINFO = Path("/proc/cpuinfo")
 """Where Linux describes its processors."""
@@ -46,8 +46,14 @@ def has_fast_bf16(device: torch.device | str = "cpu") -> bool:
     device = torch.device(device)
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    flags = set(" ".join([*_cpuinfo("flags"), *_cpuinfo("Features")]).split())
-    return device.type == "cpu" and bool(flags & _BF16_FLAGS)
+    return device.type == "cpu" and bool(_flags() & _BF16_FLAGS)
+
+
+def emulates_bf16(device: torch.device | str = "cpu") -> bool:
+    """Whether a device is known to have no instructions for products of bfloat16; False where nobody tells."""
+    device = torch.device(device)
+    told = device.type == "cuda" or (device.type == "cpu" and bool(_flags()))
+    return told and not has_fast_bf16(device)
 
 
 def total_memory(device: torch.device | str = "cpu") -> int:
@@ -59,6 +65,11 @@ def total_memory(device: torch.device | str = "cpu") -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):  # not on Windows
         return 0
+
+
+def _flags() -> set[str]:
+    """Return the instructions that the processor has, as Linux names them; empty elsewhere."""
+    return set(" ".join([*_cpuinfo("flags"), *_cpuinfo("Features")]).split())
 
 
 def _cpuinfo(name: str) -> Iterator[str]:

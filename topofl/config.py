@@ -137,7 +137,7 @@ class Experiment:
         return estimate(**self._parts, **{key: self.options[key] for key in _ESTIMATED}, probe=probe)
 
     def tables_of(self, history: History) -> Tables:
-        """Return the tables that repeat the run exactly: with the executor, and its chunk, that were chosen."""
+        """Return the tables that repeat the run exactly, on as many threads: with the executor and chunk chosen."""
         chosen = {"executor": history.meta["executor"]}
         if chosen["executor"] == "batched":
             chosen["chunk"] = history.meta["chunk"]

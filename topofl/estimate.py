@@ -15,8 +15,7 @@ from topofl.algorithms.phase import Algorithm, Phase, Rule
 from topofl.data import Augmentation, Partition
 from topofl.engine.checks import (
     check_asked,
-    check_augment,
-    check_executor,
+    check_common,
     check_topology,
     evaluated_by,
     with_fine_tuning,
@@ -65,7 +64,8 @@ class Estimate:
     fine_tuning
         Memory of the copies of models that are fine-tuned before an evaluation, and of their momentum.
     gradients
-        Memory of the workers' chunks' gradients, and of all nodes' if the algorithm mixes gradients.
+        Memory of the workers' chunks' gradients, and, if the algorithm mixes gradients, of all nodes' or of the groups'
+        whose means they become.
     minibatches
         Memory of these chunks' gathered examples and labels.
     activations
@@ -243,8 +243,7 @@ def estimate(
     >>> need.parameters, need.state, need.messages  # 10 models of 650 numbers of 4 bytes; 2 messages a node
     (26000, 26000, 20)
     """
-    check_executor(executor, chunk)
-    check_augment(augment, clients)
+    check_common(dict(locals()))
     algorithm = with_fine_tuning(algorithm, fine_tune)
     clients = clients.pooled() if algorithm.pooled else clients
     graphs = check_topology(algorithm, topology, clients.n, "allow")
@@ -260,7 +259,7 @@ def estimate(
         matrices = list({id(e.weights): e.weights for r in rounds for e in r.ledger.exchanges}.values())
         sets = evaluated_by(clients, evaluate_on, eval_examples, eval_nodes, 0, torch.device("cpu"))
         way, some = way_of(module, few), list(sets.values())
-        groups = groups_of(algorithm, lambda own: own(graphs.at(0)), clients.n, place)
+        groups = groups_of(algorithm, graphs, lambda own: own(graphs.at(0)), compute)
         facts = facts_of(algorithm, module, few, way.order, way, clients, matrices, some, compute, augment, groups)
         facts, free = replace(facts, state=state), free_memory(place)
         fits, linear = fits_into(facts, free), is_linear(module)

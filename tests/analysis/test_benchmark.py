@@ -176,6 +176,8 @@ def test_what_ran_as_an_executor_did_is_not_compared_with_it():
     )  # 2.25 over 1.5: looped was the better choice
     mixed = chosen | {"auto": "batched, chunk 4 or looped, chunk 1"}
     assert Measured(TINY, SECONDS, chosen=mixed).auto_over_better() == 1.25
+    both = mixed | {"batched": mixed["auto"]}  # but perhaps not in the same turns
+    assert Measured(TINY, SECONDS, chosen=both).auto_over_better() == 1.25
 
 
 def test_all_that_ran_in_some_turn_is_told(monkeypatch):
@@ -415,6 +417,18 @@ def test_only_some_cases(tiny, tmp_path):
 def test_labels_are_told_where_none_is_meant(capsys):
     assert benchmark.main(["training", "--only", "GN-VGG"]) == 2
     assert "got 'GN-VGG'; labels: D-Cliques + CA, 100 x 128, fully-" in capsys.readouterr().err
+
+
+def test_what_cannot_be_done_is_told_before_anything_is_timed(capsys, tmp_path):
+    (tmp_path / "file").touch()
+    assert benchmark.main(["--out", str(tmp_path / "file")]) == 2
+    assert "error: --out: " in capsys.readouterr().err
+    assert benchmark.main(["--device", "tpu"]) == 2
+    assert "error: --device: `device` must be such as" in capsys.readouterr().err
+    for options in (["--rounds", "0"], ["--repeats", "-1"], ["--naive-nodes", "0"]):
+        with pytest.raises(SystemExit):
+            benchmark.main(options)
+        assert "must be at least 1, got" in capsys.readouterr().err
 
 
 def test_graphs_have_no_tiny_sizes(capsys):

@@ -204,7 +204,7 @@ def test_a_folder_that_cannot_be_written_to_is_told_before_training(tmp_path, mo
     ("change", "error", "message"),
     [
         ({"checkpoint_every": 0}, ValueError, "`checkpoint_every` must be at least 1, got 0"),
-        ({"checkpoint_every": "often"}, TypeError, "`checkpoint_every` must be an integer, got 'often'"),
+        ({"checkpoint_every": "often"}, TypeError, '`checkpoint_every` must be an integer or "auto", got .often.'),
         ({"resume": "yes"}, TypeError, "`resume` must be True or False, got 'yes'"),
         ({"callbacks": ["print"]}, TypeError, "`callbacks` must be a list of functions that take an Event"),
         ({"callbacks": print}, TypeError, "`callbacks` must be a list of functions that take an Event"),

@@ -2,6 +2,7 @@
 
 import copy
 from contextlib import nullcontext
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 import topofl
 from tests import naive, problems
 from topofl import algorithms, data, mixing, topologies
+from topofl.engine import plan
 from topofl.engine.divergence import Guard
 from topofl.engine.executors import _finite_rows
 from topofl.engine.population import initial_population
@@ -53,6 +55,45 @@ def test_freezing_keeps_all_models_finite(method):
     assert history.meta["diverged"] == [{"node": BAD, "round": 1, "lr": 0.1}]
     assert np.isfinite(history["loss"]).all()
     assert history["loss"][-1].mean() < 0.7 * history["loss"][0].mean(), "the others did not go on learning"
+
+
+@pytest.mark.parametrize("chunk", [1, 3, 18])
+@pytest.mark.parametrize("policy", ["freeze", "record"])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_gradients_that_diverged_are_zero_for_others_in_their_clique(chunk, policy, threads, monkeypatch):
+    """Unless they are recorded: then they spread within it, and by edges after that."""
+    monkeypatch.setattr(plan, "SHARED_WORK", 0)
+    blobs = problems.equal_clients(18)
+    inputs = blobs.dataset.inputs.clone()
+    inputs[torch.tensor(blobs.train[BAD])] = 3e38
+    dataset = replace(blobs.dataset, inputs=inputs)
+    clients = replace(blobs, dataset=dataset)
+    graph = topologies.random_cliques(18, 9, seed=0)
+    mine, kept = next(group for group in graph.groups if BAD in group), []
+    torch.set_num_threads(threads)
+    try:
+        run("clique_averaging", clients, rounds=1, topology=graph, on_divergence=policy, on_disconnected="allow",
+            mixing=mixing.from_weights(np.eye(18)), init="independent", executor="batched", chunk=chunk,
+            on_round=lambda t, models: kept.append(models.flat.clone()))  # fmt: skip
+    finally:
+        torch.set_num_threads(1)
+    start = initial_population(
+        problems.linear(), 18, init="independent", seed=0, device=torch.device("cpu"), dtype=torch.float32
+    )
+    modules = [copy.deepcopy(problems.linear()) for _ in range(18)]
+    for module, row in zip(modules, start.flat, strict=True):
+        torch.nn.utils.vector_to_parameters(row.clone(), module.parameters())
+    nodes = naive.Nodes(modules, inputs, dataset.labels, clients.train, 4, 0)
+    gradients = {j: nodes.gradient(j, 0) for j in mine if j != BAD}
+    for i in (i for i in mine if i != BAD):
+        mean = torch.cat([sum(parts).flatten() / len(mine) for parts in zip(*gradients.values(), strict=True)])
+        wanted = start.flat[i] - 0.1 * mean
+        if policy == "freeze":
+            torch.testing.assert_close(kept[0][i], wanted, rtol=0, atol=1e-5)
+        else:
+            assert kept[0][i].abs().max() > 1e30  # its gradient is finite, and its loss is not
+    others = [i for i in range(18) if i not in mine]
+    assert kept[0][others].abs().max() < 100
 
 
 @pytest.mark.parametrize("settings", [{"executor": "batched", "chunk": 4}, {"executor": "looped"}])

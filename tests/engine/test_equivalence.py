@@ -133,6 +133,30 @@ def test_means_of_gradients_on_threads_equal_naive_loop(options, chunk, way, wor
     assert set(meetings) == {way if workers > 1 or chunk == 18 else "_in_means"}
 
 
+@pytest.mark.parametrize("chunk", [1, 3])
+def test_groups_may_change_from_round_to_round(chunk, workers, meetings):
+    clients, model = problems.equal_clients(18), problems.linear()
+    graphs = [
+        problems.cliques(clients, size=9),
+        problems.cliques(clients, size=6),
+        topologies.random_cliques(18, 9, seed=0),
+    ]
+    nodes = naive.Nodes(
+        modules_at_start(model, 18), clients.dataset.inputs.double(), clients.dataset.labels, clients.train, BATCH, SEED
+    )
+    for t in range(ROUNDS):
+        gradients = [nodes.gradient(i, t) for i in range(18)]
+        for i, module in enumerate(nodes.modules):
+            clique = next(c for c in graphs[t % 3].groups if i in c)
+            mean = [sum(gradients[j][k] for j in clique) / len(clique) for k in range(len(gradients[i]))]
+            naive.descend(module, nodes.velocities[i], mean, 0.1, 0.9)
+        naive.average(nodes.modules, mixing.metropolis_or_uniform(graphs[t % 3]).weights.toarray())
+    how = {"executor": "batched", "chunk": chunk, "on_disconnected": "allow"}
+    got = engine_models("clique_averaging", model, clients, graphs, {"momentum": 0.9}, **how)
+    torch.testing.assert_close(got, nodes.flat(), rtol=0, atol=1e-10)
+    assert "_in_means" in meetings
+
+
 FURTHER = [{"clip": 0.1}, {"weight_decay": 0.3}, {"momentum": 0.9, "reset_momentum": True}, {"strength": 0.5}]
 
 

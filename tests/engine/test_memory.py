@@ -102,12 +102,15 @@ def test_means_of_gradients_are_kept_where_they_are_fewer(plan, kept):
 def test_groups_are_counted():
     cliques = problems.cliques(problems.equal_clients(12))
 
-    def count(algorithm, device="cpu"):
-        return groups_of(algorithm, lambda rule: rule(cliques), 12, torch.device(device))
+    def count(algorithm, graphs=cliques, **changes):
+        return groups_of(algorithm, graphs, lambda rule: rule(cliques), replace(compute(), **changes))
 
     assert count(algorithms.dsgd(0.1)) == 0
     assert count(algorithms.clique_averaging(0.1)) == 4
-    assert count(algorithms.clique_averaging(0.1), "cuda") == 12
+    assert count(algorithms.clique_averaging(0.1), device=torch.device("cuda")) == 12
+    assert count(algorithms.clique_averaging(0.1), dtype=torch.bfloat16) == 12
+    later = topofl.TopologySequence(12, lambda t: cliques)
+    assert count(algorithms.clique_averaging(0.1), later) == 12, "groups of later rounds are not known"
     assert count(algorithms.chain("all", local=algorithms.sgd(0.1, gradient=mixing.max_degree))) == 12
 
 
@@ -161,7 +164,7 @@ def facts_for(model, batch_size=4, sets=None, clients=None, algorithm=None):
     few = clients.dataset.examples(range(2))
     way = way_of(model, few)
     algorithm = algorithm or algorithms.dsgd(0.1, batch_size=batch_size)
-    return facts_of(algorithm, model, few, way.order, way, clients, [], [sets], compute())
+    return facts_of(algorithm, model, few, way.order, way, clients, [], [sets], compute(), None, 0)
 
 
 def test_steps_of_every_phase_are_counted():

@@ -46,6 +46,13 @@ def test_equals_product(name, columns, dtype):
     check_product(MATRICES[name], columns, dtype)
 
 
+@pytest.mark.parametrize("dtype", ROUNDING)
+def test_sums_of_groups_are_not_of_16_bits(dtype):
+    """Of 1,000 gradients of 100 those in float16 would overflow."""
+    assert (mixer(MATRICES["group means"], CPU, dtype).means is None) == (dtype.itemsize < 4)
+    assert mixer(MATRICES["dense"], CPU, dtype).means is None
+
+
 @pytest.mark.parametrize("numbers", [1, 40 * 70, 40 * 200])
 def test_equals_product_for_blocks_of_any_width(numbers, monkeypatch):
     monkeypatch.setattr(module, "GATHERED", numbers)

@@ -125,7 +125,7 @@ def test_waiting_is_what_the_engine_computes(monkeypatch, chunk, epochs):
     few = clients.dataset.examples(range(2))
     way = way_of(model, few)
     sizes = facts_of(
-        algorithm, model, few, way.order, way, clients, [], [Evaluated(torch.arange(9), range(6))], compute()
+        algorithm, model, few, way.order, way, clients, [], [Evaluated(torch.arange(9), range(6))], compute(), None, 0
     ).sizes
     taken = sum(map(sum, sizes.steps))
     assert taken == sum(np.asarray(epochs) * -(-clients.sizes // 4))

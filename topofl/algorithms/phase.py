@@ -301,12 +301,12 @@ class Phase(NamedTuple):
         Name of an earlier phase whose state it works on, in place of one of its own.
     gradients
         Whether it asks for the gradients of all nodes at once.
-    mixes
-        The weight rule by which it mixes gradients, if it does.
     asks
         On which of their own examples nodes try models, ``"train"`` or ``"val"``; ``""``: on none.
     common_start
         Whether it needs nodes that all start from the same model.
+    mixes
+        The weight rule by which it mixes gradients, if it does.
     """
 
     init: Callable[[Models], State]
@@ -317,9 +317,9 @@ class Phase(NamedTuple):
     share: Part = everything
     uses: str = ""
     gradients: bool = False
-    mixes: Rule | None = None
     asks: str = ""
     common_start: bool = False
+    mixes: Rule | None = None
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from topofl.engine.evaluate import Evaluated
 from topofl.engine.forward import is_linear, stacked_forward
 from topofl.topology import Topology, TopologyError, TopologySequence, as_topology
 
-__all__ = ["check_asked", "check_augment", "check_batched", "check_device", "check_executor", "check_options",
-           "check_output", "check_start", "check_topology", "evaluated_by", "sets_named",
+__all__ = ["check_asked", "check_augment", "check_batched", "check_common", "check_device", "check_executor",
+           "check_options", "check_output", "check_start", "check_topology", "evaluated_by", "sets_named",
            "with_fine_tuning"]  # fmt: skip
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
@@ -67,36 +67,41 @@ def _check_fine_tuning(algorithm: Algorithm, options: Mapping[str, Any]) -> None
         raise ValueError(f"`fine_tune` must have one number of `epochs` or one a node, n={n}, got {len(passes)}")
 
 
-def check_options(options: Mapping[str, Any]) -> None:
-    """Check those arguments of :func:`topofl.run` that can be checked one by one."""
+def check_common(options: Mapping[str, Any]) -> None:
+    """Check those arguments that :func:`topofl.run` and :func:`topofl.estimate` share, and that can be one by one."""
     if not isinstance(options["algorithm"], Algorithm):
         kind = type(options["algorithm"]).__name__
         raise TypeError(f"`algorithm` must be an Algorithm such as algorithms.dsgd(lr=0.1), got {kind}")
     if not isinstance(options["clients"], Partition):
         kind = type(options["clients"]).__name__
         raise TypeError(f"`clients` must be a Partition such as data.shards(data.digits(), n=10, seed=0), got {kind}")
-    for name, minimum in (("rounds", 1), ("seed", 0), ("eval_every", 1)):
-        check_int(name, options[name], minimum=minimum)
+    check_executor(options["executor"], options["chunk"])
     check_choice("precision", options["precision"], ["fp32", "bf16"])
     if options["precision"] == "bf16" and options["dtype"] != torch.float32:
         raise ValueError(f"`dtype` must be torch.float32 with precision='bf16', got {options['dtype']}; leave it out")
+    if not isinstance(options["dtype"], torch.dtype):
+        raise TypeError(f"`dtype` must be a torch dtype such as torch.float32, got {options['dtype']!r}")
+    if options["dtype"] not in DTYPES:
+        known = ", ".join(str(dtype) for dtype in DTYPES)
+        raise ValueError(f"`dtype` must be a floating point type to train with, {known}, got {options['dtype']}")
+    check_device(options["device"])
+    check_augment(options["augment"], options["clients"])
+    _check_evaluated(options)
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Check those arguments of :func:`topofl.run` that can be checked one by one."""
+    check_common(options)
+    for name, minimum in (("rounds", 1), ("seed", 0), ("eval_every", 1)):
+        check_int(name, options[name], minimum=minimum)
     check_choice("on_divergence", options["on_divergence"], ["raise", "freeze", "record"])
     check_switch("channels_last", options["channels_last"])
     check_switch("compile", options["compile"], auto=False)
     check_switch("progress", options["progress"])
     check_choice("moments", options["moments"], ["after", "both"])
-    check_executor(options["executor"], options["chunk"])
     check_choice("on_disconnected", options["on_disconnected"], ["raise", "allow"])
-    if not isinstance(options["dtype"], torch.dtype):
-        raise TypeError(f"`dtype` must be a torch dtype such as torch.float32, got {options['dtype']!r}")
-    check_device(options["device"])
-    check_augment(options["augment"], options["clients"])
-    _check_evaluated(options)
     algorithm = with_fine_tuning(options["algorithm"], options["fine_tune"])
     _check_fine_tuning(algorithm, options)
-    if options["dtype"] not in DTYPES:
-        known = ", ".join(str(dtype) for dtype in DTYPES)
-        raise ValueError(f"`dtype` must be a floating point type to train with, {known}, got {options['dtype']}")
     _check_learning_rates(algorithm, options["dtype"])
     if (on_round := options.get("on_round")) is not None and not callable(on_round):
         raise TypeError(f"`on_round` must be a function of (rounds done, models), got {on_round!r}")
@@ -145,7 +150,10 @@ def check_executor(executor: Any, chunk: Any) -> None:
     check_choice("executor", executor, ["auto", "batched", "looped"])
     nodes = check_int_or_auto("chunk", chunk, minimum=1)
     if executor == "looped" and nodes not in ("auto", 1):
-        raise ValueError(f'`chunk` must be "auto" with executor="looped", which takes one node a call, got {chunk}')
+        raise ValueError(
+            f'`chunk` must be "auto" or 1 with executor="looped", which takes one node a call, got {chunk}; '
+            'leave it out, or set it to "auto"'
+        )
 
 
 def check_augment(augment: Any, clients: Partition) -> None:

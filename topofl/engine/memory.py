@@ -15,12 +15,13 @@ from topofl.engine.evaluate import NODES, ROWS, Evaluated, Way
 from topofl.engine.executors import models_kept
 from topofl.engine.forward import Order, is_linear
 from topofl.engine.living import bytes_of_step
-from topofl.engine.mixer import COLUMNS, FEWEST, GATHERED, SPARSE_BELOW, component_means
+from topofl.engine.mixer import COLUMNS, FEWEST, GATHERED, SPARSE_BELOW, adds_up, component_means
 from topofl.engine.neighbors import bytes_of_neighbors
 from topofl.engine.plan import Compute, Fits, Plan, Sizes, least_plans, most_nodes
 from topofl.engine.population import Layout, Population
 from topofl.metrics import consensus
 from topofl.mixing import MixingMatrix
+from topofl.topology import Topology, TopologySequence
 
 __all__ = ["Facts", "check_memory", "facts_of", "first_of", "fits_into", "groups_of", "in_gib", "largest_batch",
            "largest_chunk", "memory", "needed", "peak", "remedy"]  # fmt: skip
@@ -164,7 +165,6 @@ def first_of(facts: Facts, k: int) -> Facts:
         n=k,
         state=facts.state * k // facts.n,
         fine_tuning=0,
-        groups=min(facts.groups, k),
         distance=min(facts.distance, 8 * k * facts.d),
         matrices=facts.matrices * k // facts.n,
         mixing=min(facts.mixing, 2 * model),
@@ -231,21 +231,21 @@ def in_gib(size: float) -> str:
     return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{math.ceil(size / 2**20)} MiB"
 
 
-def groups_of(algorithm: Algorithm, weights: Callable[[Rule], MixingMatrix], n: int, device: torch.device) -> int:
+def groups_of(
+    algorithm: Algorithm, graphs: Topology | TopologySequence, weights: Callable[[Rule], MixingMatrix], compute: Compute
+) -> int:
     """Return into how many means gradients are mixed; n if all nodes' must exist at once, 0 if they need not.
 
     Parameters
     ----------
-    algorithm, n
-        As in a run of n nodes.
+    algorithm, graphs, compute
+        As in a run. Where graphs change nothing is said of their groups.
     weights
-        Gives the matrix of a rule on a round's graph.
-    device
-        Groups are used on CPU only.
+        Gives the matrix of a rule on the first round's graph.
     """
-    found = [0]
+    found, n = [0], graphs.n
     for phase in algorithm.phases.values():
-        if phase.mixes is not None and device.type == "cpu":
+        if phase.mixes is not None and graphs.period == 1 and adds_up(compute.device, compute.dtype):
             labels = component_means(weights(phase.mixes))
             found.append(n if labels is None else 1 + int(labels.max()))
         elif phase.gradients or phase.exchanges == "gradients":
@@ -269,8 +269,8 @@ def facts_of(
     matrices: Sequence[MixingMatrix],
     sets: Sequence[Evaluated],
     compute: Compute,
-    augment: Augmentation | None = None,
-    groups: int = 0,
+    augment: Augmentation | None,
+    groups: int,
 ) -> Facts:
     """Return the facts of a run.
 
@@ -406,7 +406,9 @@ def _bytes_of_evaluation(module: nn.Module, few: Tensor, way: Way, sets: Evaluat
     size, classes, d = few.element_size(), _classes(module), Layout.of(module).d
     together = min(NODES, len(nodes)) if shared else 1
     width = min(max(1, ROWS // together), largest)
-    logits, scores = classes * size, classes * size + 3 * size + 8  # their exponentials, three numbers and a label
+    wide = max(size, 4)  # in which logits are looked at: a copy of them, if it is another
+    logits = classes * size
+    scores = classes * (wide + wide * (wide != size)) + 3 * wide + 8  # their exponentials, three numbers and a label
     return together * d * size + width * (together * logits + max(gathered, together * scores))
 
 

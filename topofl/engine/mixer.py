@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from topofl.mixing import TOLERANCE, MixingMatrix
 
-__all__ = ["Means", "Mixer", "component_means", "mixer"]
+__all__ = ["Means", "Mixer", "adds_up", "component_means", "mixer"]
 
 COLUMNS = 1024
 """Columns multiplied at a time: for 1,000 nodes in float32 a block of 4 MB, in cache while rows are used again."""
@@ -54,7 +54,8 @@ class Mixer(NamedTuple):
     by_columns
         Whether several threads may take a share of the columns each; means are at memory speed with one.
     means
-        The groups whose means it takes, on CPU; None: it takes none.
+        The groups whose means it takes, where sums may be added up group by group: on CPU, where they are as they
+        would be again, and not in 16 bits, which sums of many soon exceed. None: elsewhere, or if it takes none.
     """
 
     apply: Callable[[Tensor], None]
@@ -76,13 +77,18 @@ def mixer(weights: MixingMatrix, device: torch.device, dtype: torch.dtype) -> Mi
     labels = component_means(weights)
     if labels is not None and (device.type == "cpu" or labels.max() == 0):
         means = _means(labels, device, dtype)
-        return Mixer(_mean_mixer(means), by_columns=False, means=means if device.type == "cpu" else None)
+        return Mixer(_mean_mixer(means), by_columns=False, means=means if adds_up(device, dtype) else None)
     is_sparse = weights.weights.nnz < SPARSE_BELOW * weights.n**2
     if is_sparse and dtype == torch.float32 and device.type == "cpu":
         return Mixer(_gathering_mixer(weights), by_columns=True)
     if is_sparse and dtype in (torch.float32, torch.float64):  # torch has no sparse products of halves on CPU
         return Mixer(_block_mixer(_sparse(weights, device, dtype)), by_columns=True)
     return Mixer(_block_mixer(weights.to_torch(device, dtype)), by_columns=True)
+
+
+def adds_up(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether gradients may be added up group by group there; see :class:`Mixer`."""
+    return device.type == "cpu" and dtype.itemsize >= 4
 
 
 def _sparse(weights: MixingMatrix, device: torch.device, dtype: torch.dtype) -> Tensor:

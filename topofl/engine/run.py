@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from topofl._machine import has_fast_bf16
+from topofl._machine import emulates_bf16
 from topofl.algorithms.phase import Algorithm, Phase, Rule, State
 from topofl.callbacks import Callback, Event
 from topofl.data import Augmentation, Partition
@@ -158,9 +158,10 @@ def run(
         ``"raise"`` refuses graphs on which consensus is impossible, ``"allow"`` trains on them.
     on_divergence
         When a node's loss, gradient or model is no longer finite: ``"raise"`` stops the run; ``"freeze"`` undoes the
-        node's step and lets it train no more, while it goes on exchanging models; ``"record"`` goes on, and what is not
-        finite spreads. ``history.meta["diverged"]`` names node, round (from 1) and learning rate, the first
-        first.
+        node's step and lets it train no more, while it goes on exchanging models, huge as they may be, and its gradient
+        counts as zero where gradients are averaged; ``"record"`` goes on, what is not finite spreads, and means of
+        losses leave out those that are NaN. ``history.meta["diverged"]`` names node, round (from 1) and learning rate,
+        the first first.
     checkpoint
         Folder for checkpoints, made if it is not there; the last two are kept. With it Ctrl-C and SIGTERM let the round
         end, write a checkpoint and raise :class:`topofl.Interrupted`; a second one stops at once. A checkpoint that
@@ -444,11 +445,9 @@ def _check_saving(options: Mapping[str, Any]) -> None:
 
 def _tell_of_emulation(compute: Compute) -> None:
     """Warn if products of bfloat16 are asked of a processor that has none."""
-    if compute.low is not None and not has_fast_bf16(compute.device):
-        text = (
-            f"`precision` 'bf16' is emulated on this {compute.device.type}, far slower than 'fp32': it has no such "
-            "products (CPUs: AMX or AVX-512 BF16); leave it out"
-        )
+    if compute.low is not None and emulates_bf16(compute.device):
+        needs = " (AMX or AVX-512 BF16)" if compute.device.type == "cpu" else ""
+        text = f"`precision` 'bf16' is emulated on {compute.device}, which has no such products{needs}: leave it out"
         warnings.warn(text, RuntimeWarning, stacklevel=3)
 
 

@@ -80,7 +80,7 @@ class World:
         mixes = algorithm.needs_topology and any(phase.exchanges == "models" for phase in algorithm.phases.values())
         matrices = [resolve(rule, graphs.at(0))] if mixes else []
         way = way_of(module, few)
-        groups = groups_of(algorithm, lambda own: resolve(own, graphs.at(0)), clients.n, compute.device)
+        groups = groups_of(algorithm, graphs, lambda own: resolve(own, graphs.at(0)), compute)
         facts = facts_of(algorithm, module, few, order, way, clients, matrices, sets, compute, augment, groups)
         check_memory(facts, compute, free := free_memory(compute.device))
 
