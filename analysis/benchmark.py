@@ -300,10 +300,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(argv)
     try:
         check_device(options.device)
-        if options.out:
-            options.out.mkdir(parents=True, exist_ok=True)
-    except (OSError, ValueError) as error:
-        return _refused(f"--{'out' if isinstance(error, OSError) else 'device'}: {error}")
+    except ValueError as error:
+        return _refused(f"--device: {error}")
     device = torch.device(options.device)
     plan = Plan(
         device,
@@ -327,6 +325,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             check_sources(plan.simulator)
     except FileNotFoundError as error:
         return _refused(str(error))
+    try:
+        if options.out:
+            options.out.mkdir(parents=True, exist_ok=True)  # rather now than when all is measured
+    except OSError as error:
+        return _refused(f"--out: {error}")
     report = REPORTS[options.what](plan, chosen, quick=options.quick)
     if options.quick:
         report = replace(report, notes=[*report.notes, QUICK])
@@ -350,9 +353,9 @@ def _naive_nodes(options: argparse.Namespace) -> int | None:
 
 def _positive(text: str) -> int:
     """Return an integer of at least 1 given on the command line."""
-    if (number := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, got {number}")
-    return number
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {text}")
+    return int(text)
 
 
 def _parser() -> argparse.ArgumentParser:

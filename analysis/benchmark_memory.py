@@ -1,9 +1,7 @@
 """Peak memory of a run, in a process of its own, and the least that it could be."""
 
-import ctypes
 import math
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from torch.nn import functional
 
 from topofl._machine import total_memory
 from topofl.engine.free_memory import free_memory as topofl_free_memory
+from topofl.engine.free_memory import give_back
 
 from .benchmark_cases import Case, clients_of, on_few_nodes
 
@@ -75,7 +74,7 @@ def _peak_here(case: Case, executor: str, device: torch.device) -> int:
 
     few = on_few_nodes(case, 20, same_graph=True)
     ours(few, clients_of(few), 1, device, executor)  # so that libraries have loaded and made what they do once
-    _give_back()
+    give_back()  # or the run would use it again, and it would not count
     before = 0 if device.type == "cuda" else process_bytes("VmRSS")
     clients = clients_of(case)
     if device.type == "cuda":
@@ -85,12 +84,6 @@ def _peak_here(case: Case, executor: str, device: torch.device) -> int:
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew: making the data is not part of the run
     ours(case, clients, 1, device, executor)
     return process_bytes("VmHWM") - before
-
-
-def _give_back() -> None:
-    """Let glibc give back what is freed: a run could use it again, and it would not count."""
-    with suppress(AttributeError, OSError):
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def process_bytes(name: str) -> int:

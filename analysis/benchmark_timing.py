@@ -124,18 +124,12 @@ class Measured:
         Where it ran in every turn what an executor ran, there is nothing to compare: all their steps are of one plan,
         and taken together.
         """
-        better = [self._auto_over(executor) for executor in ("batched", "looped")]
+        executors, ran = ("batched", "looped"), self.chosen.get("auto", " or ")
+        same = [one for one in executors if " or " not in ran and self.chosen.get(one) == ran]
+        pooled = [seconds for way in ("auto", *same) for seconds in self.seconds.get(way, [])]
+        auto = statistics.median(pooled) if pooled else self.step("auto")
+        better = [quotient(auto, auto if one in same else self.step(one)) for one in executors]
         return max(better) if all(isinstance(r, float) for r in better) else first_reason(*better)
-
-    def _auto_over(self, executor: str) -> float | NotApplicable:
-        same = [way for way in ("batched", "looped") if way in self.seconds and self._runs_like_auto(way)]
-        auto = [seconds for way in ("auto", *same) for seconds in self.seconds.get(way, [])]
-        step = statistics.median(auto) if auto else self.step("auto")
-        return quotient(step, step if executor in same else self.step(executor))
-
-    def _runs_like_auto(self, executor: str) -> bool:
-        ran = self.chosen.get("auto", " or ")
-        return " or " not in ran and self.chosen.get(executor) == ran
 
 
 def quotient(above: Any, below: Any) -> float | NotApplicable:

@@ -10,7 +10,6 @@ takes on first use, whatever the run, is the same part of the prediction in all 
 """
 
 import argparse
-import ctypes
 import gc
 import json
 import os
@@ -26,6 +25,7 @@ import torch
 
 import topofl
 from topofl import Table, algorithms, data, models, topologies
+from topofl.engine.free_memory import give_back
 from topofl.estimate import Estimate
 
 from .benchmark_cases import Case, Network
@@ -193,9 +193,7 @@ def _probe(setting: Setting) -> int:
 def _give_back() -> None:
     """Have the allocator return what making the data has left free, or the run would take it unseen."""
     gc.collect()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
-    if trim is not None:
-        trim(0)
+    give_back()
 
 
 @dataclass(frozen=True)

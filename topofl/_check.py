@@ -29,9 +29,18 @@ __all__ = [
 
 
 def check_int(
-    name: str, value: object, *, minimum: int, maximum: int | None = None, maximum_name: str = "", remedy: str = ""
+    name: str,
+    value: object,
+    *,
+    minimum: int,
+    maximum: int | None = None,
+    maximum_name: str = "",
+    remedy: str = "",
+    kind: str = "an integer",
 ) -> int:
     """Return `value` as an int in ``[minimum, maximum]``, or raise; with a `maximum_name` it reads "and n=100".
+
+    `kind` is what it is asked to be.
 
     Raises
     ------
@@ -41,7 +50,7 @@ def check_int(
         If it is out of range.
     """
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise TypeError(f"`{name}` must be an integer, got {value!r} ({type(value).__name__})")
+        raise TypeError(f"`{name}` must be {kind}, got {value!r} ({type(value).__name__})")
     number = int(value)
     if number < minimum or (maximum is not None and number > maximum):
         limit = f"{maximum_name}={maximum}" if maximum_name else f"{maximum}"
@@ -54,10 +63,7 @@ def check_int_or_auto(name: str, value: object, *, minimum: int) -> int | str:
     """Return `value` if it is ``"auto"`` or an integer of at least `minimum`, or raise."""
     if isinstance(value, str) and value == "auto":
         return value
-    try:
-        return check_int(name, value, minimum=minimum)
-    except TypeError as error:
-        raise TypeError(str(error).replace("an integer", 'an integer or "auto"', 1)) from None
+    return check_int(name, value, minimum=minimum, kind='an integer or "auto"')
 
 
 def check_switch(name: str, value: object, *, auto: bool = True) -> bool | str:

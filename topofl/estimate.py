@@ -13,13 +13,7 @@ from torch import nn
 from topofl._table import Table
 from topofl.algorithms.phase import Algorithm, Phase, Rule
 from topofl.data import Augmentation, Partition
-from topofl.engine.checks import (
-    check_asked,
-    check_common,
-    check_topology,
-    evaluated_by,
-    with_fine_tuning,
-)
+from topofl.engine.checks import check_asked, check_common, check_topology, evaluated_by, with_fine_tuning
 from topofl.engine.evaluate import way_of
 from topofl.engine.forward import is_linear
 from topofl.engine.free_memory import free_memory, watched_growth

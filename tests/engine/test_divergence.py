@@ -35,6 +35,14 @@ def clients_with_extremes():
     return data.Partition(extreme, clients.train, clients.val, clients.test, name="extreme")
 
 
+def models_at_start(model, n):
+    start = initial_population(model, n, init="independent", seed=0, device=torch.device("cpu"), dtype=torch.float32)
+    modules = [copy.deepcopy(model) for _ in range(n)]
+    for module, row in zip(modules, start.flat, strict=True):
+        torch.nn.utils.vector_to_parameters(row.clone(), module.parameters())
+    return start.flat, modules
+
+
 def run(method="dsgd", clients=None, rounds=4, **settings):
     clients = clients or clients_with_extremes()
     settings = {"model": problems.linear(), "topology": problems.cliques(clients), "seed": 0} | settings
@@ -77,17 +85,12 @@ def test_gradients_that_diverged_are_zero_for_others_in_their_clique(chunk, poli
             on_round=lambda t, models: kept.append(models.flat.clone()))  # fmt: skip
     finally:
         torch.set_num_threads(1)
-    start = initial_population(
-        problems.linear(), 18, init="independent", seed=0, device=torch.device("cpu"), dtype=torch.float32
-    )
-    modules = [copy.deepcopy(problems.linear()) for _ in range(18)]
-    for module, row in zip(modules, start.flat, strict=True):
-        torch.nn.utils.vector_to_parameters(row.clone(), module.parameters())
+    start, modules = models_at_start(problems.linear(), 18)
     nodes = naive.Nodes(modules, inputs, dataset.labels, clients.train, 4, 0)
     gradients = {j: nodes.gradient(j, 0) for j in mine if j != BAD}
     for i in (i for i in mine if i != BAD):
         mean = torch.cat([sum(parts).flatten() / len(mine) for parts in zip(*gradients.values(), strict=True)])
-        wanted = start.flat[i] - 0.1 * mean
+        wanted = start[i] - 0.1 * mean
         if policy == "freeze":
             torch.testing.assert_close(kept[0][i], wanted, rtol=0, atol=1e-5)
         else:
@@ -102,10 +105,7 @@ def test_a_frozen_node_exchanges_but_does_not_train(settings):
     graph = problems.cliques(clients)
     run(clients=clients, model=model, topology=graph, rounds=5, on_divergence="freeze", init="independent",
         on_round=lambda t, models: kept.append(models.flat.clone()), **settings)  # fmt: skip
-    start = initial_population(model, 6, init="independent", seed=0, device=torch.device("cpu"), dtype=torch.float32)
-    modules = [copy.deepcopy(model) for _ in range(6)]
-    for module, row in zip(modules, start.flat, strict=True):
-        torch.nn.utils.vector_to_parameters(row.clone(), module.parameters())
+    _, modules = models_at_start(model, 6)
     blobs = clients.dataset
     nodes = naive.Nodes(modules, blobs.inputs, blobs.labels, clients.train, 4, 0)
     weights = mixing.metropolis_hastings(graph).weights.toarray()

@@ -147,24 +147,26 @@ def test_linear_steps_are_counted_to_the_byte():
     assert 5 * facts.batched == pytest.approx(living.peak, rel=0.05)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("n", [6, 300])
-def test_linear_evaluations_are_counted(n):
-    model = models.logistic_regression(36, 3)
-    population = Population(torch.randn(n, 111), Layout.of(model))
-    inputs, labels, on = torch.zeros(900, 36), torch.zeros(900).long(), torch.arange(900)
+def test_linear_evaluations_are_counted(n, dtype):
+    model = models.logistic_regression(36, 3).to(dtype)
+    population = Population(torch.randn(n, 111, dtype=dtype), Layout.of(model))
+    inputs, labels, on = torch.zeros(900, 36, dtype=dtype), torch.zeros(900).long(), torch.arange(900)
     with Living() as living:
         evaluate(model, population, inputs.__getitem__, labels, Evaluated(on, range(n)))
-    counted = facts_for(model, sets=Evaluated(on, range(n)), clients=problems.equal_clients()).evaluation
+    counted = facts_for(model, sets=Evaluated(on, range(n)), dtype=dtype).evaluation
     assert counted == pytest.approx(living.peak, rel=0.1)
 
 
-def facts_for(model, batch_size=4, sets=None, clients=None, algorithm=None):
+def facts_for(model, batch_size=4, sets=None, clients=None, algorithm=None, dtype=torch.float32):
     clients = problems.equal_clients() if clients is None else clients
     sets = Evaluated(torch.arange(9), range(6)) if sets is None else sets
-    few = clients.dataset.examples(range(2))
+    few = clients.dataset.examples(range(2), dtype)
     way = way_of(model, few)
     algorithm = algorithm or algorithms.dsgd(0.1, batch_size=batch_size)
-    return facts_of(algorithm, model, few, way.order, way, clients, [], [sets], compute(), None, 0)
+    how = replace(compute(), dtype=dtype)
+    return facts_of(algorithm, model, few, way.order, way, clients, [], [sets], how, None, 0)
 
 
 def test_steps_of_every_phase_are_counted():

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["free_memory", "giving_back", "resident", "watched_growth"]
+__all__ = ["free_memory", "give_back", "giving_back", "resident", "watched_growth"]
 
 
 def free_memory(device: torch.device | str, root: Path = Path("/")) -> int | None:
@@ -90,14 +90,20 @@ def giving_back(wanted: bool) -> Iterator[None]:
     add up, though they take turns. Returning 100 MiB takes some milliseconds. Of threads other than the first glibc
     returns what lies between pieces in use, but not what lies behind the last of them.
     """
-    trim = _malloc_trim() if wanted else None
     try:
-        if trim is not None:
-            trim(0)
+        if wanted:
+            give_back()
         yield
     finally:
-        if trim is not None:
-            trim(0)
+        if wanted:
+            give_back()
+
+
+def give_back() -> None:
+    """Have glibc return what it keeps of freed memory now; elsewhere nothing happens."""
+    trim = _malloc_trim()
+    if trim is not None:
+        trim(0)
 
 
 @contextmanager

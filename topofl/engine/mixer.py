@@ -54,8 +54,8 @@ class Mixer(NamedTuple):
     by_columns
         Whether several threads may take a share of the columns each; means are at memory speed with one.
     means
-        The groups whose means it takes, where sums may be added up group by group: on CPU, where they are as they
-        would be again, and not in 16 bits, which sums of many soon exceed. None: elsewhere, or if it takes none.
+        The groups whose means it takes, where sums may be added up group by group: on CPU, where the same sums have
+        the same bits again, and not in 16 bits, which sums of many soon exceed. None: elsewhere, or if it takes none.
     """
 
     apply: Callable[[Tensor], None]
