@@ -19,7 +19,7 @@ from matplotlib.figure import Figure as Picture
 from topofl import MixingMatrix, Topology, data, from_edges, metrics, mixing, topologies
 from topofl._drawing.picture import PALETTE
 
-from .claims import Claim, judge_number, judge_seeds
+from .claims import CHECK, PAPER, Claim, judge_number, judge_seeds
 from .dcliques_labels import (
     ALL,
     EXPONENTIAL_LABEL,
@@ -593,7 +593,7 @@ def _claims_of_thousand(graphs: Mapping[str, Mapping[str, float]]) -> list[Claim
             27.9,
             "18.9 models and 9 gradients",
             paper="",
-            check=True,
+            kind=CHECK,
         ),
         _percent(
             "D-Cliques send 96 % less messages",
@@ -664,10 +664,10 @@ def _exactly(
     why: str,
     paper: str | None = None,
     *,
-    check: bool = False,
+    kind: str = PAPER,
 ) -> Claim:
     paper = f"{expected:g}" if paper is None else paper
-    return judge_number(statement, statistic, value, expected, within=0, why=why, paper=paper, check=check)
+    return judge_number(statement, statistic, value, expected, within=0, why=why, paper=paper, kind=kind)
 
 
 def _percent(statement: str, statistic: str, share: float, expected: float) -> Claim:
@@ -697,7 +697,7 @@ def _claims_of_gaps(hundred: Mapping[str, Any], thousand: Mapping[str, Any]) -> 
             expected,
             within=within,
             why="its digits, and random ties between nodes",
-            check=True,
+            kind=CHECK,
         )
         for (n, label), (expected, within) in GAPS.items()
     ]

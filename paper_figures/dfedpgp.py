@@ -14,8 +14,8 @@ from topofl import Table
 
 from . import dfedpgp_claims
 from .claims import Claim
-from .curves import Panels, final
-from .dfedpgp_claims import EQUAL, first_round
+from .curves import Panels, epochs_to, final
+from .dfedpgp_claims import EQUAL
 from .dfedpgp_methods import ABLATION, DEVICES, TABLE_1, unequal
 from .dfedpgp_paper import TABLE_1 as PAPERS_TABLE_1
 from .dfedpgp_paper import TABLE_2, TABLE_3, TABLE_4, TARGETS
@@ -147,7 +147,7 @@ def _by_rounds(data: Data) -> Picture:
         target = data["targets"][title]
         paper = {label: row.get(title) for label, row in TABLE_2.items()}
         panels[f"{title}: {target:g} %"] = {
-            label: Dots(first_round(curve, target), paper.get(label)) for label, curve in arms.items()
+            label: Dots(epochs_to(curve, target), paper.get(label)) for label, curve in arms.items()
         }
     return dots(panels, xlabel="rounds to the target")
 

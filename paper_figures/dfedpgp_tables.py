@@ -9,8 +9,7 @@ from matplotlib.figure import Figure as Picture
 
 from topofl import NotApplicable, Table
 
-from .curves import Curve, final
-from .dfedpgp_claims import first_round
+from .curves import Curve, epochs_to, final
 from .dfedpgp_paper import TABLE_2, TARGETS
 from .dfedpgp_runs import MOMENTS, moment_of
 
@@ -93,18 +92,19 @@ def rounds_table(
         "paper: rounds",
         "paper: over DFedPGP's",
     )
-    reference = first_round(arms["DFedPGP"], target)
+    reference = epochs_to(arms["DFedPGP"], target)
     rows = tuple(
         (*_rounds_row(label, curve, target, reference), *_paper_rounds(paper, title, label))
         for label, curve in arms.items()
     )
     theirs = f"; the paper's target is {targets[title]:g} %" if title in targets else ""
-    notes = f"until {target:g} % of a method's own test images are right, mean over clients; mean ± standard deviation"
+    notes = f"until {target:g} % of a method's own test images are right, mean over clients, linear between tests; "
+    notes += "mean ± standard deviation"
     return Table(columns, rows, title=f"{title}: {notes}{theirs}")
 
 
 def _rounds_row(label: str, curve: Curve, target: float, reference: np.ndarray) -> tuple[Cell, ...]:
-    rounds = first_round(curve, target)
+    rounds = epochs_to(curve, target)
     missed = int(np.isinf(rounds).sum())
     if missed:
         none = NotApplicable(f"{label}: {missed} of {len(rounds)} seeds stayed below {target:g} %")

@@ -3,8 +3,15 @@
 These rules were chosen from the paper's words and numbers, without a look at our runs; all compare arms of the same
 seed:
 
-- Accuracy is that of each client's best model by validation, mean over clients. "Best" is the lead in points over the
-  best other arm of the same seed; any lead that seeds agree on counts.
+- Accuracy is that of each client's best model by validation, mean over clients. "Best" is a lead over every other arm,
+  each with its own paired differences (:func:`paper_figures.claims.judge_every`), never over the highest of them, which
+  is high by its noise; any lead that seeds agree on counts. What is shown is the lead over the arm with the highest
+  mean: the difference of the means, which is what the paper prints.
+- Gains that the paper gives in points ("outperform FedAvg by 37 and 33 p.p", "better results than local training by 3
+  and 5") hold from half of them on. A split that the paper does not have is a question of ours.
+- "DPFL is consistently in the right-bottom corner", "across all variants of budget constraints", is said of every
+  budget, and of those methods that its figures show. By the paper's own table the smallest budget is 0.19 points behind
+  Ditto on CIFAR-10, Dir(0.1), so that there this claim fails as printed.
 - "Approximately", "comparable" and "slight" get thresholds from the numbers that the paper prints beside them; each is
   given with its reason.
 - The graph of a round is who hears whom in it; symmetry is reciprocity, the share of edges whose opposite is there, as
@@ -12,12 +19,13 @@ seed:
 """
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import pairwise, permutations
 from typing import Any
 
 import numpy as np
 
-from .claims import Claim, judge_seeds, points, rank_correlation
+from .claims import OURS as BEYOND
+from .claims import PAPER, Claim, judge_every, judge_seeds, points, rank_correlation
 from .dpfl_graphs import crossing, kept, malicious_share, reciprocity, sparsity
 from .dpfl_methods import BASELINES
 from .dpfl_paper import TABLE_1, TABLE_2, TABLE_3
@@ -29,14 +37,21 @@ __all__ = [
 ]  # fmt: skip
 
 OURS = "DPFL"
-GLOBAL = ("FedAvg", "FedProx")
-"""Methods without personal models, which the paper's figures of variances do not show."""
+OVER_LOCAL: Mapping[str, float] = {
+    "CIFAR-10, Dir(0.1)": 3, "CIFAR-10, Patho(3)": 5, "CINIC-10, Dir(0.1)": 3, "CINIC-10, Patho(3)": 3, "FEMNIST": 7,
+}  # fmt: skip
+"""“We achieve better results than local training by” so many points (section 4.2)."""
+
+OVER_FEDAVG: Mapping[str, float] = {
+    "CIFAR-10, Dir(0.1)": 37, "CIFAR-10, Patho(3)": 33, "CINIC-10, Dir(0.1)": 43, "CINIC-10, Patho(3)": 41,
+    "FEMNIST": 7,
+}  # fmt: skip
+"""“Outperform FedAvg by” so many points; on CINIC-10 “by a notable margin of” so many (section 4.2)."""
 
 LITTLE, TWO, SPARSER, STATIC, RARE, SYMMETRY, NEAR = 2.0, 2.0, 0.9, 0.8, 0.1, 0.84, 0.14
 WHY_ANY = "any difference that seeds agree on counts"
 WHY_LITTLE = "the paper's own numbers differ by at most 1.5 points"
 WHY_PERIODS = "the means of the paper's rows differ by at most 1.7 points"
-WHY_LOCAL = "half of the paper's “3 and 5 percentage points”"
 WHY_RANDOM = "half of the paper's “≈ 4 p.p.”"
 WHY_RARE = "“less than 10 %”"
 
@@ -45,35 +60,45 @@ Graphs = Sequence[Mapping[str, Any]]
 """One a seed: ``heard`` by round, and ``malicious`` nodes."""
 
 
+def said_of(title: str) -> str:
+    """Return whose claim one on a split is: the paper's, or ours where the paper does not have the split."""
+    return PAPER if title in OVER_FEDAVG else BEYOND
+
+
+def hidden(title: str) -> tuple[str, ...]:
+    """Return the methods that the paper's figures of variances do not show on a split.
+
+    They leave out what is below 80 and 78 % on CIFAR-10, 78 and 77 % on CINIC-10 (appendix G.1), nothing on FEMNIST.
+    """
+    return () if title == "FEMNIST" else ("FedAvg", "FedProx", "FedProx+FT")
+
+
 def table_1(panels: Panels) -> list[Claim]:
-    """Judge that DPFL is ahead of all baselines, of training alone by far, and that small budgets cost little."""
+    """Judge that DPFL is ahead of all baselines, of training alone and FedAvg by far; small budgets cost little.
+
+    "Our method significantly outperforms other personalized methods regarding average test accuracy. We achieve better
+    results than local training by 3 and 5 percentage points (p.p), outperform FedAvg by 37 and 33 p.p [...]".
+    """
     return [claim for title, arms in panels.items() for claim in _of_split(title, arms)]
 
 
 def _of_split(title: str, arms: Mapping[str, Outcome]) -> list[Claim]:
     baselines = [label for label in arms if label in BASELINES]
-    budgets = [label for label in arms if label not in BASELINES]
-    best = np.max([arms[label].accuracy for label in baselines], axis=0)
+    smallest = [label for label in arms if label not in BASELINES][-1]
     paper = {label: row[title][0] for label, row in TABLE_1.items() if title in row}
     lead = paper[OURS] - max(paper[label] for label in baselines) if paper else None
-    smallest = budgets[-1]
     return [
-        judge_seeds(
+        judge_every(
             f"{title}: DPFL is more accurate than all baselines.",
-            f"accuracy: DPFL minus the best of {len(baselines)} baselines, points",
-            arms[OURS].accuracy - best,
+            "accuracy: DPFL minus each baseline, points",
+            {label: arms[OURS].accuracy - arms[label].accuracy for label in baselines},
             at_least=0,
             why=WHY_ANY,
             paper=points(lead),
+            kind=said_of(title),
         ),
-        judge_seeds(
-            f"{title}: DPFL is more accurate than training alone.",
-            "accuracy: DPFL minus Local, points",
-            arms[OURS].accuracy - arms["Local"].accuracy,
-            at_least=1.5,
-            why=WHY_LOCAL,
-            paper=points(paper[OURS] - paper["Local"] if paper else None),
-        ),
+        _gain(title, arms, "Local", "training alone", OVER_LOCAL),
+        _gain(title, arms, "FedAvg", "FedAvg", OVER_FEDAVG),
         judge_seeds(
             f"{title}: a small budget costs little.",
             f"accuracy: DPFL without a limit minus {smallest}, points",
@@ -81,40 +106,62 @@ def _of_split(title: str, arms: Mapping[str, Outcome]) -> list[Claim]:
             at_most=LITTLE,
             why=WHY_LITTLE,
             paper=points(paper[OURS] - paper[smallest] if smallest in paper else None),
+            kind=said_of(title),
         ),
     ]
+
+
+def _gain(title: str, arms: Mapping[str, Outcome], label: str, said: str, gains: Mapping[str, float]) -> Claim:
+    """Return the claim that DPFL gains at least half of the points that the paper says, of the fewest on our splits."""
+    gain = gains.get(title, min(gains.values()))
+    theirs = TABLE_1[OURS][title][0] - TABLE_1[label][title][0] if title in gains else None
+    whose = "the paper's" if title in gains else "the fewest that the paper says of a split,"
+    return judge_seeds(
+        f"{title}: DPFL is more accurate than {said}, by far.",
+        f"accuracy: DPFL minus {label}, points",
+        arms[OURS].accuracy - arms[label].accuracy,
+        at_least=gain / 2,
+        why=f"half of {whose} {gain:g} percentage points",
+        paper=points(theirs),
+        kind=said_of(title),
+    )
 
 
 def variances(panels: Panels) -> list[Claim]:
     """Judge "consistently in the right-bottom corner, showing higher overall accuracy and lower variance".
 
-    DPFL counts as the mean over its budgets: by the paper's own table not every budget leads on every split.
+    "All figures show that our method (DPFL) is situated in the right-bottom corner across all variants of budget
+    constraints" (appendix G.1): so every budget is compared with every other method that the figure shows.
     """
-    claims = []
-    for title, arms in panels.items():
-        others = [one for label, one in arms.items() if label in BASELINES and label not in GLOBAL]
-        ours = [one for label, one in arms.items() if label not in BASELINES]
-        paper = {label: row[title][0] for label, row in TABLE_1.items() if title in row and label not in GLOBAL}
-        printed = [value for label, value in paper.items() if label not in BASELINES]
-        best = max((value for label, value in paper.items() if label in BASELINES), default=0.0)
-        claims += [
-            judge_seeds(
-                f"{title}: DPFL is more accurate than the personal baselines.",
-                "accuracy: DPFL, mean over budgets, minus the highest of the others, points",
-                np.mean([one.accuracy for one in ours], axis=0) - np.max([one.accuracy for one in others], axis=0),
-                at_least=0,
-                why=WHY_ANY,
-                paper=points(float(np.mean(printed)) - best if printed else None),
-            ),
-            judge_seeds(
-                f"{title}: DPFL has a lower variance over clients than the personal baselines.",
-                "variance: the lowest of the others minus DPFL, mean over budgets, squared points",
-                np.min([one.variance for one in others], axis=0) - np.mean([one.variance for one in ours], axis=0),
-                at_least=0,
-                why=WHY_ANY,
-            ),
-        ]
-    return claims
+    return [claim for title, arms in panels.items() for claim in _in_the_corner(title, arms)]
+
+
+def _in_the_corner(title: str, arms: Mapping[str, Outcome]) -> list[Claim]:
+    others = {label: one for label, one in arms.items() if label in BASELINES and label not in hidden(title)}
+    ours = {label: one for label, one in arms.items() if label not in BASELINES}
+    pairs = {f"{one} and {other}": (ours[one], others[other]) for one in ours for other in others}
+    paper = {label: row[title][0] for label, row in TABLE_1.items() if title in row and label not in hidden(title)}
+    printed = [value for label, value in paper.items() if label not in BASELINES]
+    best = max((value for label, value in paper.items() if label in BASELINES), default=0.0)
+    return [
+        judge_every(
+            f"{title}: with every budget DPFL is more accurate than the other methods.",
+            "accuracy: DPFL with each budget minus each other method that the paper's figure shows, points",
+            {name: one.accuracy - other.accuracy for name, (one, other) in pairs.items()},
+            at_least=0,
+            why=WHY_ANY,
+            paper=points(min(printed) - best if printed else None),
+            kind=said_of(title),
+        ),
+        judge_every(
+            f"{title}: with every budget DPFL has a lower variance over clients than the other methods.",
+            "variance: each other method that the paper's figure shows minus DPFL with each budget, squared points",
+            {name: other.variance - one.variance for name, (one, other) in pairs.items()},
+            at_least=0,
+            why=WHY_ANY,
+            kind=said_of(title),
+        ),
+    ]
 
 
 def comparable(panels: Panels) -> list[Claim]:
@@ -122,12 +169,13 @@ def comparable(panels: Panels) -> list[Claim]:
     (values,) = [_means_by_number(arms) for arms in panels.values()]
     most, fewest = max(values), min(values)
     others = np.mean([value for number, value in values.items() if number != most], axis=0)
+    gaps = {f"{one} and {other} epochs": values[one] - values[other] for one, other in permutations(values, 2)}
     paper = {number: float(np.mean(row)) for number, row in TABLE_2.items()}
     return [
-        judge_seeds(
+        judge_every(
             "Accuracies are comparable across numbers of epochs in the first round.",
-            "accuracy, mean over budgets: highest minus lowest, points",
-            np.max(list(values.values()), axis=0) - np.min(list(values.values()), axis=0),
+            "accuracy, mean over budgets: any number of epochs minus any other, points",
+            gaps,
             at_most=LITTLE,
             why=WHY_LITTLE,
             paper=points(max(paper.values()) - min(paper.values())),
@@ -140,10 +188,10 @@ def comparable(panels: Panels) -> list[Claim]:
             why=WHY_ANY,
             paper=points(paper[10] - (paper[1] + paper[5]) / 2),
         ),
-        judge_seeds(
+        judge_every(
             f"Even {fewest} epoch in the first round yields good results.",
-            f"accuracy, mean over budgets: the best minus {fewest} epoch, points",
-            np.max(list(values.values()), axis=0) - values[fewest],
+            f"accuracy, mean over budgets: each other number minus {fewest} epoch, points",
+            {f"{number} epochs": value - values[fewest] for number, value in values.items() if number != fewest},
             at_most=LITTLE,
             why=WHY_LITTLE,
             paper=points(max(paper.values()) - paper[1]),

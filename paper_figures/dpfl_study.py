@@ -15,7 +15,7 @@ from matplotlib.figure import Figure as Picture
 
 from topofl import History, NotApplicable, Table, config, metrics
 
-from .claims import Claim, judge_seeds
+from .claims import OURS, Claim, judge_seeds
 from .dfedpgp_tables import Dots, dots, plus_minus
 from .dpfl_methods import Method
 from .dpfl_runs import Arm, arm, scale_of, split, splits_of
@@ -184,6 +184,7 @@ def _of_split(data: Data, title: str) -> list[Claim]:
             _values(data, title, label, what) - _values(data, title, other, what),
             at_least=0,
             why="any difference that seeds agree on counts",
+            kind=OURS,
         )
 
     return [
@@ -197,6 +198,7 @@ def _of_split(data: Data, title: str) -> list[Claim]:
             _of_graph(data, title, ALIKE, "neighbor label distance"),
             at_most=1,
             why="1 is by chance",
+            kind=OURS,
         ),
         judge_seeds(
             f"{title}: communities of DPFL's graph are groups of clients with like labels.",
@@ -204,5 +206,6 @@ def _of_split(data: Data, title: str) -> list[Claim]:
             _of_graph(data, title, ALIKE, "label separation"),
             at_least=0,
             why="0 is by chance",
+            kind=OURS,
         ),
     ]

@@ -5,7 +5,7 @@ classes a client on CIFAR-10, five on CIFAR-100. Figure 2 looks at one client's 
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -19,9 +19,9 @@ from topofl import config
 from topofl._seeding import stream
 
 from . import dfedpgp
-from .claims import Claim, judge_seeds
+from .claims import Claim, judge_every, judge_seeds
 from .curves import Curve, Panels, average, epochs_to, final
-from .dfedpgp_claims import first_round
+from .dfedpgp_claims import said_of
 from .dfedpgp_runs import arm, measured, moment_of, read, reported, scale_of, splits_of, written
 from .dfedpgp_tables import Dots, accuracy_table, dots, rounds_table
 from .drawing import convergence
@@ -51,8 +51,8 @@ TABLE_1: Mapping[str, Mapping[str, int | None]] = {
 LEADS: Mapping[str, float] = {CIFAR_10: 1.0, CIFAR_100: 0.7}
 """Points by which the paper's method leads the best other one."""
 
-SOONER = {title: TABLE_1["DFedPGP"][title] / TABLE_1[OURS][title] for title in TARGETS}  # pyright: ignore
 STABLE, SHOWN = 0.95, 10
+ANY = "any lead that seeds agree on counts"
 
 
 def _arms(setting: Setting, *titles: str) -> Arms:
@@ -90,31 +90,52 @@ def _by_rounds(data: Data) -> Picture:
     for title, arms in _curves(data).items():
         target, paper = data["targets"][title], {label: row.get(title) for label, row in TABLE_1.items()}
         panels[f"{title}: {target:g} %"] = {
-            label: Dots(first_round(curve, target), paper.get(label)) for label, curve in arms.items()
+            label: Dots(epochs_to(curve, target), paper.get(label)) for label, curve in arms.items()
         }
     return dots(panels, xlabel="rounds to the target")
 
 
 def sooner(data: Data) -> list[Claim]:
-    """Judge that PFedDST is fastest, and that DFedPGP is next; rounds between two tests are interpolated."""
+    """Judge that PFedDST is fastest, and that DFedPGP is next; rounds between two tests are interpolated.
+
+    "PFedDST has the fastest convergence among the methods tested [...]. Notably, DFedPGP demonstrates that a
+    convergence rate is much better than other methods in both CIFAR-10 and CIFAR-100 scenarios."
+    """
     claims = []
     for title, arms in _curves(data).items():
         target, last = data["targets"][title], next(iter(arms.values())).epochs[-1]
         needed = {label: np.clip(epochs_to(curve, target), 1, last) for label, curve in arms.items()}
         for label, others in ((OURS, set(arms) - {OURS}), ("DFedPGP", set(arms) - {OURS, "DFedPGP"})):
-            best = np.min([needed[other] for other in others], axis=0)
             said = "all other methods" if label == OURS else "all methods but PFedDST"
+            printed = _sooner_in_paper(title, label, others)
+            bound, why = _how_much(printed) if label == "DFedPGP" else (1.0, ANY)
             claims.append(
-                judge_seeds(
+                judge_every(
                     f"{title}: {label} reaches the target before {said}.",
-                    f"rounds to {target:g} %, linear between tests: the fewest of the others over those of {label}",
-                    best / needed[label],
-                    at_least=1,
-                    why="any lead that seeds agree on counts",
-                    paper=f"{SOONER[title]:.2f}" if label == OURS and title in SOONER else "",
+                    f"rounds to {target:g} %, linear between tests: those of each over those of {label}",
+                    {other: needed[other] / needed[label] for other in sorted(others)},
+                    at_least=bound,
+                    why=why,
+                    paper=f"{printed:.2f}" if printed else "",
+                    kind=said_of(title),
+                    of_means=min(needed[other].mean() for other in others) / needed[label].mean(),
                 )
             )
     return claims
+
+
+def _sooner_in_paper(title: str, label: str, others: Collection[str]) -> float | None:
+    """Return the paper's fewest rounds of the others over those of a method, None for a split that it does not have."""
+    if title not in TARGETS:
+        return None
+    return min(TABLE_1[other][title] or 500 for other in others) / (TABLE_1[label][title] or 500)
+
+
+def _how_much(printed: float | None) -> tuple[float, str]:
+    """Return from where on DFedPGP's rate is "much better than other methods", and why."""
+    if printed is None:
+        return 1.0, ANY
+    return round((1 + printed) / 2, 3), "“much better”: half of what the paper's own rounds are ahead by"
 
 
 def best(panels: Panels) -> list[Claim]:
@@ -124,12 +145,12 @@ def best(panels: Panels) -> list[Claim]:
 
 def _leads(title: str, arms: Mapping[str, Curve]) -> list[Claim]:
     def lead(statement: str, name: str, score: Callable[[Curve], np.ndarray], paper: str = "") -> Claim:
-        return judge_seeds(
+        return judge_every(
             f"{title}: {statement}",
-            f"{name}: PFedDST minus the best other method, points",
-            score(arms[OURS]) - np.max([score(curve) for label, curve in arms.items() if label != OURS], axis=0),
+            f"{name}: PFedDST minus each other method, points",
+            {label: score(arms[OURS]) - score(curve) for label, curve in arms.items() if label != OURS},
             at_least=0,
-            why="any lead that seeds agree on counts",
+            why=ANY,
             paper=paper,
         )
 

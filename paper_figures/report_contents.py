@@ -9,11 +9,12 @@ from typing import Any
 from topofl import Table
 from topofl._check import check_choice
 
-from .claims import CONFIDENCE, FAILS, HOLDS, UNDECIDED, Claim
+from .claims import CHECK, CONFIDENCE, FAILS, HOLDS, OURS, PAPER, UNDECIDED, Claim
 from .figure import SCALES
 from .results import Result
 
 __all__ = [
+    "APART",
     "HEADINGS",
     "JUDGED",
     "SHARED",
@@ -31,7 +32,16 @@ __all__ = [
 
 VERDICTS = (HOLDS, FAILS, UNDECIDED)
 
-HEADINGS = {HOLDS: "Claims that hold", FAILS: "Claims that fail", UNDECIDED: "Claims that are undecided"}
+HEADINGS = {
+    HOLDS: "Claims of the paper that hold",
+    FAILS: "Claims of the paper that fail",
+    UNDECIDED: "Claims of the paper that are undecided",
+}
+
+APART = "Checks and questions of ours"
+"""The heading of what is not the paper's."""
+
+NAMES = {CHECK: "Check", OURS: "Ours"}
 
 MEANT = {
     "smoke": "does every part still work? Tiny problems and few rounds, so that no verdict says anything of the paper",
@@ -46,10 +56,19 @@ JUDGED = (
     "other side. It is UNDECIDED if the interval contains the threshold, or if there is only one seed.",
     "A number that no training decides, such as a count of edges, is compared with the expected one: it HOLDS or FAILS "
     "without an interval.",
+    "A claim on several arms at once, such as “better than all other methods”, is made of one comparison per arm, each "
+    "of differences between runs of the same seed (an intersection-union test). It HOLDS if every comparison holds at "
+    f"{100 * CONFIDENCE:g} %, which needs no correction, since the claim is false as soon as one of them is. It FAILS "
+    "if at least one comparison lies on the other side, at the level that Bonferroni's correction for their number "
+    "leaves. The column “ours” shows the comparison whose mean is closest to refuting the claim: where arms are "
+    "compared by differences, that is the difference of the means, as papers print it.",
     "Thresholds were chosen from the paper's words, without a look at our runs, unless a figure's differences say "
     "otherwise; the column “holds if” says why that value. Each claim is "
-    "judged by itself, with no correction for how many there are. The column “ours” is the mean over seeds, with the "
-    "lowest and the highest in parentheses.",
+    "judged by itself, with no correction for how many there are; many share their runs. The column “ours” is the mean "
+    "over seeds, with the lowest and the highest in parentheses.",
+    "Counts in the summary are of what the paper itself says. “Check” marks comparisons of ours with other "
+    "implementations, “Ours” what we ask beyond the paper: data that it does not have, and questions that it does not "
+    "put. Both are judged in the same way, and counted apart.",
 )
 """How verdicts are made, one paragraph each."""
 
@@ -109,8 +128,12 @@ class Report:
 
     @property
     def tally(self) -> Counter[str]:
-        """How many claims have each verdict."""
-        return tally_of(claim for result in self.results for claim in result.claims)
+        """How many of the paper's claims have each verdict."""
+        return tally_of(self.claims(PAPER))
+
+    def claims(self, *kinds: str) -> list[Claim]:
+        """Return the claims of some kinds, in the order of the figures."""
+        return [claim for result in self.results for claim in result.claims if claim.kind in kinds]
 
     @property
     def made(self) -> list[Mapping[str, Any]]:
@@ -124,25 +147,37 @@ def tally_of(claims: Iterable[Claim]) -> Counter[str]:
 
 
 def summary_of(report: Report) -> str:
-    """Return how many claims have each verdict, as one sentence."""
-    count, figures = report.tally.total(), len(report.results)
-    tally = report.tally
-    told = f"Of {count} claim{'s' * (count != 1)} about {figures} figure{'s' * (figures != 1)}, "
-    hold, fail = f"{tally[HOLDS]} hold{'s' * (tally[HOLDS] == 1)}", f"{tally[FAILS]} fail{'s' * (tally[FAILS] == 1)}"
-    undecided = f"{tally[UNDECIDED]} {'is' if tally[UNDECIDED] == 1 else 'are'} undecided."
-    return f"{told}{hold}, {fail} and {undecided}{_checks_of(report)}"
+    """Return how many of the paper's claims have each verdict, and apart from them ours, in a few sentences."""
+    said, figures = report.claims(PAPER), len(report.results)
+    count = f"Of {len(said)} claim{'s' * (len(said) != 1)} of the paper about {figures} figure{'s' * (figures != 1)}"
+    texts = [f"{count}, {_counted(said)}.", _by_chance(said), _apart(report)]
+    return " ".join(filter(None, texts))
 
 
-def _checks_of(report: Report) -> str:
-    """Return how many of the claims are not the paper's, as one sentence; nothing if all are."""
-    checks = [claim for result in report.results for claim in result.claims if claim.check]
-    if not checks:
+def _counted(claims: Sequence[Claim]) -> str:
+    tally = tally_of(claims)
+    hold, fail = (f"{tally[v]} {word}{'s' * (tally[v] == 1)}" for v, word in ((HOLDS, "hold"), (FAILS, "fail")))
+    return f"{hold}, {fail} and {tally[UNDECIDED]} {'is' if tally[UNDECIDED] == 1 else 'are'} undecided"
+
+
+def _by_chance(claims: Sequence[Claim]) -> str:
+    """Return how many verdicts of so many claims are wrong by chance at worst, as a sentence; nothing without any."""
+    count = sum(claim.interval is not None for claim in claims)
+    if not count:
         return ""
-    agree = sum(claim.verdict == HOLDS for claim in checks)
     return (
-        f" Among them, {len(checks)} (“check”) are not the paper's: they compare us with other implementations, and "
-        f"{agree} of them hold."
+        f"Each of the {count} that are judged by an interval may hold, or fail, by chance in one case of forty, so "
+        f"that up to about {count * (1 - CONFIDENCE) / 2:.1f} of them wrongly hold, and as many wrongly fail."
     )
+
+
+def _apart(report: Report) -> str:
+    """Return how checks and questions of ours came out, as sentences; nothing if there are none."""
+    texts = []
+    for kind, what in ((CHECK, "check us against other implementations"), (OURS, "ask what the paper does not")):
+        claims = report.claims(kind)
+        texts += [f"{len(claims)} more (“{NAMES[kind]}”) {what}: {_counted(claims)}."] if claims else []
+    return " ".join(texts)
 
 
 def warnings_of(report: Report) -> list[str]:
@@ -153,14 +188,15 @@ def warnings_of(report: Report) -> list[str]:
 
 
 def overview_of(report: Report) -> Table:
-    """Return one row a figure."""
-    columns = ("figure", "what it shows", *VERDICTS, "runs", "time", "memory")
+    """Return one row per figure: how many of the paper's claims have each verdict, how many are not the paper's."""
+    columns = ("figure", "what it shows", *VERDICTS, "checks and ours", "runs", "time", "memory")
     rows = []
     for result in report.results:
-        tally = tally_of(result.claims)
+        tally = tally_of(claim for claim in result.claims if claim.kind == PAPER)
+        told = (*(tally[verdict] for verdict in VERDICTS), len(result.claims) - tally.total())
         cost = (result.runs, _time(result.seconds), _memory(result.megabytes))
-        rows.append((result.figure.id, result.figure.title, *(tally[verdict] for verdict in VERDICTS), *cost))
-    return Table(columns, tuple(rows), title="Claims and cost of every figure")
+        rows.append((result.figure.id, result.figure.title, *told, *cost))
+    return Table(columns, tuple(rows), title="The paper's claims, others, and cost of every figure")
 
 
 def cost_of(report: Report, result: Result) -> list[tuple[str, str]]:

@@ -11,8 +11,9 @@ from PIL import Image
 from topofl import NotApplicable, Table
 from topofl._table import as_text
 
-from .claims import FAILS, HOLDS, UNDECIDED, Claim, ours_of, said_by
+from .claims import CHECK, FAILS, HOLDS, OURS, PAPER, UNDECIDED, Claim, ours_of, said_by
 from .report_contents import (
+    APART,
     HEADINGS,
     JUDGED,
     SHARED,
@@ -92,6 +93,9 @@ def to_html(report: Report) -> str:
         sections=[_section(report, result) for result in report.results],
         judged=[*JUDGED, *report.terms],
         said_by=said_by,
+        paper=PAPER,
+        apart=APART,
+        others=report.claims(CHECK, OURS),
         facts=facts_of(report),
         made=[words_of(made) for made in report.made],
     )

@@ -9,8 +9,9 @@ from urllib.parse import quote
 
 from topofl import NotApplicable, Table
 
-from .claims import FAILS, HOLDS, UNDECIDED, claims_table
+from .claims import FAILS, HOLDS, PAPER, UNDECIDED, claims_table, said_by
 from .report_contents import (
+    APART,
     HEADINGS,
     JUDGED,
     SHARED,
@@ -57,10 +58,16 @@ def _markdown_summary(report: Report) -> list[str]:
     parts = ["## Summary", f"**{summary_of(report)}**", *(f"**{_escape(text)}**" for text in warnings_of(report))]
     parts += [Table(overview.columns, rows).to_markdown(), SHARED]
     for verdict in (FAILS, UNDECIDED, HOLDS):
-        claims = [(result, claim) for result in report.results for claim in result.claims if claim.verdict == verdict]
-        links = (f"{_escape(c.statement)} ([{_escape(r.figure.id)}](#{r.figure.id}))" for r, c in claims)
-        parts += [f"### {HEADINGS[verdict]} ({len(claims)})", _markdown_list(links) or "None."]
-    return parts
+        links = [
+            f"{_escape(claim.statement)} ([{_escape(result.figure.id)}](#{result.figure.id}))"
+            for result in report.results
+            for claim in result.claims
+            if claim.verdict == verdict and claim.kind == PAPER
+        ]
+        parts += [f"### {HEADINGS[verdict]} ({len(links)})", _markdown_list(links) or "None."]
+    others = [(result.figure.id, claim) for result in report.results for claim in result.claims if claim.kind != PAPER]
+    links = [f"{claim.verdict}: {_escape(said_by(claim))} ([{_escape(id)}](#{id}))" for id, claim in others]
+    return [*parts, f"### {APART} ({len(links)})", _markdown_list(links)] if links else parts
 
 
 def _markdown_section(report: Report, result: Result, folder: Path) -> list[str]:

@@ -4,7 +4,22 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from paper_figures.claims import CONFIDENCE, FAILS, HOLDS, UNDECIDED, claims_table, judge_number, judge_seeds
+from paper_figures.claims import (
+    CHECK,
+    CONFIDENCE,
+    FAILS,
+    HOLDS,
+    OURS,
+    UNDECIDED,
+    Claim,
+    claims_table,
+    judge_any,
+    judge_every,
+    judge_number,
+    judge_seeds,
+    ours_of,
+    said_by,
+)
 from topofl import Spread
 
 
@@ -86,6 +101,106 @@ def test_seeds_that_agree_exactly_are_decided_and_the_threshold_itself_is_not_en
     assert at_least([0.5] * 3, 0.5).verdict == at_most([0.5] * 3, 0.5).verdict == UNDECIDED
     assert at_least([0.0] * 3, 0.0).verdict == UNDECIDED  # no difference is no advantage
     assert at_least([0.5] * 3, 0.6).verdict == at_most([0.5] * 3, 0.4).verdict == FAILS
+
+
+def test_a_threshold_is_touched_up_to_rounding():
+    """0.1 + 0.2 is above 0.3 by rounding alone: no verdict may rest on that, nor on which side it falls."""
+    assert at_least([0.1 + 0.2] * 3, 0.3).verdict == at_most([0.1 + 0.2] * 3, 0.3).verdict == UNDECIDED
+    assert at_least([81.7 - 80.3] * 3, 1.4).verdict == at_most([81.7 - 80.3] * 3, 1.4).verdict == UNDECIDED
+    noise = np.array([1e-15, 2e-15, 1.5e-15])
+    assert at_least(noise, 0.0).verdict == at_most(noise, 0.0).verdict == UNDECIDED
+    assert at_least([0.3 + 1e-9] * 3, 0.3).verdict == at_most([0.3 - 1e-9] * 3, 0.3).verdict == HOLDS
+    assert every({"a": [0.1 + 0.2] * 3, "b": [1.0] * 3}, 0.3).verdict == UNDECIDED
+
+
+def every(values, threshold=0.0):
+    return judge_every("best", "points", values, at_least=threshold, why="any")
+
+
+def some(values, threshold=0.0):
+    return judge_any("some are", "points", values, at_least=threshold, why="any")
+
+
+def test_every_comparison_must_hold_and_one_that_fails_is_enough():
+    ahead, behind, unsure = [1.0, 1.1, 0.9], [-9.0, -9.1, -8.9], [1.0, -1.0, 0.2]
+    assert every({"a": ahead, "b": ahead}).verdict == HOLDS
+    assert every({"a": ahead, "b": unsure}).verdict == UNDECIDED
+    assert every({"a": ahead, "b": behind, "c": unsure}).verdict == FAILS
+    assert some({"a": behind, "b": ahead, "c": unsure}).verdict == HOLDS
+    assert some({"a": behind, "b": unsure}).verdict == UNDECIDED
+    assert some({"a": behind, "b": behind}).verdict == FAILS
+    assert every({"a": [1.0], "b": [-9.0]}).verdict == UNDECIDED  # of one seed
+
+
+def test_what_is_shown_is_the_difference_of_the_means():
+    """The lead over the highest of noisy arms is below every paired lead; that over the best mean is the paper's."""
+    ours, others = np.array([80.0, 81.0, 82.0]), {"a": np.array([83.0, 77.0, 80.0]), "b": np.array([76.0, 84.0, 79.0])}
+    claim = every({label: ours - value for label, value in others.items()})
+    assert claim.ours.mean == pytest.approx(ours.mean() - max(value.mean() for value in others.values()))
+    assert claim.ours.mean > (ours - np.max(list(others.values()), axis=0)).mean()
+    assert claim.shown_part.name == "a"  # the first of two equals
+    assert "this is a; of 2 comparisons 0 HOLDS, 0 FAILS" in ours_of(claim)
+    assert claim.threshold == "≥ 0, each: any"
+    assert judge_any("s", "p", {"a": [2.0, 3.0]}, at_most=1, why="w").threshold == "≤ 1, at least one: w"
+
+
+def test_a_single_comparison_is_judged_as_any_other():
+    rng = np.random.default_rng(0)
+    for values in rng.normal(0.5, 1, (200, 3)):
+        assert every({"a": values}).verdict == some({"a": values}).verdict == at_least(values).verdict
+
+
+def test_any_is_every_of_the_negation():
+    turned = {HOLDS: FAILS, FAILS: HOLDS, UNDECIDED: UNDECIDED}
+    rng = np.random.default_rng(1)
+    for values in rng.normal(1.0, 2, (300, 3, 3)):
+        rows = dict(zip("abc", values, strict=True))
+        negated = judge_every("none is", "points", rows, at_most=0.0, why="any")
+        assert negated.verdict == turned[some(rows).verdict]
+
+
+@pytest.mark.parametrize("m", [2, 9])
+def test_joint_verdicts_are_wrong_in_at_most_one_case_of_forty(m):
+    """With one comparison on the threshold and the others far beyond it HOLDS is wrong; with all on it, FAILS."""
+    rng, trials, seeds = np.random.default_rng(m), 3000, 3
+    slack = 4 * np.sqrt(0.025 * 0.975 / trials)  # four standard deviations of what is counted
+    far = [0.0] + [50.0] * (m - 1)
+    noise = rng.normal(0, 1, (trials, m, seeds))
+    for means, verdict, judge in ((far, HOLDS, every), (m * [0.0], FAILS, every), (m * [0.0], HOLDS, some)):
+        rows = [dict(enumerate(map(list, draw + np.array(means)[:, None]))) for draw in noise]
+        wrong = np.mean([judge({str(k): row for k, row in each.items()}).verdict == verdict for each in rows])
+        assert wrong < 0.025 + slack
+    assert wrong > 0.005  # the correction is not far too strict
+
+
+def test_the_highest_of_noisy_arms_would_be_taken_for_better():
+    """Nine arms as good as ours: their highest is ahead by noise alone, and the old rule said that ours fails."""
+    rng, trials = np.random.default_rng(3), 500
+    leads = rng.normal(0, 1, (trials, 9, 3))
+    by_extreme = np.mean([at_least(np.min(draw, axis=0)).verdict == FAILS for draw in leads])
+    jointly = np.mean([every(dict(zip("abcdefghi", draw, strict=True))).verdict == FAILS for draw in leads])
+    assert by_extreme > 0.3
+    assert jointly < 0.06
+
+
+def test_kinds_are_said_and_comparisons_counted():
+    claims = [
+        judge_seeds("s", "p", [1.0, 2.0], at_least=0, why="w", paper="1", kind=OURS),
+        judge_number("n", "%", 1, 1, within=0, why="w", kind=CHECK),
+        judge_every("e", "p", {"a": [1.0, 1.1], "b": [3.0, 3.1]}, at_most=9, why="w", of_means=2.0),
+    ]
+    assert [said_by(claim) for claim in claims] == ["Ours: s", "Check: n", "e"]
+    assert ours_of(claims[2]).endswith("ratio of means 2; this is b; of 2 comparisons 2 HOLDS, 0 FAILS")
+    with pytest.raises(ValueError, match="`kind` must be one of"):
+        Claim("s", "p", "t", 1.0, "", HOLDS, "mine")
+
+
+@pytest.mark.parametrize("judge", [judge_every, judge_any])
+def test_nothing_to_compare_is_an_error(judge):
+    with pytest.raises(ValueError, match="`values` must have one or more statistics to compare, got none"):
+        judge("s", "p", {}, at_least=0, why="w")
+    with pytest.raises(ValueError, match="`values` must be finite"):
+        judge("s", "p", {"a": [np.nan]}, at_least=0, why="w")
 
 
 @pytest.mark.parametrize("thresholds", [{}, {"at_least": 0.0, "at_most": 1.0}])

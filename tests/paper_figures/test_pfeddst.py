@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from paper_figures import pfeddst, reproduce
-from paper_figures.claims import FAILS, HOLDS, UNDECIDED
+from paper_figures.claims import FAILS, HOLDS, OURS, PAPER, UNDECIDED
 from paper_figures.curves import Curve
 from paper_figures.dfedpgp_runs import written
 from paper_figures.figure import Setting
@@ -102,7 +102,12 @@ def test_table_1_counts_rounds():
     }
     claims = pfeddst.sooner(data)
     assert verdicts(claims) == [HOLDS] * 2
-    assert claims[0].paper == "1.29"
+    assert [claim.paper for claim in claims] == ["1.29", "1.35"]
+    assert claims[1].threshold.startswith("≥ 1.174, each: “much better”")
+    assert {part.name for part in claims[1].parts} == set(pfeddst.LABELS) - {pfeddst.OURS, "DFedPGP"}
+    mnist = {"panels": {"MNIST, Dir(0.3)": data["panels"][CIFAR_10]}, "targets": {"MNIST, Dir(0.3)": 60}}
+    assert [(claim.paper, claim.kind) for claim in pfeddst.sooner(mnist)] == [("", OURS)] * 2
+    assert {claim.kind for claim in claims} == {PAPER}
     arms |= {pfeddst.OURS: curve(82.0, 40.0), "DFedPGP": curve(82.0, 60.0)}
     data["panels"] = written({CIFAR_10: {k: {"after exchange": c} for k, c in arms.items()}})
     assert verdicts(pfeddst.sooner(data)) == [FAILS] * 2

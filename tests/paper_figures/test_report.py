@@ -9,7 +9,7 @@ import pytest
 from matplotlib.figure import Figure as Picture
 
 from paper_figures import report
-from paper_figures.claims import judge_number, judge_seeds
+from paper_figures.claims import CHECK, OURS, PAPER, judge_every, judge_number, judge_seeds
 from paper_figures.figure import Figure, Setting
 from paper_figures.report import Report
 from paper_figures.results import Result
@@ -172,12 +172,12 @@ def test_pictures_are_inside_with_words(page, told):
 
 def test_summary_counts_and_links(page):
     summary = section(page, "report:summary")
-    assert "Of 4 claims about 2 figures, 2 hold, 1 fails and 1 is undecided." in flat(summary.text)
+    assert "Of 4 claims of the paper about 2 figures, 2 hold, 1 fails and 1 is undecided." in flat(summary.text)
     assert [int(b.text) for b in summary.all("b")] == [2, 1, 1]
     cost = (["1,234", "2 h 3 min", "4,321 MiB"], ["0", "1 s", "1 MiB"])
     assert rows(summary.all("table")[0]) == [
-        ["some-fig01", flat(f"One: {EVIL}"), "1", "1", "1", *cost[0]],
-        ["summary", "Two", "1", "0", "0", *cost[1]],
+        ["some-fig01", flat(f"One: {EVIL}"), "1", "1", "1", "0", *cost[0]],
+        ["summary", "Two", "1", "0", "0", "0", *cost[1]],
     ]
     links = {flat(item.all("a")[0].text): item.all("a")[0].get("href") for item in summary.all("li") if item.all("a")}
     assert links == {
@@ -186,6 +186,31 @@ def test_summary_counts_and_links(page):
         "A ≥ B | C < D": "#some-fig01:claim-1",
         "There are 45 edges": "#summary:claim-1",
     }
+
+
+def test_headlines_count_what_the_paper_says_and_the_rest_apart(folder):
+    """Checks and questions of ours neither add to the paper's counts nor hide in them."""
+    said = judge_seeds("The paper says so.", "points", [1.0, 1.1], at_least=0, why="any")
+    checks = [judge_number("As theirs.", "gap", 3, 3, within=0, why="exact", kind=CHECK) for _ in range(3)]
+    ours = judge_every("Ours is best.", "points", {"A": [-9.0, -9.1]}, at_least=0, why="any", kind=OURS)
+    told = some_report([result(folder, "mixed", "All kinds", [said, *checks, ours])], left_out={})
+    assert told.tally == {"HOLDS": 1}
+    assert (told.claims(PAPER), told.claims(CHECK, OURS)) == ([said], [*checks, ours])
+    page, text = markup.read(report.to_html(told)), report.to_markdown(told, folder)
+    summary = section(page, "report:summary")
+    for words in (
+        "Of 1 claim of the paper about 1 figure, 1 holds, 0 fail and 0 are undecided.",
+        "the 1 that are judged by an interval may hold, or fail, by chance in one case of forty",
+        "3 more (“Check”) check us against other implementations: 3 hold, 0 fail and 0 are undecided.",
+        "1 more (“Ours”) ask what the paper does not: 0 hold, 1 fails and 0 are undecided.",
+    ):
+        assert words in flat(summary.text)
+        assert words in text
+    assert [int(b.text) for b in summary.all("b")] == [1, 0, 0]
+    assert rows(summary.all("table")[0])[0][2:6] == ["1", "0", "0", "4"]
+    assert "### Claims of the paper that fail (0)" in text
+    assert "### Checks and questions of ours (4)" in text
+    assert "- FAILS: Ours: Ours is best. ([mixed](#mixed))" in text
 
 
 def test_every_claim_is_in_its_figure(page):
@@ -288,7 +313,10 @@ def test_markdown_has_the_same_contents(lines, told):
         "device: cuda:0",
     ]
     texts += ["1.3 (1.25 to 1.35)", "88.25 (87.5 to 89)", "12,346", "2 h 3 min", "4,321 MiB", "95 % confidence"]
-    texts += ["Of 4 claims about 2 figures, 2 hold, 1 fails and 1 is undecided.", "Claims that fail (1)"]
+    texts += [
+        "Of 4 claims of the paper about 2 figures, 2 hold, 1 fails and 1 is undecided.",
+        "Claims of the paper that fail (1)",
+    ]
     for text in texts:
         assert flat(text) in whole
     for verdict in ("HOLDS", "FAILS", "UNDECIDED"):
@@ -327,7 +355,7 @@ def test_nothing_is_written_without_a_picture(told, tmp_path):
 
 def test_no_figure_is_a_report_too(folder):
     empty = some_report([], left_out={})
-    assert "Of 0 claims about 0 figures, 0 hold, 0 fail and 0 are undecided." in report.to_html(empty)
+    assert "Of 0 claims of the paper about 0 figures, 0 hold, 0 fail and 0 are undecided." in report.to_html(empty)
     assert "No figure was left out." in report.to_html(empty)
     assert "No figure was left out." in report.to_markdown(empty, folder)
     assert "Note" not in report.to_html(empty)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from paper_figures import Failed, command, plan, reproduce
-from paper_figures.claims import FAILS, HOLDS, UNDECIDED
+from paper_figures.claims import FAILS, HOLDS, UNDECIDED, said_by
 from paper_figures.figure import MARKERS, Setting, trained
 from paper_figures.reproduce import PAPERS, _command, available, figures_named, make_setting
 from paper_figures.runs import Run, Store
@@ -62,7 +62,7 @@ def test_what_is_shown_has_every_verdict_and_picture(whole):
     for result in results:
         assert str(result.picture) in text
         for claim in result.claims:
-            first = textwrap.wrap("Check: " * claim.check + claim.statement, 105)[0]
+            first = textwrap.wrap(said_by(claim), 105)[0]
             assert f"  {claim.verdict:<10}{first}" in text
     assert max(map(len, text.splitlines())) <= 120 + len(str(whole[0]))
 
