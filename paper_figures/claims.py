@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -293,8 +294,14 @@ def _interval(numbers: np.ndarray, level: float = CONFIDENCE) -> tuple[float, fl
     k, mean = len(numbers), float(numbers.mean())
     if k == 1:
         return None
-    half = float(stats.t.ppf((1 + level) / 2, k - 1) * numbers.std(ddof=1) / np.sqrt(k))
+    half = float(_quantile(level, k) * numbers.std(ddof=1) / np.sqrt(k))
     return mean - half, mean + half
+
+
+@cache
+def _quantile(level: float, k: int) -> float:
+    """Return how many standard errors of k seeds an interval reaches to either side."""
+    return float(stats.t.ppf((1 + level) / 2, k - 1))
 
 
 def _verdict(

@@ -23,7 +23,7 @@ from .reproduce import (
 from .results import Result
 from .runs import Failed, Store
 
-__all__ = ["listed", "reproduce"]
+__all__ = ["absent", "listed", "reproduce"]
 
 
 def reproduce(
@@ -138,6 +138,12 @@ def listed() -> Table:
         rows.append((paper.id, f"all of: {paper.title}", "-"))
         rows += [(figure.id, figure.title, _data_of(figure)) for figure in paper.figures]
     return Table(("name", "what it shows", "data"), tuple(rows))
+
+
+def absent() -> Table:
+    """Return what the papers have, figures, tables and experiments, that is not reproduced, and why."""
+    rows = tuple((name, why) for paper in PAPERS for name, why in paper.absent.items())
+    return Table(("not here", "what it is, and why it is not reproduced"), rows)
 
 
 def _data_of(figure: Figure) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from topofl import History
 
-__all__ = ["Curve", "average", "epochs_to", "final", "read_panels", "spread", "write_panels"]
+__all__ = ["Curve", "average", "epochs_to", "final", "read_panels", "rounds_to", "spread", "write_panels"]
 
 Panels = Mapping[str, Mapping[str, "Curve"]]
 """Curves by title of the panel and label of the arm."""
@@ -113,6 +113,11 @@ def epochs_to(curve: Curve, accuracy: float | np.ndarray) -> np.ndarray:
     """
     levels = np.broadcast_to(accuracy, len(curve.mean))
     return np.array([_first(curve.epochs, mean, level) for mean, level in zip(curve.mean, levels, strict=True)])
+
+
+def rounds_to(curve: Curve, accuracy: float) -> np.ndarray:
+    """Return :func:`epochs_to` of a curve against rounds, at least one: before a round has ended nothing was sent."""
+    return np.maximum(epochs_to(curve, accuracy), 1.0)
 
 
 def _first(epochs: np.ndarray, mean: np.ndarray, accuracy: float) -> float:

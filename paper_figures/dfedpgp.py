@@ -14,7 +14,7 @@ from topofl import Table
 
 from . import dfedpgp_claims
 from .claims import Claim
-from .curves import Panels, epochs_to, final
+from .curves import Panels, final, rounds_to
 from .dfedpgp_claims import EQUAL
 from .dfedpgp_methods import ABLATION, DEVICES, TABLE_1, unequal
 from .dfedpgp_paper import TABLE_1 as PAPERS_TABLE_1
@@ -147,7 +147,7 @@ def _by_rounds(data: Data) -> Picture:
         target = data["targets"][title]
         paper = {label: row.get(title) for label, row in TABLE_2.items()}
         panels[f"{title}: {target:g} %"] = {
-            label: Dots(epochs_to(curve, target), paper.get(label)) for label, curve in arms.items()
+            label: Dots(rounds_to(curve, target), paper.get(label)) for label, curve in arms.items()
         }
     return dots(panels, xlabel="rounds to the target")
 
@@ -179,7 +179,13 @@ COMMON = (
     "test images of a client are drawn from those of the dataset in the shares of its classes, as in the code of the "
     "authors",
     "DFedPGP pulls: rows of its matrices sum to 1, as the paper's appendix says of its experiments, so that all "
-    "push-sum weights are 1; OSGP pushes, and its messages arrive at once",
+    "push-sum weights are 1",
+    "OSGP pushes whole models by push-sum, and its messages arrive at once: without a delay it is SGP, with the local "
+    "epochs of the other methods; the paper does not say which delay it has, nor whether it pulls as DFedPGP does",
+    "Dis-PFL keeps half of its weights, as many in every layer as its code (ERK); all clients start with one mask, "
+    "where its authors' scripts give each client its own, and regrow by the largest gradients of one minibatch, as its "
+    "paper says, where the scripts regrow at random; it has the momentum and the decay of the step of all methods "
+    "here, not the 0 and 0.998 of those scripts",
     "the graph of DFedAvgM and DFedAvgM-P, which the paper does not describe, is a random regular one, new every "
     "round, with Metropolis-Hastings weights",
     "Ditto draws its models with strength 0.5, and trains the common model for 2 and the personal ones for 3 of its 5 "
@@ -201,6 +207,11 @@ TERMS = (
 )
 """What words in the claims mean."""
 
+ALONE = (
+    "training alone (Local) is shown but not compared with: the paper has it in table 1, not among the methods whose "
+    "speed of convergence it compares in table 2"
+)
+
 PUSHED = "neighbors are those that a client hears (it sends to as many in the mean)"
 
 FIGURES: tuple[Figure, ...] = (
@@ -220,6 +231,7 @@ FIGURES: tuple[Figure, ...] = (
         draw=_lines,
         claims=_judged(dfedpgp_claims.fig02),
         tables=_accuracies(_turned(ONE, lambda cell: f"{cell[0]:.2f} ± {cell[1]:.2f}")),
+        more=(ALONE,),
         optional=("cifar100", "mnist"),
     ),
     _figure(
@@ -232,6 +244,7 @@ FIGURES: tuple[Figure, ...] = (
         more=(
             "at scales but “paper” the target is 90 % of the best method's final accuracy, rounded down: a rule that "
             "was made before runs were looked at",
+            ALONE,
         ),
         optional=("cifar100", "mnist"),
     ),
@@ -254,7 +267,12 @@ FIGURES: tuple[Figure, ...] = (
         draw=_by_accuracy(TABLE_4),
         claims=_judged(dfedpgp_claims.tab04),
         tables=_accuracies(_turned(TABLE_4, lambda value: f"{value:.2f}")),
-        more=("DFedAvgM-P trains head and body in turns as DFedPGP does, which the paper does not say",),
+        more=(
+            "DFedAvgM-P trains head and body in turns as DFedPGP does, which the paper does not say",
+            "“directed” means two things: OSGP pushes (columns sum to 1, weights are corrected by push-sum), DFedPGP "
+            "pulls (rows sum to 1, averages are not preserved); so the step from OSGP to DFedPGP changes not only what "
+            "travels, and that from DFedAvgM to OSGP is not that from DFedAvgM-P to DFedPGP",
+        ),
     ),
     _figure(
         "dfedpgp-fig03a",

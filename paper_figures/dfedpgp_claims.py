@@ -30,7 +30,7 @@ import numpy as np
 
 from .claims import OURS as BEYOND
 from .claims import PAPER, Claim, judge_every, judge_seeds, points, rank_correlation
-from .curves import Curve, Panels, average, epochs_to, final
+from .curves import Curve, Panels, average, final, rounds_to
 from .dfedpgp_paper import TABLE_1, TABLE_2, TABLE_3, TABLE_4, TARGETS, margin
 
 __all__ = ["EQUAL", "fig02", "fig03a", "fig03b", "said_of", "tab01", "tab02", "tab03", "tab04"]
@@ -184,7 +184,7 @@ def _sooner(title: str, arms: Arms, target: float) -> list[Claim]:
 
 def _rounds(curve: Curve, target: float) -> np.ndarray:
     """Return the rounds to a target, of at least one and at most those of the run."""
-    return np.clip(epochs_to(curve, target), 1, curve.epochs[-1])
+    return np.minimum(rounds_to(curve, target), curve.epochs[-1])
 
 
 def _ratios_of_paper(title: str, labels: list[str]) -> list[float]:

@@ -90,7 +90,11 @@ METHODS: Mapping[str, Method] = {
     "DFedAvgM-P": Method("dfedavgm_p", "undirected", parts=True),
     "PFedDST": Method("pfeddst", "peers", parts=True, more={"k": "neighbors"}),
 }
-"""By label, in the order of table 1; of the last two one is of table 4 only, the other of PFedDST's paper."""
+"""By label, in the order of table 1; of the last two one is of table 4 only, the other of PFedDST's paper.
+
+OSGP has no delay, so that it is SGP with local epochs, and pushes; DFedPGP pulls, as in the paper's experiments.
+Dis-PFL has one first mask for all clients and regrows by gradients; its authors' scripts do neither.
+"""
 
 TABLE_1 = tuple(label for label in METHODS if label not in ("DFedAvgM-P", "PFedDST"))
 DEVICES = tuple(label for label in TABLE_1 if label != "Local")

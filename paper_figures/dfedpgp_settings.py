@@ -133,6 +133,8 @@ PAPER = Scale(
         "“a decay rate of 0.005” is taken as the weight decay of 0.0005 of the authors' code, and gradients are "
         "clipped at norm 10 as there; both for every method",
         "heads that are trained by themselves have the step 0.001 of that code, the paper does not say; FedRep's too",
+        "pixels are divided by 255; the authors' code also subtracts each channel's mean and divides by its standard "
+        "deviation. Images are cropped at random after padding by 4 pixels, and flipped, as there",
     ),
 )
 
@@ -153,7 +155,8 @@ QUICK = Scale(
     differences=(
         "made for a subset of 5,085 of the 50,000 training images and 1,017 of the 10,000 test images: 254 images a "
         "client instead of 500",
-        "images of 16 x 16 pixels, means over 2 x 2 of the original ones, neither cropped at random nor flipped, and "
+        "images of 16 x 16 pixels, means over 2 x 2 of the original ones, divided by 255 but neither normalized by "
+        "channel nor cropped at random nor flipped, all of which the authors' code does",
         "the network of FedAvg's paper with 128 hidden units instead of ResNet-18: absolute numbers cannot be compared",
         "20 clients, each hearing 5, and 5 sampled by servers, instead of 100, 10 and 10: a client is sampled every "
         "fourth round, not every tenth, as there are 25 rounds instead of 500",

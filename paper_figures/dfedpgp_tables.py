@@ -9,7 +9,7 @@ from matplotlib.figure import Figure as Picture
 
 from topofl import NotApplicable, Table
 
-from .curves import Curve, epochs_to, final
+from .curves import Curve, final, rounds_to
 from .dfedpgp_paper import TABLE_2, TARGETS
 from .dfedpgp_runs import MOMENTS, moment_of
 
@@ -92,7 +92,7 @@ def rounds_table(
         "paper: rounds",
         "paper: over DFedPGP's",
     )
-    reference = epochs_to(arms["DFedPGP"], target)
+    reference = rounds_to(arms["DFedPGP"], target)
     rows = tuple(
         (*_rounds_row(label, curve, target, reference), *_paper_rounds(paper, title, label))
         for label, curve in arms.items()
@@ -104,7 +104,7 @@ def rounds_table(
 
 
 def _rounds_row(label: str, curve: Curve, target: float, reference: np.ndarray) -> tuple[Cell, ...]:
-    rounds = epochs_to(curve, target)
+    rounds = rounds_to(curve, target)
     missed = int(np.isinf(rounds).sum())
     if missed:
         none = NotApplicable(f"{label}: {missed} of {len(rounds)} seeds stayed below {target:g} %")

@@ -339,6 +339,17 @@ COMMON = (
     "appendix (its section 4.1 says 100)",
     "momentum starts from zero in every round; accuracies are exact, not means over minibatches",
     "between refreshes clients go on averaging over their last choice, which the paper implies and its code does not",
+    "a budget counts the others; in the paper's Algorithm 2 and in its code it counts the client itself too, which "
+    "leaves room for one fewer",
+    "the first graph is made after DPFL's first round, as in Algorithm 1; in the code after three rounds of training",
+    "images are neither normalized by channel (but CINIC-10, as in the code), nor cropped or flipped at random, and "
+    "gradients are not clipped: for CIFAR-10 the code normalizes by the means and deviations of ImageNet, crops after "
+    "padding by 4 pixels, flips, and clips gradients at norm 20; the paper mentions none of these",
+    "the network is the one that the paper lists layer by layer, two convolutions and three linear layers, which it "
+    "sums up as three and two",
+    "kNN-Per and pFedGraph are as in their papers: the kernel of kNN-Per is scaled by the dimension of its features, "
+    "without a second softmax, and pFedGraph's models are drawn towards their average, where its code adds the "
+    "similarity to the loss",
 )
 """Choices at all scales where paper and code differ or say nothing."""
 

@@ -20,7 +20,7 @@ from topofl._seeding import stream
 
 from . import dfedpgp
 from .claims import Claim, judge_every, judge_seeds
-from .curves import Curve, Panels, average, epochs_to, final
+from .curves import Curve, Panels, average, final, rounds_to
 from .dfedpgp_claims import said_of
 from .dfedpgp_runs import arm, measured, moment_of, read, reported, scale_of, splits_of, written
 from .dfedpgp_tables import Dots, accuracy_table, dots, rounds_table
@@ -90,7 +90,7 @@ def _by_rounds(data: Data) -> Picture:
     for title, arms in _curves(data).items():
         target, paper = data["targets"][title], {label: row.get(title) for label, row in TABLE_1.items()}
         panels[f"{title}: {target:g} %"] = {
-            label: Dots(epochs_to(curve, target), paper.get(label)) for label, curve in arms.items()
+            label: Dots(rounds_to(curve, target), paper.get(label)) for label, curve in arms.items()
         }
     return dots(panels, xlabel="rounds to the target")
 
@@ -104,7 +104,7 @@ def sooner(data: Data) -> list[Claim]:
     claims = []
     for title, arms in _curves(data).items():
         target, last = data["targets"][title], next(iter(arms.values())).epochs[-1]
-        needed = {label: np.clip(epochs_to(curve, target), 1, last) for label, curve in arms.items()}
+        needed = {label: np.minimum(rounds_to(curve, target), last) for label, curve in arms.items()}
         for label, others in ((OURS, set(arms) - {OURS}), ("DFedPGP", set(arms) - {OURS, "DFedPGP"})):
             said = "all other methods" if label == OURS else "all methods but PFedDST"
             printed = _sooner_in_paper(title, label, others)

@@ -46,7 +46,21 @@ DIGITS_FOR = ("mnist", "cifar10", "cifar100")
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper whose figures are here."""
+    """A paper whose figures are here.
+
+    Parameters
+    ----------
+    id, title, citation
+        A short name, with which the ids of its figures begin, and how to cite it.
+    figures
+        Its figures and tables that are reproduced, and ours beside them.
+    terms
+        What words in the claims mean, one sentence each.
+    seeds
+        How many seeds are run if nobody says, by scale.
+    absent
+        Its other figures and tables, and why each is not here; with `figures` they are all that the paper has.
+    """
 
     id: str
     title: str
@@ -54,6 +68,35 @@ class Paper:
     figures: tuple[Figure, ...]
     terms: tuple[str, ...] = ()
     seeds: Mapping[str, int] = field(default_factory=lambda: SEEDS)
+    absent: Mapping[str, str] = field(default_factory=dict)
+
+
+EXTENDED = "of the extended version (arXiv 2104.07365), which we do not have"
+
+ABSENT: Mapping[str, Mapping[str, str]] = {
+    "dcliques": {
+        "dcliques-fig02": "pseudocode of D-SGD: topofl.algorithms.dsgd",
+        "dcliques-fig03": "a drawing of a neighborhood in a grid, without data: topofl.topologies.grid",
+        "dcliques-fig04": "pseudocode of Greedy-Swap: topofl.topologies.dcliques, greedy_swap_trace",
+        "dcliques-fig07": "pseudocode of Clique Averaging: topofl.algorithms.clique_averaging",
+        "dcliques-one-class": f"nodes with one class each, section IV-H: {EXTENDED}",
+        "dcliques-sizes": f"other numbers of nodes, section IV-E: {EXTENDED}",
+        "dcliques-representative": f"random graphs with representative neighborhoods, section IV-D: {EXTENDED}",
+    },
+    "dfedpgp": {
+        "dfedpgp-fig01": "a drawing of the method, without data: topofl.algorithms.dfedpgp",
+        "dfedpgp-appendix-partitions": "drawings of the partitions, appendix C.2: without results",
+        "dfedpgp-appendix-accuracy": (
+            "accuracies on Tiny-ImageNet, appendix C.3: our copy is damaged, its numbers and settings cannot be read"
+        ),
+        "dfedpgp-appendix-rounds": (
+            "rounds and speed-ups on Tiny-ImageNet, appendix C.3: our copy is damaged, its numbers cannot be read"
+        ),
+    },
+    "pfeddst": {"pfeddst-fig01": "a drawing of the method, without data: topofl.algorithms.pfeddst"},
+    "dpfl": {},
+}
+"""What the papers have beside what is reproduced, and why it is not."""
 
 
 PAPERS: tuple[Paper, ...] = (
@@ -63,6 +106,7 @@ PAPERS: tuple[Paper, ...] = (
         "Bellet, Kermarrec and Lavoie, D-Cliques, SRDS 2022",
         dcliques.FIGURES,
         dcliques.TERMS,
+        absent=ABSENT["dcliques"],
     ),
     Paper(
         "dfedpgp",
@@ -71,6 +115,7 @@ PAPERS: tuple[Paper, ...] = (
         dfedpgp.FIGURES,
         dfedpgp.TERMS,
         dfedpgp.SEEDS,
+        ABSENT["dfedpgp"],
     ),
     Paper(
         "pfeddst",
@@ -79,6 +124,7 @@ PAPERS: tuple[Paper, ...] = (
         pfeddst.FIGURES,
         pfeddst.TERMS,
         pfeddst.SEEDS,
+        ABSENT["pfeddst"],
     ),
     Paper(
         "dpfl",
@@ -87,6 +133,7 @@ PAPERS: tuple[Paper, ...] = (
         dpfl.FIGURES,
         dpfl.TERMS,
         dpfl.SEEDS,
+        ABSENT["dpfl"],
     ),
 )
 
@@ -116,13 +163,15 @@ def figures_named(name: str) -> tuple[Paper, tuple[Figure, ...]]:
     Raises
     ------
     ValueError
-        If there is none of that name.
+        If there is none of that name, or the paper has it but it is not reproduced: the message says why.
     """
     name = re.sub(r"(fig|tab)(\d[ab]?)$", r"\g<1>0\2", name)
     for paper in PAPERS:
         chosen = tuple(figure for figure in paper.figures if name in (paper.id, figure.id))
         if chosen:
             return paper, chosen
+        if name in paper.absent:
+            raise ValueError(f"{name} is not reproduced: {paper.absent[name]}; topofl reproduce --list shows what is")
     known = [paper.id for paper in PAPERS] + [figure.id for paper in PAPERS for figure in paper.figures]
     raise ValueError(f"there is no figure {name!r}{did_you_mean(name, known)}; topofl reproduce --list shows all")
 
@@ -343,7 +392,8 @@ def write_report(
         paper.citation,
         tuple(results),
         {each.figure.id: each.reason for each in left_out}
-        | {r.figure.id: text for r in results if (text := panels_lacking(r))},
+        | {r.figure.id: text for r in results if (text := panels_lacking(r))}
+        | (dict(paper.absent) if name == paper.id else {}),
         command=_command(name, setting),
         scale=setting.scale,
         seeds=setting.seeds,

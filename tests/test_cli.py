@@ -583,8 +583,11 @@ def test_list_shows_which_arguments_need_their_names(capsys):
 
 def test_reproduce_lists_figures(capsys):
     assert main(["reproduce", "--list"]) == 0
-    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    lines = capsys.readouterr().out.splitlines()
+    names = [line.split()[0] for line in lines if line]
     assert {"dcliques", "dcliques-fig01", "dcliques-fig19", "dcliques-numbers"} < set(names)
+    (missing,) = (line for line in lines if line.startswith("dfedpgp-appendix-accuracy"))
+    assert "Tiny-ImageNet" in missing
 
 
 def test_reproduce_computes_draws_and_judges(capsys, tmp_path):
@@ -602,6 +605,7 @@ def test_reproduce_computes_draws_and_judges(capsys, tmp_path):
         ([], "name a figure or a paper"),
         (["dcliques-fig05", "--scale", "huge"], "`scale` must be one of"),
         (["dclique"], "there is no figure 'dclique'; did you mean 'dcliques'"),
+        (["dcliques-fig2"], "dcliques-fig02 is not reproduced: pseudocode of D-SGD"),
         (["dcliques-fig01"], "dcliques-fig01 needs the files of mnist"),
         (["dcliques-fig01", "--data", "nowhere"], "there is no folder nowhere"),
         (["dcliques-fig05", "--jobs", "0"], "`jobs` must be at least 1"),

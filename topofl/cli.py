@@ -238,7 +238,9 @@ def _add_reproduce(verbs: Any) -> None:
     text = "regenerate figures of the papers and judge what the papers say of them"
     verb = _add_verb(verbs, "reproduce", _reproduce, text, examples)
     verb.add_argument("name", nargs="?", metavar="FIGURE", help="a figure, or a paper for all of its figures")
-    verb.add_argument("--list", action="store_true", help="show papers and figures, and do nothing else")
+    verb.add_argument(
+        "--list", action="store_true", help="show papers and figures, and what of them is not here, and stop"
+    )
     scales = "smoke (seconds, embedded data), quick (hours on a 2-core CPU; default) or paper (as in the paper)"
     verb.add_argument("--scale", default="quick", metavar="SCALE", help=scales)
     verb.add_argument("--seeds", type=int, metavar="K", help="runs of every arm (default: 1 to 5, by paper and scale)")
@@ -638,7 +640,7 @@ def _plot(histories: Mapping[str, History], path: Path, column: str) -> None:
 def _reproduce(options: argparse.Namespace) -> None:
     paper_figures = import_module("topofl.paper_figures")  # to the right of all of topofl; it loads matplotlib
     if options.list:
-        print(paper_figures.listed())
+        print(paper_figures.listed(), paper_figures.absent(), sep="\n\n")
     elif options.name is None:
         raise ValueError("name a figure or a paper; topofl reproduce --list shows all")
     else:

@@ -16,7 +16,7 @@ from paper_figures.dpfl_three import CLIENTS, three_clients
 from paper_figures.figure import Setting
 from paper_figures.reproduce import figures_named
 from paper_figures.runs import Store, keyed
-from topofl import NotApplicable, config, data, metrics
+from topofl import NotApplicable, algorithms, config, data, metrics
 
 GRAPHS = ("fig02", "fig04a", "fig04b", "fig08", "fig09", "fig10", "fig11", "fig12", "fig13", "fig14", "fig15")
 DIR, PATHO = "CIFAR-10, Dir(0.1)", "CIFAR-10, Patho(3)"
@@ -141,6 +141,24 @@ def test_settings_are_the_papers(tmp_path):
     assert (paper.of("cinic10").clients, paper.of("femnist").epochs, paper.of("femnist").lr) == (200, 2, 0.001)
     every = [run.tables["algorithm"].get("every", 1) for run in figure("dpfl-tab03").runs(setting)]
     assert set(every) == {1, 5, 10, 20}
+
+
+@pytest.mark.parametrize("scale", ["quick", "paper"])
+def test_what_differs_from_the_code_is_said_beside_every_figure_and_true(scale, tmp_path):
+    (tmp_path / "data_batch_1").touch()
+    setting = Setting(scale, (0,), tmp_path, datasets=("cifar10",))
+    for one in dpfl.FIGURES:
+        if one.id in ("dpfl-study", "dpfl-expA") or not one.runs(setting):
+            continue
+        said = " ".join(one.differences(setting))
+        for words in ("neither normalized by channel", "nor cropped or flipped", "clips gradients at norm 20",
+                      "a budget counts the others", "two convolutions and three linear layers"):  # fmt: skip
+            assert words in said, one.id
+        for run in one.runs(setting):
+            assert "clip" not in run.tables["algorithm"]
+            assert "count_self" not in run.tables["algorithm"]
+            assert "augment" not in run.tables["run"]
+    assert algorithms.dpfl(0.1, budget=3).phases["exchange"].settings["count_self"] is False
 
 
 def test_three_clients_hold_what_the_paper_says():

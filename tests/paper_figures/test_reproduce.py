@@ -353,6 +353,34 @@ def test_listed_names_all():
     assert names[: 1 + len(IDS)] == ("dcliques", *IDS)
 
 
+WHOLE = {
+    "dcliques": [f"fig{k:02}" for k in range(1, 20)],
+    "dfedpgp": ["fig01", "fig02", "fig03a", "fig03b", *(f"tab{k:02}" for k in range(1, 5)), "appendix-partitions",
+                "appendix-accuracy", "appendix-rounds"],
+    "pfeddst": ["fig01", "fig02a", "fig02b", "fig03", "fig04", "tab01"],
+    "dpfl": ["fig01", "fig02", "fig03", "fig04a", "fig04b", *(f"fig{k:02}" for k in range(5, 16)), "tab01", "tab02",
+             "tab03", "expA"],
+}  # fmt: skip
+"""Every figure and table of the papers, those of which we only know that they are there too."""
+
+
+@pytest.mark.parametrize("paper", PAPERS, ids=lambda paper: paper.id)
+def test_every_figure_and_table_of_a_paper_is_reproduced_or_said_to_be_absent(paper):
+    here = {figure.id for figure in paper.figures}
+    assert not here & set(paper.absent)
+    assert {f"{paper.id}-{name}" for name in WHOLE[paper.id]} <= here | set(paper.absent)
+    assert all(name.startswith(f"{paper.id}-") and len(why) > 20 for name, why in paper.absent.items())
+
+
+def test_what_is_absent_is_listed_and_told_when_it_is_asked_for(whole):
+    told = dict(zip(*(command.absent().column(name) for name in command.absent().columns), strict=True))
+    assert told == {name: why for paper in PAPERS for name, why in paper.absent.items()}
+    with pytest.raises(ValueError, match=r"dcliques-fig07 is not reproduced: .*clique_averaging; topofl reproduce --"):
+        figures_named("dcliques-fig7")
+    text = (whole[0] / "smoke" / "dcliques-report.md").read_text()
+    assert "**dcliques-fig02:** pseudocode of D-SGD" in text
+
+
 def test_listed_names_the_data():
     told = dict(zip(*(command.listed().column(name) for name in ("name", "data")), strict=True))
     known = {"dcliques-fig05": "-", "dcliques-fig08": "mnist, cifar10", "dcliques-fig17": "mnist (if there)"}

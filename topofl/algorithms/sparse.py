@@ -56,6 +56,11 @@ def dispfl(
     whatever the run's `mixing`; on the paper's graphs, ``topologies.random_in(n, k=10, seed=...)``. A message holds the
     weights in the mask, and a bit a parameter for the mask itself.
 
+    By default weights are regrown by their gradients, as in the paper, and all nodes start with one mask. The authors'
+    scripts regrow at random (``regrow="random"``) and give every node a first mask of its own
+    (``different_initial=True``); their other settings are ``lr=0.1``, ``lr_decay=0.998``, ``weight_decay=5e-4``,
+    ``clip=10`` and the defaults here.
+
     Parameters
     ----------
     lr, batch_size, momentum, lr_decay, weight_decay, clip
@@ -71,7 +76,7 @@ def dispfl(
         ``"gradient"``, as above, on a minibatch of `batch_size` examples; ``"random"``: uniformly at random, which the
         authors' scripts do.
     different_initial
-        Whether each node draws a first mask of its own; else all start with one.
+        Whether each node draws a first mask of its own, as in the authors' scripts; else all start with one.
     epochs
         Passes over a node's data a round.
 

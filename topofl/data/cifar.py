@@ -68,6 +68,9 @@ def cifar10(
 ) -> Dataset:
     """Return CIFAR-10 from its files, pixels in [0, 1] and nothing else done to them, as in D-Cliques.
 
+    In particular, they are not normalized by the mean and the standard deviation of each channel, as the code of
+    DFedPGP, Dis-PFL and DPFL does.
+
     Parameters
     ----------
     root
