@@ -428,3 +428,40 @@ def test_reference_is_compared_where_there_are_evaluations_from_the_fifth_epoch_
         for c in judged("reference", panels_of("reference", AS_THE_PAPER_SAYS["reference"]))
     ]
     assert epochs == ["5", "7", "10"] * 3
+
+
+def flat(*values, spreads=(1.0, 1.0, 1.0)):
+    """Return accuracies, one per seed, that stay as they are from the first epoch on."""
+    mean, half = np.repeat([[value] for value in values], 5, axis=1), np.array([[spread / 2] for spread in spreads])
+    return Curve(np.arange(3), np.arange(5.0), mean, mean - half, mean + half, {"degree": np.full(3, 9.9)})
+
+
+def test_claims_on_several_arms_are_judged_by_each_not_by_the_extreme_of_each_seed():
+    """Another arm is ahead in every seed, none of them on average: the extreme would say that the claim fails."""
+    both = flat(60, 60, 60)
+    one, two, three = flat(66, 57, 54), flat(54, 66, 57), flat(57, 54, 66)
+    plain = {"fully-connected": both, "D-Cliques": one, "D-Cliques + CA": two}
+    heavy = {"fully-connected": both, "D-Cliques": three, "D-Cliques + CA": both}
+    (fastest,) = (
+        claim
+        for claim in dcliques_claims.fig10({"without momentum": plain, "with momentum": heavy})
+        if "fastest" in claim.statement
+    )
+    assert [part.name for part in fastest.parts] == ["neither", "Clique Averaging", "momentum"]
+    assert (fastest.verdict, fastest.ours.mean) == (UNDECIDED, pytest.approx(1.0))
+
+
+def test_a_significant_effect_needs_one_graph_and_not_one_per_seed():
+    """Ring and grid are 10 points or more behind in turns, but neither is so on the whole."""
+    arms = {"fully-connected": flat(90, 90, 90), "grid": flat(78, 90, 79), "ring": flat(90, 78, 90)}
+    claims = dcliques_claims.fig01({"IID": arms, "two shards a node": arms})
+    significant = next(claim for claim in claims if "very significant" in claim.statement)
+    assert [part.name for part in significant.parts] == ["ring", "grid"]
+    assert significant.verdict == UNDECIDED
+    assert significant.ours.mean == pytest.approx(23 / 3)  # by the extreme of each seed it would be 11.7, and hold
+    negligible = claims[0]
+    assert {part.name for part in negligible.parts} == {
+        "fully-connected and grid",
+        "fully-connected and ring",
+        "grid and ring",
+    }

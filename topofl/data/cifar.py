@@ -126,6 +126,8 @@ def cifar100(
 ) -> Dataset:
     """Return CIFAR-100 from its files, pixels in [0, 1] and nothing else done to them.
 
+    As of :func:`cifar10`, they are not normalized by the mean and the standard deviation of each channel.
+
     Parameters
     ----------
     root
