@@ -45,7 +45,7 @@ from topofl.engine.threads import Each
 from topofl.engine.world import World
 from topofl.history import BEFORE_EXCHANGE, FINE_TUNED, NEAREST, History, evaluation_record
 from topofl.metrics import consensus_distance
-from topofl.mixing import MixingMatrix
+from topofl.mixing import MixingMatrix, warn_of_unused_weights
 from topofl.topology import Topology, TopologySequence
 
 __all__ = ["run"]
@@ -221,6 +221,8 @@ def run(
     algorithm = with_fine_tuning(algorithm, fine_tune)
     clients = clients.pooled() if algorithm.pooled else clients
     graphs = check_topology(algorithm, topology, clients.n, on_disconnected)
+    if algorithm.needs_topology:
+        warn_of_unused_weights((graphs.at(t) for t in range(graphs.period or 1)), mixing, "mixing")
     check_asked(algorithm, clients)
     check_start(algorithm, init)
     folder = None if checkpoint is None else Path(checkpoint)
