@@ -11,7 +11,7 @@ import scipy.sparse as sparse
 import torch
 
 from analysis import gallery
-from topofl import _spectral, mixing, topologies
+from topofl import _spectral, data, history, metrics, mixing, topologies
 from topofl._check import NODES_LIMIT
 from topofl._spec import parameters
 from topofl.topology import Topology, TopologyError, TopologySequence, as_topology, from_edges
@@ -539,7 +539,7 @@ def test_n_must_agree_with_the_graph() -> None:
 
 def test_bad_pyg_graphs(data_class: type) -> None:
     pairs = torch.tensor([[0, 1], [1, 2]])
-    for data, error, match in [
+    for given, error, match in [
         (data_class(x=torch.zeros(3, 1)), ValueError, "`graph` must have an `edge_index`"),
         (data_class(edge_index=pairs, num_nodes=2), ValueError, r"`edge_index` must join nodes 0..1, got 0 to 2"),
         (data_class(edge_index=-pairs, num_nodes=3), ValueError, r"`edge_index` must join nodes 0..2, got -2 to 0"),
@@ -552,7 +552,7 @@ def test_bad_pyg_graphs(data_class: type) -> None:
         (data_class(edge_index=pairs[:, [0, 0]], num_nodes=3), ValueError, "`graph` must not have parallel edges"),
     ]:
         with pytest.raises(error, match=match):
-            as_topology(data)
+            as_topology(given)
 
 
 def test_functions_that_are_no_sequences_are_named():
@@ -840,6 +840,23 @@ def test_generators_are_refused_by_their_size(name: str, n: int) -> None:
         generator(**needed, n=n)
 
 
+def test_other_sizes_and_numbers_beyond_all_arrays_are_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="`steps` must be between 0 and 9223372036854775807, got 1000000"):
+        topologies.greedy_swap(n=20, steps=10**30, seed=0)
+    for p, shown in ((10**400, "inf"), (-(10**400), "-inf")):
+        with pytest.raises(ValueError, match=f"`p` must be between 0 and 1, got {shown}"):
+            topologies.erdos_renyi(10, p, seed=0)
+    assert topologies.erdos_renyi(10, 0.5, seed=10**30).n == 10  # seeds are no sizes
+
+
+@pytest.mark.parametrize("label", [10**6, 2**40])
+def test_labels_are_refused_by_their_size(label: int) -> None:
+    with pytest.raises(ValueError, match=r"`y` must be below 1,000,000, .* got \d+ at index 1; number the classes"):
+        data.from_arrays(np.zeros((3, 2)), [0, label, 1])
+    with pytest.raises(ValueError, match="`n_classes` must be between 1 and 1000000"):
+        data.from_arrays(np.zeros((3, 2)), [0, 1, 1], n_classes=label + 1)
+
+
 def test_the_largest_size_is_fine() -> None:
     assert from_edges([(0, NODES_LIMIT - 1)], NODES_LIMIT).n_edges == 1
 
@@ -860,6 +877,14 @@ MASKED = np.ma.masked_array([[0.0, 1.0], [1.0, 0.0]], mask=[[False, True], [Fals
         mixing.average_of_chosen,
         lambda array: mixing.average_of(array[0]),
         lambda array: topologies.greedy_swap(array.astype(int) + 1, clique_size=2, seed=0),
+        lambda array: topologies.remove_edges(topologies.ring(3), array.astype(int)),
+        lambda array: topologies.ring(2).plot(positions=array),
+        lambda array: topologies.ring(2).plot(label_counts=array),
+        lambda array: data.from_arrays(array, [0, 1]),
+        lambda array: data.from_arrays(np.zeros((2, 1)), array[0].astype(int)),
+        metrics.consensus_distance,
+        lambda array: metrics.clique_skew([array[0].astype(int)], np.ones((2, 2), int)),
+        lambda array: history.Personal.of(array[0]),
     ],
 )
 def test_masked_entries_are_refused(door: Any) -> None:

@@ -463,7 +463,8 @@ def warn_of_unused_weights(graphs: Iterable[Topology], rule: Any, argument: str)
 
     `argument` is the name by which the caller takes a rule.
     """
-    if getattr(rule, "func", rule) not in (None, metropolis_or_uniform):
+    rule = getattr(rule, "func", rule)
+    if rule is not None and rule is not metropolis_or_uniform:
         return
     graph = next((graph for graph in graphs if graph.has_unused_weights), None)
     if graph is not None:

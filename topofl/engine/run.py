@@ -100,11 +100,13 @@ def run(
     seed
         Of initial parameters and minibatches (separate streams). Data and graph have their own seeds.
     topology
-        Anything :func:`topofl.as_topology` takes. May be left out if the algorithm exchanges nothing.
+        Anything :func:`topofl.as_topology` takes. Node i is client i; where nodes have labels, ``nodes[i]`` of the
+        Topology is that of client i. May be left out if the algorithm exchanges nothing.
     mixing
         Weight rule applied to each round's graph, or one fixed :class:`MixingMatrix`. Default: the graph's own weights
         if it came with some, else Metropolis-Hastings on undirected graphs and uniform averaging of what is heard on
-        directed ones.
+        directed ones. A warning says so if that drops unequal weights of edges: give ``as_topology(graph,
+        own_weights=True)`` as `topology` to mix by them, or name a rule here.
     eval_every
         Evaluate after every so many rounds; before the first and after the last round always.
     evaluate_on
