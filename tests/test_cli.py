@@ -8,12 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sparse
 
 import topofl
 from topofl import algorithms, cli, config, models, topologies
+from topofl._graph_files import read_graph
 from topofl.cli import main
 from topofl.engine import DivergenceError
 from topofl.engine.round import WorldRound
@@ -690,3 +693,101 @@ def test_graphs_that_are_not_there_are_told(capsys, runs):
     assert "`--every` must be at least 1, got 0" in fails(capsys, 2, "graphs", "a", "--every", "0")
     assert "got 'colour'" in fails(capsys, 2, "graphs", "a", "--about", "colour")
     assert "is not a complete history" in fails(capsys, 2, "graphs", "none")
+
+
+def weighted_ring(n):
+    graph = nx.Graph()
+    graph.add_weighted_edges_from((i, (i + 1) % n, (0.1, 0.4)[i % 2]) for i in range(n))
+    return graph
+
+
+WRITERS = {
+    "ring.graphml": lambda path: nx.write_graphml(weighted_ring(10), path),
+    "ring.gml": lambda path: nx.write_gml(weighted_ring(10), path),
+    "ring.edgelist": lambda path: nx.write_weighted_edgelist(weighted_ring(10), path),
+    "ring.npz": lambda path: sparse.save_npz(path, nx.to_scipy_sparse_array(weighted_ring(10))),
+    "ring.npy": lambda path: np.save(path, nx.to_numpy_array(weighted_ring(10))),
+}
+
+
+@pytest.mark.filterwarnings("always:the edges of ring")
+@pytest.mark.parametrize("name", WRITERS)
+def test_graphs_of_files_mix_by_their_own_weights_where_asked(capsys, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    WRITERS[name](name)
+    assert main(["spectral", f"{name}:10,own_weights=true", "--about", "averaging", "--json"]) == 0
+    captured = capsys.readouterr()
+    own = topofl.as_topology(weighted_ring(10), own_weights=True)
+    assert json.loads(captured.out)[0]["spectral gap"] == pytest.approx(topofl.metrics.spectral_gap(own))
+    assert captured.err == ""
+    assert main(["spectral", name, "--about", "averaging", "--json"]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)[0]["spectral gap"] == pytest.approx(1 - (1 + 2 * np.cos(np.pi / 5)) / 3)
+    assert captured.err.startswith("topofl: note: the edges of ring carry weights from 0.1 to 0.4, which are not used")
+    assert len(captured.err.splitlines()) == 1
+
+
+@pytest.mark.filterwarnings("always:the edges of ring")
+def test_a_run_on_the_graph_of_a_file_can_be_repeated_from_elsewhere(capsys, toml, tmp_path, monkeypatch):
+    WRITERS["ring.graphml"]("ring.graphml")
+    assert main(["run", toml, "--set", "topology=ring.graphml,own_weights=true", "--out", "a"]) == 0
+    assert capsys.readouterr().err == ""
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert main(["run", "../a/config.toml", "--out", "b"]) == 0
+    first, again = History.load("../a"), History.load("b")
+    np.testing.assert_array_equal(first["loss"], again["loss"])
+    assert first.mixing(0).name == "own_weights(ring)"
+    assert main(["run", "../a/config.toml", "--set", "topology.own_weights=false", "--out", "c"]) == 0
+    assert "carry weights from 0.1 to 0.4" in capsys.readouterr().err
+    assert History.load("c").mixing(0).name == "metropolis_hastings(ring)"
+
+
+def test_files_with_directed_edges_and_labels(tmp_path):
+    path = tmp_path / "directed.edgelist"
+    path.write_text("# who sends to whom, and how much of it is taken\n2 0 0.25\n\n0 1 0.5  # half\n")
+    graph = read_graph(path, directed=True, own_weights=True)
+    assert graph.nodes == ()
+    assert graph.adjacency.toarray().tolist() == [[0, 0.5, 0], [0, 0, 0], [0.25, 0, 0]]
+    assert not read_graph(path).is_directed
+    path.write_text("b a\na 01\n")
+    assert read_graph(path).nodes == ("b", "a", "01")
+    path.write_text("b a\na c 1 2\n")
+    with pytest.raises(ValueError, match=r"cannot be read as .edgelist: line 2 must be 'source target' or"):
+        read_graph(path)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_files_that_are_no_graphs_are_refused_by_name(capsys, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    assert "No such file" in fails(capsys, 2, "spectral", name)
+    Path(name).write_bytes(b"\x00<no graph> of any kind \xff")
+    assert f"{name} cannot be read as {Path(name).suffix}" in fails(capsys, 2, "spectral", name)
+    WRITERS[name](name)
+    assert "takes n, directed, own_weights, drop_self_loops, not 'seed'" in fails(
+        capsys, 2, "spectral", f"{name},seed=0"
+    )
+    assert "`n` must be left out or be 10" in fails(capsys, 2, "spectral", f"{name}:9")
+
+
+def test_a_graph_of_a_file_is_a_base(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    WRITERS["ring.gml"]("ring.gml")
+    assert main(["spectral", "matchings,base=(ring.gml)", "--about", "structure", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["edges"] == 5
+
+
+@pytest.mark.parametrize("n", ["100000000", "1" + 400 * "0"])
+def test_graphs_are_refused_by_their_size(capsys, n):
+    assert "`n` must be at most 10,000,000" in fails(capsys, 2, "spectral", f"ring:{n}")
+
+
+def test_matrices_with_crafted_indices_are_refused(capsys, runs, tmp_path):
+    path = tmp_path / "a" / "history" / "arrays.npz"
+    with np.load(path) as file:
+        arrays = dict(file)
+    for part, value in (("indices", 10**8), ("indices", -(10**8)), ("indptr", 10**8)):
+        changed = arrays[f"matrix.0.{part}"].copy()
+        changed[1] = value
+        np.savez_compressed(path, **(arrays | {f"matrix.0.{part}": changed}))
+        assert "must be a well-formed sparse matrix" in fails(capsys, 2, "compare", "a")

@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LAYERS = [
     {"_check", "_distances", "_generators", "_machine", "_seeding", "_simplex", "_spectral", "_table"},
     {"_drawing", "topology"},
-    {"mixing", "topologies"},
+    {"_graph_files", "mixing", "topologies"},
     {"data", "models", "metrics"},
     {"algorithms"},
     {"callbacks", "history"},

@@ -7,6 +7,8 @@ list.
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, get_origin
 
@@ -14,6 +16,7 @@ import numpy as np
 
 from topofl import algorithms, data, mixing, models, topologies
 from topofl._check import did_you_mean
+from topofl._graph_files import is_graph_file, read_graph
 from topofl.data import cifar, folders, leaf, readers
 from topofl.topology import Topology, TopologySequence
 
@@ -268,8 +271,9 @@ def build_topology(name: object, arguments: Mapping[str, Any], label_counts: np.
     Parameters
     ----------
     name, arguments
-        Of a function in :mod:`topofl.topologies`. Where it takes another graph as `base`, this is given as a spec, in
-        parentheses or not, or as a table with a name, and is built in the same way.
+        Of a function in :mod:`topofl.topologies`, or the path of a file with a graph and arguments of
+        :func:`topofl._graph_files.read_graph`, such as ``own_weights``. Where a function takes another graph as `base`,
+        this is given as a spec, in parentheses or not, or as a table with a name, and is built in the same way.
     label_counts
         (n, classes) of the nodes' data: given to the function if it takes them, else n is. Without data such a
         function is left with its own ``n``, and a note says so.
@@ -280,7 +284,7 @@ def build_topology(name: object, arguments: Mapping[str, Any], label_counts: np.
         As the function; if name or keys are unknown; if `arguments` has another n than the data; if the function asks
         for a function, which words cannot name.
     """
-    function = find("topology", name)
+    function = _maker(name)
     takes = parameters(function)
     _check_sayable(function)
     arguments, notes = with_seed(function, arguments)
@@ -295,13 +299,23 @@ def build_topology(name: object, arguments: Mapping[str, Any], label_counts: np.
     elif "label_counts" in takes:
         notes.append("no data given; one class a node is used")
     arguments = arguments_of(function, arguments, hidden=["label_counts"])
-    shown = {"name": name, **arguments}
+    shown = {"name": str(Path(str(name)).expanduser().absolute()) if is_graph_file(name) else name, **arguments}
     if "base" in takes and not _is_degree(takes["base"], arguments["base"]):
         base = _build_base(arguments["base"], label_counts, arguments.get("n"))
         arguments["base"], shown["base"] = base.value, base.arguments
         notes += [f"`base`: {note}" for note in base.notes]
     graph: Topology | TopologySequence = function(**given, **arguments)
     return Built(graph, shown, notes)
+
+
+def _maker(name: object) -> Function:
+    """Return the function of this name that makes a graph, or one that reads it if this is the name of a file."""
+    if not is_graph_file(name):
+        return find("topology", name)
+    path = Path(str(name)).expanduser()
+    function = partial(read_graph, path)
+    function.__name__ = path.name  # type: ignore[attr-defined]  # for messages
+    return function
 
 
 def _is_degree(parameter: inspect.Parameter, value: Any) -> bool:
@@ -313,7 +327,7 @@ def _build_base(value: Any, label_counts: np.ndarray | None, n: int | None) -> B
     """Return the graph that another is made from; it has the nodes of that one unless it says how many."""
     with at("`base`:"):
         name, arguments = named(table_of(value))
-        if n is not None and "n" in parameters(find("topology", name)):
+        if n is not None and "n" in parameters(_maker(name)):
             arguments = {"n": n, **arguments}
         return build_topology(name, arguments, label_counts)
 

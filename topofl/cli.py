@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -20,6 +21,7 @@ import torch
 import topofl
 from topofl import callbacks, config, data, metrics
 from topofl._check import check_int
+from topofl._graph_files import KINDS
 from topofl._spec import at, build_topology, catalogue, parameters, parse_spec, table_of
 from topofl._table import NotApplicable, Spread, Table
 from topofl.callbacks import Callback, Event
@@ -56,8 +58,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         configuration is wrong; then one line on stderr says why.
     """
     try:
-        options = _parser().parse_args(argv)
-        options.command(options)
+        with _warnings_as_notes():
+            options = _parser().parse_args(argv)
+            options.command(options)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of our output, such as `head`, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -90,6 +93,18 @@ def _how_to_go_on(stopped: Interrupted) -> str:
 def _note(notes: Sequence[str]) -> None:
     for note in notes:
         print(f"topofl: note: {note}", file=sys.stderr)
+
+
+@contextmanager
+def _warnings_as_notes() -> Iterator[None]:
+    """Show what the library warns of like all that the user should know, without lines of code."""
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        _note([" ".join(str(message).split())])
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show
+        yield
 
 
 class _Parser(argparse.ArgumentParser):
@@ -142,11 +157,13 @@ def _add_spectral(verbs: Any) -> None:
         topofl spectral ring:100 dcliques:100,seed=0 --data digits --per-node 2
         topofl spectral random_regular:64,k=4,seed=1 --csv graphs.csv
         topofl spectral "link_failures,base=(torus:100),fail=0.1,recover=0.5,seed=0"
+        topofl spectral graph.graphml graph.graphml,own_weights=true
         topofl spectral ring:100 exponential:100 --html report.html
     """
     text = "what is known of graphs before anything is trained on them"
     verb = _add_verb(verbs, "spectral", _spectral, text, examples)
-    verb.add_argument("specs", nargs="+", metavar="SPEC", help="a graph: name[:n][,key=value]*[,base=(SPEC)]")
+    help_specs = f"a graph: name[:n][,key=value]*[,base=(SPEC)], or a file ({', '.join(KINDS)}) in place of the name"
+    verb.add_argument("specs", nargs="+", metavar="SPEC", help=help_specs)
     verb.add_argument("--data", metavar="DATA", help="'digits' or a folder with MNIST: adds label heterogeneity")
     verb.add_argument("--per-node", type=int, default=2, metavar="K", help="shards of sorted data a node (default: 2)")
     verb.add_argument("--seed", type=int, default=0, help="of the shards, and of measurements (default: 0)")

@@ -11,7 +11,7 @@
     with_validation = 0.2        # a share of each node's training data (topofl.data.with_validation)
     flip_labels = 5              # so many nodes, or a list of them, learn wrong labels (topofl.data.flip_labels)
 
-    [topology]                   # topofl.topologies; gets the label counts, or n, from the data
+    [topology]                   # topofl.topologies, or a file; gets the label counts, or n, from the data
     name = "dcliques"
     inter = "ring"
 
@@ -25,7 +25,8 @@
 ``[mixing]`` (a weight rule of :mod:`topofl.mixing`) and ``[model]`` (:mod:`topofl.models`) may follow; sizes of the
 model come from the data. A table may also be one line of text, as on the command line: ``topology = "ring"``. So may a
 graph within a table: ``base = "ring"`` or ``base = { name = "ring" }``, and under ``[run]`` what becomes of images in
-training: ``augment = "crop_and_flip,padding=4"``.
+training: ``augment = "crop_and_flip,padding=4"``. A graph may also be the path of a file (GraphML, GML, edge list, or
+a matrix of scipy or numpy): ``topology = "graph.graphml,own_weights=true"`` mixes by the weights of its edges.
 """
 
 import functools

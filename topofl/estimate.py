@@ -357,9 +357,10 @@ def _first(clients: Partition, k: int) -> Partition:
 
 
 def _part(graph: Topology, k: int) -> Topology:
-    """Return the graph between the first k nodes; those of a group that are among them remain one."""
+    """Return the graph between the first k nodes, without weights; those of a group among them remain one."""
     groups = (tuple(i for i in group if i < k) for group in graph.groups)
-    return Topology(graph.adjacency[:k, :k], name=graph.name, groups=tuple(group for group in groups if group))
+    edges = graph.adjacency[:k, :k] != 0
+    return Topology(edges, name=graph.name, groups=tuple(group for group in groups if group))
 
 
 def _seconds_of_mixing(played: DryRound, k: int, device: torch.device, dtype: torch.dtype) -> float:

@@ -7,6 +7,7 @@ import json
 import warnings
 from dataclasses import replace
 
+import networkx as nx
 import numpy as np
 import pytest
 import torch
@@ -519,3 +520,71 @@ def test_progress_is_silent_off_a_terminal(capfd):
     assert capfd.readouterr() == ("", "")
     run(progress=True)
     assert "round" in capfd.readouterr().err
+
+
+EVEN, ODD = [(0, 1), (2, 3), (4, 5)], [(1, 2), (3, 4), (5, 0)]
+
+
+def test_matchings_of_networkx_alternate():
+    turns = topologies.matchings(topologies.ring(6))  # the same two, without networkx
+    told = [topofl.from_edges(edges, 6) for edges in (EVEN, ODD)]
+    assert {frozenset(map(tuple, turns.at(t).edge_index.T.tolist())) for t in (0, 1)} == {
+        frozenset(map(tuple, graph.edge_index.T.tolist())) for graph in told
+    }
+    wanted = run(topology=told, rounds=6)
+    histories = [
+        run(topology=lambda t: nx.Graph([EVEN, ODD][t % 2]), rounds=6, on_disconnected="allow"),
+        run(topology=[nx.Graph(EVEN), nx.Graph(ODD)], rounds=6),
+        run(topology=lambda t: nx.relabel_nodes(nx.Graph([EVEN, ODD][t % 2]), dict(enumerate("abcdef"))), rounds=6),
+    ]
+    for history in histories:
+        np.testing.assert_array_equal(history["accuracy"], wanted["accuracy"])
+        np.testing.assert_array_equal(history["loss"], wanted["loss"])
+    alone = run(topology=told[0], rounds=6, on_disconnected="allow")
+    assert wanted["consensus_distance"][-1] < 0.5 * alone["consensus_distance"][-1]  # one matching leaves pairs apart
+
+
+def weighted_ring(n=6):
+    graph = nx.Graph()
+    graph.add_weighted_edges_from((i, (i + 1) % n, (0.1, 0.4)[i % 2]) for i in range(n))
+    return graph
+
+
+def test_weights_of_a_users_graph_are_used_or_dropped_with_a_word():
+    graph = weighted_ring()
+    with pytest.warns(
+        UserWarning, match=r"edges of networkx carry weights from 0.1 to 0.4, .*own_weights=True"
+    ) as told:
+        dropped = run(topology=graph, rounds=2)
+    assert [str(warning.filename) for warning in told] == [__file__]  # one, where the user called
+    assert "mixing=mixing.metropolis_hastings" in str(told[0].message)
+    named = run(topology=graph, rounds=2, mixing=mixing.metropolis_hastings)  # and no warning
+    np.testing.assert_array_equal(named["loss"], dropped["loss"])
+    own = run(topology=topofl.as_topology(graph, own_weights=True), rounds=2)
+    given = run(topology=graph, rounds=2, mixing=mixing.from_weights(nx.to_numpy_array(graph) + 0.5 * np.eye(6)))
+    np.testing.assert_array_equal(own["loss"], given["loss"])
+    assert (own["loss"] != dropped["loss"]).any()
+    with pytest.warns(UserWarning, match="carry weights"):
+        run(topology=lambda t: graph, rounds=2)
+
+
+def test_a_run_by_own_weights_is_saved_loaded_and_resumed(tmp_path):
+    own = {"topology": topofl.as_topology(weighted_ring(), own_weights=True)}
+    whole = run(**own, rounds=4)
+    run(**own, rounds=2, checkpoint=tmp_path / "c")
+    resumed = run(**own, rounds=4, checkpoint=tmp_path / "c", resume=True)
+    np.testing.assert_array_equal(resumed["loss"], whole["loss"])
+    loaded = topofl.History.load(resumed.save(tmp_path / "h"))
+    assert loaded.mixing(0).spectral_gap == whole.mixing(0).spectral_gap
+    with (
+        pytest.raises(ValueError, match="topology"),
+        pytest.warns(UserWarning, match="carry weights"),
+    ):
+        run(topology=weighted_ring(), rounds=4, checkpoint=tmp_path / "c", resume=True)
+
+
+def test_estimating_a_weighted_graph_by_a_probe_warns_of_nothing():
+    for chosen in ({"mixing": mixing.metropolis_hastings}, {}):
+        topology = topofl.as_topology(weighted_ring(), own_weights=not chosen)
+        parts = {"model": problems.linear(), "clients": problems.equal_clients(), "topology": topology}
+        assert topofl.estimate(algorithms.dsgd(lr=0.1), **parts, **chosen, probe=True).seconds_per_round > 0

@@ -256,3 +256,39 @@ def test_one_recorded_round_is_enough_for_all_but_a_measurement():
 def test_names_are_a_list():
     with pytest.raises(TypeError, match="`names` must be a list of names, got str"):
         compare([RING, RING], names="ab")
+
+
+@pytest.mark.parametrize("name", ["weights", "symmetric", "graph", "a", "ring(n=6)"])
+def test_reasons_speak_of_the_graph_whatever_its_name(name):
+    weights = mixing.from_weights([[0.5, 0.5], [0.2, 0.8]], name=name)
+    reason = row(compare([weights], about="averaging"))["lambda_n"].reason
+    assert reason == "the smallest eigenvalue needs symmetric weights, the graph is not symmetric; use metrics.slem"
+    reason = row(compare([Topology(LINE.adjacency, name=name)], about="averaging"))["lambda_n"].reason
+    assert reason.startswith("the smallest eigenvalue needs symmetric weights, ")
+    assert reason.count("the graph") + reason.count(f"uniform({name}") == 1
+
+
+def weighted_ring():
+    graph = nx.Graph()
+    graph.add_weighted_edges_from((i, (i + 1) % 6, (0.1, 0.4)[i % 2]) for i in range(6))
+    return graph
+
+
+def test_weights_that_are_dropped_are_told_once_and_used_where_asked():
+    own = as_topology(weighted_ring(), own_weights=True)
+    expected = 0.5 - abs(0.1 + 0.4 * np.exp(2j * np.pi / 3))  # a period of two: eigenvalues 1/2 +- |a + b exp(i theta)|
+    assert expected == pytest.approx(0.139, abs=1e-3)
+    assert row(compare([own]))["spectral gap"] == pytest.approx(expected)
+    assert 1 - slem(own) == pytest.approx(expected)
+    for rule in (mixing.metropolis_hastings, mixing.own_weights):
+        compare([weighted_ring()], weights=rule)  # which says nothing
+    graph = as_topology(weighted_ring())
+    for measure in (lambda: compare([graph]), lambda: slem(graph), lambda: slem(as_topology([graph, graph]))):
+        with pytest.warns(
+            UserWarning, match=r"which are not used: .* own_weights=True, .* weights=mixing.metrop"
+        ) as told:
+            measure()
+        assert [str(warning.filename) for warning in told] == [__file__]
+    with pytest.warns(UserWarning, match="weights from 0.1 to 0.4") as told:
+        compare([as_topology(lambda t: RING if t < 3 else graph)], about="averaging")
+    assert len(told) == 1

@@ -45,7 +45,7 @@ from topofl.engine.threads import Each
 from topofl.engine.world import World
 from topofl.history import BEFORE_EXCHANGE, FINE_TUNED, NEAREST, History, evaluation_record
 from topofl.metrics import consensus_distance
-from topofl.mixing import MixingMatrix
+from topofl.mixing import MixingMatrix, warn_of_unused_weights
 from topofl.topology import Topology, TopologySequence
 
 __all__ = ["run"]
@@ -100,11 +100,13 @@ def run(
     seed
         Of initial parameters and minibatches (separate streams). Data and graph have their own seeds.
     topology
-        Anything :func:`topofl.as_topology` takes. May be left out if the algorithm exchanges nothing.
+        Anything :func:`topofl.as_topology` takes. Node i is client i; where nodes have labels, ``nodes[i]`` of the
+        Topology is that of client i. May be left out if the algorithm exchanges nothing.
     mixing
         Weight rule applied to each round's graph, or one fixed :class:`MixingMatrix`. Default: the graph's own weights
         if it came with some, else Metropolis-Hastings on undirected graphs and uniform averaging of what is heard on
-        directed ones.
+        directed ones. A warning says so if that drops unequal weights of edges: give ``as_topology(graph,
+        own_weights=True)`` as `topology` to mix by them, or name a rule here.
     eval_every
         Evaluate after every so many rounds; before the first and after the last round always.
     evaluate_on
@@ -221,6 +223,8 @@ def run(
     algorithm = with_fine_tuning(algorithm, fine_tune)
     clients = clients.pooled() if algorithm.pooled else clients
     graphs = check_topology(algorithm, topology, clients.n, on_disconnected)
+    if algorithm.needs_topology:
+        warn_of_unused_weights((graphs.at(t) for t in range(graphs.period or 1)), mixing, "mixing")
     check_asked(algorithm, clients)
     check_start(algorithm, init)
     folder = None if checkpoint is None else Path(checkpoint)

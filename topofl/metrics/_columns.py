@@ -1,5 +1,6 @@
 """The columns of :func:`topofl.metrics.compare`: how each is computed, and when it does not apply."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -115,9 +116,16 @@ def _reasoned(column: Column) -> Column:
         try:
             return column(entry)
         except TopologyError as error:
-            return NotApplicable(str(error).replace(entry.rounds.name, "the graph"))
+            return NotApplicable(_of_the_graph(str(error), entry.rounds.name))
 
     return value
+
+
+def _of_the_graph(text: str, name: str) -> str:
+    """Return a message with "the graph" in place of its name, which may be a word of the message, such as "weights"."""
+    if "(" in name:
+        return text.replace(name, "the graph")
+    return re.sub(rf"(^|, | of ){re.escape(name)}(?=$|[,:;]| (?:is|has|of|does|did|and|takes)\b)", r"\1the graph", text)
 
 
 def _structure() -> dict[str, Column]:

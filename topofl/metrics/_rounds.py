@@ -8,7 +8,7 @@ import scipy.sparse.linalg as sparse_linalg
 
 from topofl import _spectral
 from topofl._check import check_int
-from topofl.mixing import MixingMatrix, MixingSequence, metropolis_or_uniform
+from topofl.mixing import MixingMatrix, MixingSequence, metropolis_or_uniform, warn_of_unused_weights
 from topofl.topology import Topology, TopologyError, TopologySequence
 
 __all__ = ["Mixable", "WeightRule", "as_mixing", "as_rounds", "converging", "n_rounds", "recorded", "sent"]
@@ -20,6 +20,8 @@ Mixable: TypeAlias = MixingMatrix | MixingSequence | Topology | TopologySequence
 def as_rounds(x: Mixable, weights: WeightRule | None = None) -> MixingSequence:
     """Return the matrices of `x`; of graphs, by the rule `weights` (default :func:`metropolis_or_uniform`).
 
+    Warns, once, if the default drops unequal weights of edges.
+
     Raises
     ------
     TypeError
@@ -28,12 +30,12 @@ def as_rounds(x: Mixable, weights: WeightRule | None = None) -> MixingSequence:
         If matrices are of different sizes, or have weights already and `weights` is given too.
     """
     x = recorded(x)
-    if isinstance(x, Topology):
-        return _repeating([_apply_rule(x, weights)], x.name)
-    if isinstance(x, TopologySequence):
-        if x.period is None:
-            return MixingSequence(x.n, lambda t: _apply_rule(x.at(t), weights), x.name)
-        return _repeating([_apply_rule(x.at(t), weights) for t in range(x.period)], x.name)
+    if isinstance(x, TopologySequence) and x.period is None:
+        return MixingSequence(x.n, _ruled(x, weights), x.name)
+    if isinstance(x, Topology | TopologySequence):
+        graphs = [x.at(t) for t in range(x.period or 1)]
+        warn_of_unused_weights(graphs, weights, "weights")
+        return _repeating([_apply_rule(graph, weights) for graph in graphs], x.name)
     if isinstance(x, MixingSequence):
         _refuse_weights(weights)
         return x
@@ -45,6 +47,21 @@ def as_rounds(x: Mixable, weights: WeightRule | None = None) -> MixingSequence:
         )
     _refuse_weights(weights)
     return _repeating(matrices, matrices[0].name if len(matrices) == 1 else "matrices")
+
+
+def _ruled(graphs: TopologySequence, weights: WeightRule | None) -> Callable[[int], MixingMatrix]:
+    """Return the function from rounds to matrices, which warns of the first graph whose weights are dropped only."""
+    warned = False
+
+    def generate(t: int) -> MixingMatrix:
+        nonlocal warned
+        graph = graphs.at(t)
+        if graph.has_unused_weights and not warned:
+            warned = True
+            warn_of_unused_weights([graph], weights, "weights")
+        return _apply_rule(graph, weights)
+
+    return generate
 
 
 @contextmanager
