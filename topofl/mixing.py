@@ -156,7 +156,11 @@ class MixingMatrix:
 
     @cached_property
     def spectral_gap(self) -> float:
-        """``1 - slem``: consensus distance shrinks per exchange by ``1 - spectral_gap``, in the long run."""
+        """``1 - slem``: consensus distance shrinks per exchange by the factor ``1 - spectral_gap``, in the long run.
+
+        Under column-stochastic weights that holds for push-sum's models only if no node loses all its weight, as
+        :func:`topofl.metrics.spectral_gap` makes sure.
+        """
         return 1.0 - self.slem
 
     @cached_property

@@ -9,7 +9,7 @@ import scipy.sparse as sparse
 from topofl import _periods, _spectral
 from topofl._check import check_int
 from topofl._seeding import stream
-from topofl.metrics._rounds import Mixable, WeightRule, as_mixing, as_rounds
+from topofl.metrics._rounds import Mixable, WeightRule, as_mixing, as_rounds, check_push_weights
 from topofl.mixing import MixingMatrix, MixingSequence
 from topofl.topology import Topology, TopologyError
 
@@ -40,7 +40,9 @@ def slem(x: Mixable, *, weights: WeightRule | None = None) -> float:
     Raises
     ------
     TopologyError
-        If the sequence has no period, mixes row- with column-stochastic matrices, or is too large to converge.
+        If the sequence has no period, mixes row- with column-stochastic matrices, or is too large to converge. If a
+        node's push-sum weight tends to 0: column-stochastic weights need a positive Perron vector, since without one
+        the second eigenvalue says how fast the weights settle, but the models never agree.
     TypeError, ValueError
         If `x` or `weights` is of another kind, or both give weights.
 
@@ -54,8 +56,11 @@ def slem(x: Mixable, *, weights: WeightRule | None = None) -> float:
     >>> print(f"{slem(topologies.star(4)):.4f}")
     0.7500
     """
-    matrices = as_rounds(x, weights).one_period()
-    return matrices[0].slem if len(matrices) == 1 else _slem_of_period(matrices)
+    rounds = as_rounds(x, weights)
+    matrices = rounds.one_period()
+    rate = matrices[0].slem if len(matrices) == 1 else _slem_of_period(matrices)
+    check_push_weights(matrices, rounds.name)
+    return rate
 
 
 def spectral_gap(x: Mixable, *, weights: WeightRule | None = None) -> float:
@@ -151,7 +156,8 @@ def measured_contraction(
     Raises
     ------
     TopologyError
-        If the rounds mix row- with column-stochastic matrices, or a push-sum weight falls to 0.
+        If the rounds mix row- with column-stochastic matrices, or a push-sum weight falls to 0, or tends to 0 under the
+        rounds of a period: then the models never agree, and nothing is left to measure but when the weight is lost.
     TypeError, ValueError
         If an argument is of another kind or out of range.
 
@@ -167,6 +173,8 @@ def measured_contraction(
     if source.length is not None and burn_in + rounds > source.length:
         most = f"at most the {source.length} rounds of {source.name}"
         raise ValueError(f"`burn_in` + `rounds` must be {most}, got {burn_in} + {rounds}")
+    if source.period is not None:
+        check_push_weights(_of_one_kind(source.one_period()), source.name)
     factors = list(islice(contraction_factors(source, seed), burn_in, burn_in + rounds))
     return float(np.exp(np.log(factors).sum() / rounds)) if len(factors) == rounds else 0.0
 
@@ -223,12 +231,18 @@ def _slem_of_period(matrices: list[MixingMatrix]) -> float:
 
 def _row_stochastic(matrices: list[MixingMatrix]) -> list[sparse.csr_array]:
     """Return the factors, first to act first; of column-stochastic ones the transposes, in reverse: equal spectrum."""
-    if all(matrix.is_row_stochastic for matrix in matrices):
+    if all(matrix.is_row_stochastic for matrix in _of_one_kind(matrices)):
         return [matrix.weights for matrix in matrices]
-    for matrix in matrices:
-        if not matrix.is_column_stochastic:
-            raise TopologyError(_mixed_kinds(matrix.name))
     return [sparse.csr_array(matrix.weights.T) for matrix in reversed(matrices)]
+
+
+def _of_one_kind(matrices: list[MixingMatrix]) -> list[MixingMatrix]:
+    """Return the matrices if all are row-stochastic, or all column-stochastic, or raise."""
+    if not all(matrix.is_row_stochastic for matrix in matrices):
+        for matrix in matrices:
+            if not matrix.is_column_stochastic:
+                raise TopologyError(_mixed_kinds(matrix.name))
+    return matrices
 
 
 def _centered(values: np.ndarray) -> np.ndarray:
