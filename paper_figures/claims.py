@@ -18,6 +18,9 @@ HOLDS, FAILS, UNDECIDED = "HOLDS", "FAILS", "UNDECIDED"
 CONFIDENCE = 0.95
 """Of the interval for the mean over seeds that a claim needs on one side of its threshold."""
 
+ROUNDING = 1e-12
+"""Numbers that differ from a threshold by no more than this, or this share of their size, meet it up to rounding."""
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -67,8 +70,8 @@ def judge_seeds(
     """Return the claim that the mean of a statistic over seeds is at least, or at most, a threshold.
 
     HOLDS if the 95 % confidence interval of the mean (Student's t, from the spread between seeds) lies wholly on the
-    claimed side of the threshold, FAILS if it lies on the other, UNDECIDED if it contains or touches it (as when any
-    difference would count and there is none), or if there is only one seed.
+    claimed side of the threshold, FAILS if it lies on the other, UNDECIDED if it contains or touches it up to rounding
+    (as when any difference would count and there is none), or if there is only one seed.
 
     Parameters
     ----------
@@ -95,7 +98,8 @@ def judge_seeds(
     threshold = f"{'≥' if sign > 0 else '≤'} {bound:g}: {why}"
     ours = Spread(float(numbers.mean()), float(numbers.min()), float(numbers.max()))
     interval = _interval(numbers)
-    verdict = UNDECIDED if interval is None else _verdict(*sorted(sign * (end - bound) for end in interval))
+    rounding = ROUNDING * max(1.0, abs(bound), float(np.abs(numbers).max()))
+    verdict = UNDECIDED if interval is None else _verdict(*sorted(sign * (end - bound) for end in interval), rounding)
     return Claim(statement, statistic, threshold, ours, paper, verdict, interval=interval)
 
 
@@ -108,11 +112,11 @@ def _interval(numbers: np.ndarray) -> tuple[float, float] | None:
     return mean - half, mean + half
 
 
-def _verdict(low: float, high: float) -> str:
-    """Return the verdict on the claim that what lies in this interval is positive."""
-    if low > 0:
+def _verdict(low: float, high: float, rounding: float) -> str:
+    """Return the verdict on the claim that what lies in this interval is positive, by more than rounding."""
+    if low > rounding:
         return HOLDS
-    return FAILS if high < 0 else UNDECIDED
+    return FAILS if high < -rounding else UNDECIDED
 
 
 def said_by(claim: Claim) -> str:
@@ -150,7 +154,7 @@ def judge_number(
     why
         Why so far and no farther.
     """
-    verdict = HOLDS if abs(value - expected) <= within * (1 + 1e-9) + 1e-12 else FAILS
+    verdict = HOLDS if abs(value - expected) <= within * (1 + 1e-9) + ROUNDING else FAILS
     threshold = f"{expected:g} ± {within:g}: {why}" if within else f"= {expected:g}: {why}"
     return Claim(statement, statistic, threshold, float(value), paper, verdict, check)
 

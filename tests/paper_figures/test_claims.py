@@ -88,6 +88,24 @@ def test_seeds_that_agree_exactly_are_decided_and_the_threshold_itself_is_not_en
     assert at_least([0.5] * 3, 0.6).verdict == at_most([0.5] * 3, 0.4).verdict == FAILS
 
 
+@pytest.mark.parametrize(
+    ("values", "threshold"),
+    [
+        ([0.1 + 0.2] * 3, 0.3),
+        ([0.3] * 3, 0.1 + 0.2),
+        ([1.1 * 3] * 2, 3.3),
+        ([100 * 1.1] * 2, 110.0),
+        ([0.1 - 0.1], 0.0),
+    ],
+)
+def test_a_mean_that_is_the_threshold_up_to_rounding_decides_nothing(values, threshold):
+    assert at_least(values, threshold).verdict == at_most(values, threshold).verdict == UNDECIDED
+    far = np.array(values) * (1 + 1e-9) + 1e-9
+    if len(values) > 1:
+        assert at_least(far, threshold).verdict == HOLDS
+        assert at_most(far, threshold).verdict == FAILS
+
+
 @pytest.mark.parametrize("thresholds", [{}, {"at_least": 0.0, "at_most": 1.0}])
 def test_exactly_one_threshold_is_needed(thresholds):
     with pytest.raises(ValueError, match="`at_least` and `at_most`"):

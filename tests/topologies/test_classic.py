@@ -205,3 +205,11 @@ def test_dissimilar_ring_checks_its_arguments() -> None:
         topologies.dissimilar_ring(n=0, seed=0)
     with pytest.raises(TypeError, match="`seed`"):
         topologies.dissimilar_ring([[1, 2]], seed="0")
+
+
+def test_small_random_regular_graphs_are_not_uniform_as_the_docstring_says() -> None:
+    """70 cubic graphs on 6 nodes: 60 prisms and 10 complete bipartite graphs."""
+    draws = 1500
+    share = sum(nx.is_bipartite(topologies.random_regular(6, 3, seed=s).to_networkx()) for s in range(draws)) / draws
+    assert share == pytest.approx(0.31, abs=0.04)
+    assert share > 10 / 70 + 0.1

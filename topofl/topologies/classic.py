@@ -192,8 +192,9 @@ def random_regular(n: int, k: int, *, seed: int | np.random.Generator) -> Topolo
     """Return a random connected graph in which every node has `k` neighbors.
 
     n k / 2 edges. For k = 2 it is a ring in uniformly random order, otherwise from the algorithm of Steger and Wormald,
-    asymptotically uniform, drawn again while the graph is not connected (rare for k >= 3). For k >= n / 2 it is the
-    complement of such a graph.
+    drawn again while the graph is not connected (rare for k >= 3). For k >= n / 2, other than 2, it is the complement
+    of such a graph of degree n - 1 - k, connected or not. The law is uniform only as n grows: for n = 6 and k = 3,
+    31 % of the draws are complete bipartite graphs, which are 14 % of all such graphs.
 
     Parameters
     ----------
