@@ -131,7 +131,7 @@ def _spectra(blocks: np.ndarray) -> np.ndarray:
     values[is_symmetric] = np.linalg.eigvalsh(blocks[is_symmetric])
     for k in np.flatnonzero(~is_symmetric):
         values[k] = dense_spectrum(blocks[k])
-    return values if values.imag.any() else values.real
+    return values if np.iscomplex(values).any() else np.real(values)
 
 
 def _dense_eigenvalues(matrix: sparse.csr_array) -> np.ndarray:
