@@ -364,7 +364,7 @@ def judge_number(
     why
         Why so far and no farther.
     """
-    verdict = HOLDS if abs(value - expected) <= within * (1 + 1e-9) + 1e-12 else FAILS
+    verdict = HOLDS if abs(value - expected) <= within * (1 + 1e-9) + ROUNDING else FAILS
     threshold = f"{expected:g} ± {within:g}: {why}" if within else f"= {expected:g}: {why}"
     return Claim(statement, statistic, threshold, float(value), paper, verdict, kind)
 

@@ -7,7 +7,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 LAYERS = [
-    {"_check", "_distances", "_generators", "_machine", "_seeding", "_simplex", "_spectral", "_table"},
+    {"_check", "_distances", "_generators", "_hops", "_machine", "_seeding", "_simplex", "_table"},
+    {"_classes", "_nilpotent", "_periods", "_spectral"},
     {"_drawing", "topology"},
     {"_graph_files", "mixing", "topologies"},
     {"data", "models", "metrics"},

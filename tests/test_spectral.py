@@ -67,7 +67,9 @@ def test_tiny_entries_are_not_taken_for_rounding() -> None:
 
 @pytest.mark.parametrize("direction", ["pull", "push"])
 def test_arnoldi_on_weights_that_are_not_doubly_stochastic(direction: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    W = mixing.uniform(topologies.random_in(300, 4, seed=0).at(0), direction=direction)
+    graph = topologies.random_in(300, 9, seed=0).at(0)
+    W = mixing.uniform(graph, direction=direction)
+    assert graph.is_connected
     assert not W.is_doubly_stochastic
     monkeypatch.setattr(_spectral, "DENSE_LIMIT", 10)
     assert W.slem_solution.solver == "arnoldi"
@@ -159,7 +161,7 @@ def test_all_eigenvalues_of_large_circulants_and_of_no_other_large_matrix(monkey
     assert np.isrealobj(W.eigenvalues)
     assert np.allclose(W.eigenvalues, expected, rtol=0, atol=1e-13)
     monkeypatch.setattr(_spectral, "SPECTRUM_LIMIT", 50)
-    with pytest.raises(ValueError, match="up to n=50 unless the matrix is circulant, got n=60; use slem"):
+    with pytest.raises(ValueError, match="up to n=50 unless the matrix is circulant, got n=60 in one strongly con"):
         _ = mixing.metropolis_hastings(topologies.star(60)).eigenvalues
 
 

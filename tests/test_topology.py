@@ -1,6 +1,7 @@
 import copy
 import math
 import pickle
+import tracemalloc
 import warnings
 from typing import Any
 
@@ -11,7 +12,7 @@ import scipy.sparse as sparse
 import torch
 
 from analysis import gallery
-from topofl import _spectral, data, history, metrics, mixing, topologies
+from topofl import _hops, _spectral, data, history, metrics, mixing, topologies
 from topofl._check import NODES_LIMIT
 from topofl._spec import parameters
 from topofl.topology import Topology, TopologyError, TopologySequence, as_topology, from_edges
@@ -97,6 +98,45 @@ def test_degrees_and_connectivity_equal_networkx(graph: Topology) -> None:
     assert graph.is_connected == nx.is_connected(other)
     for node in range(graph.n):
         assert graph.in_neighbors(node).tolist() == graph.out_neighbors(node).tolist() == sorted(other[node])
+
+
+def test_distances_say_their_size_before_they_take_it() -> None:
+    graph = from_edges(np.stack([np.arange(99_999), np.arange(1, 100_000)], axis=1), 100_000, name="long")
+    message = r"n=100,000 nodes of long would take 80,000,000,000 bytes, .* use diameter or mean_distance, .* indices="
+    with pytest.raises(TopologyError, match=message):
+        _ = graph.distances
+
+
+@pytest.mark.parametrize("limit", [64, 2])
+@pytest.mark.parametrize("block", [1, 3000, 2**26])
+@pytest.mark.parametrize("seed", range(4))
+def test_hops_are_counted_without_the_matrix_of_distances(seed: int, block: int, limit: int, monkeypatch) -> None:
+    """By bits and by rows, in one block and in many; directed and undirected."""
+    monkeypatch.setattr(_hops, "BLOCK_BYTES", block)
+    monkeypatch.setattr(_hops, "SHALLOW", limit)
+    n = (70, 131, 9, 1)[seed]
+    edges = np.random.default_rng(seed).integers(n, size=(n, 2))
+    cycle = np.stack([np.arange(n), (np.arange(n) + 1) % n], axis=1)
+    edges = np.concatenate([edges, cycle])
+    graph = from_edges(edges[edges[:, 0] != edges[:, 1]], n, directed=seed % 2 == 0)
+    counts = np.bincount(graph.distances.astype(int).reshape(-1))
+    assert _hops.hop_counts(graph.adjacency).tolist() == counts.tolist()
+    assert graph.diameter == graph.distances.max()
+    assert graph.mean_distance == (graph.distances.sum() / (n * (n - 1)) if n > 1 else 0)
+
+
+def test_diameter_of_a_large_graph_takes_no_matrix(monkeypatch) -> None:
+    monkeypatch.setattr("topofl.topology.MATRIX_BYTES", 10**6)
+    n = 20_000
+    hub = from_edges(np.stack([np.zeros(n - 1, dtype=int), np.arange(1, n)], axis=1), n)
+    with pytest.raises(TopologyError, match="above the limit of 1,000,000"):
+        _ = hub.distances
+    tracemalloc.start()
+    assert hub.diameter == 2
+    assert hub.mean_distance == pytest.approx(2 - 2 / n)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * n**2 / 10
 
 
 @undirected_samples

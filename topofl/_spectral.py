@@ -1,8 +1,9 @@
 """Spectra of plain (sparse or dense) matrices; knows nothing of topologies."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import scipy.linalg
@@ -10,7 +11,10 @@ import scipy.sparse as sparse
 import scipy.sparse.linalg as sparse_linalg
 from scipy.sparse.csgraph import connected_components
 
+from topofl._check import TOLERANCE as SYMMETRIC_WITHIN
 from topofl._check import is_symmetric
+from topofl._classes import Classes, blocks_of, classes_of, stacks
+from topofl._nilpotent import averages_exactly, dense_spectrum
 
 __all__ = [
     "DENSE_LIMIT",
@@ -20,10 +24,11 @@ __all__ = [
     "algebraic_connectivity",
     "circulant_spectrum",
     "eigenvalues",
+    "over_classes",
+    "rounding_of",
     "second_modulus",
     "sigma",
     "smallest",
-    "vanishes",
 ]
 
 DENSE_LIMIT = 1500
@@ -37,6 +42,12 @@ STEPS = 3000
 
 TOLERANCE = 1e-9
 """Residual at which Lanczos stops; the eigenvalue itself is then closer, by about its square over the next gap."""
+
+STACKED = 64
+"""Blocks of strongly connected classes up to this order are decomposed many at a time."""
+
+SUSPECT = 0.25
+"""Eigenvalues below this that iterations find might be zeros of a defective matrix; their condition is looked at."""
 
 _NEAR = 1e-8
 """Distance of shift-invert's shift from 1 and -1: outside of the spectrum, so that nothing is divided by zero."""
@@ -55,14 +66,16 @@ class Solution:
     value
         The number that was asked for.
     solver
-        ``"components"``: from the number of components alone, exact; ``"circulant DFT"``: closed form, the discrete
-        Fourier transform of the first row; ``"dense"``: LAPACK; ``"lanczos"`` (symmetric) and ``"arnoldi"``: products
-        with the sparse matrix only; ``"shift-invert"``: a sparse factorization of ``W - s I``, s next to 1 or -1.
+        ``"components"``: from the components alone, exact; ``"circulant DFT"``: closed form, the discrete Fourier
+        transform of the first row; ``"dense"``: LAPACK; ``"lanczos"`` (symmetric) and ``"arnoldi"``: products with the
+        sparse matrix only; ``"shift-invert"``: a sparse factorization of ``W - s I``, s next to 1 or -1;
+        ``"fractions"``: 0, since W averages exactly after some rounds, which is proven without rounding.
     residual
         ``||W x - lambda x|| / ||x||`` of the eigenvector x that was found, in the 2-norm. Of ``"dense"``, which
         computes no vectors, the bound ``n eps ||W||`` on LAPACK's backward error. For symmetric and for circulant W an
         eigenvalue lies within this of the one returned (which of several that are as near is not said); for others it
-        says only that W, changed by this much, has it. Of column-stochastic W, that of the transpose.
+        says only that W, changed by this much, has it. Of column-stochastic W, that of the transpose. Where the graph
+        has several strongly connected classes, W is the diagonal block of the class whose eigenvalue was returned.
 
     Examples
     --------
@@ -80,33 +93,52 @@ class Solution:
 def eigenvalues(matrix: sparse.csr_array) -> np.ndarray:
     """Return all eigenvalues, real and descending if `matrix` is symmetric, else by descending modulus.
 
-    By a Fourier transform if `matrix` is circulant, whatever its order, else densely.
+    By a Fourier transform if `matrix` is circulant, whatever its order; else the dense spectra of the diagonal blocks
+    of its strongly connected classes, united.
 
     Raises
     ------
     ValueError
-        If it is not circulant and its order is above ``SPECTRUM_LIMIT``.
+        If it is not circulant and the order of a block is above ``SPECTRUM_LIMIT``.
     """
     values = circulant_spectrum(matrix)
     if values is None:
-        return _dense_eigenvalues(matrix)
+        values = _spectrum_of_classes(matrix)
     if is_symmetric(matrix):
         return np.sort(np.real(values))[::-1]
     return values[np.argsort(-np.abs(values), kind="stable")]
 
 
-def _dense_eigenvalues(matrix: sparse.csr_array) -> np.ndarray:
-    n = matrix.shape[0]
-    if n > SPECTRUM_LIMIT:
+def _spectrum_of_classes(matrix: sparse.csr_array) -> np.ndarray:
+    """Return all eigenvalues: 0 for a node in no cycle, and those of the block of every strongly connected class."""
+    classes = classes_of([matrix])
+    orders, largest = classes.orders, int(classes.orders.max())
+    if largest > SPECTRUM_LIMIT:
         raise ValueError(
             f"all eigenvalues are computed densely, up to n={SPECTRUM_LIMIT} unless the matrix is circulant, got "
-            f"n={n}; use slem for the second one"
+            f"n={largest} in one strongly connected class; use slem for the second one"
         )
+    found = [np.zeros(int((~classes.is_cyclic).sum()))]
+    for _, blocks, logs in stacks([matrix], classes, np.flatnonzero(classes.is_cyclic & (orders <= STACKED))):
+        found.append(_spectra(blocks * np.exp(logs)[:, None, None]).reshape(-1))
+    for label in np.flatnonzero(orders > STACKED):
+        found.append(_dense_eigenvalues(blocks_of([matrix], classes, int(label))[0]))
+    return np.concatenate(found)
+
+
+def _spectra(blocks: np.ndarray) -> np.ndarray:
+    """Return (k, m) eigenvalues of (k, m, m) blocks, those of symmetric ones in one call."""
+    symmetric = np.abs(blocks - blocks.transpose(0, 2, 1)).max(axis=(1, 2)) <= SYMMETRIC_WITHIN
+    values = np.zeros(blocks.shape[:2], dtype=complex)
+    values[symmetric] = np.linalg.eigvalsh(blocks[symmetric])
+    for k in np.flatnonzero(~symmetric):
+        values[k] = dense_spectrum(blocks[k])
+    return values if np.iscomplex(values).any() else np.real(values)
+
+
+def _dense_eigenvalues(matrix: sparse.csr_array) -> np.ndarray:
     dense = matrix.toarray()
-    if is_symmetric(matrix):
-        return scipy.linalg.eigvalsh(dense)[::-1]
-    values = scipy.linalg.eigvals(dense)
-    return values[np.argsort(-np.abs(values), kind="stable")]
+    return scipy.linalg.eigvalsh(dense) if is_symmetric(matrix) else dense_spectrum(dense)
 
 
 def circulant_spectrum(matrix: sparse.csr_array) -> np.ndarray | None:
@@ -158,9 +190,94 @@ def second_modulus(matrix: sparse.csr_array) -> Solution:
         k = 1 + int(np.abs(values[1:]).argmax())
         vector = np.exp(-2j * np.pi / n * (k * np.arange(n) % n))
         return _solution(matrix, values[k], vector, "circulant DFT")
-    if n <= DENSE_LIMIT:
-        return _densely(matrix)
-    return _second_symmetric(matrix) if is_symmetric(matrix) else _second_asymmetric(matrix)
+    if is_symmetric(matrix):
+        return _densely(matrix) if n <= DENSE_LIMIT else _second_symmetric(matrix)
+    return over_classes([_as_rows(matrix)], _largest_of_class, _second_of_class)
+
+
+def _as_rows(matrix: sparse.csr_array) -> sparse.csr_array:
+    """Return a stochastic matrix or its transpose, whichever has rows that sum to 1."""
+    return matrix if np.allclose(matrix.sum(axis=1), 1, rtol=0, atol=1e-9) else sparse.csr_array(matrix.T)
+
+
+Blocks: TypeAlias = list[sparse.csr_array]
+"""Blocks of one class over a period, as by :func:`topofl._classes.blocks_of`."""
+
+
+def over_classes(
+    factors: Sequence[sparse.csr_array], largest: Callable[[Blocks], Solution], second: Callable[[Blocks], Solution]
+) -> Solution:
+    """Return ``|lambda_2|^(1/p)`` of a product of p row-stochastic matrices, from the blocks of its classes.
+
+    Of the closed class, whose rows sum to 1, the second largest modulus counts, of every other class the largest.
+
+    Parameters
+    ----------
+    factors
+        p matrices (n, n), first to act first.
+    largest, second
+        Functions from the blocks of one class to its largest and second largest modulus per round.
+
+    Returns
+    -------
+    Solution
+        Its value is exactly 1 if there are several closed classes.
+    """
+    classes = classes_of(factors)
+    closed = np.flatnonzero(classes.is_closed)
+    if len(closed) > 1:
+        return Solution(1.0, "components", 0.0)
+    is_open = classes.is_cyclic & ~classes.is_closed
+    found = list(_largest_of_small(factors, classes, np.flatnonzero(is_open & (classes.orders <= STACKED))))
+    for label in np.flatnonzero(is_open & (classes.orders > STACKED)):
+        found.append(largest(blocks_of(factors, classes, int(label))))
+    is_whole = len(classes.sizes) == 1
+    found.append(second(list(factors) if is_whole else blocks_of(factors, classes, int(closed[0]))))
+    return max(found, key=lambda solution: solution.value)
+
+
+def _largest_of_small(factors: Sequence[sparse.csr_array], classes: Classes, chosen: np.ndarray) -> Iterator[Solution]:
+    """Yield the largest modulus per round over the classes of each stack."""
+    for _, products, logs in stacks(factors, classes, chosen):
+        with np.errstate(divide="ignore"):
+            values = np.exp((np.log(np.abs(np.linalg.eigvals(products)).max(axis=1)) + logs) / len(factors))
+        k = int(values.argmax())
+        yield Solution(min(1.0, float(values[k])), "dense", rounding_of(products[k]) * math.exp(logs[k]))
+
+
+def rounding_of(matrix: np.ndarray | sparse.csr_array) -> float:
+    """Return the bound ``n eps ||W||`` on LAPACK's backward error of a non-negative matrix."""
+    norm = math.sqrt(matrix.sum(axis=0).max() * matrix.sum(axis=1).max())  # at least the 2-norm
+    return matrix.shape[0] * float(np.finfo(float).eps) * norm
+
+
+def _largest_of_class(blocks: Blocks) -> Solution:
+    """Return the largest modulus of an irreducible block, which by Perron and Frobenius is an eigenvalue itself."""
+    (block,) = blocks
+    if block.shape[0] <= DENSE_LIMIT:
+        return Solution(min(1.0, float(np.abs(_dense_eigenvalues(block)).max())), "dense", rounding_of(block))
+    start, compact = np.ones(block.shape[0]), _compact(block)
+    try:
+        values, vectors = sparse_linalg.eigs(compact, k=1, which="LR", v0=start, maxiter=50, ncv=100, tol=1e-12)
+        return _solution(block, values[0].real, vectors[:, 0], "arnoldi")
+    except sparse_linalg.ArpackError:
+        pass
+    try:  # of all eigenvalues, the largest real one is nearest to any number above it
+        values, vectors = sparse_linalg.eigs(block.tocsc(), k=1, sigma=1 + _NEAR, v0=start)
+    except (sparse_linalg.ArpackError, RuntimeError, MemoryError) as error:
+        raise NoConvergence(f"the largest eigenvalue of {block.shape[0]} nodes did not converge: {error}") from error
+    return _solution(block, values[0].real, vectors[:, 0], "shift-invert")
+
+
+def _second_of_class(blocks: Blocks) -> Solution:
+    """Return the second largest modulus of an irreducible row-stochastic matrix."""
+    (block,) = blocks
+    n = block.shape[0]
+    if n == 1:
+        return Solution(0.0, "components", 0.0)
+    if circulant_spectrum(block) is not None or is_symmetric(block):
+        return second_modulus(block)
+    return _densely(block) if n <= DENSE_LIMIT else _second_asymmetric(block)
 
 
 def _solution(matrix: sparse.csr_array, value: complex, vector: np.ndarray, solver: str) -> Solution:
@@ -173,30 +290,9 @@ def _modulus(value: complex, n: int) -> float:
     return 0.0 if abs(value) < n * np.finfo(float).eps else min(1.0, float(abs(value)))
 
 
-def vanishes(apply: Callable[[np.ndarray], np.ndarray], vector: np.ndarray) -> bool:
-    """Return whether an operator is nilpotent: a generic vector becomes rounding at once after up to log2(n) + 2 steps.
-
-    Eigenvalues that are computed of it are not 0 but a root of the rounding error, since the one they all are is
-    defective: 1e-16 to the power 1/2, 1/3, ...
-    """
-    rounding = len(vector) * float(np.finfo(float).eps)
-    for _ in range(len(vector).bit_length() + 2):
-        vector = apply(vector)
-        norm = float(np.linalg.norm(vector))
-        if norm < rounding:
-            return True
-        vector = vector / norm
-    return False
-
-
 def _densely(matrix: sparse.csr_array) -> Solution:
-    rows = matrix if np.allclose(matrix.sum(axis=1), 1, rtol=0, atol=1e-9) else sparse.csr_array(matrix.T)
-    if vanishes(lambda x: _centered(rows @ x), _centered(_start(matrix.shape[0]))):
-        return Solution(0.0, "dense", matrix.shape[0] * float(np.finfo(float).eps))
     moduli = np.sort(np.abs(_dense_eigenvalues(matrix)))
-    norm = math.sqrt(matrix.sum(axis=0).max() * matrix.sum(axis=1).max())  # at least the 2-norm
-    bound = matrix.shape[0] * float(np.finfo(float).eps) * norm
-    return Solution(_modulus(moduli[-2], matrix.shape[0]), "dense", bound)
+    return Solution(_modulus(moduli[-2], matrix.shape[0]), "dense", rounding_of(matrix))
 
 
 def _second_symmetric(matrix: sparse.csr_array) -> Solution:
@@ -278,10 +374,11 @@ def _converged(alphas: list[float], betas: list[float]) -> np.ndarray | None:
     return coordinates
 
 
-def _second_asymmetric(matrix: sparse.csr_array) -> Solution:
+def _second_asymmetric(rows: sparse.csr_array) -> Solution:
     """Return |lambda_2| by Arnoldi without the eigenvalue 1, by shift-invert where that stalls."""
-    rows = matrix if np.allclose(matrix.sum(axis=1), 1, rtol=0, atol=1e-9) else sparse.csr_array(matrix.T)
     n, compact = rows.shape[0], _compact(rows)
+    if averages_exactly([compact]):
+        return Solution(0.0, "fractions", 0.0)
     # Rows sum to 1, so centering moves the eigenvalue 1 to 0 and leaves all others.
     centered = sparse_linalg.LinearOperator((n, n), matvec=lambda x: _centered(compact @ x), dtype=float)
     try:
@@ -289,9 +386,28 @@ def _second_asymmetric(matrix: sparse.csr_array) -> Solution:
     except sparse_linalg.ArpackError:
         return _second_near_one(rows)
     value, vector = values[0], vectors[:, 0]
+    if abs(value) < SUSPECT and _is_defective(compact, value, vector):
+        return _all_densely(rows)
     if abs(value - 1) > 1e-12:
         vector = vector + (rows @ vector).mean() / (value - 1)  # W's own vector, which need not be centered
     return _solution(rows, value, vector, "arnoldi")
+
+
+def _is_defective(rows: sparse.csr_array, value: complex, vector: np.ndarray) -> bool:
+    """Return whether rounding alone could have made an eigenvalue: whether W, changed by it, moves it by its own size.
+
+    A relative change of eps moves an eigenvalue with right and left vectors x and y by up to ``eps ||W|| / |y^H x|``:
+    next to nothing for one that is simple, about a k-th of itself for one of k into which rounding tears a k-fold 0.
+    """
+    n, columns = rows.shape[0], sparse.csr_array(rows.T)
+    adjoint = sparse_linalg.LinearOperator((n, n), matvec=lambda y: columns @ _centered(y), dtype=float)
+    try:
+        values, vectors = sparse_linalg.eigs(adjoint, k=6, v0=_centered(_start(n)), maxiter=50, ncv=100, tol=1e-12)
+    except sparse_linalg.ArpackError:
+        return True
+    left = vectors[:, np.abs(values - np.conj(value)).argmin()]
+    rounding = n * float(np.finfo(float).eps) * float(sparse_linalg.norm(rows, 1))
+    return rounding > 0.01 * abs(value) * abs(np.vdot(left, vector)) / np.linalg.norm(vector)
 
 
 def _second_near_one(matrix: sparse.csr_array) -> Solution:
@@ -310,6 +426,11 @@ def _second_near_one(matrix: sparse.csr_array) -> Solution:
         second = np.argsort(np.abs(values))[-2]
         if (1 - np.abs(values[second]) ** 2) * (1 / least - 1) <= np.abs(1 - values).max() ** 2:
             return _solution(matrix, values[second], vectors[:, second], "shift-invert")
+    return _all_densely(matrix)
+
+
+def _all_densely(matrix: sparse.csr_array) -> Solution:
+    n = matrix.shape[0]
     if n <= SPECTRUM_LIMIT:
         return _densely(matrix)
     raise NoConvergence(

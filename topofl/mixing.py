@@ -140,11 +140,15 @@ class MixingMatrix:
 
         Closed form for circulants (ring, exponential) of any size and dense up to 1,500 nodes; above, Lanczos for
         symmetric and Arnoldi for other weights, and shift-invert where these stall, as on long rings in another order.
+        Where a directed graph has several strongly connected classes, each is solved by itself: the spectrum is the
+        union of theirs, and that of the whole matrix, which may be defective, would be inexact. Exactly 0 for weights
+        that average exactly after some exchanges.
 
         Raises
         ------
         TopologyError
-            If none of these decides: weights that are not symmetric, mix slowly, and have more than 6,000 nodes.
+            If none of these decides: weights that are not symmetric, mix slowly, and have more than 6,000 nodes in one
+            strongly connected class.
         """
         try:
             return _spectral.second_modulus(self.weights)
@@ -158,14 +162,19 @@ class MixingMatrix:
 
     @cached_property
     def spectral_gap(self) -> float:
-        """``1 - slem``: consensus distance shrinks per exchange by ``1 - spectral_gap``, in the long run."""
+        """``1 - slem``: consensus distance shrinks per exchange by the factor ``1 - spectral_gap``, in the long run.
+
+        Under column-stochastic weights that holds for push-sum's models only if no node loses all its weight, as
+        :func:`topofl.metrics.spectral_gap` makes sure.
+        """
         return 1.0 - self.slem
 
     @cached_property
     def eigenvalues(self) -> np.ndarray:
         """All n eigenvalues: real and descending if symmetric, else by descending modulus.
 
-        A Fourier transform for circulants of any size; else dense, up to 6,000 nodes (``ValueError`` above).
+        A Fourier transform for circulants of any size; else the dense spectra of the strongly connected classes,
+        united, for classes of up to 6,000 nodes (``ValueError`` above).
         """
         return _spectral.eigenvalues(self.weights)
 

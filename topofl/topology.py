@@ -21,6 +21,7 @@ from topofl._check import (
     check_unmasked,
     is_symmetric,
 )
+from topofl._hops import MATRIX_BYTES, hop_counts
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -167,18 +168,43 @@ class Topology:
 
     @cached_property
     def distances(self) -> np.ndarray:
-        """(n, n) hops along directed edges, infinite where there is no path."""
+        """(n, n) hops along directed edges, infinite where there is no path; 8 n^2 bytes.
+
+        Raises
+        ------
+        TopologyError
+            If they would take more than 4 GiB: above 23,170 nodes.
+        """
+        if 8 * self.n**2 > MATRIX_BYTES:
+            raise TopologyError(
+                f"the distances between all n={self.n:,} nodes of {self.name} would take {8 * self.n**2:,} bytes, "
+                f"above the limit of {MATRIX_BYTES:,}; use diameter or mean_distance, which hold no such matrix, or "
+                "scipy.sparse.csgraph.shortest_path(graph.adjacency, unweighted=True, indices=nodes) for some nodes"
+            )
         return _readonly(shortest_path(self.adjacency, directed=True, unweighted=True))
 
     @cached_property
+    def _hop_counts(self) -> np.ndarray:
+        return hop_counts(self.adjacency)
+
+    @cached_property
     def diameter(self) -> float:
-        """Largest distance in hops; infinite if not (strongly) connected."""
-        return float(self.distances.max())
+        """Largest distance in hops; infinite if not (strongly) connected.
+
+        Memory does not grow with n^2, but time does: that of a search from every node.
+        """
+        return float(len(self._hop_counts) - 1) if self.is_connected else float("inf")
 
     @cached_property
     def mean_distance(self) -> float:
-        """Mean distance in hops over ordered pairs of distinct nodes; 0 for one node, infinite if not connected."""
-        return float(self.distances.sum() / (self.n * (self.n - 1))) if self.n > 1 else 0.0
+        """Mean distance in hops over ordered pairs of distinct nodes; 0 for one node, infinite if not connected.
+
+        Memory and time as of :attr:`diameter`, with which it shares the work.
+        """
+        if self.n == 1 or not self.is_connected:
+            return 0.0 if self.n == 1 else float("inf")
+        total = int(self._hop_counts @ np.arange(len(self._hop_counts)))
+        return total / (self.n * (self.n - 1))
 
     def in_neighbors(self, node: int) -> np.ndarray:
         """Return the nodes that `node` hears, ascending."""

@@ -8,6 +8,7 @@ import pytest
 from topofl import _spectral, metrics, mixing, topologies
 from topofl._table import NotApplicable
 from topofl.metrics import pushsum
+from topofl.metrics._rounds import losing_node
 from topofl.mixing import MixingSequence
 from topofl.topology import Topology, TopologyError, as_topology, from_edges
 
@@ -266,3 +267,70 @@ def test_one_peer_exponential_graphs_are_exact_for_powers_of_two_only(n: int, is
     for rounds in (50, 200):
         q = metrics.push_sum_constants(graph, rounds=rounds).q_hat
         assert q == 0 if is_exact else q == pytest.approx(metrics.slem(graph), rel=0.03)
+
+
+# Nodes that lose all of their weight
+
+LOSING = [
+    from_edges([(0, 1)], 2, directed=True),
+    from_edges([(0, 1), (1, 2), (2, 0), (2, 3), (3, 4), (4, 3)], 5, directed=True),  # a class that sends to another
+    from_edges([(0, 1), (0, 2)], 3, directed=True),  # to two that keep all
+]
+
+
+@pytest.mark.parametrize("graph", LOSING)
+def test_push_sum_does_not_converge_where_a_node_loses_its_weight(graph: Topology) -> None:
+    """Nothing comes back to node 0, so its model never hears of the others, whatever the eigenvalues are."""
+    W = push(graph)
+    pi = np.linalg.matrix_power(W.weights.toarray(), 300)
+    assert pi[0].max() < 1e-9
+    start = np.random.default_rng(0).standard_normal(graph.n)
+    weights, values = (np.linalg.matrix_power(W.weights.toarray(), 40) @ x for x in (np.ones(graph.n), start))
+    assert np.ptp(values / weights) > 0.01  # though the columns of the power have long been equal, or two of them
+    for x in (W, [W, W], [W] * 3):
+        for metric in (metrics.slem, metrics.spectral_gap, lambda y: metrics.measured_contraction(y, rounds=9, seed=0)):
+            with pytest.raises(TopologyError, match=r"weight of node 0 tends to 0, .* strongly connected, or pull"):
+                metric(x)
+        constants = metrics.push_sum_constants(x)
+        for value in (constants.q_hat, constants.c_hat, constants.delta):
+            assert isinstance(value, NotApplicable)
+            assert "weight of node 0 tends to 0" in value.reason
+    assert "n/a" in str(constants.to_table())
+    assert metrics.slem(mixing.uniform(graph)) <= 1  # pulled, the same graph has a rate
+
+
+def test_weight_that_comes_back_in_another_round_is_not_lost() -> None:
+    there, back = from_edges([(0, 1)], 2, directed=True), from_edges([(1, 0)], 2, directed=True)
+    pushes = [push(there), push(back)]
+    product = pushes[1].weights.toarray() @ pushes[0].weights.toarray()
+    second = np.sort(np.abs(np.linalg.eigvals(product)))[0]
+    assert metrics.slem(pushes) == pytest.approx(second**0.5, rel=1e-12)
+    assert metrics.measured_contraction(pushes, rounds=40, seed=0) == pytest.approx(second**0.5, rel=1e-6)
+    assert 0 < metrics.push_sum_constants(pushes).delta < 1
+    endless = MixingSequence(2, lambda t: pushes[t % 2], "in turn")
+    assert 0 < metrics.push_sum_constants(endless, rounds=20).delta < 1
+    recorded = MixingSequence(2, lambda t: pushes[0], "one way", length=20)
+    assert "over one way does not reach consensus" in metrics.push_sum_constants(recorded).q_hat.reason
+
+
+def test_all_look_at_as_many_rounds_by_default() -> None:
+    sequence = topologies.random_out(8, 2, seed=0)
+    assert metrics.push_sum_constants(sequence).rounds == 100
+    (measured,) = metrics.compare([sequence], about="push-sum").column("q measured")
+    assert measured == metrics.push_sum_constants(sequence).q_hat
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_node_loses_its_weight_where_the_perron_vector_is_zero(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    adjacency = rng.random((1 + seed % 3, 6, 6)) < 0.22
+    graphs = [as_topology((a & ~np.eye(6, dtype=bool)).astype(float)) for a in adjacency]
+    pushes = [mixing.uniform(graph, direction="push") for graph in graphs]
+    product = np.eye(6)
+    for W in pushes:
+        product = W.weights.toarray() @ product
+    limit = np.linalg.matrix_power(0.5 * (np.eye(6) + product), 20_000) @ np.ones(6)
+    found = losing_node(pushes)
+    assert (found is None) == (limit.min() > 1e-9)
+    if found is not None:
+        assert limit[found] < 1e-9

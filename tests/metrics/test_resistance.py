@@ -1,5 +1,7 @@
 """Resistances: closed forms, the laws of series and parallel, networkx, and theorems."""
 
+from fractions import Fraction
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -136,9 +138,51 @@ def test_refuses_digraphs_large_graphs_and_half_a_pair():
 
 
 @pytest.mark.parametrize("w", [1e-20, 1e-200])
-def test_weights_too_far_apart_are_refused(w: float) -> None:
+def test_weights_too_far_apart_are_refused_where_they_decide(w: float) -> None:
     graph = Topology(np.array([[0, 1, 0, 0], [1, 0, w, 0], [0, w, 0, 1], [0, 0, 1, 0.0]]))
     with pytest.raises(TopologyError, match="too far apart for its resistance to be computed"):
         kirchhoff_index(graph)
+    assert effective_resistance(graph, 0, 1) == 1  # of a pair nothing is lost
+    assert effective_resistance(graph, 0, 3) == pytest.approx(2 + 1 / w, rel=1e-12)
+
+
+def test_resistances_beyond_the_floating_point_numbers_are_refused() -> None:
+    tiny = Topology(np.array([[0, 1e-310], [1e-310, 0]]))
     with pytest.raises(TopologyError, match="too far apart for its resistance to be computed"):
-        effective_resistance(graph, 0, 1)
+        effective_resistance(tiny, 0, 1)
+
+
+def exact_resistance(weights: list[list[Fraction]], u: int, v: int) -> Fraction:
+    """Resistance by Gaussian elimination on the Laplacian without node v, in fractions."""
+    free = [i for i in range(len(weights)) if i != v]
+    rows = [[-weights[i][j] if i != j else sum(weights[i]) for j in free] + [Fraction(i == u)] for i in free]
+    for k in range(len(rows)):
+        pivot = next(i for i in range(k, len(rows)) if rows[i][k])
+        rows[k], rows[pivot] = rows[pivot], rows[k]
+        rows[k] = [entry / rows[k][k] for entry in rows[k]]
+        rows = [row if i == k else [a - row[k] * b for a, b in zip(row, rows[k], strict=True)]
+                for i, row in enumerate(rows)]  # fmt: skip
+    return rows[free.index(u)][-1]
+
+
+@given(st.integers(2, 7), st.integers(0, 10**6), st.sampled_from([1, 6, 15, 30]))
+def test_uneven_weights_are_exact_and_alike_in_both_directions(n: int, seed: int, decades: int) -> None:
+    rng = np.random.default_rng(seed)
+    weights = np.triu(10.0 ** -rng.uniform(0, decades, size=(n, n)), 1)
+    weights *= (rng.random((n, n)) < 0.5) | (np.arange(n) == np.arange(n)[:, None] + 1)  # connected by a path
+    weights = weights + weights.T
+    exact = [[Fraction(float(w)) for w in row] for row in weights]
+    u, v = rng.choice(n, size=2, replace=False)
+    there = effective_resistance(weights, int(u), int(v))
+    assert there == effective_resistance(weights, int(v), int(u))
+    assert there == pytest.approx(float(exact_resistance(exact, int(u), int(v))), rel=1e-13)
+
+
+@pytest.mark.parametrize("n", [66, 130, 257])
+def test_nodes_are_eliminated_block_by_block(n: int) -> None:
+    graph = topologies.random_regular(n, 4, seed=0)
+    inverse = np.linalg.pinv(np.diag(graph.out_degrees) - graph.to_scipy().toarray())
+    expected = inverse[3, 3] + inverse[n - 2, n - 2] - 2 * inverse[3, n - 2]
+    assert effective_resistance(graph, 3, n - 2) == pytest.approx(expected, rel=1e-11)
+    ring = topologies.ring(n)
+    assert effective_resistance(ring, 5, 40) == pytest.approx(35 * (n - 35) / n, rel=1e-13)

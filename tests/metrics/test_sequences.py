@@ -1,6 +1,7 @@
 """Products of rounds and expectations over them, against closed forms and brute force."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -150,6 +151,33 @@ def brute_mixing_time(matrices: list[np.ndarray], epsilon: float, most: int = 30
 def test_mixing_time_is_that_of_brute_force(x: list[MixingMatrix], epsilon: float) -> None:
     expected = brute_mixing_time([W.weights.toarray() for W in x], epsilon)
     assert metrics.mixing_time(x, epsilon=epsilon) == expected < math.inf
+
+
+def exact_distances(weights: np.ndarray, rounds: int) -> list[Fraction]:
+    """Largest total variation distance of a row to the uniform one after 0, 1, ... rounds, in fractions."""
+    n = len(weights)
+    rows = np.array([[Fraction(float(w)).limit_denominator(10**4) for w in row] for row in weights], dtype=object)
+    assert all(sum(row) == 1 for row in rows)
+    product, distances = np.array([[Fraction(int(i == j)) for j in range(n)] for i in range(n)], dtype=object), []
+    for _ in range(rounds):
+        distances.append(max(sum(abs(entry - Fraction(1, n)) for entry in row) for row in product) / 2)
+        product = rows @ product
+    return distances
+
+
+@pytest.mark.parametrize("share", [None, 0.5, 0.1])
+@pytest.mark.parametrize("name", ["ring", "star", "path", "hypercube", "exponential", "fully_connected"])
+def test_mixing_time_counts_a_distance_that_is_epsilon_exactly(name: str, share: float | None) -> None:
+    W = mixing.metropolis_hastings(getattr(topologies, name)(8))
+    W = W if share is None else mixing.lazy(W, share=share)
+    distances = exact_distances(W.weights.toarray(), 20)
+    for distance in distances:
+        if Fraction(1, 10**5) < distance < 1:
+            expected = next(t for t, other in enumerate(distances) if other <= distance)
+            assert metrics.mixing_time(W, epsilon=float(distance)) == expected
+            assert metrics.mixing_time(W, epsilon=float(distance) * (1 - 1e-9)) == expected + 1 + distances[
+                expected + 1 :
+            ].count(distance)
 
 
 def test_mixing_time_at_the_ends() -> None:

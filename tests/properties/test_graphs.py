@@ -232,7 +232,11 @@ ROWS = {
     "davis_southern_women": Row(st.just({}), n=32),
     "dcliques": Row(clique_arguments(**swapping, inter=schemes, cliques=st.sampled_from(["greedy_swap", "random"]))),
     "decentralized_greedy_swap": Row(clique_arguments(**meeting), connected=is_joined),
-    "dissimilar_ring": Row(st.one_of(with_seed(label_counts=label_counts()), with_seed(n=sizes))),
+    "dissimilar_ring": Row(
+        st.one_of(
+            with_seed(label_counts=label_counts(), ties=st.sampled_from(["stable", "random"])), with_seed(n=sizes)
+        )
+    ),
     "erdos_renyi": Row(with_seed(n=st.integers(1, 16), p=st.floats(0.5, 1.0))),
     "erdos_renyi_sequence": Row(with_seed(n=sizes, p=st.floats(0, 1)), redrawn=True),
     "exponential": Row(

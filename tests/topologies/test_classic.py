@@ -1,10 +1,14 @@
+from fractions import Fraction
 from itertools import pairwise
 
 import networkx as nx
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from topofl import mixing, topologies
+from topofl import metrics, mixing, topologies
+from topofl._seeding import stream
 from topofl.topology import Topology, TopologyError
 
 
@@ -116,10 +120,11 @@ def walk(graph: Topology, start: int, then: int) -> list[int]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_dissimilar_ring_is_greedy(seed: int) -> None:
+@pytest.mark.parametrize("ties", ["stable", "random"])
+def test_dissimilar_ring_is_greedy(ties: str, seed: int) -> None:
     """From some start, in some direction, each next node is the farthest of those left (checked by plain loops)."""
     counts = np.random.default_rng(seed).integers(1, 50, size=(9, 4))
-    graph = topologies.dissimilar_ring(counts, seed=seed)
+    graph = topologies.dissimilar_ring(counts, ties=ties, seed=seed)
     assert is_same_graph(graph, nx.cycle_graph(9))
 
     def is_greedy(order: list[int]) -> bool:
@@ -134,13 +139,76 @@ def test_dissimilar_ring_is_greedy(seed: int) -> None:
     )
 
 
-def test_dissimilar_ring_starts_at_random_and_breaks_ties_at_random() -> None:
+@pytest.mark.parametrize("ties", ["stable", "random"])
+def test_dissimilar_ring_starts_at_random_and_breaks_the_last_ties_at_random(ties: str) -> None:
     counts = np.eye(2, dtype=int)[np.arange(12) % 2]
-    graphs = [topologies.dissimilar_ring(counts, seed=seed) for seed in range(6)]
+    graphs = [topologies.dissimilar_ring(counts, ties=ties, seed=seed) for seed in range(6)]
     for graph in graphs:  # two classes alternate all along
         u, v = graph.edge_index
         assert (u % 2 != v % 2).all()
     assert len({graph.adjacency.toarray().tobytes() for graph in graphs}) == 6
+
+
+def simulated_ring(counts: list[list[int]], nodes: list[int]) -> set[frozenset[int]]:
+    """Edges by the rule of the authors' simulator: sort who is left by distance, stably, take the last, go on there."""
+    shares = [[Fraction(count, sum(row)) for count in row] for row in counts]
+    left = list(nodes)
+    here = first = left.pop()
+    edges = set()
+    while left:
+        left.sort(key=lambda other: sum(abs(a - b) for a, b in zip(shares[other], shares[here], strict=True)))
+        there = left.pop()
+        edges.add(frozenset((here, there)))
+        here = there
+    return edges | ({frozenset((here, first))} if len(nodes) > 1 else set())
+
+
+@st.composite
+def counts_with_ties(draw) -> list[list[int]]:
+    n, classes = draw(st.integers(1, 14)), draw(st.integers(1, 4))
+    row = st.lists(st.integers(0, 3), min_size=classes, max_size=classes).filter(any)
+    return draw(st.lists(row, min_size=n, max_size=n))
+
+
+@given(counts=counts_with_ties(), seed=st.integers(0, 99))
+def test_dissimilar_ring_is_that_of_the_authors_simulator(counts: list[list[int]], seed: int) -> None:
+    graph = topologies.dissimilar_ring(counts, seed=seed)
+    nodes = stream(seed, "graph").permutation(len(counts)).tolist()[::-1]  # the simulator starts at the last
+    assert {frozenset(edge) for edge in graph.edge_index.T.tolist()} == simulated_ring(counts, nodes)
+
+
+def test_ties_of_dissimilar_rings_decide_who_stands_where_and_nothing_else() -> None:
+    """Two shards of one class each at 100 nodes, so that most distances are equal."""
+    stable, random = [], []
+    for seed in range(5):
+        shards = np.random.default_rng(seed).permutation(np.arange(200) % 10).reshape(100, 2)
+        counts = np.eye(10, dtype=int)[shards].sum(axis=1)
+        for ties, heterogeneity in (("stable", stable), ("random", random)):
+            graph = topologies.dissimilar_ring(counts, ties=ties, seed=seed)
+            W = mixing.metropolis_hastings(graph)
+            assert is_same_graph(graph, nx.cycle_graph(100))
+            assert W.spectral_gap == pytest.approx(mixing.metropolis_hastings(topologies.ring(100)).spectral_gap)
+            heterogeneity.append(metrics.neighborhood_heterogeneity(W, counts))
+    assert max(stable) < 0.85 * min(random)
+
+
+def test_random_ties_of_dissimilar_rings_have_a_name_and_the_first_of_equals_in_random_order() -> None:
+    graph = topologies.dissimilar_ring(n=20, ties="random", seed=4)
+    assert graph.name == "dissimilar_ring(n=20, ties='random', seed=4)"
+    classes = np.arange(20) % 10
+    order = stream(4, "graph").permutation(20).tolist()
+    here, left, edges = order[0], order[1:], set()
+    while left:
+        there = next((node for node in left if classes[node] != classes[here]), left[0])
+        edges.add(frozenset((here, there)))
+        left.remove(there)
+        here = there
+    edges.add(frozenset((here, order[0])))
+    assert {frozenset(edge) for edge in graph.edge_index.T.tolist()} == edges
+    with pytest.raises(
+        ValueError, match="`ties` must be one of 'stable', 'random', got 'stabel'; did you mean 'stable'"
+    ):
+        topologies.dissimilar_ring(n=20, ties="stabel", seed=4)
 
 
 def test_dissimilar_ring_takes_a_partition_or_n() -> None:
@@ -205,3 +273,11 @@ def test_dissimilar_ring_checks_its_arguments() -> None:
         topologies.dissimilar_ring(n=0, seed=0)
     with pytest.raises(TypeError, match="`seed`"):
         topologies.dissimilar_ring([[1, 2]], seed="0")
+
+
+def test_small_random_regular_graphs_are_not_uniform_as_the_docstring_says() -> None:
+    """70 cubic graphs on 6 nodes: 60 prisms and 10 complete bipartite graphs."""
+    draws = 1500
+    share = sum(nx.is_bipartite(topologies.random_regular(6, 3, seed=s).to_networkx()) for s in range(draws)) / draws
+    assert share == pytest.approx(0.31, abs=0.04)
+    assert share > 10 / 70 + 0.1

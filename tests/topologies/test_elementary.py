@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from topofl import metrics, mixing, topologies
-from topofl.topology import TopologyError
+from topofl.topology import TopologyError, as_topology
 
 
 @pytest.mark.parametrize(
@@ -127,3 +127,15 @@ def test_bad_arguments_are_named(case):
     arguments, error, message = BAD[case]
     with pytest.raises(error, match=message):
         getattr(topologies, case.split()[0])(**arguments)
+
+
+def test_a_path_has_the_lowest_algebraic_connectivity_but_not_the_lowest_gap() -> None:
+    """Over all 853 connected graphs of 7 nodes; and the graph of 10 nodes of the docstring."""
+    path = topologies.path(7)
+    connected = [as_topology(graph) for graph in nx.graph_atlas_g() if len(graph) == 7 and nx.is_connected(graph)]
+    assert len(connected) == 853
+    assert min(graph.algebraic_connectivity for graph in connected) == pytest.approx(path.algebraic_connectivity)
+    assert max(graph.diameter for graph in connected) == path.diameter == 6
+    barbell = as_topology(nx.barbell_graph(3, 4))
+    gaps = [mixing.metropolis_hastings(graph).spectral_gap for graph in (barbell, topologies.path(10))]
+    assert [round(gap, 4) for gap in gaps] == [0.0324, 0.0326]

@@ -278,3 +278,22 @@ def test_arguments_are_checked() -> None:
         topologies.dcliques(n=0, seed=0)
     with pytest.raises(TypeError, match="`seed`"):
         topologies.dcliques(n=20, seed=1.5)
+
+
+def loads_of(graph: Topology) -> np.ndarray:
+    """Edges to other cliques of each node."""
+    return np.bincount(between(graph).reshape(-1), minlength=graph.n)
+
+
+@pytest.mark.parametrize("inter", ["fully_connected", "ring", "fractal"])
+@pytest.mark.parametrize(("n", "size"), [(96, 5), (103, 10), (55, 2), (64, 4)])
+def test_loads_inside_a_clique_differ_by_at_most_one_also_in_smaller_cliques(inter, n, size):
+    graph = topologies.dcliques(n=n, clique_size=size, inter=inter, seed=0)
+    loads = loads_of(graph)
+    assert max(np.ptp(loads[list(clique)]) for clique in graph.groups) <= 1
+
+
+@pytest.mark.parametrize(("n", "size", "group", "is_even"), [(64, 4, 4, True), (54, 2, 3, True), (96, 5, 4, False)])
+def test_loads_of_a_fractal_are_even_where_cliques_and_groups_are(n, size, group, is_even):
+    loads = loads_of(topologies.dcliques(n=n, clique_size=size, inter="fractal", group_size=group, seed=0))
+    assert (np.ptp(loads) <= 1) == is_even

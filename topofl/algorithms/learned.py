@@ -34,7 +34,7 @@ def dpfl(
 ) -> Algorithm:
     """Return DPFL: nodes choose whose models to average by what groups bring them on their own validation data.
 
-    With numbers of examples ``m_i``, and for every node k::
+    With numbers of training examples ``m_i``, and for every node k::
 
         round 0:    w_k <- w_k - lr * grad F_k(w_k)                      (`first_epochs` passes)
                     Omega_k = GGC(k, all others, budget)
@@ -45,7 +45,9 @@ def dpfl(
 
     GGC is :func:`topofl.topologies.ggc`, with minus the loss on the node's validation examples as reward. Every node
     needs such examples; a topology, which can be left out, says who can be heard at all. ``history.mixings`` holds the
-    graphs. The paper counts round 0 as two.
+    graphs. The paper counts round 0 as two. Its weights are in proportion to the "dataset size", for which its code
+    takes all examples of a node, those for validation included; here they are not. Where every node holds out the same
+    share, as 20 % in the paper, that is the same up to the rounding of these numbers to whole examples.
 
     Parameters
     ----------

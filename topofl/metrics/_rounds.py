@@ -4,14 +4,33 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
+import numpy as np
+import scipy.sparse as sparse
 import scipy.sparse.linalg as sparse_linalg
 
 from topofl import _spectral
 from topofl._check import check_int
+from topofl._classes import classes_of
 from topofl.mixing import MixingMatrix, MixingSequence, metropolis_or_uniform, warn_of_unused_weights
 from topofl.topology import Topology, TopologyError, TopologySequence
 
-__all__ = ["Mixable", "WeightRule", "as_mixing", "as_rounds", "converging", "n_rounds", "recorded", "sent"]
+__all__ = [
+    "ROUNDS",
+    "Mixable",
+    "WeightRule",
+    "as_mixing",
+    "as_rounds",
+    "check_push_weights",
+    "converging",
+    "losing_node",
+    "losing_reason",
+    "n_rounds",
+    "recorded",
+    "sent",
+]
+
+ROUNDS = 100
+"""Rounds of a sequence without a period and without an end that metrics look at by default."""
 
 WeightRule: TypeAlias = Callable[[Topology], MixingMatrix]
 Mixable: TypeAlias = MixingMatrix | MixingSequence | Topology | TopologySequence | Sequence[MixingMatrix]
@@ -71,6 +90,35 @@ def converging(what: str) -> Iterator[None]:
         yield
     except (sparse_linalg.ArpackError, _spectral.NoConvergence, RuntimeError) as error:
         raise TopologyError(f"{what} did not converge: {error}; use metrics.measured_contraction") from error
+
+
+def losing_node(matrices: Sequence[MixingMatrix]) -> int | None:
+    """Return a node whose push-sum weight tends to 0 when these rounds repeat, None if there is none.
+
+    That is a node with a 0 in the Perron vector of column-stochastic weights: it sends to others from whom nothing
+    comes back. Under weights whose rows sum to 1 all push-sum weights stay 1.
+    """
+    if all(matrix.is_row_stochastic for matrix in matrices):
+        return None
+    # Of the transposes in reverse, classes that are closed are those that no push-sum weight leaves.
+    classes = classes_of([sparse.csr_array(matrix.weights.T) for matrix in reversed(matrices)])
+    losing = np.flatnonzero(~classes.is_closed[classes.labels].all(axis=0))
+    return int(losing[0]) if len(losing) else None
+
+
+def check_push_weights(matrices: Sequence[MixingMatrix], name: str) -> None:
+    """Raise ``TopologyError`` if these rounds, repeated, take all push-sum weight from a node."""
+    node = losing_node(matrices)
+    if node is not None:
+        raise TopologyError(losing_reason(node, name))
+
+
+def losing_reason(node: int, name: str) -> str:
+    """Return why push-sum cannot converge."""
+    return (
+        f"push-sum over {name} does not reach consensus: the weight of node {node} tends to 0, since not all that it "
+        "sends can come back; make the graph strongly connected, or pull: mixing.uniform(topology, direction='pull')"
+    )
 
 
 def recorded(x: Any) -> Any:

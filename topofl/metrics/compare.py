@@ -6,7 +6,7 @@ from typing import Any
 from topofl._check import check_choice, check_counts, check_int
 from topofl._table import Table
 from topofl.metrics._columns import Entry, columns
-from topofl.metrics._rounds import WeightRule, as_rounds, recorded, sent
+from topofl.metrics._rounds import ROUNDS, WeightRule, as_rounds, recorded, sent
 from topofl.metrics.heterogeneity import check_one_row_a_node
 from topofl.mixing import MixingMatrix, MixingSequence
 from topofl.topology import as_topology
@@ -25,7 +25,7 @@ def compare(
     weights: WeightRule | None = None,
     n_parameters: int = 7850,
     about: str | Sequence[str] | None = None,
-    rounds: int = 100,
+    rounds: int = ROUNDS,
     seed: int = 0,
 ) -> Table:
     """Return a table with one row a graph.

@@ -12,7 +12,7 @@ from scipy.sparse.csgraph import connected_components, shortest_path
 from topofl import _spectral
 from topofl._check import check_int
 from topofl._table import NotApplicable, Table
-from topofl.metrics._rounds import Mixable, WeightRule, as_rounds
+from topofl.metrics._rounds import ROUNDS, Mixable, WeightRule, as_rounds, losing_node, losing_reason
 from topofl.metrics.connectivity import b_connectivity, longest_window
 from topofl.metrics.dobrushin import of_rows
 from topofl.mixing import MixingMatrix, MixingSequence, own_weights, uniform
@@ -72,9 +72,11 @@ class PushSumConstants:
         Bounds of the form ``C q^t``, or why they do not apply.
     q_hat, c_hat
         Measured: ``tau(t) <= c_hat * q_hat**t`` in each window looked at, tau being the ergodicity coefficient of its t
-        rounds; or 0 and infinite where averaging is exact after a few rounds.
+        rounds; or 0 and infinite where averaging is exact after a few rounds. Or why they say nothing: a node's
+        push-sum weight tends to 0 (the Perron vector has a 0), so that models do not agree although columns do.
     delta
-        The smallest push-sum weight of any node in any of the rounds; 1 for row- and doubly stochastic weights.
+        The smallest push-sum weight of any node in any of the rounds; 1 for row- and doubly stochastic weights. Or why
+        there is none: a weight tends to 0.
     log10_delta_bound
         log10 of the lower bound ``n**(-n * b)`` on delta, for weights of at least 1/n of which each node keeps one.
     """
@@ -89,9 +91,9 @@ class PushSumConstants:
     sgp: GeometricBound | NotApplicable
     dfedpgp: GeometricBound | NotApplicable
     proven: GeometricBound | NotApplicable
-    q_hat: float
-    c_hat: float
-    delta: float
+    q_hat: float | NotApplicable
+    c_hat: float | NotApplicable
+    delta: float | NotApplicable
     log10_delta_bound: float | NotApplicable
 
     def to_table(self) -> Table:
@@ -133,8 +135,8 @@ def push_sum_constants(
         A MixingMatrix, a Topology, any TopologySequence, or a list of MixingMatrix, which is one period. Up to 1,500
         nodes.
     rounds
-        Rounds to look at; default 200, or all that were recorded. B, Delta and reach of a periodic sequence hold for
-        all time; of another, for these rounds.
+        Rounds to look at; default 100, as in :func:`compare`, or all that were recorded. B, Delta and reach of a
+        periodic sequence hold for all time; of another, for these rounds.
     dimension
         d, the number of parameters of a model, in SGP's C.
     weights
@@ -189,7 +191,9 @@ def push_sum_constants(
     True
     """
     source = as_rounds(x, _push if weights is None and not _has_weights(x) else weights)
-    rounds = check_int("rounds", (source.length or 200) if rounds is None else rounds, minimum=1, maximum=source.length)
+    rounds = check_int(
+        "rounds", (source.length or ROUNDS) if rounds is None else rounds, minimum=1, maximum=source.length
+    )
     dimension = check_int("dimension", dimension, minimum=1)
     if source.n > _spectral.DENSE_LIMIT:
         raise TopologyError(
@@ -199,7 +203,8 @@ def push_sum_constants(
     source = _held(source, rounds)
     by_rows = _one_kind(source, rounds)
     b, diameter, max_degree, reach = _structure(source, rounds)
-    q_hat, c_hat = _measure(source, rounds, by_rows)
+    lost = _lost(source, rounds)
+    q_hat, c_hat = _measure(source, rounds, by_rows) if lost is None else (lost, lost)
     horizon = math.inf if source.period else rounds
     return PushSumConstants(
         name=source.name,
@@ -214,7 +219,7 @@ def push_sum_constants(
         proven=_proven(source.n, max_degree, reach, horizon),
         q_hat=q_hat,
         c_hat=c_hat,
-        delta=_smallest_weight(source, rounds),
+        delta=_smallest_weight(source, rounds) if lost is None else lost,
         log10_delta_bound=_delta_bound(source, b, max_degree, rounds),
     )
 
@@ -243,6 +248,15 @@ def _one_kind(source: MixingSequence, rounds: int) -> bool:
         f"the rounds of {source.name} must be column-stochastic, or all row-stochastic; use one direction: "
         "weights=lambda graph: mixing.uniform(graph, direction='push')"
     )
+
+
+def _lost(source: MixingSequence, rounds: int) -> NotApplicable | None:
+    """Return why push-sum does not converge: that a node loses its weight over the period, or over all the rounds."""
+    matrices = [source.at(t) for t in range(source.period or rounds)]
+    if source.period is None:  # what comes back in any of the rounds, comes back
+        matrices = [MixingMatrix(sparse.csr_array(sum(matrix.weights for matrix in matrices) / len(matrices)))]
+    node = losing_node(matrices)
+    return None if node is None else NotApplicable(losing_reason(node, source.name))
 
 
 def _structure(source: MixingSequence, rounds: int) -> tuple[int | float, int | float, float, int | float]:

@@ -23,6 +23,9 @@ __all__ = [
     "window_product",
 ]
 
+TIE = 1e-12
+"""Distances to the limit that differ by no more than this, relatively, are equal up to rounding."""
+
 
 def smallest_eigenvalue(x: MixingMatrix | Topology, *, weights: WeightRule | None = None) -> float:
     """Return lambda_n, the smallest eigenvalue of symmetric weights.
@@ -217,8 +220,8 @@ def mixing_time(x: Mixable, *, epsilon: float = 0.25, weights: WeightRule | None
     Returns
     -------
     int or float
-        Rounds; infinite if it never comes so near (or not in 10^12 periods), as on a bipartite graph without
-        self-weights; 0 for one node.
+        Rounds; a distance that equals `epsilon` up to rounding (a relative 1e-12) is near enough. Infinite if it never
+        comes so near (or not in 10^12 periods), as on a bipartite graph without self-weights; 0 for one node.
 
     Raises
     ------
@@ -249,11 +252,12 @@ def mixing_time(x: Mixable, *, epsilon: float = 0.25, weights: WeightRule | None
         )
     pi = perron_vector(matrices)
     factors = [matrix.weights.toarray() for matrix in matrices]
+    reached = epsilon * (1 + TIE) + 4 * float(np.finfo(float).eps)
     if all(matrix.is_row_stochastic for matrix in matrices):
-        return _first_time(factors, lambda product: 0.5 * np.abs(product - pi).sum(axis=1).max() > epsilon, axis=1)
+        return _first_time(factors, lambda product: 0.5 * np.abs(product - pi).sum(axis=1).max() > reached, axis=1)
 
     def far(product: np.ndarray) -> bool:
-        return 0.5 * np.abs(product - (product @ pi)[:, None]).sum(axis=0).max() > epsilon
+        return 0.5 * np.abs(product - (product @ pi)[:, None]).sum(axis=0).max() > reached
 
     return _first_time(factors, far, axis=0)
 

@@ -1,24 +1,19 @@
 """How fast a graph with weights averages: declared by its spectrum, and measured."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import count, islice
 
 import numpy as np
 import scipy.sparse as sparse
-import scipy.sparse.linalg as sparse_linalg
-from scipy.sparse.csgraph import connected_components
 
-from topofl import _spectral
+from topofl import _periods, _spectral
 from topofl._check import check_int
 from topofl._seeding import stream
-from topofl.metrics._rounds import Mixable, WeightRule, as_mixing, as_rounds
+from topofl.metrics._rounds import Mixable, WeightRule, as_mixing, as_rounds, check_push_weights
 from topofl.mixing import MixingMatrix, MixingSequence
 from topofl.topology import Topology, TopologyError
 
 __all__ = ["measured_contraction", "sigma", "slem", "spectral_gap"]
-
-RESTARTS = 500
-"""Restarts of Arnoldi's method before it is given up."""
 
 EXACT = 1e-12
 """One exchange that shrinks disagreement by more than this is exact averaging up to rounding."""
@@ -45,7 +40,9 @@ def slem(x: Mixable, *, weights: WeightRule | None = None) -> float:
     Raises
     ------
     TopologyError
-        If the sequence has no period, mixes row- with column-stochastic matrices, or is too large to converge.
+        If the sequence has no period, mixes row- with column-stochastic matrices, or is too large to converge. If a
+        node's push-sum weight tends to 0: column-stochastic weights need a positive Perron vector, since without one
+        the second eigenvalue says how fast the weights settle, but the models never agree.
     TypeError, ValueError
         If `x` or `weights` is of another kind, or both give weights.
 
@@ -59,8 +56,11 @@ def slem(x: Mixable, *, weights: WeightRule | None = None) -> float:
     >>> print(f"{slem(topologies.star(4)):.4f}")
     0.7500
     """
-    matrices = as_rounds(x, weights).one_period()
-    return matrices[0].slem if len(matrices) == 1 else _slem_of_period(matrices)
+    rounds = as_rounds(x, weights)
+    matrices = rounds.one_period()
+    rate = matrices[0].slem if len(matrices) == 1 else _slem_of_period(matrices)
+    check_push_weights(matrices, rounds.name)
+    return rate
 
 
 def spectral_gap(x: Mixable, *, weights: WeightRule | None = None) -> float:
@@ -156,7 +156,8 @@ def measured_contraction(
     Raises
     ------
     TopologyError
-        If the rounds mix row- with column-stochastic matrices, or a push-sum weight falls to 0.
+        If the rounds mix row- with column-stochastic matrices, or a push-sum weight falls to 0, or tends to 0 under the
+        rounds of a period: then the models never agree, and nothing is left to measure but when the weight is lost.
     TypeError, ValueError
         If an argument is of another kind or out of range.
 
@@ -172,6 +173,8 @@ def measured_contraction(
     if source.length is not None and burn_in + rounds > source.length:
         most = f"at most the {source.length} rounds of {source.name}"
         raise ValueError(f"`burn_in` + `rounds` must be {most}, got {burn_in} + {rounds}")
+    if source.period is not None:
+        check_push_weights(_of_one_kind(source.one_period()), source.name)
     factors = list(islice(contraction_factors(source, seed), burn_in, burn_in + rounds))
     return float(np.exp(np.log(factors).sum() / rounds)) if len(factors) == rounds else 0.0
 
@@ -218,76 +221,28 @@ def _mixed_kinds(name: str) -> str:
 
 
 def _slem_of_period(matrices: list[MixingMatrix]) -> float:
-    """Return ``|lambda_2|^(1/p)`` of the product, each factor on disagreement only and scaled."""
-    operators, n = _row_stochastic(matrices), matrices[0].n
-    if n == 1:
+    if matrices[0].n == 1:
         return 0.0
-    union = sparse.csr_array(sum(operators[1:], start=operators[0]))
-    if connected_components(union, directed=False)[0] > 1:
-        return 1.0
-    closed = _slem_of_circulants(operators)
-    if closed is not None:
-        return closed
-    scales, x = [], _centered(stream(0, "slem").standard_normal(n))
-    x /= np.linalg.norm(x) or 1.0
-    for operator in operators:
-        x = _centered(operator @ x)
-        scales.append(float(np.linalg.norm(x)))
-        if scales[-1] < EXACT:
-            return 0.0
-        x /= scales[-1]
-
-    def cycle(values: np.ndarray) -> np.ndarray:
-        for operator, scale in zip(operators, scales, strict=True):
-            values = _centered(operator @ values) / scale
-        return values
-
-    rounding = n * np.finfo(float).eps
-    if _spectral.vanishes(cycle, x):
-        return 0.0
-    modulus = _largest_modulus(cycle, n)
-    if modulus < rounding:
-        return 0.0
-    return float(min(1.0, np.exp((np.log(modulus) + np.log(scales).sum()) / len(matrices))))
-
-
-def _slem_of_circulants(operators: list[sparse.csr_array]) -> float | None:
-    """Return the same of circulants of any size, None if one is not: they commute, so their eigenvalues multiply."""
-    logs = np.zeros(operators[0].shape[0] - 1)
-    for operator in operators:
-        values = _spectral.circulant_spectrum(operator)
-        if values is None:
-            return None
-        moduli = np.abs(values[1:])
-        with np.errstate(divide="ignore"):
-            logs += np.log(np.where(moduli < EXACT, 0.0, moduli))
-    return float(min(1.0, np.exp(logs.max() / len(operators))))
-
-
-def _largest_modulus(cycle: Callable[[np.ndarray], np.ndarray], n: int) -> float:
-    if n <= _spectral.DENSE_LIMIT:
-        return float(np.abs(np.linalg.eigvals(cycle(np.eye(n)))).max())
-    operator = sparse_linalg.LinearOperator((n, n), matvec=cycle, dtype=np.float64)  # pyright: ignore[reportCallIssue]
-    start = stream(0, "slem").standard_normal(n)
     try:
-        values = sparse_linalg.eigs(
-            operator, k=1, which="LM", return_eigenvectors=False, v0=start, ncv=40, maxiter=RESTARTS
-        )
-    except sparse_linalg.ArpackNoConvergence as error:
-        raise TopologyError(
-            f"the second eigenvalue of this period did not converge for n={n}; use metrics.measured_contraction"
-        ) from error
-    return float(np.abs(values[0]))
+        return _periods.second_modulus_per_round(_row_stochastic(matrices))
+    except _spectral.NoConvergence as error:
+        raise TopologyError(f"{error}; use metrics.measured_contraction") from error
 
 
 def _row_stochastic(matrices: list[MixingMatrix]) -> list[sparse.csr_array]:
     """Return the factors, first to act first; of column-stochastic ones the transposes, in reverse: equal spectrum."""
-    if all(matrix.is_row_stochastic for matrix in matrices):
+    if all(matrix.is_row_stochastic for matrix in _of_one_kind(matrices)):
         return [matrix.weights for matrix in matrices]
-    for matrix in matrices:
-        if not matrix.is_column_stochastic:
-            raise TopologyError(_mixed_kinds(matrix.name))
     return [sparse.csr_array(matrix.weights.T) for matrix in reversed(matrices)]
+
+
+def _of_one_kind(matrices: list[MixingMatrix]) -> list[MixingMatrix]:
+    """Return the matrices if all are row-stochastic, or all column-stochastic, or raise."""
+    if not all(matrix.is_row_stochastic for matrix in matrices):
+        for matrix in matrices:
+            if not matrix.is_column_stochastic:
+                raise TopologyError(_mixed_kinds(matrix.name))
+    return matrices
 
 
 def _centered(values: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ import networkx as nx
 import numpy as np
 import scipy.sparse as sparse
 
-from topofl._check import check_int, check_nodes
+from topofl._check import check_choice, check_int, check_nodes
 from topofl._seeding import stream
 from topofl.topologies._common import call_name, cycle_edges, known_counts, label_shares
 from topofl.topology import Topology, TopologyError, from_edges
@@ -192,8 +192,9 @@ def random_regular(n: int, k: int, *, seed: int | np.random.Generator) -> Topolo
     """Return a random connected graph in which every node has `k` neighbors.
 
     n k / 2 edges. For k = 2 it is a ring in uniformly random order, otherwise from the algorithm of Steger and Wormald,
-    asymptotically uniform, drawn again while the graph is not connected (rare for k >= 3). For k >= n / 2 it is the
-    complement of such a graph.
+    drawn again while the graph is not connected (rare for k >= 3). For k >= n / 2, other than 2, it is the complement
+    of such a graph of degree n - 1 - k, connected or not. The law is uniform only as n grows: for n = 6 and k = 3,
+    31 % of the draws are complete bipartite graphs, which are 14 % of all such graphs.
 
     Parameters
     ----------
@@ -248,12 +249,17 @@ def _regular_edges(n: int, k: int, rng: np.random.Generator) -> np.ndarray:
     return np.argwhere(np.triu(1 - absent, 1))  # the complement: drawing dense graphs directly hardly ever succeeds
 
 
-def dissimilar_ring(label_counts: Any = None, *, n: int | None = None, seed: int | np.random.Generator) -> Topology:
+def dissimilar_ring(
+    label_counts: Any = None, *, n: int | None = None, ties: str = "stable", seed: int | np.random.Generator
+) -> Topology:
     """Return a ring in which neighbors hold data as different as a greedy order can make them.
 
     It starts at a random node and goes on, each time, to the unvisited node whose label distribution is farthest in L1
-    from the present one's (ties at random); the last is joined to the first. The graph is isomorphic to ``ring(n)`` and
-    has its spectral gap: only who stands beside whom differs. O(n^2 classes) time.
+    from the present one's; the last is joined to the first. Whatever the `ties`, the graph is isomorphic to ``ring(n)``
+    and has its spectral gap: only who stands next to whom differs. Yet that matters: where each of 100 nodes has two
+    shards of MNIST, logistic regression by D-SGD reaches 75 to 77 % after 10 epochs with stable ties, 60 to 62 % with
+    random ones and 56 to 61 % in the order of the nodes (three seeds). Neighborhood heterogeneity tells them apart
+    (0.087, 0.117, 0.149), and no number of the graph alone can. O(n^2 (classes + log n)) time.
 
     Parameters
     ----------
@@ -261,6 +267,11 @@ def dissimilar_ring(label_counts: Any = None, *, n: int | None = None, seed: int
         (n, classes) array of non-negative integers, or an object with such a ``label_counts``, as a Partition.
     n
         Instead of `label_counts`: n nodes of one class each, node i having class ``i % 10``.
+    ties
+        Which of the nodes that are equally far is next. ``"stable"``: as in the simulator of the authors of D-Cliques,
+        which sorts the nodes that are left by distance, step after step, by a sort that keeps the order of equal ones:
+        the one that was farthest from the node before, of equal ones the farthest from the one before that, and so on,
+        at last the one that comes first at random. ``"random"``: any.
     seed
         Integer or generator.
 
@@ -270,12 +281,13 @@ def dissimilar_ring(label_counts: Any = None, *, n: int | None = None, seed: int
         If the counts are not integers.
     ValueError
         If the counts have another shape, are negative, or leave a node without data; if not exactly one of
-        `label_counts` and `n` is given.
+        `label_counts` and `n` is given; if `ties` is another word.
 
     References
     ----------
-    The default order of the ring in the simulator of the authors of D-Cliques (Bellet, Kermarrec and Lavoie 2022); the
-    paper itself says that nodes are placed at random.
+    The default order of the ring in the simulator of the authors of D-Cliques (Bellet, Kermarrec and Lavoie 2022),
+    ``tools/setup/topology/ring.py``, which starts at its last node and also takes distances for equal that differ by
+    less than 0.001; the paper itself says that nodes are placed at random.
 
     Examples
     --------
@@ -284,9 +296,25 @@ def dissimilar_ring(label_counts: Any = None, *, n: int | None = None, seed: int
     [2, 3]
     """
     counts, source = known_counts(label_counts, n, classes=10)
+    follow = {"stable": _stable_dissimilar, "random": _greedy_dissimilar}[check_choice("ties", ties, _TIES)]
     order = stream(seed, "graph").permutation(len(counts))
-    order = order[_greedy_dissimilar(label_shares(counts)[order])]
-    return from_edges(cycle_edges(order), len(counts), name=call_name("dissimilar_ring", source, seed=seed))
+    order = order[follow(label_shares(counts)[order])]
+    told = None if ties == "stable" else ties
+    name = call_name("dissimilar_ring", source, ties=told, seed=seed)
+    return from_edges(cycle_edges(order), len(counts), name=name)
+
+
+_TIES = ("stable", "random")
+
+
+def _stable_dissimilar(shares: np.ndarray) -> np.ndarray:
+    """Return the order that starts at row 0 and always goes to the farthest row left, of equals as sorted before."""
+    order, left = np.zeros(len(shares), dtype=np.int64), np.arange(1, len(shares))[::-1]
+    for step in range(1, len(shares)):
+        distances = np.abs(shares[left] - shares[order[step - 1]]).sum(axis=1)
+        left = left[np.argsort(distances.round(9), kind="stable")]  # equal up to rounding is equal
+        order[step], left = left[-1], left[:-1]
+    return order
 
 
 def _greedy_dissimilar(shares: np.ndarray) -> np.ndarray:

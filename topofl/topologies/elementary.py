@@ -14,8 +14,10 @@ __all__ = ["circulant", "complete_bipartite", "hypercube", "path", "tree"]
 def path(n: int) -> Topology:
     """Return the path 0 - 1 - ... - (n - 1).
 
-    n - 1 edges, diameter n - 1: the slowest connected graph. With Metropolis-Hastings weights (1/3 on every edge, for
-    n >= 3) the spectral gap is ``(2 - 2 cos(pi / n)) / 3``, of order 1/n^2.
+    n - 1 edges, diameter n - 1. No connected graph has a larger diameter or a lower algebraic connectivity
+    (``2 - 2 cos(pi / n)``). With Metropolis-Hastings weights (1/3 on every edge, for n >= 3) the spectral gap is
+    ``(2 - 2 cos(pi / n)) / 3``, of order 1/n^2; these depend on degrees too, and a path between two cliques can have a
+    lower gap (two triangles with four nodes between them: 0.0324, the path of 10 nodes: 0.0326).
 
     Parameters
     ----------

@@ -45,8 +45,10 @@ def dcliques(
 
     Nodes are put into cliques by :func:`topofl.topologies.greedy_swap`, all pairs inside a clique are joined, and edges
     between the q cliques are added by one of four schemes. Each edge ends at a node of its clique that has the fewest
-    edges to other cliques so far, so loads inside a clique differ by at most one (fractal: inside a merged group;
-    small_world: before edges that were drawn twice are merged).
+    edges to other cliques so far, so loads inside a clique differ by at most one (small_world: before edges that were
+    drawn twice are merged). In a fractal the edges between groups end at the least loaded nodes of a whole group, whose
+    loads differ by at most one, too, if all cliques are of one size and q is a power of `group_size`; the nodes of a
+    smaller clique or group start with other loads than the rest.
 
     ================= ============================================================= ============================
     `inter`           cliques that are joined                                       edges between cliques
