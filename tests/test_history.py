@@ -1,4 +1,8 @@
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -6,7 +10,7 @@ import pytest
 
 import topofl
 from tests import problems
-from topofl import algorithms, metrics, mixing, topologies
+from topofl import _files, algorithms, metrics, mixing, topologies
 
 
 def run_of(algorithm, topology, **more):
@@ -49,11 +53,73 @@ def test_saving_replaces_an_older_history_and_nothing_else(history, tmp_path):
     history.save(path)
     history.save(path)
     assert [p.name for p in tmp_path.iterdir()] == ["run"], "no partial folders are left"
-    (tmp_path / "thesis").mkdir()
-    (tmp_path / "thesis" / "chapter1.tex").write_text("years of work")
-    with pytest.raises(FileExistsError, match="path"):
-        history.save(tmp_path / "thesis")
-    assert (tmp_path / "thesis" / "chapter1.tex").exists()
+
+
+@pytest.mark.parametrize("own", [[], ["meta.json"], ["meta.json", "rounds.jsonl", "arrays.npz"]])
+@pytest.mark.parametrize("other", ["chapter1.tex", "figures/accuracy.pdf"])
+def test_a_folder_with_anything_else_is_replaced_only_if_told(history, tmp_path, own, other):
+    project = history.save(tmp_path / "project")
+    for name in {"meta.json", "rounds.jsonl", "arrays.npz"} - set(own):
+        (project / name).unlink()
+    (project / other).parent.mkdir(exist_ok=True)
+    (project / other).write_text("years of work")
+    before = sorted(path.name for path in project.rglob("*"))
+    with pytest.raises(FileExistsError, match=rf"project also holds {other.partition('/')[0]}; .*overwrite=True"):
+        history.save(project)
+    assert sorted(path.name for path in project.rglob("*")) == before
+    history.save(project, overwrite=True)
+    assert sorted(path.name for path in project.iterdir()) == ["arrays.npz", "meta.json", "rounds.jsonl"]
+
+
+def test_a_folder_that_only_has_a_meta_json_is_not_ours(history, tmp_path):
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "meta.json").write_text("{}")
+    with pytest.raises(FileExistsError, match=r"`path` must be free or hold .*package has no rounds\.jsonl"):
+        history.save(tmp_path / "package")
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(FileExistsError, match=r"file is a file; name another one"):
+        history.save(tmp_path / "file", overwrite=True)
+    with pytest.raises(ValueError, match=r"`path` must name a folder, got an empty text"):
+        history.save("")
+    with pytest.raises(ValueError, match=r"`path` must name a folder, got an empty text"):
+        topofl.History.load("")
+
+
+def test_an_empty_folder_is_free_and_a_link_stays_one(history, tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to("empty")
+    for _ in range(2):
+        assert history.save(tmp_path / "link") == tmp_path / "link"
+    assert (tmp_path / "link").is_symlink()
+    assert_same(topofl.History.load(tmp_path / "empty"), history)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "link"]
+
+
+def test_an_exchange_that_fails_leaves_the_older_history(history, tmp_path, monkeypatch):
+    path = history.save(tmp_path / "run")
+    rename, calls = os.rename, []
+
+    def failing(source, target):
+        calls.append(source)
+        if len(calls) == 2:
+            raise OSError("no")
+        rename(source, target)
+
+    monkeypatch.setattr(_files, "_exchange", lambda *_: False)
+    monkeypatch.setattr(os, "rename", failing)
+    with pytest.raises(OSError, match="no"):
+        history.save(path)
+    assert_same(topofl.History.load(path), history)
+    assert [p.name for p in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize("way", ["exchanged", "portable"])
+def test_killed_at_any_moment_one_of_both_histories_is_there(way):
+    command = [sys.executable, "-m", "tests.killed_saves", way]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[1])
+    verdicts = json.loads(done.stdout)
+    assert verdicts["wrong"] == {}
+    assert verdicts["killed"] >= 15, "or nothing was looked at"
 
 
 def test_jsonl_has_one_object_a_round(history, tmp_path):

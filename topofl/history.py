@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sparse
 
 from topofl._check import check_choice, check_int, check_probability, did_you_mean
+from topofl._files import aside, replace_folder, sync_file, sync_folder
 from topofl._table import NotApplicable
 from topofl.mixing import MixingMatrix, MixingSequence
 
@@ -21,10 +22,14 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-__all__ = ["BEFORE_EXCHANGE", "FINE_TUNED", "NEAREST", "History", "Personal", "evaluation_record", "over_nodes"]
+__all__ = ["BEFORE_EXCHANGE", "FINE_TUNED", "NEAREST", "History", "Personal", "check_replaceable", "evaluation_record",
+           "over_nodes", "saved_in"]  # fmt: skip
 
 BEFORE_EXCHANGE, FINE_TUNED, NEAREST = "_before_exchange", "_fine_tuned", "_knn"
 """Moments of an evaluation, as they stand in the names of columns."""
+
+FILES = ("meta.json", "rounds.jsonl", "arrays.npz")
+"""What a saved history consists of."""
 
 
 @dataclass(frozen=True)
@@ -387,34 +392,42 @@ class History:
         ax.set_ylabel(column.replace("_", " "))
         return ax
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Write the history to a folder: ``meta.json``, ``rounds.jsonl`` and ``arrays.npz``.
 
         JSON has no NaN and no infinity: where a run diverged, ``rounds.jsonl`` has null, and :meth:`load` gives NaN.
 
-        The folder appears under its name only when it is complete; an older history there is replaced.
+        The folder appears under its name only when it is complete. An older history there is replaced; whenever the
+        process may be killed, :meth:`load` finds one of the two.
+
+        Parameters
+        ----------
+        path
+            A new or empty folder, or one that holds these three files and nothing else.
+        overwrite
+            Replace a folder that holds anything else, too: **all of its contents are removed**.
 
         Raises
         ------
         FileExistsError
-            If `path` exists and is not a history.
+            If `path` is a file, or a folder with other contents and `overwrite` is False.
+        ValueError
+            If `path` is empty.
         """
-        path = Path(path)
-        if path.exists() and not (path / "meta.json").exists():
-            raise FileExistsError(f"`path` must be free or hold an older history, {path} holds something else")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+        _check_path(path)
+        place = Path(path).resolve()  # a link stays, and the folder that it names is replaced
+        check_replaceable(place, overwrite=overwrite)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
         try:
             _write(self, partial)
             umask = os.umask(0)
             os.umask(umask)
             partial.chmod(0o777 & ~umask)  # mkdtemp lets nobody else in
-            if path.exists():
-                shutil.rmtree(path)
-            os.replace(partial, path)
+            replace_folder(partial, place)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
-        return path
+        return Path(path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "History":
@@ -425,11 +438,12 @@ class History:
         FileNotFoundError
             If there is no history at `path`.
         ValueError
-            If it is half-written or damaged, naming the file.
+            If it is half-written or damaged, naming the file, or `path` is empty.
         """
+        _check_path(path)
         path = Path(path)
-        path = path / "history" if (path / "history" / "meta.json").is_file() else path
-        for name in ("meta.json", "rounds.jsonl", "arrays.npz"):
+        path = saved_in(path / "history") or saved_in(path) or path
+        for name in FILES:
             if not (path / name).is_file():
                 raise FileNotFoundError(
                     f"{path} is not a complete history: {name} is missing; give a folder that History.save or "
@@ -445,6 +459,38 @@ class History:
             raise ValueError(
                 f"{path} is damaged: meta.json, rounds.jsonl and arrays.npz do not fit ({error!r})"
             ) from error
+
+
+def _check_path(path: str | os.PathLike[str]) -> None:
+    if not os.fspath(path):
+        raise ValueError("`path` must name a folder, got an empty text; for the current folder write '.'")
+
+
+def saved_in(folder: Path) -> Path | None:
+    """Return where the files of the history are that was saved as `folder`; None if none was.
+
+    That is another place only if a process was killed just when it replaced one history by another.
+    """
+    return next((place for place in (folder, aside(folder)) if (place / "meta.json").is_file()), None)
+
+
+def check_replaceable(folder: Path, *, overwrite: bool = False) -> None:
+    """Raise ``FileExistsError`` unless a history may take the place of `folder` without the loss of anything else."""
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise FileExistsError(f"`path` must be a folder, {folder} is a file; name another one")
+    found = sorted(folder.iterdir())
+    others = [path.name for path in found if path.name not in FILES or not path.is_file()]
+    missing = [name for name in FILES if not (folder / name).is_file()]
+    if overwrite or not found or not (others or missing):
+        return
+    what = f"also holds {others[0]}" if others else f"has no {missing[0]}"
+    what += f" ({len(others) - 1} more)" if len(others) > 1 else ""
+    raise FileExistsError(
+        f"`path` must be free or hold an older history and nothing else, {folder} {what}; name another folder, or give "
+        "overwrite=True, which removes all that is in it"
+    )
 
 
 def _assemble(
@@ -497,6 +543,9 @@ def _write(history: History, folder: Path) -> None:
         arrays |= {f"matrix.{k}.{part}": getattr(matrix.weights, part) for part in ("data", "indices", "indptr")}
     np.savez_compressed(folder / "arrays.npz", **arrays)  # pyright: ignore[reportArgumentType]
     (folder / "meta.json").write_text(json.dumps(dict(history.meta) | extra, indent=2) + "\n")
+    for name in FILES:
+        sync_file(folder / name)
+    sync_folder(folder)
 
 
 def over_nodes(values: np.ndarray) -> dict[str, np.ndarray]:
