@@ -20,8 +20,11 @@ from typing import IO, Any
 import torch
 
 from topofl._check import check_int_or_auto
+from topofl._files import sync_folder
+from topofl.engine.lock import Lock, locked
 
-__all__ = ["Checkpoint", "check_every", "check_space", "newest", "open_folder", "prune", "rounds_in", "save"]
+__all__ = ["Checkpoint", "check_every", "check_space", "held", "newest", "newest_there", "prune", "rounds_in", "save",
+           "to_resume_from"]  # fmt: skip
 
 FORMAT = 1
 """Of the two files; those of another format cannot be read."""
@@ -68,8 +71,17 @@ def check_every(every: object) -> int | str:
 
 def rounds_in(folder: Path) -> list[int]:
     """Return the rounds of the checkpoints in a folder, good or damaged, in order."""
-    found = (_NAME.fullmatch(path.name) for path in folder.iterdir()) if folder.is_dir() else ()
+    try:
+        names = os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    found = map(_NAME.fullmatch, names)
     return sorted(int(match[1]) for match in found if match and match[2] == "json" and not match[3])
+
+
+def newest_there(folder: Path) -> int | None:
+    """Return the round of the newest checkpoint in a folder that has both of its files, whatever is in them."""
+    return next((t for t in reversed(rounds_in(folder)) if _path(folder, t).is_file()), None)
 
 
 def newest(folder: Path) -> Checkpoint | None:
@@ -184,41 +196,45 @@ def _replacing(path: Path) -> Iterator[IO[bytes]]:
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(partial, path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     finally:
         partial.unlink(missing_ok=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Let the names in a folder survive a loss of power."""
-    if os.name == "posix":
-        number = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(number)
-        finally:
-            os.close(number)
 
 
 def prune(folder: Path, kept: int, until: int | None = None) -> None:
     """Remove all checkpoints but the last `kept` of those up to round `until`, and what broken writes left."""
     stay = [t for t in rounds_in(folder) if until is None or t <= until][-kept:]
-    for path in list(folder.iterdir()):
+    for path in list(folder.iterdir()) if folder.is_dir() else ():
         match = _NAME.fullmatch(path.name)
         if match and (match[3] or int(match[1]) not in stay):
             path.unlink(missing_ok=True)
 
 
-def open_folder(folder: Path, resume: bool) -> Checkpoint | None:
-    """Make a folder for checkpoints, prove that it can be written to, and return the checkpoint to resume from, if any.
+@contextmanager
+def held(folder: Path | None) -> Iterator[Lock | None]:
+    """Make a folder for checkpoints, prove that it can be written to, and let no other process use it meanwhile.
 
     Raises
     ------
     OSError
-        If it cannot be written to.
+        If it cannot be written to; BlockingIOError if another process uses it.
+    """
+    if folder is None:
+        yield None
+        return
+    _try_to_write(folder)
+    with locked(folder) as lock:
+        yield lock
+
+
+def to_resume_from(folder: Path, resume: bool) -> Checkpoint | None:
+    """Return the checkpoint to resume from, if any.
+
+    Raises
+    ------
     ValueError
         If it holds checkpoints and `resume` is False, or as :func:`newest`.
     """
-    _try_to_write(folder)
     if not resume and rounds_in(folder):
         raise ValueError(
             f"`checkpoint` must be a folder without checkpoints, {folder} holds some of round {rounds_in(folder)[-1]}; "
@@ -232,10 +248,14 @@ def _try_to_write(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe.write_bytes(b"x")
-        probe.unlink()
+        probe.unlink(missing_ok=True)  # another process may try at the same time
     except OSError as error:
         raise type(error)(
             f"`checkpoint` must be a folder that can be written to, {folder} is not: {error.strerror or error}"
+        ) from error
+    except ValueError as error:  # of names that no system takes
+        raise ValueError(
+            f"`checkpoint` must be a folder that can be written to, got {str(folder)!r}: {error}"
         ) from error
 
 

@@ -19,7 +19,7 @@ from topofl._machine import emulates_bf16
 from topofl.algorithms.phase import Algorithm, Phase, Rule, State
 from topofl.callbacks import Callback, Event
 from topofl.data import Augmentation, Partition
-from topofl.engine.checkpoint import Checkpoint, check_every, check_space, open_folder
+from topofl.engine.checkpoint import Checkpoint, check_every, check_space, held, to_resume_from
 from topofl.engine.checks import (
     check_asked,
     check_options,
@@ -165,7 +165,8 @@ def run(
     checkpoint
         Folder for checkpoints, made if it is not there; the last two are kept. With it Ctrl-C and SIGTERM let the round
         end, write a checkpoint and raise :class:`topofl.Interrupted`; a second one stops at once. A checkpoint that
-        cannot be written, on a full disk say, is warned about and tried again when the next one is due.
+        cannot be written, on a full disk say, is warned about and tried again when the next one is due. While the run
+        lasts no other process can use the folder; one that was killed leaves it free.
     checkpoint_every
         A checkpoint after so many rounds; ``"auto"``: by time, such that writing takes about 5 % of it, but one in ten
         minutes. The last round always writes one. When they are written changes no result.
@@ -196,7 +197,8 @@ def run(
     DivergenceError
         If a loss is no longer finite; names node, round and learning rate.
     OSError
-        If the folder for checkpoints cannot be written to or has too little space, before any work is done.
+        If the folder for checkpoints cannot be written to or has too little space, before any work is done;
+        BlockingIOError if another process is using it, naming that process.
     Interrupted
         After Ctrl-C or SIGTERM, if there is a folder for checkpoints; a KeyboardInterrupt that says how to go on.
 
@@ -224,50 +226,58 @@ def run(
     check_asked(algorithm, clients)
     check_start(algorithm, init)
     folder = None if checkpoint is None else Path(checkpoint)
-    found = None if folder is None else open_folder(folder, resume)
-    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    before = None if found is None else _plan_of(found, executor, chunk)
-    compute = Compute(executor, chunk, precision, channels_last, compile, place, dtype, before)
-    _tell_of_emulation(compute)
-    sets = evaluated_by(clients, evaluate_on, eval_examples, eval_nodes, seed, place)
-    with giving_back(place.type == "cpu"):  # what checks and the choice of an executor took
-        on = list(sets.values())
-        world = World.build(algorithm, model, clients, graphs, mixing, seed, init, compute, on_divergence, on, augment)
-    states = {name: init(world.models) for name, init in algorithm.states.items()}
-    recorder = Recorder(rounds, eval_every)
-    training = _Training(algorithm, world, sets, moments, rounds, eval_every, fine_tune_every, states, recorder)
-    chosen = {"rounds": rounds, "seed": seed, "evaluate_on": evaluate_on, "eval_every": eval_every}
-    chosen |= {"eval_examples": eval_examples, "eval_nodes": eval_nodes}
-    chosen |= {"augment": None if augment is None else augment.name}
-    chosen |= {"fine_tune_every": fine_tune_every, "moments": moments, "init": init, "on_disconnected": on_disconnected}
-    chosen |= {"precision": precision, "on_divergence": on_divergence}
-    chosen |= {"asked": {"executor": executor, "chunk": chunk if isinstance(chunk, str) else int(chunk)}}
-    meta = _meta(algorithm, world, clients, graphs) | chosen
+    with held(folder) as lock:
+        found = None if folder is None else to_resume_from(folder, resume)
+        place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        before = None if found is None else _plan_of(found, executor, chunk)
+        compute = Compute(executor, chunk, precision, channels_last, compile, place, dtype, before)
+        _tell_of_emulation(compute)
+        sets = evaluated_by(clients, evaluate_on, eval_examples, eval_nodes, seed, place)
+        with giving_back(place.type == "cpu"):  # what checks and the choice of an executor took
+            on = list(sets.values())
+            world = World.build(
+                algorithm, model, clients, graphs, mixing, seed, init, compute, on_divergence, on, augment
+            )
+        states = {name: init(world.models) for name, init in algorithm.states.items()}
+        recorder = Recorder(rounds, eval_every)
+        training = _Training(algorithm, world, sets, moments, rounds, eval_every, fine_tune_every, states, recorder)
+        chosen = {"rounds": rounds, "seed": seed, "evaluate_on": evaluate_on, "eval_every": eval_every}
+        chosen |= {"eval_examples": eval_examples, "eval_nodes": eval_nodes}
+        chosen |= {"augment": None if augment is None else augment.name}
+        chosen |= {
+            "fine_tune_every": fine_tune_every,
+            "moments": moments,
+            "init": init,
+            "on_disconnected": on_disconnected,
+        }
+        chosen |= {"precision": precision, "on_divergence": on_divergence}
+        chosen |= {"asked": {"executor": executor, "chunk": chunk if isinstance(chunk, str) else int(chunk)}}
+        meta = _meta(algorithm, world, clients, graphs) | chosen
 
-    def tell(event: Event) -> None:
-        for callback in callbacks:
-            callback(event)
+        def tell(event: Event) -> None:
+            for callback in callbacks:
+                callback(event)
 
-    marker = {}
-    if folder is not None:
-        check_space(folder, training.size)
-        run_is = fingerprint(options, algorithm, model, clients, graphs, world)
-        asked = list(meta["asked"].values())
-        marker = {"rounds": rounds, "versions": versions(), "device": str(place), "asked": asked, "run": run_is}
-    start = 0 if found is None else training.resume(found, marker)
-    began = time.perf_counter()
-    with world.threads() as each, stop_between_rounds(folder is not None) as request:
-        keeper = Keeper(
-            folder, rounds, check_every(checkpoint_every), training.size, training.state, marker, tell, request,
-            saved=None if found is None else start,
-        )  # fmt: skip
-        tell(Event("start", start, meta | {"rounds": rounds, "resumed_at": start}, world.models))
-        if found is None:
-            _begin(training, each, keeper, tell)
-        _train(training, each, start, keeper, tell, on_round, _progress(start, rounds, progress, training.title))
-    tell(Event("end", rounds, {"seconds": time.perf_counter() - began, "rounds": rounds}, world.models))
-    diverged = [one._asdict() for one in world.guard.found]
-    return training.recorder.history(meta | {"diverged": diverged})
+        marker = {}
+        if folder is not None:
+            check_space(folder, training.size)
+            run_is = fingerprint(options, algorithm, model, clients, graphs, world)
+            asked = list(meta["asked"].values())
+            marker = {"rounds": rounds, "versions": versions(), "device": str(place), "asked": asked, "run": run_is}
+        start = 0 if found is None else training.resume(found, marker)
+        began = time.perf_counter()
+        with world.threads() as each, stop_between_rounds(folder is not None) as request:
+            keeper = Keeper(
+                folder, rounds, check_every(checkpoint_every), training.size, training.state, marker, tell, request,
+                saved=None if found is None else start, lock=lock,
+            )  # fmt: skip
+            tell(Event("start", start, meta | {"rounds": rounds, "resumed_at": start}, world.models))
+            if found is None:
+                _begin(training, each, keeper, tell)
+            _train(training, each, start, keeper, tell, on_round, _progress(start, rounds, progress, training.title))
+        tell(Event("end", rounds, {"seconds": time.perf_counter() - began, "rounds": rounds}, world.models))
+        diverged = [one._asdict() for one in world.guard.found]
+        return training.recorder.history(meta | {"diverged": diverged})
 
 
 @dataclass(frozen=True, eq=False)
@@ -431,8 +441,11 @@ def _tell_diverged(found: Sequence[Diverged], done: int, world: World, tell: Cal
 
 def _check_saving(options: Mapping[str, Any]) -> None:
     """Check the arguments on checkpoints and callbacks."""
-    if not isinstance(options["checkpoint"], str | os.PathLike | None):
-        raise TypeError(f"`checkpoint` must be a folder or None, got {options['checkpoint']!r}")
+    folder = options["checkpoint"]
+    if not (folder is None or (isinstance(folder, str | os.PathLike) and isinstance(os.fspath(folder), str))):
+        raise TypeError(f"`checkpoint` must be a folder or None, got {folder!r}")
+    if folder == "":
+        raise ValueError("`checkpoint` must name a folder or be None, got an empty text; for the current one write '.'")
     check_every(options["checkpoint_every"])
     if not isinstance(options["resume"], bool):
         raise TypeError(f"`resume` must be True or False, got {options['resume']!r}")
