@@ -23,8 +23,8 @@ from topofl._check import check_int_or_auto
 from topofl._files import sync_folder
 from topofl.engine.lock import Lock, locked
 
-__all__ = ["Checkpoint", "check_every", "check_space", "held", "newest", "newest_there", "prune", "rounds_in", "save",
-           "to_resume_from"]  # fmt: skip
+__all__ = ["Checkpoint", "check_every", "check_space", "held", "move_all", "newest", "newest_there",
+           "prune", "rounds_in", "save", "to_resume_from"]  # fmt: skip
 
 FORMAT = 1
 """Of the two files; those of another format cannot be read."""
@@ -203,11 +203,30 @@ def _replacing(path: Path) -> Iterator[IO[bytes]]:
 
 def prune(folder: Path, kept: int, until: int | None = None) -> None:
     """Remove all checkpoints but the last `kept` of those up to round `until`, and what broken writes left."""
-    stay = [t for t in rounds_in(folder) if until is None or t <= until][-kept:]
-    for path in list(folder.iterdir()) if folder.is_dir() else ():
+    there = [t for t in rounds_in(folder) if until is None or t <= until]
+    stay = there[max(0, len(there) - kept) :]
+    found = sorted(folder.iterdir(), key=lambda path: path.suffix != ".json") if folder.is_dir() else ()
+    for path in found:  # what says that there is a checkpoint goes before it
         match = _NAME.fullmatch(path.name)
         if match and (match[3] or int(match[1]) not in stay):
             path.unlink(missing_ok=True)
+
+
+def move_all(source: Path, target: Path) -> None:
+    """Move the checkpoints of one folder into another, in place of those there; other files stay where they are.
+
+    A call that is killed is made good for by the next one: the newest goes last, and what says that there is a
+    checkpoint follows its state. Until then it is known in `source`.
+    """
+    target.mkdir(parents=True, exist_ok=True)
+    rounds = rounds_in(source)
+    if all(_path(source, t).is_file() for t in rounds):  # else states are in `target` that wait for what names them
+        prune(target, 0)
+    for t in rounds:
+        for path in (_path(source, t), _path(source, t).with_suffix(".json")):
+            if path.exists():
+                os.replace(path, target / path.name)
+    sync_folder(target)
 
 
 @contextmanager
