@@ -7,12 +7,24 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 LAYERS = [
-    {"_check", "_distances", "_files", "_generators", "_machine", "_seeding", "_simplex", "_spectral", "_table", "_text"},
+    {
+        "_arrays",
+        "_check",
+        "_distances",
+        "_files",
+        "_generators",
+        "_machine",
+        "_seeding",
+        "_simplex",
+        "_spectral",
+        "_table",
+        "_text",
+    },
     {"_drawing", "topology"},
     {"mixing", "topologies"},
     {"data", "models", "metrics"},
     {"algorithms"},
-    {"callbacks", "history"},
+    {"_matrices", "callbacks", "history"},
     {"engine"},
     {"estimate", "_spec", "config", "report"},
     {"cli", "__main__"},

@@ -103,7 +103,7 @@ def test_the_state_is_loaded_without_pickle_and_described_in_words(folder):
     state = torch.load(folder / "state-00000006.pt", weights_only=True)
     assert set(state) == {"models", "mass", "phases", "recorder", "guard"}
     marker = json.loads((folder / "state-00000006.json").read_text())
-    assert (marker["format"], marker["round"], marker["rounds"]) == (1, 6, 7)
+    assert (marker["format"], marker["round"], marker["rounds"]) == (2, 6, 7)
     assert marker["versions"]["torch"] == torch.__version__
     assert marker["run"]["topology"].startswith("dcliques(")
     assert marker["run"]["seed"] == 0
@@ -121,8 +121,10 @@ def test_other_versions_warn_and_another_format_is_refused(whole, folder, monkey
     rewrite(folder, versions=versions | {"torch": "1.0"})
     with pytest.warns(RuntimeWarning, match=rf"may round differently: torch was 1.0, is {versions['torch'][:4]}"):
         assert killed.differences(train(folder, resume=True), whole) == []
-    rewrite(folder, format=2)
-    with pytest.raises(ValueError, match=r"must hold checkpoints of format 1, .* has format 2; go on with topofl 0"):
+    rewrite(folder, format=3)
+    with pytest.raises(
+        ValueError, match=r"must hold checkpoints of format 2 or older, .* has format 3; go on with topofl 0"
+    ):
         train(folder, resume=True)
 
 

@@ -26,8 +26,11 @@ from topofl.engine.lock import Lock, locked
 __all__ = ["Checkpoint", "check_every", "check_space", "held", "move_all", "newest", "newest_there",
            "prune", "rounds_in", "save", "to_resume_from"]  # fmt: skip
 
-FORMAT = 1
-"""Of the two files; those of another format cannot be read."""
+FORMAT = 2
+"""Of the two files, as they are written."""
+
+READABLE = (1, 2)
+"""Formats that can be read. In format 1 matrices had all of their rows."""
 
 KEPT = 2
 """Checkpoints that stay when a new one is complete."""
@@ -124,10 +127,10 @@ def _marker(path: Path) -> dict[str, Any]:
         raise _Damaged(f"{path} is damaged: {error!r}") from error
     if not fits:
         raise _Damaged(f"{path} is damaged: its checksum does not fit")
-    if marker["format"] != FORMAT:
+    if marker["format"] not in READABLE:
         raise ValueError(
-            f"`checkpoint` must hold checkpoints of format {FORMAT}, {path} has format {marker['format']}; go on with "
-            f"topofl {marker['versions']['topofl']}, or start again in another folder"
+            f"`checkpoint` must hold checkpoints of format {FORMAT} or older, {path} has format {marker['format']}; "
+            f"go on with topofl {marker['versions']['topofl']}, or start again in another folder"
         )
     return marker
 
