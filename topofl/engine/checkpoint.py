@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import warnings
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,10 +22,11 @@ import torch
 
 from topofl._check import check_int_or_auto
 from topofl._files import sync_folder
+from topofl._text import printable
 from topofl.engine.lock import Lock, locked
 
-__all__ = ["Checkpoint", "check_every", "check_space", "held", "move_all", "newest", "newest_there",
-           "prune", "rounds_in", "save", "to_resume_from"]  # fmt: skip
+__all__ = ["Checkpoint", "check_every", "check_space", "check_tensors", "held", "move_all", "newest", "newest_there",
+           "prune", "rounds_in", "save", "taken_from", "to_resume_from"]  # fmt: skip
 
 FORMAT = 2
 """Of the two files, as they are written."""
@@ -59,8 +61,60 @@ class Checkpoint:
         return self.marker["round"]
 
     def state(self) -> dict[str, Any]:
-        """Return the state; its tensors are read from the file when they are used."""
-        return torch.load(self.path, map_location="cpu", weights_only=True, mmap=True)
+        """Return the state; its tensors are read from the file when they are used.
+
+        Raises
+        ------
+        ValueError
+            If the file holds anything but tensors, lists, numbers and text, or tensors that claim more than it holds.
+        """
+        try:
+            _check_archive(self.path)
+            state = torch.load(self.path, map_location="cpu", weights_only=True, mmap=True)
+        except Exception as error:  # zipfile, torch and its unpickler each have their own
+            what = (str(error).splitlines() or [type(error).__name__])[0]
+            raise ValueError(
+                f"{self.path} is no state of a run: {what}; remove it, or start in another folder"
+            ) from error
+        if not isinstance(state, dict):
+            raise ValueError(f"{self.path} is no state of a run: it holds a {type(state).__name__}; remove it")
+        return state
+
+
+def _check_archive(path: Path) -> None:
+    """Raise if a file is no archive as torch writes it, where nothing is compressed and so nothing can swell."""
+    with zipfile.ZipFile(path) as archive:
+        for info in archive.infolist():
+            if info.compress_type != zipfile.ZIP_STORED or info.file_size > path.stat().st_size:
+                raise ValueError(f"{info.filename} in it is compressed")
+
+
+@contextmanager
+def taken_from(found: Checkpoint) -> Iterator[None]:
+    """Turn whatever a state raises that does not fit the run into one sentence that names its file."""
+    try:
+        yield
+    except (KeyError, TypeError, IndexError, AttributeError, ValueError, RuntimeError, OverflowError) as error:
+        what = (str(error).splitlines() or [""])[0]
+        raise ValueError(
+            f"{found.path} does not fit this run ({type(error).__name__}: {what}); remove it, or take another folder"
+        ) from error
+
+
+def check_tensors(path: Path, state: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` unless all tensors of a state are plain ones that take no more than its file."""
+    size = path.stat().st_size
+    tables = [state["phases"], {name: state["recorder"][name] for name in _TABLES}, {"guard": state["guard"]}]
+    tensors = [state["models"], state["mass"]]
+    tensors += [tensor for table in tables for own in table.values() for tensor in own.values()]
+    for tensor in tensors:
+        if type(tensor) is not torch.Tensor or tensor.layout != torch.strided or tensor.device.type != "cpu":
+            raise ValueError(f"{type(tensor).__name__} is not a tensor as runs have them")
+        if tensor.numel() * tensor.element_size() > size:
+            raise ValueError(f"a tensor claims {tensor.numel() * tensor.element_size()} bytes of {size}")
+
+
+_TABLES = ("rounds", "evaluations", "used", "matrices")
 
 
 class _Damaged(ValueError):
@@ -123,16 +177,39 @@ def _marker(path: Path) -> dict[str, Any]:
     try:
         marker = json.loads(path.read_bytes())
         fits = marker.pop("checksum") == _checksum(marker)
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise _Damaged(f"{path} is damaged: {error!r}") from error
     if not fits:
         raise _Damaged(f"{path} is damaged: its checksum does not fit")
+    if not isinstance(marker.get("format"), int):
+        raise _Damaged(f"{path} is damaged: format is not as it is written")
     if marker["format"] not in READABLE:
         raise ValueError(
             f"`checkpoint` must hold checkpoints of format {FORMAT} or older, {path} has format {marker['format']}; "
-            f"go on with topofl {marker['versions']['topofl']}, or start again in another folder"
+            f"go on with topofl {_writer(marker)}, or start again in another folder"
         )
+    if (where := _forged(marker)) or marker["round"] != int(path.stem.partition("-")[2]):
+        raise _Damaged(f"{path} is damaged: {where or 'round'} is not as it is written")
     return marker
+
+
+def _writer(marker: Mapping[str, Any]) -> str:
+    versions = marker.get("versions")
+    return printable(str(versions.get("topofl"))) if isinstance(versions, dict) else "of that time"
+
+
+def _forged(marker: Mapping[str, Any]) -> str:
+    """Return which part of a marker is of another kind than what is written; empty if none is."""
+    plain = str | int | float | bool | None
+    kinds = {"round": int, "rounds": int, "sha256": str, "versions": dict, "device": str, "asked": list, "run": dict}
+    for name, kind in kinds.items():
+        value = marker.get(name)
+        if not isinstance(value, kind) or isinstance(value, bool):
+            return name
+        nested = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        if not all(isinstance(one, plain) for one in nested):
+            return name
+    return "" if len(marker["asked"]) == 2 else "asked"
 
 
 def _checksum(marker: Mapping[str, Any]) -> str:

@@ -194,11 +194,18 @@ class Recorder:
         state: Mapping[str, Any],
         evaluated: Callable[[int], bool],
         fine_tuned: Callable[[int], bool] = lambda t: True,
+        done: int | None = None,
     ) -> None:
         """Take over what :meth:`state` returned, of evaluations those after rounds that are `evaluated`.
 
         Of rounds that are not `fine_tuned` (any more, when more rounds follow) such scores are forgotten.
+
+        Raises
+        ------
+        ValueError
+            If it is not of so many rounds as are `done`, or its parts do not fit each other.
         """
+        _check_state(state, done)
         self._rounds.fill(_as_arrays(state["rounds"]))
         self._used.fill(_as_arrays(state["used"]))
         evaluations = _as_arrays(state["evaluations"])
@@ -278,12 +285,30 @@ class _Columns:
         return {name: array[: self._count] for name, array in self._arrays.items()}
 
 
+def _check_state(state: Mapping[str, Any], done: int | None) -> None:
+    """Raise ``ValueError`` unless the columns of each table are of one length, and places of matrices are places."""
+    for table in ("rounds", "evaluations", "used"):
+        lengths = {len(column) for column in state[table].values()}
+        limit = 1 + len(state["rounds"]["train_loss"]) if table == "evaluations" else len(state["rounds"]["train_loss"])
+        if len(lengths) > 1 or max(lengths, default=0) > limit:
+            raise ValueError(f"the columns of {table} are of {sorted(lengths)} rows")
+    if done is not None and len(state["rounds"]["train_loss"]) != done:
+        raise ValueError(f"{len(state['rounds']['train_loss'])} rounds are recorded, not {done}")
+    places = state["used"].get("matrix", torch.zeros(0, dtype=torch.int64))
+    if places.dtype != torch.int64 or bool(((places < 0) | (places >= len(state["names"]))).any()):
+        raise ValueError("a round used a matrix that is not there")
+    if not all(isinstance(name, str) for name in state["names"]):
+        raise ValueError("names of matrices must be text")
+
+
 def _kept_in(state: Mapping[str, Any], n: int) -> Iterator[Kept]:
     """Yield what a state kept of the matrices of n nodes, whose arrays stand there one behind the other."""
     parts, names = _as_arrays(state["matrices"]), state["names"]
     done = dict.fromkeys(parts, 0)
     for name, entries, rows in zip(names, state["entries"], state.get("rows", [n] * len(names)), strict=True):
         lengths = {"data": entries, "indices": entries, "indptr": rows + 1} | ({"row_of": n} if rows < n else {})
+        if any(not 0 <= size <= len(parts[part]) - done[part] for part, size in lengths.items()):
+            raise ValueError(f"{name} has {entries} entries in {rows} rows, which are not there")
         yield kept_of({part: parts[part][done[part] : done[part] + size] for part, size in lengths.items()}, n, name)
         for part, size in lengths.items():
             done[part] += size

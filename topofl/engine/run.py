@@ -19,7 +19,15 @@ from topofl._machine import emulates_bf16
 from topofl.algorithms.phase import Algorithm, Phase, Rule, State
 from topofl.callbacks import Callback, Event
 from topofl.data import Augmentation, Partition
-from topofl.engine.checkpoint import Checkpoint, check_every, check_space, held, to_resume_from
+from topofl.engine.checkpoint import (
+    Checkpoint,
+    check_every,
+    check_space,
+    check_tensors,
+    held,
+    taken_from,
+    to_resume_from,
+)
 from topofl.engine.checks import (
     check_asked,
     check_options,
@@ -343,12 +351,16 @@ class _Training:
                 "start a shorter run in another folder"
             )
         state = found.state()
-        self.world.models.flat.copy_(state["models"])
-        self.world.models.mass.copy_(state["mass"])
-        for name, kept in state["phases"].items():
-            _restore(self.states[name], kept, self.world.models.flat.device)
-        self.recorder.restore(state["recorder"], self.evaluated, self.fine_tuned)
-        self.world.guard.restore(state["guard"])
+        with taken_from(found):
+            check_tensors(found.path, state)
+            _copy(self.world.models.flat, state["models"])
+            _copy(self.world.models.mass, state["mass"])
+            if set(state["phases"]) != set(self.states):
+                raise ValueError(f"states of {', '.join(self.states)} are needed, got {', '.join(state['phases'])}")
+            for name, kept in state["phases"].items():
+                _restore(self.states[name], kept, self.world.models.flat.device)
+            self.recorder.restore(state["recorder"], self.evaluated, self.fine_tuned, found.round)
+            self.world.guard.restore(state["guard"])
         if self.rounds == found.round and (lacking := self._lacking(found)):
             raise ValueError(
                 f"`rounds` must be at least {found.round + 1}, got {self.rounds}: so many are done in "
@@ -365,14 +377,23 @@ class _Training:
         return "" if last or regular or self.algorithm.fine_tune is None else "fine-tuned"
 
 
+def _copy(own: Tensor, kept: Tensor) -> None:
+    """Take over a tensor of the same shape and dtype."""
+    if (own.shape, own.dtype) != (kept.shape, kept.dtype):
+        raise ValueError(
+            f"{tuple(own.shape)} numbers of {own.dtype} are needed, got {tuple(kept.shape)} of {kept.dtype}"
+        )
+    own.copy_(kept)
+
+
 def _restore(state: State, kept: Mapping[str, Tensor], device: torch.device) -> None:
     """Give a phase back its tensors, in the memory it already has where they fit."""
     for key in set(state) - set(kept):
         del state[key]
     for key, tensor in kept.items():
         own = state.get(key)
-        if own is not None and own.is_contiguous() and (own.shape, own.dtype) == (tensor.shape, tensor.dtype):
-            own.copy_(tensor)
+        if own is not None and own.is_contiguous():
+            _copy(own, tensor)
         else:
             state[key] = tensor.to(device, copy=True)
 
@@ -466,7 +487,8 @@ def _tell_of_emulation(compute: Compute) -> None:
 
 def _plan_of(found: Checkpoint, executor: str, chunk: int | str) -> Plan | None:
     """Return the plan that a run started with, unless another is asked for: timing may decide otherwise now."""
-    was = Plan(*(found.marker["run"][name] for name in Plan._fields))
+    with taken_from(found):
+        was = Plan(*(found.marker["run"][name] for name in Plan._fields))
     asked = zip((executor, chunk), found.marker["asked"], (was.executor, was.chunk), strict=True)
     return was if all(now in ("auto", then, chosen) for now, then, chosen in asked) else None
 
