@@ -738,6 +738,19 @@ def test_killed_at_any_moment_a_run_that_replaces_another_is_one_of_both(toml, t
     capsys.readouterr()
 
 
+def test_names_do_not_steer_a_terminal(toml, capsys):
+    out = "a\x1b[2Jb"
+    assert main(["run", toml, "--out", out]) == 0
+    assert main(["resume", out]) == 0
+    assert main(["run", toml, "--out", out, "--skip-done", "--set", "run.rounds=3"]) == 0
+    assert main(["run", toml, "--out", out]) == 2
+    assert main(["compare", out]) == 0
+    captured = capsys.readouterr()
+    assert r"saved in a\x1b[2Jb" in captured.out
+    assert r"a\x1b[2Jb holds a finished run" in captured.err
+    assert "\x1b" not in captured.out + captured.err
+
+
 def test_two_commands_do_not_share_a_folder(toml, tmp_path, capsys, monkeypatch):
     train(monkeypatch, AssertionError("trained"))
     with locked(tmp_path / "a"):

@@ -1,3 +1,4 @@
+import dataclasses
 import io
 import json
 import os
@@ -528,6 +529,11 @@ def test_plot_returns_axes(history):
     np.testing.assert_allclose(ax.lines[0].get_ydata(), history["accuracy"].mean(1))
     assert ax.get_xlabel() == "round"
     assert history.plot("messages", ax=ax) is ax
+
+
+def test_repr_does_not_steer_a_terminal(history):
+    named = dataclasses.replace(history, meta={"algorithm": "\x1b[2J", "topology": "a\nb"})
+    assert r"\x1b[2J on a\nb: 7 rounds" in repr(named)
 
 
 def test_repr_says_what_it_was(history):

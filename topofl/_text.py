@@ -9,7 +9,7 @@ _NAMED = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 _TURNING = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 
-_FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\r\n]")
+_FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]")
 """How text begins that spreadsheets take for a formula, with the wide forms that some of them take, too."""
 
 
@@ -41,13 +41,14 @@ def _escaped(character: str) -> str:
 def plain_cell(text: str) -> str:
     r"""Return `text` as a cell of CSV that no spreadsheet takes for a formula.
 
-    What looks like one gets an apostrophe before it; text that is a number stays one.
+    It is :func:`printable`, and what looks like a formula gets an apostrophe before it; text that is a number stays one.
 
     Examples
     --------
     >>> plain_cell("=HYPERLINK(A1)"), plain_cell("-0.5"), plain_cell("ring(n=4)")
     ("'=HYPERLINK(A1)", '-0.5', 'ring(n=4)')
     """
+    text = printable(text)
     if not _FORMULA.match(text):
         return text
     try:

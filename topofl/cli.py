@@ -24,6 +24,7 @@ from topofl._check import check_int
 from topofl._files import aside
 from topofl._spec import at, build_topology, catalogue, parameters, parse_spec, table_of
 from topofl._table import NotApplicable, Spread, Table
+from topofl._text import printable
 from topofl.callbacks import Callback, Event
 from topofl.data import Partition
 from topofl.engine import DivergenceError, Interrupted
@@ -74,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except _RUN_ERRORS as error:
         return _failed(error, 1)
     except Interrupted as stopped:
-        print(f"topofl: {_how_to_go_on(stopped)}", file=sys.stderr)
+        print(f"topofl: {printable(_how_to_go_on(stopped))}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("topofl: interrupted", file=sys.stderr)
@@ -84,7 +85,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _failed(error: BaseException, code: int) -> int:
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
-    print(f"topofl: error: {' '.join(text.split()) or type(error).__name__}", file=sys.stderr)
+    print(f"topofl: error: {printable(' '.join(text.split())) or type(error).__name__}", file=sys.stderr)
     return code
 
 
@@ -96,7 +97,7 @@ def _how_to_go_on(stopped: Interrupted) -> str:
 
 def _note(notes: Sequence[str]) -> None:
     for note in notes:
-        print(f"topofl: note: {note}", file=sys.stderr)
+        print(f"topofl: note: {printable(note)}", file=sys.stderr)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -396,7 +397,7 @@ def _run(options: argparse.Namespace) -> None:
     out = options.out or Path("runs", options.config.stem)
     if options.skip_done and _is_finished(out):
         _note(_other_settings(out, experiment))
-        print(f"{out} is finished; nothing was done")
+        print(f"{printable(str(out))} is finished; nothing was done")
         return
     _check_place(out, options)
     with _claimed(out):
@@ -442,7 +443,9 @@ def _go_on(out: Path, options: argparse.Namespace) -> None:
     if done == experiment.options["rounds"]:
         if experiment.tables != config.load(out / "config.toml").tables:
             raise ValueError(f"{out} is finished, so that only `--set run.rounds=N` is taken, got {options.set}")
-        print(f"{out} is finished: all {done} rounds are done; more are trained with --set run.rounds=N")
+        print(
+            f"{printable(str(out))} is finished: all {done} rounds are done; more are trained with --set run.rounds=N"
+        )
         return
     saved = rounds_in(out / "checkpoints")
     if done and not saved:
@@ -476,7 +479,7 @@ def _finish(out: Path, experiment: config.Experiment, history: History) -> None:
     prune(out / "checkpoints", 1)
     _check_column({str(out): history}, "accuracy")
     print(_table_of_runs({str(out): history}, 0.8))
-    print(f"saved in {out}")
+    print(f"saved in {printable(str(out))}")
     if diverged := history.meta["diverged"]:
         first = diverged[0]
         _note([f"{len(diverged)} nodes diverged, first node {first['node']} in round {first['round']}"])

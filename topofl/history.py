@@ -18,6 +18,7 @@ from topofl._check import check_choice, check_int, check_probability, did_you_me
 from topofl._files import aside, replace_folder, sync_file, sync_folder
 from topofl._matrices import Kept, Matrices, Packed, kept, kept_of
 from topofl._table import NotApplicable
+from topofl._text import printable
 from topofl.mixing import MixingMatrix, MixingSequence
 
 if TYPE_CHECKING:
@@ -136,8 +137,9 @@ class History:
     def __repr__(self) -> str:
         accuracy = self.evaluations["accuracy"][-1]
         mean = float(over_nodes(accuracy)["mean"])
+        what = printable(f"{self.meta.get('algorithm')} on {self.meta.get('topology')}")
         return (
-            f"History({self.meta.get('algorithm')} on {self.meta.get('topology')}: {self.n_rounds} rounds, "
+            f"History({what}: {self.n_rounds} rounds, "
             f"n={len(accuracy)}, final accuracy {mean:.4f}{self._evaluated}{self._diverged})"
         )
 

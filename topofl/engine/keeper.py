@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from topofl._text import printable
 from topofl.callbacks import Event
 from topofl.engine.checkpoint import newest_there, save
 from topofl.engine.interrupt import Interrupted, StopRequest
@@ -118,7 +119,7 @@ class Keeper:
             there = newest_there(self.folder)
             kept = "there is none" if there is None else f"the newest is that of round {there}"
             text = f"the checkpoint of round {done} could not be written to {self.folder}: {error}; {kept}"
-            warnings.warn(text, RuntimeWarning, stacklevel=2)
+            warnings.warn(printable(text), RuntimeWarning, stacklevel=2)
             return None
         self._since = clock()
         self._cost, self.saved = self._since - start, done

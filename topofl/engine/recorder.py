@@ -287,13 +287,14 @@ class _Columns:
 
 def _check_state(state: Mapping[str, Any], done: int | None) -> None:
     """Raise ``ValueError`` unless the columns of each table are of one length, and places of matrices are places."""
+    rounds = min((len(column) for column in state["rounds"].values()), default=0)
     for table in ("rounds", "evaluations", "used"):
         lengths = {len(column) for column in state[table].values()}
-        limit = 1 + len(state["rounds"]["train_loss"]) if table == "evaluations" else len(state["rounds"]["train_loss"])
+        limit = rounds + (table == "evaluations")
         if len(lengths) > 1 or max(lengths, default=0) > limit:
             raise ValueError(f"the columns of {table} are of {sorted(lengths)} rows")
-    if done is not None and len(state["rounds"]["train_loss"]) != done:
-        raise ValueError(f"{len(state['rounds']['train_loss'])} rounds are recorded, not {done}")
+    if done is not None and rounds != done:
+        raise ValueError(f"{rounds} rounds are recorded, not {done}")
     places = state["used"].get("matrix", torch.zeros(0, dtype=torch.int64))
     if places.dtype != torch.int64 or bool(((places < 0) | (places >= len(state["names"]))).any()):
         raise ValueError("a round used a matrix that is not there")

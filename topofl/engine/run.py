@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from topofl._machine import emulates_bf16
+from topofl._text import printable
 from topofl.algorithms.phase import Algorithm, Phase, Rule, State
 from topofl.callbacks import Callback, Event
 from topofl.data import Augmentation, Partition
@@ -550,7 +551,7 @@ def _progress(start: int, rounds: int, progress: bool | str, title: str) -> Iter
 
     quiet = None if "ipykernel" not in sys.modules else False  # None: silent where stderr is no terminal
     disable = quiet if progress == "auto" else not progress
-    bar = {"desc": title, "disable": disable, "leave": False, "unit": "round"}
+    bar = {"desc": printable(title), "disable": disable, "leave": False, "unit": "round"}
     return iter(tqdm(range(start, rounds), initial=start, total=rounds, **bar))
 
 
