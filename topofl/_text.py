@@ -41,7 +41,7 @@ def _escaped(character: str) -> str:
 def plain_cell(text: str) -> str:
     r"""Return `text` as a cell of CSV that no spreadsheet takes for a formula.
 
-    It is :func:`printable`, and what looks like a formula gets an apostrophe before it; text that is a number stays one.
+    It is :func:`printable`, and what looks like a formula gets an apostrophe before it; numbers stay numbers.
 
     Examples
     --------
