@@ -319,7 +319,7 @@ def _digest(one: Kept) -> bytes:
     csr, digest = one.weights, hashlib.sha256(one.name.encode())
     row_of = [one.row_of] if isinstance(one, Packed) else []
     for array in (csr.data, csr.indices.astype(np.int64), csr.indptr.astype(np.int64), *row_of):
-        digest.update(array)
+        digest.update(np.ascontiguousarray(array).data)
     return digest.digest()
 
 
