@@ -19,6 +19,8 @@ from topofl import algorithms, cli, config, models, topologies
 from topofl._graph_files import read_graph
 from topofl.cli import main
 from topofl.engine import DivergenceError
+from topofl.engine.checkpoint import rounds_in
+from topofl.engine.lock import locked
 from topofl.engine.round import WorldRound
 from topofl.history import History
 
@@ -275,13 +277,34 @@ def test_run_shows_progress_where_asked(capsys, toml):
     assert "dsgd on dcliques" in capsys.readouterr().err
 
 
-def test_results_are_replaced_only_where_named(capsys, toml, tmp_path):
+def test_a_finished_run_is_replaced_only_by_force(capsys, toml, tmp_path):
     assert main(["run", toml, "--set", "run.rounds=1"]) == 0
-    assert "runs/small holds an older run; name another folder by --out" in fails(capsys, 2, "run", toml)
     (tmp_path / "runs" / "small" / "notes.txt").write_text("mine")
-    assert main(["run", toml, "--out", "runs/small"]) == 0
+    for where in ([], ["--out", "runs/small"]):
+        line = fails(capsys, 2, "run", toml, *where)
+        assert "runs/small holds a finished run; name another folder by --out, replace it by --force, or" in line
+    assert History.load("runs/small").n_rounds == 1
+    assert main(["run", toml, "--force"]) == 0
     assert History.load("runs/small/history").n_rounds == 4
     assert (tmp_path / "runs" / "small" / "notes.txt").read_text() == "mine"
+    (tmp_path / "runs" / "small" / "history" / "figure.pdf").write_text("mine, too")
+    for verb in (["run", toml, "--force"], ["resume", "runs/small", "--set", "run.rounds=9"]):
+        assert "history must hold a history and nothing else" in fails(capsys, 2, *verb)
+    assert (tmp_path / "runs" / "small" / "history" / "figure.pdf").exists()
+
+
+def test_what_is_done_is_skipped_where_asked(capsys, toml, tmp_path, monkeypatch):
+    assert main(["run", toml, "--skip-done"]) == 0
+    before = {path: path.read_bytes() for path in (tmp_path / "runs").rglob("*") if path.is_file()}
+    train(monkeypatch, AssertionError("trained"))
+    capsys.readouterr()
+    assert main(["run", toml, "--skip-done"]) == 0
+    assert capsys.readouterr() == ("runs/small is finished; nothing was done\n", "")
+    assert main(["run", toml, "--skip-done", "--set", "algorithm.lr=0.1", "--set", "run.rounds=9"]) == 0
+    told = "topofl: note: the finished run in runs/small has other settings: algorithm.lr, run.rounds\n"
+    assert capsys.readouterr().err == told
+    assert {path: path.read_bytes() for path in before} == before
+    assert "not allowed with argument" in fails(capsys, 2, "run", toml, "--skip-done", "--force")
 
 
 def test_dry_run_keeps_nothing(capsys, toml, tmp_path):
@@ -373,7 +396,6 @@ def test_folders_and_files_of_others_are_left_alone(capsys, toml, tmp_path):
     saved = (tmp_path / "a" / "config.toml").read_text()
     assert "would be overwritten" in fails(capsys, 2, "run", "a/config.toml", "--out", "a", "--set", "run.rounds=1")
     assert (tmp_path / "a" / "config.toml").read_text() == saved
-    assert main(["run", toml, "--out", "a"]) == 0, "an older run is replaced where it is named"
 
 
 def stop_in_step(monkeypatch, step):
@@ -462,7 +484,7 @@ def test_resume_needs_a_run(capsys, toml, tmp_path):
 
 def test_a_run_replaces_an_older_one_with_its_checkpoints(toml, tmp_path):
     assert main(["run", toml, "--out", "a"]) == 0
-    assert main(["run", toml, "--out", "a", "--set", "run.rounds=2"]) == 0
+    assert main(["run", toml, "--out", "a", "--force", "--set", "run.rounds=2"]) == 0
     assert [path.name for path in (tmp_path / "a" / "checkpoints").glob("*.pt")] == ["state-00000002.pt"]
 
 
@@ -645,7 +667,9 @@ def test_a_run_that_replaces_another_takes_its_place_or_leaves_it(toml, tmp_path
     out = str(tmp_path / "r")
     assert main(["run", toml, "--out", out]) == 0
     older = History.load(out)
-    assert main(["run", toml, "--set", "algorithm.lr=1e38", "--out", out]) == 1  # it fails before its first checkpoint
+    assert (
+        main(["run", toml, "--set", "algorithm.lr=1e38", "--force", "--out", out]) == 1
+    )  # it fails before its first checkpoint
     np.testing.assert_array_equal(History.load(out)["loss"], older["loss"])
     assert config.load(tmp_path / "r" / "config.toml").tables["algorithm"]["lr"] != 1e38
     apply = WorldRound.mix
@@ -657,11 +681,90 @@ def test_a_run_that_replaces_another_takes_its_place_or_leaves_it(toml, tmp_path
 
     with monkeypatch.context() as patch:
         patch.setattr(WorldRound, "mix", interrupted)
-        assert main(["run", toml, "--set", "run.seed=9", "--out", out]) == 1
+        assert main(["run", toml, "--set", "run.seed=9", "--force", "--out", out]) == 1
     assert main(["resume", out]) == 0
     capsys.readouterr()
     assert History.load(out).meta["seed"] == 9
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+KILLED = """
+import json, os, signal, sys
+from topofl import cli, config
+calls = [0]
+config.load("small.toml").run(progress=False)  # what is imported on first use
+
+def deadly(function):
+    def counted(*arguments, **words):
+        calls[0] += 1
+        if calls[0] == at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*arguments, **words)
+    return counted
+
+for name in ("replace", "rename", "unlink", "rmdir"):
+    setattr(os, name, deadly(getattr(os, name)))
+for name in ("_train", "_begin"):
+    setattr(sys.modules["topofl.engine.run"], name, deadly(getattr(sys.modules["topofl.engine.run"], name)))
+for at in range(1, 1000):
+    child = os.fork()
+    if not child:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        os.system(f"cp -r old out{at}")
+        os._exit(cli.main(["run", "small.toml", "--force", "--set", "run.seed=9", "--out", f"out{at}"]))
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if status != -signal.SIGKILL:
+        break
+print(json.dumps([at, status]))
+"""
+
+
+def test_killed_at_any_moment_a_run_that_replaces_another_is_one_of_both(toml, tmp_path, capsys):
+    Path(toml).write_text(TEXT.replace("rounds = 4", 'rounds = 1\nexecutor = "batched"'))
+    assert main(["run", toml, "--out", "old"]) == 0
+    assert main(["run", toml, "--out", "new", "--set", "run.seed=9"]) == 0
+    wanted = {seed: History.load(name)["loss"] for seed, name in ((3, "old"), (9, "new"))}
+    done = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True, check=True, cwd=tmp_path)
+    last, status = json.loads(done.stdout)
+    assert (status, last > 20) == (0, True), "or nothing was looked at"
+    had = set()
+    for at in range(1, last):
+        folder = f"out{at}"
+        saved = rounds_in(Path(folder, ".next", "checkpoints"))
+        if not saved and (Path(folder) / "history" / "meta.json").exists():
+            had.add(History.load(folder).meta["seed"])
+        assert main(["resume", folder]) == 0, at
+        history = History.load(folder)
+        had.add(("resumed", history.meta["seed"]))
+        np.testing.assert_array_equal(history["loss"], wanted[history.meta["seed"]])
+        assert config.load(f"{folder}/config.toml").options["seed"] == history.meta["seed"]
+        assert len(rounds_in(Path(folder, "checkpoints"))) == 1
+        left = {path.name for path in Path(folder).iterdir() if not path.name.startswith(".history.")}
+        assert left - {".config.toml.partial"} == {"config.toml", "checkpoints", "history"}
+    assert had == {3, 9, ("resumed", 3), ("resumed", 9)}
+    capsys.readouterr()
+
+
+def test_names_do_not_steer_a_terminal(toml, capsys):
+    out = "a\x1b[2Jb"
+    assert main(["run", toml, "--out", out]) == 0
+    assert main(["resume", out]) == 0
+    assert main(["run", toml, "--out", out, "--skip-done", "--set", "run.rounds=3"]) == 0
+    assert main(["run", toml, "--out", out]) == 2
+    assert main(["compare", out]) == 0
+    captured = capsys.readouterr()
+    assert r"saved in a\x1b[2Jb" in captured.out
+    assert r"a\x1b[2Jb holds a finished run" in captured.err
+    assert "\x1b" not in captured.out + captured.err
+
+
+def test_two_commands_do_not_share_a_folder(toml, tmp_path, capsys, monkeypatch):
+    train(monkeypatch, AssertionError("trained"))
+    with locked(tmp_path / "a"):
+        assert "`--out` must be a folder that no other run is using" in fails(capsys, 1, "run", toml, "--out", "a")
+        assert [path.name for path in (tmp_path / "a").iterdir()] == [".lock"]
+        (tmp_path / "a" / "config.toml").write_text(Path(toml).read_text())
+        assert "`DIR` must be a folder that no other run is using" in fails(capsys, 1, "resume", "a")
 
 
 def test_graphs_of_a_run_are_shown_round_by_round(capsys, toml):

@@ -12,7 +12,7 @@ from torch import nn
 
 import topofl
 from tests import problems
-from topofl import algorithms, data, mixing, models, topologies
+from topofl import _matrices, algorithms, data, mixing, models, topologies
 from topofl.engine.memory import TRAINED, in_gib
 from topofl.engine.plan import SHARED_WORK, Plan, Sizes
 from topofl.estimate import Estimate, _least
@@ -236,6 +236,50 @@ def check_against(result, history):
         assert getattr(result, column) == history[column].max(), column
 
 
+def held(history):
+    """Bytes of all arrays of a history."""
+    arrays = [*history.rounds.values(), *history.evaluations.values(), history.node_loss, history.matrix_of_round]
+    return sum(array.nbytes for array in arrays) + sum(map(_matrices.bytes_of, history.matrices.kept))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "options", "topology"),
+    [
+        (algorithms.fedavg(lr=0.1, epochs=1, participation=0.1), {}, None),
+        (algorithms.fedavg(lr=0.1, epochs=1, participation=0.1, fine_tune_epochs=1), {"moments": "both"}, None),
+        (algorithms.dsgd(lr=0.1), {"evaluate_on": ("test", "val")}, topologies.ring(400)),
+        (algorithms.dsgd(lr=0.1), {"eval_every": 1}, topologies.one_peer_exponential(400)),
+        (algorithms.osgp(lr=0.1, epochs=1), {}, topologies.exponential(400)),
+        (algorithms.dsgd(lr=0.1), {}, lambda t: topologies.random_regular(400, 4, seed=t)),
+        (algorithms.local_only(lr=0.1), {}, None),
+    ],
+)
+@pytest.mark.parametrize("rounds", [1, 7, 40])
+def test_what_the_history_will_hold_is_counted_over_all_rounds(algorithm, options, topology, rounds):
+    clients = data.iid(problems.dataset(n_examples=800), 400, seed=0)
+    how = {"model": problems.linear(), "clients": clients, "topology": topology, "rounds": rounds} | options
+    need = topofl.estimate(algorithm, **how)
+    history = topofl.run(algorithm, **how, seed=0, executor="batched", progress=False, on_disconnected="allow")
+    assert need.history == pytest.approx(held(history), rel=0.2)
+    without = topofl.estimate(algorithm, **{key: value for key, value in how.items() if key != "rounds"})
+    assert (without.history, need.total - without.total) == (0, need.history)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rounds": 0}, "`rounds` must be at least 1, got 0"),
+        ({"eval_every": 0}, "`eval_every` must be at least 1"),
+        ({"moments": "none"}, "`moments` must be one of"),
+    ],
+)
+def test_rounds_are_checked(change, message):
+    with pytest.raises(ValueError, match=message):
+        topofl.estimate(
+            algorithms.local_only(lr=0.1), model=problems.linear(), clients=problems.equal_clients(), **change
+        )
+
+
 def test_changing_graphs_are_averaged_over_their_period():
     clients = problems.equal_clients()
     ring, star = topologies.ring(6), topologies.star(6)
@@ -360,10 +404,11 @@ def test_text():
         "matrices            1",
         "data                1",
         "torch               1",
+        "history             1",
         "by a probe         -1",
-        "at once, at most   12",
+        "at once, at most   13",
         "",
-        "adds 11 MiB of 16.0 GiB free",
+        "adds 12 MiB of 16.0 GiB free",
         "",
         "a round                                    messages  MiB",
         "----------------------------------------  ---------  ---",

@@ -1,4 +1,12 @@
+import dataclasses
+import io
 import json
+import os
+import subprocess
+import sys
+import tracemalloc
+import zipfile
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -6,7 +14,7 @@ import pytest
 
 import topofl
 from tests import problems
-from topofl import algorithms, metrics, mixing, topologies
+from topofl import _arrays, _files, algorithms, metrics, mixing, topologies
 
 
 def run_of(algorithm, topology, **more):
@@ -49,11 +57,73 @@ def test_saving_replaces_an_older_history_and_nothing_else(history, tmp_path):
     history.save(path)
     history.save(path)
     assert [p.name for p in tmp_path.iterdir()] == ["run"], "no partial folders are left"
-    (tmp_path / "thesis").mkdir()
-    (tmp_path / "thesis" / "chapter1.tex").write_text("years of work")
-    with pytest.raises(FileExistsError, match="path"):
-        history.save(tmp_path / "thesis")
-    assert (tmp_path / "thesis" / "chapter1.tex").exists()
+
+
+@pytest.mark.parametrize("own", [[], ["meta.json"], ["meta.json", "rounds.jsonl", "arrays.npz"]])
+@pytest.mark.parametrize("other", ["chapter1.tex", "figures/accuracy.pdf"])
+def test_a_folder_with_anything_else_is_replaced_only_if_told(history, tmp_path, own, other):
+    project = history.save(tmp_path / "project")
+    for name in {"meta.json", "rounds.jsonl", "arrays.npz"} - set(own):
+        (project / name).unlink()
+    (project / other).parent.mkdir(exist_ok=True)
+    (project / other).write_text("years of work")
+    before = sorted(path.name for path in project.rglob("*"))
+    with pytest.raises(FileExistsError, match=rf"project also holds {other.partition('/')[0]}; .*overwrite=True"):
+        history.save(project)
+    assert sorted(path.name for path in project.rglob("*")) == before
+    history.save(project, overwrite=True)
+    assert sorted(path.name for path in project.iterdir()) == ["arrays.npz", "meta.json", "rounds.jsonl"]
+
+
+def test_a_folder_that_only_has_a_meta_json_is_not_ours(history, tmp_path):
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "meta.json").write_text("{}")
+    with pytest.raises(FileExistsError, match=r"`path` must be free or hold .*package has no rounds\.jsonl"):
+        history.save(tmp_path / "package")
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(FileExistsError, match=r"file is a file; name another one"):
+        history.save(tmp_path / "file", overwrite=True)
+    with pytest.raises(ValueError, match=r"`path` must name a folder, got an empty text"):
+        history.save("")
+    with pytest.raises(ValueError, match=r"`path` must name a folder, got an empty text"):
+        topofl.History.load("")
+
+
+def test_an_empty_folder_is_free_and_a_link_stays_one(history, tmp_path):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to("empty")
+    for _ in range(2):
+        assert history.save(tmp_path / "link") == tmp_path / "link"
+    assert (tmp_path / "link").is_symlink()
+    assert_same(topofl.History.load(tmp_path / "empty"), history)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "link"]
+
+
+def test_an_exchange_that_fails_leaves_the_older_history(history, tmp_path, monkeypatch):
+    path = history.save(tmp_path / "run")
+    rename, calls = os.rename, []
+
+    def failing(source, target):
+        calls.append(source)
+        if len(calls) == 2:
+            raise OSError("no")
+        rename(source, target)
+
+    monkeypatch.setattr(_files, "_exchange", lambda *_: False)
+    monkeypatch.setattr(os, "rename", failing)
+    with pytest.raises(OSError, match="no"):
+        history.save(path)
+    assert_same(topofl.History.load(path), history)
+    assert [p.name for p in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize("way", ["exchanged", "portable"])
+def test_killed_at_any_moment_one_of_both_histories_is_there(way):
+    command = [sys.executable, "-m", "tests.killed_saves", way]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[1])
+    verdicts = json.loads(done.stdout)
+    assert verdicts["wrong"] == {}
+    assert verdicts["killed"] >= 15, "or nothing was looked at"
 
 
 def test_jsonl_has_one_object_a_round(history, tmp_path):
@@ -106,6 +176,132 @@ def test_lost_lines_are_noticed(history, tmp_path):
     file.write_text("\n".join(file.read_text().splitlines()[:-2]) + "\n")
     with pytest.raises(ValueError, match="half-written: 6 lines, expected 8"):
         topofl.History.load(tmp_path / "run")
+
+
+def forge(path, changes):
+    """Write arrays.npz anew, where `changes` are arrays, or bytes that stand for one, by name; None leaves one out."""
+    with np.load(path / "arrays.npz") as file:
+        arrays = dict(file) | changes
+    with zipfile.ZipFile(path / "arrays.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, array in arrays.items():
+            if array is not None:
+                archive.writestr(f"{name}.npy", array if isinstance(array, bytes) else npy(array))
+
+
+def npy(array, claimed=None):
+    """Return an array as a file, which may claim another shape."""
+    stream = io.BytesIO()
+    np.save(stream, array, allow_pickle=True)
+    if claimed is None:
+        return stream.getvalue()
+    header = {"descr": np.lib.format.dtype_to_descr(array.dtype), "fortran_order": False, "shape": claimed}
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(head, header)
+    return head.getvalue() + array.tobytes()
+
+
+class Evil:
+    def __reduce__(self):
+        return os.mkdir, ("unpickled",)
+
+
+FORGED = {
+    "a pickle": {"node_loss": np.array([Evil()], dtype=object)},
+    "a pickle elsewhere": {"evaluation.loss": np.array([[Evil()] * 6] * 4, dtype=object)},
+    "text": {"evaluation.loss": np.full((4, 6), "x" * 1000)},
+    "a record": {"evaluation.loss": np.zeros((4, 6), dtype=[("a", "f8")])},
+    "a shape of another": {"evaluation.loss": np.zeros((6, 4))},
+    "more rounds": {"node_loss": np.zeros((8, 6))},
+    "more evaluations": {"evaluation.accuracy": np.zeros((40, 6))},
+    "a claim": {"evaluation.loss": npy(np.zeros(3), (4, 10**12))},
+    "a claim that fits the rest": {"node_loss": npy(np.zeros(3), (7, 10**12))},
+    "a negative claim": {"node_loss": npy(np.zeros(3), (7, -6))},
+    "half an array": {"node_loss": npy(np.zeros(3), (7, 6))},
+    "a new format": {"node_loss": b"\x93NUMPY\x09\x00"},
+    "no array": {"node_loss": b"x"},
+    "nothing": {"node_loss": b""},
+    "a long header": {"node_loss": b"\x93NUMPY\x02\x00" + (10**6).to_bytes(4, "little") + b"(" * 10**6},
+    "a missing array": {"matrix.1.indices": None},
+    "a matrix of others": {"matrix.1.indices": np.full(12, 6, np.int32)},
+    "a matrix before all": {"matrix.1.indices": np.full(12, -1, np.int32)},
+    "a matrix without an end": {"matrix.1.indptr": np.arange(0, 7 * 10**6, 10**6)},
+    "weights that are none": {"matrix.1.data": np.full(12, np.nan)},
+    "a large matrix": {"matrix.1.data": np.zeros(37), "matrix.1.indices": np.zeros(37, np.int32)},
+    "a round without matrix": {"matrix_of_round": np.full(7, 3)},
+    "matrices in no order": {"matrix_of_round": np.full(7, 0.5)},
+}
+
+
+@pytest.mark.parametrize("forged", FORGED)
+def test_arrays_that_were_forged_are_refused_by_file(history, tmp_path, monkeypatch, forged):
+    monkeypatch.chdir(tmp_path)
+    path = history.save(tmp_path / "run")
+    forge(path, FORGED[forged])
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=r"run.* is (damaged|half-written).*"):
+            topofl.History.load(path)
+        assert tracemalloc.get_traced_memory()[1] < 20 * 2**20
+    finally:
+        tracemalloc.stop()
+    assert not Path("unpickled").exists()
+
+
+def test_a_bomb_is_not_decompressed(history, tmp_path, monkeypatch):
+    path = history.save(tmp_path / "run")
+    n, meta = 200_000, json.loads((path / "meta.json").read_text())
+    (path / "meta.json").write_text(json.dumps(meta | {"matrices": []}))
+    shapes = {name: (len(column), n) for name, column in history.evaluations.items() if column.ndim == 2}
+    forge(path, {f"evaluation.{k}": np.zeros(shape) for k, shape in shapes.items()} | {"node_loss": np.zeros((7, n))})
+    monkeypatch.setattr(_arrays, "total_memory", lambda: 2**24)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match=r"arrays\.npz claims to hold \d+ bytes, more than half of the 16777216"):
+            topofl.History.load(path)
+        assert tracemalloc.get_traced_memory()[1] < 4 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_arrays_that_nobody_knows_are_not_read(history, tmp_path):
+    path = history.save(tmp_path / "run")
+    forge(path, {"matrix.9.data": np.zeros(10**5), "notes": npy(np.zeros(10**6))})
+    assert_same(topofl.History.load(path), history)
+    with zipfile.ZipFile(path / "arrays.npz") as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path / "arrays.npz", "w", zipfile.ZIP_LZMA) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    with pytest.raises(
+        ValueError, match=r"arrays\.npz is half-written or damaged: .* compressed more than deflate can"
+    ):
+        topofl.History.load(path)
+
+
+NESTED = "[" * 100_000 + "]" * 100_000
+JSON = {
+    "nested": ("meta.json", lambda meta: json.dumps(meta).replace("{", f'{{"x": {NESTED}, ', 1)),
+    "nested a little": ("meta.json", lambda meta: json.dumps(meta | {"x": json.loads("[" * 200 + "]" * 200)})),
+    "a number": ("meta.json", lambda meta: json.dumps(meta).replace("{", f'{{"x": {"9" * 10_000}, ', 1)),
+    "no list": ("meta.json", lambda meta: json.dumps(meta | {"columns": "messages"})),
+    "names": ("meta.json", lambda meta: json.dumps(meta | {"matrices": [1, 2, 3]})),
+    "rounds": ("meta.json", lambda meta: json.dumps(meta | {"n_rounds": 7.0})),
+    "algorithm": ("meta.json", lambda meta: json.dumps(meta | {"algorithm": {"a": 1}})),
+    "diverged": ("meta.json", lambda meta: json.dumps(meta | {"diverged": 3})),
+    "lines": ("rounds.jsonl", lambda meta: "\n".join([f'{{"x": {NESTED}}}'] * 8)),
+    "values": ("rounds.jsonl", lambda meta: "\n".join([json.dumps({key: [1] for key in meta["columns"]})] * 8)),
+    "texts": ("rounds.jsonl", lambda meta: "\n".join([json.dumps(dict.fromkeys(meta["columns"], "1"))] * 8)),
+    "large": ("rounds.jsonl", lambda meta: "\n".join([json.dumps(dict.fromkeys(meta["columns"], 10**300))] * 8)),
+}
+
+
+@pytest.mark.parametrize("forged", JSON)
+def test_json_that_was_forged_is_refused_by_file(history, tmp_path, forged):
+    path = history.save(tmp_path / "run")
+    name, forge_text = JSON[forged]
+    (path / name).write_text(forge_text(json.loads((path / "meta.json").read_text())))
+    with pytest.raises(ValueError, match=name.replace(".", r"\.")):
+        topofl.History.load(path)
 
 
 def test_no_history_there(tmp_path):
@@ -333,6 +529,11 @@ def test_plot_returns_axes(history):
     np.testing.assert_allclose(ax.lines[0].get_ydata(), history["accuracy"].mean(1))
     assert ax.get_xlabel() == "round"
     assert history.plot("messages", ax=ax) is ax
+
+
+def test_repr_does_not_steer_a_terminal(history):
+    named = dataclasses.replace(history, meta={"algorithm": "\x1b[2J", "topology": "a\nb"})
+    assert r"\x1b[2J on a\nb: 7 rounds" in repr(named)
 
 
 def test_repr_says_what_it_was(history):

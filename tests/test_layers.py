@@ -7,13 +7,25 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 LAYERS = [
-    {"_check", "_distances", "_generators", "_hops", "_machine", "_seeding", "_simplex", "_table"},
+    {
+        "_arrays",
+        "_check",
+        "_distances",
+        "_files",
+        "_generators",
+        "_hops",
+        "_machine",
+        "_seeding",
+        "_simplex",
+        "_table",
+        "_text",
+    },
     {"_classes", "_nilpotent", "_periods", "_spectral"},
     {"_drawing", "topology"},
     {"_graph_files", "mixing", "topologies"},
     {"data", "models", "metrics"},
     {"algorithms"},
-    {"callbacks", "history"},
+    {"_matrices", "callbacks", "history"},
     {"engine"},
     {"estimate", "_spec", "config", "report"},
     {"cli", "__main__"},

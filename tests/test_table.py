@@ -1,12 +1,16 @@
 """Tables in every format."""
 
+import io
+import re
 import sys
+import unicodedata
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from topofl._table import NotApplicable, Spread, Table
+from topofl._text import printable
 
 TABLE = Table(
     ("graph", "nodes", "gap & co", "accuracy"),
@@ -113,6 +117,67 @@ def test_csv(tmp_path):
     assert text.splitlines()[3] == "[star],1,,,,"
     assert (tmp_path / "table.csv").read_bytes() == text.encode()
     assert TABLE.to_csv() == text
+
+
+HOSTILE = Table(
+    ("=cmd|' /C calc'!A0", "a\nb", "x\x1b[2J"),
+    (
+        ("=1+1", -0.5, NotApplicable("be\x07ll\nand line")),
+        ("+1+1", -0.25, 1),
+        ("-2+3", float("-inf"), 2),
+        ("@SUM(A1)", 1, 3),
+        ("\t=1", 1, 3),
+        ("\r=1", 1, 3),
+        ("-0.5", 1, 3),
+        ("a\\|b|c", 1, 3),
+        ("two\nlines\u2028three", 1, 3),
+        ("\x1b]0;title\x07\x9b2J\u202e\udc80", 1, 3),
+    ),
+    title="ti\ntle\x1b[31m",
+)
+
+
+def test_no_cell_of_csv_is_a_formula(tmp_path):
+    text = HOSTILE.to_csv()
+    frame = pd.read_csv(io.StringIO(text), dtype={0: str})
+    cells = frame.iloc[:, 0].tolist()
+    assert frame.columns[0] == "'=cmd|' /C calc'!A0"
+    assert cells[:7] == ["'=1+1", "'+1+1", "'-2+3", "'@SUM(A1)", r"\t=1", r"\r=1", "-0.5"]
+    assert frame.iloc[:3, 1].tolist() == [-0.5, -0.25, -np.inf], "numbers stay numbers"
+    assert HOSTILE.column(HOSTILE.columns[0])[0] == "=1+1"
+
+
+@pytest.mark.parametrize("write", [str, repr, Table.to_markdown, Table.to_latex, Table._repr_html_])
+def test_nothing_steers_a_terminal_or_breaks_a_line(write):
+    text = write(HOSTILE)
+    assert not [c for c in text if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp", "Cf") and c != "\n"]
+    assert len(write(Table(HOSTILE.columns, HOSTILE.rows[8:9])).splitlines()) == len(
+        write(Table(("a", "b", "c"), (("d", 1, 3),))).splitlines()
+    )
+    text.encode()
+
+
+def test_cells_of_markdown_stay_cells():
+    rows = [line for line in HOSTILE.to_markdown().splitlines() if line.startswith("| ")]
+    for row in rows:
+        bare = re.sub(r"\\.", "", row)  # without what a backslash stands before
+        assert bare.count("|") == 4, row
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("ring(n=4), größer ✓", "ring(n=4), größer ✓"),
+        ("a\tb\r\n", r"a\tb\r\n"),
+        ("\x1b[2J\x7f\x9b", r"\x1b[2J\x7f\x9b"),
+        ("\u202eabc\u2069", r"\u202eabc\u2069"),
+        ("\udc80", r"\udc80"),
+        ("👩\u200d🔬", "👩\u200d🔬"),
+    ],
+)
+def test_printable(text, shown):
+    assert printable(text) == shown
+    assert printable(shown) == shown
 
 
 def test_column():

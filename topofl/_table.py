@@ -1,12 +1,14 @@
 """Small tables: aligned text, HTML, Markdown, LaTeX, CSV and pandas from one tuple of rows."""
 
 import html
+import re
 from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from topofl._check import check_choice
+from topofl._text import plain_cell, printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -112,16 +114,16 @@ class Table:
         lines.insert(1, ["-" * width for width in widths])
         pad = [str.rjust if r else str.ljust for r in right]
         body = ["  ".join(p(c, w) for p, c, w in zip(pad, line, widths, strict=True)).rstrip() for line in lines]
-        return "\n".join([self.title, *body, *notes] if self.title else [*body, *notes])
+        return "\n".join([printable(self.title), *body, *notes] if self.title else [*body, *notes])
 
     __repr__ = __str__
 
     def to_markdown(self) -> str:
         """Return a pipe table, the footnotes under it."""
         lines, notes, right = self._render()
-        head, *body = [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines]
+        head, *body = [f"| {' | '.join(map(_without_bars, line))} |" for line in lines]
         rule = f"| {' | '.join('---:' if r else ':---' for r in right)} |"
-        title = [f"**{self.title}**", ""] if self.title else []
+        title = [f"**{printable(self.title)}**", ""] if self.title else []
         return "\n".join([*title, head, rule, *body, *(f"\n{note}" for note in notes)])
 
     def to_latex(self) -> str:
@@ -129,13 +131,13 @@ class Table:
         lines, notes, right = self._render()
         head, *body = [" & ".join(cell.translate(_LATEX) for cell in line) + r" \\" for line in lines]
         begin = rf"\begin{{tabular}}{{{''.join('r' if r else 'l' for r in right)}}}"
-        title = [self.title.translate(_LATEX) + r"\par"] if self.title else []
+        title = [printable(self.title).translate(_LATEX) + r"\par"] if self.title else []
         rows = [*title, begin, r"\hline", head, r"\hline", *body, r"\hline", r"\end{tabular}"]
         return "\n".join([*rows, *(rf"\par {note.translate(_LATEX)}" for note in notes)])
 
     def _repr_html_(self) -> str:
         lines, notes, _ = self._render()
-        inner = f"<caption>{html.escape(self.title)}</caption>" if self.title else ""
+        inner = f"<caption>{html.escape(printable(self.title))}</caption>" if self.title else ""
         for k, line in enumerate(lines):
             tag = "td" if k else "th"
             inner += f"<tr>{''.join(f'<{tag}>{html.escape(cell)}</{tag}>' for cell in line)}</tr>"
@@ -154,8 +156,14 @@ class Table:
         return pd.DataFrame(data)
 
     def to_csv(self, path: str | Path | None = None) -> str:
-        """Return comma-separated values in full precision, missing ones empty; written to `path` if given."""
-        text = self.to_pandas().to_csv(index=False, lineterminator="\n")
+        """Return comma-separated values in full precision, missing ones empty; written to `path` if given.
+
+        Text that a spreadsheet would take for a formula, such as ``=1+1``, has an apostrophe before it; numbers stay.
+        """
+        frame = self.to_pandas().rename(columns=plain_cell)
+        for column in frame.columns[[dtype.kind not in "biuf" for dtype in frame.dtypes]]:
+            frame[column] = [plain_cell(cell) if isinstance(cell, str) else cell for cell in frame[column]]
+        text = frame.to_csv(index=False, lineterminator="\n")
         if path is not None:
             Path(path).write_text(text, encoding="utf-8", newline="\n")
         return text
@@ -166,7 +174,13 @@ class Table:
         mark = {reason: f"n/a [{k}]" for k, reason in enumerate(reasons, start=1)}
         rows = [[mark[c.reason] if isinstance(c, NotApplicable) else as_text(c) for c in row] for row in self.rows]
         right = [not any(isinstance(cell, str) for cell in self.column(name)) for name in self.columns]
-        return [list(self.columns), *rows], [f"{m[4:]} {reason}" for reason, m in mark.items()], right
+        notes = [f"{m[4:]} {printable(reason)}" for reason, m in mark.items()]
+        return [[printable(name) for name in self.columns], *rows], notes, right
+
+
+def _without_bars(cell: str) -> str:
+    """Return a cell of Markdown in which no bar ends the cell: an odd number of backslashes stands before each."""
+    return re.sub(r"(\\*)\|", lambda match: match[1] + "\\|" if len(match[1]) % 2 == 0 else match[0], cell)
 
 
 def _width(text: str) -> int:
@@ -175,9 +189,9 @@ def _width(text: str) -> int:
 
 
 def as_text(cell: Any) -> str:
-    """Return whole numbers with thousands separators, others with 4 significant digits or more."""
+    """Return whole numbers with thousands separators, others with 4 significant digits or more; text on one line."""
     if isinstance(cell, bool) or not isinstance(cell, Real):
-        return str(cell)
+        return printable(str(cell))
     if isinstance(cell, Integral):
         return f"{int(cell):,}"
     return f"{float(cell):,.0f}" if 1e4 <= abs(float(cell)) < 1e15 else f"{float(cell):.4g}"

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from topofl._check import check_int
+from topofl._text import printable
 
 __all__ = ["Callback", "Event", "jsonl", "mlflow", "scalars", "tensorboard", "text", "wandb"]
 
@@ -314,4 +315,4 @@ def _code(values: Mapping[str, Any]) -> str:
 
 
 def _short(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return f"{value:.6g}" if isinstance(value, float) else printable(str(value))

@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 import sys
+import tomllib
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -21,15 +22,19 @@ import torch
 import topofl
 from topofl import callbacks, config, data, metrics
 from topofl._check import check_int
+from topofl._files import aside
 from topofl._graph_files import KINDS
 from topofl._spec import at, build_topology, catalogue, parameters, parse_spec, table_of
 from topofl._table import NotApplicable, Spread, Table
+from topofl._text import printable
 from topofl.callbacks import Callback, Event
 from topofl.data import Partition
 from topofl.engine import DivergenceError, Interrupted
-from topofl.engine.checkpoint import prune, rounds_in
+from topofl.engine.checkpoint import move_all, prune, rounds_in
+from topofl.engine.lock import NAME as LOCK
+from topofl.engine.lock import locked
 from topofl.estimate import Estimate
-from topofl.history import History, over_nodes
+from topofl.history import History, check_replaceable, over_nodes, saved_in
 from topofl.topology import Topology, TopologySequence
 
 __all__ = ["main"]
@@ -40,6 +45,9 @@ _KEPT = """
 DIR holds config.toml (all defaults filled in), checkpoints/ and, at the end, history/. Ctrl-C lets the round end and
 writes a checkpoint. A finished run keeps its last checkpoint, which takes the space of all models and is needed only to
 train more rounds: remove DIR/checkpoints if you will not."""
+NEXT = ".next"
+"""Where, in the folder of a finished run, a run lies that is to replace it, until it has a checkpoint."""
+
 _RUN_ERRORS = (DivergenceError, OSError, MemoryError, torch.OutOfMemoryError)
 
 
@@ -70,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except _RUN_ERRORS as error:
         return _failed(error, 1)
     except Interrupted as stopped:
-        print(f"topofl: {_how_to_go_on(stopped)}", file=sys.stderr)
+        print(f"topofl: {printable(_how_to_go_on(stopped))}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("topofl: interrupted", file=sys.stderr)
@@ -80,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _failed(error: BaseException, code: int) -> int:
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
-    print(f"topofl: error: {' '.join(text.split()) or type(error).__name__}", file=sys.stderr)
+    print(f"topofl: error: {printable(' '.join(text.split())) or type(error).__name__}", file=sys.stderr)
     return code
 
 
@@ -92,7 +100,7 @@ def _how_to_go_on(stopped: Interrupted) -> str:
 
 def _note(notes: Sequence[str]) -> None:
     for note in notes:
-        print(f"topofl: note: {note}", file=sys.stderr)
+        print(f"topofl: note: {printable(note)}", file=sys.stderr)
 
 
 @contextmanager
@@ -181,11 +189,16 @@ def _add_run(verbs: Any) -> None:
         topofl run experiment.toml --set run.rounds=50 --set topology=ring --out runs/ring
         topofl run experiment.toml --dry-run
         topofl run runs/ring/config.toml --out runs/again
+        topofl run experiment.toml --out runs/ring --skip-done
     """
     verb = _add_verb(verbs, "run", _run, "train what a TOML file describes, and save what happens", examples, _KEPT)
-    help_out = "where to save, in place of a finished run there (default: a new folder, runs/ and the file's name)"
+    help_out = "where to save (default: runs/ and the file's name)"
     verb.add_argument("config", type=Path, metavar="CONFIG.toml", help="tables data, topology, algorithm, run, ...")
     verb.add_argument("--out", type=Path, metavar="DIR", help=help_out)
+    done = verb.add_mutually_exclusive_group()
+    help_force = "replace a finished run in DIR: once this one has a checkpoint, until then that one stays"
+    done.add_argument("--force", action="store_true", help=help_force)
+    done.add_argument("--skip-done", action="store_true", help="do nothing if the run in DIR is finished")
     help_set = "table.key=value, or table=spec for a whole table; may be repeated"
     verb.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=help_set)
     every = "a checkpoint every K rounds, or by time (default: auto, at least one in ten minutes)"
@@ -400,13 +413,26 @@ def _run(options: argparse.Namespace) -> None:
         need = experiment.estimate(probe=True)
         print("\n\n".join([str(need), *_in_all(need, experiment.tables["run"])]))
         return
-    out = _out_folder(options)
-    with _set_aside(out), _removed_if_nothing_was_done(out):
-        (out / "checkpoints").mkdir(parents=True, exist_ok=True)
-        _write_config(out, experiment.tables)
-        how = {"progress": options.progress, "checkpoint": out / "checkpoints"}
-        history = experiment.run(**how, callbacks=_logs(options))
-    _finish(out, experiment, history)
+    out = options.out or Path("runs", options.config.stem)
+    if options.skip_done and _is_finished(out):
+        _note(_other_settings(out, experiment))
+        print(f"{printable(str(out))} is finished; nothing was done")
+        return
+    _check_place(out, options)
+    with _claimed(out):
+        _settle(out)
+        _check_place(out, options)  # again, now that nobody else can change it
+        place = out / NEXT if _is_finished(out) else out
+        try:
+            (place / "checkpoints").mkdir(parents=True, exist_ok=True)
+            _write_config(place, experiment.tables)
+            how = {"progress": options.progress, "checkpoint": place / "checkpoints"}
+            history = experiment.run(**how, callbacks=_logs(options))
+            if not rounds_in(place / "checkpoints"):  # none could be written, and those there are another run's
+                prune(out / "checkpoints", 0)
+        finally:
+            _settle(out)
+        _finish(out, experiment, history)
 
 
 def _in_all(need: Estimate, run: Mapping[str, Any]) -> list[str]:
@@ -423,13 +449,22 @@ def _resume(options: argparse.Namespace) -> None:
     out = options.folder
     if not (out / "config.toml").is_file():
         raise ValueError(f"{out} holds no run to go on with: config.toml is missing; name a folder of topofl run")
+    with locked(out, "DIR"):
+        _settle(out)
+        _go_on(out, options)
+
+
+def _go_on(out: Path, options: argparse.Namespace) -> None:
+    """Train the rounds that a run lacks."""
     experiment = config.load(out / "config.toml", options.set)
     _note(experiment.notes)
-    done = History.load(out).n_rounds if (out / "history" / "meta.json").exists() else 0
+    done = History.load(out).n_rounds if _is_finished(out) else 0
     if done == experiment.options["rounds"]:
         if experiment.tables != config.load(out / "config.toml").tables:
             raise ValueError(f"{out} is finished, so that only `--set run.rounds=N` is taken, got {options.set}")
-        print(f"{out} is finished: all {done} rounds are done; more are trained with --set run.rounds=N")
+        print(
+            f"{printable(str(out))} is finished: all {done} rounds are done; more are trained with --set run.rounds=N"
+        )
         return
     saved = rounds_in(out / "checkpoints")
     if done and not saved:
@@ -438,6 +473,7 @@ def _resume(options: argparse.Namespace) -> None:
         )
     if not saved:
         _note([f"{out} has no checkpoint yet; it starts from the beginning"])
+    _check_history(out)
 
     def keep_changes(event: Event) -> None:
         if event.kind == "start":  # what was asked for is accepted
@@ -456,11 +492,13 @@ def _logs(options: argparse.Namespace) -> list[Callback]:
 def _finish(out: Path, experiment: config.Experiment, history: History) -> None:
     """Save what a run returned, say so, and leave one checkpoint to go on from."""
     history.save(out / "history")
+    for leftover in out.glob(".history.*"):  # of processes that were killed while they saved
+        shutil.rmtree(leftover, ignore_errors=True)
     _write_config(out, experiment.tables_of(history))
     prune(out / "checkpoints", 1)
     _check_column({str(out): history}, "accuracy")
     print(_table_of_runs({str(out): history}, 0.8))
-    print(f"saved in {out}")
+    print(f"saved in {printable(str(out))}")
     if diverged := history.meta["diverged"]:
         first = diverged[0]
         _note([f"{len(diverged)} nodes diverged, first node {first['node']} in round {first['round']}"])
@@ -473,64 +511,64 @@ def _write_config(out: Path, tables: config.Tables) -> None:
     os.replace(partial, out / "config.toml")
 
 
+def _settle(out: Path) -> None:
+    """Let the run that is to replace the one in a folder do so if it has a checkpoint, else drop it.
+
+    Killed in the middle it goes on when it is called again: until all of its checkpoints are in their place, the new
+    run is known by them.
+    """
+    coming = out / NEXT
+    if rounds_in(coming / "checkpoints"):
+        for place in (out / "history", aside(out / "history")):
+            shutil.rmtree(place, ignore_errors=True)
+        if (coming / "config.toml").exists():
+            os.replace(coming / "config.toml", out / "config.toml")
+        move_all(coming / "checkpoints", out / "checkpoints")
+    shutil.rmtree(coming, ignore_errors=True)
+
+
 @contextmanager
-def _set_aside(out: Path) -> Iterator[None]:
-    """Put an older run out of the way; it comes back if the new one ends before its first checkpoint."""
-    older, own = out / ".older", ("config.toml", "history", "checkpoints")
-    if (out / "history").exists():
-        _move(own, out, older)
+def _claimed(out: Path) -> Iterator[None]:
+    """Make a folder and let nobody else use it; remove what was made if the body fails before anything was done."""
+    made = [folder for folder in (out, *out.parents) if not folder.exists()]
     try:
-        yield
+        with locked(out, "--out"):
+            try:
+                yield
+            except Exception:
+                if not rounds_in(out / "checkpoints") and not _is_finished(out):
+                    (out / "config.toml").unlink(missing_ok=True)
+                    with suppress(OSError):
+                        (out / "checkpoints").rmdir()
+                raise
     finally:
-        if older.exists() and not rounds_in(out / "checkpoints"):
-            _move(own, older, out)
-        shutil.rmtree(older, ignore_errors=True)
+        for folder in made:
+            with suppress(OSError):
+                folder.rmdir()  # only if it is empty
 
 
-def _move(names: Sequence[str], source: Path, target: Path) -> None:
-    """Move what is there of some names into another folder, in place of what has them."""
-    target.mkdir(exist_ok=True)
-    for name in names:
-        there = target / name
-        if there.is_dir():
-            shutil.rmtree(there)
-        if (source / name).exists():
-            os.replace(source / name, there)
-
-
-@contextmanager
-def _removed_if_nothing_was_done(out: Path) -> Iterator[None]:
-    """Remove the folder of a run that failed before its first checkpoint, if there is nothing else in it."""
-    made = [folder for folder in (out / "checkpoints", out, *out.parents) if not folder.exists()]
-    try:
-        yield
-    except Exception:
-        if not rounds_in(out / "checkpoints") and not (out / "history").exists():
-            (out / "config.toml").unlink(missing_ok=True)
-            for folder in made:
-                with suppress(OSError):
-                    folder.rmdir()  # only if it is empty
-        raise
-
-
-def _out_folder(options: argparse.Namespace) -> Path:
-    """Return the folder for the results; refuse it before training rather than after, if nothing can be saved there."""
-    out = options.out or Path("runs", options.config.stem)
-    if options.out is None and (out / "history").exists():
-        raise ValueError(f"{out} holds an older run; name another folder by --out, or this one to replace it")
-    _check_own(out, options.config)
-    there = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK):
-        raise PermissionError(f"cannot write to {out}: {there} is not a folder that can be written to")
-    return out
+def _is_finished(folder: Path) -> bool:
+    """Whether a folder holds the history of a run, and no run that is to replace it and can go on."""
+    return saved_in(folder / "history") is not None and not rounds_in(folder / NEXT / "checkpoints")
 
 
 def _unfinished(folder: Path) -> str:
     """Return what to do with the run in a folder if it can go on, else an empty string."""
-    finished, stopped = (folder / "history" / "meta.json").exists(), rounds_in(folder / "checkpoints")
-    if finished or not stopped:
+    stopped = rounds_in(folder / NEXT / "checkpoints") or rounds_in(folder / "checkpoints")
+    if _is_finished(folder) or not stopped:
         return ""
     return f"{folder} holds a run that is not finished (round {stopped[-1]}); go on with topofl resume {folder}"
+
+
+def _other_settings(out: Path, experiment: config.Experiment) -> list[str]:
+    """Return a note if the finished run in a folder is not the one that was asked for, its executor apart."""
+    if not (out / "config.toml").is_file():
+        return []
+    own, asked = config.read(out / "config.toml"), tomllib.loads(config.dumps(experiment.tables))
+    free = {("run", "executor"), ("run", "chunk")}  # chosen meanwhile
+    keys = {(table, key) for tables in (own, asked) for table in tables for key in tables[table]} - free
+    other = sorted(f"{t}.{k}" for t, k in keys if own.get(t, {}).get(k) != asked.get(t, {}).get(k))
+    return [f"the finished run in {out} has other settings: {', '.join(other)}"] if other else []
 
 
 def _loaded(folder: Path) -> History:
@@ -540,16 +578,36 @@ def _loaded(folder: Path) -> History:
     return History.load(folder)
 
 
-def _check_own(out: Path, source: Path) -> None:
-    """Refuse to write into a folder that is not a run's or whose run can go on, or over the configuration given."""
-    finished = (out / "history" / "meta.json").exists()
+def _check_place(out: Path, options: argparse.Namespace) -> None:
+    """Refuse a folder for results before training rather than after, if there is anything that must not be lost."""
     if unfinished := _unfinished(out):
         raise ValueError(f"{unfinished}, or name another folder by --out")
-    own = {"config.toml", "checkpoints", ".config.toml.partial"}  # of a run that was stopped before a checkpoint
-    if out.is_dir() and not finished and {path.name for path in out.iterdir()} - own:
+    own = {"config.toml", "checkpoints", ".config.toml.partial", NEXT, LOCK}  # of a run stopped before a checkpoint
+    if out.is_dir() and not _is_finished(out) and {path.name for path in out.iterdir()} - own:
         raise ValueError(f"{out} holds something else than a run; name a new or empty folder by --out")
-    if (out / "config.toml").exists() and (out / "config.toml").samefile(source):
-        raise ValueError(f"{out} holds {source} itself, which would be overwritten; name another folder by --out")
+    if (out / "config.toml").exists() and (out / "config.toml").samefile(options.config):
+        raise ValueError(
+            f"{out} holds {options.config} itself, which would be overwritten; name another folder by --out"
+        )
+    if _is_finished(out) and not options.force:
+        raise ValueError(
+            f"{out} holds a finished run; name another folder by --out, replace it by --force, or go past it by "
+            "--skip-done"
+        )
+    _check_history(out)
+    there = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise PermissionError(f"cannot write to {out}: {there} is not a folder that can be written to")
+
+
+def _check_history(out: Path) -> None:
+    try:
+        check_replaceable(out / "history")
+    except FileExistsError as error:
+        raise ValueError(
+            f"{out / 'history'} must hold a history and nothing else, since it will be replaced; move elsewhere what "
+            "else is there"
+        ) from error
 
 
 def _compare(options: argparse.Namespace) -> None:

@@ -73,7 +73,7 @@ Tables = dict[str, dict[str, Any]]
 _TABLES = ("data", "topology", "mixing", "algorithm", "model", "run")
 _NOT_IN_RUN = ("algorithm", "model", "clients", "topology", "mixing", "checkpoint", "resume", "callbacks", "on_round")
 _ESTIMATED = ("executor", "chunk", "precision", "device", "dtype", "evaluate_on", "eval_examples", "eval_nodes",
-              "augment", "fine_tune")  # fmt: skip
+              "augment", "fine_tune", "rounds", "eval_every", "moments")  # fmt: skip
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from topofl._check import check_choice, check_int
 from topofl._table import Table
 from topofl.algorithms.phase import Algorithm, Phase, Rule
 from topofl.data import Augmentation, Partition
@@ -21,7 +22,8 @@ from topofl.engine.memory import facts_of, first_of, fits_into, groups_of, in_gi
 from topofl.engine.mixer import mixer
 from topofl.engine.plan import SHARED_WORK, Compute, Plan, Sizes, choose_plan
 from topofl.engine.population import Layout
-from topofl.engine.rehearsal import DryRound, rehearse
+from topofl.engine.recorder import bytes_kept
+from topofl.engine.rehearsal import DryRound, one_by_one, rehearse
 from topofl.engine.run import run
 from topofl.engine.world import as_rule, checked_model
 from topofl.mixing import MixingMatrix
@@ -72,6 +74,8 @@ class Estimate:
         Memory of the buffers of these, of all workers, which exist only meanwhile.
     matrices
         Memory of the mixing matrices of the rounds looked at.
+    history
+        Memory of what is recorded over all rounds, mixing matrices included; 0 if `rounds` was not given.
     data
         Memory of the dataset.
     torch
@@ -127,6 +131,7 @@ class Estimate:
     busiest_bytes: int
     seconds_per_round: float | None = None
     seconds_per_evaluation: float | None = None
+    history: int = 0
 
     @property
     def total(self) -> int:
@@ -144,7 +149,8 @@ class Estimate:
         return self.free is None or self.added <= self.free
 
     def _memory(self) -> dict[str, int]:
-        return {name: getattr(self, name) for name in _PARTS}
+        parts = {name: getattr(self, name) for name in _PARTS}
+        return parts | ({"history": self.history} if self.history else {})
 
     def __str__(self) -> str:
         found = [("by a probe", self.beyond)] if self.beyond else []
@@ -193,6 +199,9 @@ def estimate(
     device: torch.device | str | None = None,
     dtype: torch.dtype = torch.float32,
     probe: bool = False,
+    rounds: int | None = None,
+    eval_every: int = 10,
+    moments: str = "after",
     evaluate_on: str | Sequence[str] = "test",
     eval_examples: int | None = None,
     eval_nodes: int | None = None,
@@ -214,6 +223,10 @@ def estimate(
         there is none), those of the busiest node the largest.
     evaluate_on, eval_examples, eval_nodes, fine_tune, augment
         As in :func:`topofl.run`.
+    rounds, eval_every, moments
+        As in :func:`topofl.run`, to count what the history of so many rounds will hold. Where graphs do not repeat, or
+        other nodes take part in every round, mixing matrices are those of the first rounds and as many more in
+        proportion. None: the history is not counted.
     chunk, executor
         As in :func:`topofl.run`. ``"auto"`` is resolved as the run does it where that is by a rule (linear models, and
         what does not fit into memory). Where the run will time executors, memory is that of the first batched trial, 2
@@ -238,6 +251,7 @@ def estimate(
     (26000, 26000, 20)
     """
     check_common(dict(locals()))
+    _check_rounds(rounds, eval_every, moments)
     algorithm = with_fine_tuning(algorithm, fine_tune)
     clients = clients.pooled() if algorithm.pooled else clients
     graphs = check_topology(algorithm, topology, clients.n, "allow")
@@ -249,13 +263,20 @@ def estimate(
         rule, layout = as_rule(mixing, algorithm.pushes), Layout.of(module)
         sizes = np.array(list(map(len, clients.train)))
         played = SAMPLED_ROUNDS if algorithm.chooses else graphs.period or SAMPLED_ROUNDS
-        rounds, state = rehearse(algorithm, layout, graphs, rule, dtype, played, sizes)
-        matrices = list({id(e.weights): e.weights for r in rounds for e in r.ledger.exchanges}.values())
+        dry, state = rehearse(algorithm, layout, graphs, rule, dtype, played, sizes)
+        matrices = list({id(e.weights): e.weights for r in dry for e in r.ledger.exchanges}.values())
         sets = evaluated_by(clients, evaluate_on, eval_examples, eval_nodes, 0, torch.device("cpu"))
         way, some = way_of(module, few), list(sets.values())
         groups = groups_of(algorithm, graphs, lambda own: own(graphs.at(0)), compute)
         facts = facts_of(algorithm, module, few, way.order, way, clients, matrices, some, compute, augment, groups)
-        facts, free = replace(facts, state=state), free_memory(place)
+        recorded = 0
+        if rounds is not None:
+            stages = 1 + (moments == "both") + (algorithm.fine_tune is not None) + (algorithm.neighbors is not None)
+            scores = 2 * stages * len(sets) + algorithm.pushes
+            ahead = min(rounds, played + SAMPLED_ROUNDS)
+            used = (r.used for r in one_by_one(algorithm, layout, graphs, rule, dtype, ahead, sizes))
+            recorded = _bytes_recorded(clients.n, rounds, eval_every, scores) + bytes_kept(used, played, ahead, rounds)
+        facts, free = replace(facts, state=state, history=recorded), free_memory(place)
         fits, linear = fits_into(facts, free), is_linear(module)
         plan, beyond = choose_plan(compute, linear, facts.sizes, None, fits), 0
         seconds: dict[str, Any] = {}
@@ -263,7 +284,7 @@ def estimate(
             evaluated = {"evaluate_on": evaluate_on, "eval_examples": eval_examples, "augment": augment}
             how = {"executor": executor, "chunk": chunk, "precision": precision, "device": place, "dtype": dtype}
             trial, least = how | {"model": model} | evaluated, _least(plan, facts.sizes)
-            found = _probed(algorithm, clients, graphs.at(0), rounds, len(some[0].nodes), trial, least)
+            found = _probed(algorithm, clients, graphs.at(0), dry, len(some[0].nodes), trial, least)
             if (taken := growth()) is not None:
                 beyond = taken - needed(first_of(facts, found.nodes), found.plan)
             plan = choose_plan(replace(compute, executor=found.plan.executor), linear, facts.sizes, None, fits)
@@ -281,9 +302,22 @@ def estimate(
         returned=facts.returned,
         free=free,
         remedy="" if free is None or fits(plan) else remedy(facts, free),
-        **_wire([r.ledger.totals(r.used) for r in rounds]),
+        **_wire([r.ledger.totals(r.used) for r in dry]),
         **seconds,
     )
+
+
+def _check_rounds(rounds: int | None, eval_every: int, moments: str) -> None:
+    if rounds is not None:
+        check_int("rounds", rounds, minimum=1)
+    check_int("eval_every", eval_every, minimum=1)
+    check_choice("moments", moments, ["after", "both"])
+
+
+def _bytes_recorded(n: int, rounds: int, eval_every: int, scores: int) -> int:
+    """Return the bytes that a history holds beside matrices: losses and totals of rounds, and `scores` of n nodes."""
+    evaluated = 1 + -(-rounds // eval_every)
+    return 8 * (rounds * (n + 9) + evaluated * (scores * n + 3))
 
 
 def _least(plan: Plan, sizes: Sizes) -> int:

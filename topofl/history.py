@@ -5,26 +5,37 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse as sparse
 
+from topofl._arrays import Header, read_arrays
 from topofl._check import as_array, check_choice, check_int, check_probability, did_you_mean
+from topofl._files import aside, replace_folder, sync_file, sync_folder
+from topofl._matrices import Kept, Matrices, Packed, kept, kept_of
 from topofl._table import NotApplicable
+from topofl._text import printable
 from topofl.mixing import MixingMatrix, MixingSequence
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-__all__ = ["BEFORE_EXCHANGE", "FINE_TUNED", "NEAREST", "History", "Personal", "evaluation_record", "over_nodes"]
+__all__ = ["BEFORE_EXCHANGE", "FINE_TUNED", "NEAREST", "History", "Personal", "check_replaceable", "evaluation_record",
+           "over_nodes", "saved_in"]  # fmt: skip
 
 BEFORE_EXCHANGE, FINE_TUNED, NEAREST = "_before_exchange", "_fine_tuned", "_knn"
 """Moments of an evaluation, as they stand in the names of columns."""
+
+FILES = ("meta.json", "rounds.jsonl", "arrays.npz")
+"""What a saved history consists of."""
+
+DEEPEST = 20
+"""How deep JSON may be nested; settings of phases are nested 3 deep."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +121,8 @@ class History:
         (R, n) minibatch loss of each node, mean over the steps of the last phase that trains what predicts; NaN where
         the node did not train.
     matrices
-        The distinct mixing matrices, in order of first use.
+        The distinct mixing matrices, in order of first use; of large ones with equal rows only the distinct rows are
+        kept, and the matrix is made when it is asked for.
     matrix_of_round
         (R,) index into `matrices`.
     """
@@ -119,14 +131,15 @@ class History:
     rounds: Mapping[str, np.ndarray]
     evaluations: Mapping[str, np.ndarray]
     node_loss: np.ndarray
-    matrices: tuple[MixingMatrix, ...] = ()
+    matrices: Sequence[MixingMatrix] = ()
     matrix_of_round: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def __repr__(self) -> str:
         accuracy = self.evaluations["accuracy"][-1]
         mean = float(over_nodes(accuracy)["mean"])
+        what = printable(f"{self.meta.get('algorithm')} on {self.meta.get('topology')}")
         return (
-            f"History({self.meta.get('algorithm')} on {self.meta.get('topology')}: {self.n_rounds} rounds, "
+            f"History({what}: {self.n_rounds} rounds, "
             f"n={len(accuracy)}, final accuracy {mean:.4f}{self._evaluated}{self._diverged})"
         )
 
@@ -173,7 +186,7 @@ class History:
             run = f"{self.meta.get('algorithm', 'the run')} on {self.meta.get('topology', 'no graph')}"
             raise ValueError(f"{run} has no mixing matrices: its algorithm exchanges nothing; leave it out")
         t = check_int("t", t, minimum=-self.n_rounds, maximum=self.n_rounds - 1)
-        return self.matrices[self.matrix_of_round[t]]
+        return self.matrices[int(self.matrix_of_round[t])]
 
     @property
     def mixings(self) -> MixingSequence:
@@ -387,34 +400,42 @@ class History:
         ax.set_ylabel(column.replace("_", " "))
         return ax
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
         """Write the history to a folder: ``meta.json``, ``rounds.jsonl`` and ``arrays.npz``.
 
         JSON has no NaN and no infinity: where a run diverged, ``rounds.jsonl`` has null, and :meth:`load` gives NaN.
 
-        The folder appears under its name only when it is complete; an older history there is replaced.
+        The folder appears under its name only when it is complete. An older history there is replaced; whenever the
+        process may be killed, :meth:`load` finds one of the two.
+
+        Parameters
+        ----------
+        path
+            A new or empty folder, or one that holds these three files and nothing else.
+        overwrite
+            Replace a folder that holds anything else, too: **all of its contents are removed**.
 
         Raises
         ------
         FileExistsError
-            If `path` exists and is not a history.
+            If `path` is a file, or a folder with other contents and `overwrite` is False.
+        ValueError
+            If `path` is empty.
         """
-        path = Path(path)
-        if path.exists() and not (path / "meta.json").exists():
-            raise FileExistsError(f"`path` must be free or hold an older history, {path} holds something else")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
+        _check_path(path)
+        place = Path(path).resolve()  # a link stays, and the folder that it names is replaced
+        check_replaceable(place, overwrite=overwrite)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        complete = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
         try:
-            _write(self, partial)
+            _write(self, complete)
             umask = os.umask(0)
             os.umask(umask)
-            partial.chmod(0o777 & ~umask)  # mkdtemp lets nobody else in
-            if path.exists():
-                shutil.rmtree(path)
-            os.replace(partial, path)
+            complete.chmod(0o777 & ~umask)  # mkdtemp lets nobody else in
+            replace_folder(complete, place)
         finally:
-            shutil.rmtree(partial, ignore_errors=True)
-        return path
+            shutil.rmtree(complete, ignore_errors=True)
+        return Path(path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "History":
@@ -425,11 +446,12 @@ class History:
         FileNotFoundError
             If there is no history at `path`.
         ValueError
-            If it is half-written or damaged, naming the file.
+            If it is half-written or damaged, naming the file, or `path` is empty.
         """
+        _check_path(path)
         path = Path(path)
-        path = path / "history" if (path / "history" / "meta.json").is_file() else path
-        for name in ("meta.json", "rounds.jsonl", "arrays.npz"):
+        path = saved_in(path / "history") or saved_in(path) or path
+        for name in FILES:
             if not (path / name).is_file():
                 raise FileNotFoundError(
                     f"{path} is not a complete history: {name} is missing; give a folder that History.save or "
@@ -438,25 +460,96 @@ class History:
         meta = _parse(path / "meta.json", _text(path / "meta.json"))
         lines = _text(path / "rounds.jsonl").splitlines()
         records = [_parse(path / "rounds.jsonl", line, k) for k, line in enumerate(lines, start=1)]
-        arrays = _read_arrays(path / "arrays.npz")
         try:
+            names = _check_meta(path / "meta.json", meta)
+            if len(records) != meta["n_rounds"] + 1:
+                expected = f"{len(records)} lines, expected {meta['n_rounds'] + 1}"
+                raise ValueError(f"{path / 'rounds.jsonl'} is half-written: {expected}")
+            arrays = read_arrays(path / "arrays.npz", partial(_wanted, meta["n_rounds"], len(names)))
             return _assemble(path, meta, records, arrays)
-        except (KeyError, TypeError, IndexError, AttributeError, ValueError, OverflowError) as error:
+        except (KeyError, TypeError, IndexError, AttributeError, ValueError, OverflowError, RecursionError) as error:
             raise ValueError(
                 f"{path} is damaged: meta.json, rounds.jsonl and arrays.npz do not fit ({error!r})"
             ) from error
+
+
+def _check_meta(path: Path, meta: dict[str, Any]) -> list[str]:
+    """Return the names of the matrices; raise unless what is read of a meta.json is of the right kinds."""
+    check_int("n_rounds", meta["n_rounds"], minimum=0)
+    for key in ("columns", "matrices"):
+        if not isinstance(meta[key], list) or not all(isinstance(name, str) for name in meta[key]):
+            raise ValueError(f"{path}: {key} must be a list of names")
+    for key, kind in {"algorithm": str, "topology": str, "diverged": list}.items():
+        if not isinstance(meta.get(key, kind()), kind):
+            raise ValueError(f"{path}: {key} must be a {kind.__name__}")
+    return meta["matrices"]
+
+
+def _wanted(n_rounds: int, matrices: int, headers: Mapping[str, Header]) -> list[str]:
+    """Return which arrays belong to a history of so many rounds and matrices, or raise if their shapes do not fit."""
+    rounds, n = headers["node_loss"].shape
+    shapes = {"node_loss": {(n_rounds, n)}, "matrix_of_round": {(n_rounds,), (0,)}}
+    evaluated = headers["evaluation.accuracy"].shape[0]
+    for name in headers:
+        if name.startswith("evaluation."):
+            shapes[name] = {(evaluated,), (evaluated, n)}
+    for k in range(matrices):
+        rows, entries = headers[f"matrix.{k}.indptr"].size, headers[f"matrix.{k}.data"].size
+        if not (2 <= rows <= n + 1 and entries <= (rows - 1) * n):
+            raise ValueError(f"matrix.{k} must have at most n={n} rows of as many entries")
+        shapes |= {f"matrix.{k}.data": {(entries,)}, f"matrix.{k}.indices": {(entries,)}}
+        shapes |= {f"matrix.{k}.indptr": {(rows,)}}
+        shapes |= {f"matrix.{k}.row_of": {(n,)}} if rows < n + 1 else {}
+    for name, fitting in shapes.items():
+        if headers[name].shape not in fitting or headers[name].dtype.kind not in "iuf":
+            raise ValueError(f"{name} does not fit: it has shape {headers[name].shape} and dtype {headers[name].dtype}")
+    if rounds != n_rounds or evaluated > n_rounds + 1:
+        raise ValueError(f"arrays must be of {n_rounds} rounds, got losses of {rounds} and {evaluated} evaluations")
+    return list(shapes)
+
+
+def _check_path(path: str | os.PathLike[str]) -> None:
+    if not os.fspath(path):
+        raise ValueError("`path` must name a folder, got an empty text; for the current folder write '.'")
+
+
+def saved_in(folder: Path) -> Path | None:
+    """Return where the files of the history are that was saved as `folder`; None if none was.
+
+    That is another place only if a process was killed just when it replaced one history by another.
+    """
+    return next((place for place in (folder, aside(folder)) if (place / "meta.json").is_file()), None)
+
+
+def check_replaceable(folder: Path, *, overwrite: bool = False) -> None:
+    """Raise ``FileExistsError`` unless a history may take the place of `folder` without the loss of anything else."""
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise FileExistsError(f"`path` must be a folder, {folder} is a file; name another one")
+    found = sorted(folder.iterdir())
+    others = [path.name for path in found if path.name not in FILES or not path.is_file()]
+    missing = [name for name in FILES if not (folder / name).is_file()]
+    if overwrite or not found or not (others or missing):
+        return
+    what = f"also holds {others[0]}" if others else f"has no {missing[0]}"
+    what += f" ({len(others) - 1} more)" if len(others) > 1 else ""
+    raise FileExistsError(
+        f"`path` must be free or hold an older history and nothing else, {folder} {what}; name another folder, or give "
+        "overwrite=True, which removes all that is in it"
+    )
 
 
 def _assemble(
     path: Path, meta: dict[str, Any], records: list[dict[str, Any]], arrays: dict[str, np.ndarray]
 ) -> History:
     """Return the history that the three files hold, or raise whatever shows that they do not fit."""
-    n_rounds = meta.pop("n_rounds")
-    if len(records) != n_rounds + 1 or len(arrays["node_loss"]) != n_rounds:
-        raise ValueError(f"{path / 'rounds.jsonl'} is half-written: {len(records)} lines, expected {n_rounds + 1}")
+    n = arrays["node_loss"].shape[1]
+    del meta["n_rounds"]
     columns = {name: _column([r[name] for r in records[1:]]) for name in meta.pop("columns")}
     evaluations = {k.removeprefix("evaluation."): v for k, v in arrays.items() if k.startswith("evaluation.")}
-    matrices = _unpack(arrays, meta.pop("matrices"))
+    names = meta.pop("matrices")
+    matrices = Matrices([kept_of(_part(arrays, f"matrix.{k}."), n, name) for k, name in enumerate(names)])
     history = History(meta, columns, evaluations, arrays["node_loss"], matrices, arrays["matrix_of_round"])
     if what := _misfit(history):
         raise ValueError(f"{what} is missing or does not fit the rest; run it again")
@@ -484,19 +577,29 @@ def _misfit(history: History) -> str:
 
 
 def _write(history: History, folder: Path) -> None:
+    matrices = _kept_in(history)
     extra = {
         "n_rounds": history.n_rounds,
         "columns": list(history.rounds),
-        "matrices": [matrix.name for matrix in history.matrices],
+        "matrices": [one.name for one in matrices],
     }
     lines = [json.dumps({k: _finite(v) for k, v in record.items()}, allow_nan=False) for record in history._records()]
     (folder / "rounds.jsonl").write_text("\n".join(lines) + "\n")
     arrays = {"node_loss": history.node_loss, "matrix_of_round": history.matrix_of_round}
     arrays |= {f"evaluation.{name}": value for name, value in history.evaluations.items()}
-    for k, matrix in enumerate(history.matrices):
-        arrays |= {f"matrix.{k}.{part}": getattr(matrix.weights, part) for part in ("data", "indices", "indptr")}
+    for k, one in enumerate(matrices):
+        arrays |= {f"matrix.{k}.{part}": getattr(one.weights, part) for part in ("data", "indices", "indptr")}
+        arrays |= {f"matrix.{k}.row_of": one.row_of} if isinstance(one, Packed) else {}
     np.savez_compressed(folder / "arrays.npz", **arrays)  # pyright: ignore[reportArgumentType]
     (folder / "meta.json").write_text(json.dumps(dict(history.meta) | extra, indent=2) + "\n")
+    for name in FILES:
+        sync_file(folder / name)
+    sync_folder(folder)
+
+
+def _kept_in(history: History) -> Sequence[Kept]:
+    """Return the matrices of a history as they are kept; its user may have given others."""
+    return history.matrices.kept if isinstance(history.matrices, Matrices) else [kept(one) for one in history.matrices]
 
 
 def over_nodes(values: np.ndarray) -> dict[str, np.ndarray]:
@@ -550,26 +653,27 @@ def _text(path: Path) -> str:
 def _parse(path: Path, text: str, line: int | None = None) -> dict[str, Any]:
     try:
         value = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+        nested = _is_deeper(value, DEEPEST)
+    except (ValueError, RecursionError) as error:  # of numbers with thousands of digits, too
         where = f" in line {line}" if line else ""
         raise ValueError(f"{path} is half-written or damaged{where}: {error}; run it again") from error
-    if not isinstance(value, dict):
-        raise ValueError(f"{path} is damaged: expected a JSON object, got {type(value).__name__}")
+    if not isinstance(value, dict) or nested:
+        what = f"one nested at most {DEEPEST} deep" if nested else type(value).__name__
+        raise ValueError(f"{path} is damaged: expected a JSON object, {'' if nested else 'got '}{what}")
     return value
 
 
-def _read_arrays(path: Path) -> dict[str, np.ndarray]:
-    try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            return dict(file)
-    except Exception as error:  # numpy, zipfile and zlib each have their own
-        raise ValueError(f"{path} is half-written or damaged: {error}; run it again") from error
+def _is_deeper(value: Any, depth: int) -> bool:
+    """Whether lists and objects are nested deeper than that."""
+    layer = [value]
+    for _ in range(depth):
+        layer = [one for nest in layer if isinstance(nest, dict | list) for one in _members(nest)]
+    return any(isinstance(one, dict | list) for one in layer)
 
 
-def _unpack(arrays: Mapping[str, np.ndarray], names: list[str]) -> tuple[MixingMatrix, ...]:
-    matrices = []
-    for k, name in enumerate(names):
-        data, indices, indptr = (arrays[f"matrix.{k}.{part}"] for part in ("data", "indices", "indptr"))
-        n = len(indptr) - 1
-        matrices.append(MixingMatrix(sparse.csr_array((data, indices, indptr), shape=(n, n)), name=name))
-    return tuple(matrices)
+def _members(nest: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return nest.values() if isinstance(nest, dict) else nest
+
+
+def _part(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.ndarray]:
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}

@@ -162,7 +162,7 @@ def plan(moment):
         "before the .pt has its name": lambda: die_at(checkpoint.os, "replace", 3),
         "after the .pt has its name": lambda: die_at(checkpoint.os, "replace", 3, after=True),
         "before the .json has its name": lambda: die_at(checkpoint.os, "replace", 4),
-        "before the folder is synchronized": lambda: die_at(checkpoint, "_sync_folder", 4),
+        "before the folder is synchronized": lambda: die_at(checkpoint, "sync_folder", 4),
         "before old ones are removed": lambda: die_at(checkpoint, "prune", 3),
     }[moment]()
     return {}

@@ -1,10 +1,12 @@
 """Files of checkpoints: what is refused, what is fallen back from, what happens on a full disk."""
 
 import errno
+import hashlib
 import json
 import os
 import subprocess
 import warnings
+import zipfile
 from contextlib import suppress
 
 import pytest
@@ -103,7 +105,7 @@ def test_the_state_is_loaded_without_pickle_and_described_in_words(folder):
     state = torch.load(folder / "state-00000006.pt", weights_only=True)
     assert set(state) == {"models", "mass", "phases", "recorder", "guard"}
     marker = json.loads((folder / "state-00000006.json").read_text())
-    assert (marker["format"], marker["round"], marker["rounds"]) == (1, 6, 7)
+    assert (marker["format"], marker["round"], marker["rounds"]) == (2, 6, 7)
     assert marker["versions"]["torch"] == torch.__version__
     assert marker["run"]["topology"].startswith("dcliques(")
     assert marker["run"]["seed"] == 0
@@ -121,9 +123,154 @@ def test_other_versions_warn_and_another_format_is_refused(whole, folder, monkey
     rewrite(folder, versions=versions | {"torch": "1.0"})
     with pytest.warns(RuntimeWarning, match=rf"may round differently: torch was 1.0, is {versions['torch'][:4]}"):
         assert killed.differences(train(folder, resume=True), whole) == []
-    rewrite(folder, format=2)
-    with pytest.raises(ValueError, match=r"must hold checkpoints of format 1, .* has format 2; go on with topofl 0"):
+    rewrite(folder, format=3)
+    with pytest.raises(
+        ValueError, match=r"must hold checkpoints of format 2 or older, .* has format 3; go on with topofl 0"
+    ):
         train(folder, resume=True)
+
+
+DEEP = "[" * 50_000 + "]" * 50_000
+MARKERS = {
+    "nested": lambda marker: json.dumps(marker).replace("{", f'{{"x": {DEEP}, ', 1),
+    "nested within": lambda marker: signed(marker | {"run": marker["run"] | {"seed": json.loads("[" * 90 + "]" * 90)}}),
+    "no object": lambda marker: "[]",
+    "a list of formats": lambda marker: signed(marker | {"format": [2]}),
+    "no versions": lambda marker: signed(marker | {"versions": None}),
+    "asked for one thing": lambda marker: signed(marker | {"asked": ["auto"]}),
+    "another round": lambda marker: signed(marker | {"round": 5}),
+    "true rounds": lambda marker: signed(marker | {"rounds": True}),
+    "long numbers": lambda marker: json.dumps(marker).replace("{", f'{{"x": {"9" * 10_000}, ', 1),
+}
+
+
+def signed(marker):
+    return json.dumps(marker | {"checksum": checkpoint._checksum(marker)})
+
+
+@pytest.mark.parametrize("forged", MARKERS)
+def test_forged_markers_are_damaged_ones(whole, folder, forged):
+    path = folder / "state-00000006.json"
+    marker = json.loads(path.read_text())
+    del marker["checksum"]
+    path.write_text(MARKERS[forged](marker))
+    with pytest.warns(RuntimeWarning, match=r"state-00000006.json is damaged: .*; the checkpoint before it is used"):
+        assert killed.differences(train(folder, resume=True), whole) == []
+
+
+class Evil:
+    def __reduce__(self):
+        return os.mkdir, ("unpickled",)
+
+
+def nested(depth):
+    value = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def doubled(depth):
+    """Return lists that are few, but endless to whoever follows all of them."""
+    value = []
+    for _ in range(depth):
+        value = [value, value]
+    return value
+
+
+def changed(**parts):
+    return lambda state: state | parts
+
+
+def in_recorder(table, **changes):
+    return lambda state: state | {"recorder": state["recorder"] | {table: state["recorder"][table] | changes}}
+
+
+def recorder(**changes):
+    return lambda state: state | {"recorder": state["recorder"] | changes}
+
+
+STATES = {
+    "code": changed(models=Evil()),
+    "nested": changed(models=nested(100)),
+    "doubled": changed(phases=doubled(60)),
+    "a list": lambda state: [state],
+    "nothing": lambda state: {},
+    "other models": changed(models=torch.zeros(3, 3)),
+    "models of other numbers": lambda state: state | {"models": state["models"].double()},
+    "models that claim": lambda state: state | {"models": torch.zeros(1).expand(10**7, 10**4)},
+    "sparse models": lambda state: state | {"models": state["models"].to_sparse()},
+    "no phases": changed(phases={}),
+    "other phases": changed(phases={"other": {"x": torch.zeros(3)}}),
+    "a guard of text": changed(guard="x"),
+    "a guard of nobody": changed(guard={}),
+    "rounds that claim": in_recorder("rounds", train_loss=torch.zeros(1).expand(10**12)),
+    "fewer rounds": in_recorder("rounds", train_loss=torch.zeros(2)),
+    "more evaluations": in_recorder("evaluations", accuracy=torch.zeros(50, 6)),
+    "no matrix there": in_recorder("used", matrix=torch.full((6,), 9)),
+    "indices beyond": lambda s: in_recorder("matrices", indices=s["recorder"]["matrices"]["indices"] + 10**6)(s),
+    "indices before": lambda s: in_recorder("matrices", indices=s["recorder"]["matrices"]["indices"] - 10**6)(s),
+    "names of nothing": recorder(names=[]),
+    "names that are none": lambda s: recorder(names=[nested(50)] * len(s["recorder"]["names"]))(s),
+    "entries without end": lambda s: recorder(entries=[10**15] * len(s["recorder"]["names"]))(s),
+    "entries below 0": lambda s: recorder(entries=[-1] * len(s["recorder"]["names"]))(s),
+    "rows without end": lambda s: recorder(rows=[10**15] * len(s["recorder"]["names"]))(s),
+}
+
+
+def resign(folder):
+    for path in folder.glob("*.pt"):
+        marker = json.loads(path.with_suffix(".json").read_text())
+        del marker["checksum"]
+        marker["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+        path.with_suffix(".json").write_text(signed(marker))
+
+
+@pytest.mark.parametrize("forged", STATES)
+def test_forged_states_are_refused_in_one_sentence(folder, tmp_path, monkeypatch, forged):
+    monkeypatch.chdir(tmp_path)
+    path = folder / "state-00000006.pt"
+    torch.save(STATES[forged](torch.load(path, weights_only=True)), path)
+    resign(folder)
+    with pytest.raises(ValueError, match=r"state-00000006\.pt (is no state of a run|does not fit this run)") as refused:
+        train(folder, resume=True)
+    assert len(str(refused.value)) < 800
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "unpickled").exists()
+
+
+def rewritten(path, compression, pickled):
+    """Write an archive of torch anew, with another pickle in it."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, content in members.items():
+            archive.writestr(name, pickled(content) if name.endswith("data.pkl") else content)
+
+
+def test_states_that_swell_are_not_read(folder):
+    rewritten(folder / "state-00000006.pt", zipfile.ZIP_DEFLATED, lambda content: content + bytes(10**7))
+    resign(folder)
+    with pytest.raises(ValueError, match=r"is no state of a run: .*data\.pkl in it is compressed"):
+        train(folder, resume=True)
+
+
+def test_states_that_are_nested_without_end_do_not_crash(folder):
+    deep = 200_000
+    pickled = b"\x80\x02" + b"]" * deep + b"a" * (deep - 1) + b"."
+    rewritten(folder / "state-00000006.pt", zipfile.ZIP_STORED, lambda content: pickled)
+    resign(folder)
+    with pytest.raises(ValueError, match="is no state of a run"):
+        train(folder, resume=True)
+
+
+def test_an_empty_name_is_no_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="`checkpoint` must name a folder or be None, got an empty text"):
+        topofl.run(**arguments(), checkpoint="")
+    with pytest.raises(ValueError, match=r"`checkpoint` must be a folder that can be written to, got 'a\\x00b'"):
+        topofl.run(**arguments(), checkpoint="a\0b")
+    assert list(tmp_path.iterdir()) == []
 
 
 def full(*args):

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from topofl._text import printable
 from topofl.algorithms.parts import Part, everything
 from topofl.mixing import MixingMatrix
 from topofl.topology import Topology
@@ -428,7 +429,7 @@ class Algorithm:
     def __repr__(self) -> str:
         parts = [f"{name}({_listed(phase)})" for name, phase in self.phases.items()]
         besides = [f"; {name}({_listed(part)})" for name, part in self._evaluated.items()]
-        return f"{self.name}: {' -> '.join(parts)}{''.join(besides)}"
+        return printable(f"{self.name}: {' -> '.join(parts)}{''.join(besides)}")
 
 
 def _listed(part: Phase | Neighbors) -> str:

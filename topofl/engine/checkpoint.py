@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import warnings
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,11 +21,18 @@ from typing import IO, Any
 import torch
 
 from topofl._check import check_int_or_auto
+from topofl._files import sync_folder
+from topofl._text import printable
+from topofl.engine.lock import Lock, locked
 
-__all__ = ["Checkpoint", "check_every", "check_space", "newest", "open_folder", "prune", "rounds_in", "save"]
+__all__ = ["Checkpoint", "check_every", "check_space", "check_tensors", "held", "move_all", "newest", "newest_there",
+           "prune", "rounds_in", "save", "taken_from", "to_resume_from"]  # fmt: skip
 
-FORMAT = 1
-"""Of the two files; those of another format cannot be read."""
+FORMAT = 2
+"""Of the two files, as they are written."""
+
+READABLE = (1, 2)
+"""Formats that can be read. In format 1 matrices had all of their rows."""
 
 KEPT = 2
 """Checkpoints that stay when a new one is complete."""
@@ -53,8 +61,60 @@ class Checkpoint:
         return self.marker["round"]
 
     def state(self) -> dict[str, Any]:
-        """Return the state; its tensors are read from the file when they are used."""
-        return torch.load(self.path, map_location="cpu", weights_only=True, mmap=True)
+        """Return the state; its tensors are read from the file when they are used.
+
+        Raises
+        ------
+        ValueError
+            If the file holds anything but tensors, lists, numbers and text, or tensors that claim more than it holds.
+        """
+        try:
+            _check_archive(self.path)
+            state = torch.load(self.path, map_location="cpu", weights_only=True, mmap=True)
+        except Exception as error:  # zipfile, torch and its unpickler each have their own
+            what = (str(error).splitlines() or [type(error).__name__])[0]
+            raise ValueError(
+                f"{self.path} is no state of a run: {what}; remove it, or start in another folder"
+            ) from error
+        if not isinstance(state, dict):
+            raise ValueError(f"{self.path} is no state of a run: it holds a {type(state).__name__}; remove it")
+        return state
+
+
+def _check_archive(path: Path) -> None:
+    """Raise if a file is no archive as torch writes it, where nothing is compressed and so nothing can swell."""
+    with zipfile.ZipFile(path) as archive:
+        for info in archive.infolist():
+            if info.compress_type != zipfile.ZIP_STORED or info.file_size > path.stat().st_size:
+                raise ValueError(f"{info.filename} in it is compressed")
+
+
+@contextmanager
+def taken_from(found: Checkpoint) -> Iterator[None]:
+    """Turn whatever a state raises that does not fit the run into one sentence that names its file."""
+    try:
+        yield
+    except (KeyError, TypeError, IndexError, AttributeError, ValueError, RuntimeError, OverflowError) as error:
+        what = (str(error).splitlines() or [""])[0]
+        raise ValueError(
+            f"{found.path} does not fit this run ({type(error).__name__}: {what}); remove it, or take another folder"
+        ) from error
+
+
+def check_tensors(path: Path, state: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` unless all tensors of a state are plain ones that take no more than its file."""
+    size = path.stat().st_size
+    tables = [state["phases"], {name: state["recorder"][name] for name in _TABLES}, {"guard": state["guard"]}]
+    tensors = [state["models"], state["mass"]]
+    tensors += [tensor for table in tables for own in table.values() for tensor in own.values()]
+    for tensor in tensors:
+        if type(tensor) is not torch.Tensor or tensor.layout != torch.strided or tensor.device.type != "cpu":
+            raise ValueError(f"{type(tensor).__name__} is not a tensor as runs have them")
+        if tensor.numel() * tensor.element_size() > size:
+            raise ValueError(f"a tensor claims {tensor.numel() * tensor.element_size()} bytes of {size}")
+
+
+_TABLES = ("rounds", "evaluations", "used", "matrices")
 
 
 class _Damaged(ValueError):
@@ -68,8 +128,17 @@ def check_every(every: object) -> int | str:
 
 def rounds_in(folder: Path) -> list[int]:
     """Return the rounds of the checkpoints in a folder, good or damaged, in order."""
-    found = (_NAME.fullmatch(path.name) for path in folder.iterdir()) if folder.is_dir() else ()
+    try:
+        names = os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    found = map(_NAME.fullmatch, names)
     return sorted(int(match[1]) for match in found if match and match[2] == "json" and not match[3])
+
+
+def newest_there(folder: Path) -> int | None:
+    """Return the round of the newest checkpoint in a folder that has both of its files, whatever is in them."""
+    return next((t for t in reversed(rounds_in(folder)) if _path(folder, t).is_file()), None)
 
 
 def newest(folder: Path) -> Checkpoint | None:
@@ -108,16 +177,39 @@ def _marker(path: Path) -> dict[str, Any]:
     try:
         marker = json.loads(path.read_bytes())
         fits = marker.pop("checksum") == _checksum(marker)
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise _Damaged(f"{path} is damaged: {error!r}") from error
     if not fits:
         raise _Damaged(f"{path} is damaged: its checksum does not fit")
-    if marker["format"] != FORMAT:
+    if not isinstance(marker.get("format"), int):
+        raise _Damaged(f"{path} is damaged: format is not as it is written")
+    if marker["format"] not in READABLE:
         raise ValueError(
-            f"`checkpoint` must hold checkpoints of format {FORMAT}, {path} has format {marker['format']}; go on with "
-            f"topofl {marker['versions']['topofl']}, or start again in another folder"
+            f"`checkpoint` must hold checkpoints of format {FORMAT} or older, {path} has format {marker['format']}; "
+            f"go on with topofl {_writer(marker)}, or start again in another folder"
         )
+    if (where := _forged(marker)) or marker["round"] != int(path.stem.partition("-")[2]):
+        raise _Damaged(f"{path} is damaged: {where or 'round'} is not as it is written")
     return marker
+
+
+def _writer(marker: Mapping[str, Any]) -> str:
+    versions = marker.get("versions")
+    return printable(str(versions.get("topofl"))) if isinstance(versions, dict) else "of that time"
+
+
+def _forged(marker: Mapping[str, Any]) -> str:
+    """Return which part of a marker is of another kind than what is written; empty if none is."""
+    plain = str | int | float | bool | None
+    kinds = {"round": int, "rounds": int, "sha256": str, "versions": dict, "device": str, "asked": list, "run": dict}
+    for name, kind in kinds.items():
+        value = marker.get(name)
+        if not isinstance(value, kind) or isinstance(value, bool):
+            return name
+        nested = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        if not all(isinstance(one, plain) for one in nested):
+            return name
+    return "" if len(marker["asked"]) == 2 else "asked"
 
 
 def _checksum(marker: Mapping[str, Any]) -> str:
@@ -184,41 +276,64 @@ def _replacing(path: Path) -> Iterator[IO[bytes]]:
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(partial, path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     finally:
         partial.unlink(missing_ok=True)
 
 
-def _sync_folder(folder: Path) -> None:
-    """Let the names in a folder survive a loss of power."""
-    if os.name == "posix":
-        number = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(number)
-        finally:
-            os.close(number)
-
-
 def prune(folder: Path, kept: int, until: int | None = None) -> None:
     """Remove all checkpoints but the last `kept` of those up to round `until`, and what broken writes left."""
-    stay = [t for t in rounds_in(folder) if until is None or t <= until][-kept:]
-    for path in list(folder.iterdir()):
+    there = [t for t in rounds_in(folder) if until is None or t <= until]
+    stay = there[max(0, len(there) - kept) :]
+    found = sorted(folder.iterdir(), key=lambda path: path.suffix != ".json") if folder.is_dir() else ()
+    for path in found:  # what says that there is a checkpoint goes before it
         match = _NAME.fullmatch(path.name)
         if match and (match[3] or int(match[1]) not in stay):
             path.unlink(missing_ok=True)
 
 
-def open_folder(folder: Path, resume: bool) -> Checkpoint | None:
-    """Make a folder for checkpoints, prove that it can be written to, and return the checkpoint to resume from, if any.
+def move_all(source: Path, target: Path) -> None:
+    """Move the checkpoints of one folder into another, in place of those there; other files stay where they are.
+
+    A call that is killed is made good for by the next one: the newest goes last, and what says that there is a
+    checkpoint follows its state. Until then it is known in `source`.
+    """
+    target.mkdir(parents=True, exist_ok=True)
+    rounds = rounds_in(source)
+    if all(_path(source, t).is_file() for t in rounds):  # else states are in `target` that wait for what names them
+        prune(target, 0)
+    for t in rounds:
+        for path in (_path(source, t), _path(source, t).with_suffix(".json")):
+            if path.exists():
+                os.replace(path, target / path.name)
+    sync_folder(target)
+
+
+@contextmanager
+def held(folder: Path | None) -> Iterator[Lock | None]:
+    """Make a folder for checkpoints, prove that it can be written to, and let no other process use it meanwhile.
 
     Raises
     ------
     OSError
-        If it cannot be written to.
+        If it cannot be written to; BlockingIOError if another process uses it.
+    """
+    if folder is None:
+        yield None
+        return
+    _try_to_write(folder)
+    with locked(folder) as lock:
+        yield lock
+
+
+def to_resume_from(folder: Path, resume: bool) -> Checkpoint | None:
+    """Return the checkpoint to resume from, if any.
+
+    Raises
+    ------
     ValueError
         If it holds checkpoints and `resume` is False, or as :func:`newest`.
     """
-    _try_to_write(folder)
     if not resume and rounds_in(folder):
         raise ValueError(
             f"`checkpoint` must be a folder without checkpoints, {folder} holds some of round {rounds_in(folder)[-1]}; "
@@ -232,10 +347,14 @@ def _try_to_write(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe.write_bytes(b"x")
-        probe.unlink()
+        probe.unlink(missing_ok=True)  # another process may try at the same time
     except OSError as error:
         raise type(error)(
             f"`checkpoint` must be a folder that can be written to, {folder} is not: {error.strerror or error}"
+        ) from error
+    except ValueError as error:  # of names that no system takes
+        raise ValueError(
+            f"`checkpoint` must be a folder that can be written to, got {str(folder)!r}: {error}"
         ) from error
 
 

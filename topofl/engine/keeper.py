@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from topofl._text import printable
 from topofl.callbacks import Event
-from topofl.engine.checkpoint import save
+from topofl.engine.checkpoint import newest_there, save
 from topofl.engine.interrupt import Interrupted, StopRequest
+from topofl.engine.lock import Lock
 
 __all__ = ["Keeper"]
 
@@ -50,7 +52,9 @@ class Keeper:
     request
         To stop after the round.
     saved
-        The round of the newest checkpoint, if there is one.
+        The round of the newest checkpoint that was written or resumed from, if there is one.
+    lock
+        On the folder. Should it vanish during the run, it is made and locked again when a checkpoint is due.
     """
 
     folder: Path | None
@@ -62,6 +66,7 @@ class Keeper:
     tell: Callable[[Event], None]
     request: StopRequest
     saved: int | None = None
+    lock: Lock | None = None
     _since: float = field(init=False)
     _cost: float = field(init=False)
 
@@ -86,15 +91,17 @@ class Keeper:
         if written is not None:
             self.tell(written)
         if self.request.made and self.folder is not None:
-            stopped = Interrupted(done, self.rounds, self.folder, self.saved)
+            stopped = Interrupted(done, self.rounds, self.folder, newest_there(self.folder))
             self.tell(Event("interrupt", done, {"message": str(stopped)}))
             raise stopped
 
     def _is_due(self, done: int) -> bool:
-        if self.folder is None or self.saved == done:
+        if self.folder is None:
             return False
         if self.request.made or done == self.rounds:
-            return True
+            return self.saved != done or newest_there(self.folder) != done
+        if self.saved == done:
+            return False
         if isinstance(self.every, int):
             return done > 0 and done % self.every == 0
         return done > 0 and clock() - self._since >= min(SELDOM, max(OFTEN, self._cost * (1 / SHARE - 1)))
@@ -104,12 +111,15 @@ class Keeper:
             return None
         start = clock()
         try:
+            if self.lock is not None:
+                self.lock.hold()
             path, size = save(self.folder, done, self.state(), self.marker)
         except OSError as error:
             self._since = clock()
-            kept = "there is none so far" if self.saved is None else f"the newest is that of round {self.saved}"
+            there = newest_there(self.folder)
+            kept = "there is none" if there is None else f"the newest is that of round {there}"
             text = f"the checkpoint of round {done} could not be written to {self.folder}: {error}; {kept}"
-            warnings.warn(text, RuntimeWarning, stacklevel=2)
+            warnings.warn(printable(text), RuntimeWarning, stacklevel=2)
             return None
         self._since = clock()
         self._cost, self.saved = self._since - start, done

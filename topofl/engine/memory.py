@@ -80,6 +80,8 @@ class Facts:
         Whether memory is given back between training and evaluation.
     steps
         As in :class:`Sizes`.
+    history
+        What is recorded over all rounds, if their number is known.
     """
 
     n: int
@@ -103,6 +105,7 @@ class Facts:
     torch: int
     returned: bool
     steps: tuple[tuple[int, ...], ...] = ()
+    history: int = 0
 
     @property
     def sizes(self) -> Sizes:
@@ -130,7 +133,7 @@ def memory(facts: Facts, plan: Plan) -> dict[str, int]:
         "matrices": facts.matrices,
         "data": facts.data,
         "torch": facts.torch,
-    }
+    } | ({"history": facts.history} if facts.history else {})
 
 
 def _gradients_kept(facts: Facts, plan: Plan) -> int:
@@ -165,6 +168,7 @@ def first_of(facts: Facts, k: int) -> Facts:
         n=k,
         state=facts.state * k // facts.n,
         fine_tuning=0,
+        history=0,
         distance=min(facts.distance, 8 * k * facts.d),
         matrices=facts.matrices * k // facts.n,
         mixing=min(facts.mixing, 2 * model),
@@ -223,6 +227,7 @@ _LESS = {
     "activations": "lower batch_size",
     "data": "keep images as uint8, or take fewer examples",
     "matrices": "take a sparser topology or fewer nodes",
+    "history": "run fewer rounds, evaluate less often, or take a sparser topology",
 }
 
 

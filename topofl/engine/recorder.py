@@ -1,7 +1,7 @@
 """What happens in a run, collected while it happens."""
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -11,10 +11,11 @@ import scipy.sparse as sparse
 import torch
 from torch import Tensor
 
+from topofl._matrices import Kept, Matrices, Packed, bytes_of, kept, kept_of
 from topofl.history import FINE_TUNED, History
 from topofl.mixing import MixingMatrix
 
-__all__ = ["Exchange", "Ledger", "Recorder"]
+__all__ = ["Exchange", "Ledger", "Recorder", "bytes_kept"]
 
 
 @dataclass
@@ -117,7 +118,7 @@ class Recorder:
 
     Memory of numbers is taken once, for all rounds. Mixing matrices are kept once each: those that are equal, by value
     and name, are one. A new random graph every round so adds ``12 * (edges + n) + 4 * n`` bytes a round, edges counted
-    in both directions.
+    in both directions. Of large ones in which rows are equal, such as those of servers, each row is kept once.
 
     Parameters
     ----------
@@ -130,7 +131,7 @@ class Recorder:
         self._rounds = _Columns(rounds)
         self._evaluations = _Columns(evaluated)
         self._used = _Columns(rounds)
-        self._matrices: list[MixingMatrix] = []
+        self._matrices: list[Kept] = []
         self._index_of: dict[bytes, int] = {}
         self._known: WeakKeyDictionary[MixingMatrix, int] = WeakKeyDictionary()
 
@@ -157,11 +158,15 @@ class Recorder:
     def _index(self, weights: MixingMatrix) -> int:
         """Return the place of a matrix among the distinct ones."""
         if weights not in self._known:
-            index = self._index_of.setdefault(_digest(weights), len(self._matrices))
-            if index == len(self._matrices):
-                self._matrices.append(weights)
-            self._known[weights] = index
+            self._known[weights] = self._keep(kept(weights))
         return self._known[weights]
+
+    def _keep(self, one: Kept) -> int:
+        """Return the place of what is kept of a matrix among the distinct ones."""
+        index = self._index_of.setdefault(_digest(one), len(self._matrices))
+        if index == len(self._matrices):
+            self._matrices.append(one)
+        return index
 
     def add_evaluation(self, values: dict[str, Any]) -> dict[str, Any]:
         """Add an evaluation, numbers and (n,) tensors; return it with arrays for tensors."""
@@ -171,15 +176,16 @@ class Recorder:
 
     def state(self) -> dict[str, Any]:
         """Return all that was recorded, as tensors, lists and text."""
-        parts = {
-            part: [getattr(matrix.weights, part) for matrix in self._matrices] for part in ("data", "indices", "indptr")
-        }
+        matrices = self._matrices
+        parts = {part: [getattr(one.weights, part) for one in matrices] for part in ("data", "indices", "indptr")}
+        parts["row_of"] = [one.row_of for one in matrices if isinstance(one, Packed)]
         return {
             "rounds": _as_tensors(self._rounds.filled),
             "evaluations": _as_tensors(self._evaluations.filled),
             "used": _as_tensors(self._used.filled),
-            "names": [matrix.name for matrix in self._matrices],
-            "entries": [matrix.weights.nnz for matrix in self._matrices],
+            "names": [one.name for one in matrices],
+            "entries": [one.weights.nnz for one in matrices],
+            "rows": [one.weights.shape[0] for one in matrices],
             "matrices": _as_tensors({part: np.concatenate(arrays) for part, arrays in parts.items() if arrays}),
         }
 
@@ -188,11 +194,18 @@ class Recorder:
         state: Mapping[str, Any],
         evaluated: Callable[[int], bool],
         fine_tuned: Callable[[int], bool] = lambda t: True,
+        done: int | None = None,
     ) -> None:
         """Take over what :meth:`state` returned, of evaluations those after rounds that are `evaluated`.
 
         Of rounds that are not `fine_tuned` (any more, when more rounds follow) such scores are forgotten.
+
+        Raises
+        ------
+        ValueError
+            If it is not of so many rounds as are `done`, or its parts do not fit each other.
         """
+        _check_state(state, done)
         self._rounds.fill(_as_arrays(state["rounds"]))
         self._used.fill(_as_arrays(state["used"]))
         evaluations = _as_arrays(state["evaluations"])
@@ -202,13 +215,8 @@ class Recorder:
             if FINE_TUNED in name:
                 evaluations[name][[not fine_tuned(t) for t in evaluations["round"].tolist()]] = np.nan
         self._evaluations.fill(evaluations)
-        parts, start = _as_arrays(state["matrices"]), 0
-        for k, (name, entries) in enumerate(zip(state["names"], state["entries"], strict=True)):
-            n = len(parts["indptr"]) // len(state["names"])
-            data, indices = (parts[part][start : start + entries] for part in ("data", "indices"))
-            weights = sparse.csr_array((data, indices, parts["indptr"][k * n : (k + 1) * n]), shape=(n - 1, n - 1))
-            self._index(MixingMatrix(weights, name=name))
-            start += entries
+        for one in _kept_in(state, self._rounds.filled["node_loss"].shape[1] if len(state["names"]) else 0):
+            self._keep(one)
 
     def history(self, meta: dict[str, Any]) -> History:
         """Return all of it."""
@@ -218,9 +226,35 @@ class Recorder:
             node_loss=rounds.pop("node_loss"),
             rounds=rounds,
             evaluations=self._evaluations.filled,
-            matrices=tuple(self._matrices),
+            matrices=Matrices(self._matrices),
             matrix_of_round=self._used.filled.get("matrix", np.zeros(0, dtype=np.int64)),
         )
+
+
+def bytes_kept(used: Iterable[MixingMatrix | None], period: int, ahead: int, rounds: int) -> int:
+    """Return the bytes that a history of so many rounds keeps of mixing matrices, by those of its first rounds.
+
+    Parameters
+    ----------
+    used
+        The matrix of each of the first rounds.
+    period
+        Number of rounds after which they repeat, or that tell nothing of the later ones. What rounds after these added
+        goes on in proportion.
+    ahead
+        How many are `used`: all, or more than a period.
+    rounds
+        Of the run.
+    """
+    sizes, seen = [0], set[bytes]()
+    for matrix in used:
+        one = None if matrix is None else kept(matrix)
+        mark = b"" if one is None else _digest(one)
+        sizes.append(sizes[-1] + (0 if one is None or mark in seen else bytes_of(one)))
+        seen.add(mark)
+    if ahead == rounds:
+        return sizes[-1]
+    return sizes[-1] + (sizes[-1] - sizes[period]) * (rounds - ahead) // (ahead - period)
 
 
 class _Columns:
@@ -251,11 +285,41 @@ class _Columns:
         return {name: array[: self._count] for name, array in self._arrays.items()}
 
 
-def _digest(weights: MixingMatrix) -> bytes:
-    csr = weights.weights
-    digest = hashlib.sha256(weights.name.encode())
-    for array in (csr.data, csr.indices.astype(np.int64), csr.indptr.astype(np.int64)):
-        digest.update(array)
+def _check_state(state: Mapping[str, Any], done: int | None) -> None:
+    """Raise ``ValueError`` unless the columns of each table are of one length, and places of matrices are places."""
+    rounds = min((len(column) for column in state["rounds"].values()), default=0)
+    for table in ("rounds", "evaluations", "used"):
+        lengths = {len(column) for column in state[table].values()}
+        limit = rounds + (table == "evaluations")
+        if len(lengths) > 1 or max(lengths, default=0) > limit:
+            raise ValueError(f"the columns of {table} are of {sorted(lengths)} rows")
+    if done is not None and rounds != done:
+        raise ValueError(f"{rounds} rounds are recorded, not {done}")
+    places = state["used"].get("matrix", torch.zeros(0, dtype=torch.int64))
+    if places.dtype != torch.int64 or bool(((places < 0) | (places >= len(state["names"]))).any()):
+        raise ValueError("a round used a matrix that is not there")
+    if not all(isinstance(name, str) for name in state["names"]):
+        raise ValueError("names of matrices must be text")
+
+
+def _kept_in(state: Mapping[str, Any], n: int) -> Iterator[Kept]:
+    """Yield what a state kept of the matrices of n nodes, whose arrays stand there one behind the other."""
+    parts, names = _as_arrays(state["matrices"]), state["names"]
+    done = dict.fromkeys(parts, 0)
+    for name, entries, rows in zip(names, state["entries"], state.get("rows", [n] * len(names)), strict=True):
+        lengths = {"data": entries, "indices": entries, "indptr": rows + 1} | ({"row_of": n} if rows < n else {})
+        if any(not 0 <= size <= len(parts[part]) - done[part] for part, size in lengths.items()):
+            raise ValueError(f"{name} has {entries} entries in {rows} rows, which are not there")
+        yield kept_of({part: parts[part][done[part] : done[part] + size] for part, size in lengths.items()}, n, name)
+        for part, size in lengths.items():
+            done[part] += size
+
+
+def _digest(one: Kept) -> bytes:
+    csr, digest = one.weights, hashlib.sha256(one.name.encode())
+    row_of = [one.row_of] if isinstance(one, Packed) else []
+    for array in (csr.data, csr.indices.astype(np.int64), csr.indptr.astype(np.int64), *row_of):
+        digest.update(np.ascontiguousarray(array).data)
     return digest.digest()
 
 

@@ -1,6 +1,6 @@
 """Rounds in which nothing is computed: what phases ask for, and what nodes send, before a run."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -10,13 +10,13 @@ from torch import Tensor
 
 from topofl._generators import answered
 from topofl._seeding import stream
-from topofl.algorithms.phase import Algorithm, LocalSGD, Mixture, Models, Proximal, Trial
+from topofl.algorithms.phase import Algorithm, LocalSGD, Mixture, Models, Proximal, State, Trial
 from topofl.engine.population import Layout, Population
 from topofl.engine.recorder import Ledger
 from topofl.mixing import MixingMatrix, check_pulls, check_pushes
 from topofl.topology import Topology, TopologySequence
 
-__all__ = ["DryRound", "rehearse"]
+__all__ = ["DryRound", "one_by_one", "rehearse"]
 
 T = TypeVar("T")
 
@@ -126,14 +126,35 @@ def rehearse(
     seed: int = 0,
 ) -> tuple[list[DryRound], int]:
     """Return the first rounds of `algorithm`, played without memory, and the bytes of the states of all phases."""
-    models = Population(torch.empty(graphs.n, layout.d, dtype=dtype, device="meta"), layout)
-    states = {name: init(models) for name, init in algorithm.states.items()}
+    states = _states(algorithm, _models(layout, graphs.n, dtype))
     size = sum(value.nbytes for state in states.values() for value in state.values())
-    played = []
+    return list(one_by_one(algorithm, layout, graphs, rule, dtype, rounds, sizes, seed)), size
+
+
+def one_by_one(
+    algorithm: Algorithm,
+    layout: Layout,
+    graphs: Topology | TopologySequence,
+    rule: Callable[[Topology], MixingMatrix],
+    dtype: torch.dtype,
+    rounds: int,
+    sizes: np.ndarray,
+    seed: int = 0,
+) -> Iterator[DryRound]:
+    """Yield the rounds of :func:`rehearse`, of which the matrices may be more than fit into memory."""
+    models = _models(layout, graphs.n, dtype)
+    states = _states(algorithm, models)
     for t in range(rounds):
         current = DryRound(t, graphs.at(t), rule, layout.d, sizes, seed, Ledger(dtype.itemsize))
         for name, phase in algorithm.phases.items():
             own = phase.uses or name
             states[own] = phase.apply(models, states[own], current)
-        played.append(current)
-    return played, size
+        yield current
+
+
+def _models(layout: Layout, n: int, dtype: torch.dtype) -> Population:
+    return Population(torch.empty(n, layout.d, dtype=dtype, device="meta"), layout)
+
+
+def _states(algorithm: Algorithm, models: Population) -> dict[str, State]:
+    return {name: init(models) for name, init in algorithm.states.items()}

@@ -16,10 +16,19 @@ import torch
 from torch import Tensor, nn
 
 from topofl._machine import emulates_bf16
+from topofl._text import printable
 from topofl.algorithms.phase import Algorithm, Phase, Rule, State
 from topofl.callbacks import Callback, Event
 from topofl.data import Augmentation, Partition
-from topofl.engine.checkpoint import Checkpoint, check_every, check_space, open_folder
+from topofl.engine.checkpoint import (
+    Checkpoint,
+    check_every,
+    check_space,
+    check_tensors,
+    held,
+    taken_from,
+    to_resume_from,
+)
 from topofl.engine.checks import (
     check_asked,
     check_options,
@@ -167,7 +176,8 @@ def run(
     checkpoint
         Folder for checkpoints, made if it is not there; the last two are kept. With it Ctrl-C and SIGTERM let the round
         end, write a checkpoint and raise :class:`topofl.Interrupted`; a second one stops at once. A checkpoint that
-        cannot be written, on a full disk say, is warned about and tried again when the next one is due.
+        cannot be written, on a full disk say, is warned about and tried again when the next one is due. While the run
+        lasts no other process can use the folder; one that was killed leaves it free.
     checkpoint_every
         A checkpoint after so many rounds; ``"auto"``: by time, such that writing takes about 5 % of it, but one in ten
         minutes. The last round always writes one. When they are written changes no result.
@@ -198,7 +208,8 @@ def run(
     DivergenceError
         If a loss is no longer finite; names node, round and learning rate.
     OSError
-        If the folder for checkpoints cannot be written to or has too little space, before any work is done.
+        If the folder for checkpoints cannot be written to or has too little space, before any work is done;
+        BlockingIOError if another process is using it, naming that process.
     Interrupted
         After Ctrl-C or SIGTERM, if there is a folder for checkpoints; a KeyboardInterrupt that says how to go on.
 
@@ -228,50 +239,58 @@ def run(
     check_asked(algorithm, clients)
     check_start(algorithm, init)
     folder = None if checkpoint is None else Path(checkpoint)
-    found = None if folder is None else open_folder(folder, resume)
-    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    before = None if found is None else _plan_of(found, executor, chunk)
-    compute = Compute(executor, chunk, precision, channels_last, compile, place, dtype, before)
-    _tell_of_emulation(compute)
-    sets = evaluated_by(clients, evaluate_on, eval_examples, eval_nodes, seed, place)
-    with giving_back(place.type == "cpu"):  # what checks and the choice of an executor took
-        on = list(sets.values())
-        world = World.build(algorithm, model, clients, graphs, mixing, seed, init, compute, on_divergence, on, augment)
-    states = {name: init(world.models) for name, init in algorithm.states.items()}
-    recorder = Recorder(rounds, eval_every)
-    training = _Training(algorithm, world, sets, moments, rounds, eval_every, fine_tune_every, states, recorder)
-    chosen = {"rounds": rounds, "seed": seed, "evaluate_on": evaluate_on, "eval_every": eval_every}
-    chosen |= {"eval_examples": eval_examples, "eval_nodes": eval_nodes}
-    chosen |= {"augment": None if augment is None else augment.name}
-    chosen |= {"fine_tune_every": fine_tune_every, "moments": moments, "init": init, "on_disconnected": on_disconnected}
-    chosen |= {"precision": precision, "on_divergence": on_divergence}
-    chosen |= {"asked": {"executor": executor, "chunk": chunk if isinstance(chunk, str) else int(chunk)}}
-    meta = _meta(algorithm, world, clients, graphs) | chosen
+    with held(folder) as lock:
+        found = None if folder is None else to_resume_from(folder, resume)
+        place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        before = None if found is None else _plan_of(found, executor, chunk)
+        compute = Compute(executor, chunk, precision, channels_last, compile, place, dtype, before)
+        _tell_of_emulation(compute)
+        sets = evaluated_by(clients, evaluate_on, eval_examples, eval_nodes, seed, place)
+        with giving_back(place.type == "cpu"):  # what checks and the choice of an executor took
+            on = list(sets.values())
+            world = World.build(
+                algorithm, model, clients, graphs, mixing, seed, init, compute, on_divergence, on, augment
+            )
+        states = {name: init(world.models) for name, init in algorithm.states.items()}
+        recorder = Recorder(rounds, eval_every)
+        training = _Training(algorithm, world, sets, moments, rounds, eval_every, fine_tune_every, states, recorder)
+        chosen = {"rounds": rounds, "seed": seed, "evaluate_on": evaluate_on, "eval_every": eval_every}
+        chosen |= {"eval_examples": eval_examples, "eval_nodes": eval_nodes}
+        chosen |= {"augment": None if augment is None else augment.name}
+        chosen |= {
+            "fine_tune_every": fine_tune_every,
+            "moments": moments,
+            "init": init,
+            "on_disconnected": on_disconnected,
+        }
+        chosen |= {"precision": precision, "on_divergence": on_divergence}
+        chosen |= {"asked": {"executor": executor, "chunk": chunk if isinstance(chunk, str) else int(chunk)}}
+        meta = _meta(algorithm, world, clients, graphs) | chosen
 
-    def tell(event: Event) -> None:
-        for callback in callbacks:
-            callback(event)
+        def tell(event: Event) -> None:
+            for callback in callbacks:
+                callback(event)
 
-    marker = {}
-    if folder is not None:
-        check_space(folder, training.size)
-        run_is = fingerprint(options, algorithm, model, clients, graphs, world)
-        asked = list(meta["asked"].values())
-        marker = {"rounds": rounds, "versions": versions(), "device": str(place), "asked": asked, "run": run_is}
-    start = 0 if found is None else training.resume(found, marker)
-    began = time.perf_counter()
-    with world.threads() as each, stop_between_rounds(folder is not None) as request:
-        keeper = Keeper(
-            folder, rounds, check_every(checkpoint_every), training.size, training.state, marker, tell, request,
-            saved=None if found is None else start,
-        )  # fmt: skip
-        tell(Event("start", start, meta | {"rounds": rounds, "resumed_at": start}, world.models))
-        if found is None:
-            _begin(training, each, keeper, tell)
-        _train(training, each, start, keeper, tell, on_round, _progress(start, rounds, progress, training.title))
-    tell(Event("end", rounds, {"seconds": time.perf_counter() - began, "rounds": rounds}, world.models))
-    diverged = [one._asdict() for one in world.guard.found]
-    return training.recorder.history(meta | {"diverged": diverged})
+        marker = {}
+        if folder is not None:
+            check_space(folder, training.size)
+            run_is = fingerprint(options, algorithm, model, clients, graphs, world)
+            asked = list(meta["asked"].values())
+            marker = {"rounds": rounds, "versions": versions(), "device": str(place), "asked": asked, "run": run_is}
+        start = 0 if found is None else training.resume(found, marker)
+        began = time.perf_counter()
+        with world.threads() as each, stop_between_rounds(folder is not None) as request:
+            keeper = Keeper(
+                folder, rounds, check_every(checkpoint_every), training.size, training.state, marker, tell, request,
+                saved=None if found is None else start, lock=lock,
+            )  # fmt: skip
+            tell(Event("start", start, meta | {"rounds": rounds, "resumed_at": start}, world.models))
+            if found is None:
+                _begin(training, each, keeper, tell)
+            _train(training, each, start, keeper, tell, on_round, _progress(start, rounds, progress, training.title))
+        tell(Event("end", rounds, {"seconds": time.perf_counter() - began, "rounds": rounds}, world.models))
+        diverged = [one._asdict() for one in world.guard.found]
+        return training.recorder.history(meta | {"diverged": diverged})
 
 
 @dataclass(frozen=True, eq=False)
@@ -337,12 +356,16 @@ class _Training:
                 "start a shorter run in another folder"
             )
         state = found.state()
-        self.world.models.flat.copy_(state["models"])
-        self.world.models.mass.copy_(state["mass"])
-        for name, kept in state["phases"].items():
-            _restore(self.states[name], kept, self.world.models.flat.device)
-        self.recorder.restore(state["recorder"], self.evaluated, self.fine_tuned)
-        self.world.guard.restore(state["guard"])
+        with taken_from(found):
+            check_tensors(found.path, state)
+            _copy(self.world.models.flat, state["models"])
+            _copy(self.world.models.mass, state["mass"])
+            if set(state["phases"]) != set(self.states):
+                raise ValueError(f"states of {', '.join(self.states)} are needed, got {', '.join(state['phases'])}")
+            for name, kept in state["phases"].items():
+                _restore(self.states[name], kept, self.world.models.flat.device)
+            self.recorder.restore(state["recorder"], self.evaluated, self.fine_tuned, found.round)
+            self.world.guard.restore(state["guard"])
         if self.rounds == found.round and (lacking := self._lacking(found)):
             raise ValueError(
                 f"`rounds` must be at least {found.round + 1}, got {self.rounds}: so many are done in "
@@ -359,14 +382,23 @@ class _Training:
         return "" if last or regular or self.algorithm.fine_tune is None else "fine-tuned"
 
 
+def _copy(own: Tensor, kept: Tensor) -> None:
+    """Take over a tensor of the same shape and dtype."""
+    if (own.shape, own.dtype) != (kept.shape, kept.dtype):
+        raise ValueError(
+            f"{tuple(own.shape)} numbers of {own.dtype} are needed, got {tuple(kept.shape)} of {kept.dtype}"
+        )
+    own.copy_(kept)
+
+
 def _restore(state: State, kept: Mapping[str, Tensor], device: torch.device) -> None:
     """Give a phase back its tensors, in the memory it already has where they fit."""
     for key in set(state) - set(kept):
         del state[key]
     for key, tensor in kept.items():
         own = state.get(key)
-        if own is not None and own.is_contiguous() and (own.shape, own.dtype) == (tensor.shape, tensor.dtype):
-            own.copy_(tensor)
+        if own is not None and own.is_contiguous():
+            _copy(own, tensor)
         else:
             state[key] = tensor.to(device, copy=True)
 
@@ -435,8 +467,11 @@ def _tell_diverged(found: Sequence[Diverged], done: int, world: World, tell: Cal
 
 def _check_saving(options: Mapping[str, Any]) -> None:
     """Check the arguments on checkpoints and callbacks."""
-    if not isinstance(options["checkpoint"], str | os.PathLike | None):
-        raise TypeError(f"`checkpoint` must be a folder or None, got {options['checkpoint']!r}")
+    folder = options["checkpoint"]
+    if not (folder is None or (isinstance(folder, str | os.PathLike) and isinstance(os.fspath(folder), str))):
+        raise TypeError(f"`checkpoint` must be a folder or None, got {folder!r}")
+    if folder == "":
+        raise ValueError("`checkpoint` must name a folder or be None, got an empty text; for the current one write '.'")
     check_every(options["checkpoint_every"])
     if not isinstance(options["resume"], bool):
         raise TypeError(f"`resume` must be True or False, got {options['resume']!r}")
@@ -457,7 +492,8 @@ def _tell_of_emulation(compute: Compute) -> None:
 
 def _plan_of(found: Checkpoint, executor: str, chunk: int | str) -> Plan | None:
     """Return the plan that a run started with, unless another is asked for: timing may decide otherwise now."""
-    was = Plan(*(found.marker["run"][name] for name in Plan._fields))
+    with taken_from(found):
+        was = Plan(*(found.marker["run"][name] for name in Plan._fields))
     asked = zip((executor, chunk), found.marker["asked"], (was.executor, was.chunk), strict=True)
     return was if all(now in ("auto", then, chosen) for now, then, chosen in asked) else None
 
@@ -519,7 +555,7 @@ def _progress(start: int, rounds: int, progress: bool | str, title: str) -> Iter
 
     quiet = None if "ipykernel" not in sys.modules else False  # None: silent where stderr is no terminal
     disable = quiet if progress == "auto" else not progress
-    bar = {"desc": title, "disable": disable, "leave": False, "unit": "round"}
+    bar = {"desc": printable(title), "disable": disable, "leave": False, "unit": "round"}
     return iter(tqdm(range(start, rounds), initial=start, total=rounds, **bar))
 
 

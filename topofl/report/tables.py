@@ -5,6 +5,7 @@ from numbers import Real
 from typing import Any, NamedTuple
 
 from topofl._table import NotApplicable, Spread, Table, as_text
+from topofl._text import printable
 from topofl.report.columns import MEANINGS, Group, grouped
 
 __all__ = ["Cell", "Column", "Row", "View", "view"]
@@ -65,7 +66,11 @@ def view(table: Table, key: str, caption: str) -> View:
     groups = [(group, [_column(table, name, group) for name in names]) for group, names in grouped(others)]
     columns = [column for _, members in groups for column in members]
     rows = [
-        Row(k, str(row[0]), [_cell(row[table.columns.index(column.name)], column, reasons) for column in columns])
+        Row(
+            k,
+            printable(str(row[0])),
+            [_cell(row[table.columns.index(column.name)], column, reasons) for column in columns],
+        )
         for k, row in enumerate(table.rows, start=1)
     ]
     return View(key, caption, first, groups, rows, reasons)

@@ -1,0 +1,171 @@
+"""Kill runs at random moments, resume them, and compare every bit with a run that was never stopped.
+
+``python -m analysis.kill_and_resume --kills 200`` trains 16 nodes on digits over graphs that are new every round, with
+momentum, evaluations and a checkpoint after every second round. A fork of this process trains in a folder of its own
+and is killed by SIGKILL after a time drawn from the duration of a whole run; another one goes on there, and is killed
+in turn, until it ends; what it saves as a history is loaded here. Every line says how often a run was killed and
+whether history and models are those of the run that was not. The exit code is 1 if one bit differs, if a run could not
+go on, or if anything but two checkpoints is left in its folder. Not for Windows, which has no forks.
+"""
+
+import argparse
+import os
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import topofl
+from topofl import algorithms, data, models, topologies
+
+__all__ = ["Trial", "main", "trials"]
+
+N = 16
+"""Nodes."""
+
+ROUNDS = 40
+"""Rounds of a run."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A run that was killed so often, up to which round it had come each time, and what was wrong in the end."""
+
+    kills: int
+    rounds: tuple[int, ...]
+    wrong: str
+
+    def __str__(self) -> str:
+        verdict = self.wrong or "every bit is the same"
+        return f"killed {self.kills} times, checkpoints of rounds {list(self.rounds)} were there: {verdict}"
+
+
+def trials(kills: int, seed: int) -> list[Trial]:
+    """Return trials, until so many processes were killed in the middle of a run.
+
+    Parameters
+    ----------
+    kills
+        Number of processes to kill in all.
+    seed
+        Of the moments.
+    """
+    done, rng = list[Trial](), np.random.default_rng(seed)
+    train = partial(_train, data.shards(data.digits(), n=N, per_node=2, seed=0))
+    with tempfile.TemporaryDirectory(prefix="kill-and-resume-") as place:
+        train(Path(place, "first"))  # what is imported on first use takes no time later
+        start = time.perf_counter()
+        train(Path(place, "whole"))
+        seconds, whole = time.perf_counter() - start, _read(Path(place, "whole"))
+        while (killed := sum(trial.kills for trial in done)) < kills:
+            folder = Path(place, str(len(done)))
+            done.append(_trial(train, folder, whole, kills - killed, lambda: rng.uniform(0, 1.2 * seconds)))
+            print(done[-1], file=sys.stderr, flush=True)
+    return done
+
+
+def _train(clients: data.Partition, place: Path) -> None:
+    """Train to the end, from where an earlier process was killed, and save history and models."""
+    kept: dict[str, Any] = {}
+    history = topofl.run(
+        algorithms.dsgd(lr=0.05, batch_size=8, momentum=0.9),
+        model=models.logistic_regression(64),
+        clients=clients,
+        topology=lambda t: topologies.random_regular(N, 3, seed=t),
+        rounds=ROUNDS,
+        seed=0,
+        eval_every=5,
+        checkpoint=place / "checkpoints",
+        checkpoint_every=2,
+        resume=True,
+        executor="batched",
+        callbacks=[lambda event: kept.update(models=event.models)],
+        progress=False,
+    )
+    history.save(place / "history")
+    np.save(place / "models.npy", kept["models"].flat.numpy())
+
+
+def _trial(
+    train: Callable[[Path], None], folder: Path, whole: dict[str, np.ndarray], most: int, wait: Callable[[], float]
+) -> Trial:
+    """Kill and resume a run until it ends, but kill it at most so often."""
+    rounds = list[int]()
+    while True:
+        code = _in_fork(partial(train, folder), wait() if len(rounds) < most else None)
+        if code != -signal.SIGKILL:
+            break
+        rounds.append(max((int(path.stem[6:]) for path in folder.glob("checkpoints/state-*.json")), default=0))
+    wrong = _wrong(folder, whole) if code == 0 else f"it could not go on: exit code {code}"
+    return Trial(len(rounds), tuple(rounds), wrong)
+
+
+def _in_fork(work: Callable[[], None], seconds: float | None) -> int:
+    """Return the exit code of a fork that does some work, or was killed after so many seconds."""
+    child = os.fork()
+    if not child:
+        try:
+            work()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    end = None if seconds is None else time.perf_counter() + seconds
+    while end is not None:
+        found, status = os.waitpid(child, os.WNOHANG)
+        if found:
+            return os.waitstatus_to_exitcode(status)
+        if time.perf_counter() >= end:
+            os.kill(child, signal.SIGKILL)
+            break
+        time.sleep(0.0005)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def _read(folder: Path) -> dict[str, np.ndarray]:
+    """Return all numbers of a finished run."""
+    history = topofl.History.load(folder)
+    found = {"models": np.load(folder / "models.npy"), "node_loss": history.node_loss}
+    found |= {f"rounds.{name}": column for name, column in history.rounds.items()}
+    found |= {f"evaluations.{name}": column for name, column in history.evaluations.items()}
+    return found | {f"matrix.{t}": history.mixing(t).weights.toarray() for t in range(history.n_rounds)}
+
+
+def _wrong(folder: Path, whole: dict[str, np.ndarray]) -> str:
+    found = _read(folder)
+    differ = [
+        name for name in {*whole, *found}
+        if name not in whole or name not in found
+        or found[name].dtype != whole[name].dtype or found[name].tobytes() != whole[name].tobytes()
+    ]  # fmt: skip
+    names = {path.name for path in (folder / "checkpoints").iterdir()}
+    left = sorted(names - {f"state-{t:08d}.{end}" for t in (ROUNDS - 2, ROUNDS) for end in ("pt", "json")})
+    return ", ".join([*(f"{name} differs" for name in sorted(differ)), *(f"{name} is left" for name in left)])
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the trials from the command line; returns the exit code: 1 if one bit was lost."""
+    parser = argparse.ArgumentParser(
+        prog="python -m analysis.kill_and_resume",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--kills", type=int, default=200, help="processes to kill (default 200)")
+    parser.add_argument("--seed", type=int, default=0, help="of the moments (default 0)")
+    options = parser.parse_args(argv)
+    done = trials(options.kills, options.seed)
+    lost = sum(bool(trial.wrong) for trial in done)
+    print(f"{sum(trial.kills for trial in done)} processes killed in {len(done)} runs, {lost} runs with a lost bit")
+    return 1 if lost else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
