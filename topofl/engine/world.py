@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from topofl.algorithms.parts import Part
@@ -26,7 +25,7 @@ from topofl.engine.memory import check_memory, facts_of, fits_into, groups_of, l
 from topofl.engine.mixer import Mixer, mixer
 from topofl.engine.plan import Compute, Plan, Trial, choose_plan
 from topofl.engine.population import Population, check_model, initial_population
-from topofl.engine.threads import Each, worker_threads
+from topofl.engine.threads import Each, torch_threads, worker_threads
 from topofl.mixing import MixingMatrix, check_pulls, check_pushes, metropolis_or_uniform, own_weights, uniform
 from topofl.topology import Topology, TopologySequence
 
@@ -112,13 +111,8 @@ class World:
         Waking a second thread costs microseconds on an idle machine, but milliseconds on a busy one: more than all the
         work of a step with 50 nodes and logistic regression on digits.
         """
-        before = torch.get_num_threads()
-        torch.set_num_threads(self.learner.plan.threads)
-        try:
-            with worker_threads(self.learner.plan.workers) as each:
-                yield each
-        finally:
-            torch.set_num_threads(before)
+        with torch_threads(self.learner.plan.threads), worker_threads(self.learner.plan.workers) as each:
+            yield each
 
     def push_weights(self, graph: Topology) -> MixingMatrix:
         """Return the matrix by which nodes of a graph push, by the run's rule."""
