@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from topofl._ambient import in_plain_torch
 from topofl._table import Table
 from topofl.algorithms.phase import Algorithm, Phase, Rule
 from topofl.data import Augmentation, Partition
@@ -180,6 +181,7 @@ _PARTS = (
 )
 
 
+@in_plain_torch
 def estimate(
     algorithm: Algorithm,
     *,

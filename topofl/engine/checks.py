@@ -176,7 +176,7 @@ def check_device(device: Any) -> None:
     if kind == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"`device` must be one that is there, got {device!r} without CUDA; leave it out or use 'cpu'")
     try:
-        torch.zeros(1, device=device or "cpu").sum()
+        torch.zeros(1, dtype=torch.float32, device=device or "cpu").sum()
     except Exception as error:  # each backend has its own
         raise ValueError(
             f"`device` must be one that is there, got {device!r}: {_first_line(error)}; leave it out or use 'cpu'"

@@ -56,7 +56,7 @@ def beside_neighbors(world: World, each: Each, how: Neighbors, sets: Sets) -> di
 
 def no_scores(sets: Sets, n: int) -> dict[str, Scores]:
     """Return NaN for n nodes: the scores of a moment that a round does not have."""
-    return {name: Scores(torch.full((n,), torch.nan), torch.full((n,), torch.nan)) for name in sets}
+    return {name: Scores(*torch.full((2, n), torch.nan, dtype=torch.float64, device="cpu")) for name in sets}
 
 
 def columns_of(scores: Mapping[str, Scores], moment: str = "") -> dict[str, Tensor]:

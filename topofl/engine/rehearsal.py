@@ -112,7 +112,7 @@ class DryRound:
 
 
 def _no_losses(models: Tensor) -> Tensor:
-    return torch.zeros(len(models), dtype=torch.float64)
+    return torch.zeros(len(models), dtype=torch.float64, device="cpu")
 
 
 def rehearse(

@@ -221,7 +221,7 @@ def _serve(weights: MixingMatrix, values: Tensor) -> None:
     """Replace all rows by the mean that each row of `weights` is."""
     row = slice(*weights.weights.indptr[:2])
     nodes = torch.from_numpy(weights.weights.indices[row].astype(np.int64)).to(values.device)
-    shares = torch.tensor(weights.weights.data[row]).to(values)
+    shares = torch.from_numpy(weights.weights.data[row].copy()).to(values)
     values.copy_((shares @ values[nodes]).expand_as(values))
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from topofl._ambient import in_plain_torch
 from topofl._machine import emulates_bf16
 from topofl.algorithms.phase import Algorithm, Phase, Rule, State
 from topofl.callbacks import Callback, Event
@@ -51,6 +52,7 @@ from topofl.topology import Topology, TopologySequence
 __all__ = ["run"]
 
 
+@in_plain_torch
 def run(
     algorithm: Algorithm,
     *,
@@ -448,7 +450,7 @@ def _tell_of_emulation(compute: Compute) -> None:
     if compute.low is not None and emulates_bf16(compute.device):
         needs = " (AMX or AVX-512 BF16)" if compute.device.type == "cpu" else ""
         text = f"`precision` 'bf16' is emulated on {compute.device}, which has no such products{needs}: leave it out"
-        warnings.warn(text, RuntimeWarning, stacklevel=3)
+        warnings.warn(text, RuntimeWarning, stacklevel=4)
 
 
 def _plan_of(found: Checkpoint, executor: str, chunk: int | str) -> Plan | None:
