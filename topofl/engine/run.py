@@ -414,7 +414,7 @@ def _round(
     totals: dict[str, float] = dict(current.ledger.totals(current.used))
     if algorithm.pushes:
         totals |= {"smallest_push_weight": float(world.models.mass.min())}
-    columns = training.recorder.add_round(current.losses, world.models.n, totals, current.used)
+    columns = training.recorder.add_round(current.node_losses, world.models.n, totals, current.used)
     if on_round is not None:
         on_round(t + 1, world.models)
     if not evaluated:
@@ -472,7 +472,7 @@ def _play(
     for name, phase in algorithm.phases.items():
         if phase.exchanges == "models" and sets is not None and before is None:
             before = scores_of(world, current.each, sets)
-        current.phase = name
+        current.phase, current.declared = name, phase
         own = phase.uses or name
         states[own] = phase.apply(world.models, states[own], current)
     return before

@@ -24,7 +24,8 @@ from topofl.engine.gradients import new_gradients
 from topofl.engine.memory import check_memory, facts_of, fits_into, groups_of, largest_batch
 from topofl.engine.mixer import Mixer, mixer
 from topofl.engine.plan import Compute, Plan, Trial, choose_plan
-from topofl.engine.population import Population, check_model, initial_population
+from topofl.engine.population import Layout, Population, check_model, initial_population
+from topofl.engine.rehearsal import check_phases
 from topofl.engine.threads import Each, torch_threads, worker_threads
 from topofl.mixing import MixingMatrix, check_pulls, check_pushes, metropolis_or_uniform, own_weights, uniform
 from topofl.topology import Topology, TopologySequence
@@ -76,10 +77,14 @@ class World:
         order = image_order(module, few, compute.channels_last)
         rule = as_rule(mixing, algorithm.pushes)
         resolve = lru_cache(maxsize=max(64, graphs.period or 0))(_weights_on)
+        first = graphs.at(0)
+        if not first.adjacency.nnz:  # where mixing would change nothing, unnoticed
+            sizes, layout = np.array(list(map(len, clients.train))), Layout.of(module)
+            check_phases(algorithm, layout, first, lambda own: resolve(rule, own), compute.dtype, sizes, seed)
         mixes = algorithm.needs_topology and any(phase.exchanges == "models" for phase in algorithm.phases.values())
-        matrices = [resolve(rule, graphs.at(0))] if mixes else []
+        matrices = [resolve(rule, first)] if mixes else []
         way = way_of(module, few)
-        groups = groups_of(algorithm, graphs, lambda own: resolve(own, graphs.at(0)), compute)
+        groups = groups_of(algorithm, graphs, lambda own: resolve(own, first), compute)
         facts = facts_of(algorithm, module, few, order, way, clients, matrices, sets, compute, augment, groups)
         check_memory(facts, compute, free := free_memory(compute.device))
 
