@@ -183,6 +183,7 @@ def _drawn_by(generator: torch.Generator, func: Any, given: dict[str, Any]) -> A
     if (fill := _FILLS.get(str(func))) is not None:
         empty = torch.empty_like(given.pop("self"), **given)
         return getattr(empty, fill)(generator=generator)
-    if (overload := _WITH_GENERATOR.get(func._overloadname)) in func.overloadpacket.overloads():
+    overload = _WITH_GENERATOR.get(func._overloadname, "")
+    if overload in func.overloadpacket.overloads():
         return getattr(func.overloadpacket, overload)(**given, generator=generator)
     raise NoGeneratorError(f"{func} draws random numbers but takes no generator")

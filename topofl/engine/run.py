@@ -202,6 +202,13 @@ def run(
     Interrupted
         After Ctrl-C or SIGTERM, if there is a folder for checkpoints; a KeyboardInterrupt that says how to go on.
 
+    Notes
+    -----
+    Results do not depend on torch's global generators, default device and dtype, autocast, inference mode or grad mode,
+    nor on runs in other threads, and all of these are afterwards as they were. Initial parameters are what the layers'
+    ``reset_parameters`` draw by torch; a model that draws them otherwise, from numpy say, needs ``init="given"``.
+    Tensors that a model's forward makes without a device are made on the run's, if the caller has set a default device.
+
     Examples
     --------
     >>> import topofl
