@@ -8,6 +8,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 LAYERS = [
     {
+        "_ambient",
         "_arrays",
         "_check",
         "_distances",

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from topofl._ambient import in_plain_torch
 from topofl._check import check_choice, check_int
 from topofl._table import Table
 from topofl.algorithms.phase import Algorithm, Phase, Rule
@@ -186,6 +187,7 @@ _PARTS = (
 )
 
 
+@in_plain_torch
 def estimate(
     algorithm: Algorithm,
     *,

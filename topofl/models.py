@@ -2,26 +2,36 @@
 
 The last layer of each is called ``head``: what personalized methods keep to themselves are the parameters whose names
 start with ``head.``; all others are the body. GroupNorm, never BatchNorm: running statistics are neither averaged nor
-personal. Building a model neither reads nor moves torch's global generator.
+personal. Building a model neither reads nor moves torch's global generator, and its parameters are float32 on the CPU
+whatever torch's defaults are.
 """
 
 import math
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
+import torch
 from torch import Tensor, nn
 
+from topofl._ambient import plain_torch
 from topofl._check import check_int
 from topofl._seeding import seeded_torch
 
 __all__ = ["dpfl_cnn", "dpfl_femnist_cnn", "fedavg_cnn", "gn_lenet", "logistic_regression", "resnet18_gn"]
 
 
+# Their parameters would be of torch's default dtype otherwise.
+_Linear = partial(nn.Linear, dtype=torch.float32)
+_Conv2d = partial(nn.Conv2d, dtype=torch.float32)
+_GroupNorm = partial(nn.GroupNorm, dtype=torch.float32)
+
+
 @contextmanager
 def _fixed_start() -> Iterator[None]:
     """Build modules from seed 0; :func:`topofl.run` draws its own initial parameters from its own seed."""
-    with seeded_torch(0):
+    with plain_torch(), seeded_torch(0):
         yield
 
 
@@ -47,7 +57,7 @@ def logistic_regression(in_features: int = 784, n_classes: int = 10) -> nn.Seque
     in_features = check_int("in_features", in_features, minimum=1)
     n_classes = check_int("n_classes", n_classes, minimum=2)
     with _fixed_start():
-        return nn.Sequential(OrderedDict(flatten=nn.Flatten(), head=nn.Linear(in_features, n_classes)))
+        return nn.Sequential(OrderedDict(flatten=nn.Flatten(), head=_Linear(in_features, n_classes)))
 
 
 def gn_lenet(in_shape: tuple[int, int, int] = (3, 32, 32), n_classes: int = 10) -> nn.Sequential:
@@ -79,20 +89,20 @@ def gn_lenet(in_shape: tuple[int, int, int] = (3, 32, 32), n_classes: int = 10) 
     with _fixed_start():
         return nn.Sequential(
             OrderedDict(
-                conv1=nn.Conv2d(channels, 32, 5, padding=2),
+                conv1=_Conv2d(channels, 32, 5, padding=2),
                 pool1=nn.MaxPool2d(3, 2),
-                norm1=nn.GroupNorm(2, 32),
+                norm1=_GroupNorm(2, 32),
                 relu1=nn.ReLU(),
-                conv2=nn.Conv2d(32, 32, 5, padding=2),
-                norm2=nn.GroupNorm(2, 32),
+                conv2=_Conv2d(32, 32, 5, padding=2),
+                norm2=_GroupNorm(2, 32),
                 pool2=nn.MaxPool2d(3, 2),
                 relu2=nn.ReLU(),
-                conv3=nn.Conv2d(32, 64, 5, padding=2),
-                norm3=nn.GroupNorm(2, 64),
+                conv3=_Conv2d(32, 64, 5, padding=2),
+                norm3=_GroupNorm(2, 64),
                 pool3=nn.MaxPool2d(3, 2),
                 relu3=nn.ReLU(),
                 flatten=nn.Flatten(),
-                head=nn.Linear(features, n_classes),
+                head=_Linear(features, n_classes),
             )
         )
 
@@ -202,15 +212,15 @@ def _lenet(
     layers: OrderedDict[str, nn.Module] = OrderedDict()
     with _fixed_start():
         for i, wide in enumerate(kernels, start=1):
-            layers[f"conv{i}"] = nn.Conv2d(channels, wide, 5, padding=padding)
+            layers[f"conv{i}"] = _Conv2d(channels, wide, 5, padding=padding)
             layers[f"relu{i}"], layers[f"pool{i}"] = nn.ReLU(), nn.MaxPool2d(2)
             channels, sides = wide, [(side + 2 * padding - 4) // 2 for side in sides]
         layers["flatten"] = nn.Flatten()
         features = channels * math.prod(sides)
         for i, units in enumerate(hidden, start=1):
-            layers[f"linear{i}"], layers[f"relu{len(kernels) + i}"] = nn.Linear(features, units), nn.ReLU()
+            layers[f"linear{i}"], layers[f"relu{len(kernels) + i}"] = _Linear(features, units), nn.ReLU()
             features = units
-        layers["head"] = nn.Linear(features, n_classes)
+        layers["head"] = _Linear(features, n_classes)
     return nn.Sequential(layers)
 
 
@@ -250,8 +260,8 @@ def resnet18_gn(
     with _fixed_start():
         return nn.Sequential(
             OrderedDict(
-                conv=nn.Conv2d(channels, 64, 3, padding=1, bias=False),
-                norm=nn.GroupNorm(groups, 64),
+                conv=_Conv2d(channels, 64, 3, padding=1, bias=False),
+                norm=_GroupNorm(groups, 64),
                 relu=nn.ReLU(),
                 stage1=_stage(64, 64, 1, groups),
                 stage2=_stage(64, 128, 2, groups),
@@ -259,7 +269,7 @@ def resnet18_gn(
                 stage4=_stage(256, 512, 2, groups),
                 pool=nn.AdaptiveAvgPool2d(1),
                 flatten=nn.Flatten(),
-                head=nn.Linear(512, n_classes),
+                head=_Linear(512, n_classes),
             )
         )
 
@@ -273,15 +283,15 @@ class _Residual(nn.Module):
 
     def __init__(self, channels: int, wide: int, stride: int, groups: int) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(channels, wide, 3, stride, padding=1, bias=False)
-        self.norm1 = nn.GroupNorm(groups, wide)
-        self.conv2 = nn.Conv2d(wide, wide, 3, padding=1, bias=False)
-        self.norm2 = nn.GroupNorm(groups, wide)
+        self.conv1 = _Conv2d(channels, wide, 3, stride, padding=1, bias=False)
+        self.norm1 = _GroupNorm(groups, wide)
+        self.conv2 = _Conv2d(wide, wide, 3, padding=1, bias=False)
+        self.norm2 = _GroupNorm(groups, wide)
         self.relu = nn.ReLU()
         self.shortcut = nn.Sequential()
         if stride > 1 or channels != wide:
-            projection = nn.Conv2d(channels, wide, 1, stride, bias=False)
-            self.shortcut = nn.Sequential(OrderedDict(conv=projection, norm=nn.GroupNorm(groups, wide)))
+            projection = _Conv2d(channels, wide, 1, stride, bias=False)
+            self.shortcut = nn.Sequential(OrderedDict(conv=projection, norm=_GroupNorm(groups, wide)))
 
     def forward(self, x: Tensor) -> Tensor:
         inside = self.relu(self.norm1(self.conv1(x)))

@@ -367,6 +367,7 @@ def test_emulated_products_are_warned_about(fast, monkeypatch, recwarn):
     run(algorithms.dsgd(lr=0.1, batch_size=4), rounds=1, precision="bf16")
     assert len(recwarn.list) == (0 if fast else 1)
     assert fast or "is emulated on cpu" in str(recwarn.list[0].message)
+    assert fast or recwarn.list[0].filename == __file__, "it points at the caller"
 
 
 def test_what_was_asked_for_is_kept_beside_what_ran():

@@ -278,11 +278,11 @@ def greedy_peers(
 
     def init(models: Models) -> State:
         n = len(models.flat)
-        others = ~torch.eye(n, dtype=torch.bool)
+        others = ~torch.eye(n, dtype=torch.bool, device="cpu")
         if idle and idle[-1] >= n:
             raise ValueError(f"`passive` must name nodes from 0 to n-1={n - 1}, got {idle[-1]}")
         others[idle] = False
-        return {"candidates": others, "chosen": torch.zeros(n, n, dtype=torch.bool)}
+        return {"candidates": others, "chosen": torch.zeros(n, n, dtype=torch.bool, device="cpu")}
 
     def choose(models: Models, state: State, round: Round) -> Choice:
         candidates, chosen, able = state["candidates"], state["chosen"], can_hear(round.topology)
@@ -324,7 +324,7 @@ def random_peers(budget: int) -> Policy:
 
     def init(models: Models) -> State:
         n = len(models.flat)
-        return {"chosen": torch.zeros(n, n, dtype=torch.bool)}
+        return {"chosen": torch.zeros(n, n, dtype=torch.bool, device="cpu")}
 
     def choose(models: Models, state: State, round: Round) -> Choice:
         chosen, able = state["chosen"], can_hear(round.topology)

@@ -26,6 +26,7 @@ __all__ = [
     "Trial",
     "chain",
     "check_fine_tune",
+    "check_key",
 ]
 
 State = dict[str, Tensor]
@@ -239,10 +240,30 @@ class Round(Protocol):
         """
         ...
 
-    def gradients(self, models: Models, batch_size: int) -> Tensor:
-        """Return the gradients of all nodes, (n, d), each on one minibatch of the phase's stream, another every round.
+    def gradients(self, models: Models, batch_size: int, key: str) -> Tensor:
+        """Return the gradients of all nodes, (n, d), each on one minibatch.
 
-        They lie in memory that the next call, or training, uses again.
+        They lie in memory that the next call, or training, uses again. A phase that calls it declares
+        ``Phase(..., gradients=True)``. In rounds without local steps, ``train_loss`` is the mean loss of the models
+        themselves at these minibatches, over the calls of the last phase that makes some.
+
+        Parameters
+        ----------
+        models
+            Where the gradients are taken.
+        batch_size
+            Examples per minibatch.
+        key
+            Which minibatches, as the purpose of :meth:`rng`: those of one key are the same at every call of a round,
+            and others in every round; those of different keys, and of different phases, are independent. With ``""``
+            they are what :meth:`local_sgd` draws in the same phase for step `t`.
+
+        Examples
+        --------
+        Two steps in a round, on different minibatches::
+
+            for key in ("first", "second"):
+                models.flat.sub_(round.gradients(models, 32, key), alpha=0.1)
         """
         ...
 
@@ -292,7 +313,9 @@ class Phase(NamedTuple):
     settings
         What it was built with; kept with the results.
     exchanges
-        What nodes send each other in it: ``"models"``, ``"gradients"``, or nothing, ``""``.
+        What nodes send each other in it: ``"models"``, ``"gradients"``, or nothing, ``""``. A phase that declares
+        nothing must not use ``round.weights``, ``mix`` or ``send``; a run refuses it. Where a run has no topology, such
+        a phase is therefore applied once before training to models that have shapes but no numbers (meta tensors).
     over
         By what: the ``"graph"`` of the round, rows of whose weights sum to 1; the same pushing, ``"push"``, columns
         sum to 1; a ``"server"``; or ``"peers"`` that nodes choose by their models, among those that the graph allows.
@@ -434,6 +457,13 @@ class Algorithm:
 
 def _listed(part: Phase | Neighbors) -> str:
     return ", ".join(f"{key}={value}" for key, value in part.settings.items())
+
+
+def check_key(key: object) -> str:
+    """Return the key of a stream of minibatches, or raise ``TypeError``."""
+    if not isinstance(key, str):
+        raise TypeError(f"`key` must be text that tells a round's minibatches apart, such as 'first', got {key!r}")
+    return key
 
 
 def check_fine_tune(phase: object) -> Phase:

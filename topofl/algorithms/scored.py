@@ -92,11 +92,12 @@ def scored_peers(
     def init(models: Models) -> State:
         models.columns(personal)  # raises before any work
         n = len(models.flat)
-        losses = {LOSSES: torch.full((n, n), torch.inf, dtype=torch.float64)} if refreshed else {}
-        return losses | {LAST: torch.full((n, n), -torch.inf, dtype=torch.float64)}
+        losses = {LOSSES: torch.full((n, n), torch.inf, dtype=torch.float64, device="cpu")} if refreshed else {}
+        return losses | {LAST: torch.full((n, n), -torch.inf, dtype=torch.float64, device="cpu")}
 
     def choose(models: Models, state: State, round: Round) -> Choice:
-        able, last, losses = candidates(round.topology), state[LAST], state.get(LOSSES, torch.zeros(()))
+        able, last = candidates(round.topology), state[LAST]
+        losses = state.get(LOSSES, torch.zeros((), dtype=last.dtype, device=last.device))
         _check_refreshed(losses, last)
         if models.flat.is_meta:  # as many as can be
             found = torch.full_like(last, torch.inf)

@@ -206,7 +206,7 @@ Scores = Callable[[slice, _Layer], Tensor]
 
 def _scores(models: Models, round: Round, regrow: str, batch_size: int) -> Scores:
     if regrow == "gradient":
-        gradients = round.gradients(models, batch_size)
+        gradients = round.gradients(models, batch_size, key="")
         return lambda rows, layer: gradients[rows, layer.columns]
 
     def drawn(rows: slice, layer: _Layer) -> Tensor:

@@ -161,7 +161,7 @@ class Dataset:
         affine = self.affine(dtype)
         chosen = self.inputs
         if indices is not None:
-            chosen = chosen[torch.tensor(check_indices("indices", indices, len(chosen)))]
+            chosen = chosen[torch.tensor(check_indices("indices", indices, len(chosen)), device=chosen.device)]
         if affine is None:
             return chosen.to(dtype)
         scale, shift = affine
@@ -424,6 +424,6 @@ def _as_item(name: str, place: int, item: Any) -> tuple[Tensor, int]:
             "transform such as torchvision's ToTensor"
         )
     try:
-        return torch.as_tensor(x), operator.index(y)
+        return x if isinstance(x, Tensor) else torch.as_tensor(x, device="cpu"), operator.index(y)
     except TypeError as error:
         raise TypeError(f"`{name}` must give integer labels, got {y!r} in item {place}") from error

@@ -120,7 +120,7 @@ def _relabelled(dataset: Dataset, own: np.ndarray, shared: np.ndarray, classes: 
     labels[own] = classes[labels[own]]
     inputs, copies = dataset.inputs, np.arange(len(labels), len(labels) + len(shared))
     if len(shared):
-        inputs = torch.cat([inputs, inputs[torch.tensor(shared)]])
+        inputs = torch.cat([inputs, inputs[torch.tensor(shared, device=inputs.device)]])
     return replace(
         dataset,
         inputs=inputs,

@@ -307,7 +307,7 @@ def _loaded(
     """Return pixels and labels of all parts, one after the other, each sorted by class."""
     paths = [path for part in parts for images in part for path in images]
     labels = [label for part in parts for label, images in enumerate(part) for _ in images]
-    return load_pixels(folder, paths, sides, cache), torch.tensor(labels)
+    return load_pixels(folder, paths, sides, cache), torch.tensor(labels, device="cpu")
 
 
 def _wnids(folder: Path) -> list[str]:

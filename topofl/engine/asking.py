@@ -126,7 +126,8 @@ def _together(
     while asked:
         counts = [len(models) for models in asked.values()]
         owners = torch.tensor(np.repeat([place[i] for i in asked], counts), device=examples.labels.device)
-        parameters, means = layout.views(torch.cat(list(asked.values()))), torch.zeros(len(owners), dtype=torch.float64)
+        parameters = layout.views(torch.cat(list(asked.values())))
+        means = torch.zeros(len(owners), dtype=torch.float64, device="cpu")
         for some in zip(*(part.split(EXAMPLES, dim=1) for part in examples), strict=True):
             inputs, labels, weights = (part[owners] for part in some)
             losses = _losses(each(parameters, inputs), labels) * weights

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from topofl._check import check_choice, check_int, check_int_or_auto, check_switch
-from topofl._seeding import stream
+from topofl._seeding import NoGeneratorError, seeded_torch, stream
 from topofl.algorithms.phase import Algorithm, check_fine_tune
 from topofl.data import Augmentation, Partition
 from topofl.engine.evaluate import Evaluated
@@ -176,7 +176,7 @@ def check_device(device: Any) -> None:
     if kind == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"`device` must be one that is there, got {device!r} without CUDA; leave it out or use 'cpu'")
     try:
-        torch.zeros(1, device=device or "cpu").sum()
+        torch.zeros(1, dtype=torch.float32, device=device or "cpu").sum()
     except Exception as error:  # each backend has its own
         raise ValueError(
             f"`device` must be one that is there, got {device!r}: {_first_line(error)}; leave it out or use 'cpu'"
@@ -193,19 +193,17 @@ def check_output(module: nn.Module, inputs: Tensor, n_classes: int) -> None:
         random, or depends on other examples of the minibatch; if it changes its buffers.
     """
     buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
-    with torch.random.fork_rng(devices=[inputs.device] if inputs.is_cuda else []), torch.enable_grad():
-        generators = _generators(inputs)
-        logits = _logits(module, inputs, n_classes)
-        _check_used(module, logits)
-        _check_buffers(module, buffers)
-        with torch.no_grad():
-            again, among = module(inputs[:1]), module(inputs[:2])[:1]
-        drawn = any(not torch.equal(a, b) for a, b in zip(generators, _generators(inputs), strict=True))
+    try:
+        with seeded_torch(0) as drawn, torch.enable_grad():
+            logits = _logits(module, inputs, n_classes)
+            _check_used(module, logits)
+            _check_buffers(module, buffers)
+            with torch.no_grad():
+                again, among = module(inputs[:1]), module(inputs[:2])[:1]
+    except NoGeneratorError as error:
+        raise ValueError(_RANDOM) from error
     if drawn or not _close(logits, again):
-        raise ValueError(
-            "`model` must return the same for the same input, it draws random numbers of its own (as dropout does), so "
-            "runs could not be repeated; remove what draws them"
-        )
+        raise ValueError(_RANDOM)
     if not _close(logits, among):
         raise ValueError(
             "`model` must treat the examples of a minibatch one by one, its output for one depends on the others (as "
@@ -213,11 +211,17 @@ def check_output(module: nn.Module, inputs: Tensor, n_classes: int) -> None:
         )
 
 
+_RANDOM = (
+    "`model` must return the same for the same input, it draws random numbers of its own (as dropout does), so runs "
+    "could not be repeated; remove what draws them"
+)
+
+
 def _logits(module: nn.Module, inputs: Tensor, n_classes: int) -> Tensor:
     """Return what the model returns for the first example, if these are logits."""
     try:
         logits = module(inputs[:1])
-    except (torch.OutOfMemoryError, MemoryError):
+    except (torch.OutOfMemoryError, MemoryError, NoGeneratorError):
         raise
     except Exception as error:  # whatever the user's forward raises
         raise ValueError(
@@ -255,11 +259,6 @@ def _check_buffers(module: nn.Module, before: Mapping[str, Tensor]) -> None:
                 f"`model` must not change its buffers, {name!r} is another after it was applied: such statistics would "
                 "be neither averaged nor personal; keep it as it is, or use nn.GroupNorm"
             )
-
-
-def _generators(inputs: Tensor) -> list[Tensor]:
-    """Return the states of torch's generators, which move when something is drawn."""
-    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(inputs.device)] if inputs.is_cuda else [])]
 
 
 def _close(logits: Tensor, others: Tensor) -> bool:

@@ -98,7 +98,7 @@ class Guard:
     def state(self) -> dict[str, Tensor]:
         """Return what was found as tensors, for a checkpoint."""
         return {
-            name: torch.tensor([getattr(diverged, name) for diverged in self.found], dtype=dtype)
+            name: torch.tensor([getattr(diverged, name) for diverged in self.found], dtype=dtype, device="cpu")
             for name, dtype in (("node", torch.int64), ("round", torch.int64), ("lr", torch.float64))
         }
 

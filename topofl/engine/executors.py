@@ -527,22 +527,22 @@ def _together(learner: Learner, each: Each, job: Job, mixer: Mixer, contained: b
     return losses
 
 
-def all_gradients(learner: Learner, each: Each, models: Population, batch: Batch) -> Tensor:
-    """Return all nodes' gradients on one minibatch, (n, d), in memory that the next call uses again."""
+def all_gradients(learner: Learner, each: Each, models: Population, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Return all nodes' losses (n,) and gradients (n, d) on one minibatch, these in memory used again next time."""
     minibatches, like = learner.minibatches(batch), models.flat
     nobody = torch.zeros(models.n, dtype=torch.bool, device=like.device)
     job = Job(Descent(models, lr=0.0), [minibatches], None, nobody, freezes=False, statistics=None)
     flat = learner.buffers.take("gradients", tuple(like.shape), like.dtype)
-    views = models.layout.views(flat)
+    views, losses = models.layout.views(flat), like.new_empty(models.n)
 
     def work(worker: Worker, rows: slice, seen: GradientStatistics) -> None:
         del seen
-        _, gradients = differentiate(learner, worker, models, minibatches, rows)
+        losses[rows], gradients = differentiate(learner, worker, models, minibatches, rows)
         for view, g in zip(views, gradients, strict=True):
             view[rows].copy_(g)
 
     _on_chunks(learner, each, job, work)
-    return flat
+    return losses, flat
 
 
 def differentiate(

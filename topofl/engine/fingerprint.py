@@ -169,7 +169,7 @@ def check_same(marker: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         *_differences(soft, {"device": now["device"]}),
     ]:
         warnings.warn(
-            f"the run goes on where others may round differently: {'; '.join(different)}", RuntimeWarning, stacklevel=4
+            f"the run goes on where others may round differently: {'; '.join(different)}", RuntimeWarning, stacklevel=5
         )
 
 

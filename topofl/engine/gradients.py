@@ -53,7 +53,7 @@ class _Lowered(TorchFunctionMode):
 
     def __init__(self, device: torch.device, low: torch.dtype) -> None:
         super().__init__()
-        self._low, self._autocast = low, torch.autocast(device.type, dtype=low)
+        self._low, self._autocast = low, torch.autocast(device.type, dtype=low, cache_enabled=True)
 
     def __enter__(self) -> "_Lowered":
         self._autocast.__enter__()
@@ -62,6 +62,7 @@ class _Lowered(TorchFunctionMode):
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
         self._autocast.__exit__(*error)
+        torch.clear_autocast_cache()  # within another autocast it would keep parameters that have changed since
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Give convolutions what they multiply in low precision."""

@@ -2,6 +2,8 @@
 
 import warnings
 from collections.abc import Callable
+from functools import cache
+from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
@@ -93,10 +95,27 @@ def adds_up(device: torch.device, dtype: torch.dtype) -> bool:
 
 def _sparse(weights: MixingMatrix, device: torch.device, dtype: torch.dtype) -> Tensor:
     matrix = weights.weights
-    parts = (torch.tensor(part) for part in (matrix.indptr, matrix.indices, matrix.data))
+    parts = (torch.from_numpy(part.copy()) for part in (matrix.indptr, matrix.indices, matrix.data))
+    with _CREATION:
+        _drop_csr_warning()
+        return torch.sparse_csr_tensor(*parts, size=matrix.shape, dtype=dtype, device=device, check_invariants=True)
+
+
+_CREATION = Lock()
+"""Torch switches its check of invariants on and off in the whole process, for each sparse tensor that asks for it."""
+
+
+@cache
+def _drop_csr_warning() -> None:
+    """Provoke torch's warning that CSR tensors are in beta, which it gives once per process, and drop it.
+
+    This too is done only once: ``warnings.catch_warnings`` is not safe where other threads use it at the same time.
+    """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta", category=UserWarning)
-        return torch.sparse_csr_tensor(*parts, size=matrix.shape, dtype=dtype, device=device, check_invariants=True)
+        torch.sparse_csr_tensor(
+            [0, 1], [0], [1.0], size=(1, 1), dtype=torch.float32, device="cpu", check_invariants=True
+        )
 
 
 def component_means(weights: MixingMatrix) -> np.ndarray | None:
@@ -135,8 +154,8 @@ def _gathering_mixer(weights: MixingMatrix) -> Callable[[Tensor], None]:
     and about as long for 100; but 1.6 times as long in float64, where torch has no such kernel.
     """
     matrix = weights.weights
-    sources, starts = (torch.tensor(part, dtype=torch.int64) for part in (matrix.indices, matrix.indptr[:-1]))
-    shares = torch.tensor(matrix.data, dtype=torch.float32)
+    sources, starts = (torch.from_numpy(part.astype(np.int64)) for part in (matrix.indices, matrix.indptr[:-1]))
+    shares = torch.from_numpy(matrix.data.astype(np.float32))
     columns = max(FEWEST, GATHERED // weights.n)
 
     def gather(values: Tensor) -> None:

@@ -56,7 +56,7 @@ def beside_neighbors(world: World, each: Each, how: Neighbors, sets: Sets) -> di
 
 def no_scores(sets: Sets, n: int) -> dict[str, Scores]:
     """Return NaN for n nodes: the scores of a moment that a round does not have."""
-    return {name: Scores(torch.full((n,), torch.nan), torch.full((n,), torch.nan)) for name in sets}
+    return {name: Scores(*torch.full((2, n), torch.nan, dtype=torch.float64, device="cpu")) for name in sets}
 
 
 def columns_of(scores: Mapping[str, Scores], moment: str = "") -> dict[str, Tensor]:
@@ -95,7 +95,8 @@ def fine_tuned(world: World, each: Each, phase: Phase, sets: Sets, t: int, graph
     models = world.models.like(world.models.flat.clone())
     guard = Guard(world.guard.policy, world.guard.n, list(world.guard.found))
     apart = replace(world, models=models, guard=guard, graphs=graph)
-    current = WorldRound(apart, each, t, statistics=None, phase="fine_tune", only=_with_scores(sets, world.models.n))
+    only = _with_scores(sets, world.models.n)
+    current = WorldRound(apart, each, t, statistics=None, phase="fine_tune", declared=phase, only=only)
     try:
         phase.apply(models, phase.init(models), current)
         scores = scores_of(apart, each, sets)

@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import torch
 
+from topofl.engine.threads import torch_threads
+
 __all__ = ["Compute", "Fits", "Plan", "Sizes", "choose_plan", "least_plans", "most_nodes"]
 
 SHARED_WORK = 10_000_000
@@ -184,12 +186,8 @@ def _spread(executor: str, chunk: int, n: int, most: int, even: bool) -> Plan:
 
 def _timed(compute: Compute, most: int, trial: Trial, sizes: Sizes) -> tuple[str, int]:
     """Return the faster executor and its nodes per call, `most` at the most, timed with one thread."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with torch_threads(1):
         return _climb(compute, most, trial, sizes)
-    finally:
-        torch.set_num_threads(before)
 
 
 def _climb(compute: Compute, most: int, trial: Trial, sizes: Sizes) -> tuple[str, int]:

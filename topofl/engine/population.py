@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from topofl._check import check_choice
-from topofl._seeding import seeded_torch, torch_seed
+from topofl._seeding import NoGeneratorError, seeded_torch, torch_seed
 from topofl.algorithms.parts import Part
 
 __all__ = ["Layout", "Population", "check_model", "initial_population"]
@@ -193,7 +193,8 @@ def initial_population(
     Raises
     ------
     ValueError
-        If a parameter is not finite at the start, or becomes infinite as `dtype`.
+        If a parameter is not finite at the start, or becomes infinite as `dtype`; if the values that a layer draws
+        cannot be repeated.
     """
     check_choice("init", init, ["common", "independent", "given"])
     layout = Layout.of(model)
@@ -210,11 +211,35 @@ def initial_population(
 def _draws(model: nn.Module, count: int, seed: int) -> Iterator[Tensor]:
     twin = copy.deepcopy(model).cpu().float()  # so that the draw does not depend on device or dtype
     for node in range(count):
-        with seeded_torch(torch_seed(seed, "init", node)):
-            for module in twin.modules():
+        _reset(twin, torch_seed(seed, "init", node))
+        yield _flatten(twin)
+    _check_repeatable(twin, torch_seed(seed, "init", count - 1))
+
+
+_REPEATABLE = "must draw its initial parameters by torch's random functions alone, so that runs can be repeated"
+
+
+def _reset(model: nn.Module, seed: int) -> None:
+    """Have all layers draw their parameters, by `seed` instead of torch's global generator."""
+    try:
+        with seeded_torch(seed):
+            for module in model.modules():
                 if callable(reset := getattr(module, "reset_parameters", None)):
                     reset()
-        yield _flatten(twin)
+    except NoGeneratorError as error:
+        raise ValueError(f"`model` {_REPEATABLE}: {error}; keep its own values by init='given'") from error
+
+
+def _check_repeatable(model: nn.Module, seed: int) -> None:
+    """Raise ``ValueError`` unless `seed` gives the values that the model has a second time."""
+    before = [p.detach().clone() for p in model.parameters()]
+    _reset(model, seed)
+    for (name, p), old in zip(model.named_parameters(), before, strict=True):
+        if not torch.equal(p.detach(), old):
+            raise ValueError(
+                f"`model` {_REPEATABLE}, {name!r} got other values the second time, as if reset_parameters drew them "
+                "from numpy or Python, or changed those that were there; use torch.nn.init, or init='given'"
+            )
 
 
 def _finite(layout: Layout, row: Tensor) -> Tensor:

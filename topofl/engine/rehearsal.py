@@ -10,13 +10,14 @@ from torch import Tensor
 
 from topofl._generators import answered
 from topofl._seeding import stream
-from topofl.algorithms.phase import Algorithm, LocalSGD, Mixture, Models, Proximal, State, Trial
+from topofl.algorithms.phase import Algorithm, LocalSGD, Mixture, Models, Phase, Proximal, State, Trial, check_key
+from topofl.engine.declared import UndeclaredError, check_declared
 from topofl.engine.population import Layout, Population
 from topofl.engine.recorder import Ledger
 from topofl.mixing import MixingMatrix, check_pulls, check_pushes
 from topofl.topology import Topology, TopologySequence
 
-__all__ = ["DryRound", "one_by_one", "rehearse"]
+__all__ = ["DryRound", "check_phases", "one_by_one", "rehearse"]
 
 T = TypeVar("T")
 
@@ -32,6 +33,8 @@ class DryRound:
     sizes: np.ndarray
     seed: int
     ledger: Ledger
+    phase: str = ""
+    declared: Phase | None = None
     batch_size: int = 0
     mixes_gradients: bool = False
     used: MixingMatrix | None = field(default=None, init=False)
@@ -41,12 +44,14 @@ class DryRound:
     @property
     def weights(self) -> MixingMatrix:
         """See the protocol."""
+        check_declared(self.phase, self.declared, "weights")
         self.used = check_pulls(self.rule(self.topology))
         return self.used
 
     @property
     def push_weights(self) -> MixingMatrix:
         """See the protocol."""
+        check_declared(self.phase, self.declared, "push_weights")
         self.used = check_pushes(self.rule(self.topology))
         return self.used
 
@@ -70,6 +75,7 @@ class DryRound:
         del models, velocity, proximal, mask, toward, who, mixture
         self.batch_size = max(self.batch_size, how.batch_size)
         if how.gradient is not None:
+            check_declared(self.phase, self.declared, "local_sgd with a `gradient` rule", "gradients")
             self.mixes_gradients = True
             weights = how.gradient(self.topology)
             self._note(weights, how.steps * self.d)
@@ -84,8 +90,9 @@ class DryRound:
         del on
         return {i: answered(trial, _no_losses) for i, trial in trials.items()}
 
-    def gradients(self, models: Models, batch_size: int) -> Tensor:
+    def gradients(self, models: Models, batch_size: int, key: str) -> Tensor:
         """See the protocol."""
+        check_key(key)
         self.batch_size = max(self.batch_size, batch_size)
         return torch.empty_like(models.flat)
 
@@ -100,6 +107,7 @@ class DryRound:
         counted: bool = True,
     ) -> None:
         """See the protocol."""
+        check_declared(self.phase, self.declared, "mix")
         self.used, width = self.used or weights, sum(values[:, part].shape[1] for part in columns)
         self._note(weights, width)
         if counted:
@@ -107,12 +115,13 @@ class DryRound:
 
     def send(self, weights: MixingMatrix, nbytes: int | np.ndarray, *, server: bool = False) -> None:
         """See the protocol."""
+        check_declared(self.phase, self.declared, "send")
         self.used = self.used or weights
         self.ledger.send(weights, nbytes, server=server)
 
 
 def _no_losses(models: Tensor) -> Tensor:
-    return torch.zeros(len(models), dtype=torch.float64)
+    return torch.zeros(len(models), dtype=torch.float64, device="cpu")
 
 
 def rehearse(
@@ -147,7 +156,7 @@ def one_by_one(
     for t in range(rounds):
         current = DryRound(t, graphs.at(t), rule, layout.d, sizes, seed, Ledger(dtype.itemsize))
         for name, phase in algorithm.phases.items():
-            own = phase.uses or name
+            own, current.phase, current.declared = phase.uses or name, name, phase
             states[own] = phase.apply(models, states[own], current)
         yield current
 
@@ -158,3 +167,31 @@ def _models(layout: Layout, n: int, dtype: torch.dtype) -> Population:
 
 def _states(algorithm: Algorithm, models: Population) -> dict[str, State]:
     return {name: init(models) for name, init in algorithm.states.items()}
+
+
+def check_phases(
+    algorithm: Algorithm,
+    layout: Layout,
+    graph: Topology,
+    rule: Callable[[Topology], MixingMatrix],
+    dtype: torch.dtype,
+    sizes: np.ndarray,
+    seed: int,
+) -> None:
+    """Raise ``UndeclaredError`` for a phase that exchanges something and declares that it does not.
+
+    Such phases are played once, each by itself, on models that have shapes but no numbers. Those that need numbers, and
+    other kinds of phases, are refused in the first round, when they use what they have not declared.
+    """
+    models = _models(layout, graph.n, dtype)
+    tuning = {} if algorithm.fine_tune is None else {"fine_tune": algorithm.fine_tune}
+    for name, phase in {**algorithm.phases, **tuning}.items():
+        if phase.exchanges:
+            continue
+        current = DryRound(0, graph, rule, layout.d, sizes, seed, Ledger(dtype.itemsize), name, phase)
+        try:
+            phase.apply(models, algorithm.states.get(phase.uses, phase.init)(models), current)
+        except UndeclaredError:
+            raise
+        except Exception:  # whatever the absence of numbers makes a user's phase raise
+            continue

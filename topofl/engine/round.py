@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from topofl._seeding import stream
-from topofl.algorithms.phase import LocalSGD, Mixture, Models, Proximal, Rule, Trial
+from topofl.algorithms.phase import LocalSGD, Mixture, Models, Phase, Proximal, Rule, Trial, check_key
 from topofl.engine.asking import ask
 from topofl.engine.batches import Batch
+from topofl.engine.declared import check_declared
 from topofl.engine.divergence import Diverged
 from topofl.engine.diversity import GradientStatistics
 from topofl.engine.executors import Descent, all_gradients, local_sgd
@@ -37,10 +38,12 @@ class WorldRound:
     t: int
     statistics: GradientStatistics | None
     phase: str = ""
+    declared: Phase | None = None
     only: np.ndarray | None = None
     losses: Tensor | None = None
     lr: float | None = None
     used: MixingMatrix | None = None
+    seen: dict[str, list[Tensor]] = field(default_factory=dict)
     diverged: list[Diverged] = field(default_factory=list)
     ledger: Ledger = field(init=False)
 
@@ -51,12 +54,14 @@ class WorldRound:
     @property
     def weights(self) -> MixingMatrix:
         """The mixing matrix of the round; asking for it records it as used."""
+        check_declared(self.phase, self.declared, "weights")
         self.used = self.world.weights(self.topology)
         return self.used
 
     @property
     def push_weights(self) -> MixingMatrix:
         """The column stochastic matrix of the round; asking for it records it as used."""
+        check_declared(self.phase, self.declared, "push_weights")
         self.used = self.world.push_weights(self.topology)
         return self.used
 
@@ -82,6 +87,8 @@ class WorldRound:
         mixture: Mixture | None = None,
     ) -> None:
         """See the protocol."""
+        if how.gradient is not None:
+            check_declared(self.phase, self.declared, "local_sgd with a `gradient` rule", "gradients")
         world = self.world
         whole = how.counts(self.sizes)
         counts = self._counts(whole, who)
@@ -172,11 +179,28 @@ class WorldRound:
         """See the protocol."""
         return ask(self.world, self.each, trials, self.world.held[on])
 
-    def gradients(self, models: Models, batch_size: int) -> Tensor:
+    def gradients(self, models: Models, batch_size: int, key: str) -> Tensor:
         """See the protocol."""
         learner = self.world.learner
-        batch = learner.batches.at(self.t, batch_size, self.phase)
-        return all_gradients(learner, self.each, cast(Population, models), batch)
+        batch = learner.batches.at(self.t, batch_size, f"{self.phase}/{key}" if check_key(key) else self.phase)
+        losses, gradients = all_gradients(learner, self.each, cast(Population, models), batch)
+        if models is self.world.models:
+            self._note_gradients(losses)
+        return gradients
+
+    def _note_gradients(self, losses: Tensor) -> None:
+        """Keep the losses at which gradients were taken, by phase; they count in rounds without local steps."""
+        self.seen.setdefault(self.phase, []).append(losses)
+        if self.losses is None:
+            bad = ~torch.isfinite(losses)
+            self.diverged += self.world.guard.note(losses[:, None], bad, self.t, float("nan"))
+
+    @property
+    def node_losses(self) -> Tensor | None:
+        """(n,) the losses of the round: of local steps, else where gradients were taken by the last phase that did."""
+        if self.losses is not None or not self.seen:
+            return self.losses
+        return torch.stack(list(self.seen.values())[-1]).mean(0)
 
     def _gradient_mixer(self, rule: Rule, steps: int) -> Mixer:
         """Return what mixes all nodes' gradients, on all threads."""
@@ -201,6 +225,7 @@ class WorldRound:
         counted: bool = True,
     ) -> None:
         """See the protocol."""
+        check_declared(self.phase, self.declared, "mix")
         parts = [values[:, part] for part in columns]
         if counted:
             self.ledger.add(weights, sum(part.shape[1] for part in parts) + scalars, server=server)
@@ -213,6 +238,7 @@ class WorldRound:
 
     def send(self, weights: MixingMatrix, nbytes: int | np.ndarray, *, server: bool = False) -> None:
         """See the protocol."""
+        check_declared(self.phase, self.declared, "send")
         self.ledger.send(weights, nbytes, server=server)
         self.used = self.used or weights
 
@@ -221,7 +247,7 @@ def _serve(weights: MixingMatrix, values: Tensor) -> None:
     """Replace all rows by the mean that each row of `weights` is."""
     row = slice(*weights.weights.indptr[:2])
     nodes = torch.from_numpy(weights.weights.indices[row].astype(np.int64)).to(values.device)
-    shares = torch.tensor(weights.weights.data[row]).to(values)
+    shares = torch.from_numpy(weights.weights.data[row].copy()).to(values)
     values.copy_((shares @ values[nodes]).expand_as(values))
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from topofl._ambient import in_plain_torch
 from topofl._machine import emulates_bf16
 from topofl._text import printable
 from topofl.algorithms.phase import Algorithm, Phase, Rule, State
@@ -60,6 +61,7 @@ from topofl.topology import Topology, TopologySequence
 __all__ = ["run"]
 
 
+@in_plain_torch
 def run(
     algorithm: Algorithm,
     *,
@@ -212,6 +214,13 @@ def run(
         BlockingIOError if another process is using it, naming that process.
     Interrupted
         After Ctrl-C or SIGTERM, if there is a folder for checkpoints; a KeyboardInterrupt that says how to go on.
+
+    Notes
+    -----
+    Results do not depend on torch's global generators, default device and dtype, autocast, inference mode or grad mode,
+    nor on runs in other threads, and all of these are afterwards as they were. Initial parameters are what the layers'
+    ``reset_parameters`` draw by torch; a model that draws them otherwise, from numpy say, needs ``init="given"``.
+    Tensors that a model's forward makes without a device are made on the run's, if the caller has set a default device.
 
     Examples
     --------
@@ -448,7 +457,7 @@ def _round(
     totals: dict[str, float] = dict(current.ledger.totals(current.used))
     if algorithm.pushes:
         totals |= {"smallest_push_weight": float(world.models.mass.min())}
-    columns = training.recorder.add_round(current.losses, world.models.n, totals, current.used)
+    columns = training.recorder.add_round(current.node_losses, world.models.n, totals, current.used)
     if on_round is not None:
         on_round(t + 1, world.models)
     if not evaluated:
@@ -487,7 +496,7 @@ def _tell_of_emulation(compute: Compute) -> None:
     if compute.low is not None and emulates_bf16(compute.device):
         needs = " (AMX or AVX-512 BF16)" if compute.device.type == "cpu" else ""
         text = f"`precision` 'bf16' is emulated on {compute.device}, which has no such products{needs}: leave it out"
-        warnings.warn(text, RuntimeWarning, stacklevel=3)
+        warnings.warn(text, RuntimeWarning, stacklevel=4)
 
 
 def _plan_of(found: Checkpoint, executor: str, chunk: int | str) -> Plan | None:
@@ -510,7 +519,7 @@ def _play(
     for name, phase in algorithm.phases.items():
         if phase.exchanges == "models" and sets is not None and before is None:
             before = scores_of(world, current.each, sets)
-        current.phase = name
+        current.phase, current.declared = name, phase
         own = phase.uses or name
         states[own] = phase.apply(world.models, states[own], current)
     return before

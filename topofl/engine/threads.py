@@ -3,13 +3,14 @@
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from threading import Lock, Thread
 from typing import Protocol, TypeVar
 
 import torch
 
 from topofl._check import check_int
 
-__all__ = ["Each", "worker_threads"]
+__all__ = ["Each", "torch_threads", "worker_threads"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -28,8 +29,8 @@ def worker_threads(workers: int) -> Iterator[Each]:
     """Give a function that applies another to many items, on `workers` threads at a time.
 
     Torch lets go of Python's lock inside its kernels, so small kernels of independent models run side by side, without
-    waking helper threads for each of them. While the context lasts, torch uses one thread per kernel, everywhere in the
-    process; the setting is put back at the end, also after an exception.
+    waking helper threads for each of them. While the context lasts, torch uses one thread per kernel in these threads
+    and in the calling one, whose setting is put back at the end, also after an exception. Other threads keep theirs.
 
     Parameters
     ----------
@@ -60,11 +61,55 @@ def worker_threads(workers: int) -> Iterator[Each]:
     if check_int("workers", workers, minimum=1) == 1:
         yield lambda function, items: [function(item) for item in items]
         return
+    pool = ThreadPoolExecutor(workers, "topofl", _use_threads, (1,))
+    with torch_threads(1):
+        try:
+            yield lambda function, items: list(pool.map(function, items))
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Have torch use `count` threads per kernel in the calling thread, and put its setting back at the end.
+
+    Examples
+    --------
+    >>> before = torch.get_num_threads()
+    >>> with torch_threads(1):
+    ...     torch.get_num_threads()
+    1
+    >>> torch.get_num_threads() == before
+    True
+    """
     before = torch.get_num_threads()
-    torch.set_num_threads(1)  # before the threads start: a thread reads it once, at its first kernel
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="topofl")
+    _use_threads(count)
     try:
-        yield lambda function, items: list(pool.map(function, items))
+        yield
     finally:
-        pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(before)
+        _use_threads(before)
+
+
+_SETTING = Lock()
+
+
+def _use_threads(count: int) -> None:
+    """Set torch's number of threads for the calling thread alone.
+
+    Torch keeps one number for each thread that has computed something, and one that further threads start with.
+    ``torch.set_num_threads`` sets both; runs in several threads would so change each other's plans, and put back
+    numbers that are not the user's. The second number can be read, and set alone, only from a new thread.
+    """
+    if torch.get_num_threads() == count:
+        return
+    with _SETTING:
+        found: list[int] = []
+        _in_new_thread(lambda: found.append(torch.get_num_threads()))
+        torch.set_num_threads(count)
+        _in_new_thread(lambda: torch.set_num_threads(found[0]))
+
+
+def _in_new_thread(function: Callable[[], object]) -> None:
+    thread = Thread(target=function)
+    thread.start()
+    thread.join()

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from topofl.algorithms.parts import Part
@@ -25,8 +24,9 @@ from topofl.engine.gradients import new_gradients
 from topofl.engine.memory import check_memory, facts_of, fits_into, groups_of, largest_batch
 from topofl.engine.mixer import Mixer, mixer
 from topofl.engine.plan import Compute, Plan, Trial, choose_plan
-from topofl.engine.population import Population, check_model, initial_population
-from topofl.engine.threads import Each, worker_threads
+from topofl.engine.population import Layout, Population, check_model, initial_population
+from topofl.engine.rehearsal import check_phases
+from topofl.engine.threads import Each, torch_threads, worker_threads
 from topofl.mixing import MixingMatrix, check_pulls, check_pushes, metropolis_or_uniform, own_weights, uniform
 from topofl.topology import Topology, TopologySequence
 
@@ -77,10 +77,14 @@ class World:
         order = image_order(module, few, compute.channels_last)
         rule = as_rule(mixing, algorithm.pushes)
         resolve = lru_cache(maxsize=max(64, graphs.period or 0))(_weights_on)
+        first = graphs.at(0)
+        if not first.adjacency.nnz:  # where mixing would change nothing, unnoticed
+            sizes, layout = np.array(list(map(len, clients.train))), Layout.of(module)
+            check_phases(algorithm, layout, first, lambda own: resolve(rule, own), compute.dtype, sizes, seed)
         mixes = algorithm.needs_topology and any(phase.exchanges == "models" for phase in algorithm.phases.values())
-        matrices = [resolve(rule, graphs.at(0))] if mixes else []
+        matrices = [resolve(rule, first)] if mixes else []
         way = way_of(module, few)
-        groups = groups_of(algorithm, graphs, lambda own: resolve(own, graphs.at(0)), compute)
+        groups = groups_of(algorithm, graphs, lambda own: resolve(own, first), compute)
         facts = facts_of(algorithm, module, few, order, way, clients, matrices, sets, compute, augment, groups)
         check_memory(facts, compute, free := free_memory(compute.device))
 
@@ -112,13 +116,8 @@ class World:
         Waking a second thread costs microseconds on an idle machine, but milliseconds on a busy one: more than all the
         work of a step with 50 nodes and logistic regression on digits.
         """
-        before = torch.get_num_threads()
-        torch.set_num_threads(self.learner.plan.threads)
-        try:
-            with worker_threads(self.learner.plan.workers) as each:
-                yield each
-        finally:
-            torch.set_num_threads(before)
+        with torch_threads(self.learner.plan.threads), worker_threads(self.learner.plan.workers) as each:
+            yield each
 
     def push_weights(self, graph: Topology) -> MixingMatrix:
         """Return the matrix by which nodes of a graph push, by the run's rule."""
