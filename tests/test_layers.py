@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 LAYERS = [
-    {"_check", "_distances", "_generators", "_machine", "_seeding", "_simplex", "_spectral", "_table"},
+    {"_check", "_distances", "_generators", "_machine", "_npz", "_seeding", "_simplex", "_spectral", "_table"},
     {"_drawing", "topology"},
     {"mixing", "topologies"},
     {"data", "models", "metrics"},

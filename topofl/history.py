@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sparse
 
 from topofl._check import check_choice, check_int, check_probability, did_you_mean
+from topofl._npz import read_arrays
 from topofl._table import NotApplicable
 from topofl.mixing import MixingMatrix, MixingSequence
 
@@ -560,8 +561,7 @@ def _parse(path: Path, text: str, line: int | None = None) -> dict[str, Any]:
 
 def _read_arrays(path: Path) -> dict[str, np.ndarray]:
     try:
-        with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            return dict(file)
+        return read_arrays(path)
     except Exception as error:  # numpy, zipfile and zlib each have their own
         raise ValueError(f"{path} is half-written or damaged: {error}; run it again") from error
 

@@ -189,7 +189,7 @@ def _room(count: int, height: int, width: int, name: str) -> np.ndarray:
     except (MemoryError, ValueError) as error:
         raise ValueError(
             f"`{name}` must keep all images in memory, got {count:,} images of {height} x {width} pixels, "
-            f"{needed / 2**30:,.1f} GiB ({error}); pass a smaller `size`, or fewer images"
+            f"{needed / 2**30:.3g} GiB ({error}); pass a smaller `size`, or fewer images"
         ) from error
 
 

@@ -13,6 +13,7 @@ import torch
 
 from topofl._check import check_fraction
 from topofl._seeding import stream
+from topofl.data._files import read_file
 from topofl.data.dataset import Dataset
 
 __all__ = ["femnist"]
@@ -193,10 +194,9 @@ def _writers(path: Path) -> list[tuple[str, _Writer]]:
 
 def _content(path: Path) -> dict[str, Any]:
     """Return the object in a file, writers as arrays, or raise unless it has LEAF's three keys."""
+    text = read_file(path)
     try:
-        content = json.loads(path.read_bytes(), object_hook=_packed)
-    except OSError as error:
-        raise OSError(f"`root` must hold files that can be read, {path} cannot: {error}") from error
+        content = json.loads(text, object_hook=_packed)
     except (ValueError, RecursionError) as error:
         raise ValueError(
             f"`root` must hold whole JSON files, {path} is damaged or incomplete ({error}); copy it again, or {_REMEDY}"
