@@ -1,8 +1,10 @@
 """Checks of arguments: the only home of the wording of our errors (argument, requirement, value, remedy)."""
 
 import difflib
+import os
 from collections.abc import Iterable
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,7 @@ __all__ = [
     "check_labels",
     "check_nonnegative",
     "check_number",
+    "check_path",
     "check_positive",
     "check_probability",
     "check_shares",
@@ -174,7 +177,8 @@ def check_counts(label_counts: Any) -> np.ndarray:
     if np.issubdtype(counts.dtype, np.floating):
         check_finite("label_counts", counts)
     if not np.issubdtype(counts.dtype, np.integer):
-        raise TypeError(f"`label_counts` must be integers, got dtype {counts.dtype}; convert them with .astype(int)")
+        remedy = "; convert them with .astype(int)" if counts.dtype.kind in "bf" else ""
+        raise TypeError(f"`label_counts` must be integers, got dtype {counts.dtype}{remedy}")
     if counts.min() < 0:
         node, label = np.unravel_index(counts.argmin(), counts.shape)
         raise ValueError(f"`label_counts` must be non-negative, got {counts.min()} for node {node}, class {label}")
@@ -221,10 +225,17 @@ def check_labels(name: str, labels: object) -> np.ndarray:
     if array.ndim != 1 or array.size == 0:
         raise ValueError(f"`{name}` must be a non-empty vector of class labels, got shape {array.shape}")
     if not np.issubdtype(array.dtype, np.integer):
-        raise TypeError(f"`{name}` must be integers, got dtype {array.dtype}; convert them with .astype(int)")
+        raise TypeError(f"`{name}` must be integers, got dtype {array.dtype}; {_to_classes(array.dtype)}")
     if array.min() < 0:
         raise ValueError(f"`{name}` must be non-negative, got {array.min()} at index {int(array.argmin())}")
     return array.astype(np.int64)
+
+
+def _to_classes(dtype: np.dtype) -> str:
+    """Return how labels of a dtype become classes: text, for example, has no numbers to convert."""
+    if dtype.kind in "bf":
+        return "if they are whole, convert them with .astype(int)"
+    return "number the classes by np.unique(labels, return_inverse=True)[1]"
 
 
 def check_indices(name: str, indices: object, size: int) -> np.ndarray:
@@ -250,3 +261,23 @@ def check_indices(name: str, indices: object, size: int) -> np.ndarray:
     frozen = array.astype(np.int64)
     frozen.setflags(write=False)
     return frozen
+
+
+def check_path(name: str, value: object, kind: str = "folder") -> Path:
+    """Return `value` as the path of a file or folder (`kind`), or raise.
+
+    Raises
+    ------
+    TypeError
+        If it is neither text nor a path.
+    ValueError
+        If it is empty, or has a null character, which no path can have.
+    """
+    text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if not isinstance(text, str):
+        got = f"{value!r:.80} ({type(value).__name__})"
+        raise TypeError(f"`{name}` must be the path of a {kind}, as text or a pathlib.Path, got {got}")
+    if not text or "\0" in text:
+        got = "an empty text; the current folder is '.'" if not text else f"{text!r:.80} with a null character"
+        raise ValueError(f"`{name}` must be the path of a {kind}, got {got}")
+    return Path(text)

@@ -73,6 +73,8 @@ def parse_spec(text: str) -> Spec:
     """
     head, *parts = _split(text)
     name, colon, size = (word.strip() for word in head.partition(":"))
+    if "=" in head and name and "=" not in name:
+        raise ValueError(f"{text!r} must have a comma before each key=value: write {name},{text.partition(':')[2]}")
     if not name or "=" in head:
         raise ValueError(f"{text!r} must begin with a name, as in dcliques:100,inter=ring,seed=0")
     arguments = {"n": parse_value(size)} if colon else {}
@@ -231,7 +233,8 @@ def check_keys(what: str, keys: Iterable[str], known: Iterable[str]) -> None:
     for key in keys:
         if key not in known:
             takes = ", ".join(known) or "no arguments"
-            raise ValueError(f"{what} takes {takes}, not {key!r}{did_you_mean(key, known)}")
+            hint = did_you_mean(key, known) or ("; a number after a colon is `n`, as in ring:100" if key == "n" else "")
+            raise ValueError(f"{what} takes {takes}, not {key!r}{hint}")
 
 
 def arguments_of(function: Function, arguments: Mapping[str, Any], *, hidden: Iterable[str] = ()) -> dict[str, Any]:

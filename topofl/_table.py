@@ -6,7 +6,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from topofl._check import check_choice
+from topofl._check import check_choice, check_path
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -157,7 +157,7 @@ class Table:
         """Return comma-separated values in full precision, missing ones empty; written to `path` if given."""
         text = self.to_pandas().to_csv(index=False, lineterminator="\n")
         if path is not None:
-            Path(path).write_text(text, encoding="utf-8", newline="\n")
+            check_path("path", path, "file").write_text(text, encoding="utf-8", newline="\n")
         return text
 
     def _render(self) -> tuple[list[list[str]], list[str], list[bool]]:

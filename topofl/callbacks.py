@@ -18,7 +18,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, TextIO
 
-from topofl._check import check_int
+from topofl._check import check_int, check_path
 
 __all__ = ["Callback", "Event", "jsonl", "mlflow", "scalars", "tensorboard", "text", "wandb"]
 
@@ -85,7 +85,7 @@ def jsonl(path: str | PathLike[str]) -> Callback:
     OSError
         If it cannot be written; when the callback is made or, if the disk fills up, in the run.
     """
-    path = _log_file(Path(path))
+    path = _log_file(check_path("path", path, "file"))
 
     def callback(event: Event) -> None:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")

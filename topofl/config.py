@@ -35,13 +35,12 @@ import os
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from topofl._check import check_choice
+from topofl._check import check_choice, check_path
 from topofl._spec import (
     Built,
     arguments_of,
@@ -161,7 +160,13 @@ def load(path: str | os.PathLike[str], assignments: Sequence[str] = ()) -> Exper
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the contents of a TOML file, or raise ``OSError``, or ``ValueError`` with the place of the mistake."""
-    content = Path(path).read_bytes()
+    place = check_path("path", path, "file")
+    if not place.exists():
+        raise FileNotFoundError(f"`path` must be a TOML file, there is none at {place}")
+    if not place.is_file():
+        kind = "a folder" if place.is_dir() else "not a regular file"
+        raise ValueError(f"`path` must be a TOML file, got {place}, which is {kind}; name a file such as run.toml")
+    content = place.read_bytes()
     try:
         return tomllib.loads(content.decode())
     except (ValueError, RecursionError) as error:

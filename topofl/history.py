@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sparse
 
 from topofl._check import check_choice, check_int, check_probability, did_you_mean
+from topofl._drawing import new_axes
 from topofl._npz import read_arrays
 from topofl._table import NotApplicable
 from topofl.mixing import MixingMatrix, MixingSequence
@@ -155,7 +156,11 @@ class History:
         ------
         KeyError
             Naming the nearest known column.
+        TypeError
+            If `name` is not text.
         """
+        if not isinstance(name, str):
+            raise TypeError(f"`column` must be the name of a column, such as 'accuracy', got {name!r:.80}")
         for table in (self.evaluations, self.rounds):
             if name in table:
                 return table[name]
@@ -321,6 +326,8 @@ class History:
         """Return a column of (E, n), or raise naming the argument."""
         try:
             values = self[name]
+        except TypeError as error:
+            raise TypeError(str(error).replace("`column`", f"`{argument}`")) from None
         except KeyError as error:
             remedy = "; run with evaluate_on=('own_test', 'own_val')" if argument == "validation" else ""
             raise KeyError(f"`{argument}`: {error.args[0]}{remedy}") from None
@@ -374,7 +381,7 @@ class History:
         import matplotlib.pyplot as plt
 
         values = self[column]
-        ax = plt.subplots()[1] if ax is None else ax
+        ax = plt.subplots()[1] if ax is None else new_axes(ax)
         t = self.evaluations["round"] if column in self.evaluations else np.arange(1, self.n_rounds + 1)
         if FINE_TUNED in column:  # the others would tear the line apart
             t, values = (part[~np.isnan(values).all(1)] for part in (t, values))

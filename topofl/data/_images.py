@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from topofl._check import check_path
 from topofl._machine import total_memory
 from topofl.data._files import check_regular
 
@@ -92,7 +93,7 @@ def _place(root: Path, size: tuple[int, int] | None, cache: str | os.PathLike[st
     if cache is None:
         return root / f"topofl{note}.pixels"
     root = root.resolve()
-    return Path(cache) / f"{root.name}-{hashlib.sha256(os.fsencode(root)).hexdigest()[:8]}{note}.pixels"
+    return check_path("cache", cache) / f"{root.name}-{hashlib.sha256(os.fsencode(root)).hexdigest()[:8]}{note}.pixels"
 
 
 def _read(place: Path, count: int, listing: str) -> np.ndarray | None:

@@ -47,8 +47,8 @@ def load_pickle(path: Path) -> Any:
     """Return the dictionaries, lists, tuples, texts, bytes, integers and arrays of bytes in a pickle.
 
     The pickle module is not used: the file is interpreted here, and the only names it may hold are those with which
-    numpy writes arrays, for which there are inert stand-ins. Texts of Python 2 become bytes. Memory is at most four times
-    the size of the file and some megabytes: files of more small objects than pixels are refused.
+    numpy writes arrays, for which there are inert stand-ins. Texts of Python 2 become bytes. Memory is at most four
+    times the size of the file and some megabytes: files of more small objects than pixels are refused.
 
     Raises
     ------

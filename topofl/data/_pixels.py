@@ -50,6 +50,7 @@ def check_no_hidden_pixels(name: str, values: Tensor, dtype: object) -> None:
     low, high = (int(value) for value in values.aminmax())
     if low >= 0 and 128 <= high <= 255:
         raise ValueError(
-            f"`{name}` must be uint8 if they are pixels, got {low}..{high} as {dtype}; convert to uint8 to have them "
-            "divided by 255, or to float32 to take them as they are"
+            f"`{name}` must have a dtype that says what its integers mean, got {low}..{high} as {dtype}; convert "
+            "pixels to uint8, which models see divided by 255, and anything else, such as token ids or counts, to "
+            "float32, which models see as it is"
         )

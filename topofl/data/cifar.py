@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from topofl._check import check_choice, check_int
+from topofl._check import check_choice, check_int, check_path
 from topofl._seeding import stream
 from topofl.data._files import read_file
 from topofl.data._pickle import LARGEST, load_pickle
@@ -164,7 +164,7 @@ def _dataset(
     downscale: int,
 ) -> Dataset:
     side = _side(downscale)
-    folder, md5 = _find_folder(Path(root), kind)
+    folder, md5 = _find_folder(check_path("root", root), kind)
     batches = [_read(folder / name, kind, md5[name] if verify else None) for name in md5]
     labels = np.concatenate([classes[key] for _, classes in batches])
     train_size = len(labels) - len(batches[-1][0])

@@ -111,8 +111,8 @@ class Dataset:
         TypeError
             If `dtype` is not a floating-point one.
         """
-        if not dtype.is_floating_point:
-            raise TypeError(f"`dtype` must be a floating-point dtype, got {dtype}")
+        if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+            raise TypeError(f"`dtype` must be a floating-point dtype, got {dtype!r:.80}; e.g. torch.float32")
         if self.inputs.dtype != torch.uint8:
             return None
         scale, shift = scale_and_shift(self.mean, self.std, self.inputs.ndim, dtype)
@@ -286,15 +286,27 @@ def _held_size(key: str, fraction: float | None, total: int, available: int) -> 
 
 def _as_pair(x_name: str, y_name: str, x: Any, y: Any) -> tuple[Tensor, np.ndarray]:
     inputs = _as_inputs(x_name, x)
-    labels = check_labels(y_name, y.detach().cpu().numpy() if isinstance(y, Tensor) else y)
+    labels = check_labels(y_name, _as_array(y_name, y))
     if len(labels) != len(inputs):
         raise ValueError(f"`{y_name}` must have one label for each of the {len(inputs)} inputs, got {len(labels)}")
     return inputs, labels
 
 
+def _as_array(name: str, values: Any) -> np.ndarray:
+    """Return inputs or labels as an array of whatever they are, or raise if they are no array at all."""
+    try:
+        if isinstance(values, Tensor):
+            values = values.detach().cpu()
+            return (values.double() if values.is_floating_point() else values).numpy()
+        return np.asarray(values)
+    except (TypeError, ValueError, RuntimeError, NotImplementedError) as error:
+        got = str(error).partition("\n")[0]
+        raise TypeError(f"`{name}` must be an array of numbers, got {type(values).__name__}: {got}") from error
+
+
 def _as_inputs(name: str, x: Any) -> Tensor:
     """Return a copy in C order: of uint8 as it is, of other numbers as float32."""
-    x = x if isinstance(x, Tensor) else np.asarray(x)
+    x = x if isinstance(x, Tensor) else _as_array(name, x)
     inputs = _from_tensor(name, x) if isinstance(x, Tensor) else _from_numpy(name, x)
     if inputs.ndim < 2 or inputs.numel() == 0:
         raise ValueError(f"`{name}` must have shape (N, features...) with N >= 1, got {tuple(inputs.shape)}")
@@ -304,8 +316,9 @@ def _as_inputs(name: str, x: Any) -> Tensor:
 
 
 def _from_tensor(name: str, x: Tensor) -> Tensor:
-    if x.is_complex() or x.layout != torch.strided:
-        raise TypeError(f"`{name}` must be real numbers in a dense tensor, got {x.dtype} in {x.layout}")
+    if x.is_complex() or x.layout != torch.strided or x.is_meta:
+        got = "no values (device meta)" if x.is_meta else f"{x.dtype} in {x.layout}"
+        raise TypeError(f"`{name}` must be real numbers in a dense tensor, got {got}")
     dtype = torch.uint8 if _is_uint8(x) else torch.float32
     return x.detach().to("cpu", dtype, copy=True, memory_format=torch.contiguous_format)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from topofl._check import check_int, check_switch
+from topofl._check import check_int, check_path, check_switch
 from topofl._seeding import stream
 from topofl.data._files import read_file
 from topofl.data._images import SUFFIXES, load_pixels
@@ -151,7 +151,8 @@ def cinic10(
     Darlow et al. (2018), CINIC-10 Is Not ImageNet or CIFAR-10; with these mean and standard deviation, Kharrat, Canini
     and Horváth (2025), DPFL, and its code.
     """
-    nested = Path(root) / "CINIC-10"
+    root = check_path("root", root)
+    nested = root / "CINIC-10"
     inside = [f"train/{name}" for name in _CINIC10]
     folder = _folder(nested if nested.is_dir() else root, "the folders of CINIC-10", *inside, "valid", "test")
     sides, merge_val = _sides(size), bool(check_switch("merge_val", merge_val, auto=False))
@@ -216,7 +217,8 @@ def tiny_imagenet(
     et al. (2024), DFedPGP, in its appendix.
     """
     inside = "wnids.txt", "train", "val/images", "val/val_annotations.txt"
-    nested = Path(root) / "tiny-imagenet-200"
+    root = check_path("root", root)
+    nested = root / "tiny-imagenet-200"
     folder = _folder(nested if nested.is_dir() else root, "the files of Tiny ImageNet", *inside)
     sides = _sides(size)
     names = _wnids(folder)
@@ -259,7 +261,7 @@ def _sides(size: int | Sequence[int] | None) -> tuple[int, int] | None:
 
 
 def _folder(root: str | os.PathLike[str], what: str, *inside: str) -> Path:
-    folder = Path(root)
+    folder = check_path("root", root)
     missing = [name for name in inside if not (folder / name).exists()]
     if missing:
         raise FileNotFoundError(f"`root` must hold {what}, missing in {folder}: {', '.join(missing)}")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from topofl._check import check_fraction
+from topofl._check import check_fraction, check_path
 from topofl._seeding import stream
 from topofl.data._files import read_file
 from topofl.data.dataset import Dataset
@@ -102,7 +102,7 @@ def femnist(
     (2020), FedProx, five of them a node: ``natural(femnist(root, classes="a-j"), n=100, classes_per_node=5, seed=0)``.
     """
     kept = _labels_of(classes)
-    train_files, test_files = _files(Path(root))
+    train_files, test_files = _files(check_path("root", root))
     if test_files and test is not None:
         raise ValueError(f"`test` must be None where there are test files, such as {test_files[0]}, got {test}")
     share = 0.0 if test_files else check_fraction("test", 0.1 if test is None else test)

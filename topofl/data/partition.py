@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from topofl._check import check_fraction, check_indices, check_int, check_positive
+from topofl._drawing import new_axes
 from topofl._seeding import stream
 from topofl.data._allocation import (
     best_cut,
@@ -210,10 +211,7 @@ class Partition:
         matplotlib.axes.Axes
             With one disk for each pair of a node and a class it holds; call ``plt.show()`` yourself.
         """
-        if ax is None:
-            import matplotlib.pyplot as plt
-
-            ax = plt.subplots(figsize=(8, 3), layout="constrained")[1]
+        ax = new_axes(ax, figsize=(8, 3))
         node, label = np.nonzero(self.label_counts)
         count = self.label_counts[node, label]
         ax.scatter(node, label, s=120 * count / count.max(), color="#0072B2", linewidths=0)

@@ -11,7 +11,7 @@ from typing import BinaryIO, cast
 import numpy as np
 import torch
 
-from topofl._check import check_int
+from topofl._check import check_int, check_path
 from topofl._machine import total_memory
 from topofl._seeding import stream
 from topofl.data._split import apportion, draw, validation
@@ -121,7 +121,7 @@ def mnist(
     ----------
     Bellet, Kermarrec and Lavoie (2022), D-Cliques, section IV-A.
     """
-    folder = _find_folder(Path(root))
+    folder = _find_folder(check_path("root", root))
     md5 = _MNIST_MD5 if verify else dict.fromkeys(_MNIST_MD5)
     arrays = [read_idx(_find_file(folder, name), md5=md5[name]) for name in _MNIST_MD5]
     train_size = _check_mnist(folder, arrays)
@@ -199,7 +199,7 @@ def read_idx(path: str | os.PathLike[str], *, md5: str | None = None) -> np.ndar
     32-bit integers, and the numbers in C order, big-endian (LeCun, Cortes and Burges, The MNIST database). No more is
     decompressed than these dimensions promise.
     """
-    path = Path(path)
+    path = check_path("path", path, "file")
     if not path.is_file():
         raise FileNotFoundError(f"`path` must be an IDX file, got {path}, which is not a file")
     with path.open("rb") as file, _uncompressed(file) as content:

@@ -221,8 +221,7 @@ def _logits(module: nn.Module, inputs: Tensor, n_classes: int) -> Tensor:
         raise
     except Exception as error:  # whatever the user's forward raises
         raise ValueError(
-            f"`model` cannot take examples of shape {tuple(inputs.shape[1:])}: {error!r}; build it for that shape, "
-            f"e.g. models.logistic_regression({inputs[0].numel()})"
+            f"`model` cannot take examples of shape {tuple(inputs.shape[1:])}: {error!r}; {_remedy(module, inputs)}"
         ) from error
     if not isinstance(logits, Tensor):
         raise ValueError(f"`model` must return a tensor of logits, got {type(logits).__name__}; return these alone")
@@ -230,6 +229,7 @@ def _logits(module: nn.Module, inputs: Tensor, n_classes: int) -> Tensor:
     if len(shape) != 2 or shape[0] != 1 or shape[1] < n_classes:
         raise ValueError(
             f"`model` must return at least n_classes={n_classes} logits an example, got shape {shape} for one example"
+            + (f"; put nn.Flatten() before its linear layers, of {inputs[0].numel()} features" * (len(shape) > 2))
         )
     if not logits.is_floating_point() or not logits.requires_grad:
         raise ValueError(
@@ -237,6 +237,17 @@ def _logits(module: nn.Module, inputs: Tensor, n_classes: int) -> Tensor:
             f"{logits.requires_grad}; return them neither rounded nor detached"
         )
     return logits
+
+
+def _remedy(module: nn.Module, inputs: Tensor) -> str:
+    """Return what to do with a model that cannot take the examples."""
+    if any(isinstance(part, nn.Embedding | nn.EmbeddingBag) for part in module.modules()):
+        return f"examples are {inputs.dtype}: apply .long() to token ids in its forward, before the embedding"
+    try:
+        module(inputs[:1].flatten(1))
+    except Exception:  # whatever the user's forward raises
+        return f"build it for that shape, e.g. models.logistic_regression({inputs[0].numel()})"
+    return "put nn.Flatten() before its first layer"
 
 
 def _check_used(module: nn.Module, logits: Tensor) -> None:
