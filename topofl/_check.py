@@ -1,8 +1,9 @@
 """Checks of arguments: the only home of the wording of our errors (argument, requirement, value, remedy)."""
 
 import difflib
+import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import scipy.sparse as sparse
 
 __all__ = [
+    "array_of",
     "check_choice",
     "check_counts",
     "check_entries",
@@ -25,9 +27,11 @@ __all__ = [
     "check_path",
     "check_positive",
     "check_probability",
+    "check_sequence",
     "check_shares",
     "check_switch",
     "did_you_mean",
+    "shown",
 ]
 
 
@@ -53,12 +57,12 @@ def check_int(
         If it is out of range.
     """
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise TypeError(f"`{name}` must be {kind}, got {value!r} ({type(value).__name__})")
+        raise TypeError(f"`{name}` must be {kind}, got {shown(value)} ({type(value).__name__})")
     number = int(value)
     if number < minimum or (maximum is not None and number > maximum):
         limit = f"{maximum_name}={maximum}" if maximum_name else f"{maximum}"
         wanted = f"at least {minimum}" if maximum is None else f"between {minimum} and {limit}"
-        raise ValueError(f"`{name}` must be {wanted}, got {number}" + (f"; {remedy}" if remedy else ""))
+        raise ValueError(f"`{name}` must be {wanted}, got {shown(number)}" + (f"; {remedy}" if remedy else ""))
     return number
 
 
@@ -74,13 +78,16 @@ def check_switch(name: str, value: object, *, auto: bool = True) -> bool | str:
     if isinstance(value, bool) or (auto and isinstance(value, str) and value == "auto"):
         return value
     known = "True, False or 'auto'" if auto else "True or False"
-    raise ValueError(f"`{name}` must be {known}, got {value!r}")
+    raise ValueError(f"`{name}` must be {known}, got {shown(value)}")
 
 
 def _check_real(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"`{name}` must be a number, got {value!r} ({type(value).__name__})")
-    return float(value)
+        raise TypeError(f"`{name}` must be a number, got {shown(value)} ({type(value).__name__})")
+    try:
+        return float(value)
+    except OverflowError:  # of integers beyond 1e308
+        return float("inf") if value > 0 else float("-inf")
 
 
 def check_number(name: str, value: object) -> float:
@@ -130,12 +137,14 @@ def check_choice(name: str, value: object, choices: Iterable[str]) -> str:
     options = list(choices)
     if not isinstance(value, str) or value not in options:
         listed = ", ".join(repr(option) for option in options)
-        raise ValueError(f"`{name}` must be one of {listed}, got {value!r}{did_you_mean(str(value), options)}")
+        raise ValueError(f"`{name}` must be one of {listed}, got {shown(value)}{did_you_mean(value, options)}")
     return value
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: object, known: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"`` for the known word nearest to `word`, or an empty string."""
+    if not isinstance(word, str):
+        return ""
     close = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
 
@@ -202,10 +211,7 @@ def check_shares(label_shares: Any) -> np.ndarray:
 
 
 def _as_matrix(name: str, values: Any) -> np.ndarray:
-    try:
-        matrix = np.asarray(values)
-    except ValueError as error:
-        raise ValueError(f"`{name}` must be an (n, classes) array: {error}") from error
+    matrix = array_of(name, values)
     if matrix.ndim != 2 or matrix.size == 0:
         raise ValueError(f"`{name}` must have shape (n, classes), got {matrix.shape}")
     return matrix
@@ -221,7 +227,7 @@ def check_labels(name: str, labels: object) -> np.ndarray:
     ValueError
         If they are not one-dimensional, empty, or negative.
     """
-    array = np.asarray(labels)
+    array = array_of(name, labels)
     if array.ndim != 1 or array.size == 0:
         raise ValueError(f"`{name}` must be a non-empty vector of class labels, got shape {array.shape}")
     if not np.issubdtype(array.dtype, np.integer):
@@ -248,7 +254,7 @@ def check_indices(name: str, indices: object, size: int) -> np.ndarray:
     ValueError
         If they are not one-dimensional or leave the range.
     """
-    array = np.asarray(indices)
+    array = array_of(name, indices)
     if array.ndim != 1:
         raise ValueError(f"`{name}` must be a vector of indices, got shape {array.shape}")
     if array.size and not np.issubdtype(array.dtype, np.integer):
@@ -275,9 +281,49 @@ def check_path(name: str, value: object, kind: str = "folder") -> Path:
     """
     text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
     if not isinstance(text, str):
-        got = f"{value!r:.80} ({type(value).__name__})"
+        got = f"{shown(value)} ({type(value).__name__})"
         raise TypeError(f"`{name}` must be the path of a {kind}, as text or a pathlib.Path, got {got}")
     if not text or "\0" in text:
         got = "an empty text; the current folder is '.'" if not text else f"{text!r:.80} with a null character"
         raise ValueError(f"`{name}` must be the path of a {kind}, got {got}")
     return Path(text)
+
+
+def shown(value: object, length: int = 100) -> str:
+    """Return a value as one line of text for a message: arrays are cut, long integers told by their magnitude.
+
+    Examples
+    --------
+    >>> shown(np.eye(2)), shown(10**50), shown("ring")
+    ('array([[1., 0.], [0., 1.]])', 'about 10^50', "'ring'")
+    """
+    if isinstance(value, Integral) and not isinstance(value, bool) and abs(int(value)) >= 10**40:
+        return f"about {'-' if value < 0 else ''}10^{int(math.log10(abs(int(value))))}"
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # of classes that are not ours, or that hold such integers
+        return f"something of type {type(value).__name__}"
+    return text if len(text) <= length else f"{text[: length - 3]}..."
+
+
+def check_sequence(name: str, value: Any, of: str = "") -> list[Any]:
+    """Return the items of a sequence, or raise ``TypeError``; text is no sequence, `of` says what it should hold."""
+    try:
+        if not isinstance(value, str | bytes | Mapping):
+            return list(value)
+    except (TypeError, RuntimeError, NotImplementedError):  # of arrays and tensors without dimensions
+        pass
+    wanted = f"a sequence of {of}" if of else "a sequence"
+    raise TypeError(f"`{name}` must be {wanted}, got {shown(value)} ({type(value).__name__})")
+
+
+def array_of(name: str, values: Any) -> np.ndarray:
+    """Return ``numpy.asarray(values)``, also of tensors that numpy does not know, or raise ``TypeError``."""
+    try:
+        if hasattr(values, "detach"):  # a tensor of torch, which this module does not need
+            values = values.detach().cpu()
+            values = values.double() if values.is_floating_point() else values
+        return np.asarray(values)
+    except (TypeError, ValueError, RuntimeError, NotImplementedError, OverflowError) as error:
+        got = str(error).partition("\n")[0]
+        raise TypeError(f"`{name}` must be an array of numbers, got {type(values).__name__}: {got}") from error

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, get_origin
 import numpy as np
 
 from topofl import algorithms, data, mixing, models, topologies
-from topofl._check import did_you_mean
+from topofl._check import did_you_mean, shown
 from topofl.data import cifar, folders, leaf, readers
 from topofl.topology import Topology, TopologySequence
 
@@ -141,7 +141,7 @@ def table_of(value: Any) -> dict[str, Any]:
     """
     table = {"spec": value} if isinstance(value, str) else value
     if not isinstance(table, Mapping):
-        raise ValueError(f"must be a table or text such as 'ring', got {value!r}")
+        raise ValueError(f"must be a table or text such as 'ring', got {shown(value)}")
     if "spec" not in table:
         return dict(table)
     if not isinstance(table["spec"], str):
@@ -206,7 +206,7 @@ def find(kind: str, name: object) -> Function:
     """
     known = catalogue()[kind]
     if not isinstance(name, str):
-        raise TypeError(f"the name of a {kind} must be text, got {name!r} ({type(name).__name__})")
+        raise TypeError(f"the name of a {kind} must be text, got {shown(name)} ({type(name).__name__})")
     if name not in known:
         hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"
         raise ValueError(f"there is no {kind} {name!r}{hint}")
@@ -253,7 +253,7 @@ def arguments_of(function: Function, arguments: Mapping[str, Any], *, hidden: It
         raise ValueError(f"`{function.__name__}` needs {' and '.join(f'`{key}`' for key in missing)}")
     for key, value in arguments.items():
         if isinstance(own[key], bool) and not isinstance(value, bool):
-            raise ValueError(f"`{key}` must be true or false, got {value!r}")
+            raise ValueError(f"`{key}` must be true or false, got {shown(value)}")
     return own | dict(arguments)
 
 

@@ -40,7 +40,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from topofl._check import check_choice, check_path
+from topofl._check import check_choice, check_path, shown
 from topofl._spec import (
     Built,
     arguments_of,
@@ -291,7 +291,7 @@ _AFTER: dict[str, Callable[[Partition, Any, int], Partition]] = {
 
 def _absolute(key: str, path: Any) -> str:
     if not isinstance(path, str):
-        raise TypeError(f"`{key}` must be the path of a folder, got {path!r}")
+        raise TypeError(f"`{key}` must be the path of a folder, got {shown(path)}")
     return os.path.abspath(os.path.expanduser(path))
 
 
@@ -376,4 +376,6 @@ def _toml(value: Any) -> str:
         return f"[{', '.join(map(_toml, value))}]"
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key} = {_toml(entry)}" for key, entry in value.items() if entry is not None) + "}"
-    raise TypeError(f"a value in a configuration must be a number, true, false, text, a list or a table, got {value!r}")
+    raise TypeError(
+        f"a value in a configuration must be a number, true, false, text, a list or a table, got {shown(value)}"
+    )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sparse
 
-from topofl._check import check_choice, check_int, check_probability, did_you_mean
+from topofl._check import check_choice, check_int, check_probability, did_you_mean, shown
 from topofl._drawing import new_axes
 from topofl._npz import read_arrays
 from topofl._table import NotApplicable
@@ -160,7 +160,7 @@ class History:
             If `name` is not text.
         """
         if not isinstance(name, str):
-            raise TypeError(f"`column` must be the name of a column, such as 'accuracy', got {name!r:.80}")
+            raise TypeError(f"`column` must be the name of a column, such as 'accuracy', got {shown(name)}")
         for table in (self.evaluations, self.rounds):
             if name in table:
                 return table[name]
@@ -213,7 +213,9 @@ class History:
         check_probability("accuracy", accuracy)
         values = self._scores("column", column)
         if not column.startswith("accuracy"):
-            raise ValueError(f"`column` must be an accuracy such as 'accuracy', which can be reached, got {column!r}")
+            raise ValueError(
+                f"`column` must be an accuracy such as 'accuracy', which can be reached, got {shown(column)}"
+            )
         reached = over_nodes(values)["mean"] >= accuracy
         return int(self.evaluations["round"][reached.argmax()]) if reached.any() else None
 
@@ -333,7 +335,9 @@ class History:
             raise KeyError(f"`{argument}`: {error.args[0]}{remedy}") from None
         if values.ndim != 2:
             nodewise = ", ".join(key for key, column in self.evaluations.items() if column.ndim == 2)
-            raise ValueError(f"`{argument}` must have a score a node, as {nodewise}, got {name!r}, one number for all")
+            raise ValueError(
+                f"`{argument}` must have a score a node, as {nodewise}, got {shown(name)}, one number for all"
+            )
         return values
 
     def to_pandas(self, per: str = "round") -> "pd.DataFrame":

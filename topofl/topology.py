@@ -11,7 +11,7 @@ import scipy.sparse as sparse
 from scipy.sparse.csgraph import connected_components, shortest_path
 
 from topofl import _drawing, _spectral
-from topofl._check import check_entries, check_int
+from topofl._check import check_entries, check_int, shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,7 +68,7 @@ class Topology:
         object.__setattr__(self, "adjacency", _frozen_adjacency(self.adjacency))
         for group in self.groups:
             if not isinstance(group, Iterable):
-                raise TypeError(f"`groups` must hold sequences of nodes, got {group!r}; as in [(0, 1), (2, 3)]")
+                raise TypeError(f"`groups` must hold sequences of nodes, got {shown(group)}; as in [(0, 1), (2, 3)]")
         groups = tuple(tuple(int(i) for i in group) for group in self.groups)
         object.__setattr__(self, "groups", groups)
         object.__setattr__(self, "nodes", tuple(self.nodes))
@@ -526,7 +526,7 @@ def _from_list(graphs: Sequence[Any], name: str, loops: bool) -> TopologySequenc
 def _static(graph: Any, loops: bool) -> Topology:
     topology = as_topology(graph, drop_self_loops=loops)
     if not isinstance(topology, Topology):
-        raise TypeError(f"one round of a sequence must be a single graph, got {topology!r}")
+        raise TypeError(f"one round of a sequence must be a single graph, got {shown(topology)}")
     return topology
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from topofl._check import check_finite
+from topofl._check import check_finite, shown
 from topofl._drawing.picture import ARROWS_LIMIT, PALETTE, Picture, compose, first_rounds, group_fills
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def new_axes(ax: "Axes | None", figsize: tuple[float, float] | None = None) -> "
 
     if not isinstance(ax, Axes):
         raise TypeError(
-            f"`ax` must be the Axes to draw on, such as matplotlib.pyplot.subplots()[1], or None, got {ax!r:.80} "
+            f"`ax` must be the Axes to draw on, such as matplotlib.pyplot.subplots()[1], or None, got {shown(ax)} "
             f"({type(ax).__name__})"
         )
     return ax

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from topofl._check import check_fraction, check_int, check_nonnegative, check_positive
+from topofl._check import check_fraction, check_int, check_nonnegative, check_positive, shown
 from topofl.algorithms.participation import Participation, name_of
 from topofl.algorithms.parts import Part, as_part, everything
 from topofl.algorithms.phase import LocalSGD, Mixture, Models, Phase, Proximal, Round, Rule, State
@@ -107,9 +107,9 @@ def sgd(
     )
     decay, strength = _check_decay(lr_decay), check_nonnegative("strength", strength)
     if who is not None and not callable(who):
-        raise TypeError(f"`who` must be a function of the round such as sampled(0.1), got {who!r}")
+        raise TypeError(f"`who` must be a function of the round such as sampled(0.1), got {shown(who)}")
     if gradient is not None and not callable(gradient):
-        raise TypeError(f"`gradient` must be a weight rule such as mixing.within_groups, got {gradient!r}")
+        raise TypeError(f"`gradient` must be a weight rule such as mixing.within_groups, got {shown(gradient)}")
     if gradient is not None and (epochs is not None or who is not None or not how.train.is_everything):
         raise ValueError("`gradient` must be None unless all nodes take the same steps of all parameters; use steps=")
     if gradient is not None and inner_lr is not None:

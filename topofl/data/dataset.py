@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from topofl._check import check_finite, check_fraction, check_indices, check_int, check_labels
+from topofl._check import array_of, check_finite, check_fraction, check_indices, check_int, check_labels, shown
 from topofl._seeding import stream
 from topofl.data._pixels import Channels, check_channels, check_no_hidden_pixels, check_range, scale_and_shift
 from topofl.data._split import apportion, draw
@@ -112,7 +112,7 @@ class Dataset:
             If `dtype` is not a floating-point one.
         """
         if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-            raise TypeError(f"`dtype` must be a floating-point dtype, got {dtype!r:.80}; e.g. torch.float32")
+            raise TypeError(f"`dtype` must be a floating-point dtype, got {shown(dtype)}; e.g. torch.float32")
         if self.inputs.dtype != torch.uint8:
             return None
         scale, shift = scale_and_shift(self.mean, self.std, self.inputs.ndim, dtype)
@@ -286,27 +286,15 @@ def _held_size(key: str, fraction: float | None, total: int, available: int) -> 
 
 def _as_pair(x_name: str, y_name: str, x: Any, y: Any) -> tuple[Tensor, np.ndarray]:
     inputs = _as_inputs(x_name, x)
-    labels = check_labels(y_name, _as_array(y_name, y))
+    labels = check_labels(y_name, y)
     if len(labels) != len(inputs):
         raise ValueError(f"`{y_name}` must have one label for each of the {len(inputs)} inputs, got {len(labels)}")
     return inputs, labels
 
 
-def _as_array(name: str, values: Any) -> np.ndarray:
-    """Return inputs or labels as an array of whatever they are, or raise if they are no array at all."""
-    try:
-        if isinstance(values, Tensor):
-            values = values.detach().cpu()
-            return (values.double() if values.is_floating_point() else values).numpy()
-        return np.asarray(values)
-    except (TypeError, ValueError, RuntimeError, NotImplementedError) as error:
-        got = str(error).partition("\n")[0]
-        raise TypeError(f"`{name}` must be an array of numbers, got {type(values).__name__}: {got}") from error
-
-
 def _as_inputs(name: str, x: Any) -> Tensor:
     """Return a copy in C order: of uint8 as it is, of other numbers as float32."""
-    x = x if isinstance(x, Tensor) else _as_array(name, x)
+    x = x if isinstance(x, Tensor) else array_of(name, x)
     inputs = _from_tensor(name, x) if isinstance(x, Tensor) else _from_numpy(name, x)
     if inputs.ndim < 2 or inputs.numel() == 0:
         raise ValueError(f"`{name}` must have shape (N, features...) with N >= 1, got {tuple(inputs.shape)}")
@@ -430,4 +418,4 @@ def _as_item(name: str, place: int, item: Any) -> tuple[Tensor, int]:
     try:
         return torch.as_tensor(x), operator.index(y)
     except TypeError as error:
-        raise TypeError(f"`{name}` must give integer labels, got {y!r} in item {place}") from error
+        raise TypeError(f"`{name}` must give integer labels, got {shown(y)} in item {place}") from error

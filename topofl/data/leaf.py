@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from topofl._check import check_fraction, check_path
+from topofl._check import check_fraction, check_path, shown
 from topofl._seeding import stream
 from topofl.data._files import read_file
 from topofl.data.dataset import Dataset
@@ -111,7 +111,7 @@ def femnist(
     numbers: dict[str, int] = {}
     parts = list(_parts(train_files, new_labels, numbers))
     if not parts:
-        raise ValueError(f"`classes` must leave an example to train on, got {classes!r}, of which {root} has none")
+        raise ValueError(f"`classes` must leave an example to train on, got {shown(classes)}, of which {root} has none")
     sizes = [len(part.labels) for part in parts]
     train_size = sum(sizes)
     parts += _parts(test_files, new_labels, numbers)
@@ -127,7 +127,7 @@ def femnist(
 def _labels_of(classes: str) -> list[int]:
     """Return the labels of characters and ranges of them."""
     if not isinstance(classes, str):
-        raise TypeError(f"`classes` must be text, such as 'a-j', got {classes!r} ({type(classes).__name__})")
+        raise TypeError(f"`classes` must be text, such as 'a-j', got {shown(classes)} ({type(classes).__name__})")
     ends = [(first, last or first) for first, last in re.findall(r"(.)(?:-(.))?", classes, re.DOTALL)]
     labels = [
         label
@@ -138,7 +138,8 @@ def _labels_of(classes: str) -> list[int]:
     is_known = all(set(pair) <= set(_CHARACTERS) and pair[0] <= pair[1] for pair in ends)
     if not labels or not is_known or len(set(labels)) < len(labels):
         raise ValueError(
-            f"`classes` must be characters and ranges of 0-9, A-Z and a-z, each once, such as 'a-j', got {classes!r}"
+            "`classes` must be characters and ranges of 0-9, A-Z and a-z, each once, such as 'a-j', got "
+            f"{shown(classes)}"
         )
     return labels
 

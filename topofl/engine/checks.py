@@ -9,7 +9,7 @@ import scipy.sparse as sparse
 import torch
 from torch import Tensor, nn
 
-from topofl._check import check_choice, check_int, check_int_or_auto, check_switch
+from topofl._check import check_choice, check_int, check_int_or_auto, check_switch, shown
 from topofl._seeding import stream
 from topofl.algorithms.phase import Algorithm, check_fine_tune
 from topofl.data import Augmentation, Partition
@@ -104,7 +104,7 @@ def check_options(options: Mapping[str, Any]) -> None:
     _check_fine_tuning(algorithm, options)
     _check_learning_rates(algorithm, options["dtype"])
     if (on_round := options.get("on_round")) is not None and not callable(on_round):
-        raise TypeError(f"`on_round` must be a function of (rounds done, models), got {on_round!r}")
+        raise TypeError(f"`on_round` must be a function of (rounds done, models), got {shown(on_round)}")
 
 
 def _check_learning_rates(algorithm: Algorithm, dtype: torch.dtype) -> None:
@@ -135,7 +135,7 @@ def _check_examples(clients: Partition, where: str, examples: Any) -> None:
     """Check that so many examples of a set can be drawn."""
     if _is_own(where):
         raise ValueError(
-            f"`eval_examples` must be None with evaluate_on={where!r}, whose sets are small, got {examples!r}; "
+            f"`eval_examples` must be None with evaluate_on={where!r}, whose sets are small, got {shown(examples)}; "
             "leave it out, or evaluate fewer nodes by eval_nodes"
         )
     there = len(getattr(clients.dataset, where))
@@ -161,7 +161,7 @@ def check_augment(augment: Any, clients: Partition) -> None:
     if augment is None:
         return
     if not isinstance(augment, Augmentation):
-        raise TypeError(f"`augment` must be such as data.crop_and_flip(padding=4), or None, got {augment!r}")
+        raise TypeError(f"`augment` must be such as data.crop_and_flip(padding=4), or None, got {shown(augment)}")
     augment.check_on(clients.dataset.inputs)
 
 
@@ -170,16 +170,18 @@ def check_device(device: Any) -> None:
     try:
         kind = "cpu" if device is None or isinstance(device, bool) else torch.device(device).type
     except (RuntimeError, TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"`device` must be such as 'cpu' or 'cuda:0', got {device!r}") from error
+        raise ValueError(f"`device` must be such as 'cpu' or 'cuda:0', got {shown(device)}") from error
     if isinstance(device, bool) or kind == "meta":
-        raise ValueError(f"`device` must be such as 'cpu' or 'cuda:0', got {device!r}")
+        raise ValueError(f"`device` must be such as 'cpu' or 'cuda:0', got {shown(device)}")
     if kind == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"`device` must be one that is there, got {device!r} without CUDA; leave it out or use 'cpu'")
+        raise ValueError(
+            f"`device` must be one that is there, got {shown(device)} without CUDA; leave it out or use 'cpu'"
+        )
     try:
         torch.zeros(1, device=device or "cpu").sum()
     except Exception as error:  # each backend has its own
         raise ValueError(
-            f"`device` must be one that is there, got {device!r}: {_first_line(error)}; leave it out or use 'cpu'"
+            f"`device` must be one that is there, got {shown(device)}: {_first_line(error)}; leave it out or use 'cpu'"
         ) from error
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from topofl._check import shown
 from topofl._machine import emulates_bf16
 from topofl.algorithms.phase import Algorithm, Phase, Rule, State
 from topofl.callbacks import Callback, Event
@@ -440,7 +441,7 @@ def _check_saving(options: Mapping[str, Any]) -> None:
         raise ValueError("`resume` must be False without a folder to resume from; give one as `checkpoint`")
     callbacks = options["callbacks"]
     if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
-        raise TypeError(f"`callbacks` must be a list of functions that take an Event, got {callbacks!r}")
+        raise TypeError(f"`callbacks` must be a list of functions that take an Event, got {shown(callbacks)}")
 
 
 def _tell_of_emulation(compute: Compute) -> None:

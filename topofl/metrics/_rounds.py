@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import scipy.sparse.linalg as sparse_linalg
 
 from topofl import _spectral
-from topofl._check import check_int
+from topofl._check import check_int, shown
 from topofl.mixing import MixingMatrix, MixingSequence, metropolis_or_uniform
 from topofl.topology import Topology, TopologyError, TopologySequence
 
@@ -111,7 +111,7 @@ def _apply_rule(topology: Topology, weights: WeightRule | None) -> MixingMatrix:
     if not isinstance(matrix, MixingMatrix):
         raise TypeError(
             "`weights` must be a rule from Topology to MixingMatrix, such as mixing.metropolis_hastings, got "
-            + (f"one that returns {type(matrix).__name__}" if callable(rule) else repr(weights))
+            + (f"one that returns {type(matrix).__name__}" if callable(rule) else shown(weights))
         )
     return matrix
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from topofl._check import check_choice, check_counts, check_int
+from topofl._check import check_choice, check_counts, check_int, check_sequence
 from topofl._table import Table
 from topofl.metrics._columns import Entry, columns
 from topofl.metrics._rounds import WeightRule, as_rounds, recorded, sent
@@ -104,7 +104,13 @@ def compare(
         for entry in entries:
             check_one_row_a_node(counts, entry.n, entry.name)
     groups = columns(check_int("n_parameters", n_parameters, minimum=1), counts)
-    wanted = list(groups) if about is None else [about] if isinstance(about, str) else about
+    wanted = (
+        list(groups)
+        if about is None
+        else [about]
+        if isinstance(about, str)
+        else check_sequence("about", about, "names of groups")
+    )
     chosen = [check_choice("about", group, groups) for group in wanted]
     shown = {name: column for group in chosen for name, column in groups[group].items()}
     rows = tuple((entry.name, *(value(entry) for value in shown.values())) for entry in entries)

@@ -5,6 +5,8 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
+from topofl._check import check_switch
+
 __all__ = ["consensus_distance", "mean_model"]
 
 Models = TypeVar("Models", np.ndarray, torch.Tensor)
@@ -78,7 +80,7 @@ def consensus_distance(models: np.ndarray | torch.Tensor, *, relative: bool = Fa
         more = _squares(models[:, start : start + columns])
         squares, norms = squares + more[0], norms + more[1]
     distance = (squares / len(models)) ** 0.5
-    if not relative:
+    if not check_switch("relative", relative, auto=False):
         return distance
     if norms == 0:
         raise ValueError("`models` must have a mean other than 0 for a relative distance; use relative=False")

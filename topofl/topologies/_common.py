@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sparse
 
-from topofl._check import check_counts, check_int
+from topofl._check import check_counts, check_int, shown
 from topofl.topology import Topology, as_topology
 
 __all__ = [
@@ -74,7 +74,7 @@ def static_graph(name: str, graph: Any) -> Topology:
     """Return `graph`, anything that :func:`topofl.as_topology` takes, as one Topology, or raise ``TypeError``."""
     topology = as_topology(graph)
     if not isinstance(topology, Topology):
-        raise TypeError(f"`{name}` must be one graph, got {topology!r}; take one of its rounds, such as .at(0)")
+        raise TypeError(f"`{name}` must be one graph, got {shown(topology)}; take one of its rounds, such as .at(0)")
     return topology
 
 

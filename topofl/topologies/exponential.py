@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from topofl._check import check_int
+from topofl._check import check_int, check_switch
 from topofl.topologies._common import call_name
 from topofl.topology import Topology, TopologySequence, from_edges
 
@@ -41,6 +41,7 @@ def exponential(n: int, *, directed: bool = False) -> Topology:
     [1, 2, 4, 6, 7]
     """
     n = check_int("n", n, minimum=1)
+    directed = bool(check_switch("directed", directed, auto=False))
     edges = [_offset_edges(n, 2**e) for e in range(_n_offsets(n))]
     name = call_name("exponential", n=n, directed=True if directed else None)
     return from_edges(np.concatenate([np.zeros((0, 2), np.int64), *edges]), n, name=name, directed=directed)
@@ -82,6 +83,7 @@ def one_peer_exponential(n: int, *, directed: bool = True) -> TopologySequence:
     """
     n = check_int("n", n, minimum=2)
     name = call_name("one_peer_exponential", n=n, directed=None if directed else False)
+    directed = bool(check_switch("directed", directed, auto=False))
     edges = [_offset_edges(n, 2**e) if directed else _exchange_edges(n, 2**e) for e in range(_n_offsets(n))]
     return _periodic(n, edges, name, directed=directed)
 

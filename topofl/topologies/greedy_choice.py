@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from topofl._check import check_finite, check_int
+from topofl._check import check_finite, check_int, shown
 from topofl._generators import answered
 from topofl._seeding import stream
 
@@ -256,7 +256,7 @@ def averaged_reward(loss: Loss, models: np.ndarray, weights: Any) -> Reward:
 
 def _check_function(name: str, function: object, takes: str) -> None:
     if not callable(function):
-        raise TypeError(f"`{name}` must be a function {takes} -> number, got {function!r}")
+        raise TypeError(f"`{name}` must be a function {takes} -> number, got {shown(function)}")
 
 
 def _accepts(low: float, added: float, high: float, removed: float, coin: float, rounding: float = _ROUNDING) -> bool:
@@ -306,7 +306,7 @@ def _finite(name: str, value: object, k: int, members: Iterable[int]) -> float:
     try:
         number = float(value)  # pyright: ignore[reportArgumentType]
     except (TypeError, ValueError) as error:
-        raise TypeError(f"`{name}` must return a number, got {value!r} {where}") from error
+        raise TypeError(f"`{name}` must return a number, got {shown(value)} {where}") from error
     if not np.isfinite(number):
         raise ValueError(f"`{name}` must return a finite number, got {number} {where}")
     return number
