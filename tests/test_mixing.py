@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from topofl import mixing, topologies
 from topofl.mixing import MixingMatrix
-from topofl.topology import Topology, TopologyError, from_edges
+from topofl.topology import Topology, TopologyError, as_topology, from_edges
 
 
 def path(n: int) -> Topology:
@@ -225,7 +225,8 @@ def test_weights_of_low_precision_are_divided_by_their_sums(dtype) -> None:
     assert np.abs(exact.sum(axis=1) - 1).max() > 1e-8
     for axis, weights in ((1, shares), (0, shares.T)):
         wanted = (exact if axis else exact.T) / (exact if axis else exact.T).sum(axis=axis, keepdims=True)
-        np.testing.assert_allclose(mixing.from_weights(weights).weights.toarray(), wanted, rtol=1e-15)
+        W = mixing.from_weights(weights, edges="u<-v")
+        np.testing.assert_allclose(W.weights.toarray(), wanted, rtol=1e-15)
     with pytest.raises(ValueError, match="sum to 1"):
         mixing.from_weights(1.01 * shares)
     with pytest.raises(ValueError, match="sum to 1"):
@@ -387,3 +388,89 @@ def test_average_of_chosen_is_the_weighted_mean_of_groups(n, seed):
 def test_average_of_chosen_refuses(hears, sizes, name):
     with pytest.raises(ValueError, match=f"`{name}`"):
         mixing.average_of_chosen(hears, sizes)
+
+
+# Weights of the user's own graphs
+
+
+def shares() -> nx.DiGraph:
+    """Return a graph whose edges, with those of nodes to themselves, sum to 1 into every node."""
+    graph = nx.DiGraph()
+    graph.add_weighted_edges_from([(1, 0, 0.1), (2, 0, 0.2), (0, 0, 0.7), (0, 1, 0.5), (1, 1, 0.5)])
+    graph.add_weighted_edges_from([(1, 2, 0.6), (2, 2, 0.4)])
+    return graph
+
+
+TAKEN = [[0.7, 0.1, 0.2], [0.5, 0.5, 0], [0, 0.6, 0.4]]
+
+
+def test_from_weights_takes_networkx_graphs() -> None:
+    for W in (
+        mixing.from_weights(shares()),
+        mixing.from_weights(shares(), edges="u->v"),
+        mixing.from_weights(shares().reverse(), edges="u<-v"),
+        mixing.from_weights(nx.to_numpy_array(shares(), nodelist=range(3)), edges="u->v"),
+        mixing.from_weights(nx.to_scipy_sparse_array(shares(), nodelist=range(3)), edges="u->v"),
+        mixing.from_weights(TAKEN, edges="u<-v"),
+        mixing.from_weights(mixing.from_weights(TAKEN).to_pyg()),
+    ):
+        assert W.weights.toarray().tolist() == TAKEN
+        assert W.is_row_stochastic
+        assert W.name == "from_weights(n=3)"
+    assert mixing.from_weights(nx.Graph([(0, 1)])).weights.toarray().tolist() == [[0, 1], [1, 0]]
+
+
+def test_weights_of_a_graph_stand_where_the_nodes_of_its_topology_do() -> None:
+    names = {0: "z", 1: "x", 2: "y"}
+    graph = nx.relabel_nodes(shares(), names)
+    support = nx.DiGraph()
+    support.add_nodes_from("xyz")
+    support.add_edges_from((u, v) for u, v in graph.edges if u != v)
+    W = mixing.from_weights(graph, as_topology(support))
+    order = [1, 2, 0]  # where x, y and z were
+    assert W.weights.toarray().tolist() == np.array(TAKEN)[order][:, order].tolist()
+    with pytest.raises(ValueError, match="`weights` must have the nodes of networkx, node 'x' is missing; label them"):
+        mixing.from_weights(shares(), as_topology(support))
+
+
+def test_weights_that_push_are_not_taken_for_averaging_without_a_word() -> None:
+    array = nx.to_numpy_array(shares(), nodelist=range(3))  # (source, target): columns sum to 1
+    with pytest.warns(
+        UserWarning, match=r"would average if the entries .* what v takes from u; .*edges='u->v' for that"
+    ):
+        pushes = mixing.from_weights(array)
+    assert pushes.stochasticity == "column stochastic"
+    with pytest.warns(UserWarning, match=r"would average if the edges .* what u takes from v; .*edges='u<-v' for that"):
+        mixing.from_weights(shares().reverse())
+    assert mixing.from_weights(array, edges="u<-v").weights.toarray().tolist() == array.tolist()
+    with pytest.raises(ValueError, match=r"or the transpose, from_weights.weights, edges='u->v'."):
+        mixing.check_pulls(pushes)
+    graph = as_topology(shares(), drop_self_loops=True)
+    with pytest.raises(
+        ValueError, match=r"those of its transpose are on edges: from_weights.weights, topology, edges="
+    ):
+        mixing.from_weights(array, graph, edges="u<-v")
+    assert mixing.from_weights(array, graph, edges="u->v").weights.toarray().tolist() == TAKEN
+
+
+def test_graphs_that_are_no_weights_are_refused() -> None:
+    with pytest.raises(ValueError, match="`edges` must be one of 'u->v', 'u<-v', got 'v->u'"):
+        mixing.from_weights(TAKEN, edges="v->u")
+    graph = shares()
+    graph.remove_edges_from([(i, i) for i in range(3)])
+    with pytest.raises(ValueError, match=r"sum to 1; .* use as_topology.graph, own_weights=True."):
+        mixing.from_weights(graph)
+    graph[1][0]["weight"] = "heavy"
+    with pytest.raises(TypeError, match="`weights` must have numbers as edge weights"):
+        mixing.from_weights(graph)
+    with pytest.raises(ValueError, match="`weights` must not have parallel edges"):
+        mixing.from_weights(nx.MultiGraph([(0, 1), (0, 1)]))
+
+
+def test_one_tolerance_decides_what_is_symmetric() -> None:
+    for gap in (1e-16, 5e-10):
+        weights = np.array([[0.5, 0.3 + gap, 0.2 - gap], [0.3, 0.4, 0.3], [0.2, 0.3, 0.5]])
+        W = mixing.from_weights(weights)
+        assert W.is_symmetric
+        assert np.isrealobj(W.eigenvalues)
+        assert not as_topology(weights - np.diag(np.diag(weights))).is_directed

@@ -167,7 +167,7 @@ def test_where_nothing_decides_the_error_says_what_to_do(monkeypatch: pytest.Mon
     monkeypatch.setattr(_spectral, "DENSE_LIMIT", 10)
     monkeypatch.setattr(_spectral, "SPECTRUM_LIMIT", 10)
     no_diagonal = mixing.from_weights(np.eye(400)[relabelled_cycle(400)])  # a permutation: all moduli are 1
-    with pytest.raises(TopologyError, match=r"slem of weights: .* use metrics\.measured_contraction"):
+    with pytest.raises(TopologyError, match=r"slem of from_weights\(n=400\): .* use metrics\.measured_contraction"):
         _ = no_diagonal.slem
 
 

@@ -2,6 +2,7 @@ import copy
 import math
 import pickle
 import warnings
+from typing import Any
 
 import networkx as nx
 import numpy as np
@@ -10,7 +11,9 @@ import scipy.sparse as sparse
 import torch
 
 from analysis import gallery
-from topofl import _spectral, topologies
+from topofl import _spectral, mixing, topologies
+from topofl._check import NODES_LIMIT
+from topofl._spec import parameters
 from topofl.topology import Topology, TopologyError, TopologySequence, as_topology, from_edges
 
 EDGES = [(0, 1), (1, 2), (2, 0), (2, 3)]
@@ -369,7 +372,7 @@ def test_networkx_without_weights_gets_none() -> None:
     assert topologies.ring(4).to_networkx().get_edge_data(0, 1) == {}
     assert as_topology(nx.path_graph(3)).nodes == ()
     assert as_topology(nx.path_graph(3), name="mine").name == "mine"
-    assert as_topology(nx.Graph([(1, 0), (0, 2)])).nodes == (1, 0, 2)
+    assert as_topology(nx.Graph([("b", "a"), ("a", 0)])).nodes == ("b", "a", 0)
 
 
 @pytest.mark.parametrize("is_directed", [True, False])
@@ -555,3 +558,314 @@ def test_bad_pyg_graphs(data_class: type) -> None:
 def test_functions_that_are_no_sequences_are_named():
     with pytest.raises(TypeError, match=r"`graph` must return a graph for round 0, .* raised KeyError"):
         as_topology({}.__getitem__, name="lookup")
+
+
+# Who stands where
+
+EVEN, ODD = [(0, 1), (2, 3), (4, 5)], [(1, 2), (3, 4), (5, 0)]
+
+
+def matching(t: int) -> nx.Graph:
+    return nx.Graph([EVEN, ODD][t % 2])  # which adds nodes as its edges name them
+
+
+def pairs(graph: Topology) -> set[tuple[int, int]]:
+    return {(u, v) for u, v in graph.edge_index.T.tolist() if u < v}
+
+
+def named(edges: list[tuple[int, int]], letters: str = "fedcba") -> nx.Graph:
+    return nx.Graph([(letters[u], letters[v]) for u, v in edges])
+
+
+@pytest.mark.parametrize("graphs", [matching, [nx.Graph(EVEN), nx.Graph(ODD)]])
+def test_rounds_of_networkx_have_the_same_nodes_in_the_same_places(graphs) -> None:
+    sequence = as_topology(graphs)
+    assert pairs(sequence.at(0)) == {(0, 1), (2, 3), (4, 5)}
+    assert pairs(sequence.at(1)) == pairs(sequence.at(7)) == {(1, 2), (3, 4), (0, 5)}
+    assert sequence.nodes == ()
+    again = pickle.loads(pickle.dumps(as_topology(matching)))
+    assert pairs(again.at(1)) == {(1, 2), (3, 4), (0, 5)}
+
+
+def test_other_labels_stand_in_the_order_of_round_0() -> None:
+    def rounds(t: int) -> nx.Graph:
+        return named([EVEN, ODD][t % 2])
+
+    for sequence in (as_topology(rounds), as_topology([rounds(0), rounds(1)])):
+        assert sequence.nodes == sequence.at(1).nodes == tuple("fedcba")
+        assert pairs(sequence.at(1)) == {(1, 2), (3, 4), (0, 5)}
+        assert nx.utils.graphs_equal(sequence.at(1).to_networkx(), named(ODD))
+    later = as_topology([rounds(1), rounds(0)])
+    assert later.nodes == tuple("edcbaf")
+
+
+def test_groups_and_weights_follow_their_nodes() -> None:
+    first = Topology(topologies.path(3).adjacency, nodes=("a", "b", "c"))
+    matrix = np.array([[0, 0.5, 0], [0, 0, 0.25], [0.125, 0, 0]])
+    other = Topology(matrix, nodes=("c", "a", "b"), groups=((0,), (1, 2)), own_weights=True)
+    moved = as_topology([first, other]).at(1)
+    assert moved.nodes == ("a", "b", "c")
+    assert moved.adjacency.toarray().tolist() == [[0, 0.25, 0], [0, 0, 0.125], [0.5, 0, 0]]
+    assert moved.groups == ((2,), (0, 1))
+    assert moved.own_weights
+
+
+def test_members_of_all_kinds_are_matched(data_class: type) -> None:
+    square = nx.to_numpy_array(nx.Graph(ODD), nodelist=range(6))
+    data = from_edges(ODD, 6).to_pyg()
+    shuffled = data_class(edge_index=torch.tensor([[0, 3], [1, 2]]), num_nodes=4, n_id=torch.tensor([7, 5, 1, 3]))
+    for other in (square, data, nx.Graph(ODD), topologies.induced_subgraph(from_edges(ODD, 6), [5, 4, 3, 2, 1, 0])):
+        assert pairs(as_topology([nx.Graph(EVEN), other]).at(1)) == {(1, 2), (3, 4), (0, 5)}
+    sampled = as_topology([nx.Graph([(1, 3), (5, 7)]), shuffled])
+    assert sampled.nodes == (1, 3, 5, 7)
+    assert sampled.at(1).edge_index.T.tolist() == [[1, 0], [3, 2]]  # 3 -> 1 and 7 -> 5
+    assert as_topology(shuffled).nodes == (7, 5, 1, 3)
+
+
+def test_rounds_with_other_nodes_are_refused() -> None:
+    for graphs in ([named(EVEN), named(ODD, "fedcbz")], lambda t: named([EVEN, ODD][t], ["fedcba", "fedcbz"][t])):
+        with pytest.raises(ValueError, match=r"same nodes, (graph|round) 1 has no node 'a', which the first one has"):
+            as_topology(graphs).at(1)
+    with pytest.raises(ValueError, match="same nodes, graph 1 has no node 'f'"):
+        as_topology([named(EVEN), topologies.ring(6)])
+    with pytest.raises(ValueError, match=r"got \[6, 4\]; give each graph all nodes, those without edges too"):
+        as_topology([nx.Graph(EVEN), nx.Graph(ODD[:2])])
+    members = [as_topology(named(EVEN)), as_topology(named(ODD))]
+    with pytest.raises(ValueError, match="same labels in the same order, those of round 1 are others than those of"):
+        TopologySequence(6, members.__getitem__).at(1)
+    assert as_topology([[(0, 1), (2, 3)], [(1, 2)]], n=4).at(1).n == 4
+
+
+def test_node_i_of_a_graph_with_labels_0_to_n_is_the_one_labeled_i() -> None:
+    graph = as_topology(nx.Graph([(1, 2), (2, 0)]))
+    assert graph.nodes == ()
+    assert pairs(graph) == {(1, 2), (0, 2)}
+
+
+def test_networkx_gives_back_an_order_of_numbers() -> None:
+    graph = topologies.induced_subgraph(topologies.path(4), [2, 0, 3, 1])
+    assert graph.nodes == (2, 0, 3, 1)
+    back = as_topology(graph.to_networkx())
+    assert back.nodes == graph.nodes
+    assert equal(back, graph)
+    cut = graph.to_networkx()
+    cut.remove_node(3)  # the order is no longer that of its nodes
+    assert as_topology(cut).nodes == ()
+
+
+# Own weights
+
+SHARES = nx.DiGraph()
+SHARES.add_weighted_edges_from([(1, 0, 0.1), (2, 0, 0.2), (0, 1, 0.5), (1, 2, 0.6)])
+W_OF_SHARES = [[0.7, 0.1, 0.2], [0.5, 0.5, 0], [0, 0.6, 0.4]]  # row i: what node i takes from whom
+
+
+def with_loops(share: float) -> nx.DiGraph:
+    graph = SHARES.copy()
+    graph.add_weighted_edges_from([(0, 0, share), (1, 1, 0.5)])
+    return graph
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        SHARES,
+        with_loops(0.7),
+        nx.to_numpy_array(SHARES, nodelist=range(3)),
+        nx.to_scipy_sparse_array(with_loops(0.7), nodelist=range(3), format="csc"),
+        as_topology(SHARES),
+        as_topology(SHARES).to_pyg(),
+    ],
+    ids=lambda graph: type(graph).__name__,
+)
+def test_weights_of_edges_are_the_mixing_weights_where_asked(graph) -> None:
+    for own in (as_topology(graph, own_weights=True), as_topology([graph, graph], own_weights=True).at(1)):
+        assert own.own_weights
+        np.testing.assert_allclose(mixing.metropolis_or_uniform(own).weights.toarray(), W_OF_SHARES, atol=1e-15)
+    later = as_topology(as_topology(lambda t: graph, drop_self_loops=True), own_weights=True)
+    assert later.at(3).own_weights
+    back = as_topology(as_topology(graph, own_weights=True).to_networkx(), own_weights=True)
+    np.testing.assert_allclose(mixing.metropolis_or_uniform(back).weights.toarray(), W_OF_SHARES, atol=1e-15)
+
+
+def test_own_weights_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"node 0 keeps 0.3 and takes 0.3 .* or leave self-loops out: drop_self_loops"):
+        as_topology(with_loops(0.3), own_weights=True)
+    dropped = as_topology(with_loops(0.3), own_weights=True, drop_self_loops=True)
+    np.testing.assert_allclose(mixing.metropolis_or_uniform(dropped).weights.toarray(), W_OF_SHARES, atol=1e-15)
+    heavy = nx.DiGraph()
+    heavy.add_weighted_edges_from([(1, 0, 0.8), (2, 0, 0.9)])
+    with pytest.raises(ValueError, match=r"node 0 takes 1.7; .* if the edge .u, v. is what u takes from v, reverse it"):
+        as_topology(heavy, own_weights=True)
+    assert as_topology(heavy.reverse(), own_weights=True).own_weights
+    with pytest.raises(ValueError, match="`own_weights` must be True or False, got 'yes'"):
+        as_topology(SHARES, own_weights="yes")  # type: ignore[arg-type]
+
+
+def test_weights_that_no_rule_uses_are_known_and_the_librarys_graphs_have_none() -> None:
+    assert as_topology(SHARES).has_unused_weights
+    assert not as_topology(SHARES, own_weights=True).has_unused_weights
+    assert not as_topology(nx.path_graph(3)).has_unused_weights
+    assert not Topology(3 * topologies.ring(4).adjacency).has_unused_weights
+    assert not from_edges([], 2).has_unused_weights
+    for spec in gallery.EXAMPLES.values():
+        graphs = gallery.example(spec)
+        assert not any(graphs.at(t).has_unused_weights for t in range(min(graphs.period or 3, 3)))
+
+
+def test_symmetric_up_to_rounding_is_undirected() -> None:
+    karate = nx.to_numpy_array(nx.karate_club_graph(), weight=None)
+    degrees = karate.sum(axis=0)
+    normalized = karate / np.sqrt(degrees)[:, None] / np.sqrt(degrees)
+    assert (normalized != normalized.T).any()
+    for scale in (1.0, 1e-6, 1e9):
+        graph = as_topology(scale * normalized)
+        assert not graph.is_directed
+        assert graph.n_edges == 78
+        assert mixing.metropolis_or_uniform(graph).name == "metropolis_hastings(matrix)"
+    for other in (1e-10, 0.5 * (1 + 1e-6), 0):  # a light edge with none back, one of another weight
+        matrix = np.array([[0, 0.5, 1e-10], [0.5, 0, 1], [other, 1, 0]])
+        matrix[1, 0] = 0.5 if other == 1e-10 else 0.5 + 1e-7
+        assert as_topology(matrix).is_directed == (other != 1e-10)
+    lonely = np.zeros((3, 3))
+    lonely[0, 1] = 1e-12
+    assert as_topology(lonely).is_directed
+
+
+# Input that would crash or exhaust the process
+
+
+def crafted(form: str, bad: int) -> Any:
+    """Return a sparse matrix whose entries lie elsewhere than its shape allows."""
+    matrix = sparse.coo_array(topologies.ring(6).to_scipy()).asformat(form)
+    if form == "coo":
+        matrix.coords[0][0] = bad
+    elif form == "lil":
+        matrix.rows[0][0] = bad
+    else:
+        matrix.indices[0] = bad
+    return matrix
+
+
+def with_pointers(pointers: list[int]) -> sparse.csr_array:
+    matrix = sparse.csr_array(topologies.ring(3).to_scipy())
+    matrix.indptr = np.array(pointers, dtype=np.int32)
+    return matrix
+
+
+CRAFTED = [
+    *(crafted(form, bad) for form in ("csr", "csc", "coo", "lil", "bsr") for bad in (10**8, -(10**8))),
+    with_pointers([0, 2, 10**8, 6]),
+    with_pointers([0, 10**8, 0, 0]),
+    with_pointers([0, 2, 4, 10**8]),
+    with_pointers([-(10**8), 2, 4, 6]),
+    with_pointers([0, -1, -1, -1]),
+    with_pointers([0, 6]),
+]
+
+
+@pytest.mark.parametrize("matrix", CRAFTED, ids=lambda matrix: matrix.format)
+@pytest.mark.parametrize(
+    "door",
+    [
+        Topology,
+        as_topology,
+        lambda matrix: as_topology(matrix, drop_self_loops=True),
+        lambda matrix: as_topology([matrix], own_weights=True),
+        mixing.MixingMatrix,
+        mixing.from_weights,
+        lambda matrix: mixing.from_weights(matrix, edges="u->v"),
+    ],
+)
+def test_indices_outside_of_sparse_matrices_are_refused(matrix: Any, door: Any) -> None:
+    with pytest.raises(ValueError, match=r"must be a well-formed sparse matrix, got .*; build it again"):
+        door(matrix)
+
+
+def test_lists_of_lists_with_more_places_than_values_are_refused() -> None:
+    matrix = sparse.lil_array(topologies.ring(6).to_scipy())
+    matrix.rows[0] = [0, 1] * 10_000
+    with pytest.raises(ValueError, match="`rows` that do not fit its `data`"):
+        Topology(matrix)
+
+
+def test_edges_of_pyg_of_other_shapes_are_refused(data_class: type) -> None:
+    with pytest.raises(ValueError, match=r"`edge_index` must have shape \(2, E\), .* got \(3, 2\)"):
+        as_topology(data_class(edge_index=torch.zeros((3, 2), dtype=torch.long), num_nodes=3))
+    with pytest.raises(ValueError, match="`num_nodes` must be at most 10,000,000"):
+        as_topology(data_class(edge_index=torch.tensor([[0], [1]]), num_nodes=2**40))
+    learned = data_class(
+        edge_index=torch.tensor([[0], [1]]), edge_weight=torch.tensor([0.5], requires_grad=True), num_nodes=2
+    )
+    assert as_topology(learned).adjacency[0, 1] == 0.5
+
+
+@pytest.mark.parametrize("node", [10**7, 10**9, 2**40, 2**63, 10**30, 10**5000], ids=int.bit_length)
+def test_edge_lists_are_refused_by_their_size(node: int) -> None:
+    with pytest.raises(ValueError, match=r"`graph` must have nodes below 10,000,000, .*; number them 0..n-1"):
+        as_topology([(0, node)])
+    with pytest.raises(ValueError, match="`n` must be at most 10,000,000"):
+        from_edges([(0, 1)], node + 1)
+    with pytest.raises(ValueError, match="`n` must be at most 10,000,000"):
+        TopologySequence(node + 1, lambda t: topologies.ring(3))
+    assert as_topology(nx.Graph([(0, node)])).nodes == (0, node)
+
+
+def test_matrices_are_refused_by_their_size() -> None:
+    matrix = sparse.coo_array(([1.0], ([0], [1])), shape=(2**40, 2**40))
+    for door in (Topology, as_topology, mixing.from_weights):
+        with pytest.raises(ValueError, match="must be at most 10,000,000"):
+            door(matrix)
+
+
+SIZED = [name for name in topologies.__all__ if "n" in parameters(getattr(topologies, name))]
+
+
+@pytest.mark.parametrize("name", SIZED)
+@pytest.mark.parametrize("n", [10**8, 10**30, 10**5000], ids=int.bit_length)
+def test_generators_are_refused_by_their_size(name: str, n: int) -> None:
+    generator = getattr(topologies, name)
+    needed = {
+        key: (lambda node, members: 0.0)
+        if key == "reward"
+        else 1
+        if key == "seed"
+        else 0.5
+        if key in ("p", "p_in", "p_out")
+        else 2
+        for key, parameter in parameters(generator).items()
+        if parameter.default is parameter.empty and key != "n"
+    }
+    with pytest.raises(ValueError, match=r"`n` must be at most 10,000,000, .* got (1000000|about 10)"):
+        generator(**needed, n=n)
+
+
+def test_the_largest_size_is_fine() -> None:
+    assert from_edges([(0, NODES_LIMIT - 1)], NODES_LIMIT).n_edges == 1
+
+
+MASKED = np.ma.masked_array([[0.0, 1.0], [1.0, 0.0]], mask=[[False, True], [False, False]])
+
+
+@pytest.mark.parametrize(
+    "door",
+    [
+        Topology,
+        as_topology,
+        lambda array: as_topology([array, array]),
+        lambda array: as_topology(list(array)),
+        lambda array: from_edges(array.astype(int), 3),
+        mixing.MixingMatrix,
+        mixing.from_weights,
+        mixing.average_of_chosen,
+        lambda array: mixing.average_of(array[0]),
+        lambda array: topologies.greedy_swap(array.astype(int) + 1, clique_size=2, seed=0),
+    ],
+)
+def test_masked_entries_are_refused(door: Any) -> None:
+    with pytest.raises(ValueError, match=r"must have no masked entries, got \d+; replace them first, as in array.fil"):
+        door(MASKED)
+
+
+def test_arrays_without_masked_entries_are_taken() -> None:
+    assert as_topology(np.ma.masked_array([[0, 1], [1, 0]])).n_edges == 1

@@ -12,16 +12,22 @@ import numpy as np
 import scipy.sparse as sparse
 
 __all__ = [
-    "array_of",
+    "CLASSES_LIMIT",
+    "NODES_LIMIT",
+    "TOLERANCE",
+    "as_array",
+    "as_csr",
     "check_choice",
     "check_counts",
     "check_entries",
     "check_finite",
+    "check_format",
     "check_fraction",
     "check_indices",
     "check_int",
     "check_int_or_auto",
     "check_labels",
+    "check_nodes",
     "check_nonnegative",
     "check_number",
     "check_path",
@@ -30,9 +36,23 @@ __all__ = [
     "check_sequence",
     "check_shares",
     "check_switch",
+    "check_unmasked",
     "did_you_mean",
+    "is_symmetric",
     "shown",
 ]
+
+TOLERANCE = 1e-9
+"""How far apart numbers may be that are equal up to rounding: sums of weights, and the two directions of an edge."""
+
+NODES_LIMIT = 10_000_000
+"""Largest number of nodes of a graph: a ring of as many takes about a gigabyte while it is made."""
+
+CLASSES_LIMIT = 1_000_000
+"""Largest number of classes: counts of as many take 8 MB per node."""
+
+_LARGEST = 2**63 - 1
+"""Largest integer that arrays hold."""
 
 
 def check_int(
@@ -47,7 +67,7 @@ def check_int(
 ) -> int:
     """Return `value` as an int in ``[minimum, maximum]``, or raise; with a `maximum_name` it reads "and n=100".
 
-    `kind` is what it is asked to be.
+    `kind` is what it is asked to be. Without a `maximum` it must be one that arrays can hold, unless it is a seed.
 
     Raises
     ------
@@ -59,11 +79,22 @@ def check_int(
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"`{name}` must be {kind}, got {shown(value)} ({type(value).__name__})")
     number = int(value)
+    if maximum is None and number > _LARGEST and "seed" not in name:
+        maximum = _LARGEST
     if number < minimum or (maximum is not None and number > maximum):
         limit = f"{maximum_name}={maximum}" if maximum_name else f"{maximum}"
         wanted = f"at least {minimum}" if maximum is None else f"between {minimum} and {limit}"
         raise ValueError(f"`{name}` must be {wanted}, got {shown(number)}" + (f"; {remedy}" if remedy else ""))
     return number
+
+
+def check_nodes(n: object, *, minimum: int = 1, name: str = "n") -> int:
+    """Return `n` as a number of nodes from `minimum` to :data:`NODES_LIMIT`, or raise."""
+    if isinstance(n, Integral) and not isinstance(n, bool) and int(n) > NODES_LIMIT:
+        raise ValueError(
+            f"`{name}` must be at most {NODES_LIMIT:,}, since larger graphs take gigabytes, got {shown(int(n))}"
+        )
+    return check_int(name, n, minimum=minimum)
 
 
 def check_int_or_auto(name: str, value: object, *, minimum: int) -> int | str:
@@ -158,6 +189,108 @@ def check_finite(name: str, array: np.ndarray) -> np.ndarray:
     return array
 
 
+def check_unmasked(name: str, values: Any) -> None:
+    """Raise ``ValueError`` if entries of an array, or of a list of arrays, are masked: numpy would unmask them."""
+    parts = values if isinstance(values, list | tuple) else [values]
+    masked = sum(int(np.ma.count_masked(part)) for part in parts if isinstance(part, np.ma.MaskedArray))
+    if masked:
+        raise ValueError(
+            f"`{name}` must have no masked entries, got {masked}; replace them first, as in array.filled(0)"
+        )
+
+
+def as_array(name: str, values: Any, dtype: Any = None) -> np.ndarray:
+    """Return ``numpy.asarray(values, dtype)``, also of tensors that numpy does not know, or raise.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If they cannot be made an array of this dtype; also as :func:`check_unmasked`.
+    """
+    check_unmasked(name, values)
+    try:
+        if hasattr(values, "detach"):  # a tensor of torch, which this module does not need
+            values = values.detach().cpu()
+            values = values.double() if values.is_floating_point() else values
+        return np.asarray(values, dtype=dtype)
+    except (TypeError, ValueError, RuntimeError, NotImplementedError, OverflowError) as error:
+        got = str(error).partition("\n")[0]
+        kind = ValueError if isinstance(error, ValueError) else TypeError
+        raise kind(f"`{name}` must be an array of numbers, got {type(values).__name__}: {got}") from error
+
+
+def as_csr(name: str, matrix: Any) -> sparse.csr_array:
+    """Return a dense or sparse matrix as a new CSR array of float64, without repeated entries and stored zeros.
+
+    The indices of sparse matrices are checked first: the compiled routines of scipy write wherever they point to.
+
+    Raises
+    ------
+    TypeError
+        If it does not hold real numbers.
+    ValueError
+        If it is not a non-empty square matrix, has masked, negative or non-finite entries, or indices that do not fit
+        its shape.
+    """
+    if not sparse.issparse(matrix):
+        matrix = as_array(name, matrix)
+    if matrix.dtype.kind not in "buif":
+        raise TypeError(f"`{name}` must hold real numbers, got dtype {matrix.dtype}")
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or matrix.shape[0] == 0:
+        raise ValueError(f"`{name}` must be a square matrix with at least one node, got shape {matrix.shape}")
+    if sparse.issparse(matrix):
+        check_format(name, matrix)
+    csr = sparse.csr_array(matrix, dtype=np.float64, copy=True)
+    csr.sum_duplicates()
+    csr.eliminate_zeros()
+    check_entries(name, csr)
+    return csr
+
+
+def check_format(name: str, matrix: Any) -> None:
+    """Raise ``ValueError`` unless what a sparse matrix stores fits its shape, and this a graph that can be held."""
+    rows, columns = matrix.shape
+    check_nodes(rows, name=f"{name}.shape[0]")
+    if matrix.format in ("csr", "csc", "bsr"):
+        height, width = matrix.blocksize if matrix.format == "bsr" else (1, 1)
+        major, minor = (columns, rows) if matrix.format == "csc" else (rows // height, columns // width)
+        fault = _fault_of_pointers(matrix, major) or _fault_of_indices(matrix.indices, minor)
+    elif matrix.format == "coo":
+        lengths = {len(matrix.data), *(len(places) for places in matrix.coords)}
+        fault = "`coords` and `data` of different lengths" if len(lengths) > 1 else ""
+        fault = fault or _fault_of_indices(matrix.coords[0], rows) or _fault_of_indices(matrix.coords[1], columns)
+    elif matrix.format == "lil":
+        same = all(len(places) == len(values) for places, values in zip(matrix.rows, matrix.data, strict=False))
+        fault = "" if same and len(matrix.rows) == len(matrix.data) == rows else "`rows` that do not fit its `data`"
+        fault = fault or next(filter(None, (_fault_of_indices(np.asarray(r), columns) for r in matrix.rows)), "")
+    else:  # dok and dia, which scipy converts by checked routines
+        fault = ""
+    if fault:
+        raise ValueError(f"`{name}` must be a well-formed sparse matrix, got {fault}; build it again from its entries")
+
+
+def _fault_of_pointers(matrix: Any, major: int) -> str:
+    """Return what is wrong with the pointers of a compressed sparse matrix with so many rows, or an empty text."""
+    pointers = matrix.indptr
+    if pointers.ndim != 1 or pointers.dtype.kind not in "iu" or len(pointers) != major + 1:
+        return f"`indptr` of shape {pointers.shape} and dtype {pointers.dtype}, not {major + 1} integers"
+    if len(matrix.indices) != len(matrix.data) or matrix.data.ndim != (3 if matrix.format == "bsr" else 1):
+        return f"{len(matrix.indices)} `indices` for `data` of shape {matrix.data.shape}"
+    if pointers[0] != 0 or (pointers[1:] < pointers[:-1]).any() or pointers[-1] > len(matrix.indices):
+        return f"`indptr` that does not ascend from 0 to at most {len(matrix.indices)}"
+    return ""
+
+
+def _fault_of_indices(indices: np.ndarray, size: int) -> str:
+    """Return what is wrong with indices that must lie in ``0..size - 1``, or an empty text."""
+    if indices.size == 0:
+        return ""
+    if indices.ndim != 1 or indices.dtype.kind not in "iu":
+        return f"indices of shape {indices.shape} and dtype {indices.dtype}"
+    low, high = int(indices.min()), int(indices.max())
+    return "" if low >= 0 and high < size else f"index {low if low < 0 else high}, outside 0..{size - 1}"
+
+
 def check_entries(name: str, matrix: sparse.csr_array) -> None:
     """Raise ``ValueError``, with the place of the first bad one, unless all stored entries are finite and >= 0."""
     for bad, wanted in ((~np.isfinite(matrix.data), "be finite"), (matrix.data < 0, "have no negative entry")):
@@ -168,6 +301,25 @@ def check_entries(name: str, matrix: sparse.csr_array) -> None:
                 f"`{name}` must {wanted}, got {matrix.data[places[0]]:g} at ({row}, {matrix.indices[places[0]]}) "
                 f"({len(places)} such entries)"
             )
+
+
+def is_symmetric(matrix: sparse.csr_array, *, edges: bool = False) -> bool:
+    """Return whether entries (i, j) and (j, i) of a canonical CSR array are equal up to rounding, :data:`TOLERANCE`.
+
+    Mixing weights are at most 1. Weights of `edges` may be anything: where they are above 1 the difference is relative
+    to the larger of the two, where all are below 1e-3 to the largest of all; and each edge must have one back, however
+    light it is.
+    """
+    if matrix.nnz == 0:
+        return True
+    if not edges:
+        return bool(abs(matrix - matrix.T).max() <= TOLERANCE)
+    other = sparse.csr_array(matrix.T)
+    if not (np.array_equal(matrix.indptr, other.indptr) and np.array_equal(matrix.indices, other.indices)):
+        return False
+    largest = matrix.data.max()
+    scale = np.maximum(1.0 if largest >= 1e-3 else largest, np.maximum(matrix.data, other.data))
+    return bool((np.abs(matrix.data - other.data) <= TOLERANCE * scale).all())
 
 
 def check_counts(label_counts: Any) -> np.ndarray:
@@ -211,7 +363,7 @@ def check_shares(label_shares: Any) -> np.ndarray:
 
 
 def _as_matrix(name: str, values: Any) -> np.ndarray:
-    matrix = array_of(name, values)
+    matrix = as_array(name, values)
     if matrix.ndim != 2 or matrix.size == 0:
         raise ValueError(f"`{name}` must have shape (n, classes), got {matrix.shape}")
     return matrix
@@ -225,15 +377,21 @@ def check_labels(name: str, labels: object) -> np.ndarray:
     TypeError
         If they are not integers (floats are refused even when whole, since that hides mistakes).
     ValueError
-        If they are not one-dimensional, empty, or negative.
+        If they are not one-dimensional, empty, masked, negative, or not below :data:`CLASSES_LIMIT`.
     """
-    array = array_of(name, labels)
+    array = as_array(name, labels)
     if array.ndim != 1 or array.size == 0:
         raise ValueError(f"`{name}` must be a non-empty vector of class labels, got shape {array.shape}")
     if not np.issubdtype(array.dtype, np.integer):
         raise TypeError(f"`{name}` must be integers, got dtype {array.dtype}; {_to_classes(array.dtype)}")
     if array.min() < 0:
         raise ValueError(f"`{name}` must be non-negative, got {array.min()} at index {int(array.argmin())}")
+    if array.max() >= CLASSES_LIMIT:
+        raise ValueError(
+            f"`{name}` must be below {CLASSES_LIMIT:,}, since counts of so many classes take gigabytes, got "
+            f"{array.max()} at index {int(array.argmax())}; number the classes by np.unique(labels, "
+            "return_inverse=True)[1]"
+        )
     return array.astype(np.int64)
 
 
@@ -254,7 +412,7 @@ def check_indices(name: str, indices: object, size: int) -> np.ndarray:
     ValueError
         If they are not one-dimensional or leave the range.
     """
-    array = array_of(name, indices)
+    array = as_array(name, indices)
     if array.ndim != 1:
         raise ValueError(f"`{name}` must be a vector of indices, got shape {array.shape}")
     if array.size and not np.issubdtype(array.dtype, np.integer):
@@ -315,15 +473,3 @@ def check_sequence(name: str, value: Any, of: str = "") -> list[Any]:
         pass
     wanted = f"a sequence of {of}" if of else "a sequence"
     raise TypeError(f"`{name}` must be {wanted}, got {shown(value)} ({type(value).__name__})")
-
-
-def array_of(name: str, values: Any) -> np.ndarray:
-    """Return ``numpy.asarray(values)``, also of tensors that numpy does not know, or raise ``TypeError``."""
-    try:
-        if hasattr(values, "detach"):  # a tensor of torch, which this module does not need
-            values = values.detach().cpu()
-            values = values.double() if values.is_floating_point() else values
-        return np.asarray(values)
-    except (TypeError, ValueError, RuntimeError, NotImplementedError, OverflowError) as error:
-        got = str(error).partition("\n")[0]
-        raise TypeError(f"`{name}` must be an array of numbers, got {type(values).__name__}: {got}") from error

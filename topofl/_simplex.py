@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from topofl._check import check_finite
+from topofl._check import as_array, check_finite
 
 __all__ = ["simplex_projection"]
 
@@ -40,8 +40,8 @@ def simplex_projection(values: np.ndarray, where: np.ndarray | None = None) -> n
     >>> simplex_projection(np.array([[0.5, 0.5], [1.0, 0.5], [3.0, 0.5]])).tolist()
     [[0.5, 0.5], [0.75, 0.25], [1.0, 0.0]]
     """
-    values = check_finite("values", np.asarray(values, dtype=np.float64))
-    inside = np.ones(values.shape, dtype=bool) if where is None else np.asarray(where, dtype=bool)
+    values = check_finite("values", as_array("values", values, np.float64))
+    inside = np.ones(values.shape, dtype=bool) if where is None else as_array("where", where, bool)
     if not inside.any(axis=1).all():
         raise ValueError(f"`where` must leave an entry in every row, leaves none in {int(inside.any(axis=1).argmin())}")
     kept = np.where(inside, values, -np.inf)

@@ -10,6 +10,8 @@ import scipy.sparse as sparse
 import scipy.sparse.linalg as sparse_linalg
 from scipy.sparse.csgraph import connected_components
 
+from topofl._check import is_symmetric
+
 __all__ = [
     "DENSE_LIMIT",
     "SPECTRUM_LIMIT",
@@ -88,7 +90,7 @@ def eigenvalues(matrix: sparse.csr_array) -> np.ndarray:
     values = circulant_spectrum(matrix)
     if values is None:
         return _dense_eigenvalues(matrix)
-    if _is_symmetric(matrix):
+    if is_symmetric(matrix):
         return np.sort(np.real(values))[::-1]
     return values[np.argsort(-np.abs(values), kind="stable")]
 
@@ -101,7 +103,7 @@ def _dense_eigenvalues(matrix: sparse.csr_array) -> np.ndarray:
             f"n={n}; use slem for the second one"
         )
     dense = matrix.toarray()
-    if _is_symmetric(matrix):
+    if is_symmetric(matrix):
         return scipy.linalg.eigvalsh(dense)[::-1]
     values = scipy.linalg.eigvals(dense)
     return values[np.argsort(-np.abs(values), kind="stable")]
@@ -158,7 +160,7 @@ def second_modulus(matrix: sparse.csr_array) -> Solution:
         return _solution(matrix, values[k], vector, "circulant DFT")
     if n <= DENSE_LIMIT:
         return _densely(matrix)
-    return _second_symmetric(matrix) if _is_symmetric(matrix) else _second_asymmetric(matrix)
+    return _second_symmetric(matrix) if is_symmetric(matrix) else _second_asymmetric(matrix)
 
 
 def _solution(matrix: sparse.csr_array, value: complex, vector: np.ndarray, solver: str) -> Solution:
@@ -380,10 +382,6 @@ def algebraic_connectivity(adjacency: sparse.csr_array) -> float:
         return bound * (1 - found[0])
     shifted = sparse_linalg.eigsh(laplacian.tocsc(), k=2, sigma=-1e-6, return_eigenvectors=False, v0=_start(n))
     return float(np.sort(shifted)[1])
-
-
-def _is_symmetric(matrix: sparse.csr_array) -> bool:
-    return abs(matrix - matrix.T).max() <= 1e-12 if matrix.nnz else True
 
 
 def _compact(matrix: sparse.csr_array) -> sparse.csr_array:

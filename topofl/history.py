@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sparse
 
-from topofl._check import check_choice, check_int, check_probability, did_you_mean, shown
+from topofl._check import (
+    as_array,
+    check_choice,
+    check_int,
+    check_probability,
+    did_you_mean,
+    shown,
+)
 from topofl._drawing import new_axes
 from topofl._npz import read_arrays
 from topofl._table import NotApplicable
@@ -74,7 +81,7 @@ class Personal:
         >>> Personal.of([0.5, 1.0, float("nan")])
         Personal(mean=0.75, variance=0.0625, worst_tenth=0.5, n=2, without=1)
         """
-        values = np.asarray(values, dtype=np.float64)
+        values = as_array("values", values, np.float64)
         if values.ndim != 1:
             raise ValueError(f"`values` must be one a node, (n,), got shape {values.shape}; take history.last()")
         there = np.sort(values[~np.isnan(values)])

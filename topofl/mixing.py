@@ -1,17 +1,30 @@
 """Mixing matrices: how much each node takes from whom. Source-to-target edges become receiver rows here only."""
 
-from collections.abc import Callable
+import sys
+import warnings
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+import networkx as nx
 import numpy as np
 import scipy.sparse as sparse
 import torch
 
 from topofl import _drawing, _spectral
-from topofl._check import check_choice, check_entries, check_fraction, check_int
-from topofl.topology import Topology, TopologyError, TopologySequence
+from topofl._check import (
+    TOLERANCE,
+    as_array,
+    as_csr,
+    check_choice,
+    check_format,
+    check_fraction,
+    check_int,
+    check_unmasked,
+    is_symmetric,
+)
+from topofl.topology import Topology, TopologyError, TopologySequence, is_pyg, read_networkx, read_pyg
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,9 +45,6 @@ __all__ = [
     "within_groups",
 ]
 
-TOLERANCE = 1e-9
-"""How far a row or column sum may be from 1."""
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MixingMatrix:
@@ -52,7 +62,8 @@ class MixingMatrix:
     Raises
     ------
     ValueError
-        If it is not square, has negative or non-finite entries, or is neither row- nor column-stochastic.
+        If it is not square, has negative, masked or non-finite entries, or indices that do not fit its shape, or is
+        neither row- nor column-stochastic.
 
     Examples
     --------
@@ -66,12 +77,7 @@ class MixingMatrix:
     name: str = "weights"
 
     def __post_init__(self) -> None:
-        weights = sparse.csr_array(self.weights, dtype=np.float64, copy=True)
-        if weights.ndim != 2 or weights.shape[0] != weights.shape[1] or weights.shape[0] == 0:
-            raise ValueError(f"`weights` must be a square matrix with at least one node, got shape {weights.shape}")
-        weights.sum_duplicates()
-        weights.eliminate_zeros()
-        check_entries("weights", weights)
+        weights = as_csr("weights", self.weights)
         for array in (weights.data, weights.indices, weights.indptr):
             array.setflags(write=False)
         object.__setattr__(self, "weights", weights)
@@ -125,8 +131,8 @@ class MixingMatrix:
 
     @cached_property
     def is_symmetric(self) -> bool:
-        """Whether i gives j the weight that j gives i."""
-        return bool(abs(self.weights - self.weights.T).max() <= TOLERANCE) if self.weights.nnz else True
+        """Whether i gives j the weight that j gives i, up to rounding (1e-9)."""
+        return is_symmetric(self.weights)
 
     @cached_property
     def slem_solution(self) -> _spectral.Solution:
@@ -260,9 +266,16 @@ class MixingMatrix:
             j, i = int(off.coords[0][0]), int(off.coords[1][0])
             raise ValueError(
                 f"`weights` must be 0 off the edges of {topology.name}: node {i} gives {self.weights[i, j]:g} to node "
-                f"{j}, but there is no edge {j} -> {i} ({off.nnz} such weights)"
+                f"{j}, but there is no edge {j} -> {i} ({off.nnz} such weights){self._or_transposed(topology)}"
             )
         return self
+
+    def _or_transposed(self, topology: Topology) -> str:
+        """Return what to do if the transpose of the weights has them all on edges, else an empty text."""
+        senders, receivers = self.support().edge_index
+        if np.asarray(topology.adjacency[receivers, senders] != 0).all():
+            return "; those of its transpose are on edges: from_weights(weights, topology, edges='u->v')"
+        return ""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -336,26 +349,72 @@ class MixingSequence:
         return TopologySequence(self.n, lambda t: self.at(t).support(), f"support({self.name})", self.period)
 
 
-def from_weights(weights: Any, topology: Topology | None = None, *, name: str = "weights") -> MixingMatrix:
+def from_weights(
+    weights: Any, topology: Topology | None = None, *, edges: str | None = None, name: str | None = None
+) -> MixingMatrix:
     """Return your own weights, checked.
 
     Parameters
     ----------
     weights
-        (n, n) array, torch tensor or scipy sparse matrix; row i is what node i takes from whom. Rows, or else columns,
-        whose sums differ from 1 by what float32 or float16 rounds are divided by their sums.
+        (n, n) array, torch tensor or scipy sparse matrix, or a networkx or PyG graph whose edges, self-loops too, carry
+        them (``weight`` and ``edge_weight``; 1 where there is none). Nodes of graphs are those of :func:`as_topology`,
+        or with a labeled `topology` those of the same labels. Rows, or else columns, whose sums differ from 1 by what
+        float32 or float16 rounds are divided by their sums.
     topology
         If given, weights off its edges are refused.
+    edges
+        Which way entry [u, v], or the edge (u, v), points. ``"u->v"``: u sends to v, and the weight is what v gives to
+        what it receives from u, ``W[v, u]``; the default of graphs, and right for matrices that
+        ``networkx.to_numpy_array`` made of such graphs. ``"u<-v"``: u receives from v, ``W[u, v]``; the default of
+        matrices, whose rows are then receivers.
     name
-        Reproducible label.
+        Reproducible label; default: ``"from_weights(n=...)"``.
 
     Raises
     ------
     TypeError
-        If they are not a matrix of real numbers.
+        If they are neither a matrix of real numbers nor a graph.
     ValueError
-        As :class:`MixingMatrix` and :meth:`MixingMatrix.check_on`.
+        As :class:`MixingMatrix` and :meth:`MixingMatrix.check_on`; if `edges` is another word, or nodes of a graph are
+        not those of `topology`.
+
+    Warns
+    -----
+    UserWarning
+        If only columns sum to 1, so that the weights push, and `edges` does not confirm the direction: in the other
+        direction they would average.
+
+    Examples
+    --------
+    >>> import networkx as nx
+    >>> graph = nx.DiGraph()
+    >>> graph.add_weighted_edges_from([(0, 0, 0.5), (1, 0, 0.5), (1, 1, 0.9), (0, 1, 0.1)])  # 0 averages, 1 hardly
+    >>> from_weights(graph).weights.toarray().tolist()
+    [[0.5, 0.5], [0.1, 0.9]]
+    >>> from_weights(nx.to_numpy_array(graph), edges="u->v").weights.toarray().tolist()
+    [[0.5, 0.5], [0.1, 0.9]]
     """
+    is_graph = isinstance(weights, nx.Graph) or is_pyg(weights)
+    way = check_choice("edges", edges or ("u->v" if is_graph else "u<-v"), ["u->v", "u<-v"])
+    matrix = _matrix_of_graph(weights, topology) if is_graph else _matrix_of(weights)
+    name = name or f"from_weights(n={matrix.shape[0]})"
+    try:
+        mixing = MixingMatrix(_rounded_off(matrix.T if way == "u->v" else matrix), name=name)
+    except ValueError as error:
+        if not is_graph:
+            raise
+        raise ValueError(
+            f"{error}; where nodes keep what their edges leave, use as_topology(graph, own_weights=True)"
+        ) from error
+    if edges is None and not mixing.is_row_stochastic:
+        _warn_of_direction(way, is_graph)
+    return mixing if topology is None else mixing.check_on(topology)
+
+
+def _matrix_of(weights: Any) -> Any:
+    """Return a sparse or dense matrix of real numbers, or raise."""
+    check_unmasked("weights", weights)
     try:
         matrix = weights if sparse.issparse(weights) else np.asarray(weights)
     except (TypeError, ValueError, RuntimeError) as error:  # ragged lists; torch tensors that are sparse or need grad
@@ -364,8 +423,67 @@ def from_weights(weights: Any, topology: Topology | None = None, *, name: str = 
         raise ValueError(f"`weights` must be a square matrix, got shape {matrix.shape}")
     if matrix.dtype.kind not in "buif":
         raise TypeError(f"`weights` must hold real numbers, got dtype {matrix.dtype}")
-    mixing = MixingMatrix(_rounded_off(matrix), name=name)
-    return mixing if topology is None else mixing.check_on(topology)
+    if sparse.issparse(matrix):
+        check_format("weights", matrix)
+    return matrix
+
+
+def _matrix_of_graph(graph: Any, topology: Topology | None) -> sparse.csr_array:
+    """Return the weights of edges, (source, target), its nodes in the order of a topology with labels."""
+    matrix, nodes = (read_networkx if isinstance(graph, nx.Graph) else read_pyg)("weights", graph)
+    if topology is None or nodes == topology.nodes or matrix.shape[0] != topology.n:
+        return matrix
+    order = _places(nodes or range(topology.n), topology.nodes or range(topology.n), topology.name)
+    return matrix[order][:, order]
+
+
+def _places(labels: Iterable[Hashable], wanted: Iterable[Hashable], name: str) -> np.ndarray:
+    """Return where each of the wanted labels stands, or raise ``ValueError`` if one is missing."""
+    place = {label: i for i, label in enumerate(labels)}
+    missing = next((label for label in wanted if label not in place), None)
+    if missing is not None:
+        raise ValueError(f"`weights` must have the nodes of {name}, node {missing!r} is missing; label them alike")
+    return np.array([place[label] for label in wanted])
+
+
+def _warn_of_direction(way: str, is_graph: bool) -> None:
+    """Warn that weights push, but would average in the other direction."""
+    what, other = "edges" if is_graph else "entries", "u<-v" if way == "u->v" else "u->v"
+    takes = {"u->v": "what v takes from u", "u<-v": "what u takes from v"}
+    warnings.warn(
+        f"`weights` have columns that sum to 1 and rows that do not: they are for pushing, and would average if the "
+        f"{what} (u, v) were {takes[other]}; say which is meant: edges={other!r} for that, edges={way!r} to push",
+        UserWarning,
+        stacklevel=_outside(),
+    )
+
+
+def warn_of_unused_weights(graphs: Iterable[Topology], rule: Any, argument: str) -> None:
+    """Warn, once, if edges of a graph carry unequal weights and the default rule, which was not asked for, drops them.
+
+    `argument` is the name by which the caller takes a rule.
+    """
+    if getattr(rule, "func", rule) not in (None, metropolis_or_uniform):
+        return
+    graph = next((graph for graph in graphs if graph.has_unused_weights), None)
+    if graph is not None:
+        low, high = graph.adjacency.data.min(), graph.adjacency.data.max()
+        named = "uniform" if graph.is_directed else "metropolis_hastings"
+        warnings.warn(
+            f"the edges of {graph.name} carry weights from {low:.4g} to {high:.4g}, which are not used: mix by them "
+            "with own_weights=True, as in topofl.as_topology(graph, own_weights=True) or in the spec of a file, or "
+            f"name the rule that replaces them, as in {argument}=mixing.{named}",
+            UserWarning,
+            stacklevel=_outside(),
+        )
+
+
+def _outside() -> int:
+    """Return the level, for the caller's ``warnings.warn``, of the first frame that is not of this library."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "topofl":
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def _rounded_off(matrix: Any) -> sparse.csr_array:
@@ -506,8 +624,8 @@ def average_of(sizes: Any, members: Any = None) -> MixingMatrix:
     >>> average_of([1, 1, 2], [True, False, True]).weights.toarray().round(2)[0].tolist()
     [0.33, 0.0, 0.67]
     """
-    sizes = np.asarray(sizes, dtype=np.float64)
-    chosen = np.ones(len(sizes), bool) if members is None else np.asarray(members, dtype=bool)
+    sizes = as_array("sizes", sizes, np.float64)
+    chosen = np.ones(len(sizes), bool) if members is None else as_array("members", members, bool)
     if sizes.ndim != 1 or chosen.shape != sizes.shape:
         raise ValueError(f"`members` must be one boolean a node, shape {sizes.shape}, got {chosen.shape}")
     if not np.isfinite(sizes).all() or (sizes < 0).any():
@@ -549,13 +667,13 @@ def average_of_chosen(hears: Any, sizes: Any = None, *, name: str = "chosen") ->
     >>> average_of_chosen([[0, 1, 0], [0, 0, 0], [1, 1, 0]], sizes=[1, 3, 4]).weights.toarray().tolist()
     [[0.25, 0.75, 0.0], [0.0, 1.0, 0.0], [0.125, 0.375, 0.5]]
     """
-    given = np.asarray(hears.cpu() if isinstance(hears, torch.Tensor) else hears)
+    given = as_array("hears", hears.cpu() if isinstance(hears, torch.Tensor) else hears)
     if given.ndim != 2 or given.shape[0] != given.shape[1]:
         raise ValueError(f"`hears` must be one row and one column a node, got shape {given.shape}")
     if given.dtype.kind == "f" and np.isnan(given).any():
         raise ValueError("`hears` must say of each pair whether it is heard, got NaN")
     chosen, n = given.astype(bool), len(given)
-    sizes = np.ones(n) if sizes is None else np.asarray(sizes, dtype=np.float64)
+    sizes = np.ones(n) if sizes is None else as_array("sizes", sizes, np.float64)
     if sizes.shape != (n,) or not np.isfinite(sizes).all() or not (sizes > 0).all():
         raise ValueError(f"`sizes` must be one positive number a node, n={n}, got {sizes}")
     shares = sparse.csr_array((chosen | np.eye(n, dtype=bool)) * sizes)
@@ -644,7 +762,7 @@ def check_pulls(weights: MixingMatrix) -> MixingMatrix:
     if not weights.is_row_stochastic:
         raise ValueError(
             f"`mixing` must have rows that sum to 1 to average models, {weights.name} is only column stochastic; "
-            "use uniform(topology, direction='pull')"
+            "use uniform(topology, direction='pull'), or the transpose, from_weights(weights, edges='u->v')"
         )
     return weights
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import networkx as nx
 import numpy as np
@@ -11,13 +11,26 @@ import scipy.sparse as sparse
 from scipy.sparse.csgraph import connected_components, shortest_path
 
 from topofl import _drawing, _spectral
-from topofl._check import check_entries, check_int, shown
+from topofl._check import (
+    NODES_LIMIT,
+    TOLERANCE,
+    as_csr,
+    check_int,
+    check_nodes,
+    check_switch,
+    check_unmasked,
+    is_symmetric,
+    shown,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from torch_geometric.data import Data
 
 __all__ = ["Topology", "TopologyError", "TopologySequence", "as_topology", "from_edges"]
+
+_ORDER = "node_order"
+"""Attribute of networkx graphs made here that keeps an order of nodes 0..n-1 other than by number."""
 
 
 class TopologyError(ValueError):
@@ -32,13 +45,15 @@ class Topology:
     ----------
     adjacency
         (n, n) matrix; ``adjacency[u, v] > 0`` is the weight of the edge from u to v (source to target, as in networkx
-        and PyG). Stored as a read-only ``scipy.sparse.csr_array`` of float64. An undirected graph is a symmetric one.
+        and PyG). Stored as a read-only ``scipy.sparse.csr_array`` of float64. A graph is undirected if each edge has
+        one back of the same weight, up to rounding (1e-9).
     name
         Reproducible label, for example ``"ring(n=16)"``.
     groups
         Cliques or clusters: disjoint tuples of nodes.
     nodes
-        Labels that the nodes had where the graph came from; empty means 0..n-1.
+        Labels that the nodes had where the graph came from: ``nodes[i]`` is that of node i, which in a run is client i.
+        Empty means 0..n-1.
     own_weights
         Whether the weights of the edges are the mixing weights that the graph was made with (base graphs, EquiTopo,
         STL-FW): ``adjacency[u, v]`` is what v gives to what it receives from u, the rest of v's row is its own share.
@@ -103,8 +118,14 @@ class Topology:
 
     @cached_property
     def is_directed(self) -> bool:
-        """Whether some edge has no equal edge back."""
-        return bool((self.adjacency != self.adjacency.T).nnz)
+        """Whether some edge has no edge back of the same weight, up to rounding."""
+        return not is_symmetric(self.adjacency, edges=True)
+
+    @cached_property
+    def has_unused_weights(self) -> bool:
+        """Whether edges carry unequal weights that no rule uses, since they are not mixing weights (`own_weights`)."""
+        data = self.adjacency.data
+        return bool(not self.own_weights and len(data) and data.max() - data.min() > TOLERANCE * data.max())
 
     @cached_property
     def n_edges(self) -> int:
@@ -232,10 +253,16 @@ class Topology:
         return self.adjacency.copy()
 
     def to_networkx(self) -> nx.Graph:
-        """Return an ``nx.DiGraph`` if directed, else an ``nx.Graph``; nodes in order, ``weight`` if not all are 1."""
+        """Return an ``nx.DiGraph`` if directed, else an ``nx.Graph``; nodes in order, ``weight`` if not all are 1.
+
+        :func:`as_topology` gives back the same nodes in the same order. Where labels are 0..n-1 in another order, which
+        it would sort, the attribute ``node_order`` of the graph says so.
+        """
         labels = self.nodes or range(self.n)
         graph = nx.DiGraph() if self.is_directed else nx.Graph()
         graph.add_nodes_from(labels)
+        if set(self.nodes) == set(range(self.n)):
+            graph.graph[_ORDER] = self.nodes
         weighted = bool((self.adjacency.data != 1).any())
         for u, v, weight in zip(*self.edge_index.tolist(), self.adjacency.data.tolist(), strict=True):
             if self.is_directed or u < v:
@@ -276,7 +303,7 @@ class TopologySequence:
     period: int | None = None
 
     def __post_init__(self) -> None:
-        check_int("n", self.n, minimum=1)
+        check_nodes(self.n)
         if self.period is not None:
             check_int("period", self.period, minimum=1)
 
@@ -289,13 +316,27 @@ class TopologySequence:
         Raises
         ------
         ValueError
-            If `t` is negative or the graph has another number of nodes than the sequence.
+            If `t` is negative, or the graph has another number of nodes than the sequence or other labels than round
+            0.
         """
         t = check_int("t", t, minimum=0)
         graph = self.generate(t % self.period if self.period else t)
         if graph.n != self.n:
-            raise ValueError(f"every graph of {self.name} must have n={self.n} nodes, round {t} has {graph.n}")
+            raise ValueError(
+                f"every graph of {self.name} must have n={self.n} nodes, round {t} has {graph.n}; give each graph all "
+                "nodes, those without edges too"
+            )
+        if graph.nodes and graph.nodes != self.nodes:
+            raise ValueError(
+                f"every graph of {self.name} must have the same labels in the same order, those of round {t} are "
+                "others than those of round 0; use as_topology(function), which brings nodes into one order"
+            )
         return graph
+
+    @cached_property
+    def nodes(self) -> tuple[Hashable, ...]:
+        """Labels of the nodes, those of the graph of round 0: ``nodes[i]`` is that of node i; empty means 0..n-1."""
+        return self.generate(0).nodes
 
     def plot(self, rounds: int | None = None, *, label_counts: Any = None, positions: Any = None) -> np.ndarray:
         """Draw the first rounds side by side, each node at the same place in all of them, and return the Axes.
@@ -348,9 +389,9 @@ def from_edges(
     Raises
     ------
     ValueError
-        If a node is not in 0..n-1 or an edge is a self-loop.
+        If a node is not in 0..n-1, an edge is a self-loop, or n is above 10 million.
     """
-    n = check_int("n", n, minimum=1)
+    n = check_nodes(n)
     pairs = _as_pairs(edges)
     if pairs.size and (pairs.min() < 0 or pairs.max() >= n):
         raise ValueError(
@@ -365,6 +406,7 @@ def from_edges(
 
 def _as_pairs(edges: Iterable[tuple[int, int]] | np.ndarray) -> np.ndarray:
     """Return edges as an integer array of shape (E, 2), or raise."""
+    check_unmasked("edges", edges)
     try:
         pairs = np.asarray(edges if isinstance(edges, np.ndarray) else list(edges))
     except ValueError as error:
@@ -378,62 +420,109 @@ def _as_pairs(edges: Iterable[tuple[int, int]] | np.ndarray) -> np.ndarray:
     return pairs
 
 
+class _How(NamedTuple):
+    """What :func:`as_topology` was asked for, besides a name."""
+
+    n: int | None
+    drop_self_loops: bool
+    own_weights: bool
+
+
 def as_topology(
-    graph: Any, *, n: int | None = None, name: str | None = None, drop_self_loops: bool = False
+    graph: Any,
+    *,
+    n: int | None = None,
+    name: str | None = None,
+    drop_self_loops: bool = False,
+    own_weights: bool = False,
 ) -> Topology | TopologySequence:
     """Return any common description of a graph as a :class:`Topology` or a :class:`TopologySequence`.
+
+    Node i of the result is client i of a run. Which node of the description that is, ``nodes`` tells: ``nodes[i]`` is
+    the label of node i, and without labels they are 0..n-1.
 
     Parameters
     ----------
     graph
         * a Topology or TopologySequence (returned as it is, or renamed);
-        * ``nx.Graph`` or ``nx.DiGraph``: order of nodes, their labels, ``weight`` and direction are kept;
-        * PyG ``Data``: ``edge_index`` and, if present, ``edge_weight`` (or a one-column ``edge_attr``);
+        * ``nx.Graph`` or ``nx.DiGraph``: labels, ``weight`` and direction are kept. If the labels are 0..n-1, in
+          whatever order they were added, node i is the one labeled i. Other labels stay in the order of the graph;
+        * PyG ``Data``: ``edge_index`` and, if present, ``edge_weight`` (or a one-column ``edge_attr``). The order is
+          that of PyG; labels are ``n_id`` where there is one;
         * a square numpy array, nested list of n rows, torch tensor or scipy sparse matrix: entry [u, v] is the weight
           of the edge from u to v. (For a mixing matrix, whose rows are receivers, use :meth:`MixingMatrix.support`.)
         * an edge list, pairs of integers: undirected; use :func:`from_edges` for directed ones. Two pairs must be
           tuples, since two rows of two numbers are a matrix;
         * a callable ``t -> graph``: a time-varying sequence;
         * a list of graphs: a periodic sequence.
+
+        All graphs of a sequence must have the same nodes. They are matched by label, and stand in the order of the
+        first graph, that of round 0.
     n
         Number of nodes; needed for edge lists whose last nodes have no edge (default: the largest node plus 1).
     name
         Label; default depends on the source.
     drop_self_loops
         Remove self-loops instead of refusing them.
+    own_weights
+        Whether the weights of the edges are mixing weights: that of (u, v) is what v gives to what it receives from u,
+        and the rest, 1 minus the sum over edges into v, is what v keeps. Self-loops may say the latter, too. Without
+        it, mixing weights follow from the edges by a rule such as :func:`topofl.mixing.metropolis_hastings`, and
+        weights of edges are not used; ``topofl.run`` and metrics warn if they are unequal.
 
     Raises
     ------
     TypeError
         If the kind of `graph` is not one of these.
     ValueError
-        If it has self-loops, parallel edges, bad weights, no nodes, or another number of nodes than `n`.
+        If it has self-loops, parallel edges, bad weights, no nodes, another number of nodes than `n` or more than 10
+        million; if graphs of a sequence have different nodes; if with `own_weights` a node takes more than 1 from
+        others, or a self-loop is not what is left.
 
     Examples
     --------
     >>> as_topology([(0, 1), (1, 2)], name="path")
     Topology('path', n=3, edges=2, undirected)
+
+    Weights of the edges as mixing weights:
+
+    >>> from topofl.mixing import metropolis_or_uniform
+    >>> graph = as_topology([[0, 0.5], [0.2, 0]], own_weights=True)
+    >>> metropolis_or_uniform(graph).weights.toarray().tolist()
+    [[0.8, 0.2], [0.5, 0.5]]
     """
-    topology = _convert(graph, n, name, drop_self_loops)
+    own = bool(check_switch("own_weights", own_weights, auto=False))
+    topology = _convert(graph, name, _How(n, drop_self_loops, own))
     if n is not None and topology.n != n:
         raise ValueError(f"`n` must be left out or be {topology.n}, the number of nodes of `graph`, got {n}")
     return topology
 
 
-def _convert(graph: Any, n: int | None, name: str | None, loops: bool) -> Topology | TopologySequence:
+def _convert(graph: Any, name: str | None, how: _How) -> Topology | TopologySequence:
     if isinstance(graph, Topology | TopologySequence):
+        graph = _with_own_weights(graph) if how.own_weights else graph
         return graph if name is None else replace(graph, name=name)
     if isinstance(graph, nx.Graph):
-        return _from_networkx(graph, name or graph.name or "networkx", loops)
-    if hasattr(graph, "edge_index") and hasattr(graph, "num_nodes"):
-        return _from_pyg(graph, name or "pyg", loops)
+        return _from_matrix(*read_networkx("graph", graph), name or graph.name or "networkx", how)
+    if is_pyg(graph):
+        return _from_matrix(*read_pyg("graph", graph), name or "pyg", how)
     if sparse.issparse(graph):
-        return _from_matrix(sparse.csr_array(graph), name or "matrix", loops)
+        return _from_matrix(graph, (), name or "matrix", how)
     if callable(graph) and not hasattr(graph, "__array__"):
-        return _from_callable(graph, name or getattr(graph, "__name__", "sequence"), loops)
+        return _from_callable(graph, name or getattr(graph, "__name__", "sequence"), how)
     if isinstance(graph, Sequence) and len(graph) and not np.isscalar(graph[0]) and not _is_rows(graph[0]):
-        return _from_list(graph, name or "periodic", loops)
-    return _from_array(graph, n, name, loops)
+        return _from_list(graph, name or "periodic", how)
+    return _from_array(graph, name, how)
+
+
+def _with_own_weights(graph: Topology | TopologySequence) -> Topology | TopologySequence:
+    if isinstance(graph, Topology):
+        return replace(graph, own_weights=True)
+    return replace(graph, generate=partial(_round_with_own_weights, graph))
+
+
+def _round_with_own_weights(graphs: TopologySequence, t: int) -> Topology:
+    return replace(graphs.at(t), own_weights=True)
 
 
 def _is_rows(item: Any) -> bool:
@@ -441,90 +530,202 @@ def _is_rows(item: Any) -> bool:
     return isinstance(item, list | tuple | np.ndarray) and np.ndim(item) == 1
 
 
-def _from_array(graph: Any, n: int | None, name: str | None, loops: bool) -> Topology:
+def _from_array(graph: Any, name: str | None, how: _How) -> Topology:
+    check_unmasked("graph", graph)
     try:
         array = np.asarray(graph)
     except (TypeError, ValueError, RuntimeError) as error:  # ragged lists; torch tensors that are sparse or need grad
         raise TypeError(f"`graph` must be a graph, a matrix or a list of pairs: {error}") from error
-    if array.shape in ((0,), (0, 2)) and n is not None:
-        return from_edges([], n, name=name or "edges")
+    if array.shape in ((0,), (0, 2)) and how.n is not None:
+        return from_edges([], how.n, name=name or "edges")
     if array.size == 0:
         raise ValueError("`graph` must have at least one node, got none; for nodes without edges give `n`")
+    is_edge_list = array.ndim == 2 and array.shape[1] == 2 and (array.shape[0] != 2 or _is_pairs(graph))
+    if is_edge_list and array.dtype.kind in "Of" and isinstance(graph, Sequence):  # where integers are too large
+        _check_largest(max((node for pair in graph for node in pair if isinstance(node, int)), key=abs, default=0))
     if array.dtype.kind not in "buif" or array.ndim != 2:
         raise TypeError(
             "`graph` must be a networkx or PyG graph, a square matrix, a list of pairs, a callable or a list of "
             f"graphs, got {type(graph).__name__}" + (f" of shape {array.shape}" if array.ndim else "")
         )
-    is_edge_list = array.shape[1] == 2 and isinstance(graph, Sequence) and all(isinstance(row, tuple) for row in graph)
-    if is_edge_list or (array.shape[1] == 2 and array.shape[0] != 2):
-        n = max(int(array.max()) + 1, 1) if n is None else n
-        return from_edges(array[array[:, 0] != array[:, 1]] if loops else array, n, name=name or "edges")
-    return _from_matrix(sparse.csr_array(array.astype(float)), name or "matrix", loops)
+    if is_edge_list:
+        return _from_pairs(array, name or "edges", how)
+    return _from_matrix(array.astype(float), (), name or "matrix", how)
 
 
-def _from_matrix(matrix: sparse.csr_array, name: str, loops: bool, nodes: tuple = ()) -> Topology:
-    if loops and matrix.shape[0] == matrix.shape[1]:
-        matrix = sparse.csr_array(matrix, dtype=np.float64, copy=True)
-        matrix.setdiag(0)
-    return Topology(matrix, name=name, nodes=nodes)
+def _is_pairs(graph: Any) -> bool:
+    """Whether `graph`, of two columns, is a list of tuples: pairs also where it could be a matrix of two rows."""
+    return isinstance(graph, Sequence) and all(isinstance(row, tuple) for row in graph)
 
 
-def _from_networkx(graph: nx.Graph, name: str, loops: bool) -> Topology:
+def _from_pairs(pairs: np.ndarray, name: str, how: _How) -> Topology:
+    pairs = _as_pairs(pairs)
+    if how.n is None:
+        _check_largest(int(pairs.max()))
+    n = max(int(pairs.max()) + 1, 1) if how.n is None else how.n
+    pairs = pairs[pairs[:, 0] != pairs[:, 1]] if how.drop_self_loops else pairs
+    graph = from_edges(pairs, n, name=name)
+    return replace(graph, own_weights=True) if how.own_weights else graph
+
+
+def _check_largest(node: int) -> None:
+    """Raise ``ValueError`` if a node of an edge list would make the graph too large."""
+    if abs(node) >= NODES_LIMIT:
+        shown = str(node) if abs(node) < 10**40 else "one of more than 40 digits"
+        raise ValueError(
+            f"`graph` must have nodes below {NODES_LIMIT:,}, since all numbers up to the largest are nodes, got "
+            f"{shown}; number them 0..n-1, or use a networkx graph, whose labels may be anything"
+        )
+
+
+def _from_matrix(matrix: Any, nodes: tuple[Hashable, ...], name: str, how: _How) -> Topology:
+    if (how.drop_self_loops or how.own_weights) and np.shape(matrix)[:1] == np.shape(matrix)[1:]:
+        matrix = as_csr("adjacency", matrix)
+        if not how.drop_self_loops:
+            _check_kept(matrix)
+        matrix = _without_diagonal(matrix)
+    return Topology(matrix, name=name, nodes=nodes, own_weights=how.own_weights)
+
+
+def _check_kept(matrix: sparse.csr_array) -> None:
+    """Raise ``ValueError`` if a self-loop among mixing weights is not what the node's other edges leave."""
+    kept, taken = matrix.diagonal(), matrix.sum(axis=0)
+    wrong = np.flatnonzero((kept != 0) & (np.abs(taken - 1) > TOLERANCE))
+    if len(wrong):
+        node = wrong[0]
+        raise ValueError(
+            "`graph` must, with `own_weights`, have self-loops that are what nodes keep, 1 minus what they take from "
+            f"others: node {node} keeps {kept[node]:.6g} and takes {taken[node] - kept[node]:.6g} ({len(wrong)} such "
+            "nodes); divide the weights of each node by their sum, or leave self-loops out: drop_self_loops=True"
+        )
+
+
+def _without_diagonal(matrix: sparse.csr_array) -> sparse.csr_array:
+    rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    off = rows != matrix.indices
+    return sparse.csr_array((matrix.data[off], (rows[off], matrix.indices[off])), shape=matrix.shape)
+
+
+def read_networkx(argument: str, graph: nx.Graph) -> tuple[sparse.csr_array, tuple[Hashable, ...]]:
+    """Return the weights of the edges of a networkx graph, (source, target), and its labels, empty if they are 0..n-1.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If it has parallel edges, no nodes, edges of weight 0, or weights that are no numbers; naming the argument.
+    """
     if graph.is_multigraph():
-        raise ValueError("`graph` must not have parallel edges; merge them first, e.g. nx.Graph(multigraph)")
+        raise ValueError(f"`{argument}` must not have parallel edges; merge them first, e.g. nx.Graph(multigraph)")
     if graph.number_of_nodes() == 0:
-        raise ValueError("`graph` must have at least one node, got none")
-    nodes = tuple(graph.nodes)
+        raise ValueError(f"`{argument}` must have at least one node, got none")
     void = next(((u, v) for u, v, weight in graph.edges(data="weight", default=1) if weight == 0), None)
     if void:
-        raise ValueError(f"`graph` must have edge weights above 0, got 0 at {void}; remove such edges")
-    matrix = sparse.csr_array(nx.to_scipy_sparse_array(graph, nodelist=list(nodes), dtype=float, format="csr"))
-    return _from_matrix(matrix, name, loops, () if nodes == tuple(range(len(nodes))) else nodes)
+        raise ValueError(f"`{argument}` must have edge weights above 0, got 0 at {void}; remove such edges")
+    nodes = _in_order(graph)
+    try:
+        matrix = nx.to_scipy_sparse_array(graph, nodelist=list(nodes), dtype=float, format="csr")
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"`{argument}` must have numbers as edge weights: {error}") from error
+    return sparse.csr_array(matrix), () if nodes == tuple(range(len(nodes))) else nodes
 
 
-def _from_pyg(graph: Any, name: str, loops: bool) -> Topology:
+def _in_order(graph: nx.Graph) -> tuple[Hashable, ...]:
+    """Return the labels: 0..n-1 by number, unless the graph comes from a Topology that says otherwise; others as is."""
+    labels = set(graph.nodes)
+    order = graph.graph.get(_ORDER)
+    if isinstance(order, tuple) and len(order) == len(labels) and set(order) == labels:
+        return order
+    numbers = range(len(labels))
+    return tuple(numbers) if labels == set(numbers) else tuple(graph.nodes)
+
+
+def is_pyg(graph: Any) -> bool:
+    """Return whether `graph` is a PyG ``Data``, or has what is read of one."""
+    return hasattr(graph, "edge_index") and hasattr(graph, "num_nodes")
+
+
+def read_pyg(argument: str, graph: Any) -> tuple[sparse.csr_array, tuple[Hashable, ...]]:
+    """Return the weights of the edges of a PyG graph, (source, target), and its ``n_id`` as labels, empty if 0..n-1.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If edges or weights are missing, of the wrong shape or kind, out of range or parallel; naming the argument.
+    """
     if graph.edge_index is None:
-        raise ValueError("`graph` must have an `edge_index`, got a Data object without one")
-    edge_index = graph.edge_index.cpu().numpy()
-    weights = next((w for w in (graph.get("edge_weight"), graph.get("edge_attr")) if w is not None), None)
-    values = np.ones(edge_index.shape[1]) if weights is None else weights.cpu().numpy().astype(float)
-    if values.size != edge_index.shape[1]:
-        raise ValueError(f"`edge_attr` must have one number an edge, got shape {values.shape}; set `edge_weight`")
-    n = int(graph.num_nodes)
+        raise ValueError(f"`{argument}` must have an `edge_index`, got a Data object without one")
+    edge_index, n = graph.edge_index.cpu().numpy(), check_nodes(int(graph.num_nodes), name="num_nodes")
+    if edge_index.ndim != 2 or edge_index.shape[0] != 2:
+        raise ValueError(f"`edge_index` must have shape (2, E), sources over targets, got {edge_index.shape}")
     if not np.issubdtype(edge_index.dtype, np.integer):
         raise TypeError(f"`edge_index` must be integers, got dtype {edge_index.dtype}")
     if edge_index.size and (edge_index.min() < 0 or edge_index.max() >= n):
         raise ValueError(f"`edge_index` must join nodes 0..{n - 1}, got {edge_index.min()} to {edge_index.max()}")
+    weights = next((w for w in (graph.get("edge_weight"), graph.get("edge_attr")) if w is not None), None)
+    values = np.ones(edge_index.shape[1]) if weights is None else weights.detach().cpu().double().numpy()
+    if values.size != edge_index.shape[1]:
+        raise ValueError(f"`edge_attr` must have one number an edge, got shape {values.shape}; set `edge_weight`")
     if len(np.unique(edge_index[0].astype(np.int64) * n + edge_index[1])) != edge_index.shape[1]:
-        raise ValueError("`graph` must not have parallel edges; call graph.coalesce() first")
+        raise ValueError(f"`{argument}` must not have parallel edges; call graph.coalesce() first")
     matrix = sparse.csr_array((values.reshape(-1), (edge_index[0], edge_index[1])), shape=(n, n))
-    return _from_matrix(matrix, name, loops)
+    labels = graph.get("n_id")
+    nodes = () if labels is None else tuple(labels.tolist())
+    return matrix, () if nodes == tuple(range(n)) else nodes
 
 
-def _from_callable(graph: Callable[[int], Any], name: str, loops: bool) -> TopologySequence:
+def _from_callable(graph: Callable[[int], Any], name: str, how: _How) -> TopologySequence:
     try:
-        first = _round_of(graph, loops, 0)
+        first = _static(graph(0), how)
     except (TypeError, ValueError, MemoryError):
         raise
     except Exception as error:  # whatever a function of something else than rounds raises
         raise TypeError(f"`graph` must return a graph for round 0, {name} raised {error!r}") from error
-    return TopologySequence(first.n, partial(_round_of, graph, loops), name=name)
+    return TopologySequence(first.n, partial(_round_of, graph, how, first.n, first.nodes), name=name)
 
 
-def _round_of(graph: Callable[[int], Any], loops: bool, t: int) -> Topology:
-    return _static(graph(t), loops)
+def _round_of(graph: Callable[[int], Any], how: _How, n: int, nodes: tuple[Hashable, ...], t: int) -> Topology:
+    return ordered_as(_static(graph(t), how), n, nodes, f"round {t}")
 
 
-def _from_list(graphs: Sequence[Any], name: str, loops: bool) -> TopologySequence:
-    members = tuple(_static(graph, loops) for graph in graphs)
-    sizes = [member.n for member in members]
+def _from_list(graphs: Sequence[Any], name: str, how: _How) -> TopologySequence:
+    members = [_static(graph, how) for graph in graphs]
+    sizes, nodes = [member.n for member in members], members[0].nodes
     if len(set(sizes)) != 1:
-        raise ValueError(f"`graph` must be graphs with the same number of nodes, got {sizes}")
-    return TopologySequence(sizes[0], members.__getitem__, name=name, period=len(members))
+        raise ValueError(
+            f"`graph` must be graphs with the same number of nodes, got {sizes}; give each graph all nodes, those "
+            "without edges too"
+        )
+    rounds = tuple(ordered_as(member, sizes[0], nodes, f"graph {k}") for k, member in enumerate(members))
+    return TopologySequence(sizes[0], rounds.__getitem__, name=name, period=len(rounds))
 
 
-def _static(graph: Any, loops: bool) -> Topology:
-    topology = as_topology(graph, drop_self_loops=loops)
+def ordered_as(graph: Topology, n: int, nodes: tuple[Hashable, ...], which: str) -> Topology:
+    """Return the graph with its nodes in the order of these labels, empty meaning 0..n-1.
+
+    A graph of another size is returned as it is.
+
+    Raises
+    ------
+    ValueError
+        If it has other nodes; `which` says which graph it is.
+    """
+    if graph.n != n or graph.nodes == nodes:
+        return graph
+    place = {label: i for i, label in enumerate(graph.nodes or range(n))}
+    missing = next((label for label in nodes or range(n) if label not in place), None)
+    if missing is not None:
+        raise ValueError(
+            f"`graph` must be graphs of the same nodes, {which} has no node {missing!r}, which the first one has; name "
+            "nodes alike in all graphs, or drop labels by dataclasses.replace(topology, nodes=())"
+        )
+    order = np.array([place[label] for label in nodes or range(n)])
+    now = np.argsort(order)
+    groups = tuple(tuple(int(now[i]) for i in group) for group in graph.groups)
+    return replace(graph, adjacency=graph.adjacency[order][:, order], groups=groups, nodes=nodes)
+
+
+def _static(graph: Any, how: _How) -> Topology:
+    topology = as_topology(graph, **how._asdict())
     if not isinstance(topology, Topology):
         raise TypeError(f"one round of a sequence must be a single graph, got {shown(topology)}")
     return topology
@@ -532,16 +733,7 @@ def _static(graph: Any, loops: bool) -> Topology:
 
 def _frozen_adjacency(matrix: Any) -> sparse.csr_array:
     """Return a canonical, validated, read-only copy."""
-    if not sparse.issparse(matrix):
-        matrix = np.asarray(matrix)
-    if matrix.dtype.kind not in "buif":
-        raise TypeError(f"`adjacency` must hold real numbers, got dtype {matrix.dtype}")
-    adjacency = sparse.csr_array(matrix, dtype=np.float64, copy=True)
-    if adjacency.ndim != 2 or adjacency.shape[0] != adjacency.shape[1] or adjacency.shape[0] == 0:
-        raise ValueError(f"`adjacency` must be a square matrix with at least one node, got shape {adjacency.shape}")
-    adjacency.sum_duplicates()
-    adjacency.eliminate_zeros()
-    check_entries("adjacency", adjacency)
+    adjacency = as_csr("adjacency", matrix)
     loops = np.flatnonzero(adjacency.diagonal())
     if len(loops):
         raise ValueError(
@@ -564,11 +756,18 @@ def _check_groups(groups: tuple[tuple[int, ...], ...], n: int) -> None:
 
 def _check_taken(adjacency: sparse.csr_array) -> None:
     taken = np.asarray(adjacency.sum(axis=0))
-    if taken.max() > 1 + 1e-9:
+    if taken.max() > 1 + TOLERANCE:
         node = int(taken.argmax())
+        reverse = ""
+        if adjacency.sum(axis=1).max() <= 1 + TOLERANCE:
+            reverse = (
+                "; what each node sends sums to at most 1, so if the edge (u, v) is what u takes from v, reverse it: "
+                "graph.reverse() of networkx, matrix.T"
+            )
         raise ValueError(
             f"`adjacency` must, with `own_weights`, give each node at most 1 from others, node {node} takes "
             f"{taken[node]:.6g}; divide the weights, or leave `own_weights` False and use a rule of topofl.mixing"
+            f"{reverse}"
         )
 
 

@@ -226,7 +226,7 @@ def test_reach_of_weights_without_own_shares_by_brute_force(seed: int) -> None:
     for _ in range(1 + seed % 3):
         weights = rng.random((4, 4)) * (rng.random((4, 4)) < 0.5)
         weights[rng.integers(4, size=4), np.arange(4)] += 0.1
-        period.append(mixing.from_weights(weights / weights.sum(axis=0)))
+        period.append(mixing.from_weights(weights / weights.sum(axis=0), edges="u<-v"))
     most = 4**4
     products = []
     for start in range(len(period)):
@@ -251,7 +251,8 @@ def test_few_rounds_are_no_evidence_against_a_premise() -> None:
 
 
 def test_the_bound_on_delta_is_given_where_it_holds() -> None:
-    lopsided = metrics.push_sum_constants(mixing.from_weights([[1e-6, 1e-6], [1 - 1e-6, 1 - 1e-6]]), rounds=3)
+    pushes = mixing.from_weights([[1e-6, 1e-6], [1 - 1e-6, 1 - 1e-6]], edges="u<-v")
+    lopsided = metrics.push_sum_constants(pushes, rounds=3)
     assert isinstance(lopsided.log10_delta_bound, NotApplicable)
     assert lopsided.delta == pytest.approx(2e-6)
     for name, graph in FAMILIES.items():

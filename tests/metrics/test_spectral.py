@@ -323,7 +323,7 @@ def test_contraction_refuses_bad_numbers_of_rounds():
 
 
 def test_contraction_refuses_push_sum_without_mass():
-    taken = mixing.from_weights([[1, 1], [0, 0]])
+    taken = mixing.from_weights([[1, 1], [0, 0]], edges="u<-v")
     with pytest.raises(TopologyError, match="node 1 fell to 0 in round 0"):
         measured_contraction(taken, rounds=2, seed=0)
 
@@ -364,7 +364,7 @@ def test_periods_of_pushes_multiply_in_the_order_of_time() -> None:
 
 def test_rows_then_columns_are_not_measured() -> None:
     row = mixing.from_weights([[0.5, 0.5], [0.2, 0.8]])
-    column = mixing.from_weights([[0.5, 0.2], [0.5, 0.8]])
+    column = mixing.from_weights([[0.5, 0.2], [0.5, 0.8]], edges="u<-v")
     mixed = MixingSequence(2, lambda t: row if t < 3 else column)
     with pytest.raises(TopologyError, match="must be row-stochastic, or all column-stochastic"):
         measured_contraction(mixed, rounds=5, seed=0)

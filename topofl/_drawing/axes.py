@@ -5,7 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from topofl._check import check_finite, shown
+from topofl._check import (
+    check_finite,
+    check_unmasked,
+    shown,
+)
 from topofl._drawing.picture import ARROWS_LIMIT, PALETTE, Picture, compose, first_rounds, group_fills
 
 if TYPE_CHECKING:
@@ -182,6 +186,7 @@ def _class_colors(classes: int) -> list[str]:
 def _checked_counts(label_counts: Any, n: int) -> np.ndarray | None:
     if label_counts is None:
         return None
+    check_unmasked("label_counts", getattr(label_counts, "label_counts", label_counts))
     try:
         counts = np.asarray(getattr(label_counts, "label_counts", label_counts), dtype=float)
     except (TypeError, ValueError) as error:

@@ -7,7 +7,7 @@ import numpy as np
 import scipy.sparse as sparse
 from scipy.spatial import cKDTree
 
-from topofl._check import check_finite, check_int
+from topofl._check import check_finite, check_int, check_unmasked
 from topofl._drawing.layout import layout, structured
 
 if TYPE_CHECKING:
@@ -111,6 +111,7 @@ def group_fills(topology: "Topology") -> list[str]:
 
 
 def _checked(positions: Any, n: int) -> np.ndarray:
+    check_unmasked("positions", positions)
     try:
         places = np.asarray(positions, dtype=float)
     except (TypeError, ValueError) as error:

@@ -10,7 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from topofl._check import array_of, check_finite, check_fraction, check_indices, check_int, check_labels, shown
+from topofl._check import (
+    CLASSES_LIMIT,
+    as_array,
+    check_finite,
+    check_fraction,
+    check_indices,
+    check_int,
+    check_labels,
+    shown,
+)
 from topofl._seeding import stream
 from topofl.data._pixels import Channels, check_channels, check_no_hidden_pixels, check_range, scale_and_shift
 from topofl.data._split import apportion, draw
@@ -79,7 +88,8 @@ class Dataset:
     def __post_init__(self) -> None:
         _check_tensor("inputs", self.inputs, torch.float32, torch.uint8)
         _check_tensor("labels", self.labels, torch.int64)
-        _check_examples(self.inputs, self.labels, check_int("n_classes", self.n_classes, minimum=1))
+        n_classes = check_int("n_classes", self.n_classes, minimum=1, maximum=CLASSES_LIMIT)
+        _check_examples(self.inputs, self.labels, n_classes)
         object.__setattr__(self, "mean", check_channels("mean", self.mean, self.inputs.shape))
         object.__setattr__(self, "std", check_channels("std", self.std, self.inputs.shape, positive=True))
         _check_normalization(self.inputs, self.mean, self.std)
@@ -294,7 +304,7 @@ def _as_pair(x_name: str, y_name: str, x: Any, y: Any) -> tuple[Tensor, np.ndarr
 
 def _as_inputs(name: str, x: Any) -> Tensor:
     """Return a copy in C order: of uint8 as it is, of other numbers as float32."""
-    x = x if isinstance(x, Tensor) else array_of(name, x)
+    x = x if isinstance(x, Tensor) else as_array(name, x)
     inputs = _from_tensor(name, x) if isinstance(x, Tensor) else _from_numpy(name, x)
     if inputs.ndim < 2 or inputs.numel() == 0:
         raise ValueError(f"`{name}` must have shape (N, features...) with N >= 1, got {tuple(inputs.shape)}")

@@ -5,7 +5,10 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from topofl._check import check_switch
+from topofl._check import (
+    check_switch,
+    check_unmasked,
+)
 
 __all__ = ["consensus_distance", "mean_model"]
 
@@ -113,6 +116,7 @@ def _float64_copy(values: Any) -> Any:
 def _check(models: Any) -> None:
     if not isinstance(models, np.ndarray | torch.Tensor):
         raise TypeError(f"`models` must be a numpy array or a torch tensor, got {type(models).__name__}")
+    check_unmasked("models", models)
     if models.ndim != 2 or 0 in models.shape:
         raise ValueError(f"`models` must have shape (n, d), a model a row, got {tuple(models.shape)}")
     is_real = not models.is_complex() if isinstance(models, torch.Tensor) else models.dtype.kind in "buif"

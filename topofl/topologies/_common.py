@@ -6,7 +6,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sparse
 
-from topofl._check import check_counts, check_int, shown
+from topofl._check import (
+    check_counts,
+    check_nodes,
+    shown,
+)
 from topofl.topology import Topology, as_topology
 
 __all__ = [
@@ -122,7 +126,7 @@ def known_counts(label_counts: Any, n: int | None, *, classes: int) -> tuple[np.
             f"exactly one of `label_counts` and `n` must be given, got {both}; `n` alone means one class a node"
         )
     if n is not None:
-        n = check_int("n", n, minimum=1)
+        n = check_nodes(n, minimum=1)
         return one_class_a_node(n, classes), f"n={n}"
     counts = check_label_counts(label_counts)
     return counts, f"label_counts[{counts.shape[0]}x{counts.shape[1]}]"

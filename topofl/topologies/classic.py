@@ -8,7 +8,7 @@ import networkx as nx
 import numpy as np
 import scipy.sparse as sparse
 
-from topofl._check import check_int
+from topofl._check import check_int, check_nodes
 from topofl._seeding import stream
 from topofl.topologies._common import call_name, cycle_edges, known_counts, label_shares
 from topofl.topology import Topology, TopologyError, from_edges
@@ -40,7 +40,7 @@ def fully_connected(n: int) -> Topology:
     >>> fully_connected(5)
     Topology('fully_connected(n=5)', n=5, edges=10, undirected)
     """
-    n = check_int("n", n, minimum=1)
+    n = check_nodes(n, minimum=1)
     others = np.arange(n - 1)[None, :] + (np.arange(n - 1)[None, :] >= np.arange(n)[:, None])
     pointers = np.arange(n + 1) * (n - 1)
     adjacency = sparse.csr_array((np.ones(others.size), others.reshape(-1), pointers), shape=(n, n))
@@ -68,7 +68,7 @@ def ring(n: int) -> Topology:
     >>> ring(5).in_neighbors(0).tolist()
     [1, 4]
     """
-    n = check_int("n", n, minimum=1)
+    n = check_nodes(n, minimum=1)
     return from_edges(cycle_edges(np.arange(n)), n, name=call_name("ring", n=n))
 
 
@@ -143,7 +143,7 @@ def _pairs(sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
 
 def _places(kind: str, n: int, rows: int | None) -> np.ndarray:
     """Return node numbers laid out in (rows, columns)."""
-    n = check_int("n", n, minimum=1)
+    n = check_nodes(n, minimum=1)
     if rows is None:
         rows = _most_square(n)
         if rows == 1 and n > 3:
@@ -183,7 +183,7 @@ def star(n: int) -> Topology:
     >>> star(5).out_degrees.tolist()
     [4, 1, 1, 1, 1]
     """
-    n = check_int("n", n, minimum=1)
+    n = check_nodes(n, minimum=1)
     leaves = np.arange(1, n)
     return from_edges(_pairs(np.zeros_like(leaves), leaves), n, name=call_name("star", n=n))
 
@@ -222,7 +222,7 @@ def random_regular(n: int, k: int, *, seed: int | np.random.Generator) -> Topolo
     >>> graph.n_edges, graph.is_connected
     (30, True)
     """
-    n = check_int("n", n, minimum=2)
+    n = check_nodes(n, minimum=2)
     k = check_int("k", k, minimum=1, maximum=n - 1, maximum_name="n-1")
     if n * k % 2:
         raise TopologyError(f"`n` * `k` must be even, got n={n} and k={k}: a regular graph has n k / 2 edges")

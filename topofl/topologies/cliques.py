@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from topofl._check import check_int
+from topofl._check import check_int, check_nodes
 from topofl._seeding import stream
 from topofl.topologies._common import call_name
 from topofl.topologies._swap import Histograms, cliques_of, histograms, swap_steps
@@ -44,7 +44,7 @@ def random_cliques(n: int, clique_size: int = 10, *, seed: int | np.random.Gener
     >>> [len(group) for group in graph.groups], graph.n_edges
     ([10, 10, 5], 100)
     """
-    n = check_int("n", n, minimum=2)
+    n = check_nodes(n, minimum=2)
     clique_size = check_clique_size(clique_size, n)
     groups = random_groups(n, clique_size, stream(seed, "graph"))
     return disjoint(groups, n, call_name("random_cliques", n=n, clique_size=clique_size, seed=seed))
@@ -174,7 +174,7 @@ def known_and_size(
 ) -> tuple[Histograms, int]:
     """Return checked label histograms and clique size."""
     if label_counts is None and label_shares is None and n is not None:
-        check_clique_size(clique_size, check_int("n", n, minimum=2))
+        check_clique_size(clique_size, check_nodes(n, minimum=2))
     known = histograms(label_counts, n, label_shares, clique_size, weighting, distance)
     return known, check_clique_size(clique_size, len(known.shares))
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from topofl._check import check_int
+from topofl._check import check_nodes
 from topofl.topologies._common import call_name
 from topofl.topologies.greedy_choice import Reward, ggc
 from topofl.topology import Topology, from_edges
@@ -61,7 +61,7 @@ def greedy_collaboration(
     >>> greedy_collaboration(same_parity, 6, seed=0).in_neighbors(1).tolist()
     [3, 5]
     """
-    n = check_int("n", n, minimum=1)
+    n = check_nodes(n, minimum=1)
     budgets = _budgets(budget, n)
     chosen = [
         ggc(reward, k, pool, most, count_self=count_self, seed=seed)

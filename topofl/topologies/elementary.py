@@ -4,7 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from topofl._check import check_int, check_sequence, check_switch
+from topofl._check import (
+    check_int,
+    check_nodes,
+    check_sequence,
+    check_switch,
+)
 from topofl.topologies._common import call_name
 from topofl.topology import Topology, TopologyError, from_edges
 
@@ -32,7 +37,7 @@ def path(n: int) -> Topology:
     >>> path(4)
     Topology('path(n=4)', n=4, edges=3, undirected)
     """
-    n = check_int("n", n, minimum=1)
+    n = check_nodes(n, minimum=1)
     return from_edges(np.stack([np.arange(n - 1), np.arange(1, n)], axis=1), n, name=call_name("path", n=n))
 
 
@@ -59,7 +64,7 @@ def complete_bipartite(n: int, left: int | None = None) -> Topology:
     >>> complete_bipartite(5).groups
     ((0, 1), (2, 3, 4))
     """
-    n = check_int("n", n, minimum=2)
+    n = check_nodes(n, minimum=2)
     left = n // 2 if left is None else check_int("left", left, minimum=1, maximum=n - 1)
     edges = np.stack(np.meshgrid(np.arange(left), np.arange(left, n), indexing="ij"), axis=-1).reshape(-1, 2)
     name = call_name("complete_bipartite", n=n, left=left)
@@ -87,7 +92,7 @@ def hypercube(n: int) -> Topology:
     >>> hypercube(8).out_neighbors(0).tolist()
     [1, 2, 4]
     """
-    n = check_int("n", n, minimum=1)
+    n = check_nodes(n, minimum=1)
     if n & (n - 1):
         below = 1 << (n.bit_length() - 1)
         raise TopologyError(f"`n` must be a power of two, got {n}; the nearest are {below} and {2 * below}")
@@ -118,7 +123,7 @@ def tree(n: int, branching: int = 2) -> Topology:
     >>> tree(7).out_neighbors(0).tolist(), tree(7).out_neighbors(2).tolist()
     ([1, 2], [0, 5, 6])
     """
-    n = check_int("n", n, minimum=1)
+    n = check_nodes(n, minimum=1)
     branching = check_int("branching", branching, minimum=1)
     nodes = np.arange(1, n)
     edges = np.stack([(nodes - 1) // branching, nodes], axis=1)
@@ -150,7 +155,7 @@ def circulant(n: int, offsets: Sequence[int] = (1, 2), *, directed: bool = False
     >>> circulant(8, [1, 4]).out_neighbors(0).tolist()
     [1, 4, 7]
     """
-    n = check_int("n", n, minimum=1)
+    n = check_nodes(n, minimum=1)
     steps = [
         int(check_int("offsets", offset, minimum=-(2**62))) for offset in check_sequence("offsets", offsets, "integers")
     ]

@@ -2,7 +2,11 @@
 
 import numpy as np
 
-from topofl._check import check_int, check_switch
+from topofl._check import (
+    check_int,
+    check_nodes,
+    check_switch,
+)
 from topofl.topologies._common import call_name
 from topofl.topology import Topology, TopologySequence, from_edges
 
@@ -40,7 +44,7 @@ def exponential(n: int, *, directed: bool = False) -> Topology:
     >>> exponential(8).out_neighbors(0).tolist()
     [1, 2, 4, 6, 7]
     """
-    n = check_int("n", n, minimum=1)
+    n = check_nodes(n, minimum=1)
     directed = bool(check_switch("directed", directed, auto=False))
     edges = [_offset_edges(n, 2**e) for e in range(_n_offsets(n))]
     name = call_name("exponential", n=n, directed=True if directed else None)
@@ -81,7 +85,7 @@ def one_peer_exponential(n: int, *, directed: bool = True) -> TopologySequence:
     >>> [one_peer_exponential(8, directed=False).at(t).out_neighbors(5).tolist() for t in range(3)]
     [[4], [7], [1]]
     """
-    n = check_int("n", n, minimum=2)
+    n = check_nodes(n, minimum=2)
     name = call_name("one_peer_exponential", n=n, directed=None if directed else False)
     directed = bool(check_switch("directed", directed, auto=False))
     edges = [_offset_edges(n, 2**e) if directed else _exchange_edges(n, 2**e) for e in range(_n_offsets(n))]
@@ -118,7 +122,7 @@ def p_peer_exponential(n: int, p: int) -> TopologySequence:
     >>> [pushes.at(t).out_neighbors(0).tolist() for t in range(2)]
     [[1, 2], [3, 6]]
     """
-    n = check_int("n", n, minimum=2)
+    n = check_nodes(n, minimum=2)
     p = check_int("p", p, minimum=1, maximum=n - 1)
     distances = []
     while (step := (p + 1) ** len(distances)) < n:

@@ -5,7 +5,7 @@ from itertools import count
 
 import numpy as np
 
-from topofl._check import check_int
+from topofl._check import check_int, check_nodes
 from topofl.topologies._common import call_name, with_own_weights
 from topofl.topology import TopologyError, TopologySequence
 
@@ -53,7 +53,7 @@ def base_graph(n: int, k: int) -> TopologySequence:
     >>> values.round(12).tolist()
     [2.0, 2.0, 2.0, 2.0, 2.0]
     """
-    n = check_int("n", n, minimum=1)
+    n = check_nodes(n, minimum=1)
     k = check_int("k", k, minimum=1, maximum=max(1, n - 1))
     groups = np.arange(n).reshape(_smooth_part(n, k + 1), -1)
     simple = _simple_base(np.arange(n)[None], k)
@@ -92,7 +92,7 @@ def hyper_hypercube(n: int, k: int) -> TopologySequence:
     >>> [graphs.at(t).out_neighbors(0).tolist() for t in range(graphs.period)]
     [[1], [2, 4]]
     """
-    n = check_int("n", n, minimum=1)
+    n = check_nodes(n, minimum=1)
     k = check_int("k", k, minimum=1, maximum=max(1, n - 1))
     if _smooth_part(n, k + 1) < n:
         below, above = (next(m for m in count(n, way) if _smooth_part(m, k + 1) == m) for way in (-1, 1))

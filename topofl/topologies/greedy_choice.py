@@ -5,7 +5,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from topofl._check import check_finite, check_int, shown
+from topofl._check import (
+    as_array,
+    check_finite,
+    check_int,
+    shown,
+)
 from topofl._generators import answered
 from topofl._seeding import stream
 
@@ -293,7 +298,7 @@ def _streamed(models: Models, nodes: np.ndarray, size: int) -> Iterator[tuple[in
 
 def _fetch(models: Models, nodes: np.ndarray) -> np.ndarray:
     """Return the (m, d) float64 models of m nodes, or raise."""
-    array = np.asarray(models(nodes) if callable(models) else models)
+    array = as_array("models", models(nodes) if callable(models) else models)
     rows = len(nodes) if callable(models) else max([*array.shape[:1], nodes.max(initial=-1) + 1])
     if array.ndim != 2 or len(array) != rows:
         raise ValueError(f"`models` must have shape (n, d), here with n={rows}, got shape {array.shape}")
@@ -327,7 +332,7 @@ def _checked(k: int, candidates: Iterable[int], budget: int | None, count_self: 
 
 
 def _checked_weights(weights: Any, n: int) -> np.ndarray:
-    shares = np.asarray(weights, dtype=np.float64)
+    shares = as_array("weights", weights, np.float64)
     if shares.ndim != 1 or len(shares) < n:
         raise ValueError(f"`weights` must be one number a node, for at least {n} nodes, got shape {shares.shape}")
     bad = np.flatnonzero(~(np.isfinite(shares) & (shares > 0)))

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from topofl._check import check_int
+from topofl._check import check_nodes
 from topofl._seeding import stream
 from topofl.topologies._common import call_name, known_counts
 from topofl.topologies.cliques import check_clique_size
@@ -64,7 +64,7 @@ def ideal_cliques(
     [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
     """
     if n is not None:
-        n = check_int("n", n, minimum=2)
+        n = check_nodes(n, minimum=2)
     if label_counts is None and n is not None:
         clique_size = check_clique_size(min(10, n) if clique_size is None else clique_size, n)
     counts, source = known_counts(label_counts, n, classes=clique_size or 10)

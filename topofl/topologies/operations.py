@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sparse
 
-from topofl._check import check_indices
+from topofl._check import check_indices, check_unmasked
 from topofl.topologies._common import static_graph
 from topofl.topology import Topology, from_edges
 
@@ -195,6 +195,7 @@ def remove_edges(graph: Any, edges: Iterable[tuple[int, int]] | np.ndarray) -> T
 
 def _check_edges(graph: Topology, edges: Iterable[tuple[int, int]] | np.ndarray) -> np.ndarray:
     """Return (E, 2) edges of the graph, or raise, naming the first pair that is none."""
+    check_unmasked("edges", edges)
     try:
         pairs = np.asarray(edges if isinstance(edges, np.ndarray) else list(edges))
     except ValueError as error:

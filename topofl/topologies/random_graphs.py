@@ -5,7 +5,12 @@ from collections.abc import Callable
 import networkx as nx
 import numpy as np
 
-from topofl._check import check_int, check_probability, check_switch
+from topofl._check import (
+    check_int,
+    check_nodes,
+    check_probability,
+    check_switch,
+)
 from topofl._seeding import stream
 from topofl.topologies._common import call_name, independent_pairs
 from topofl.topology import Topology, TopologyError, from_edges
@@ -47,7 +52,7 @@ def erdos_renyi(n: int, p: float, *, seed: int | np.random.Generator) -> Topolog
     >>> erdos_renyi(30, 0.3, seed=0).is_connected
     True
     """
-    n = check_int("n", n, minimum=1)
+    n = check_nodes(n, minimum=1)
     p = check_probability("p", p)
     name, rng = call_name("erdos_renyi", n=n, p=p, seed=seed), stream(seed, "graph")
     if p == 0 and n > 1:
@@ -89,7 +94,7 @@ def small_world(n: int, k: int = 4, p: float = 0.1, *, seed: int | np.random.Gen
     >>> small_world(20, k=4, p=0.2, seed=0).n_edges
     40
     """
-    n = check_int("n", n, minimum=3)
+    n = check_nodes(n, minimum=3)
     k = check_int("k", k, minimum=2, maximum=n - 1)
     p = check_probability("p", p)
     if k % 2:
@@ -129,7 +134,7 @@ def barabasi_albert(n: int, m: int = 2, *, seed: int | np.random.Generator) -> T
     >>> barabasi_albert(20, m=2, seed=0).n_edges
     36
     """
-    n = check_int("n", n, minimum=2)
+    n = check_nodes(n, minimum=2)
     m = check_int("m", m, minimum=1, maximum=n - 1)
     name = call_name("barabasi_albert", n=n, m=m, seed=seed)
     return _from_networkx(nx.barabasi_albert_graph(n, m, seed=_integer(stream(seed, "graph"))), n, name)
@@ -175,7 +180,7 @@ def stochastic_block_model(
     >>> [len(group) for group in graph.groups]
     [25, 25, 25, 25]
     """
-    n = check_int("n", n, minimum=1)
+    n = check_nodes(n, minimum=1)
     blocks = check_int("blocks", blocks, minimum=1, maximum=n, maximum_name="n")
     p_in, p_out = check_probability("p_in", p_in), check_probability("p_out", p_out)
     if check_switch("connected", connected, auto=False) and blocks > 1 and p_out == 0:

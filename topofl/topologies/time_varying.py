@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 
-from topofl._check import check_int, check_probability
+from topofl._check import check_int, check_nodes, check_probability
 from topofl._seeding import stream
 from topofl.topologies._common import call_name, independent_pairs
 from topofl.topologies.classic import random_regular
@@ -46,7 +46,7 @@ def erdos_renyi_sequence(n: int, p: float, *, seed: int) -> TopologySequence:
     >>> graphs.at(0).n_edges, graphs.at(1).n_edges
     (1004, 1046)
     """
-    n = check_int("n", n, minimum=1)
+    n = check_nodes(n, minimum=1)
     p = check_probability("p", p)
     seed = check_int("seed", seed, minimum=0)
     name = call_name("erdos_renyi_sequence", n=n, p=p, seed=seed)
@@ -88,7 +88,7 @@ def random_matching(n: int, *, seed: int) -> TopologySequence:
     >>> set(pairs.at(7).out_degrees.tolist())
     {1}
     """
-    n = check_int("n", n, minimum=1)
+    n = check_nodes(n, minimum=1)
     seed = check_int("seed", seed, minimum=0)
     name = call_name("random_matching", n=n, seed=seed)
     return TopologySequence(n, partial(_matching_round, n, seed, name), name=name)
@@ -194,7 +194,7 @@ def random_regular_sequence(n: int, k: int, *, seed: int) -> TopologySequence:
     >>> set(graphs.at(7).out_degrees.tolist()), graphs.at(7).is_directed
     ({5}, False)
     """
-    n, k, seed = check_int("n", n, minimum=2), check_int("k", k, minimum=1), check_int("seed", seed, minimum=0)
+    n, k, seed = check_nodes(n, minimum=2), check_int("k", k, minimum=1), check_int("seed", seed, minimum=0)
     name = call_name("random_regular_sequence", n=n, k=k, seed=seed)
     _regular_round(n, k, seed, name, 0)  # raises before any round
     return TopologySequence(n, partial(_regular_round, n, k, seed, name), name=name)
@@ -207,7 +207,7 @@ def _regular_round(n: int, k: int, seed: int, name: str, t: int) -> Topology:
 
 def _redrawn(function: str, n: int, k: int, seed: int, *, hears: bool) -> TopologySequence:
     """Return the sequence in which each node draws k others every round, whom it hears or sends to."""
-    n = check_int("n", n, minimum=2)
+    n = check_nodes(n, minimum=2)
     k = check_int("k", k, minimum=1, maximum=n - 1)
     seed = check_int("seed", seed, minimum=0)
     name = call_name(function, n=n, k=k, seed=seed)
