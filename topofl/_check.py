@@ -54,6 +54,9 @@ CLASSES_LIMIT = 1_000_000
 _LARGEST = 2**63 - 1
 """Largest integer that arrays hold."""
 
+_LARGEST_SEED = 2**256 - 1
+"""Largest seed: numpy's own have 128 bits."""
+
 
 def check_int(
     name: str,
@@ -79,10 +82,11 @@ def check_int(
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"`{name}` must be {kind}, got {shown(value)} ({type(value).__name__})")
     number = int(value)
-    if maximum is None and number > _LARGEST and "seed" not in name:
-        maximum = _LARGEST
+    largest = _LARGEST_SEED if "seed" in name else _LARGEST
+    if maximum is None and number > largest:
+        maximum = largest
     if number < minimum or (maximum is not None and number > maximum):
-        limit = f"{maximum_name}={maximum}" if maximum_name else f"{maximum}"
+        limit = f"{maximum_name}={maximum}" if maximum_name else shown(maximum)
         wanted = f"at least {minimum}" if maximum is None else f"between {minimum} and {limit}"
         raise ValueError(f"`{name}` must be {wanted}, got {shown(number)}" + (f"; {remedy}" if remedy else ""))
     return number
@@ -209,7 +213,7 @@ def as_array(name: str, values: Any, dtype: Any = None) -> np.ndarray:
     """
     check_unmasked(name, values)
     try:
-        if hasattr(values, "detach"):  # a tensor of torch, which this module does not need
+        if hasattr(values, "detach") and hasattr(values, "cpu"):  # a tensor of torch, which this module does not need
             values = values.detach().cpu()
             values = values.double() if values.is_floating_point() else values
         return np.asarray(values, dtype=dtype)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from topofl._check import check_switch
 from topofl._table import Table
 from topofl.algorithms.phase import Algorithm, Phase, Rule
 from topofl.data import Augmentation, Partition
@@ -238,6 +239,7 @@ def estimate(
     (26000, 26000, 20)
     """
     check_common(dict(locals()))
+    check_switch("probe", probe, auto=False)
     algorithm = with_fine_tuning(algorithm, fine_tune)
     clients = clients.pooled() if algorithm.pooled else clients
     graphs = check_topology(algorithm, topology, clients.n, "allow")

@@ -569,7 +569,7 @@ def _text(path: Path) -> str:
 def _parse(path: Path, text: str, line: int | None = None) -> dict[str, Any]:
     try:
         value = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (MemoryError, RecursionError, ValueError) as error:
         where = f" in line {line}" if line else ""
         raise ValueError(f"{path} is half-written or damaged{where}: {error}; run it again") from error
     if not isinstance(value, dict):

@@ -23,6 +23,7 @@ from topofl._check import (
     check_int,
     check_unmasked,
     is_symmetric,
+    shown,
 )
 from topofl.topology import Topology, TopologyError, TopologySequence, is_pyg, read_networkx, read_pyg
 
@@ -310,6 +311,8 @@ class MixingSequence:
     length: int | None = None
 
     def __post_init__(self) -> None:
+        if not callable(self.generate):
+            raise TypeError(f"`generate` must be a function: round -> MixingMatrix, got {shown(self.generate)}")
         for name in ("n", "period", "length"):
             if getattr(self, name) is not None or name == "n":
                 check_int(name, getattr(self, name), minimum=1)
@@ -331,6 +334,8 @@ class MixingSequence:
         last = None if self.length is None else self.length - 1
         t = check_int("t", t, minimum=0, maximum=last, remedy=f"{self.name} has {self.length} rounds")
         matrix = self.generate(t % self.period if self.period else t)
+        if not isinstance(matrix, MixingMatrix):
+            raise TypeError(f"`generate` must return a MixingMatrix for every round, got {shown(matrix)} in round {t}")
         if matrix.n != self.n:
             raise ValueError(f"every matrix of {self.name} must have n={self.n} nodes, round {t} has {matrix.n}")
         return matrix
@@ -396,9 +401,12 @@ def from_weights(
     [[0.5, 0.5], [0.1, 0.9]]
     """
     is_graph = isinstance(weights, nx.Graph) or is_pyg(weights)
-    way = check_choice("edges", edges or ("u->v" if is_graph else "u<-v"), ["u->v", "u<-v"])
+    usual = "u->v" if is_graph else "u<-v"
+    way = check_choice("edges", usual if edges is None else edges, ["u->v", "u<-v"])
+    if topology is not None and not isinstance(topology, Topology):
+        raise TypeError(f"`topology` must be a Topology or None, got {shown(topology)}; use topofl.as_topology(graph)")
     matrix = _matrix_of_graph(weights, topology) if is_graph else _matrix_of(weights)
-    name = name or f"from_weights(n={matrix.shape[0]})"
+    name = f"from_weights(n={matrix.shape[0]})" if name is None else name
     try:
         mixing = MixingMatrix(_rounded_off(matrix.T if way == "u->v" else matrix), name=name)
     except ValueError as error:
@@ -580,7 +588,8 @@ def own_weights(topology: Topology) -> MixingMatrix:
     if rest.min() < -TOLERANCE:
         node = int(rest.argmin())
         raise ValueError(
-            f"the edges into a node must carry at most 1 in all, those into node {node} of {topology.name} carry "
+            "`topology` must leave every node a share: the edges into a node must carry at most 1 in all, "
+            f"those into node {node} of {topology.name} carry "
             f"{1 - rest[node]:.6g}; use another rule, such as metropolis_hastings"
         )
     nodes = np.arange(topology.n)
@@ -625,8 +634,10 @@ def average_of(sizes: Any, members: Any = None) -> MixingMatrix:
     [0.33, 0.0, 0.67]
     """
     sizes = as_array("sizes", sizes, np.float64)
-    chosen = np.ones(len(sizes), bool) if members is None else as_array("members", members, bool)
-    if sizes.ndim != 1 or chosen.shape != sizes.shape:
+    chosen = np.ones(sizes.shape, bool) if members is None else as_array("members", members, bool)
+    if sizes.ndim != 1:
+        raise ValueError(f"`sizes` must be one number a node, got shape {sizes.shape}")
+    if chosen.shape != sizes.shape:
         raise ValueError(f"`members` must be one boolean a node, shape {sizes.shape}, got {chosen.shape}")
     if not np.isfinite(sizes).all() or (sizes < 0).any():
         raise ValueError(f"`sizes` must be finite and at least 0, got {sizes[~(sizes >= 0) | np.isinf(sizes)][0]:g}")
@@ -718,7 +729,8 @@ def within_groups(topology: Topology) -> MixingMatrix:
     _need_undirected(topology, "within_groups")
     if not topology.groups:
         raise TopologyError(
-            f"Clique Averaging needs a topology with groups, {topology.name} has none; use topologies.dcliques(...)"
+            f"`topology` must have groups: Clique Averaging needs a topology with groups, "
+            f"{topology.name} has none; use topologies.dcliques(...)"
         )
     label = -np.ones(topology.n, dtype=np.int64)
     for k, group in enumerate(topology.groups):
@@ -744,8 +756,8 @@ def _need_undirected(topology: Topology, rule: str) -> None:
     need_topology(topology)
     if topology.is_directed:
         raise TopologyError(
-            f"{rule} needs an undirected graph, {topology.name} is directed; use uniform(topology, direction='pull' or "
-            "'push')"
+            f"`topology` must be undirected: {rule} needs an undirected graph, {topology.name} is directed; use "
+            "uniform(topology, direction='pull' or 'push')"
         )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from topofl._check import check_int
+from topofl._check import check_int, check_switch
 from topofl.algorithms.exchange import gossip
 from topofl.algorithms.local import sgd
 from topofl.algorithms.phase import Algorithm, chain
@@ -123,6 +123,7 @@ def local_only(
     The baseline "Local" of Liu et al., "DFedPGP" (2024), section 5.1.
     """
     local_steps = check_int("local_steps", local_steps, minimum=1)
+    reset_momentum = bool(check_switch("reset_momentum", reset_momentum, auto=False))
     local = sgd(
         lr, batch_size=batch_size, steps=local_steps, epochs=epochs, momentum=momentum, reset_momentum=reset_momentum,
         lr_decay=lr_decay, weight_decay=weight_decay, clip=clip,

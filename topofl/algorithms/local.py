@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from topofl._check import check_fraction, check_int, check_nonnegative, check_positive, shown
+from topofl._check import check_fraction, check_int, check_nonnegative, check_positive, check_sequence, shown
 from topofl.algorithms.participation import Participation, name_of
 from topofl.algorithms.parts import Part, as_part, everything
 from topofl.algorithms.phase import LocalSGD, Mixture, Models, Phase, Proximal, Round, Rule, State
@@ -214,6 +214,7 @@ def check_epochs(name: str, epochs: int | Sequence[int] | None) -> int | tuple[i
     if epochs is None:
         return None
     if isinstance(epochs, Sequence | np.ndarray) and not isinstance(epochs, str):
+        epochs = check_sequence(name, epochs, "one number a node")
         if not len(epochs):
             raise ValueError(f"`{name}` must be one number or one a node, got none")
         return tuple(check_int(f"{name}[{i}]", e, minimum=0) for i, e in enumerate(epochs))

@@ -47,5 +47,7 @@ def read_file(path: Path, name: str = "root", *, largest: int | None = None) -> 
         if largest is not None and size > largest:
             raise ValueError(f"`{name}` must hold files of at most {largest:,} bytes, got {size:,} bytes in {path}")
         return path.read_bytes()
+    except MemoryError as error:
+        raise ValueError(f"`{name}` must hold files that fit into memory, got {path}, which does not") from error
     except OSError as error:
         raise OSError(f"`{name}` must hold files that can be read, {path} cannot: {error}") from error

@@ -65,7 +65,7 @@ def load_pickle(path: Path) -> Any:
         raise ValueError(
             f"`root` must hold pickles of plain data, got {path}, which asks for {error}; nothing of it was run"
         ) from error
-    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(
             f"`root` must hold whole pickles, got {path}, which is damaged or incomplete ({error}); copy it again"
         ) from error

@@ -391,7 +391,7 @@ def from_torch(
         key: value if value is None or isinstance(value, Real) else _collect(key, value)
         for key, value in (("test", test), ("val", val))
     }
-    name = name or type(dataset).__name__
+    name = type(dataset).__name__ if name is None else name
     return from_arrays(x, y, n_classes=n_classes, name=name, seed=seed, mean=mean, std=std, **held)
 
 

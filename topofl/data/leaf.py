@@ -198,7 +198,7 @@ def _content(path: Path) -> dict[str, Any]:
     text = read_file(path)
     try:
         content = json.loads(text, object_hook=_packed)
-    except (ValueError, RecursionError) as error:
+    except (MemoryError, RecursionError, ValueError) as error:
         raise ValueError(
             f"`root` must hold whole JSON files, {path} is damaged or incomplete ({error}); copy it again, or {_REMEDY}"
         ) from error

@@ -209,6 +209,8 @@ def read_idx(path: str | os.PathLike[str], *, md5: str | None = None) -> np.ndar
             raise ValueError(
                 f"`path` must be a whole gzip file, got {path}, which is damaged or incomplete ({error}); copy it again"
             ) from error
+        except MemoryError as error:
+            raise ValueError(f"`path` must fit into memory, got {path}, which does not") from error
 
 
 def _uncompressed(file: BinaryIO) -> BinaryIO:

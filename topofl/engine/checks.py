@@ -15,7 +15,7 @@ from topofl.algorithms.phase import Algorithm, check_fine_tune
 from topofl.data import Augmentation, Partition
 from topofl.engine.evaluate import Evaluated
 from topofl.engine.forward import is_linear, stacked_forward
-from topofl.topology import Topology, TopologyError, TopologySequence, as_topology
+from topofl.topology import Topology, TopologyError, TopologySequence, graph_of
 
 __all__ = ["check_asked", "check_augment", "check_batched", "check_common", "check_device", "check_executor",
            "check_options", "check_output", "check_start", "check_topology", "evaluated_by", "sets_named",
@@ -78,9 +78,11 @@ def check_common(options: Mapping[str, Any]) -> None:
     check_executor(options["executor"], options["chunk"])
     check_choice("precision", options["precision"], ["fp32", "bf16"])
     if options["precision"] == "bf16" and options["dtype"] != torch.float32:
-        raise ValueError(f"`dtype` must be torch.float32 with precision='bf16', got {options['dtype']}; leave it out")
+        raise ValueError(
+            f"`dtype` must be torch.float32 with precision='bf16', got {shown(options['dtype'])}; leave it out"
+        )
     if not isinstance(options["dtype"], torch.dtype):
-        raise TypeError(f"`dtype` must be a torch dtype such as torch.float32, got {options['dtype']!r}")
+        raise TypeError(f"`dtype` must be a torch dtype such as torch.float32, got {shown(options['dtype'])}")
     if options["dtype"] not in DTYPES:
         known = ", ".join(str(dtype) for dtype in DTYPES)
         raise ValueError(f"`dtype` must be a floating point type to train with, {known}, got {options['dtype']}")
@@ -312,7 +314,7 @@ def check_topology(algorithm: Algorithm, topology: Any, n: int, on_disconnected:
     if topology is None:
         name = algorithm.name
         raise TypeError(f"`topology` must be given, since {name} exchanges models: e.g. topologies.ring({n})")
-    graphs = _once(_as_graphs(topology))
+    graphs = _once(graph_of("topology", topology))
     if graphs.n != n:
         sizes = f"{graphs.name} has n={graphs.n}, `clients` has n={n}"
         raise ValueError(f"`topology` must have one node a client: {sizes}")
@@ -340,14 +342,6 @@ def check_start(algorithm: Algorithm, init: str) -> None:
             f"`init` must be 'common' or 'given' for {algorithm.name}, which compares where models moved from one "
             "start, got 'independent'"
         )
-
-
-def _as_graphs(topology: Any) -> Topology | TopologySequence:
-    try:
-        return as_topology(topology)
-    except (TypeError, ValueError) as error:
-        kind = next(kind for kind in (TopologyError, TypeError, ValueError) if isinstance(error, kind))
-        raise kind(f"`topology` must be a graph: {error}") from error
 
 
 def _once(graphs: Topology | TopologySequence) -> Topology | TopologySequence:

@@ -9,7 +9,7 @@ from topofl.metrics._columns import Entry, columns
 from topofl.metrics._rounds import WeightRule, as_rounds, recorded, sent
 from topofl.metrics.heterogeneity import check_one_row_a_node
 from topofl.mixing import MixingMatrix, MixingSequence
-from topofl.topology import as_topology
+from topofl.topology import graph_of
 
 __all__ = ["compare"]
 
@@ -134,7 +134,7 @@ def _entry(graph: Any, name: str | None, weights: WeightRule | None, horizon: in
         supports = [matrix.support() for matrix in matrices]
         horizon = min(horizon, rounds.length or horizon)
         return Entry(name or rounds.name, supports, matrices, rounds, rounds, horizon, seed, of_run)
-    source = as_topology(graph)
+    source = graph_of("graphs", graph)
     rounds = as_rounds(source, weights)
     times = range(source.period or SAMPLED_ROUNDS)
     graphs, matrices = [source.at(t) for t in times], [rounds.at(t) for t in times]

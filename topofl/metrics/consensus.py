@@ -85,6 +85,8 @@ def consensus_distance(models: np.ndarray | torch.Tensor, *, relative: bool = Fa
     distance = (squares / len(models)) ** 0.5
     if not check_switch("relative", relative, auto=False):
         return distance
+    if np.isinf(norms) and np.isfinite(distance):
+        raise ValueError("`models` must be below 1e154 for a relative distance, since float64 holds no larger squares")
     if norms == 0:
         raise ValueError("`models` must have a mean other than 0 for a relative distance; use relative=False")
     return distance / norms**0.5
@@ -93,11 +95,12 @@ def consensus_distance(models: np.ndarray | torch.Tensor, *, relative: bool = Fa
 def _squares(block: Any) -> tuple[float, float]:
     """Return the summed squares of some columns' differences from their mean, and of their mean."""
     differences, first = _float64_copy(block), _float64_copy(block[0])
-    differences -= first  # exactly 0 for equal models, whose computed mean may be off by rounding
-    mean_difference = differences.mean(0)
-    differences -= mean_difference
-    differences *= differences
-    return float(differences.sum()), float(((first + mean_difference) ** 2).sum())
+    with np.errstate(over="ignore", invalid="ignore"):  # what is beyond 1e308 is infinite, as in torch
+        differences -= first  # exactly 0 for equal models, whose computed mean may be off by rounding
+        mean_difference = differences.mean(0)
+        differences -= mean_difference
+        differences *= differences
+        return float(differences.sum()), float(((first + mean_difference) ** 2).sum())
 
 
 def _as_float64(models: Any) -> Any:

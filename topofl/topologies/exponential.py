@@ -86,8 +86,8 @@ def one_peer_exponential(n: int, *, directed: bool = True) -> TopologySequence:
     [[4], [7], [1]]
     """
     n = check_nodes(n, minimum=2)
-    name = call_name("one_peer_exponential", n=n, directed=None if directed else False)
     directed = bool(check_switch("directed", directed, auto=False))
+    name = call_name("one_peer_exponential", n=n, directed=None if directed else False)
     edges = [_offset_edges(n, 2**e) if directed else _exchange_edges(n, 2**e) for e in range(_n_offsets(n))]
     return _periodic(n, edges, name, directed=directed)
 

@@ -9,6 +9,7 @@ from topofl._check import (
     as_array,
     check_finite,
     check_int,
+    check_switch,
     shown,
 )
 from topofl._generators import answered
@@ -319,7 +320,7 @@ def _finite(name: str, value: object, k: int, members: Iterable[int]) -> float:
 
 def _checked(k: int, candidates: Iterable[int], budget: int | None, count_self: bool) -> tuple[np.ndarray, int]:
     """Return the candidates, ascending, and how many of them may be chosen, or raise."""
-    k = check_int("k", k, minimum=0)
+    k, count_self = check_int("k", k, minimum=0), bool(check_switch("count_self", count_self, auto=False))
     pool = sorted(check_int("candidates", j, minimum=0) for j in candidates)
     if k in pool:
         raise ValueError(f"`candidates` must not hold the node itself, k={k}, which is always in its group")
