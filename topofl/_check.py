@@ -448,6 +448,8 @@ def check_path(name: str, value: object, kind: str = "folder") -> Path:
     if not text or "\0" in text:
         got = "an empty text; the current folder is '.'" if not text else f"{text!r:.80} with a null character"
         raise ValueError(f"`{name}` must be the path of a {kind}, got {got}")
+    if any(len(part.encode("utf-8", "replace")) > 255 for part in Path(text).parts):
+        raise ValueError(f"`{name}` must be the path of a {kind}, got {shown(text)}, a name of more than 255 bytes")
     return Path(text)
 
 

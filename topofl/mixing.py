@@ -678,7 +678,7 @@ def average_of_chosen(hears: Any, sizes: Any = None, *, name: str = "chosen") ->
     >>> average_of_chosen([[0, 1, 0], [0, 0, 0], [1, 1, 0]], sizes=[1, 3, 4]).weights.toarray().tolist()
     [[0.25, 0.75, 0.0], [0.0, 1.0, 0.0], [0.125, 0.375, 0.5]]
     """
-    given = as_array("hears", hears.cpu() if isinstance(hears, torch.Tensor) else hears)
+    given = as_array("hears", hears)
     if given.ndim != 2 or given.shape[0] != given.shape[1]:
         raise ValueError(f"`hears` must be one row and one column a node, got shape {given.shape}")
     if given.dtype.kind == "f" and np.isnan(given).any():
@@ -686,7 +686,7 @@ def average_of_chosen(hears: Any, sizes: Any = None, *, name: str = "chosen") ->
     chosen, n = given.astype(bool), len(given)
     sizes = np.ones(n) if sizes is None else as_array("sizes", sizes, np.float64)
     if sizes.shape != (n,) or not np.isfinite(sizes).all() or not (sizes > 0).all():
-        raise ValueError(f"`sizes` must be one positive number a node, n={n}, got {sizes}")
+        raise ValueError(f"`sizes` must be one positive number a node, n={n}, got {shown(sizes)}")
     shares = sparse.csr_array((chosen | np.eye(n, dtype=bool)) * sizes)
     totals = np.repeat(shares.sum(axis=1), np.diff(shares.indptr))
     return MixingMatrix(sparse.csr_array((shares.data / totals, shares.indices, shares.indptr), (n, n)), name=name)

@@ -1,6 +1,6 @@
 """Phases in which nodes choose by their models whom they hear."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ import scipy.sparse as sparse
 import torch
 from torch import Tensor
 
-from topofl._check import check_choice, check_int, check_switch, shown
+from topofl._check import check_choice, check_int, check_sequence, check_switch, shown
 from topofl._generators import translated
 from topofl.algorithms.parts import Part, as_part, everything
 from topofl.algorithms.phase import Models, Phase, Round, State, Trial
@@ -304,9 +304,7 @@ def greedy_peers(
 
 def _nodes(name: str, nodes: Any) -> list[int]:
     """Return different nodes, ascending, or raise."""
-    if not isinstance(nodes, Iterable) or isinstance(nodes, str):
-        raise TypeError(f"`{name}` must be a list of nodes, such as [0, 3], got {shown(nodes)}")
-    return sorted({check_int(name, i, minimum=0) for i in nodes})
+    return sorted({check_int(name, i, minimum=0) for i in check_sequence(name, nodes, "nodes, such as [0, 3]")})
 
 
 def random_peers(budget: int) -> Policy:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from topofl._check import check_number, check_positive
+from topofl._check import as_array, check_number, check_positive
 
 __all__ = ["Channels", "check_channels", "check_no_hidden_pixels", "check_range", "scale_and_shift"]
 
@@ -18,7 +18,7 @@ def check_channels(name: str, value: object, shape: Sequence[int], *, positive: 
     """Return a finite number, or one for each of the ``shape[1]`` channels, or raise ValueError or TypeError."""
     check = check_positive if positive else check_number
     if not isinstance(value, Sequence) and hasattr(value, "tolist"):
-        value = value.tolist()  # type: ignore[attr-defined]
+        value = as_array(name, value).tolist()
     if not isinstance(value, list | tuple):
         return check(name, value)
     if len(value) != shape[1]:

@@ -398,9 +398,13 @@ def from_torch(
 def _collect(name: str, dataset: Any) -> tuple[Tensor, np.ndarray]:
     if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
         raise TypeError(f"`{name}` must be a map-style dataset with a length, got {type(dataset).__name__}")
-    if len(dataset) == 0:
+    try:
+        size = len(dataset)
+    except TypeError as error:  # of an array without dimensions, for example
+        raise TypeError(f"`{name}` must be a map-style dataset with a length, got {shown(dataset)}") from error
+    if size == 0:
         raise ValueError(f"`{name}` must have at least one item, got none")
-    items = [_as_item(name, i, dataset[i]) for i in range(len(dataset))]
+    items = [_as_item(name, i, dataset[i]) for i in range(size)]
     first = items[0][0]
     _check_all(name, [x.shape for x, _ in items], lambda shape: tuple(shape), first.shape)
     _check_all(name, [x.dtype for x, _ in items], str, first.dtype)

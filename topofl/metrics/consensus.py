@@ -120,6 +120,8 @@ def _check(models: Any) -> None:
     if not isinstance(models, np.ndarray | torch.Tensor):
         raise TypeError(f"`models` must be a numpy array or a torch tensor, got {type(models).__name__}")
     check_unmasked("models", models)
+    if isinstance(models, torch.Tensor) and (models.layout != torch.strided or models.is_meta):
+        raise TypeError(f"`models` must be a dense tensor with values, got {models.layout} on {models.device}")
     if models.ndim != 2 or 0 in models.shape:
         raise ValueError(f"`models` must have shape (n, d), a model a row, got {tuple(models.shape)}")
     is_real = not models.is_complex() if isinstance(models, torch.Tensor) else models.dtype.kind in "buif"
