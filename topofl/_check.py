@@ -122,7 +122,7 @@ def _check_real(name: str, value: object) -> float:
     try:
         return float(value)
     except OverflowError:  # of integers beyond 1e308
-        return float("inf") if value > 0 else float("-inf")
+        return float("inf") if value > 0 else float("-inf")  # pyright: ignore[reportOperatorIssue]
 
 
 def check_number(name: str, value: object) -> float:

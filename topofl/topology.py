@@ -82,10 +82,11 @@ class Topology:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "adjacency", _frozen_adjacency(self.adjacency))
-        for group in check_sequence("groups", self.groups, "sequences of nodes"):
+        given = check_sequence("groups", self.groups, "sequences of nodes")
+        for group in given:
             if not isinstance(group, Iterable):
                 raise TypeError(f"`groups` must hold sequences of nodes, got {shown(group)}; as in [(0, 1), (2, 3)]")
-        groups = tuple(tuple(_as_nodes(group)) for group in self.groups)
+        groups = tuple(tuple(_as_nodes(group)) for group in given)
         object.__setattr__(self, "groups", groups)
         object.__setattr__(self, "nodes", tuple(check_sequence("nodes", self.nodes, "labels")))
         _check_groups(groups, self.n)
@@ -406,7 +407,7 @@ def from_edges(
         pairs = np.concatenate([pairs, pairs[:, ::-1]])
     adjacency = sparse.csr_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(n, n))
     adjacency.data[:] = 1  # building it has summed repeated edges
-    return Topology(adjacency, name=name, groups=groups)
+    return Topology(adjacency, name=name, groups=groups)  # pyright: ignore[reportArgumentType]
 
 
 def _as_pairs(edges: Iterable[tuple[int, int]] | np.ndarray) -> np.ndarray:

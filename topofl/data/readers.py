@@ -54,7 +54,7 @@ def digits(*, test: int = 300, val: int = 0, seed: int | np.random.Generator = 0
     Raises
     ------
     ValueError
-        If nothing would be left to train on.
+        If nothing would be left to train on, or the images do not fit into memory.
 
     References
     ----------
@@ -76,6 +76,8 @@ def digits(*, test: int = 300, val: int = 0, seed: int | np.random.Generator = 0
         "val", val, minimum=0, maximum=len(labels) - 1 - test, remedy="one example must be left to train on"
     )
     enlarge = check_int("enlarge", enlarge, minimum=1)
+    if (needed := 4 * pixels.size * enlarge**2) > (total_memory() or math.inf):
+        raise ValueError(f"`enlarge` must leave images that fit into memory, got {enlarge}: {needed / 2**30:.3g} GiB")
     rng = stream(seed, "split")
     test_indices, rest = draw(np.arange(len(labels)), labels, apportion(np.bincount(labels), test), rng)
     val_indices, train = draw(rest, labels, apportion(np.bincount(labels[rest]), val), rng)
