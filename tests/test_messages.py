@@ -131,7 +131,25 @@ def test_a_dtype_must_be_a_floating_point_one(method, dtype):
         getattr(problems.equal_clients().dataset, method)(dtype=dtype)
 
 
+@pytest.mark.parametrize("dtype", ["float32", 3, np.float32, None, torch.int8], ids=str)
+def test_weights_become_tensors_of_a_floating_point_dtype(dtype):
+    with pytest.raises(TypeError, match=r"^`dtype` must be a floating-point dtype, got"):
+        mixing.metropolis_hastings(RING).to_torch(dtype=dtype)
+
+
+@pytest.mark.parametrize("device", ["nowhere", object(), None])
+def test_weights_become_tensors_on_a_device(device):
+    with pytest.raises(ValueError, match=r"^`device` must be such as 'cpu' or 'cuda:0', got"):
+        mixing.metropolis_hastings(RING).to_torch(device)
+
+
 # Labels and inputs
+
+
+def test_labels_that_no_classes_can_be():
+    assert data.from_arrays(np.eye(8), np.array([0, 1] * 4, np.uint64)).n_classes == 2
+    with pytest.raises(ValueError, match=r"^`y` must be below 1,000,000.* got 9223372036854775809 .*np\.unique"):
+        data.from_arrays(np.eye(8), np.array([2**63 + 1, 1] * 4, np.uint64))
 
 
 @pytest.mark.parametrize("labels", [np.array(["cat", "dog"] * 4), np.array(["cat", "dog"] * 4, object)], ids=["U", "O"])

@@ -232,7 +232,13 @@ class MixingMatrix:
         return _drawing.draw_spectrum(self.eigenvalues, self.slem, self.name, ax)
 
     def to_torch(self, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """Return the dense (n, n) matrix as a torch tensor."""
+        """Return the dense (n, n) matrix as a torch tensor, or raise if there is no such dtype or device."""
+        if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+            raise TypeError(f"`dtype` must be a floating-point dtype, got {shown(dtype)}; e.g. torch.float32")
+        try:
+            device = torch.device(device)
+        except (RuntimeError, TypeError) as error:
+            raise ValueError(f"`device` must be such as 'cpu' or 'cuda:0', got {shown(device)}") from error
         return torch.from_numpy(self.weights.toarray()).to(device=device, dtype=dtype)
 
     def to_pyg(self) -> "Data":
