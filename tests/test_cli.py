@@ -109,11 +109,11 @@ def test_help(capsys, verb):
     ("argv", "message"),
     [
         ([], "arguments are required: COMMAND"),
-        (["spectrl"], "invalid choice: 'spectrl'"),
+        (["spectrl"], "got 'spectrl'; did you mean 'spectral'?"),
         (["spectral"], "arguments are required: SPEC"),
         (["spectral", "ring:5", "--cvs", "x"], "unrecognized arguments: --cvs"),
         (["spectral", "ring:5", "--json", "--markdown"], "not allowed with argument"),
-        (["list", "topologie"], "invalid choice: 'topologie'"),
+        (["list", "topologie"], "got 'topologie'; did you mean 'topology'?"),
         (["compare", "x", "--target", "most"], "invalid float value: 'most'"),
     ],
 )
@@ -351,8 +351,10 @@ def test_wrong_configurations(capsys, toml, tmp_path, change, message, dry):
 def test_files_that_are_no_configuration(capsys, toml, tmp_path):
     (tmp_path / "bad.toml").write_text("[run\nrounds = 1")
     assert "bad.toml: not TOML: Expected ']'" in fails(capsys, 2, "run", "bad.toml")
-    assert "No such file" in fails(capsys, 2, "run", "none.toml")
-    assert "Is a directory" in fails(capsys, 2, "run", str(tmp_path))
+    assert "`path` must be a TOML file, there is none at none.toml" in fails(capsys, 2, "run", "none.toml")
+    for folder in (str(tmp_path), "."):
+        assert "`path` must be a TOML file, got" in (line := fails(capsys, 2, "run", folder))
+        assert "which is a folder; name a file such as run.toml" in line
 
 
 def test_divergence(capsys, toml, tmp_path):

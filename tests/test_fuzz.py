@@ -176,9 +176,9 @@ def test_configurations_run_or_say_what_is_wrong(tmp_path_factory, edited, dry):
 @pytest.mark.parametrize(
     ("table", "change", "message"),
     [
-        ("model", {"n_classes": HUGE}, "[model] cannot be made"),
-        ("model", {"in_features": HUGE}, "[model] cannot be made"),
-        ("data", {"enlarge": HUGE}, "[data] cannot be made"),
+        ("model", {"n_classes": HUGE}, "other sizes must give a model that fits into memory, it cannot be made"),
+        ("model", {"in_features": HUGE}, "[model] `in_features`, `in_shape`, `n_classes` and other sizes must give"),
+        ("data", {"enlarge": HUGE}, "[data] `enlarge` must leave images that fit into memory"),
         ("data", {"name": "mnist", "root": 5}, "[data] `root` must be the path of a folder, got 5"),
         ("algorithm", {"lr": 1e300}, "[run] `lr` must be at most 3.4"),
         ("algorithm", {"lr": float("inf")}, "[algorithm] `lr` must be a finite number above 0"),

@@ -83,9 +83,9 @@ def test_a_folder_that_only_has_a_meta_json_is_not_ours(history, tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(FileExistsError, match=r"file is a file; name another one"):
         history.save(tmp_path / "file", overwrite=True)
-    with pytest.raises(ValueError, match=r"`path` must name a folder, got an empty text"):
+    with pytest.raises(ValueError, match=r"`path` must be the path of a folder, got an empty text"):
         history.save("")
-    with pytest.raises(ValueError, match=r"`path` must name a folder, got an empty text"):
+    with pytest.raises(ValueError, match=r"`path` must be the path of a folder, got an empty text"):
         topofl.History.load("")
 
 

@@ -37,6 +37,8 @@ def test_parse_spec(text, expected):
         ("", "must begin with a name"),
         (":100", "must begin with a name"),
         ("n=100", "must begin with a name"),
+        ("dsgd:lr=0.5", "must have a comma before each key=value: write dsgd,lr=0.5"),
+        ("dsgd:lr=0.5,batch_size=8", "write dsgd,lr=0.5,batch_size=8"),
         ("ring:100,", "'' in 'ring:100,' must be key=value"),
         ("ring,100", "'100' in 'ring,100' must be key=value"),
         ("ring:100,=3", "must be key=value"),

@@ -934,3 +934,8 @@ def test_masked_entries_are_refused(door: Any) -> None:
 
 def test_arrays_without_masked_entries_are_taken() -> None:
     assert as_topology(np.ma.masked_array([[0, 1], [1, 0]])).n_edges == 1
+
+
+def test_groups_may_come_from_a_generator():
+    graph = from_edges([(0, 1), (2, 3)], 4, groups=(range(k, k + 2) for k in (0, 2)))
+    assert graph.groups == ((0, 1), (2, 3))

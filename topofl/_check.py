@@ -1,8 +1,11 @@
 """Checks of arguments: the only home of the wording of our errors (argument, requirement, value, remedy)."""
 
 import difflib
-from collections.abc import Iterable
+import math
+import os
+from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,13 +30,16 @@ __all__ = [
     "check_nodes",
     "check_nonnegative",
     "check_number",
+    "check_path",
     "check_positive",
     "check_probability",
+    "check_sequence",
     "check_shares",
     "check_switch",
     "check_unmasked",
     "did_you_mean",
     "is_symmetric",
+    "shown",
 ]
 
 TOLERANCE = 1e-9
@@ -47,6 +53,9 @@ CLASSES_LIMIT = 1_000_000
 
 _LARGEST = 2**63 - 1
 """Largest integer that arrays hold."""
+
+_LARGEST_SEED = 2**256 - 1
+"""Largest seed: numpy's own have 128 bits."""
 
 
 def check_int(
@@ -71,29 +80,23 @@ def check_int(
         If it is out of range.
     """
     if isinstance(value, bool) or not isinstance(value, Integral):
-        raise TypeError(f"`{name}` must be {kind}, got {value!r} ({type(value).__name__})")
+        raise TypeError(f"`{name}` must be {kind}, got {shown(value)} ({type(value).__name__})")
     number = int(value)
-    if maximum is None and number > _LARGEST and "seed" not in name:
-        maximum = _LARGEST
+    largest = _LARGEST_SEED if "seed" in name else _LARGEST
+    if maximum is None and number > largest:
+        maximum = largest
     if number < minimum or (maximum is not None and number > maximum):
-        limit = f"{maximum_name}={maximum}" if maximum_name else f"{maximum}"
+        limit = f"{maximum_name}={maximum}" if maximum_name else shown(maximum)
         wanted = f"at least {minimum}" if maximum is None else f"between {minimum} and {limit}"
-        raise ValueError(f"`{name}` must be {wanted}, got {_shown(number)}" + (f"; {remedy}" if remedy else ""))
+        raise ValueError(f"`{name}` must be {wanted}, got {shown(number)}" + (f"; {remedy}" if remedy else ""))
     return number
-
-
-def _shown(number: int) -> str:
-    """Return an integer as text, one of more than 40 digits by its order of magnitude."""
-    if abs(number) < 10**40:
-        return str(number)
-    return f"about {'-' * (number < 0)}10^{int(abs(number).bit_length() * 0.30103)}"
 
 
 def check_nodes(n: object, *, minimum: int = 1, name: str = "n") -> int:
     """Return `n` as a number of nodes from `minimum` to :data:`NODES_LIMIT`, or raise."""
     if isinstance(n, Integral) and not isinstance(n, bool) and int(n) > NODES_LIMIT:
         raise ValueError(
-            f"`{name}` must be at most {NODES_LIMIT:,}, since larger graphs take gigabytes, got {_shown(int(n))}"
+            f"`{name}` must be at most {NODES_LIMIT:,}, since larger graphs take gigabytes, got {shown(int(n))}"
         )
     return check_int(name, n, minimum=minimum)
 
@@ -110,16 +113,16 @@ def check_switch(name: str, value: object, *, auto: bool = True) -> bool | str:
     if isinstance(value, bool) or (auto and isinstance(value, str) and value == "auto"):
         return value
     known = "True, False or 'auto'" if auto else "True or False"
-    raise ValueError(f"`{name}` must be {known}, got {value!r}")
+    raise ValueError(f"`{name}` must be {known}, got {shown(value)}")
 
 
 def _check_real(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"`{name}` must be a number, got {value!r} ({type(value).__name__})")
+        raise TypeError(f"`{name}` must be a number, got {shown(value)} ({type(value).__name__})")
     try:
         return float(value)
     except OverflowError:  # of integers beyond 1e308
-        return float("-inf") if value < 0 else float("inf")
+        return float("inf") if value > 0 else float("-inf")  # pyright: ignore[reportOperatorIssue]
 
 
 def check_number(name: str, value: object) -> float:
@@ -169,12 +172,14 @@ def check_choice(name: str, value: object, choices: Iterable[str]) -> str:
     options = list(choices)
     if not isinstance(value, str) or value not in options:
         listed = ", ".join(repr(option) for option in options)
-        raise ValueError(f"`{name}` must be one of {listed}, got {value!r}{did_you_mean(str(value), options)}")
+        raise ValueError(f"`{name}` must be one of {listed}, got {shown(value)}{did_you_mean(value, options)}")
     return value
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: object, known: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"`` for the known word nearest to `word`, or an empty string."""
+    if not isinstance(word, str):
+        return ""
     close = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
 
@@ -199,9 +204,23 @@ def check_unmasked(name: str, values: Any) -> None:
 
 
 def as_array(name: str, values: Any, dtype: Any = None) -> np.ndarray:
-    """Return ``numpy.asarray(values, dtype)``, or raise as :func:`check_unmasked`."""
+    """Return ``numpy.asarray(values, dtype)``, also of tensors that numpy does not know, or raise.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If they cannot be made an array of this dtype; also as :func:`check_unmasked`.
+    """
     check_unmasked(name, values)
-    return np.asarray(values, dtype=dtype)
+    try:
+        if hasattr(values, "detach") and hasattr(values, "cpu"):  # a tensor of torch, which this module does not need
+            values = values.detach().cpu()
+            values = values.double() if values.is_floating_point() else values
+        return np.asarray(values, dtype=dtype)
+    except (TypeError, ValueError, RuntimeError, NotImplementedError, OverflowError) as error:
+        got = str(error).partition("\n")[0]
+        kind = ValueError if isinstance(error, ValueError) else TypeError
+        raise kind(f"`{name}` must be an array of numbers, got {type(values).__name__}: {got}") from error
 
 
 def as_csr(name: str, matrix: Any) -> sparse.csr_array:
@@ -323,7 +342,8 @@ def check_counts(label_counts: Any) -> np.ndarray:
     if np.issubdtype(counts.dtype, np.floating):
         check_finite("label_counts", counts)
     if not np.issubdtype(counts.dtype, np.integer):
-        raise TypeError(f"`label_counts` must be integers, got dtype {counts.dtype}; convert them with .astype(int)")
+        remedy = "; convert them with .astype(int)" if counts.dtype.kind in "bf" else ""
+        raise TypeError(f"`label_counts` must be integers, got dtype {counts.dtype}{remedy}")
     if counts.min() < 0:
         node, label = np.unravel_index(counts.argmin(), counts.shape)
         raise ValueError(f"`label_counts` must be non-negative, got {counts.min()} for node {node}, class {label}")
@@ -347,11 +367,7 @@ def check_shares(label_shares: Any) -> np.ndarray:
 
 
 def _as_matrix(name: str, values: Any) -> np.ndarray:
-    check_unmasked(name, values)
-    try:
-        matrix = np.asarray(values)
-    except ValueError as error:
-        raise ValueError(f"`{name}` must be an (n, classes) array: {error}") from error
+    matrix = as_array(name, values)
     if matrix.ndim != 2 or matrix.size == 0:
         raise ValueError(f"`{name}` must have shape (n, classes), got {matrix.shape}")
     return matrix
@@ -371,7 +387,7 @@ def check_labels(name: str, labels: object) -> np.ndarray:
     if array.ndim != 1 or array.size == 0:
         raise ValueError(f"`{name}` must be a non-empty vector of class labels, got shape {array.shape}")
     if not np.issubdtype(array.dtype, np.integer):
-        raise TypeError(f"`{name}` must be integers, got dtype {array.dtype}; convert them with .astype(int)")
+        raise TypeError(f"`{name}` must be integers, got dtype {array.dtype}; {_to_classes(array.dtype)}")
     if array.min() < 0:
         raise ValueError(f"`{name}` must be non-negative, got {array.min()} at index {int(array.argmin())}")
     if array.max() >= CLASSES_LIMIT:
@@ -381,6 +397,13 @@ def check_labels(name: str, labels: object) -> np.ndarray:
             "return_inverse=True)[1]"
         )
     return array.astype(np.int64)
+
+
+def _to_classes(dtype: np.dtype) -> str:
+    """Return how labels of a dtype become classes: text, for example, has no numbers to convert."""
+    if dtype.kind in "bf":
+        return "if they are whole, convert them with .astype(int)"
+    return "number the classes by np.unique(labels, return_inverse=True)[1]"
 
 
 def check_indices(name: str, indices: object, size: int) -> np.ndarray:
@@ -406,3 +429,53 @@ def check_indices(name: str, indices: object, size: int) -> np.ndarray:
     frozen = array.astype(np.int64)
     frozen.setflags(write=False)
     return frozen
+
+
+def check_path(name: str, value: object, kind: str = "folder") -> Path:
+    """Return `value` as the path of a file or folder (`kind`), or raise.
+
+    Raises
+    ------
+    TypeError
+        If it is neither text nor a path.
+    ValueError
+        If it is empty, or has a null character, which no path can have.
+    """
+    text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if not isinstance(text, str):
+        got = f"{shown(value)} ({type(value).__name__})"
+        raise TypeError(f"`{name}` must be the path of a {kind}, as text or a pathlib.Path, got {got}")
+    if not text or "\0" in text:
+        got = "an empty text; the current folder is '.'" if not text else f"{text!r:.80} with a null character"
+        raise ValueError(f"`{name}` must be the path of a {kind}, got {got}")
+    if any(len(part.encode("utf-8", "replace")) > 255 for part in Path(text).parts):
+        raise ValueError(f"`{name}` must be the path of a {kind}, got {shown(text)}, a name of more than 255 bytes")
+    return Path(text)
+
+
+def shown(value: object, length: int = 100) -> str:
+    """Return a value as one line of text for a message: arrays are cut, long integers told by their magnitude.
+
+    Examples
+    --------
+    >>> shown(np.eye(2)), shown(10**50), shown("ring")
+    ('array([[1., 0.], [0., 1.]])', 'about 10^50', "'ring'")
+    """
+    if isinstance(value, Integral) and not isinstance(value, bool) and abs(int(value)) >= 10**40:
+        return f"about {'-' if value < 0 else ''}10^{int(math.log10(abs(int(value))))}"
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # of classes that are not ours, or that hold such integers
+        return f"something of type {type(value).__name__}"
+    return text if len(text) <= length else f"{text[: length - 3]}..."
+
+
+def check_sequence(name: str, value: Any, of: str = "") -> list[Any]:
+    """Return the items of a sequence, or raise ``TypeError``; text is no sequence, `of` says what it should hold."""
+    try:
+        if not isinstance(value, str | bytes | Mapping):
+            return list(value)
+    except (TypeError, RuntimeError, NotImplementedError):  # of arrays and tensors without dimensions
+        pass
+    wanted = f"a sequence of {of}" if of else "a sequence"
+    raise TypeError(f"`{name}` must be {wanted}, got {shown(value)} ({type(value).__name__})")

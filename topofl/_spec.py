@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, get_origin
 import numpy as np
 
 from topofl import algorithms, data, mixing, models, topologies
-from topofl._check import did_you_mean
+from topofl._check import did_you_mean, shown
 from topofl._graph_files import is_graph_file, read_graph
 from topofl.data import cifar, folders, leaf, readers
 from topofl.topology import Topology, TopologySequence
@@ -76,6 +76,8 @@ def parse_spec(text: str) -> Spec:
     """
     head, *parts = _split(text)
     name, colon, size = (word.strip() for word in head.partition(":"))
+    if "=" in head and name and "=" not in name:
+        raise ValueError(f"{text!r} must have a comma before each key=value: write {name},{text.partition(':')[2]}")
     if not name or "=" in head:
         raise ValueError(f"{text!r} must begin with a name, as in dcliques:100,inter=ring,seed=0")
     arguments = {"n": parse_value(size)} if colon else {}
@@ -142,7 +144,7 @@ def table_of(value: Any) -> dict[str, Any]:
     """
     table = {"spec": value} if isinstance(value, str) else value
     if not isinstance(table, Mapping):
-        raise ValueError(f"must be a table or text such as 'ring', got {value!r}")
+        raise ValueError(f"must be a table or text such as 'ring', got {shown(value)}")
     if "spec" not in table:
         return dict(table)
     if not isinstance(table["spec"], str):
@@ -207,7 +209,7 @@ def find(kind: str, name: object) -> Function:
     """
     known = catalogue()[kind]
     if not isinstance(name, str):
-        raise TypeError(f"the name of a {kind} must be text, got {name!r} ({type(name).__name__})")
+        raise TypeError(f"the name of a {kind} must be text, got {shown(name)} ({type(name).__name__})")
     if name not in known:
         hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"
         raise ValueError(f"there is no {kind} {name!r}{hint}")
@@ -234,7 +236,8 @@ def check_keys(what: str, keys: Iterable[str], known: Iterable[str]) -> None:
     for key in keys:
         if key not in known:
             takes = ", ".join(known) or "no arguments"
-            raise ValueError(f"{what} takes {takes}, not {key!r}{did_you_mean(key, known)}")
+            hint = did_you_mean(key, known) or ("; a number after a colon is `n`, as in ring:100" if key == "n" else "")
+            raise ValueError(f"{what} takes {takes}, not {key!r}{hint}")
 
 
 def arguments_of(function: Function, arguments: Mapping[str, Any], *, hidden: Iterable[str] = ()) -> dict[str, Any]:
@@ -253,7 +256,7 @@ def arguments_of(function: Function, arguments: Mapping[str, Any], *, hidden: It
         raise ValueError(f"`{function.__name__}` needs {' and '.join(f'`{key}`' for key in missing)}")
     for key, value in arguments.items():
         if isinstance(own[key], bool) and not isinstance(value, bool):
-            raise ValueError(f"`{key}` must be true or false, got {value!r}")
+            raise ValueError(f"`{key}` must be true or false, got {shown(value)}")
     return own | dict(arguments)
 
 

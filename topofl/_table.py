@@ -7,7 +7,7 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from topofl._check import check_choice
+from topofl._check import check_choice, check_path
 from topofl._text import plain_cell, printable
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ class Table:
             frame[column] = [plain_cell(cell) if isinstance(cell, str) else cell for cell in frame[column]]
         text = frame.to_csv(index=False, lineterminator="\n")
         if path is not None:
-            Path(path).write_text(text, encoding="utf-8", newline="\n")
+            check_path("path", path, "file").write_text(text, encoding="utf-8", newline="\n")
         return text
 
     def _render(self) -> tuple[list[list[str]], list[str], list[bool]]:

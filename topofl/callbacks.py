@@ -18,7 +18,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, TextIO
 
-from topofl._check import check_int
+from topofl._check import check_int, check_path, shown
 from topofl._text import printable
 
 __all__ = ["Callback", "Event", "jsonl", "mlflow", "scalars", "tensorboard", "text", "wandb"]
@@ -86,7 +86,7 @@ def jsonl(path: str | PathLike[str]) -> Callback:
     OSError
         If it cannot be written; when the callback is made or, if the disk fills up, in the run.
     """
-    path = _log_file(Path(path))
+    path = _log_file(check_path("path", path, "file"))
 
     def callback(event: Event) -> None:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
@@ -127,7 +127,7 @@ def text(stream: TextIO | None = None, *, every: int | None = None) -> Callback:
     """
     every = None if every is None else check_int("every", every, minimum=1)
     if stream is not None and not callable(getattr(stream, "write", None)):
-        raise TypeError(f"`stream` must be an open file, such as sys.stdout, or None, got {stream!r}")
+        raise TypeError(f"`stream` must be an open file, such as sys.stdout, or None, got {shown(stream)}")
 
     def callback(event: Event) -> None:
         if event.kind == "round" and (every is None or event.round % every):

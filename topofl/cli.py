@@ -21,7 +21,7 @@ import torch
 
 import topofl
 from topofl import callbacks, config, data, metrics
-from topofl._check import check_int
+from topofl._check import check_int, did_you_mean
 from topofl._files import aside
 from topofl._graph_files import KINDS
 from topofl._spec import at, build_topology, catalogue, parameters, parse_spec, table_of
@@ -117,6 +117,13 @@ def _warnings_as_notes() -> Iterator[None]:
 
 class _Parser(argparse.ArgumentParser):
     """A parser whose errors are raised, to be shown like all others."""
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuse what is none of the choices, naming the nearest one."""
+        if action.choices is not None and value not in action.choices:
+            known = [str(choice) for choice in action.choices]
+            wanted = f"must be one of {', '.join(known)}, got {value!r}{did_you_mean(str(value), known)}"
+            raise argparse.ArgumentError(action, wanted)
 
     def error(self, message: str) -> NoReturn:
         raise ValueError(f"{message} (see {self.prog} --help)")

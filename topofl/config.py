@@ -36,13 +36,12 @@ import os
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from topofl._check import check_choice
+from topofl._check import check_choice, check_path, shown
 from topofl._spec import (
     Built,
     arguments_of,
@@ -162,7 +161,13 @@ def load(path: str | os.PathLike[str], assignments: Sequence[str] = ()) -> Exper
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the contents of a TOML file, or raise ``OSError``, or ``ValueError`` with the place of the mistake."""
-    content = Path(path).read_bytes()
+    place = check_path("path", path, "file")
+    if not place.exists():
+        raise FileNotFoundError(f"`path` must be a TOML file, there is none at {place}")
+    if not place.is_file():
+        kind = "a folder" if place.is_dir() else "not a regular file"
+        raise ValueError(f"`path` must be a TOML file, got {place}, which is {kind}; name a file such as run.toml")
+    content = place.read_bytes()
     try:
         return tomllib.loads(content.decode())
     except (ValueError, RecursionError) as error:
@@ -287,7 +292,7 @@ _AFTER: dict[str, Callable[[Partition, Any, int], Partition]] = {
 
 def _absolute(key: str, path: Any) -> str:
     if not isinstance(path, str):
-        raise TypeError(f"`{key}` must be the path of a folder, got {path!r}")
+        raise TypeError(f"`{key}` must be the path of a folder, got {shown(path)}")
     return os.path.abspath(os.path.expanduser(path))
 
 
@@ -372,4 +377,6 @@ def _toml(value: Any) -> str:
         return f"[{', '.join(map(_toml, value))}]"
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key} = {_toml(entry)}" for key, entry in value.items() if entry is not None) + "}"
-    raise TypeError(f"a value in a configuration must be a number, true, false, text, a list or a table, got {value!r}")
+    raise TypeError(
+        f"a value in a configuration must be a number, true, false, text, a list or a table, got {shown(value)}"
+    )

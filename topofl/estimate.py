@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from topofl._ambient import in_plain_torch
-from topofl._check import check_choice, check_int
+from topofl._check import check_choice, check_int, check_switch
 from topofl._table import Table
 from topofl.algorithms.phase import Algorithm, Phase, Rule
 from topofl.data import Augmentation, Partition
@@ -253,6 +253,7 @@ def estimate(
     (26000, 26000, 20)
     """
     check_common(dict(locals()))
+    check_switch("probe", probe, auto=False)
     _check_rounds(rounds, eval_every, moments)
     algorithm = with_fine_tuning(algorithm, fine_tune)
     clients = clients.pooled() if algorithm.pooled else clients

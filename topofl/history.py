@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from topofl._arrays import Header, read_arrays
-from topofl._check import as_array, check_choice, check_int, check_probability, did_you_mean
+from topofl._check import as_array, check_choice, check_int, check_path, check_probability, did_you_mean, shown
+from topofl._drawing import new_axes
 from topofl._files import aside, replace_folder, sync_file, sync_folder
 from topofl._matrices import Kept, Matrices, Packed, kept, kept_of
 from topofl._table import NotApplicable
@@ -167,7 +168,11 @@ class History:
         ------
         KeyError
             Naming the nearest known column.
+        TypeError
+            If `name` is not text.
         """
+        if not isinstance(name, str):
+            raise TypeError(f"`column` must be the name of a column, such as 'accuracy', got {shown(name)}")
         for table in (self.evaluations, self.rounds):
             if name in table:
                 return table[name]
@@ -220,7 +225,9 @@ class History:
         check_probability("accuracy", accuracy)
         values = self._scores("column", column)
         if not column.startswith("accuracy"):
-            raise ValueError(f"`column` must be an accuracy such as 'accuracy', which can be reached, got {column!r}")
+            raise ValueError(
+                f"`column` must be an accuracy such as 'accuracy', which can be reached, got {shown(column)}"
+            )
         reached = over_nodes(values)["mean"] >= accuracy
         return int(self.evaluations["round"][reached.argmax()]) if reached.any() else None
 
@@ -333,12 +340,16 @@ class History:
         """Return a column of (E, n), or raise naming the argument."""
         try:
             values = self[name]
+        except TypeError as error:
+            raise TypeError(str(error).replace("`column`", f"`{argument}`")) from None
         except KeyError as error:
             remedy = "; run with evaluate_on=('own_test', 'own_val')" if argument == "validation" else ""
             raise KeyError(f"`{argument}`: {error.args[0]}{remedy}") from None
         if values.ndim != 2:
             nodewise = ", ".join(key for key, column in self.evaluations.items() if column.ndim == 2)
-            raise ValueError(f"`{argument}` must have a score a node, as {nodewise}, got {name!r}, one number for all")
+            raise ValueError(
+                f"`{argument}` must have a score a node, as {nodewise}, got {shown(name)}, one number for all"
+            )
         return values
 
     def to_pandas(self, per: str = "round") -> "pd.DataFrame":
@@ -386,7 +397,7 @@ class History:
         import matplotlib.pyplot as plt
 
         values = self[column]
-        ax = plt.subplots()[1] if ax is None else ax
+        ax = plt.subplots()[1] if ax is None else new_axes(ax)
         t = self.evaluations["round"] if column in self.evaluations else np.arange(1, self.n_rounds + 1)
         if FINE_TUNED in column:  # the others would tear the line apart
             t, values = (part[~np.isnan(values).all(1)] for part in (t, values))
@@ -422,8 +433,7 @@ class History:
         ValueError
             If `path` is empty.
         """
-        _check_path(path)
-        place = Path(path).resolve()  # a link stays, and the folder that it names is replaced
+        place = check_path("path", path).resolve()  # a link stays, and the folder that it names is replaced
         check_replaceable(place, overwrite=overwrite)
         place.parent.mkdir(parents=True, exist_ok=True)
         complete = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
@@ -448,8 +458,7 @@ class History:
         ValueError
             If it is half-written or damaged, naming the file, or `path` is empty.
         """
-        _check_path(path)
-        path = Path(path)
+        path = check_path("path", path)
         path = saved_in(path / "history") or saved_in(path) or path
         for name in FILES:
             if not (path / name).is_file():
@@ -506,11 +515,6 @@ def _wanted(n_rounds: int, matrices: int, headers: Mapping[str, Header]) -> list
     if rounds != n_rounds or evaluated > n_rounds + 1:
         raise ValueError(f"arrays must be of {n_rounds} rounds, got losses of {rounds} and {evaluated} evaluations")
     return list(shapes)
-
-
-def _check_path(path: str | os.PathLike[str]) -> None:
-    if not os.fspath(path):
-        raise ValueError("`path` must name a folder, got an empty text; for the current folder write '.'")
 
 
 def saved_in(folder: Path) -> Path | None:
@@ -654,7 +658,7 @@ def _parse(path: Path, text: str, line: int | None = None) -> dict[str, Any]:
     try:
         value = json.loads(text)
         nested = _is_deeper(value, DEEPEST)
-    except (ValueError, RecursionError) as error:  # of numbers with thousands of digits, too
+    except (MemoryError, RecursionError, ValueError) as error:  # of numbers with thousands of digits, too
         where = f" in line {line}" if line else ""
         raise ValueError(f"{path} is half-written or damaged{where}: {error}; run it again") from error
     if not isinstance(value, dict) or nested:

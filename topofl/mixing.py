@@ -23,6 +23,7 @@ from topofl._check import (
     check_int,
     check_unmasked,
     is_symmetric,
+    shown,
 )
 from topofl.topology import Topology, TopologyError, TopologySequence, is_pyg, read_networkx, read_pyg
 
@@ -240,7 +241,13 @@ class MixingMatrix:
         return _drawing.draw_spectrum(self.eigenvalues, self.slem, self.name, ax)
 
     def to_torch(self, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """Return the dense (n, n) matrix as a torch tensor."""
+        """Return the dense (n, n) matrix as a torch tensor, or raise if there is no such dtype or device."""
+        if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+            raise TypeError(f"`dtype` must be a floating-point dtype, got {shown(dtype)}; e.g. torch.float32")
+        try:
+            device = torch.device(device)
+        except (RuntimeError, TypeError) as error:
+            raise ValueError(f"`device` must be such as 'cpu' or 'cuda:0', got {shown(device)}") from error
         return torch.from_numpy(self.weights.toarray()).to(device=device, dtype=dtype)
 
     def to_pyg(self) -> "Data":
@@ -319,6 +326,8 @@ class MixingSequence:
     length: int | None = None
 
     def __post_init__(self) -> None:
+        if not callable(self.generate):
+            raise TypeError(f"`generate` must be a function: round -> MixingMatrix, got {shown(self.generate)}")
         for name in ("n", "period", "length"):
             if getattr(self, name) is not None or name == "n":
                 check_int(name, getattr(self, name), minimum=1)
@@ -340,6 +349,8 @@ class MixingSequence:
         last = None if self.length is None else self.length - 1
         t = check_int("t", t, minimum=0, maximum=last, remedy=f"{self.name} has {self.length} rounds")
         matrix = self.generate(t % self.period if self.period else t)
+        if not isinstance(matrix, MixingMatrix):
+            raise TypeError(f"`generate` must return a MixingMatrix for every round, got {shown(matrix)} in round {t}")
         if matrix.n != self.n:
             raise ValueError(f"every matrix of {self.name} must have n={self.n} nodes, round {t} has {matrix.n}")
         return matrix
@@ -405,9 +416,12 @@ def from_weights(
     [[0.5, 0.5], [0.1, 0.9]]
     """
     is_graph = isinstance(weights, nx.Graph) or is_pyg(weights)
-    way = check_choice("edges", edges or ("u->v" if is_graph else "u<-v"), ["u->v", "u<-v"])
+    usual = "u->v" if is_graph else "u<-v"
+    way = check_choice("edges", usual if edges is None else edges, ["u->v", "u<-v"])
+    if topology is not None and not isinstance(topology, Topology):
+        raise TypeError(f"`topology` must be a Topology or None, got {shown(topology)}; use topofl.as_topology(graph)")
     matrix = _matrix_of_graph(weights, topology) if is_graph else _matrix_of(weights)
-    name = name or f"from_weights(n={matrix.shape[0]})"
+    name = f"from_weights(n={matrix.shape[0]})" if name is None else name
     try:
         mixing = MixingMatrix(_rounded_off(matrix.T if way == "u->v" else matrix), name=name)
     except ValueError as error:
@@ -590,7 +604,8 @@ def own_weights(topology: Topology) -> MixingMatrix:
     if rest.min() < -TOLERANCE:
         node = int(rest.argmin())
         raise ValueError(
-            f"the edges into a node must carry at most 1 in all, those into node {node} of {topology.name} carry "
+            "`topology` must leave every node a share: the edges into a node must carry at most 1 in all, "
+            f"those into node {node} of {topology.name} carry "
             f"{1 - rest[node]:.6g}; use another rule, such as metropolis_hastings"
         )
     nodes = np.arange(topology.n)
@@ -635,8 +650,10 @@ def average_of(sizes: Any, members: Any = None) -> MixingMatrix:
     [0.33, 0.0, 0.67]
     """
     sizes = as_array("sizes", sizes, np.float64)
-    chosen = np.ones(len(sizes), bool) if members is None else as_array("members", members, bool)
-    if sizes.ndim != 1 or chosen.shape != sizes.shape:
+    chosen = np.ones(sizes.shape, bool) if members is None else as_array("members", members, bool)
+    if sizes.ndim != 1:
+        raise ValueError(f"`sizes` must be one number a node, got shape {sizes.shape}")
+    if chosen.shape != sizes.shape:
         raise ValueError(f"`members` must be one boolean a node, shape {sizes.shape}, got {chosen.shape}")
     if not np.isfinite(sizes).all() or (sizes < 0).any():
         raise ValueError(f"`sizes` must be finite and at least 0, got {sizes[~(sizes >= 0) | np.isinf(sizes)][0]:g}")
@@ -677,7 +694,7 @@ def average_of_chosen(hears: Any, sizes: Any = None, *, name: str = "chosen") ->
     >>> average_of_chosen([[0, 1, 0], [0, 0, 0], [1, 1, 0]], sizes=[1, 3, 4]).weights.toarray().tolist()
     [[0.25, 0.75, 0.0], [0.0, 1.0, 0.0], [0.125, 0.375, 0.5]]
     """
-    given = as_array("hears", hears.cpu() if isinstance(hears, torch.Tensor) else hears)
+    given = as_array("hears", hears)
     if given.ndim != 2 or given.shape[0] != given.shape[1]:
         raise ValueError(f"`hears` must be one row and one column a node, got shape {given.shape}")
     if given.dtype.kind == "f" and np.isnan(given).any():
@@ -685,7 +702,7 @@ def average_of_chosen(hears: Any, sizes: Any = None, *, name: str = "chosen") ->
     chosen, n = given.astype(bool), len(given)
     sizes = np.ones(n) if sizes is None else as_array("sizes", sizes, np.float64)
     if sizes.shape != (n,) or not np.isfinite(sizes).all() or not (sizes > 0).all():
-        raise ValueError(f"`sizes` must be one positive number a node, n={n}, got {sizes}")
+        raise ValueError(f"`sizes` must be one positive number a node, n={n}, got {shown(sizes)}")
     shares = sparse.csr_array((chosen | np.eye(n, dtype=bool)) * sizes)
     totals = np.repeat(shares.sum(axis=1), np.diff(shares.indptr))
     return MixingMatrix(sparse.csr_array((shares.data / totals, shares.indices, shares.indptr), (n, n)), name=name)
@@ -728,7 +745,8 @@ def within_groups(topology: Topology) -> MixingMatrix:
     _need_undirected(topology, "within_groups")
     if not topology.groups:
         raise TopologyError(
-            f"Clique Averaging needs a topology with groups, {topology.name} has none; use topologies.dcliques(...)"
+            f"`topology` must have groups: Clique Averaging needs a topology with groups, "
+            f"{topology.name} has none; use topologies.dcliques(...)"
         )
     label = -np.ones(topology.n, dtype=np.int64)
     for k, group in enumerate(topology.groups):
@@ -754,8 +772,8 @@ def _need_undirected(topology: Topology, rule: str) -> None:
     need_topology(topology)
     if topology.is_directed:
         raise TopologyError(
-            f"{rule} needs an undirected graph, {topology.name} is directed; use uniform(topology, direction='pull' or "
-            "'push')"
+            f"`topology` must be undirected: {rule} needs an undirected graph, {topology.name} is directed; use "
+            "uniform(topology, direction='pull' or 'push')"
         )
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from topofl._ambient import plain_torch
-from topofl._check import check_int
+from topofl._check import check_int, check_sequence, shown
 from topofl._seeding import seeded_torch
 
 __all__ = ["dpfl_cnn", "dpfl_femnist_cnn", "fedavg_cnn", "gn_lenet", "logistic_regression", "resnet18_gn"]
@@ -30,9 +30,21 @@ _GroupNorm = partial(nn.GroupNorm, dtype=torch.float32)
 
 @contextmanager
 def _fixed_start() -> Iterator[None]:
-    """Build modules from seed 0; :func:`topofl.run` draws its own initial parameters from its own seed."""
-    with plain_torch(), seeded_torch(0):
-        yield
+    """Build modules from seed 0; :func:`topofl.run` draws its own initial parameters from its own seed.
+
+    Raises
+    ------
+    ValueError
+        If torch cannot make them so large.
+    """
+    try:
+        with plain_torch(), seeded_torch(0):
+            yield
+    except (MemoryError, OverflowError, RuntimeError, TypeError) as error:
+        raise ValueError(
+            "`in_features`, `in_shape`, `n_classes` and other sizes must give a model that fits into memory, it cannot "
+            f"be made: {str(error).partition(chr(10))[0][:200]}; lower them"
+        ) from error
 
 
 def logistic_regression(in_features: int = 784, n_classes: int = 10) -> nn.Sequential:
@@ -300,9 +312,10 @@ class _Residual(nn.Module):
 
 def _check_shape(in_shape: tuple[int, int, int], *, smallest: int) -> tuple[int, int, int]:
     """Return channels, height and width, or raise."""
-    if len(in_shape) != 3:
-        raise ValueError(f"`in_shape` must be (channels, height, width), got {tuple(in_shape)}")
-    channels, height, width = in_shape
+    sides = check_sequence("in_shape", in_shape, "integers")
+    if len(sides) != 3:
+        raise ValueError(f"`in_shape` must be (channels, height, width), got {shown(in_shape)}")
+    channels, height, width = sides
     return (
         check_int("in_shape[0]", channels, minimum=1),
         check_int("in_shape[1]", height, minimum=smallest),

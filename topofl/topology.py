@@ -17,9 +17,11 @@ from topofl._check import (
     as_csr,
     check_int,
     check_nodes,
+    check_sequence,
     check_switch,
     check_unmasked,
     is_symmetric,
+    shown,
 )
 from topofl._hops import MATRIX_BYTES, hop_counts
 
@@ -81,16 +83,17 @@ class Topology:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "adjacency", _frozen_adjacency(self.adjacency))
-        for group in self.groups:
+        given = check_sequence("groups", self.groups, "sequences of nodes")
+        for group in given:
             if not isinstance(group, Iterable):
-                raise TypeError(f"`groups` must hold sequences of nodes, got {group!r}; as in [(0, 1), (2, 3)]")
-        groups = tuple(tuple(int(i) for i in group) for group in self.groups)
+                raise TypeError(f"`groups` must hold sequences of nodes, got {shown(group)}; as in [(0, 1), (2, 3)]")
+        groups = tuple(tuple(_as_nodes(group)) for group in given)
         object.__setattr__(self, "groups", groups)
-        object.__setattr__(self, "nodes", tuple(self.nodes))
+        object.__setattr__(self, "nodes", tuple(check_sequence("nodes", self.nodes, "labels")))
         _check_groups(groups, self.n)
-        if self.nodes and (len(self.nodes) != self.n or len(set(self.nodes)) != self.n):
+        if self.nodes and (len(self.nodes) != self.n or len(set(_hashable(self.nodes))) != self.n):
             raise ValueError(f"`nodes` must have one distinct label for each of the n={self.n} nodes")
-        if self.own_weights:
+        if check_switch("own_weights", self.own_weights, auto=False):
             _check_taken(self.adjacency)
 
     def __repr__(self) -> str:
@@ -328,6 +331,8 @@ class TopologySequence:
     period: int | None = None
 
     def __post_init__(self) -> None:
+        if not callable(self.generate):
+            raise TypeError(f"`generate` must be a function from a round to its Topology, got {shown(self.generate)}")
         check_nodes(self.n)
         if self.period is not None:
             check_int("period", self.period, minimum=1)
@@ -346,6 +351,8 @@ class TopologySequence:
         """
         t = check_int("t", t, minimum=0)
         graph = self.generate(t % self.period if self.period else t)
+        if not isinstance(graph, Topology):
+            raise TypeError(f"`generate` must return a Topology for every round, got {shown(graph)} in round {t}")
         if graph.n != self.n:
             raise ValueError(
                 f"every graph of {self.name} must have n={self.n} nodes, round {t} has {graph.n}; give each graph all "
@@ -422,11 +429,11 @@ def from_edges(
         raise ValueError(
             f"`edges` must join nodes 0..{n - 1}, got node {pairs.max() if pairs.max() >= n else pairs.min()}"
         )
-    if not directed:
+    if not check_switch("directed", directed, auto=False):
         pairs = np.concatenate([pairs, pairs[:, ::-1]])
     adjacency = sparse.csr_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(n, n))
     adjacency.data[:] = 1  # building it has summed repeated edges
-    return Topology(adjacency, name=name, groups=tuple(tuple(group) for group in groups))
+    return Topology(adjacency, name=name, groups=groups)  # pyright: ignore[reportArgumentType]
 
 
 def _as_pairs(edges: Iterable[tuple[int, int]] | np.ndarray) -> np.ndarray:
@@ -434,6 +441,8 @@ def _as_pairs(edges: Iterable[tuple[int, int]] | np.ndarray) -> np.ndarray:
     check_unmasked("edges", edges)
     try:
         pairs = np.asarray(edges if isinstance(edges, np.ndarray) else list(edges))
+    except TypeError as error:
+        raise TypeError(f"`edges` must be pairs (source, target), got {shown(edges)}") from error
     except ValueError as error:
         raise ValueError(f"`edges` must be pairs (source, target): {error}") from error
     if pairs.size == 0:
@@ -517,10 +526,30 @@ def as_topology(
     [[0.8, 0.2], [0.5, 0.5]]
     """
     own = bool(check_switch("own_weights", own_weights, auto=False))
-    topology = _convert(graph, name, _How(n, drop_self_loops, own))
+    n = None if n is None else check_nodes(n)
+    try:
+        topology = _convert(graph, name, _How(n, drop_self_loops, own))
+    except (TypeError, ValueError) as error:
+        raise _about("graph", error) from error.__cause__
     if n is not None and topology.n != n:
         raise ValueError(f"`n` must be left out or be {topology.n}, the number of nodes of `graph`, got {n}")
     return topology
+
+
+def graph_of(argument: str, graph: Any) -> Topology | TopologySequence:
+    """Return :func:`as_topology` of an argument, which errors name."""
+    try:
+        return as_topology(graph)
+    except (TypeError, ValueError) as error:
+        raise _about(argument, error) from error.__cause__
+
+
+def _about(argument: str, error: TypeError | ValueError) -> TypeError | ValueError:
+    """Return an error that names an argument: itself, or another of its kind."""
+    if f"`{argument}`" in str(error):
+        return error
+    kind = next(kind for kind in (TopologyError, TypeError, ValueError) if isinstance(error, kind))
+    return kind(f"`{argument}` must be a graph: {str(error).removeprefix('`graph` must be a graph: ')}")
 
 
 def _convert(graph: Any, name: str | None, how: _How) -> Topology | TopologySequence:
@@ -701,9 +730,11 @@ def read_pyg(argument: str, graph: Any) -> tuple[sparse.csr_array, tuple[Hashabl
 def _from_callable(graph: Callable[[int], Any], name: str, how: _How) -> TopologySequence:
     try:
         first = _static(graph(0), how)
-    except (TypeError, ValueError, MemoryError):
+    except MemoryError:
         raise
     except Exception as error:  # whatever a function of something else than rounds raises
+        if isinstance(error, TypeError | ValueError) and "`" in str(error):
+            raise  # it is one of ours
         raise TypeError(f"`graph` must return a graph for round 0, {name} raised {error!r}") from error
     return TopologySequence(first.n, partial(_round_of, graph, how, first.n, first.nodes), name=name)
 
@@ -752,7 +783,7 @@ def ordered_as(graph: Topology, n: int, nodes: tuple[Hashable, ...], which: str)
 def _static(graph: Any, how: _How) -> Topology:
     topology = as_topology(graph, **how._asdict())
     if not isinstance(topology, Topology):
-        raise TypeError(f"one round of a sequence must be a single graph, got {topology!r}")
+        raise TypeError(f"one round of a sequence must be a single graph, got {shown(topology)}")
     return topology
 
 
@@ -768,6 +799,24 @@ def _frozen_adjacency(matrix: Any) -> sparse.csr_array:
     for array in (adjacency.data, adjacency.indices, adjacency.indptr):
         _readonly(array)
     return adjacency
+
+
+def _hashable(nodes: tuple[Hashable, ...]) -> tuple[Hashable, ...]:
+    """Return labels, or raise ``TypeError`` if one cannot be looked up."""
+    for label in nodes:
+        try:
+            hash(label)
+        except TypeError as error:
+            raise TypeError(f"`nodes` must be labels that can be hashed, such as text, got {shown(label)}") from error
+    return nodes
+
+
+def _as_nodes(group: Iterable[Any]) -> list[int]:
+    """Return a group as integers, or raise ``TypeError``."""
+    try:
+        return [int(i) for i in group]
+    except (TypeError, ValueError, OverflowError) as error:
+        raise TypeError(f"`groups` must hold sequences of nodes, got {shown(group)}; as in [(0, 1), (2, 3)]") from error
 
 
 def _check_groups(groups: tuple[tuple[int, ...], ...], n: int) -> None:

@@ -165,11 +165,10 @@ def test_from_arrays_takes_integers_that_are_no_pixels(lowest, highest):
 )
 def test_from_arrays_asks_whether_integers_are_pixels(x, highest):
     x[1, 1] = highest
-    with pytest.raises(
-        ValueError, match=rf"`x` must be uint8 if .* 0\.\.{highest} as .*int.*to uint8 .* or to float32"
-    ):
+    says = rf"`x` must .* got 0\.\.{highest} as .*int.* pixels to uint8, .* token ids .* to float32"
+    with pytest.raises(ValueError, match=says):
         data.from_arrays(x, [0, 1])
-    with pytest.raises(ValueError, match=r"`val\[0\]` must be uint8"):
+    with pytest.raises(ValueError, match=r"`val\[0\]` must have a dtype"):
         data.from_arrays(x[:1], [0], val=(x, [0, 1]))
 
 

@@ -281,8 +281,16 @@ def test_damaged_files_are_named(tmp_path, content, match):
 
 
 def test_a_file_that_cannot_be_read_is_named(root):
-    (root / "train" / "folder.json").mkdir()
-    with pytest.raises(OSError, match=r"`root` must hold files that can be read, .*folder.json cannot"):
+    (root / "train" / "gone.json").symlink_to("nowhere")
+    with pytest.raises(OSError, match=r"`root` must hold files that can be read, .*gone.json cannot"):
+        data.femnist(root)
+
+
+@pytest.mark.parametrize("name", ["train/other.json", "test/other.json"])
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_what_is_no_regular_file_is_not_opened(root, name, make):
+    make(root / name)
+    with pytest.raises(ValueError, match=r"`root` must hold regular files, got .*other.json, which is"):
         data.femnist(root)
 
 

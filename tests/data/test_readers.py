@@ -3,6 +3,9 @@
 import gzip
 import hashlib
 import shutil
+import struct
+import tracemalloc
+import zlib
 
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from topofl import data, models
+from topofl.data import readers
 
 FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 CODES = {"u1": 0x08, "i1": 0x09, "i2": 0x0B, "i4": 0x0C, "f4": 0x0D, "f8": 0x0E}
@@ -60,7 +64,7 @@ ZIPPED = gzip.compress(VALID, mtime=0)  # without a time stamp tests have the sa
         (ZIPPED[:-6] + b"123456", "whole gzip file"),
         (VALID[:-1], "108 bytes for shape .*got 107.*incomplete"),
         (gzip.compress(VALID[:-1], mtime=0), "108 bytes for shape .*got 107.*incomplete"),
-        (VALID + b"x", "108 bytes for shape .*got 109.*left over"),
+        (VALID + b"x", "108 bytes for shape .*got more.*left over"),
         (VALID[:6], "header of 8 bytes, got 6"),
         (VALID[:3], "IDX file.*starts with"),
         (b"", "IDX file"),
@@ -68,7 +72,7 @@ ZIPPED = gzip.compress(VALID, mtime=0)  # without a time stamp tests have the sa
         (b"\0\0\x07\x01" + VALID[4:], "IDX file.*'00 00 07 01'"),
         (b"\0\0\x08\0", "IDX file"),
         (b"\0\0\x08\x01\0\0\0\0", "at least one number"),
-        (b"\0\0\x08\x20" + b"\xff" * 128, "bytes for shape"),
+        (b"\0\0\x08\x20" + b"\xff" * 128, "fit into memory, got shape"),
     ],
 )
 def test_read_idx_refuses(tmp_path, content, match):
@@ -275,3 +279,40 @@ def test_mnist_refuses_files_that_do_not_belong_together(tmp_path):
     save_mnist_like(tmp_path, labels=(0, 11) * 15)
     with pytest.raises(ValueError, match=r"`root` must hold labels in 0..9, got 11"):
         data.mnist(tmp_path, val=0, verify=False)
+
+
+def measured(call):
+    """Return the error that a call raises, and the most bytes that Python and numpy had for it at once."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="`path`") as caught:
+            call()
+        return str(caught.value), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("promised", [(100,), (10, 10), (2**31,)], ids=str)
+def test_no_more_is_decompressed_than_the_header_promises(tmp_path, promised):
+    """A megabyte of gzip holds a gigabyte of zeros; with a header that promises more than there is, too."""
+    header = b"\0\0\x08" + struct.pack(f">B{len(promised)}I", len(promised), *promised)
+    packer, path = zlib.compressobj(9, zlib.DEFLATED, 31), tmp_path / "file"
+    zeros = 2**30 if len(promised) == 2 or promised[0] == 100 else 2**20
+    with path.open("wb") as file:
+        file.write(packer.compress(header))
+        for _ in range(zeros // 2**20):
+            file.write(packer.compress(bytes(2**20)))
+        file.write(packer.flush())
+    message, most = measured(lambda: data.read_idx(path))
+    assert ("left over" in message) == (zeros == 2**30)
+    assert most < 2**24
+
+
+def test_an_idx_file_larger_than_memory_is_refused_before_it_is_read(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    path.write_bytes(VALID)
+    monkeypatch.setattr(readers, "total_memory", lambda: 99)
+    with pytest.raises(ValueError, match=r"`path` must fit into memory, got shape \(100,\) of uint8"):
+        data.read_idx(path)
+    monkeypatch.setattr(readers, "total_memory", lambda: 100)
+    assert len(data.read_idx(path)) == 100

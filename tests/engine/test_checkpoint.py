@@ -266,9 +266,9 @@ def test_states_that_are_nested_without_end_do_not_crash(folder):
 
 def test_an_empty_name_is_no_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match="`checkpoint` must name a folder or be None, got an empty text"):
+    with pytest.raises(ValueError, match="`checkpoint` must be the path of a folder, got an empty text"):
         topofl.run(**arguments(), checkpoint="")
-    with pytest.raises(ValueError, match=r"`checkpoint` must be a folder that can be written to, got 'a\\x00b'"):
+    with pytest.raises(ValueError, match=r"`checkpoint` must be the path of a folder, got 'a\\x00b' with a null character"):
         topofl.run(**arguments(), checkpoint="a\0b")
     assert list(tmp_path.iterdir()) == []
 

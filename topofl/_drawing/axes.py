@@ -5,7 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from topofl._check import check_finite, check_unmasked
+from topofl._check import (
+    check_finite,
+    check_unmasked,
+    shown,
+)
 from topofl._drawing.picture import ARROWS_LIMIT, PALETTE, Picture, compose, first_rounds, group_fills
 
 if TYPE_CHECKING:
@@ -29,11 +33,20 @@ CELLS = 512
 """Most cells a side of a picture of a matrix; larger matrices are summed over blocks."""
 
 
-def new_axes(ax: "Axes | None") -> "Axes":
-    """Return `ax`, or the Axes of a new figure."""
-    import matplotlib.pyplot as plt
+def new_axes(ax: "Axes | None", figsize: tuple[float, float] | None = None) -> "Axes":
+    """Return `ax`, or the Axes of a new figure, or raise ``TypeError`` if it is neither Axes nor None."""
+    if ax is None:
+        import matplotlib.pyplot as plt
 
-    return plt.subplots(layout="constrained")[1] if ax is None else ax
+        return plt.subplots(figsize=figsize, layout="constrained")[1]
+    from matplotlib.axes import Axes
+
+    if not isinstance(ax, Axes):
+        raise TypeError(
+            f"`ax` must be the Axes to draw on, such as matplotlib.pyplot.subplots()[1], or None, got {shown(ax)} "
+            f"({type(ax).__name__})"
+        )
+    return ax
 
 
 def draw(

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from topofl._check import check_int, check_switch
 from topofl.algorithms.exchange import gossip
 from topofl.algorithms.local import sgd
 from topofl.algorithms.phase import Algorithm, chain
@@ -30,6 +31,7 @@ def dsgd(lr: float, *, batch_size: int = 128, momentum: float = 0.0, local_steps
     Lian et al., "Can decentralized algorithms outperform centralized algorithms?" (2017), Algorithm 1;
     Bellet, Kermarrec and Lavoie, "D-Cliques" (2022), Figure 2.
     """
+    local_steps = check_int("local_steps", local_steps, minimum=1)
     return chain(
         "dsgd",
         local=sgd(lr, batch_size=batch_size, steps=local_steps, momentum=momentum),
@@ -120,6 +122,8 @@ def local_only(
     ----------
     The baseline "Local" of Liu et al., "DFedPGP" (2024), section 5.1.
     """
+    local_steps = check_int("local_steps", local_steps, minimum=1)
+    reset_momentum = bool(check_switch("reset_momentum", reset_momentum, auto=False))
     local = sgd(
         lr, batch_size=batch_size, steps=local_steps, epochs=epochs, momentum=momentum, reset_momentum=reset_momentum,
         lr_decay=lr_decay, weight_decay=weight_decay, clip=clip,

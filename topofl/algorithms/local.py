@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from topofl._check import check_fraction, check_int, check_nonnegative, check_positive
+from topofl._check import check_fraction, check_int, check_nonnegative, check_positive, check_sequence, shown
 from topofl.algorithms.participation import Participation, name_of
 from topofl.algorithms.parts import Part, as_part, everything
 from topofl.algorithms.phase import LocalSGD, Mixture, Models, Phase, Proximal, Round, Rule, State
@@ -107,9 +107,9 @@ def sgd(
     )
     decay, strength = _check_decay(lr_decay), check_nonnegative("strength", strength)
     if who is not None and not callable(who):
-        raise TypeError(f"`who` must be a function of the round such as sampled(0.1), got {who!r}")
+        raise TypeError(f"`who` must be a function of the round such as sampled(0.1), got {shown(who)}")
     if gradient is not None and not callable(gradient):
-        raise TypeError(f"`gradient` must be a weight rule such as mixing.within_groups, got {gradient!r}")
+        raise TypeError(f"`gradient` must be a weight rule such as mixing.within_groups, got {shown(gradient)}")
     if gradient is not None and (epochs is not None or who is not None or not how.train.is_everything):
         raise ValueError("`gradient` must be None unless all nodes take the same steps of all parameters; use steps=")
     if gradient is not None and inner_lr is not None:
@@ -214,6 +214,7 @@ def check_epochs(name: str, epochs: int | Sequence[int] | None) -> int | tuple[i
     if epochs is None:
         return None
     if isinstance(epochs, Sequence | np.ndarray) and not isinstance(epochs, str):
+        epochs = check_sequence(name, epochs, "one number a node")
         if not len(epochs):
             raise ValueError(f"`{name}` must be one number or one a node, got none")
         return tuple(check_int(f"{name}[{i}]", e, minimum=0) for i, e in enumerate(epochs))

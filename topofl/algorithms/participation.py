@@ -6,7 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
-from topofl._check import check_int, check_positive, check_probability
+from topofl._check import check_int, check_positive, check_probability, shown
 
 __all__ = ["Participation", "first_round", "later_rounds", "name_of", "sampled"]
 
@@ -63,7 +63,7 @@ def sampled(amount: float | int) -> Participation:
         return _Sampled(share)
     if isinstance(amount, str) or amount is None:
         raise TypeError(
-            f"`participation` must be a number of nodes or a share such as 0.1, got {amount!r}; 1.0 takes all"
+            f"`participation` must be a number of nodes or a share such as 0.1, got {shown(amount)}; 1.0 takes all"
         )
     return _Sampled(check_int("participation", amount, minimum=1))
 

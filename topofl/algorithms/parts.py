@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
-from topofl._check import did_you_mean
+from topofl._check import did_you_mean, shown
 
 __all__ = ["Part", "as_part", "body", "everything", "head", "part"]
 
@@ -93,7 +93,7 @@ def part(*patterns: str) -> Part:
     True
     """
     if not patterns or not all(isinstance(pattern, str) and pattern for pattern in patterns):
-        raise TypeError(f"`patterns` must be names such as 'head', got {patterns!r}")
+        raise TypeError(f"`patterns` must be names such as 'head', got {shown(patterns)}")
     return Part(tuple(patterns))
 
 
@@ -107,6 +107,6 @@ def as_part(name: str, value: object) -> Part:
         return part(value)
     if not isinstance(value, Part):
         raise TypeError(
-            f"`{name}` must be a part of the model such as algorithms.head or a layer's name, got {value!r}"
+            f"`{name}` must be a part of the model such as algorithms.head or a layer's name, got {shown(value)}"
         )
     return value

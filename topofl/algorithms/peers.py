@@ -1,6 +1,6 @@
 """Phases in which nodes choose by their models whom they hear."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ import scipy.sparse as sparse
 import torch
 from torch import Tensor
 
-from topofl._check import check_choice, check_int, check_switch
+from topofl._check import check_choice, check_int, check_sequence, check_switch, shown
 from topofl._generators import translated
 from topofl.algorithms.parts import Part, as_part, everything
 from topofl.algorithms.phase import Models, Phase, Round, State, Trial
@@ -142,7 +142,7 @@ def hear(policy: Policy, share: Part = everything) -> Phase:
 def _checked(policy: Any) -> Policy:
     """Return the policy, or raise."""
     if not isinstance(policy, Policy) or not callable(policy.choose) or not callable(policy.init):
-        raise TypeError(f"`policy` must be a Policy of functions, as Policy(choose), got {policy!r}")
+        raise TypeError(f"`policy` must be a Policy of functions, as Policy(choose), got {shown(policy)}")
     check_choice("asks", policy.asks, ["", "train", "val"])
     return policy
 
@@ -304,9 +304,7 @@ def greedy_peers(
 
 def _nodes(name: str, nodes: Any) -> list[int]:
     """Return different nodes, ascending, or raise."""
-    if not isinstance(nodes, Iterable) or isinstance(nodes, str):
-        raise TypeError(f"`{name}` must be a list of nodes, such as [0, 3], got {nodes!r}")
-    return sorted({check_int(name, i, minimum=0) for i in nodes})
+    return sorted({check_int(name, i, minimum=0) for i in check_sequence(name, nodes, "nodes, such as [0, 3]")})
 
 
 def random_peers(budget: int) -> Policy:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from topofl._check import shown
 from topofl._text import printable
 from topofl.algorithms.parts import Part, everything
 from topofl.mixing import MixingMatrix
@@ -469,7 +470,7 @@ def check_key(key: object) -> str:
 def check_fine_tune(phase: object) -> Phase:
     """Return a phase that a model can go through by itself, or raise ``TypeError`` or ``ValueError``."""
     if not isinstance(phase, Phase):
-        raise TypeError(f"`fine_tune` must be a Phase such as sgd(lr=0.1, epochs=5), got {phase!r:.50}")
+        raise TypeError(f"`fine_tune` must be a Phase such as sgd(lr=0.1, epochs=5), got {shown(phase)}")
     if phase.exchanges or phase.uses:
         why = f"uses the state of {phase.uses!r}" if phase.uses else f"exchanges {phase.exchanges}"
         raise ValueError(

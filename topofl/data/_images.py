@@ -14,12 +14,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from topofl._check import check_path
+from topofl._machine import total_memory
+from topofl.data._files import check_regular
+
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 __all__ = ["SUFFIXES", "load_pixels"]
 
 SUFFIXES = {".png", ".jpg", ".jpeg"}
+
+_FORMATS = ("PNG", "JPEG")
+"""What a file may be, whatever its name says. Pillow knows formats that start other programs, such as EPS."""
+
+_MOST_PIXELS = 2**26
+"""Largest image that is decoded: 64 megapixels take 192 MiB. A file of some kilobytes can promise far more."""
 
 _MAGIC = b"topofl pixels\n"
 _FORMAT = 1
@@ -54,7 +64,8 @@ def load_pixels(
     OSError
         If the cache cannot be written.
     ValueError
-        If an image cannot be read, or has another size than the first; if another file lies where the cache should.
+        If an image cannot be read, is neither PNG nor JPEG, has more than 64 megapixels or another size than the first;
+        if all of them together do not fit into memory; if another file lies where the cache should.
     """
     listing, place = _listing(root, paths, size), _place(root, size, cache)
     pixels = _read(place, len(paths), listing)
@@ -71,7 +82,7 @@ def _listing(root: Path, paths: Sequence[Path], size: tuple[int, int] | None) ->
     depth = len(root.parts)
     for path in paths:
         with _named(path):
-            about = os.stat(path)
+            about = check_regular(path)
         name = os.fsencode("/".join(path.parts[depth:]))
         digest.update(name + f"\0{about.st_size}\0{about.st_mtime_ns}\n".encode())
     return digest.hexdigest()
@@ -82,19 +93,20 @@ def _place(root: Path, size: tuple[int, int] | None, cache: str | os.PathLike[st
     if cache is None:
         return root / f"topofl{note}.pixels"
     root = root.resolve()
-    return Path(cache) / f"{root.name}-{hashlib.sha256(os.fsencode(root)).hexdigest()[:8]}{note}.pixels"
+    return check_path("cache", cache) / f"{root.name}-{hashlib.sha256(os.fsencode(root)).hexdigest()[:8]}{note}.pixels"
 
 
 def _read(place: Path, count: int, listing: str) -> np.ndarray | None:
     """Return the pixels in a cache; None if there is none, or one that is of other files, cut off or damaged."""
     if not place.exists():
         return None
+    if not place.is_file() or not _MAGIC.startswith(_beginning(place)):
+        raise ValueError(
+            f"`cache` must leave the name {place.name} to the pixels, got another file of that name, {place}; move it "
+            "away, or choose another folder"
+        )
     with place.open("rb") as stream:
-        if not _MAGIC.startswith(stream.read(len(_MAGIC))):
-            raise ValueError(
-                f"`cache` must leave the name {place.name} to the pixels, got another file of that name, {place}; "
-                "move it away, or choose another folder"
-            )
+        stream.seek(len(_MAGIC))
         header = _parsed(stream.readline(1000))
         left = place.stat().st_size - stream.tell()
         if header is None or header.listing != listing or header.shape[:2] != [count, 3]:
@@ -104,6 +116,11 @@ def _read(place: Path, count: int, listing: str) -> np.ndarray | None:
         pixels = np.empty(header.shape, np.uint8)
         whole = stream.readinto(pixels.data.cast("B")) == left
     return pixels if whole and _checksum(pixels, listing) == header.crc32 else None
+
+
+def _beginning(place: Path) -> bytes:
+    with place.open("rb") as stream:
+        return stream.read(len(_MAGIC))
 
 
 def _parsed(line: bytes) -> _Header | None:
@@ -147,20 +164,40 @@ def _replacing(place: Path) -> Iterator[IO[bytes]]:
 
 def _decoded(paths: Sequence[Path], size: tuple[int, int] | None) -> np.ndarray:
     """Return (N, 3, height, width): each image goes to its place in the array as soon as it is decoded."""
-    first = _rgb(paths[0])
-    height, width = size or (first.height, first.width)
-    pixels = np.empty((len(paths), 3, height, width), np.uint8)
+    height, width = size or _sides(paths[0])
+    pixels = _room(len(paths), height, width, "root" if size is None else "size")
     for place, path in zip(pixels, paths, strict=True):
-        image = _rgb(path)
+        image = _rgb(path, None if size else (height, width))
+        if image is None:
+            other = " x ".join(map(str, _sides(path)))
+            raise ValueError(
+                f"`root` must hold images of one size unless `size` is given, got {other} pixels in {path} and "
+                f"{height} x {width} in {paths[0]}; pass size=({height}, {width}), for example"
+            )
         if image.size != (width, height):
-            if size is None:
-                raise ValueError(
-                    f"`root` must hold images of one size unless `size` is given, got {image.height} x {image.width} "
-                    f"pixels in {path} and {height} x {width} in {paths[0]}; pass size=({height}, {width}), for example"
-                )
             image = _stretched(image, height, width)
         place[:] = np.asarray(image).transpose(2, 0, 1)
     return pixels
+
+
+def _room(count: int, height: int, width: int, name: str) -> np.ndarray:
+    """Return an empty array for all images, or raise ``ValueError`` if the machine cannot hold it."""
+    needed = count * 3 * height * width
+    try:
+        if needed > (total_memory() or math.inf):
+            raise MemoryError("more than this machine has")
+        return np.empty((count, 3, height, width), np.uint8)
+    except (MemoryError, ValueError) as error:
+        raise ValueError(
+            f"`{name}` must keep all images in memory, got {count:,} images of {height} x {width} pixels, "
+            f"{needed / 2**30:.3g} GiB ({error}); pass a smaller `size`, or fewer images"
+        ) from error
+
+
+def _sides(path: Path) -> tuple[int, int]:
+    """Return height and width of an image, of which only the header is read."""
+    with _opened(path) as image:
+        return image.height, image.width
 
 
 def _stretched(image: "Image", height: int, width: int) -> "Image":
@@ -169,16 +206,30 @@ def _stretched(image: "Image", height: int, width: int) -> "Image":
     return image.resize((width, height), Resampling.BILINEAR)
 
 
-def _rgb(path: Path) -> "Image":
-    """Return an image in three channels: grey is repeated, palettes are looked up, transparency is dropped."""
-    from PIL import Image
+def _rgb(path: Path, sides: tuple[int, int] | None) -> "Image | None":
+    """Return an image in three channels: grey is repeated, palettes are looked up, transparency is dropped.
 
-    with _named(path), Image.open(path) as image:
-        if image.mode == "F" or image.mode.startswith("I"):
-            raise ValueError(f"mode {image.mode} has more than 8 bits a channel")
+    None, and nothing is decoded, if it is not of these `sides`, (height, width).
+    """
+    with _opened(path) as image:
+        if sides is not None and sides != (image.height, image.width):
+            return None
         if image.mode == "P":  # which else warns of a transparency for each of its colors
             return image.convert("RGBA").convert("RGB")
         return image.convert("RGB")
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator["Image"]:
+    """Open an image, of which nothing is decoded yet, and check what its header says."""
+    from PIL import Image
+
+    with _named(path), Image.open(path, formats=_FORMATS) as image:
+        if image.mode == "F" or image.mode.startswith("I"):
+            raise ValueError(f"mode {image.mode} has more than 8 bits a channel")
+        if image.width * image.height > _MOST_PIXELS:
+            raise ValueError(f"{image.height} x {image.width} pixels are more than {_MOST_PIXELS:,}")
+        yield image
 
 
 @contextmanager
@@ -188,6 +239,6 @@ def _named(path: Path) -> Iterator[None]:
         yield
     except Exception as error:  # every format has its own
         raise ValueError(
-            f"`root` must hold whole images with 8 bits a channel, cannot read {path} ({error}); copy it again, "
-            "convert it, or remove it"
+            f"`root` must hold whole images, PNG or JPEG with 8 bits a channel, cannot read {path} ({error}); copy it "
+            "again, convert it, or remove it"
         ) from error

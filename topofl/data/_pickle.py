@@ -8,7 +8,19 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["load_pickle"]
+from topofl.data._files import read_file
+
+__all__ = ["LARGEST", "load_pickle"]
+
+LARGEST = 2**28
+"""Bytes of the largest file that is read; the largest of CIFAR-10 and CIFAR-100 has 155 million."""
+
+_FREE_OPCODES = 10_000
+_BYTES_AN_OPCODE = 50
+"""A file may have so many opcodes, and one more for so many bytes.
+
+An opcode of one byte can make an object of a hundred. An image of CIFAR has 3,072 bytes and five opcodes or so.
+"""
 
 _RECONSTRUCT = ("numpy.core.multiarray._reconstruct", "numpy._core.multiarray._reconstruct")
 _NAMES = (*_RECONSTRUCT, "numpy.ndarray", "numpy.dtype")
@@ -35,21 +47,25 @@ def load_pickle(path: Path) -> Any:
     """Return the dictionaries, lists, tuples, texts, bytes, integers and arrays of bytes in a pickle.
 
     The pickle module is not used: the file is interpreted here, and the only names it may hold are those with which
-    numpy writes arrays, for which there are inert stand-ins. Texts of Python 2 become bytes. Time and memory are
-    proportional to the size of the file.
+    numpy writes arrays, for which there are inert stand-ins. Texts of Python 2 become bytes. Memory is at most four
+    times the size of the file and some megabytes: files of more small objects than pixels are refused.
 
     Raises
     ------
     ValueError
-        If the file names anything else (it is named; nothing was run), or is damaged.
+        If the file names anything else (it is named; nothing was run), is damaged, is larger than any of CIFAR, or has
+        far more objects than the labels and names of its images.
+    OSError
+        If it cannot be read.
     """
+    content = read_file(path, largest=LARGEST)
     try:
-        return _evaluate(path.read_bytes())
+        return _evaluate(content)
     except _ForbiddenError as error:
         raise ValueError(
             f"`root` must hold pickles of plain data, got {path}, which asks for {error}; nothing of it was run"
         ) from error
-    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
         raise ValueError(
             f"`root` must hold whole pickles, got {path}, which is damaged or incomplete ({error}); copy it again"
         ) from error
@@ -58,7 +74,10 @@ def load_pickle(path: Path) -> Any:
 def _evaluate(content: bytes) -> Any:
     stack: list[Any] = []
     memo: dict[int, Any] = {}
-    for opcode, argument, _ in pickletools.genops(content):
+    most = _FREE_OPCODES + len(content) // _BYTES_AN_OPCODE
+    for count, (opcode, argument, _) in enumerate(pickletools.genops(content), start=1):
+        if count > most:
+            raise _ForbiddenError(f"more than {most:,} objects in {len(content):,} bytes")
         _step(opcode.name, argument, stack, memo)
     if len(stack) != 1:
         raise ValueError(f"{len(stack)} things are left instead of one")

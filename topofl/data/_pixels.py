@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from topofl._check import check_number, check_positive
+from topofl._check import as_array, check_number, check_positive
 
 __all__ = ["Channels", "check_channels", "check_no_hidden_pixels", "check_range", "scale_and_shift"]
 
@@ -18,7 +18,7 @@ def check_channels(name: str, value: object, shape: Sequence[int], *, positive: 
     """Return a finite number, or one for each of the ``shape[1]`` channels, or raise ValueError or TypeError."""
     check = check_positive if positive else check_number
     if not isinstance(value, Sequence) and hasattr(value, "tolist"):
-        value = value.tolist()  # type: ignore[attr-defined]
+        value = as_array(name, value).tolist()
     if not isinstance(value, list | tuple):
         return check(name, value)
     if len(value) != shape[1]:
@@ -50,6 +50,7 @@ def check_no_hidden_pixels(name: str, values: Tensor, dtype: object) -> None:
     low, high = (int(value) for value in values.aminmax())
     if low >= 0 and 128 <= high <= 255:
         raise ValueError(
-            f"`{name}` must be uint8 if they are pixels, got {low}..{high} as {dtype}; convert to uint8 to have them "
-            "divided by 255, or to float32 to take them as they are"
+            f"`{name}` must have a dtype that says what its integers mean, got {low}..{high} as {dtype}; convert "
+            "pixels to uint8, which models see divided by 255, and anything else, such as token ids or counts, to "
+            "float32, which models see as it is"
         )

@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from topofl._check import check_choice, check_int
+from topofl._check import check_choice, check_int, check_path
 from topofl._seeding import stream
-from topofl.data._pickle import load_pickle
+from topofl.data._files import read_file
+from topofl.data._pickle import LARGEST, load_pickle
 from topofl.data._split import validation
 from topofl.data.dataset import Dataset
 
@@ -168,7 +169,7 @@ def _dataset(
     downscale: int,
 ) -> Dataset:
     side = _side(downscale)
-    folder, md5 = _find_folder(Path(root), kind)
+    folder, md5 = _find_folder(check_path("root", root), kind)
     batches = [_read(folder / name, kind, md5[name] if verify else None) for name in md5]
     labels = np.concatenate([classes[key] for _, classes in batches])
     train_size = len(labels) - len(batches[-1][0])
@@ -248,7 +249,7 @@ def _read(path: Path, kind: _Kind, md5: str | None) -> tuple[np.ndarray, dict[st
 
 
 def _check_md5(path: Path, md5: str) -> None:
-    found = hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
+    found = hashlib.md5(read_file(path, largest=LARGEST), usedforsecurity=False).hexdigest()
     if found != md5:
         raise ValueError(
             f"`root` must hold the original files, got {path} with the checksum (`md5`) {found} instead of {md5}; "
@@ -257,7 +258,7 @@ def _check_md5(path: Path, md5: str) -> None:
 
 
 def _read_binary(path: Path, kind: _Kind) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    content = path.read_bytes()
+    content = read_file(path, largest=LARGEST)
     width = len(kind.labels) + _PIXELS
     if not content or len(content) % width:
         raise ValueError(

@@ -18,6 +18,7 @@ from topofl._check import (
     check_indices,
     check_int,
     check_labels,
+    shown,
 )
 from topofl._seeding import stream
 from topofl.data._pixels import Channels, check_channels, check_no_hidden_pixels, check_range, scale_and_shift
@@ -120,8 +121,8 @@ class Dataset:
         TypeError
             If `dtype` is not a floating-point one.
         """
-        if not dtype.is_floating_point:
-            raise TypeError(f"`dtype` must be a floating-point dtype, got {dtype}")
+        if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+            raise TypeError(f"`dtype` must be a floating-point dtype, got {shown(dtype)}; e.g. torch.float32")
         if self.inputs.dtype != torch.uint8:
             return None
         scale, shift = scale_and_shift(self.mean, self.std, self.inputs.ndim, dtype)
@@ -295,7 +296,7 @@ def _held_size(key: str, fraction: float | None, total: int, available: int) -> 
 
 def _as_pair(x_name: str, y_name: str, x: Any, y: Any) -> tuple[Tensor, np.ndarray]:
     inputs = _as_inputs(x_name, x)
-    labels = check_labels(y_name, y.detach().cpu().numpy() if isinstance(y, Tensor) else y)
+    labels = check_labels(y_name, y)
     if len(labels) != len(inputs):
         raise ValueError(f"`{y_name}` must have one label for each of the {len(inputs)} inputs, got {len(labels)}")
     return inputs, labels
@@ -313,8 +314,9 @@ def _as_inputs(name: str, x: Any) -> Tensor:
 
 
 def _from_tensor(name: str, x: Tensor) -> Tensor:
-    if x.is_complex() or x.layout != torch.strided:
-        raise TypeError(f"`{name}` must be real numbers in a dense tensor, got {x.dtype} in {x.layout}")
+    if x.is_complex() or x.layout != torch.strided or x.is_meta:
+        got = "no values (device meta)" if x.is_meta else f"{x.dtype} in {x.layout}"
+        raise TypeError(f"`{name}` must be real numbers in a dense tensor, got {got}")
     dtype = torch.uint8 if _is_uint8(x) else torch.float32
     return x.detach().to("cpu", dtype, copy=True, memory_format=torch.contiguous_format)
 
@@ -389,16 +391,20 @@ def from_torch(
         key: value if value is None or isinstance(value, Real) else _collect(key, value)
         for key, value in (("test", test), ("val", val))
     }
-    name = name or type(dataset).__name__
+    name = type(dataset).__name__ if name is None else name
     return from_arrays(x, y, n_classes=n_classes, name=name, seed=seed, mean=mean, std=std, **held)
 
 
 def _collect(name: str, dataset: Any) -> tuple[Tensor, np.ndarray]:
     if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
         raise TypeError(f"`{name}` must be a map-style dataset with a length, got {type(dataset).__name__}")
-    if len(dataset) == 0:
+    try:
+        size = len(dataset)
+    except TypeError as error:  # of an array without dimensions, for example
+        raise TypeError(f"`{name}` must be a map-style dataset with a length, got {shown(dataset)}") from error
+    if size == 0:
         raise ValueError(f"`{name}` must have at least one item, got none")
-    items = [_as_item(name, i, dataset[i]) for i in range(len(dataset))]
+    items = [_as_item(name, i, dataset[i]) for i in range(size)]
     first = items[0][0]
     _check_all(name, [x.shape for x, _ in items], lambda shape: tuple(shape), first.shape)
     _check_all(name, [x.dtype for x, _ in items], str, first.dtype)
@@ -426,4 +432,4 @@ def _as_item(name: str, place: int, item: Any) -> tuple[Tensor, int]:
     try:
         return x if isinstance(x, Tensor) else torch.as_tensor(x, device="cpu"), operator.index(y)
     except TypeError as error:
-        raise TypeError(f"`{name}` must give integer labels, got {y!r} in item {place}") from error
+        raise TypeError(f"`{name}` must give integer labels, got {shown(y)} in item {place}") from error

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from topofl._check import check_int, check_switch
+from topofl._check import check_int, check_path, check_switch
 from topofl._seeding import stream
+from topofl.data._files import read_file
 from topofl.data._images import SUFFIXES, load_pixels
 from topofl.data._split import validation
 from topofl.data.dataset import Dataset
@@ -40,7 +41,8 @@ def image_folder(
     ----------
     root
         Folder with ``train``, and perhaps ``val`` or ``valid``, and ``test``, each with a folder for each class, in
-        which the .png, .jpg and .jpeg files lie. Other files, and names that begin with a dot, are passed over.
+        which the .png, .jpg and .jpeg files lie, PNG or JPEG by their contents, too. Other files, and names that begin
+        with a dot, are passed over.
     size
         Height and width in pixels, one integer or two, to which images are stretched (bilinear, with antialiasing) if
         they have another size. None: all must have the size of the first.
@@ -68,8 +70,9 @@ def image_folder(
     TypeError
         If `size` are not integers.
     ValueError
-        If a class has no training images, or is not in ``train``; if an image is damaged, has 16 bits a channel or
-        another size than the first (it is named); if another file lies where the cache should; `mean` and `std` as of
+        If a class has no training images, or is not in ``train``; if an image is damaged, neither PNG nor JPEG, not a
+        regular file, has 16 bits a channel, more than 64 megapixels or another size than the first (it is named); if
+        all images together are larger than memory; if another file lies where the cache should; `mean` and `std` as of
         :class:`Dataset`.
 
     See Also
@@ -148,7 +151,8 @@ def cinic10(
     Darlow et al. (2018), CINIC-10 Is Not ImageNet or CIFAR-10; with these mean and standard deviation, Kharrat, Canini
     and Horváth (2025), DPFL, and its code.
     """
-    nested = Path(root) / "CINIC-10"
+    root = check_path("root", root)
+    nested = root / "CINIC-10"
     inside = [f"train/{name}" for name in _CINIC10]
     folder = _folder(nested if nested.is_dir() else root, "the folders of CINIC-10", *inside, "valid", "test")
     sides, merge_val = _sides(size), bool(check_switch("merge_val", merge_val, auto=False))
@@ -213,7 +217,8 @@ def tiny_imagenet(
     et al. (2024), DFedPGP, in its appendix.
     """
     inside = "wnids.txt", "train", "val/images", "val/val_annotations.txt"
-    nested = Path(root) / "tiny-imagenet-200"
+    root = check_path("root", root)
+    nested = root / "tiny-imagenet-200"
     folder = _folder(nested if nested.is_dir() else root, "the files of Tiny ImageNet", *inside)
     sides = _sides(size)
     names = _wnids(folder)
@@ -256,7 +261,7 @@ def _sides(size: int | Sequence[int] | None) -> tuple[int, int] | None:
 
 
 def _folder(root: str | os.PathLike[str], what: str, *inside: str) -> Path:
-    folder = Path(root)
+    folder = check_path("root", root)
     missing = [name for name in inside if not (folder / name).exists()]
     if missing:
         raise FileNotFoundError(f"`root` must hold {what}, missing in {folder}: {', '.join(missing)}")
@@ -355,7 +360,4 @@ def _annotations(place: Path) -> dict[str, str]:
 
 
 def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise OSError(f"`root` must hold a text file {path}, cannot read it: {error}") from error
+    return read_file(path).decode("utf-8", errors="replace")

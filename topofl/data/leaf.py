@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from topofl._check import check_fraction
+from topofl._check import check_fraction, check_path, shown
 from topofl._seeding import stream
+from topofl.data._files import read_file
 from topofl.data.dataset import Dataset
 
 __all__ = ["femnist"]
@@ -101,7 +102,7 @@ def femnist(
     (2020), FedProx, five of them a node: ``natural(femnist(root, classes="a-j"), n=100, classes_per_node=5, seed=0)``.
     """
     kept = _labels_of(classes)
-    train_files, test_files = _files(Path(root))
+    train_files, test_files = _files(check_path("root", root))
     if test_files and test is not None:
         raise ValueError(f"`test` must be None where there are test files, such as {test_files[0]}, got {test}")
     share = 0.0 if test_files else check_fraction("test", 0.1 if test is None else test)
@@ -110,7 +111,7 @@ def femnist(
     numbers: dict[str, int] = {}
     parts = list(_parts(train_files, new_labels, numbers))
     if not parts:
-        raise ValueError(f"`classes` must leave an example to train on, got {classes!r}, of which {root} has none")
+        raise ValueError(f"`classes` must leave an example to train on, got {shown(classes)}, of which {root} has none")
     sizes = [len(part.labels) for part in parts]
     train_size = sum(sizes)
     parts += _parts(test_files, new_labels, numbers)
@@ -126,7 +127,7 @@ def femnist(
 def _labels_of(classes: str) -> list[int]:
     """Return the labels of characters and ranges of them."""
     if not isinstance(classes, str):
-        raise TypeError(f"`classes` must be text, such as 'a-j', got {classes!r} ({type(classes).__name__})")
+        raise TypeError(f"`classes` must be text, such as 'a-j', got {shown(classes)} ({type(classes).__name__})")
     ends = [(first, last or first) for first, last in re.findall(r"(.)(?:-(.))?", classes, re.DOTALL)]
     labels = [
         label
@@ -137,7 +138,8 @@ def _labels_of(classes: str) -> list[int]:
     is_known = all(set(pair) <= set(_CHARACTERS) and pair[0] <= pair[1] for pair in ends)
     if not labels or not is_known or len(set(labels)) < len(labels):
         raise ValueError(
-            f"`classes` must be characters and ranges of 0-9, A-Z and a-z, each once, such as 'a-j', got {classes!r}"
+            "`classes` must be characters and ranges of 0-9, A-Z and a-z, each once, such as 'a-j', got "
+            f"{shown(classes)}"
         )
     return labels
 
@@ -193,11 +195,10 @@ def _writers(path: Path) -> list[tuple[str, _Writer]]:
 
 def _content(path: Path) -> dict[str, Any]:
     """Return the object in a file, writers as arrays, or raise unless it has LEAF's three keys."""
+    text = read_file(path)
     try:
-        content = json.loads(path.read_bytes(), object_hook=_packed)
-    except OSError as error:
-        raise OSError(f"`root` must hold files that can be read, {path} cannot: {error}") from error
-    except (ValueError, RecursionError) as error:
+        content = json.loads(text, object_hook=_packed)
+    except (MemoryError, RecursionError, ValueError) as error:
         raise ValueError(
             f"`root` must hold whole JSON files, {path} is damaged or incomplete ({error}); copy it again, or {_REMEDY}"
         ) from error

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from topofl._check import check_fraction, check_indices, check_int, check_positive
+from topofl._check import check_fraction, check_indices, check_int, check_positive, check_sequence, check_switch
+from topofl._drawing import new_axes
 from topofl._seeding import stream
 from topofl.data._allocation import (
     best_cut,
@@ -107,6 +108,7 @@ class Partition:
                 "use fewer nodes, or a partitioner that promises a size, such as dirichlet_per_class(min_size=...)"
             )
         object.__setattr__(self, "flipped", tuple(np.unique(check_indices("flipped", self.flipped, self.n)).tolist()))
+        check_switch("overlapping", self.overlapping, auto=False)
         self._check_disjoint()
         self._check_test_unseen()
 
@@ -115,11 +117,11 @@ class Partition:
             raise TypeError(
                 f"`{key}` must be a sequence of index arrays, one for each node, got {type(nodes).__name__}"
             )
-        size = len(self.dataset.inputs)
+        nodes, size = check_sequence(key, nodes, "index arrays"), len(self.dataset.inputs)
         arrays = tuple(check_indices(f"{key}[{i}]", indices, size) for i, indices in enumerate(nodes))
         if key != "train" and not arrays:
             arrays = tuple(check_indices(key, [], size) for _ in range(self.n))
-        if len(arrays) != self.n and key != "train":
+        if key != "train" and len(arrays) != self.n:
             raise ValueError(f"`{key}` must have one array for each of the n={self.n} nodes, got {len(arrays)}")
         return arrays
 
@@ -210,10 +212,7 @@ class Partition:
         matplotlib.axes.Axes
             With one disk for each pair of a node and a class it holds; call ``plt.show()`` yourself.
         """
-        if ax is None:
-            import matplotlib.pyplot as plt
-
-            ax = plt.subplots(figsize=(8, 3), layout="constrained")[1]
+        ax = new_axes(ax, figsize=(8, 3))
         node, label = np.nonzero(self.label_counts)
         count = self.label_counts[node, label]
         ax.scatter(node, label, s=120 * count / count.max(), color="#0072B2", linewidths=0)

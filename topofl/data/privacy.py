@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from topofl._check import check_choice, check_counts, check_positive
+from topofl._check import check_choice, check_counts, check_positive, check_switch
 from topofl._seeding import stream
 
 __all__ = ["private_label_histograms"]
@@ -77,7 +77,7 @@ def private_label_histograms(
     array([[0.6, 0.4],
            [0. , 1. ]])
     """
-    counts = check_counts(label_counts)
+    counts, clip = check_counts(label_counts), bool(check_switch("clip", clip, auto=False))
     if (epsilon := check_positive("epsilon", epsilon)) < _LEAST:
         raise ValueError(f"`epsilon` must be at least {_LEAST:g}, got {epsilon}: its noise is too large for float64")
     factor = {"scale": 1.0, "sd": np.sqrt(0.5), "replace_one": 2.0}

@@ -6,11 +6,13 @@ import math
 import os
 import zlib
 from pathlib import Path
+from typing import BinaryIO, cast
 
 import numpy as np
 import torch
 
-from topofl._check import check_int
+from topofl._check import check_int, check_path
+from topofl._machine import total_memory
 from topofl._seeding import stream
 from topofl.data._split import apportion, draw, validation
 from topofl.data.dataset import Dataset
@@ -18,6 +20,9 @@ from topofl.data.dataset import Dataset
 __all__ = ["digits", "mnist", "read_idx"]
 
 _IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+
+_PIECE = 2**20
+"""Bytes that are read at once, so that a header that promises too much costs nothing."""
 
 _MNIST_MD5 = {
     "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
@@ -49,7 +54,7 @@ def digits(*, test: int = 300, val: int = 0, seed: int | np.random.Generator = 0
     Raises
     ------
     ValueError
-        If nothing would be left to train on.
+        If nothing would be left to train on, or the images do not fit into memory.
 
     References
     ----------
@@ -71,6 +76,8 @@ def digits(*, test: int = 300, val: int = 0, seed: int | np.random.Generator = 0
         "val", val, minimum=0, maximum=len(labels) - 1 - test, remedy="one example must be left to train on"
     )
     enlarge = check_int("enlarge", enlarge, minimum=1)
+    if (needed := 4 * pixels.size * enlarge**2) > (total_memory() or math.inf):
+        raise ValueError(f"`enlarge` must leave images that fit into memory, got {enlarge}: {needed / 2**30:.3g} GiB")
     rng = stream(seed, "split")
     test_indices, rest = draw(np.arange(len(labels)), labels, apportion(np.bincount(labels), test), rng)
     val_indices, train = draw(rest, labels, apportion(np.bincount(labels[rest]), val), rng)
@@ -116,7 +123,7 @@ def mnist(
     ----------
     Bellet, Kermarrec and Lavoie (2022), D-Cliques, section IV-A.
     """
-    folder = _find_folder(Path(root))
+    folder = _find_folder(check_path("root", root))
     md5 = _MNIST_MD5 if verify else dict.fromkeys(_MNIST_MD5)
     arrays = [read_idx(_find_file(folder, name), md5=md5[name]) for name in _MNIST_MD5]
     train_size = _check_mnist(folder, arrays)
@@ -185,52 +192,80 @@ def read_idx(path: str | os.PathLike[str], *, md5: str | None = None) -> np.ndar
     FileNotFoundError
         If there is no such file.
     ValueError
-        If it is damaged or incomplete, not IDX, holds no number, has bytes left over, or has another checksum.
+        If it is damaged or incomplete, not IDX, holds no number, has bytes left over, does not fit into memory, or has
+        another checksum.
 
     Notes
     -----
     Two zero bytes, a byte for the type, a byte for the number of dimensions, the dimensions as big-endian unsigned
-    32-bit integers, and the numbers in C order, big-endian (LeCun, Cortes and Burges, The MNIST database).
+    32-bit integers, and the numbers in C order, big-endian (LeCun, Cortes and Burges, The MNIST database). No more is
+    decompressed than these dimensions promise.
     """
-    path = Path(path)
+    path = check_path("path", path, "file")
     if not path.is_file():
         raise FileNotFoundError(f"`path` must be an IDX file, got {path}, which is not a file")
-    content = _uncompressed(path)
-    if len(content) < 4 or content[:2] != b"\0\0" or content[2] not in _IDX_TYPES or not 1 <= content[3] <= 32:
+    with path.open("rb") as file, _uncompressed(file) as content:
+        try:
+            return _read_array(path, content, md5)
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise ValueError(
+                f"`path` must be a whole gzip file, got {path}, which is damaged or incomplete ({error}); copy it again"
+            ) from error
+        except MemoryError as error:
+            raise ValueError(f"`path` must fit into memory, got {path}, which does not") from error
+
+
+def _uncompressed(file: BinaryIO) -> BinaryIO:
+    is_packed = file.read(2) == b"\x1f\x8b"
+    file.seek(0)
+    return cast(BinaryIO, gzip.GzipFile(fileobj=file)) if is_packed else file
+
+
+def _read_array(path: Path, content: BinaryIO, md5: str | None) -> np.ndarray:
+    """Return the array that an open file holds, of which no more is read than its header promises, and one byte."""
+    start = content.read(4)
+    if len(start) < 4 or start[:2] != b"\0\0" or start[2] not in _IDX_TYPES or not 1 <= start[3] <= 32:
+        raise ValueError(f"`path` must be an IDX file, got {path}, which starts with the bytes {start.hex(' ')!r}")
+    kind, sizes = np.dtype(_IDX_TYPES[start[2]]), content.read(4 * start[3])
+    header = start + sizes
+    if len(sizes) < 4 * start[3]:
         raise ValueError(
-            f"`path` must be an IDX file, got {path}, which starts with the bytes {content[:4].hex(' ')!r}"
+            f"`path` must have a header of {4 + 4 * start[3]} bytes, got {len(header)} bytes in {path}; copy it again"
         )
-    kind = np.dtype(_IDX_TYPES[content[2]])
-    start = 4 + 4 * content[3]
-    if len(content) < start:
-        raise ValueError(
-            f"`path` must have a header of {start} bytes, got {len(content)} bytes in {path}; copy it again"
-        )
-    shape = tuple(int(size) for size in np.frombuffer(content, ">u4", content[3], 4))
-    _check_content(path, content, shape, start + kind.itemsize * math.prod(shape), md5)
-    return np.frombuffer(content, kind, offset=start).reshape(shape).astype(kind.newbyteorder("="))
-
-
-def _uncompressed(path: Path) -> bytes:
-    content = path.read_bytes()
-    if not content.startswith(b"\x1f\x8b"):
-        return content
-    try:
-        return gzip.decompress(content)
-    except (EOFError, OSError, zlib.error) as error:
-        raise ValueError(
-            f"`path` must be a whole gzip file, got {path}, which is damaged or incomplete ({error}); copy it again"
-        ) from error
-
-
-def _check_content(path: Path, content: bytes, shape: tuple[int, ...], expected: int, md5: str | None) -> None:
+    shape = tuple(int(size) for size in np.frombuffer(sizes, ">u4"))
     if 0 in shape:
         raise ValueError(f"`path` must hold at least one number, got shape {shape} in {path}")
-    if len(content) != expected:
-        what = "is incomplete" if len(content) < expected else "has bytes left over"
+    if (promised := kind.itemsize * math.prod(shape)) > (total_memory() or math.inf):
         raise ValueError(
-            f"`path` must have {expected} bytes for shape {shape}, got {len(content)}: {path} {what}; copy it again"
+            f"`path` must fit into memory, got shape {shape} of {kind}, {promised / 2**30:.3g} GiB, in {path}"
         )
-    found = hashlib.md5(content, usedforsecurity=False).hexdigest()
-    if md5 is not None and found != md5.lower():
-        raise ValueError(f"`path` must have the checksum (`md5`) {md5}, got {found} for {path}; it is another file")
+    numbers = _read_numbers(path, content, shape, promised, len(header))
+    _check_md5(path, md5, header, numbers)
+    return np.frombuffer(numbers, kind).reshape(shape).astype(kind.newbyteorder("="))
+
+
+def _read_numbers(path: Path, content: BinaryIO, shape: tuple[int, ...], promised: int, before: int) -> bytes:
+    """Return as many bytes as the header promises, or raise if there are fewer or more."""
+    pieces, left = [], promised
+    while left and (piece := content.read(min(left, _PIECE))):
+        pieces.append(piece)
+        left -= len(piece)
+    if not left and not content.read(1):
+        return b"".join(pieces)
+    got = f"{before + promised - left} bytes" if left else "more"
+    raise ValueError(
+        f"`path` must have {before + promised} bytes for shape {shape}, got {got}: {path} "
+        f"{'is incomplete' if left else 'has bytes left over'}; copy it again"
+    )
+
+
+def _check_md5(path: Path, md5: str | None, *parts: bytes) -> None:
+    if md5 is None:
+        return
+    digest = hashlib.md5(usedforsecurity=False)
+    for part in parts:
+        digest.update(part)
+    if digest.hexdigest() != md5.lower():
+        raise ValueError(
+            f"`path` must have the checksum (`md5`) {md5}, got {digest.hexdigest()} for {path}; it is another file"
+        )

@@ -9,13 +9,13 @@ import scipy.sparse as sparse
 import torch
 from torch import Tensor, nn
 
-from topofl._check import check_choice, check_int, check_int_or_auto, check_switch
+from topofl._check import check_choice, check_int, check_int_or_auto, check_switch, shown
 from topofl._seeding import NoGeneratorError, seeded_torch, stream
 from topofl.algorithms.phase import Algorithm, check_fine_tune
 from topofl.data import Augmentation, Partition
 from topofl.engine.evaluate import Evaluated
 from topofl.engine.forward import is_linear, stacked_forward
-from topofl.topology import Topology, TopologyError, TopologySequence, as_topology
+from topofl.topology import Topology, TopologyError, TopologySequence, graph_of
 
 __all__ = ["check_asked", "check_augment", "check_batched", "check_common", "check_device", "check_executor",
            "check_options", "check_output", "check_start", "check_topology", "evaluated_by", "sets_named",
@@ -78,9 +78,11 @@ def check_common(options: Mapping[str, Any]) -> None:
     check_executor(options["executor"], options["chunk"])
     check_choice("precision", options["precision"], ["fp32", "bf16"])
     if options["precision"] == "bf16" and options["dtype"] != torch.float32:
-        raise ValueError(f"`dtype` must be torch.float32 with precision='bf16', got {options['dtype']}; leave it out")
+        raise ValueError(
+            f"`dtype` must be torch.float32 with precision='bf16', got {shown(options['dtype'])}; leave it out"
+        )
     if not isinstance(options["dtype"], torch.dtype):
-        raise TypeError(f"`dtype` must be a torch dtype such as torch.float32, got {options['dtype']!r}")
+        raise TypeError(f"`dtype` must be a torch dtype such as torch.float32, got {shown(options['dtype'])}")
     if options["dtype"] not in DTYPES:
         known = ", ".join(str(dtype) for dtype in DTYPES)
         raise ValueError(f"`dtype` must be a floating point type to train with, {known}, got {options['dtype']}")
@@ -104,7 +106,7 @@ def check_options(options: Mapping[str, Any]) -> None:
     _check_fine_tuning(algorithm, options)
     _check_learning_rates(algorithm, options["dtype"])
     if (on_round := options.get("on_round")) is not None and not callable(on_round):
-        raise TypeError(f"`on_round` must be a function of (rounds done, models), got {on_round!r}")
+        raise TypeError(f"`on_round` must be a function of (rounds done, models), got {shown(on_round)}")
 
 
 def _check_learning_rates(algorithm: Algorithm, dtype: torch.dtype) -> None:
@@ -135,7 +137,7 @@ def _check_examples(clients: Partition, where: str, examples: Any) -> None:
     """Check that so many examples of a set can be drawn."""
     if _is_own(where):
         raise ValueError(
-            f"`eval_examples` must be None with evaluate_on={where!r}, whose sets are small, got {examples!r}; "
+            f"`eval_examples` must be None with evaluate_on={where!r}, whose sets are small, got {shown(examples)}; "
             "leave it out, or evaluate fewer nodes by eval_nodes"
         )
     there = len(getattr(clients.dataset, where))
@@ -161,7 +163,7 @@ def check_augment(augment: Any, clients: Partition) -> None:
     if augment is None:
         return
     if not isinstance(augment, Augmentation):
-        raise TypeError(f"`augment` must be such as data.crop_and_flip(padding=4), or None, got {augment!r}")
+        raise TypeError(f"`augment` must be such as data.crop_and_flip(padding=4), or None, got {shown(augment)}")
     augment.check_on(clients.dataset.inputs)
 
 
@@ -170,16 +172,18 @@ def check_device(device: Any) -> None:
     try:
         kind = "cpu" if device is None or isinstance(device, bool) else torch.device(device).type
     except (RuntimeError, TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"`device` must be such as 'cpu' or 'cuda:0', got {device!r}") from error
+        raise ValueError(f"`device` must be such as 'cpu' or 'cuda:0', got {shown(device)}") from error
     if isinstance(device, bool) or kind == "meta":
-        raise ValueError(f"`device` must be such as 'cpu' or 'cuda:0', got {device!r}")
+        raise ValueError(f"`device` must be such as 'cpu' or 'cuda:0', got {shown(device)}")
     if kind == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"`device` must be one that is there, got {device!r} without CUDA; leave it out or use 'cpu'")
+        raise ValueError(
+            f"`device` must be one that is there, got {shown(device)} without CUDA; leave it out or use 'cpu'"
+        )
     try:
         torch.zeros(1, dtype=torch.float32, device=device or "cpu").sum()
     except Exception as error:  # each backend has its own
         raise ValueError(
-            f"`device` must be one that is there, got {device!r}: {_first_line(error)}; leave it out or use 'cpu'"
+            f"`device` must be one that is there, got {shown(device)}: {_first_line(error)}; leave it out or use 'cpu'"
         ) from error
 
 
@@ -225,8 +229,7 @@ def _logits(module: nn.Module, inputs: Tensor, n_classes: int) -> Tensor:
         raise
     except Exception as error:  # whatever the user's forward raises
         raise ValueError(
-            f"`model` cannot take examples of shape {tuple(inputs.shape[1:])}: {error!r}; build it for that shape, "
-            f"e.g. models.logistic_regression({inputs[0].numel()})"
+            f"`model` cannot take examples of shape {tuple(inputs.shape[1:])}: {error!r}; {_remedy(module, inputs)}"
         ) from error
     if not isinstance(logits, Tensor):
         raise ValueError(f"`model` must return a tensor of logits, got {type(logits).__name__}; return these alone")
@@ -234,6 +237,7 @@ def _logits(module: nn.Module, inputs: Tensor, n_classes: int) -> Tensor:
     if len(shape) != 2 or shape[0] != 1 or shape[1] < n_classes:
         raise ValueError(
             f"`model` must return at least n_classes={n_classes} logits an example, got shape {shape} for one example"
+            + (f"; put nn.Flatten() before its linear layers, of {inputs[0].numel()} features" * (len(shape) > 2))
         )
     if not logits.is_floating_point() or not logits.requires_grad:
         raise ValueError(
@@ -241,6 +245,17 @@ def _logits(module: nn.Module, inputs: Tensor, n_classes: int) -> Tensor:
             f"{logits.requires_grad}; return them neither rounded nor detached"
         )
     return logits
+
+
+def _remedy(module: nn.Module, inputs: Tensor) -> str:
+    """Return what to do with a model that cannot take the examples."""
+    if any(isinstance(part, nn.Embedding | nn.EmbeddingBag) for part in module.modules()):
+        return f"examples are {inputs.dtype}: apply .long() to token ids in its forward, before the embedding"
+    try:
+        module(inputs[:1].flatten(1))
+    except Exception:  # whatever the user's forward raises
+        return f"build it for that shape, e.g. models.logistic_regression({inputs[0].numel()})"
+    return "put nn.Flatten() before its first layer"
 
 
 def _check_used(module: nn.Module, logits: Tensor) -> None:
@@ -298,7 +313,7 @@ def check_topology(algorithm: Algorithm, topology: Any, n: int, on_disconnected:
     if topology is None:
         name = algorithm.name
         raise TypeError(f"`topology` must be given, since {name} exchanges models: e.g. topologies.ring({n})")
-    graphs = _once(_as_graphs(topology))
+    graphs = _once(graph_of("topology", topology))
     if graphs.n != n:
         sizes = f"{graphs.name} has n={graphs.n}, `clients` has n={n}"
         raise ValueError(f"`topology` must have one node a client: {sizes}")
@@ -326,14 +341,6 @@ def check_start(algorithm: Algorithm, init: str) -> None:
             f"`init` must be 'common' or 'given' for {algorithm.name}, which compares where models moved from one "
             "start, got 'independent'"
         )
-
-
-def _as_graphs(topology: Any) -> Topology | TopologySequence:
-    try:
-        return as_topology(topology)
-    except (TypeError, ValueError) as error:
-        kind = next(kind for kind in (TopologyError, TypeError, ValueError) if isinstance(error, kind))
-        raise kind(f"`topology` must be a graph: {error}") from error
 
 
 def _once(graphs: Topology | TopologySequence) -> Topology | TopologySequence:

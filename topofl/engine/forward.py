@@ -8,9 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from topofl.engine.population import Layout
-
-__all__ = ["Forward", "Order", "Shared", "image_order", "is_linear", "one_forward", "stacked_forward"]
+__all__ = ["Forward", "Order", "Shared", "applied", "image_order", "is_linear", "one_forward", "stacked_forward"]
 
 Order = Callable[[Tensor], Tensor]
 """Gives a tensor the order in memory that suits a model best."""
@@ -47,10 +45,7 @@ def stacked_forward(model: nn.Module, order: Order = _as_it_is) -> Forward:
     """
     if is_linear(model):
         return Forward(_linear_each, _linear_shared)
-    names = Layout.of(model).names
-
-    def one(parameters: list[Tensor], inputs: Tensor) -> Tensor:
-        return functional_call(model, dict(zip(names, parameters, strict=True)), (inputs,))
+    one = applied(model)
 
     def each(parameters: Sequence[Tensor], inputs: Tensor) -> Tensor:
         return vmap(one)(list(parameters), inputs)
@@ -62,6 +57,25 @@ def stacked_forward(model: nn.Module, order: Order = _as_it_is) -> Forward:
         return lambda inputs: vmap(one, in_dims=(0, None), out_dims=1)(list(parameters), inputs)
 
     return Forward(each, shared)
+
+
+def applied(model: nn.Module) -> Callable[[Sequence[Tensor], Tensor], Tensor]:
+    """Return the function (parameters, inputs) -> outputs that applies a model with other parameters than its own.
+
+    Each parameter is put wherever it stands: a layer may be used under two names, or a parameter be in two layers.
+    """
+    number = {id(p): k for k, p in enumerate(model.parameters())}
+    places = {
+        f"{prefix}.{name}" if prefix else name: number[id(p)]
+        for prefix, module in model.named_modules()  # each once: torch would take back out what it put in first
+        for name, p in module.named_parameters(recurse=False, remove_duplicate=False)
+    }
+
+    def apply(parameters: Sequence[Tensor], inputs: Tensor) -> Tensor:
+        given = {name: parameters[k] for name, k in places.items()}
+        return functional_call(model, given, (inputs,), tie_weights=False)
+
+    return apply
 
 
 def one_forward(model: nn.Module, order: Order) -> Shared:
@@ -90,10 +104,9 @@ def image_order(model: nn.Module, inputs: Tensor, channels_last: bool | str = "a
     convolves = any(isinstance(module, nn.Conv2d) for module in model.modules()) and inputs.dim() == 4
     if not channels_last or (channels_last == "auto" and not (convolves and inputs.device.type == "cpu")):
         return _as_it_is
-    parameters = {name: _channels_last(p) for name, p in model.named_parameters()}
     try:
         with torch.no_grad():
-            functional_call(model, parameters, (_channels_last(inputs[:2]),))
+            applied(model)([_channels_last(p) for p in model.parameters()], _channels_last(inputs[:2]))
     except RuntimeError as error:
         if channels_last == "auto":
             return _as_it_is

@@ -6,12 +6,11 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from topofl.algorithms.parts import Part
 from topofl.algorithms.phase import Neighbors
 from topofl.engine.evaluate import EXAMPLES, Evaluated, Scores, copied, scored
-from topofl.engine.forward import Order, image_order
+from topofl.engine.forward import Order, applied, image_order
 from topofl.engine.living import bytes_of_forward
 from topofl.engine.population import Layout, Population
 from topofl.engine.threads import Each
@@ -116,11 +115,11 @@ def _seeing(module: nn.Module, layer: str, order: Order) -> See:
     """Return what applies one model at a time and looks at what its head takes, by a copy for one thread."""
     own, taken = copied(module), []
     own.get_submodule(layer).register_forward_pre_hook(lambda _, inputs: taken.append(inputs))
-    names = Layout.of(module).names
+    apply = applied(own)
 
     def see(parameters: Sequence[Tensor], inputs: Tensor) -> Seen:
         taken.clear()
-        logits = functional_call(own, dict(zip(names, map(order, parameters), strict=True)), (order(inputs),))
+        logits = apply([order(p) for p in parameters], order(inputs))
         if len(taken) != 1 or not taken[0] or len(taken[0][0]) != len(inputs):
             raise ValueError(
                 f"`head` must be a layer that the model calls once, on features of each example, {layer!r} is not; "

@@ -159,6 +159,8 @@ def _reason_against(module: nn.Module) -> str:
     """Return why a layer cannot be trained here, or an empty string."""
     if _draws_numbers(module):
         return "draws random numbers of its own, so runs could not be repeated; set its dropout to 0, or remove it"
+    if isinstance(module, nn.modules.batchnorm._BatchNorm) and not module.track_running_stats:
+        return "normalizes each example by the others in its minibatch; use nn.GroupNorm"
     if isinstance(module, nn.modules.batchnorm._BatchNorm) or getattr(module, "track_running_stats", False):
         return "keeps running statistics, neither averaged nor personal; use nn.GroupNorm"
     if isinstance(module, torch.jit.ScriptModule | nn.DataParallel | nn.parallel.DistributedDataParallel):

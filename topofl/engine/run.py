@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from topofl._ambient import in_plain_torch
+from topofl._check import check_path, shown
 from topofl._machine import emulates_bf16
 from topofl._text import printable
 from topofl.algorithms.phase import Algorithm, Phase, Rule, State
@@ -476,11 +477,8 @@ def _tell_diverged(found: Sequence[Diverged], done: int, world: World, tell: Cal
 
 def _check_saving(options: Mapping[str, Any]) -> None:
     """Check the arguments on checkpoints and callbacks."""
-    folder = options["checkpoint"]
-    if not (folder is None or (isinstance(folder, str | os.PathLike) and isinstance(os.fspath(folder), str))):
-        raise TypeError(f"`checkpoint` must be a folder or None, got {folder!r}")
-    if folder == "":
-        raise ValueError("`checkpoint` must name a folder or be None, got an empty text; for the current one write '.'")
+    if options["checkpoint"] is not None:
+        check_path("checkpoint", options["checkpoint"])
     check_every(options["checkpoint_every"])
     if not isinstance(options["resume"], bool):
         raise TypeError(f"`resume` must be True or False, got {options['resume']!r}")
@@ -488,7 +486,7 @@ def _check_saving(options: Mapping[str, Any]) -> None:
         raise ValueError("`resume` must be False without a folder to resume from; give one as `checkpoint`")
     callbacks = options["callbacks"]
     if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
-        raise TypeError(f"`callbacks` must be a list of functions that take an Event, got {callbacks!r}")
+        raise TypeError(f"`callbacks` must be a list of functions that take an Event, got {shown(callbacks)}")
 
 
 def _tell_of_emulation(compute: Compute) -> None:

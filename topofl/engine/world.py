@@ -8,6 +8,7 @@ from functools import lru_cache
 import numpy as np
 from torch import Tensor, nn
 
+from topofl._check import shown
 from topofl.algorithms.parts import Part
 from topofl.algorithms.phase import Algorithm, Rule
 from topofl.data import Augmentation, Partition
@@ -214,7 +215,7 @@ def as_rule(mixing: Rule | MixingMatrix | None, pushes: bool = False) -> Rule:
         return _pushed if pushes else metropolis_or_uniform
     if not isinstance(mixing, MixingMatrix) and not callable(mixing):
         raise TypeError(
-            f"`mixing` must be a weight rule such as mixing.metropolis_hastings or a MixingMatrix, got {mixing!r}"
+            f"`mixing` must be a weight rule such as mixing.metropolis_hastings or a MixingMatrix, got {shown(mixing)}"
         )
     return mixing.check_on if isinstance(mixing, MixingMatrix) else mixing
 

@@ -9,7 +9,7 @@ import scipy.sparse as sparse
 import scipy.sparse.linalg as sparse_linalg
 
 from topofl import _spectral
-from topofl._check import check_int
+from topofl._check import check_int, shown
 from topofl._classes import classes_of
 from topofl.mixing import MixingMatrix, MixingSequence, metropolis_or_uniform, warn_of_unused_weights
 from topofl.topology import Topology, TopologyError, TopologySequence
@@ -145,7 +145,9 @@ def n_rounds(source: MixingSequence | TopologySequence | Topology, rounds: int |
     """
     if source.period is not None:
         if rounds is not None:
-            raise ValueError(f"`rounds` must be left out: {source.name} repeats after {source.period}, got {rounds}")
+            raise ValueError(
+                f"`rounds` must be left out: {source.name} repeats after {source.period}, got {shown(rounds)}"
+            )
         return source.period
     length = source.length if isinstance(source, MixingSequence) else None
     if rounds is None:
@@ -172,11 +174,17 @@ def as_mixing(x: MixingMatrix | Topology, weights: WeightRule | None = None) -> 
 
 def _apply_rule(topology: Topology, weights: WeightRule | None) -> MixingMatrix:
     rule = metropolis_or_uniform if weights is None else weights
-    matrix = rule(topology) if callable(rule) else None
+    try:
+        matrix = rule(topology) if callable(rule) else None
+    except (TypeError, AttributeError) as error:  # of a function of something else
+        raise TypeError(
+            "`weights` must be a rule from Topology to MixingMatrix, such as mixing.metropolis_hastings, "
+            f"{shown(rule)} raised {shown(error, 200)}"
+        ) from error
     if not isinstance(matrix, MixingMatrix):
         raise TypeError(
             "`weights` must be a rule from Topology to MixingMatrix, such as mixing.metropolis_hastings, got "
-            + (f"one that returns {type(matrix).__name__}" if callable(rule) else repr(weights))
+            + (f"one that returns {type(matrix).__name__}" if callable(rule) else shown(weights))
         )
     return matrix
 

@@ -123,7 +123,7 @@ def neighbor_label_distance(graph: Any, label_counts: Any) -> float:
     check_one_row_a_node(shares, topology.n, topology.name)
     rows, columns = topology.adjacency.nonzero()
     if not len(rows):
-        raise TopologyError(f"the distance of neighbors needs edges, {topology.name} has none")
+        raise TopologyError(f"`graph` must be another: the distance of neighbors needs edges, {topology.name} has none")
     if (shares == shares[0]).all():
         return 1.0
     step = max(1, 10_000_000 // shares.shape[1])

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-from topofl._check import check_choice, check_counts, check_int
+from topofl._check import check_choice, check_counts, check_int, check_sequence
 from topofl._table import Table
 from topofl.metrics._columns import Entry, columns
 from topofl.metrics._rounds import ROUNDS, WeightRule, as_rounds, recorded, sent
 from topofl.metrics.heterogeneity import check_one_row_a_node
 from topofl.mixing import MixingMatrix, MixingSequence
-from topofl.topology import as_topology
+from topofl.topology import graph_of
 
 __all__ = ["compare"]
 
@@ -104,7 +104,13 @@ def compare(
         for entry in entries:
             check_one_row_a_node(counts, entry.n, entry.name)
     groups = columns(check_int("n_parameters", n_parameters, minimum=1), counts)
-    wanted = list(groups) if about is None else [about] if isinstance(about, str) else about
+    wanted = (
+        list(groups)
+        if about is None
+        else [about]
+        if isinstance(about, str)
+        else check_sequence("about", about, "names of groups")
+    )
     chosen = [check_choice("about", group, groups) for group in wanted]
     shown = {name: column for group in chosen for name, column in groups[group].items()}
     rows = tuple((entry.name, *(value(entry) for value in shown.values())) for entry in entries)
@@ -128,7 +134,7 @@ def _entry(graph: Any, name: str | None, weights: WeightRule | None, horizon: in
         supports = [matrix.support() for matrix in matrices]
         horizon = min(horizon, rounds.length or horizon)
         return Entry(name or rounds.name, supports, matrices, rounds, rounds, horizon, seed, of_run)
-    source = as_topology(graph)
+    source = graph_of("graphs", graph)
     rounds = as_rounds(source, weights)
     times = range(source.period or SAMPLED_ROUNDS)
     graphs, matrices = [source.at(t) for t in times], [rounds.at(t) for t in times]

@@ -10,7 +10,7 @@ from scipy.sparse.csgraph import connected_components
 from topofl._check import check_choice
 from topofl.metrics._rounds import n_rounds, recorded
 from topofl.mixing import MixingMatrix, MixingSequence
-from topofl.topology import Topology, TopologySequence, as_topology
+from topofl.topology import Topology, TopologySequence, graph_of
 
 __all__ = ["b_connectivity", "longest_window"]
 
@@ -63,7 +63,7 @@ def b_connectivity(graphs: Any, *, rounds: int | None = None, windows: str = "sl
     3
     """
     graphs = recorded(graphs)
-    sequence = as_topology(graphs.support() if isinstance(graphs, MixingMatrix | MixingSequence) else graphs)
+    sequence = graph_of("graphs", graphs.support() if isinstance(graphs, MixingMatrix | MixingSequence) else graphs)
     kind = check_choice("windows", windows, ["sliding", "block"])
     looked_at = n_rounds(graphs if isinstance(graphs, MixingSequence) else sequence, rounds)
     horizon = looked_at if sequence.period is None else None

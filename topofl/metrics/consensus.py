@@ -5,7 +5,10 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from topofl._check import check_unmasked
+from topofl._check import (
+    check_switch,
+    check_unmasked,
+)
 
 __all__ = ["consensus_distance", "mean_model"]
 
@@ -80,8 +83,10 @@ def consensus_distance(models: np.ndarray | torch.Tensor, *, relative: bool = Fa
         more = _squares(models[:, start : start + columns])
         squares, norms = squares + more[0], norms + more[1]
     distance = (squares / len(models)) ** 0.5
-    if not relative:
+    if not check_switch("relative", relative, auto=False):
         return distance
+    if np.isinf(norms) and np.isfinite(distance):
+        raise ValueError("`models` must be below 1e154 for a relative distance, since float64 holds no larger squares")
     if norms == 0:
         raise ValueError("`models` must have a mean other than 0 for a relative distance; use relative=False")
     return distance / norms**0.5
@@ -90,11 +95,12 @@ def consensus_distance(models: np.ndarray | torch.Tensor, *, relative: bool = Fa
 def _squares(block: Any) -> tuple[float, float]:
     """Return the summed squares of some columns' differences from their mean, and of their mean."""
     differences, first = _float64_copy(block), _float64_copy(block[0])
-    differences -= first  # exactly 0 for equal models, whose computed mean may be off by rounding
-    mean_difference = differences.mean(0)
-    differences -= mean_difference
-    differences *= differences
-    return float(differences.sum()), float(((first + mean_difference) ** 2).sum())
+    with np.errstate(over="ignore", invalid="ignore"):  # what is beyond 1e308 is infinite, as in torch
+        differences -= first  # exactly 0 for equal models, whose computed mean may be off by rounding
+        mean_difference = differences.mean(0)
+        differences -= mean_difference
+        differences *= differences
+        return float(differences.sum()), float(((first + mean_difference) ** 2).sum())
 
 
 def _as_float64(models: Any) -> Any:
@@ -114,6 +120,8 @@ def _check(models: Any) -> None:
     if not isinstance(models, np.ndarray | torch.Tensor):
         raise TypeError(f"`models` must be a numpy array or a torch tensor, got {type(models).__name__}")
     check_unmasked("models", models)
+    if isinstance(models, torch.Tensor) and (models.layout != torch.strided or models.is_meta):
+        raise TypeError(f"`models` must be a dense tensor with values, got {models.layout} on {models.device}")
     if models.ndim != 2 or 0 in models.shape:
         raise ValueError(f"`models` must have shape (n, d), a model a row, got {tuple(models.shape)}")
     is_real = not models.is_complex() if isinstance(models, torch.Tensor) else models.dtype.kind in "buif"

@@ -5,7 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from topofl._check import as_array, check_choice, check_counts
+from topofl._check import (
+    as_array,
+    check_choice,
+    check_counts,
+    check_sequence,
+)
 from topofl._distances import DISTANCES
 from topofl._distances import distance as distance_between
 from topofl.metrics._rounds import WeightRule, as_mixing
@@ -179,7 +184,7 @@ def _groups(topology_or_groups: Topology | Sequence[Sequence[int]], rows: np.nda
 
 def check_groups(argument: str, groups: Sequence[Sequence[int]], n: int) -> list[list[int]]:
     """Return groups as lists of nodes 0..n - 1, or raise ``ValueError``."""
-    arrays = [as_array(argument, group) for group in groups]
+    arrays = [as_array(argument, group) for group in check_sequence(argument, groups, "sequences of nodes")]
     for k, group in enumerate(arrays):
         if group.ndim != 1 or group.size == 0 or not np.issubdtype(group.dtype, np.integer):
             raise ValueError(f"`{argument}` must hold non-empty sequences of nodes, group {k} is not one")

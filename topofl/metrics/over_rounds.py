@@ -69,7 +69,7 @@ def over_rounds(
     matrices = {t: source.at(t) for t in wanted}
     distinct = {id(matrix): matrix for matrix in matrices.values()}
     numbers = compare(
-        list(distinct.values()), label_counts=label_counts, about=list(about) if not isinstance(about, str) else about,
+        list(distinct.values()), label_counts=label_counts, about=about,
         n_parameters=n_parameters,
     )  # fmt: skip
     of_matrix = dict(zip(distinct, numbers.rows, strict=True))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from topofl._check import check_int
+from topofl._drawing import new_axes
 from topofl.metrics._rounds import Mixable, WeightRule, as_rounds
 from topofl.metrics.spectral import contraction_factors, slem
 from topofl.topology import TopologyError
@@ -58,10 +59,7 @@ def plot_contraction(
     rounds = check_int("rounds", rounds, minimum=1)
     distances = np.cumprod([1.0, *islice(contraction_factors(source, seed), rounds)])
     rate, label = _predicted(x, weights)
-    if ax is None:
-        import matplotlib.pyplot as plt
-
-        ax = plt.subplots(layout="constrained")[1]
+    ax = new_axes(ax)
     (line,) = ax.plot(np.arange(len(distances)), distances, label=f"{source.name}: measured")
     if len(distances) <= rounds:
         ax.plot(len(distances) - 1, distances[-1], "x", color=line.get_color(), label="then exact averaging")

@@ -109,7 +109,9 @@ def _too_far_apart(topology: Topology) -> str:
 def _checked(graph: Any) -> Topology:
     topology = as_static(graph)
     if topology.is_directed:
-        raise TopologyError(f"effective resistance needs an undirected graph, {topology.name} is directed")
+        raise TopologyError(
+            f"`graph` must be undirected: effective resistance needs an undirected graph, {topology.name} is directed"
+        )
     if topology.n > LIMIT:
         raise TopologyError(
             f"effective resistance is computed up to n={LIMIT:,}, {topology.name} has n={topology.n:,}; use "

@@ -63,7 +63,8 @@ def smallest_eigenvalue(x: MixingMatrix | Topology, *, weights: WeightRule | Non
     matrix = as_mixing(x, weights)
     if not matrix.is_symmetric:
         raise TopologyError(
-            f"the smallest eigenvalue needs symmetric weights, {matrix.name} is not symmetric; use metrics.slem"
+            "`x` must be symmetric: the smallest eigenvalue needs symmetric weights, "
+            f"{matrix.name} is not symmetric; use metrics.slem"
         )
     with converging(f"the smallest eigenvalue of {matrix.name}"):
         return _clean(_spectral.smallest(matrix.weights), matrix.n)

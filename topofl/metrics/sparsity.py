@@ -1,6 +1,6 @@
 """How sparse a graph is, and how mutual."""
 
-from topofl._check import check_choice
+from topofl._check import check_choice, check_switch
 from topofl.mixing import need_topology
 from topofl.topology import Topology
 
@@ -41,7 +41,7 @@ def sparsity(topology: Topology, *, count_self: bool = False) -> float:
     (0.5, 0.4)
     """
     need_topology(topology)
-    if count_self:
+    if check_switch("count_self", count_self, auto=False):
         return 1 - (topology.adjacency.nnz + topology.n) / topology.n**2
     return 1 - topology.adjacency.nnz / max(1, topology.n * (topology.n - 1))
 

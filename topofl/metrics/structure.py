@@ -8,7 +8,7 @@ import scipy.sparse as sparse
 from scipy.sparse.csgraph import maximum_flow
 
 from topofl.mixing import MixingMatrix
-from topofl.topology import Topology, TopologyError, as_topology
+from topofl.topology import Topology, TopologyError, graph_of
 
 __all__ = ["as_static", "clustering", "edge_connectivity", "node_connectivity"]
 
@@ -166,7 +166,7 @@ def node_connectivity(graph: Any) -> int:
 
 def as_static(graph: Any) -> Topology:
     """Return `graph`, or that which a MixingMatrix uses, as a Topology; raise ``TypeError`` if it is a sequence."""
-    topology = graph.support() if isinstance(graph, MixingMatrix) else as_topology(graph)
+    topology = graph.support() if isinstance(graph, MixingMatrix) else graph_of("graph", graph)
     if not isinstance(topology, Topology):
         raise TypeError(f"`graph` must be one graph, got the sequence {topology.name}; take one round: graph.at(t)")
     return topology

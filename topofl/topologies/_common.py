@@ -6,8 +6,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sparse
 
-from topofl._check import check_counts, check_nodes
-from topofl.topology import Topology, as_topology
+from topofl._check import (
+    check_counts,
+    check_nodes,
+    shown,
+)
+from topofl.topology import Topology, graph_of
 
 __all__ = [
     "call_name",
@@ -27,17 +31,17 @@ def call_name(function: str, source: str = "", **arguments: Any) -> str:
 
     `source` stands first and is for inputs too long to print; of a graph its name is shown.
     """
-    shown = [source] if source else []
+    words = [source] if source else []
     for key, value in arguments.items():
         if isinstance(value, np.random.Generator):
-            shown.append(f"{key}=Generator")
+            words.append(f"{key}=Generator")
         elif isinstance(value, Topology):
-            shown.append(f"{key}={value.name}")
+            words.append(f"{key}={value.name}")
         elif isinstance(value, Integral) and not isinstance(value, bool):
-            shown.append(f"{key}={int(value)}")
+            words.append(f"{key}={shown(int(value))}")
         elif value is not None:
-            shown.append(f"{key}={value!r}")
-    return f"{function}({', '.join(shown)})"
+            words.append(f"{key}={value!r}")
+    return f"{function}({', '.join(words)})"
 
 
 def cycle_edges(order: np.ndarray) -> np.ndarray:
@@ -72,9 +76,9 @@ def independent_pairs(sizes: np.ndarray, p: float, rng: np.random.Generator) -> 
 
 def static_graph(name: str, graph: Any) -> Topology:
     """Return `graph`, anything that :func:`topofl.as_topology` takes, as one Topology, or raise ``TypeError``."""
-    topology = as_topology(graph)
+    topology = graph_of(name, graph)
     if not isinstance(topology, Topology):
-        raise TypeError(f"`{name}` must be one graph, got {topology!r}; take one of its rounds, such as .at(0)")
+        raise TypeError(f"`{name}` must be one graph, got {shown(topology)}; take one of its rounds, such as .at(0)")
     return topology
 
 
@@ -114,7 +118,8 @@ def known_counts(label_counts: Any, n: int | None, *, classes: int) -> tuple[np.
     if isinstance(label_counts, Integral):
         number = int(label_counts)
         raise ValueError(
-            f"`label_counts` must have shape (n, classes), got {number}; for one class a node pass n={number} by name"
+            f"`label_counts` must have shape (n, classes), got {shown(number)}; for one class a node pass "
+            f"n={shown(number)} by name"
         )
     if (label_counts is None) == (n is None):
         both = "neither" if n is None else "both"

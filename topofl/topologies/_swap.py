@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from topofl._check import check_choice, check_shares
+from topofl._check import check_choice, check_shares, shown
 from topofl._distances import DISTANCES, OF_DISTRIBUTIONS, distance, infinite_terms
 from topofl.topologies._common import known_counts, label_shares
 
@@ -44,7 +44,9 @@ def _told(shares: Any, alone: bool, weighting: str, measure: str) -> Histograms:
     if not alone:
         raise ValueError("`label_shares` must be given alone, without `label_counts` and `n`, which it replaces")
     if weighting != "uniform":
-        raise ValueError(f"`weighting` must be 'uniform' with `label_shares`, which have no sizes, got {weighting!r}")
+        raise ValueError(
+            f"`weighting` must be 'uniform' with `label_shares`, which have no sizes, got {shown(weighting)}"
+        )
     shares = check_shares(shares)
     if measure in OF_DISTRIBUTIONS and (shares.min() < 0 or np.abs(shares.sum(axis=1) - 1).max() > 1e-6):
         raise ValueError(

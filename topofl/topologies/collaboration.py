@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from topofl._check import check_nodes
+from topofl._check import as_array, check_nodes
 from topofl.topologies._common import call_name
 from topofl.topologies.greedy_choice import Reward, ggc
 from topofl.topology import Topology, from_edges
@@ -83,10 +83,10 @@ def greedy_collaboration(
 
 def _budgets(budget: int | Sequence[int] | None, n: int) -> list[int | None]:
     """Return a budget for each node."""
-    if budget is None or np.ndim(budget) == 0:
+    if budget is None or (shape := as_array("budget", budget).shape) == ():
         return [budget] * n  # pyright: ignore[reportReturnType]
-    if np.shape(budget) != (n,):
-        raise ValueError(f"`budget` must be one number, or one a node (n={n}), got shape {np.shape(budget)}")
+    if shape != (n,):
+        raise ValueError(f"`budget` must be one number, or one a node (n={n}), got shape {shape}")
     return list(budget)  # pyright: ignore[reportArgumentType]
 
 

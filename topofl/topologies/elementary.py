@@ -4,7 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from topofl._check import check_int, check_nodes
+from topofl._check import (
+    check_int,
+    check_nodes,
+    check_sequence,
+    check_switch,
+)
 from topofl.topologies._common import call_name
 from topofl.topology import Topology, TopologyError, from_edges
 
@@ -153,11 +158,14 @@ def circulant(n: int, offsets: Sequence[int] = (1, 2), *, directed: bool = False
     [1, 4, 7]
     """
     n = check_nodes(n, minimum=1)
-    steps = [int(check_int("offsets", offset, minimum=-(2**62))) for offset in offsets]
+    steps = [
+        int(check_int("offsets", offset, minimum=-(2**62))) for offset in check_sequence("offsets", offsets, "integers")
+    ]
     loops = [step for step in steps if step % n == 0]
     if not steps or loops:
         raise ValueError(f"`offsets` must be integers that are no multiples of n={n}, got {steps}")
     nodes = np.arange(n)
     edges = np.concatenate([np.stack([nodes, (nodes + step) % n], axis=1) for step in steps])
+    directed = bool(check_switch("directed", directed, auto=False))
     name = call_name("circulant", n=n, offsets=steps, directed=True if directed else None)
     return from_edges(edges, n, name=name, directed=directed)

@@ -48,7 +48,7 @@ def d_equistatic(n: int, m: int, *, seed: int | np.random.Generator) -> Topology
     >>> W.is_doubly_stochastic, W.spectral_gap > 0.3
     (True, True)
     """
-    n, m = check_nodes(n, minimum=2), check_int("m", m, minimum=1)
+    n, m = check_nodes(n, minimum=2), check_nodes(m, name="m")
     name = call_name("d_equistatic", n=n, m=m, seed=seed)
     return _circulant(n, np.bincount(_shifts(n, m, seed), minlength=n) / m, name)
 
@@ -78,7 +78,7 @@ def u_equistatic(n: int, m: int, *, seed: int | np.random.Generator) -> Topology
     >>> u_equistatic(7, m=1, seed=0)
     Topology('u_equistatic(n=7, m=1, seed=0)', n=7, edges=7, undirected)
     """
-    n, m = check_nodes(n, minimum=2), check_int("m", m, minimum=1)
+    n, m = check_nodes(n, minimum=2), check_nodes(m, name="m")
     name = call_name("u_equistatic", n=n, m=m, seed=seed)
     counts = np.bincount(_shifts(n, m, seed), minlength=n)
     return _circulant(n, (counts + np.roll(counts[::-1], 1)) / (2 * m), name)
@@ -176,7 +176,7 @@ def _one_peer(
 ) -> TopologySequence:
     """Return the sequence whose round has the edges `peers` for a shift drawn from the basis."""
     n, seed, eta = check_nodes(n, minimum=2), check_int("seed", seed, minimum=0), _check_share("eta", eta)
-    m = None if m is None else check_int("m", m, minimum=1)
+    m = None if m is None else check_nodes(m, name="m")
     basis = np.arange(1, n) if m is None else _shifts(n, m, seed)
     name = call_name(function, n=n, seed=seed, m=m, eta=eta)
     return TopologySequence(n, partial(_one_peer_round, n, basis, seed, eta, peers, directed, name), name=name)

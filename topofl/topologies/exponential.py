@@ -2,7 +2,11 @@
 
 import numpy as np
 
-from topofl._check import check_int, check_nodes
+from topofl._check import (
+    check_int,
+    check_nodes,
+    check_switch,
+)
 from topofl.topologies._common import call_name
 from topofl.topology import Topology, TopologySequence, from_edges
 
@@ -41,6 +45,7 @@ def exponential(n: int, *, directed: bool = False) -> Topology:
     [1, 2, 4, 6, 7]
     """
     n = check_nodes(n, minimum=1)
+    directed = bool(check_switch("directed", directed, auto=False))
     edges = [_offset_edges(n, 2**e) for e in range(_n_offsets(n))]
     name = call_name("exponential", n=n, directed=True if directed else None)
     return from_edges(np.concatenate([np.zeros((0, 2), np.int64), *edges]), n, name=name, directed=directed)
@@ -81,6 +86,7 @@ def one_peer_exponential(n: int, *, directed: bool = True) -> TopologySequence:
     [[4], [7], [1]]
     """
     n = check_nodes(n, minimum=2)
+    directed = bool(check_switch("directed", directed, auto=False))
     name = call_name("one_peer_exponential", n=n, directed=None if directed else False)
     edges = [_offset_edges(n, 2**e) if directed else _exchange_edges(n, 2**e) for e in range(_n_offsets(n))]
     return _periodic(n, edges, name, directed=directed)

@@ -5,7 +5,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from topofl._check import as_array, check_finite, check_int
+from topofl._check import (
+    as_array,
+    check_finite,
+    check_int,
+    check_switch,
+    shown,
+)
 from topofl._generators import answered
 from topofl._seeding import stream
 
@@ -256,7 +262,7 @@ def averaged_reward(loss: Loss, models: np.ndarray, weights: Any) -> Reward:
 
 def _check_function(name: str, function: object, takes: str) -> None:
     if not callable(function):
-        raise TypeError(f"`{name}` must be a function {takes} -> number, got {function!r}")
+        raise TypeError(f"`{name}` must be a function {takes} -> number, got {shown(function)}")
 
 
 def _accepts(low: float, added: float, high: float, removed: float, coin: float, rounding: float = _ROUNDING) -> bool:
@@ -306,7 +312,7 @@ def _finite(name: str, value: object, k: int, members: Iterable[int]) -> float:
     try:
         number = float(value)  # pyright: ignore[reportArgumentType]
     except (TypeError, ValueError) as error:
-        raise TypeError(f"`{name}` must return a number, got {value!r} {where}") from error
+        raise TypeError(f"`{name}` must return a number, got {shown(value)} {where}") from error
     if not np.isfinite(number):
         raise ValueError(f"`{name}` must return a finite number, got {number} {where}")
     return number
@@ -314,7 +320,7 @@ def _finite(name: str, value: object, k: int, members: Iterable[int]) -> float:
 
 def _checked(k: int, candidates: Iterable[int], budget: int | None, count_self: bool) -> tuple[np.ndarray, int]:
     """Return the candidates, ascending, and how many of them may be chosen, or raise."""
-    k = check_int("k", k, minimum=0)
+    k, count_self = check_int("k", k, minimum=0), bool(check_switch("count_self", count_self, auto=False))
     pool = sorted(check_int("candidates", j, minimum=0) for j in candidates)
     if k in pool:
         raise ValueError(f"`candidates` must not hold the node itself, k={k}, which is always in its group")

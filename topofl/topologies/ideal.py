@@ -67,7 +67,7 @@ def ideal_cliques(
         n = check_nodes(n, minimum=2)
     if label_counts is None and n is not None:
         clique_size = check_clique_size(min(10, n) if clique_size is None else clique_size, n)
-    counts, source = known_counts(label_counts, n, classes=clique_size or 10)
+    counts, source = known_counts(label_counts, n, classes=10 if clique_size is None else clique_size)
     if len(counts) < 2:
         raise ValueError(f"`label_counts` must have at least 2 nodes, got {len(counts)}; a clique needs two")
     classes = _only_classes(counts)

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from topofl._check import check_choice, check_int
+from topofl._check import check_choice, check_int, shown
 from topofl._seeding import stream
 from topofl.topologies._common import call_name
 from topofl.topologies.cliques import (
@@ -147,7 +147,9 @@ def scheme(inter: str, group_size: int | None, clique_size: int, n: int) -> Join
     }
     join = schemes[check_choice("inter", inter, schemes)]
     if group_size is not None and inter != "fractal":
-        raise ValueError(f"`group_size` must be left out unless inter='fractal', got {group_size} and inter={inter!r}")
+        raise ValueError(
+            f"`group_size` must be left out unless inter='fractal', got {group_size} and inter={shown(inter)}"
+        )
     _check_pairs(inter, -(-n // clique_size))
     return join
 

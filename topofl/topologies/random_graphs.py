@@ -5,7 +5,12 @@ from collections.abc import Callable
 import networkx as nx
 import numpy as np
 
-from topofl._check import check_int, check_nodes, check_probability
+from topofl._check import (
+    check_int,
+    check_nodes,
+    check_probability,
+    check_switch,
+)
 from topofl._seeding import stream
 from topofl.topologies._common import call_name, independent_pairs
 from topofl.topology import Topology, TopologyError, from_edges
@@ -178,7 +183,7 @@ def stochastic_block_model(
     n = check_nodes(n, minimum=1)
     blocks = check_int("blocks", blocks, minimum=1, maximum=n, maximum_name="n")
     p_in, p_out = check_probability("p_in", p_in), check_probability("p_out", p_out)
-    if connected and blocks > 1 and p_out == 0:
+    if check_switch("connected", connected, auto=False) and blocks > 1 and p_out == 0:
         raise ValueError("`p_out` must be above 0 for blocks to be connected, got 0; or take connected=False")
     shown = {"p_in": p_in, "p_out": p_out, "seed": seed, "connected": None if connected else False}
     name, rng = call_name("stochastic_block_model", n=n, blocks=blocks, **shown), stream(seed, "graph")

@@ -11,7 +11,7 @@ import scipy.sparse as sparse
 from topofl._check import check_int, check_probability
 from topofl._seeding import random_keys, stream, torch_seed
 from topofl.topologies._common import call_name, static_graph
-from topofl.topology import Topology, TopologySequence, as_topology
+from topofl.topology import Topology, TopologySequence, graph_of
 
 __all__ = ["link_failures", "participation"]
 
@@ -135,7 +135,7 @@ def participation(base: Any, *, fraction: float, seed: int) -> TopologySequence:
     >>> graphs.at(0).n_edges
     45
     """
-    base = as_topology(base)
+    base = graph_of("base", base)
     fraction, seed = check_probability("fraction", fraction), check_int("seed", seed, minimum=0)
     if fraction == 0:
         raise ValueError("`fraction` must be above 0, got 0")

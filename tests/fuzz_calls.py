@@ -1,0 +1,298 @@
+"""Random calls of everything public, with valid, odd and hostile arguments: ``python -m tests.fuzz_calls 3000``.
+
+What is called is what the packages export, so that a new name is covered by itself; an argument without a default that
+has no valid value in :data:`VALID` is a failure. A call works, or raises a ValueError or TypeError whose message has
+one of its arguments in backticks. Warnings are errors.
+"""
+
+import contextlib
+import inspect
+import io
+import os
+import re
+import signal
+import sys
+import tempfile
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import matplotlib as mpl
+import networkx as nx
+import numpy as np
+import scipy.sparse as sparse
+import torch
+
+import topofl
+from tests import problems
+from topofl import algorithms, data, metrics, mixing, models, topologies
+
+PACKAGES = (topofl, topologies, mixing, metrics, data, algorithms, models)
+
+RESULTS = {
+    *("DivergenceError", "History", "Interrupted", "NotApplicable", "Spread", "Table", "TopologyError"),
+    *("Cost", "GeometricBound", "PushSumConstants"),
+}
+"""What only the library makes: exceptions, and records of results without checks of their own."""
+
+READERS = {"cifar10", "cifar100", "cinic10", "femnist", "image_folder", "mnist", "read_idx", "tiny_imagenet"}
+"""They may also raise what they document for files that are not there."""
+
+PATIENCE = 20
+"""Seconds after which a call counts as hanging."""
+
+HUGE = 2**50
+
+
+@cache
+def callables() -> dict[str, Callable[..., Any]]:
+    """Return everything public that users call, by package and name."""
+    found = {}
+    for package in PACKAGES:
+        for name in package.__all__:
+            value = getattr(package, name)
+            if callable(value) and not inspect.ismodule(value) and name not in RESULTS:
+                found[f"{package.__name__.rpartition('.')[2]}.{name}"] = value
+    return found
+
+
+def parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    return dict(inspect.signature(function).parameters)
+
+
+def _values() -> dict[str, Any]:
+    """Return a valid value for each argument without a default, by its name or by function and name."""
+    clients = problems.equal_clients(8)
+    graph = topologies.ring(8)
+    weights = mixing.metropolis_hastings(graph)
+    counts = clients.label_counts
+    cliques = problems.cliques(clients, size=4)
+    own, none = topologies.d_equistatic(8, 2, seed=0), np.zeros(0, int)
+    return {
+        **{"n": 8, "k": 3, "m": 2, "p": 0.5, "p_in": 0.9, "p_out": 0.2, "blocks": 2, "seed": 0, "rounds": 3},
+        **{"budget": 2},
+        **{"base": graph, "graph": graph, "topology": graph, "x": graph, "graphs": [graph], "fail": 0.1},
+        **{"recover": 0.5},
+        **{"fraction": 0.5, "alpha": 0.5, "classes_per_node": 2, "epsilon": 1.0, "gamma": 0.5},
+        **{"lr": 0.1, "root": "nowhere", "path": "nowhere", "rule": "disjoint", "nodes": 2, "padding": 1, "flip": True},
+        **{"label_counts": counts, "dataset": clients.dataset, "clients": clients, "n_parameters": 10},
+        **{"groups": [[0, 1, 2, 3], [4, 5, 6, 7]], "topology_or_groups": [[0, 1, 2, 3], [4, 5, 6, 7]]},
+        **{"models": np.eye(8), "gradients": np.eye(8), "mixing": weights, "weights": weights.weights},
+        **{"sizes": [1, 2, 3]},
+        **{"algorithm": algorithms.dsgd(lr=0.1), "model": problems.linear(), "adjacency": graph.adjacency},
+        **{"edges": [(0, 1), (1, 2)], "from_edges.n": 3, "hears": np.eye(8, dtype=bool)},
+        **{"reward": lambda models_, i: 0.0, "generate": lambda t: graph, "MixingSequence.generate": lambda t: weights},
+        **{"from_arrays.x": np.eye(8), "y": [0, 1] * 4, "inputs": torch.eye(8), "labels": torch.arange(8) % 2},
+        **{"n_classes": 2, "name": "name", "train": np.arange(6), "val": np.array([6]), "test": np.array([7])},
+        **{"Partition.train": [[0], [1]], "effective_resistance.u": 0, "effective_resistance.v": 1, "dispfl.rounds": 5},
+        **{"from_torch.dataset": torch.utils.data.TensorDataset(torch.eye(8), torch.arange(8) % 2)},
+        **{"natural.dataset": data.Dataset(torch.eye(8), torch.arange(8) % 2, 2, "owned", np.arange(8), none,
+                                           none, owners=np.arange(8) % 4)},
+        **{"one_class_per_node.n": 3, "reciprocity.topology": graph, "steps": 5, "gossip_rounds": 2},
+        **{"neighborhood_swap.base": graph, "p_peer_exponential.p": 2, "thin_cliques.base": cliques, "removed": 1},
+        **{"own_weights.topology": own, "within_groups.topology": cliques, "min_size": 1, "min_per_class": 1},
+        **{"run.progress": False, "dcliques.n": 8, "clique_size": 4, "degree": 2},
+    }  # fmt: skip
+
+
+GIVEN = {
+    "topologies": ("steps",),
+    "data": ("min_size", "min_per_class"),
+    "neighborhood_swap": ("base",),
+    "run": ("topology", "progress"),
+    "estimate": ("topology",),
+    "effective_resistance": ("u", "v"),
+}
+"""Arguments with defaults that are given too, to be quick or to be understood."""
+ONE_OF_TWO = ("label_counts", "n")
+"""One of these must be given where both have defaults."""
+
+
+@cache
+def values() -> dict[str, Any]:
+    return _values()
+
+
+def valid(name: str) -> dict[str, Any]:
+    """Return arguments with which a call works, or raise ``KeyError`` for one that has no valid value yet."""
+    package, own = name.split(".")
+    taken = parameters(callables()[name])
+    wanted = [key for key, p in taken.items() if p.default is p.empty]
+    wanted += [key for key in (*GIVEN.get(package, ()), *GIVEN.get(own, ())) if key in taken and key not in wanted]
+    if set(ONE_OF_TWO) <= set(taken) and "n" not in wanted:
+        wanted.append("n")
+    if "clique_size" in taken and "clique_size" not in wanted:
+        wanted.append("clique_size")
+    return {key: values()[f"{own}.{key}"] if f"{own}.{key}" in values() else values()[key] for key in wanted}
+
+
+@cache
+def pool() -> list[Any]:
+    """Return values of all types, few of which an argument can be."""
+    graph, directed = topologies.ring(8), topologies.exponential(8, directed=True)
+    broken = sparse.csr_array(np.eye(8))
+    clients = problems.equal_clients(3)
+    return [
+        *(None, True, False, -1, 0, 1, 2, 3, 7, 8, 100, -HUGE, HUGE, 2**63, 10**30, 10**400, 10**5000),
+        *(0.0, 0.5, 1.0, -0.5, 1e-300, 1e300, 1.5, float("nan"), float("inf"), -float("inf"), 1j, 2 + 0j),
+        *("", "auto", "ring", "test", "cpu", "a\0b", "é" * 300, "`", "{}", "common", "push", "own_test"),
+        *("nowhere", b"x"),
+        *([], (), {}, set(), [1], [[0, 1], [2]], [None], ["a", "b"], [float("nan")], [HUGE], [-1], [[0], [0]], {1: 2}),
+        *({"n": 3}, range(3), slice(3), iter(()), lambda *args, **kwargs: None, lambda *args: 1 / 0, object(), object),
+        *(len, ..., Path("nowhere"), Path("."), io.StringIO(), np),
+        *(np.int64(2), np.uint64(2**63 + 1), np.float32(0.5), np.float64("nan"), np.bool_(True), np.str_("auto")),
+        *(np.array([]), np.eye(8), np.eye(3), -np.eye(8), np.ones((8, 8)), np.zeros((0, 8)), np.zeros((8, 0))),
+        *(np.ones(8),),
+        *(np.full((8, 3), np.nan), np.full((8, 8), np.inf), np.full((8, 3), 1e300), np.ones((8, 3), np.uint64) << 63),
+        *(np.array(["a", "b"]), np.array([object()]), np.array([1, None]), np.ones((2, 2, 2)), np.array(5)),
+        *(np.datetime64("2020-01-01"), np.ma.masked_array([1, 2], [True, False])),
+        *(np.zeros((8, 3), int), np.ones((8, 3), int), np.arange(8), np.full(8, 2**40), np.full((8, 3), 2**40)),
+        *(np.arange(8, dtype=np.uint8), np.ones((8, 8), bool), np.ones(8, np.float16), np.ones(3, "f8, i4")),
+        *(torch.tensor(2), torch.ones(3), torch.eye(8), torch.ones(8, 3, dtype=torch.int64)),
+        *(torch.ones(2, device="meta")),
+        *(torch.ones(8, dtype=torch.bfloat16), torch.eye(8).to_sparse(), torch.ones(0, 3)),
+        *(torch.eye(8).requires_grad_(),),
+        *(torch.float16, torch.int8, torch.complex64, torch.device("cpu"), torch.device("meta"), torch.nn.Flatten()),
+        *(torch.nn.Linear(3, 2), torch.nn.Linear(36, 3), torch.Generator(), torch.Size([1]), np.random.default_rng(0)),
+        *(graph, directed, topologies.one_peer_exponential(8), topologies.path(1), topologies.ring(5), ),
+        *(mixing.metropolis_hastings(graph), mixing.metropolis_hastings, mixing.uniform(directed), [graph, directed]),
+        *(nx.path_graph(8), nx.DiGraph([(0, 1)]), nx.MultiGraph([(0, 1), (0, 1)]), nx.Graph(), nx.Graph([("a", "b")])),
+        *(broken, sparse.coo_matrix((8, 8)), sparse.csr_array((0, 0)), sparse.eye_array(3), sparse.csr_array((8, 3))),
+        *(clients, clients.dataset, problems.equal_clients(8), algorithms.local_only(lr=0.1), data.crop_and_flip()),
+        *(algorithms.dpfl(lr=0.1), torch.utils.data.TensorDataset(torch.eye(3), torch.arange(3)), mpl.figure.Figure()),
+    ]  # fmt: skip
+
+
+class Call(NamedTuple):
+    """A call to be made: the name of a function, and its arguments."""
+
+    name: str
+    arguments: dict[str, Any]
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{key}={short(value)}" for key, value in self.arguments.items())
+        return f"{self.name}({shown})"
+
+
+def short(value: Any) -> str:
+    try:
+        return " ".join(repr(value).split())[:70]
+    except ValueError:
+        return "an integer of thousands of digits"
+
+
+def calls(count: int, seed: int) -> Iterator[Call]:
+    """Yield calls in which one or two arguments are drawn from the pool, of every function in turn."""
+    rng = np.random.default_rng(seed)
+    names = list(callables())
+    for k in range(count):
+        name = names[k % len(names)]
+        arguments, known = valid(name), list(parameters(callables()[name]))
+        for _ in range(rng.integers(1, 3)):
+            if known:
+                arguments[known[rng.integers(len(known))]] = pool()[rng.integers(len(pool()))]
+        if not is_left_out(name, arguments):
+            yield Call(name, arguments)
+
+
+def is_left_out(name: str, arguments: dict[str, Any]) -> bool:
+    """Whether a call asks for so much work that it must be waited for, or calls a function of the caller's own."""
+    if any(callable(arguments.get(key)) and arguments[key] != values().get(key) for key in ("on_round", "reward")):
+        return True  # whatever it raises is its own
+    patient = {"rounds", "steps", "burn_in", "gossip_rounds", "windows", "enlarge"}
+    asked = {key: value for key, value in arguments.items() if key in patient}
+    return any(isinstance(value, int | float | np.number) and value > 10 for value in asked.values())
+
+
+def fault(call: Call) -> str:
+    """Make a call, and return what is wrong with the way in which it fails, or an empty text."""
+    function = callables()[call.name]
+    try:
+        with _impatient(), _quiet():
+            _use(function(**call.arguments), call.name.endswith("Sequence"))
+    except (ValueError, TypeError) as error:
+        return _fault_of(call, error)
+    except OSError as error:
+        is_known = call.name.rpartition(".")[2] in READERS | {"run"}
+        return _fault_of(call, error) if is_known else f"{type(error).__name__}: {error}\n{_place(error)}"
+    except topofl.DivergenceError:
+        return ""
+    except BaseException as error:
+        if traceback.extract_tb(error.__traceback__)[-1].filename == __file__ and not isinstance(error, TimeoutError):
+            return ""  # a function of the caller's raised it
+        return f"{type(error).__name__}: {str(error)[:300]}\n{_place(error)}"
+    return ""
+
+
+def _use(result: Any, asked_for_by_hand: bool = False) -> None:
+    """Ask a sequence for its first graphs, which are made then; what a user generates is not ours."""
+    if isinstance(result, topofl.TopologySequence | mixing.MixingSequence) and not asked_for_by_hand:
+        result.at(0), result.at(1)
+
+
+def _fault_of(call: Call, error: Exception) -> str:
+    message = str(error)
+    named = set(re.findall(r"`([a-z_A-Z0-9]+)[^`]*`", message))
+    if not named & {*parameters(callables()[call.name])}:
+        return f"{type(error).__name__} names no argument: {message[:300]}\n{_place(error)}"
+    return "" if "\n" not in message.strip() and len(message) < 1200 else f"more than a sentence: {message[:1500]}"
+
+
+def _place(error: BaseException) -> str:
+    lines = traceback.extract_tb(error.__traceback__)
+    ours = [line for line in lines if f"{os.sep}topofl{os.sep}" in line.filename]
+    return "    " + " <- ".join(f"{Path(line.filename).name}:{line.lineno}" for line in [*ours[-3:], lines[-1]][::-1])
+
+
+@contextlib.contextmanager
+def _impatient() -> Iterator[None]:
+    def stop(*_: Any) -> None:
+        raise TimeoutError(f"still working after {PATIENCE} seconds")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(PATIENCE)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Warnings are errors, and what is written goes to an empty folder."""
+    here = Path.cwd()
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", "`weights` have columns|the edges of .* carry weights", UserWarning)
+        os.chdir(folder)
+        try:
+            yield
+        finally:
+            os.chdir(here)
+            mpl.pyplot.close("all")
+
+
+def main(count: int, seed: int) -> int:
+    """Make calls and print those that fail as they should not; return their number."""
+    faults: dict[str, list[str]] = {}
+    done = 0
+    for call in calls(count, seed):
+        done += 1
+        if found := fault(call):
+            faults.setdefault(f"{call.name}: {found}", []).append(repr(call))
+    for found, made in sorted(faults.items()):
+        print(f"{found}\n    {len(made)} calls such as {made[0]}\n")
+    print(f"{done} calls of {len(callables())} functions, {len(faults)} kinds of faults")
+    return len(faults)
+
+
+if __name__ == "__main__":
+    mpl.use("Agg")
+    import matplotlib.pyplot
+
+    torch.set_num_threads(1)
+    sys.exit(main(int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0) > 0)
