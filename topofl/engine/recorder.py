@@ -295,7 +295,7 @@ def _check_state(state: Mapping[str, Any], done: int | None) -> None:
             raise ValueError(f"the columns of {table} are of {sorted(lengths)} rows")
     if done is not None and rounds != done:
         raise ValueError(f"{rounds} rounds are recorded, not {done}")
-    places = state["used"].get("matrix", torch.zeros(0, dtype=torch.int64))
+    places = state["used"].get("matrix", torch.zeros(0, dtype=torch.int64, device="cpu"))
     if places.dtype != torch.int64 or bool(((places < 0) | (places >= len(state["names"]))).any()):
         raise ValueError("a round used a matrix that is not there")
     if not all(isinstance(name, str) for name in state["names"]):
