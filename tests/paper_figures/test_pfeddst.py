@@ -127,3 +127,5 @@ def test_settings_are_the_papers(tmp_path):
         assert (table["data"]["partition"], table["data"]["classes_per_node"]) == ("pathological_shared", 2)
     ours = tables[pfeddst.OURS]["algorithm"]
     assert (ours["name"], ours["k"], ours["epochs"], ours["head_epochs"]) == ("pfeddst", 10, 5, 1)
+    assert (ours["lr"], ours["head_lr"]) == (0.1, 0.1), "one learning rate for all that is trained"
+    assert tables["DFedPGP"]["algorithm"]["head_lr"] == 0.001
