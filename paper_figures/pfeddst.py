@@ -270,6 +270,7 @@ def _curve_figure(id: str, title: str, split: str, datasets: tuple[str, ...]) ->
         draw=lambda data: convergence(_curves(data), xlabel="round", extremes=False),
         claims=lambda data: [*best(_curves(data)), *steady(_at_all_rounds(data))],
         runs=lambda setting: _runs(_arms(setting, split)),
+        arms=lambda setting: _arms(setting, split),
         tables=lambda data: _accuracies(data),
         differences=lambda setting: (*scale_of(setting).differences, *COMMON),
         datasets=datasets,
@@ -303,6 +304,7 @@ FIGURES: tuple[Figure, ...] = (
     Figure(
         "pfeddst-tab01", "Rounds of all methods to a target accuracy", _table, _by_rounds, sooner,
         runs=lambda setting: _runs(tab01(setting)),
+        arms=tab01,
         tables=lambda data: [
             rounds_table(title, arms, data["targets"][title], TABLE_1, TARGETS) for title, arms in _curves(data).items()
         ],

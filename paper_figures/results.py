@@ -36,6 +36,10 @@ class Result:
         process; how many training runs there were.
     made
         Distinct descriptions of how its runs were made: versions, device, executor, machine, threads.
+    kept
+        How many of the runs were not done, as an earlier report has their numbers.
+    untimed
+        Of how many of these it does not say time and memory.
     """
 
     figure: Figure
@@ -49,6 +53,8 @@ class Result:
     megabytes: float
     runs: int
     made: tuple[Mapping[str, Any], ...]
+    kept: int = 0
+    untimed: int = 0
 
     def __repr__(self) -> str:
         told = ", ".join(claim.verdict for claim in self.claims)
