@@ -321,15 +321,20 @@ def _key(figure: Figure, setting: Setting, keys: Sequence[str]) -> str:
 
 
 def _is_kept(figure: Figure, setting: Setting, store: Store, runs: Mapping[str, Run]) -> bool:
-    """Return whether an earlier report has a figure's data, of the same runs, not all of which are here."""
-    return _key(figure, setting, list(runs)) in store.kept.figures and not all(map(store.has, runs.values()))
+    """Return whether an earlier report has all of a figure, of the same runs, not all of which are here."""
+    kept = store.kept
+    if kept.folder is None or all(map(store.has, runs.values())):
+        return False
+    has_page = figure.page is None or (kept.folder / figure.page_name).exists()
+    return has_page and _key(figure, setting, list(runs)) in kept.figures
 
 
 def _taken(figure: Figure, store: Store, path: Path, key: str) -> dict[str, Any]:
     """Return a figure's data as an earlier report has them, put where they are looked for the next time."""
     _write(path, json.dumps(store.kept.figures[key]))
     if figure.page is not None and store.kept.folder is not None:
-        _write(path.with_name(figure.page_name), (store.kept.folder / figure.page_name).read_text(encoding="utf-8"))
+        page = store.kept.folder / figure.page_name
+        _write(path.with_name(page.name), page.read_text(encoding="utf-8"))
     return _stored(path)
 
 

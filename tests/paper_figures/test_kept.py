@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from dataclasses import replace
 
 import pytest
@@ -12,8 +13,8 @@ from paper_figures.kept import kept_in
 from paper_figures.reproduce import figures_named, needed
 from paper_figures.runs import Run, Store
 
-FIGURE, PAPER = "dcliques-fig09", "dcliques"
-FOREIGN = "pfeddst-fig03"
+reproduce_module = sys.modules["paper_figures.reproduce"]  # the function has the same name
+FIGURE, FOREIGN = "dcliques-fig09", "pfeddst-fig03"
 
 
 @pytest.fixture(scope="module")
@@ -122,3 +123,19 @@ def test_folders_without_numbers_and_damaged_files_are_refused(earlier, tmp_path
     (tmp_path / f"{FIGURE}.json").write_text("{")
     with pytest.raises(ValueError, match=f"{FIGURE}.json is damaged"):
         kept_in(tmp_path)
+
+
+def test_a_figure_is_taken_with_its_page_or_not_at_all(earlier, tmp_path):
+    folder = shutil.copytree(earlier[0], tmp_path / "kept")
+    setting = Setting("smoke", (0, 1), datasets=("mnist", "cifar10", "cifar100"))
+    (figure,) = figures_named(FIGURE)[1]
+    paged = replace(figure, arms=None, page=lambda setting, store: "page")
+    assert not needed(figure, setting, Store(tmp_path / "runs", kept_in(folder)))
+    assert len(needed(paged, setting, Store(tmp_path / "runs", kept_in(folder)))) == 6
+    (folder / paged.page_name).write_text("kept page")
+    store = Store(tmp_path / "runs", kept_in(folder))
+    assert not needed(paged, setting, store)
+    keyed = {run.key: run for run in paged.runs(setting)}
+    told = reproduce_module._computed(paged, setting, store, tmp_path / f"{FIGURE}.json", keyed)
+    assert told["data"] == earlier[1][FIGURE].data
+    assert (tmp_path / paged.page_name).read_text() == "kept page"
