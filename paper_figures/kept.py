@@ -85,7 +85,7 @@ def _arms(file: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Mapping[st
         yield own, entry
 
 
-def _curves_of(entry: Any) -> list[Mapping[str, Any]]:
+def _curves_of(entry: Any) -> Sequence[Mapping[str, Any]]:
     """Return the curves of an arm: one, or one a moment; none if it holds something else."""
     if not isinstance(entry, dict):
         return []

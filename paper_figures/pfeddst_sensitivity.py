@@ -57,8 +57,8 @@ def _scale(setting: Setting) -> Scale:
 
 def _constants(setting: Setting) -> dict[str, dict[str, Any]]:
     """Return the constants of every arm, by label; none of the arm that chooses nobody."""
-    grid = [dict(zip(("alpha", "recency_rate", "cost"), some, strict=True)) for some in product(ALPHAS, RATES, COSTS)]
-    arms = {_label(some): {"standardize": True, **some} for some in grid}
+    grid = [{"alpha": a, "recency_rate": rate, "cost": c} for a, rate, c in product(ALPHAS, RATES, COSTS)]
+    arms: dict[str, dict[str, Any]] = {_label(some): {"standardize": True, **some} for some in grid}
     for some in LITERAL:
         arms[f"unscaled, {_label({'recency_rate': 0.3, **some})}"] = {"standardize": False, "recency_rate": 0.3, **some}
     if setting.scale == "smoke":
@@ -80,7 +80,7 @@ def _arms(setting: Setting) -> dict[str, list[Run]]:
 def _tables(scale: Scale, constants: Mapping[str, Any], seed: int) -> dict[str, Any]:
     return {
         "data": {**SMALL["data"], "n": scale.clients, "seed": seed, "split_seed": seed, "match_test": "per_client"},
-        "algorithm": METHODS["PFedDST"].table(scale) | constants,
+        "algorithm": METHODS["PFedDST"].table(scale) | dict(constants),
         "model": dict(scale.model),
         "run": {"rounds": scale.rounds, "seed": seed, "eval_every": 1, "evaluate_on": "own_test", **scale.options},
     }
