@@ -181,9 +181,10 @@ def cost_of(report: Report, result: Result) -> list[tuple[str, str]]:
 
 def _kept(result: Result) -> str:
     untimed = f"; time and memory of {result.untimed:,} of these are not known" if result.untimed else ""
+    unnoted = f"; how {result.unnoted:,} of these were made was not kept with their numbers" if result.unnoted else ""
     return (
         f"{result.kept:,} of them: the numbers are those of an earlier report, whose runs had the same settings, data "
-        f"and versions{untimed}"
+        f"and versions{untimed}{unnoted}"
     )
 
 

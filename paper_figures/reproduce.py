@@ -289,6 +289,7 @@ def _result(figure: Figure, setting: Setting, store: Store, folder: Path, runs: 
         made=_distinct([note["made"] for note in notes if "made" in note]),
         kept=sum(not store.has(run) for run in runs.values()),
         untimed=len(notes) - len(timed),
+        unnoted=sum("made" not in note for note in notes),
     )  # fmt: skip
 
 

@@ -41,7 +41,7 @@ def test_what_has_not_changed_is_not_run_again(earlier, performed, tmp_path, nam
     assert not performed
     first = before[name]
     assert (again.data, again.claims, again.made) == (first.data, first.claims, first.made)
-    assert (again.runs, again.kept, again.untimed) == (first.runs, first.runs, 0)
+    assert (again.runs, again.kept, again.untimed, again.unnoted) == (first.runs, first.runs, 0, 0)
     assert again.seconds == pytest.approx(first.seconds)
     assert (
         f"{first.runs} of them: the numbers are those of an earlier report"
@@ -101,14 +101,15 @@ def test_files_that_do_not_say_time_are_taken_and_this_is_told(earlier, performe
     (folder / f"{FIGURE}.json").write_text(json.dumps(told))
     (again,) = reproduce(FIGURE, scale="smoke", out=tmp_path / "a", kept=folder, progress=False)
     assert again.seconds == pytest.approx(earlier[1][FIGURE].seconds, rel=1e-3), "as curves have it"
-    assert (again.untimed, again.made) == (0, ())
+    assert (again.untimed, again.unnoted, again.made) == (0, again.runs, ())
     for arms in told["data"].values():
         for curve in arms.values():
             curve["numbers"] = {}
     (folder / f"{FIGURE}.json").write_text(json.dumps(told))
     (again,) = reproduce(FIGURE, scale="smoke", out=tmp_path / "b", kept=folder, report=True, progress=False)
     assert (again.kept, again.untimed) == (again.runs, again.runs)
-    assert "time and memory of 6 of these are not known" in (tmp_path / "b/smoke" / f"{FIGURE}-report.md").read_text()
+    told = (tmp_path / "b" / "smoke" / f"{FIGURE}-report.md").read_text()
+    assert "time and memory of 6 of these are not known; how 6 of these were made was not kept" in told
     assert not performed
 
 
