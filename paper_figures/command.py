@@ -9,6 +9,7 @@ from topofl._check import check_int
 
 from .claims import Claim, ours_of, said_by
 from .figure import Figure
+from .kept import kept_in
 from .plan import plan
 from .reproduce import (
     PAPERS,
@@ -34,6 +35,7 @@ def reproduce(
     data: str | Path | None = None,
     datasets: str | Sequence[str] | None = None,
     out: str | Path = "out/reproduce",
+    kept: str | Path | None = None,
     device: str | None = None,
     jobs: int = 1,
     dry_run: bool = False,
@@ -62,6 +64,10 @@ def reproduce(
         Folder for the runs (``runs/``, shared by all figures and scales) and, by scale, for each figure's picture (PNG
         and PDF), data (JSON) and claims (Markdown). Runs of other versions of topofl, torch or numpy are not used; if
         you change the code itself, name another folder.
+    kept
+        Folder with the JSON files of an earlier report, such as ``"paper_figures/results/pfeddst/quick"``. Figures, and
+        arms of which only curves are shown, are taken from there if their runs have the same settings, data and
+        versions; only the others are run, and everything is judged and drawn anew.
     device
         As for :func:`topofl.run`.
     jobs
@@ -103,11 +109,11 @@ def reproduce(
         raise FileNotFoundError(f"{figures[0].id} {missing[figures[0].id]}")
     runs = Path(out, "runs")
     if dry_run:
-        say(plan([figure for figure in figures if figure.id not in missing], setting, Store(runs)))
+        say(plan([figure for figure in figures if figure.id not in missing], setting, Store(runs, kept_in(kept))))
         for key, why in missing.items():
             say(f"left out: {key} {why}")
         return []
-    outcomes = _told(reproduce_each(figures, setting, out=out, jobs=jobs, progress=progress), say, runs)
+    outcomes = _told(reproduce_each(figures, setting, out=out, kept=kept, jobs=jobs, progress=progress), say, runs)
     results = [outcome for outcome in outcomes if isinstance(outcome, Result)]
     left = [outcome for outcome in outcomes if isinstance(outcome, LeftOut)]
     if report:

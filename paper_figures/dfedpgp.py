@@ -112,6 +112,7 @@ def _figure(
         tables=tables,
         datasets=("cifar10",),
         optional=optional,
+        arms=arms,
     )  # fmt: skip
 
 

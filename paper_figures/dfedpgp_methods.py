@@ -27,11 +27,11 @@ class Method:
     over
         A key of :data:`GRAPHS`, ``"server"``, ``"peers"`` that clients choose, or ``"nothing"``.
     parts
-        Whether its head is trained by itself, with a step of its own.
+        Whether its head is trained by itself, with the step `head_lr` of the scale.
     fine_tuned
         Whether the method tests models that were fine-tuned for it.
     more
-        Further arguments.
+        Further arguments; a text that names a setting of the scale (``"neighbors"``, ``"lr"``) stands for its value.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Method:
             table["participation"] = neighbors or scale.neighbors
         if self.parts:
             table |= {"head_lr": scale.head_lr, "head_epochs": scale.head_epochs}
-        of_scale = {"rounds": scale.rounds, "epochs": scale.epochs, "neighbors": scale.neighbors}
+        of_scale = {"rounds": scale.rounds, "epochs": scale.epochs, "neighbors": scale.neighbors, "lr": scale.lr}
         return table | {key: of_scale.get(value, value) for key, value in self.more.items()}
 
     def _passes(self, scale: Scale, epochs: Any) -> dict[str, Any]:
@@ -76,6 +76,9 @@ def _tuned(name: str) -> Method:
     return Method(name, "server", fine_tuned=True, more={"fine_tune_epochs": "epochs"})
 
 
+SCORE: Mapping[str, Any] = {"standardize": True, "alpha": 1.0, "recency_rate": 0.3, "cost": 1.0}
+"""PFedDST's score, of which its paper gives no numbers: both terms from 0 to 1 over a client's peers."""
+
 METHODS: Mapping[str, Method] = {
     "Local": Method("local_only", "nothing", more={"reset_momentum": True}),
     "FedAvg": _tuned("fedavg"),
@@ -88,7 +91,7 @@ METHODS: Mapping[str, Method] = {
     "Dis-PFL": Method("dispfl", "pull", more={"dense_ratio": 0.5, "rounds": "rounds"}),
     "DFedPGP": Method("dfedpgp", "pull", parts=True, more={"mode": "pull"}),
     "DFedAvgM-P": Method("dfedavgm_p", "undirected", parts=True),
-    "PFedDST": Method("pfeddst", "peers", parts=True, more={"k": "neighbors"}),
+    "PFedDST": Method("pfeddst", "peers", parts=True, more={"k": "neighbors", "head_lr": "lr", **SCORE}),
 }
 """By label, in the order of table 1; of the last two one is of table 4 only, the other of PFedDST's paper.
 

@@ -118,6 +118,8 @@ def measured(arms: Arms, store: Store) -> Measured:
 
 def _moments(runs: Sequence[Run], store: Store, label: str) -> dict[str, Curve]:
     """Return a method's curve at each of its moments; after training, only where all clients train in a round."""
+    if (kept := store.kept_arm(runs)) is not None:
+        return {moment: Curve.from_json(curve) for moment, curve in kept.items()}
     loaded = [store.load(run) for run in runs]
     histories = [history for history, _ in loaded]
     numbers = [note["numbers"] | {key: note[key] for key in ("seconds", "megabytes")} for _, note in loaded]

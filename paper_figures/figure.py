@@ -108,6 +108,9 @@ class Figure:
         Datasets whose files it needs; without one of them that panel is missing, without all of them the figure.
     optional
         Datasets that it shows, too, where their files are at hand.
+    arms
+        ``arms(setting)`` -> its runs by panel and arm, if all that it shows of them is their curves: those of an
+        earlier report will do. None: it looks at the runs themselves.
     page
         ``page(setting, store)`` -> an HTML page besides, such as one with a slider over rounds; None: there is none.
     """
@@ -122,6 +125,7 @@ class Figure:
     tables: Callable[[Data], Sequence[Table]] = lambda data: ()
     datasets: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
+    arms: Callable[[Setting], Arms] | None = None
     page: Callable[[Setting, Store], str] | None = None
 
     @property
@@ -148,6 +152,7 @@ def trained(
         claims=lambda data: claims(read_panels(data)),
         runs=lambda setting: [run for panel in arms(setting).values() for runs in panel.values() for run in runs],
         tables=lambda data: [arms_table(title, panel) for title, panel in read_panels(data).items()],
+        arms=arms,
         **more,
     )
 
@@ -158,6 +163,8 @@ def curves_of(arms: Arms, store: Store) -> Panels:
 
 
 def _curve(runs: Sequence[Run], store: Store) -> Curve:
+    if (kept := store.kept_arm(runs)) is not None:
+        return Curve.from_json(kept)
     loaded = [store.load(run) for run in runs]
     numbers = [note["numbers"] | {key: note[key] for key in ("seconds", "megabytes")} for _, note in loaded]
     histories = [history for history, _ in loaded]

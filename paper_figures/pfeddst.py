@@ -1,4 +1,4 @@
-"""PFedDST: figures 2 to 4, table 1, and the claims made with them.
+"""PFedDST: figures 2 to 4, table 1, and the claims made with them; whom its clients choose, and by which constants.
 
 The setting is that of DFedPGP (:mod:`paper_figures.dfedpgp_settings`), with whose runs most of these are shared: two
 classes a client on CIFAR-10, five on CIFAR-100. Figure 2 looks at one client's peers while PFedDST trains.
@@ -18,7 +18,7 @@ import topofl
 from topofl import config
 from topofl._seeding import stream
 
-from . import dfedpgp
+from . import dfedpgp, pfeddst_peers, pfeddst_sensitivity
 from .claims import Claim, judge_every, judge_seeds
 from .curves import Curve, Panels, average, final, rounds_to
 from .dfedpgp_claims import said_of
@@ -35,7 +35,7 @@ SEEDS: Mapping[str, int] = {"smoke": 1, "quick": 3, "paper": 3}
 
 OURS = "PFedDST"
 LABELS = ("FedAvg", "FedPer", "FedBABU", "DFedAvgM", "Dis-PFL", "DFedPGP", OURS)
-CIFAR_10, CIFAR_100, MNIST = "CIFAR-10, c=2", "CIFAR-100, c=5", "MNIST, Dir(0.3)"
+CIFAR_10, CIFAR_100, MNIST = TITLES = "CIFAR-10, c=2", "CIFAR-100, c=5", "MNIST, Dir(0.3)"
 
 TARGETS: Mapping[str, float] = {CIFAR_10: 90.0, CIFAR_100: 75.0}
 """Accuracies that table 1 counts the rounds to."""
@@ -62,7 +62,12 @@ def _arms(setting: Setting, *titles: str) -> Arms:
 
 def tab01(setting: Setting) -> Arms:
     """Return all methods on all splits, MNIST's too where a scale has it."""
-    return _arms(setting, CIFAR_10, CIFAR_100, MNIST)
+    return _arms(setting, *TITLES)
+
+
+def own(setting: Setting) -> Arms:
+    """Return PFedDST alone, on all splits."""
+    return {title: {OURS: arm(setting, title, OURS)} for title in splits_of(setting, *TITLES)}
 
 
 def _targets(setting: Setting, panels: Panels) -> dict[str, float]:
@@ -277,7 +282,7 @@ def _figure_2(id: str, title: str, kind: str, claims: Callable[[Data], list[Clai
     return Figure(
         id, title, _peers, _bars(kind), claims,
         runs=lambda setting: [run for title in splits_of(setting, CIFAR_10) for run in arm(setting, title, OURS)],
-        differences=lambda setting: (*scale_of(setting).differences, *COMMON, "the client is the first one"),
+        differences=lambda setting: (*_differences(setting, CIFAR_10), COUNTERFACTUAL, "the client is the first one"),
         datasets=("cifar10",),
     )  # fmt: skip
 
@@ -291,8 +296,9 @@ def _curve_figure(id: str, title: str, split: str, datasets: tuple[str, ...]) ->
         draw=lambda data: convergence(_curves(data), xlabel="round", extremes=False),
         claims=lambda data: [*best(_curves(data)), *steady(_at_all_rounds(data))],
         runs=lambda setting: _runs(_arms(setting, split)),
+        arms=lambda setting: _arms(setting, split),
         tables=lambda data: _accuracies(data),
-        differences=lambda setting: (*scale_of(setting).differences, *COMMON),
+        differences=lambda setting: _differences(setting, split),
         datasets=datasets,
     )  # fmt: skip
 
@@ -308,10 +314,27 @@ def _runs(arms: Arms) -> list[Run]:
 COMMON = (
     *dfedpgp.COMMON,
     "PFedDST: the distance of heads is 1 - cosine, so that similar ones are preferred, as all of the text but its "
-    "equation says; extractors are averaged with one's own; its three constants, which the paper lacks, are ours; it "
-    "is tested after training, with which its rounds end",
+    "equation says; extractors are averaged with one's own; it is tested after training, with which its rounds end",
+    "PFedDST's score: the paper gives no number for alpha, lambda and c, and no units. Losses and distances of "
+    "heads are scaled to run from 0 to 1 over a client's peers, as losses, which differ by whole units, would "
+    "otherwise decide alone against cosines, which differ by hundredths; alpha is 1, lambda 0.3, and c 1, the "
+    "smallest with which no score is negative. pfeddst-sensitivity shows others",
+    "PFedDST's head learns at the rate of all else, as the paper has one rate; heads of other methods may not",
 )
 """Choices at all scales where the paper says nothing, or another thing."""
+
+COUNTERFACTUAL = (
+    "the peers that the figure shows, random ones and those with the most similar heads, are picked only to be "
+    "looked at: the training is PFedDST's, whose clients average with the peers of highest score, in which losses "
+    "and recency count, too. It shows whether heads mark useful models, not what training with either choice would "
+    "give; the paper may have trained with each, it does not say"
+)
+
+
+def _differences(setting: Setting, *titles: str) -> tuple[str, ...]:
+    there = splits_of(setting, *titles)
+    return (*scale_of(setting).differences, *COMMON, *([pfeddst_peers.exploration(setting, there)] if there else []))
+
 
 TERMS = dfedpgp.TERMS
 """What words in the claims mean."""
@@ -324,11 +347,29 @@ FIGURES: tuple[Figure, ...] = (
     Figure(
         "pfeddst-tab01", "Rounds of all methods to a target accuracy", _table, _by_rounds, sooner,
         runs=lambda setting: _runs(tab01(setting)),
+        arms=tab01,
         tables=lambda data: [
             rounds_table(title, arms, data["targets"][title], TABLE_1, TARGETS) for title, arms in _curves(data).items()
         ],
-        differences=lambda setting: (*scale_of(setting).differences, *COMMON),
+        differences=lambda setting: _differences(setting, *TITLES),
         datasets=("cifar10",),
         optional=("cifar100", "mnist"),
+    ),
+    Figure(
+        "pfeddst-labels", "Labels that PFedDST's clients share with the peers they choose",
+        compute=lambda setting, store: pfeddst_peers.compute(own(setting), OURS, store),
+        draw=pfeddst_peers.draw, claims=pfeddst_peers.alike,
+        runs=lambda setting: _runs(own(setting)),
+        tables=pfeddst_peers.tables,
+        differences=lambda setting: _differences(setting, *TITLES),
+        datasets=("cifar10",),
+        optional=("cifar100", "mnist"),
+    ),
+    Figure(
+        "pfeddst-sensitivity", "How PFedDST depends on the constants of its score, which the paper does not give",
+        pfeddst_sensitivity.compute, pfeddst_sensitivity.draw, claims=lambda data: [],
+        runs=pfeddst_sensitivity.runs,
+        tables=pfeddst_sensitivity.tables,
+        differences=pfeddst_sensitivity.differences,
     ),
 )  # fmt: skip

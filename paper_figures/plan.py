@@ -10,6 +10,7 @@ from topofl import Table, config
 from topofl.engine.checks import sets_named
 
 from .figure import Figure, Setting
+from .reproduce import needed
 from .runs import Run, Store, forget_peak, keyed, peak_megabytes
 
 __all__ = ["plan", "probe"]
@@ -30,7 +31,7 @@ def plan(figures: Sequence[Figure], setting: Setting, store: Store) -> Table:
     rows: list[tuple[Any, ...]] = []
     for figure in figures:
         runs = keyed(figure.runs(setting))
-        todo = [run for key, run in runs.items() if key not in seen and not store.has(run)]
+        todo = [run for key, run in needed(figure, setting, store).items() if key not in seen and not store.has(run)]
         seen |= set(runs)
         costs = [_known_or_probed(run, kinds) for run in todo]
         minutes, peak = sum(seconds for seconds, _ in costs) / 60, max((peak for _, peak in costs), default=0.0)

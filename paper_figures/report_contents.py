@@ -207,11 +207,21 @@ def cost_of(report: Report, result: Result) -> list[tuple[str, str]]:
     return [
         *([("Round by round", page)] if result.figure.page is not None else []),
         ("Training runs", f"{result.runs:,}"),
+        *([("Not run again", _kept(result))] if result.kept else []),
         ("Time", f"{_time(result.seconds)}, of all runs and of the figure itself"),
         ("Memory", f"{_memory(result.megabytes)}, the most that one process took"),
         *([("Seeds", listed(seeds))] if (seeds := _seeds_of(result)) else []),
         *([("Made", f"as in note {listed(made)} of “How it was made”")] if made else []),
     ]
+
+
+def _kept(result: Result) -> str:
+    untimed = f"; time and memory of {result.untimed:,} of these are not known" if result.untimed else ""
+    unnoted = f"; how {result.unnoted:,} of these were made was not kept with their numbers" if result.unnoted else ""
+    return (
+        f"{result.kept:,} of them: the numbers are those of an earlier report, whose runs had the same settings, data "
+        f"and versions{untimed}{unnoted}"
+    )
 
 
 def _seeds_of(result: Result) -> list[int]:

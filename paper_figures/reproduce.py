@@ -19,6 +19,7 @@ from topofl.report import replacing
 from . import dcliques, dfedpgp, dpfl, drawing, pfeddst
 from .claims import Claim, claims_table
 from .figure import MARKERS, Figure, Setting
+from .kept import kept_in
 from .report import Report, write
 from .results import Result
 from .runs import Failed, Run, Store, compute_all, content, forget_peak, keyed, peak_megabytes, versions
@@ -31,6 +32,7 @@ __all__ = [
     "figures_named",
     "make_setting",
     "missing_data",
+    "needed",
     "panels_lacking",
     "reproduce_each",
     "write_report",
@@ -238,6 +240,7 @@ def reproduce_each(
     setting: Setting,
     *,
     out: str | Path = "out/reproduce",
+    kept: str | Path | None = None,
     jobs: int = 1,
     progress: bool | str = "auto",
 ) -> Iterator[Result | LeftOut]:
@@ -250,6 +253,9 @@ def reproduce_each(
     out
         Folder for the runs, which all figures and scales share (``runs/``), and by scale for pictures (PNG and PDF),
         data and claims.
+    kept
+        Folder with the JSON files of an earlier report: figures, and arms of which only curves are shown, are taken
+        from there if their runs have the same settings, data and versions, and these are not in `out`.
     jobs, progress
         As for :func:`paper_figures.runs.compute_all`.
 
@@ -265,7 +271,7 @@ def reproduce_each(
     OSError
         If `out` cannot be written to.
     """
-    store, folder = Store(Path(out) / "runs"), Path(out) / setting.scale
+    store, folder = Store(Path(out) / "runs", kept_in(kept)), Path(out) / setting.scale
     planned = {figure.id: keyed(figure.runs(setting)) for figure in figures}
     for each in (store.root, folder):
         _make_folder(each)
@@ -275,13 +281,24 @@ def reproduce_each(
             yield LeftOut(figure, missing)
             continue
         try:
-            runs = planned[figure.id].values()
+            runs = needed(figure, setting, store).values()
             compute_all(runs, store, jobs=jobs, progress=progress, failed=failed, title=figure.id)
         except Failed as error:
             failed |= error.errors
             yield LeftOut(figure, str(error), failed=True)
             continue
         yield _result(figure, setting, store, folder, planned[figure.id])
+
+
+def needed(figure: Figure, setting: Setting, store: Store) -> dict[str, Run]:
+    """Return the runs of a figure whose numbers an earlier report does not have, finished or not, by their keys."""
+    runs = keyed(figure.runs(setting))
+    if _is_kept(figure, setting, store, runs):
+        return {}
+    if figure.arms is None:
+        return runs
+    arms = [arm for panel in figure.arms(setting).values() for arm in panel.values()]
+    return keyed(run for arm in arms if store.kept_arm(arm) is None for run in arm)
 
 
 def _make_folder(path: Path) -> None:
@@ -304,31 +321,35 @@ def missing_data(figure: Figure, setting: Setting) -> str:
 
 
 def _result(figure: Figure, setting: Setting, store: Store, folder: Path, runs: Mapping[str, Run]) -> Result:
-    made = _computed(figure, setting, store, folder / f"{figure.id}.json", list(runs))
+    made = _computed(figure, setting, store, folder / f"{figure.id}.json", runs)
     claims, tables = tuple(figure.claims(made["data"])), tuple(figure.tables(made["data"]))
     drawn = figure.draw(made["data"])
     if setting.scale == "smoke":
         drawn.text(0.99, 0.01, "scale smoke: says nothing of the paper", ha="right", fontsize=7)
     picture, _ = drawing.save(drawn, folder / figure.id)
     _write(folder / f"{figure.id}.md", _claims_text(figure, setting, claims, tables))
-    notes = [store.load_note(run) for run in runs.values()]
+    notes = [_note(store, run) for run in runs.values()]
+    timed = [note for note in notes if "seconds" in note]
     return Result(
         figure, setting, made["data"], claims, tables, picture, tuple(figure.differences(setting)),
-        seconds=made["seconds"] + sum(note["seconds"] for note in notes),
-        megabytes=max([made["megabytes"], *(note["megabytes"] for note in notes)]),
+        seconds=made["seconds"] + sum(note["seconds"] for note in timed),
+        megabytes=max([made["megabytes"], *(note["megabytes"] for note in timed)]),
         runs=len(notes),
-        made=_distinct([note["made"] for note in notes]),
+        made=_distinct([note["made"] for note in notes if "made" in note]),
+        kept=sum(not store.has(run) for run in runs.values()),
+        untimed=len(notes) - len(timed),
+        unnoted=sum("made" not in note for note in notes),
     )  # fmt: skip
 
 
-def _computed(figure: Figure, setting: Setting, store: Store, path: Path, keys: Sequence[str]) -> dict[str, Any]:
+def _computed(figure: Figure, setting: Setting, store: Store, path: Path, runs: Mapping[str, Run]) -> dict[str, Any]:
     """Return a figure's data and what they cost, from its file if that was made of the same runs and setting."""
-    determined = [figure.id, setting.scale, setting.seeds, setting.datasets, list(keys), topofl.__version__]
-    determined += [] if keys or setting.scale == "smoke" else [_contents(figure, setting)]
-    key = hashlib.sha256(json.dumps(determined).encode()).hexdigest()[:16]
+    key = _key(figure, setting, list(runs))
     is_whole = figure.page is None or path.with_name(figure.page_name).exists()
     if (stored := _stored(path)).get("key") == key and is_whole:
         return stored
+    if _is_kept(figure, setting, store, runs):
+        return _taken(figure, store, path, key)
     forget_peak()
     start = time.perf_counter()
     data = figure.compute(setting, store)
@@ -336,9 +357,41 @@ def _computed(figure: Figure, setting: Setting, store: Store, path: Path, keys: 
         _write(path.with_name(figure.page_name), figure.page(setting, store))
     seconds = time.perf_counter() - start
     told = {"figure": figure.id, "scale": setting.scale, "seeds": setting.seeds, "versions": versions(), "key": key}
-    told |= {"seconds": seconds, "megabytes": peak_megabytes(), "runs": _tables(figure.runs(setting)), "data": data}
+    told |= {"seconds": seconds, "megabytes": peak_megabytes(), "runs": _tables(runs), "data": data}
+    told |= {"notes": {name: _note(store, run) for name, run in runs.items()}}
     _write(path, json.dumps(told))
     return _stored(path)  # as it will be read the next time
+
+
+def _key(figure: Figure, setting: Setting, keys: Sequence[str]) -> str:
+    """Return 16 hexadecimal digits that stand for everything that determines a figure's data."""
+    determined = [figure.id, setting.scale, setting.seeds, setting.datasets, list(keys), topofl.__version__]
+    determined += [] if keys or setting.scale == "smoke" else [_contents(figure, setting)]
+    return hashlib.sha256(json.dumps(determined).encode()).hexdigest()[:16]
+
+
+def _is_kept(figure: Figure, setting: Setting, store: Store, runs: Mapping[str, Run]) -> bool:
+    """Return whether an earlier report has all of a figure, of the same runs, not all of which are here."""
+    kept = store.kept
+    if kept.folder is None or all(map(store.has, runs.values())):
+        return False
+    has_page = figure.page is None or (kept.folder / figure.page_name).exists()
+    return has_page and _key(figure, setting, list(runs)) in kept.figures
+
+
+def _taken(figure: Figure, store: Store, path: Path, key: str) -> dict[str, Any]:
+    """Return a figure's data as an earlier report has them, put where they are looked for the next time."""
+    _write(path, json.dumps(store.kept.figures[key]))
+    if figure.page is not None and store.kept.folder is not None:
+        page = store.kept.folder / figure.page_name
+        _write(path.with_name(page.name), page.read_text(encoding="utf-8"))
+    return _stored(path)
+
+
+def _note(store: Store, run: Run) -> dict[str, Any]:
+    """Return how a run was made, as far as that is known: an earlier report may not say it."""
+    known = store.load_note(run) if store.has(run) else store.kept.notes.get(run.key, {})
+    return {name: known[name] for name in ("seconds", "megabytes", "made") if name in known}
 
 
 def _contents(figure: Figure, setting: Setting) -> list[str]:
@@ -347,10 +400,10 @@ def _contents(figure: Figure, setting: Setting) -> list[str]:
     return [content(name, setting.root_of(name), False) for name in shown]
 
 
-def _tables(runs: Sequence[Run]) -> dict[str, Any]:
+def _tables(runs: Mapping[str, Run]) -> dict[str, Any]:
     """Return what each run is, by its key, which is the name of its folder; where the data lie is not said."""
     told = {}
-    for key, run in keyed(runs).items():
+    for key, run in runs.items():
         data = {name: value for name, value in run.tables["data"].items() if name != "root"}
         told[key] = {**run.tables, "data": data}
     return told

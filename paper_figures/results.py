@@ -36,6 +36,11 @@ class Result:
         process; how many training runs there were.
     made
         Distinct descriptions of how its runs were made: versions, device, executor, machine, threads.
+    kept
+        How many of the runs were not done, as an earlier report has their numbers.
+    untimed, unnoted
+        Of how many of these it does not say time and memory, and of how many not on which machine and how they were
+        made.
     """
 
     figure: Figure
@@ -49,6 +54,9 @@ class Result:
     megabytes: float
     runs: int
     made: tuple[Mapping[str, Any], ...]
+    kept: int = 0
+    untimed: int = 0
+    unnoted: int = 0
 
     def __repr__(self) -> str:
         told = ", ".join(claim.verdict for claim in self.claims)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from multiprocessing import get_context
 from pathlib import Path
@@ -27,6 +27,8 @@ from tqdm.auto import tqdm
 import topofl
 from topofl import History, MixingMatrix, Topology, config, metrics
 from topofl._machine import machine
+
+from .kept import Kept
 
 __all__ = [
     "Failed",
@@ -115,9 +117,18 @@ def content(name: str, root: str | None, verify: bool | None = None) -> str:
 
 @dataclass(frozen=True)
 class Store:
-    """A folder of finished runs, one folder each, put there as a whole: ``history/``, ``config.toml``, ``run.json``."""
+    """A folder of finished runs, one folder each, put there as a whole: ``history/``, ``config.toml``, ``run.json``.
+
+    Parameters
+    ----------
+    root
+        The folder.
+    kept
+        Numbers of an earlier report, for figures that can do without the runs themselves.
+    """
 
     root: Path
+    kept: Kept = field(default_factory=Kept)
 
     def folder(self, run: Run) -> Path:
         """Return where a run is, or will be."""
@@ -126,6 +137,12 @@ class Store:
     def has(self, run: Run) -> bool:
         """Return whether a run is finished."""
         return (self.folder(run) / "run.json").is_file()
+
+    def kept_arm(self, runs: Sequence[Run]) -> Mapping[str, Any] | None:
+        """Return the curves of an arm as an earlier report has them, None if it has not or all runs are here."""
+        if not self.kept.arms or all(self.has(run) for run in runs):
+            return None
+        return self.kept.arms.get(tuple(run.key for run in runs))
 
     def load(self, run: Run) -> tuple[History, dict[str, Any]]:
         """Return the history of a finished run, and what was noted of it: numbers, seconds, memory, machine.
@@ -289,8 +306,9 @@ def compute_all(
     store.root.mkdir(parents=True, exist_ok=True)
     disable = None if progress == "auto" else not progress
     todo = [run for key, run in missing.items() if key not in errors]
+    bare = Store(store.root)  # other processes need not get the numbers of an earlier report
     with tqdm(total=len(todo), desc=title, unit="run", disable=disable, leave=False) as bar:
-        for run, error in _results(todo, store, jobs):
+        for run, error in _results(todo, bare, jobs):
             bar.update()
             if error is not None:
                 errors[run.key] = f"{_shown(run)}: {error}"

@@ -492,11 +492,28 @@ def cosine(module, other, is_head):
     return float(a @ b) / lengths if lengths else 0.0
 
 
-def score(loss, cos, age, *, alpha=1.0, recency_rate=0.3, cost=2.0, header_sign="intended"):
-    """S = s_p (alpha s_l - d + c)."""
-    recency = 1 if age is None else 1 - math.exp(-recency_rate * age)
-    distance = {"intended": 1 - cos, "literal": cos}[header_sign]
-    return recency * ((alpha * loss if alpha else 0) - distance + cost)
+def standardized(values):
+    """Let the smallest be 0 and the largest 1, all 0 where there is no difference; infinite ones stay."""
+    finite = [value for value in values if math.isfinite(value)]
+    differ = bool(finite) and max(finite) - min(finite) > 1e-9
+    return [
+        value if not math.isfinite(value) else (value - min(finite)) / (max(finite) - min(finite)) if differ else 0.0
+        for value in values
+    ]
+
+
+def scores(losses, cosines, ages, *, standardize=True, alpha=1.0, recency_rate=0.3, cost=None, header_sign="intended"):
+    """S = s_p (alpha s_l - d + c) of one node's peers, one number each."""
+    distances = [{"intended": 1 - cos, "literal": cos}[header_sign] for cos in cosines]
+    if cost is None:
+        cost = 2 if header_sign == "intended" and not standardize else 1
+    if standardize:
+        losses, distances = standardized(losses), standardized(distances)
+    found = []
+    for loss, distance, age in zip(losses, distances, ages, strict=True):
+        recency = 1 if age is None else 1 - math.exp(-recency_rate * age)
+        found.append(recency * ((alpha * loss if alpha else 0) - distance + cost))
+    return found
 
 
 def pfeddst(nodes, can_hear, rounds, *, lr, head_lr, draws, is_head, k=10, threshold=None, loss_refresh="selected",
@@ -506,11 +523,11 @@ def pfeddst(nodes, can_hear, rounds, *, lr, head_lr, draws, is_head, k=10, thres
     for t in range(rounds):
         chosen = []
         for i in range(n):
-            found = {}
-            for j in can_hear[i]:
-                loss = 0.0 if loss_refresh == "none" else losses.get((i, j), math.inf)
-                age = t - last[i, j] if (i, j) in last else None
-                found[j] = score(loss, cosine(nodes.modules[i], nodes.modules[j], is_head), age, **scoring or {})
+            peers = can_hear[i]
+            known = [0.0 if loss_refresh == "none" else losses.get((i, j), math.inf) for j in peers]
+            cosines = [cosine(nodes.modules[i], nodes.modules[j], is_head) for j in peers]
+            ages = [t - last[i, j] if (i, j) in last else None for j in peers]
+            found = dict(zip(peers, scores(known, cosines, ages, **scoring or {}), strict=True))
             able = [j for j in found if threshold is None or found[j] > threshold]
             best = sorted(able, key=lambda j: (-found[j], draws(t)[i][j]))
             chosen.append(sorted(best if k is None else best[:k]))

@@ -285,6 +285,8 @@ def _add_reproduce(verbs: Any) -> None:
     verb.add_argument("--datasets", metavar="NAMES", help="use only these: mnist, cifar10, or both with a comma")
     help_out = "where runs, pictures and claims go (default: out/reproduce); finished runs there are not run again"
     verb.add_argument("--out", type=Path, default=Path("out/reproduce"), metavar="DIR", help=help_out)
+    help_kept = "folder with the JSON files of an earlier report: what has not changed since is not run again"
+    verb.add_argument("--kept", type=Path, metavar="DIR", help=help_kept)
     verb.add_argument("--device", metavar="D", help="cpu, cuda, cuda:1 (default: CUDA if there is one)")
     verb.add_argument("--jobs", type=int, default=1, metavar="J", help="processes, sharing the CPU cores (default: 1)")
     verb.add_argument("--dry-run", action="store_true", help="show runs, time and memory (from probes); keep nothing")

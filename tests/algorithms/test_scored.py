@@ -18,7 +18,7 @@ from topofl import algorithms, mixing, topologies
 from topofl._generators import answered
 from topofl._seeding import stream
 from topofl.algorithms import hear, refresh_losses, scored_peers
-from topofl.algorithms.scored import _cosines
+from topofl.algorithms.scored import _cosines, scores
 from topofl.engine.population import Layout, Population
 
 ROUNDS = 4
@@ -29,12 +29,15 @@ CHOICES = [
     {"k": 3},
     {"k": 3, "loss_refresh": "all"},
     {"k": 2, "loss_refresh": "none"},
-    {"k": 3, "header_sign": "literal", "alpha": 0.1, "cost": 1.0},
-    {"k": None, "threshold": 1.0},
-    {"k": 2, "threshold": 0.5, "loss_refresh": "none"},
+    {"k": 2, "standardize": False, "alpha": 1.0, "cost": 2.0},
+    {"k": 3, "header_sign": "literal", "alpha": 0.1},
+    {"k": 3, "standardize": False, "header_sign": "literal", "alpha": 0.1},
+    {"k": None, "threshold": 0.4},
+    {"k": 2, "threshold": 0.2, "loss_refresh": "none"},
     {"k": 2, "alpha": 0.0, "cost": 0.0, "recency_rate": 50.0},
+    {"k": 2, "alpha": 0.0, "standardize": False},
 ]
-SCORING = ("alpha", "cost", "recency_rate", "header_sign")
+SCORING = ("standardize", "alpha", "cost", "recency_rate", "header_sign")
 
 
 def draws(t):
@@ -174,6 +177,101 @@ def test_without_loss_and_cost_heads_alone_decide(header_sign, sign):
         np.testing.assert_array_equal(chosen, wanted)
 
 
+SCALED = {"standardize": True, "alpha": 1.0, "recency_rate": 0.3, "cost": 1.0, "header_sign": "intended"}
+
+
+def scored(losses, cosines, ages=None, candidates=None, **changes):
+    """Return the scores that nodes give to others, with those of one node as a row."""
+    losses, cosines = (torch.atleast_2d(torch.as_tensor(values, dtype=torch.float64)) for values in (losses, cosines))
+    ages = torch.full_like(cosines, torch.inf) if ages is None else torch.as_tensor(ages).double()
+    candidates = torch.ones_like(cosines, dtype=torch.bool) if candidates is None else candidates
+    return scores(losses, cosines, ages, candidates, **SCALED | changes)
+
+
+def terms(m, seed=0):
+    """Return losses and cosines as they are found in training: the former differ by units, the latter by hundredths."""
+    rng = np.random.default_rng(seed)
+    return rng.gamma(4.0, 0.6, (m, m)), 0.95 + 0.02 * rng.standard_normal((m, m)).clip(-2, 2)
+
+
+def test_scaled_terms_count_alike_and_raw_ones_do_not():
+    def ranks(losses, cosines, **how):
+        found = scored(losses, cosines, **how)
+        return [np.corrcoef(row, values)[0, 1] for row, values in ((found[0], losses[0]), (found[0], cosines[0]))]
+
+    losses, cosines = terms(400)
+    with_loss, with_cosine = ranks(losses, cosines)
+    assert min(with_loss, with_cosine) > 0.5
+    with_loss, with_cosine = ranks(losses, cosines, standardize=False, cost=2.0)
+    assert with_loss > 0.999
+    assert abs(with_cosine) < 0.1
+
+
+@given(st.integers(2, 12), st.integers(0, 99), st.floats(0.01, 100), st.floats(-5, 5), st.floats(0.01, 1))
+def test_units_of_the_terms_do_not_matter(m, seed, times, plus, shrink):
+    losses, cosines = terms(m, seed)
+    ages = np.random.default_rng(seed).integers(1, 9, (m, m))
+    found = scored(losses, cosines, ages)
+    assert ((found >= 0) & (found <= 2)).all(), "no bracket is negative with the largest distance as cost"
+    torch.testing.assert_close(
+        scored(times * losses + plus, 1 - shrink * (1 - cosines), ages), found, rtol=0, atol=1e-9
+    )
+    moved = np.random.default_rng(seed + 1).permutation(m)
+    order = np.ix_(moved, moved)
+    np.testing.assert_array_equal(scored(losses[order], cosines[order], ages[order]), found.numpy()[order])
+
+
+def test_the_least_useful_peer_scores_nothing_however_old():
+    found = scored([1.0, 2.0, 3.0], [0.1, 0.5, 0.9], [[1e9, 1, 1]])
+    assert found[0, 0] == 0
+    assert found.argmax() == 2
+
+
+def test_terms_are_scaled_over_the_candidates_of_which_they_are_known():
+    inf, nan = torch.inf, torch.nan
+    candidates = torch.tensor([[True, True, True, True, True, False]])
+    losses, cosines = [2.0, 4.0, inf, nan, 3.0, 100.0], [0.5, 0.7, 0.9, 0.9, nan, -1.0]
+    found = scored(losses, cosines, candidates=candidates)[0, :5].tolist()
+    assert found[:3] == [pytest.approx(0 - 1 + 1), pytest.approx(1 - 0.5 + 1), inf]
+    assert np.isnan(found[3:]).all()
+    assert scored(losses, cosines, candidates=candidates, alpha=0)[0, :3].tolist() == pytest.approx([0, 0.5, 1])
+
+
+@pytest.mark.parametrize(
+    ("losses", "cosines", "wanted"),
+    [
+        ([7.0], [0.3], [1.0]),  # one candidate
+        ([7.0, 7.0 + 1e-12], [0.3, 0.3 - 1e-12], [1.0, 1.0]),  # the same but for rounding
+        ([7.0, 7.0], [0.3, 0.4], [0.0, 1.0]),
+        ([7.0, 8.0], [0.3, 0.3], [1.0, 2.0]),
+        ([7.0, torch.inf], [0.3, 0.3], [1.0, torch.inf]),  # one that was tried
+        ([torch.inf, torch.inf], [0.3, 0.4], [torch.inf, torch.inf]),
+        ([1.0, torch.finfo(torch.float64).max], [0.3, 0.3], [1.0, 2.0]),  # as diverged models have
+    ],
+)
+def test_a_term_without_spread_tells_no_peers_apart(losses, cosines, wanted):
+    assert scored(losses, cosines)[0].tolist() == pytest.approx(wanted)
+
+
+def test_nobody_to_score():
+    assert scored([3.0], [1.0], candidates=torch.tensor([[False]])).shape == (1, 1)
+    (chosen,) = picks(scored_peers(3, head="1"), models_of(drawn(1)))
+    assert not chosen.any()
+
+
+def test_two_nodes_hear_each_other():
+    for chosen in picks(scored_peers(1, loss_refresh="none", head="1"), models_of(drawn(2)), rounds=3):
+        assert chosen.tolist() == [[False, True], [True, False]]
+
+
+@pytest.mark.parametrize(
+    ("how", "cost"),
+    [({}, 1), ({"standardize": False}, 2), ({"standardize": False, "header_sign": "literal"}, 1), ({"cost": 3.5}, 3.5)],
+)
+def test_the_cost_is_the_largest_distance_if_not_given(how, cost):
+    assert scored_peers(**how).settings["cost"] == cost
+
+
 def test_with_equal_heads_and_no_losses_peers_take_turns():
     heads = drawn(1).expand(7, -1) * torch.arange(1, 8)[:, None]  # of equal directions
     rounds = list(picks(scored_peers(2, loss_refresh="none", head="1"), models_of(heads), rounds=9))
@@ -310,7 +408,8 @@ def test_learned_graphs_have_the_report_of_all_graphs():
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("k", -1), ("threshold", np.nan), ("alpha", -1), ("recency_rate", 0), ("cost", -0.5), ("header_sign", "both"),
+    [("k", -1), ("threshold", np.nan), ("alpha", -1), ("recency_rate", 0), ("cost", -0.5), ("standardize", "yes"),
+     ("header_sign", "both"),
      ("loss_refresh", "never"), ("lr", 0), ("head_lr", 0), ("epochs", 0), ("head_epochs", 0), ("clip", -1)],
 )  # fmt: skip
 def test_bad_values_are_named(name, value):

@@ -403,5 +403,5 @@ def test_a_figure_without_runs_is_computed_again_for_other_data(tmp_path, monkey
     )  # fmt: skip
     setting = Setting("quick", (0,), tmp_path, datasets=("cifar10",))
     for there["hash"] in "aab":
-        reproduce_module._computed(figure, setting, Store(tmp_path), tmp_path / "figure.json", [])
+        reproduce_module._computed(figure, setting, Store(tmp_path), tmp_path / "figure.json", {})
     assert computed == ["a", "b"]

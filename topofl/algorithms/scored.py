@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from topofl._check import check_choice, check_int, check_nonnegative, check_number, check_positive
+from topofl._check import check_choice, check_int, check_nonnegative, check_number, check_positive, check_switch
 from topofl.algorithms.parts import Part, as_part, head
 from topofl.algorithms.peers import Choice, Policy, can_hear
 from topofl.algorithms.phase import Models, Phase, Round, State, Trial
@@ -27,6 +27,9 @@ COLUMNS = 2**12
 DECIMALS = 12
 """Of cosines: equal heads are equally near, in whatever order a machine sums their products."""
 
+SAME = 1e-9
+"""Most by which the losses, or the distances, of a node's candidates differ if they are the same but for rounding."""
+
 NUMBERS = 2**16
 """Parameters of the models that a node is given to try at a time: some of a linear one, one of a larger network."""
 
@@ -35,20 +38,21 @@ def scored_peers(
     k: int | None = 10,
     threshold: float | None = None,
     *,
+    standardize: bool = True,
     alpha: float = 1.0,
     recency_rate: float = 0.3,
-    cost: float = 2.0,
+    cost: float | None = None,
     header_sign: str = "intended",
     loss_refresh: str = "selected",
     head: Part | str = head,
 ) -> Policy:
-    """Return PFedDST's policy: every node scores whom it can hear, and takes the simple mean of itself and the best.
+    """Return PFedDST's policy: every node averages itself with the peers that score best.
 
-    The score of j for i is high where i's model is bad on j's data, where their heads are alike, and where i has not
-    heard j for long, see :func:`topofl.algorithms.scored.scores`. What has never been tried counts as an infinite loss,
-    so that with ``loss_refresh="selected"`` each peer is heard once before any is heard again, in random order; equal
-    scores are in random order too.
-    A peer whose score is not a number, because one of both diverged, comes last.
+    The score of peer j for node i is high where i's model is bad on j's data, where their heads are alike, and where i
+    has not received from j for long, see :func:`topofl.algorithms.scored.scores`. A peer that was never tried counts as
+    an infinite loss, so that with ``loss_refresh="selected"`` each peer is chosen once before any is chosen again, in
+    random order; ties are broken at random too.
+    A peer whose score is not a number, because one of the two models diverged, comes last.
 
     To score, a node gets the heads of all whom it can hear, in every round. Losses are those that a later phase of the
     chain found, :func:`refresh_losses`.
@@ -59,8 +63,9 @@ def scored_peers(
         Most peers to hear, at least 0; None sets no limit.
     threshold
         Hear only peers of higher scores, of these the `k` best (with ``k=None`` all); None: of any score.
-    alpha, recency_rate, cost, header_sign
-        As in :func:`topofl.algorithms.scored.scores`.
+    standardize, alpha, recency_rate, cost, header_sign
+        As in :func:`topofl.algorithms.scored.scores`. With ``standardize=False``, ``alpha=1`` and ``cost=2`` the terms
+        enter as the paper's formula has them, whatever their units.
     loss_refresh
         Whose losses the later phase refreshes, ``"selected"`` or ``"all"``; ``"none"``: there is none, and all losses
         count as 0.
@@ -79,12 +84,15 @@ def scored_peers(
     """
     most = None if k is None else check_int("k", k, minimum=0)
     least = None if threshold is None else check_number("threshold", threshold)
+    check_choice("header_sign", header_sign, ["intended", "literal"])
+    check_switch("standardize", standardize, auto=False)
     score = partial(
         scores,
+        standardize=standardize,
         alpha=check_nonnegative("alpha", alpha),
         recency_rate=check_positive("recency_rate", recency_rate),
-        cost=check_nonnegative("cost", cost),
-        header_sign=check_choice("header_sign", header_sign, ["intended", "literal"]),
+        cost=_largest_distance(standardize, header_sign) if cost is None else check_nonnegative("cost", cost),
+        header_sign=header_sign,
     )
     refreshed = check_choice("loss_refresh", loss_refresh, ["selected", "all", "none"]) != "none"
     personal, candidates = as_part("head", head), _candidates_once()
@@ -102,7 +110,7 @@ def scored_peers(
         if models.flat.is_meta:  # as many as can be
             found = torch.full_like(last, torch.inf)
         else:
-            found = score(losses, _cosines(models, personal), round.t - last)
+            found = score(losses, _cosines(models, personal), round.t - last, able.pairs)
         draws = round.rng("peers").random(last.shape)
         chosen = _best(found, able.pairs, draws, most, least)
         last[chosen] = round.t
@@ -114,29 +122,56 @@ def scored_peers(
 
 
 def scores(
-    losses: Tensor, cosines: Tensor, ages: Tensor, *, alpha: float, recency_rate: float, cost: float, header_sign: str
+    losses: Tensor,
+    cosines: Tensor,
+    ages: Tensor,
+    candidates: Tensor,
+    *,
+    standardize: bool,
+    alpha: float,
+    recency_rate: float,
+    cost: float,
+    header_sign: str,
 ) -> Tensor:
-    """Return what each node makes of each other, (n, n) float64: the higher, the sooner i hears j.
+    """Return the score that each node i gives to each peer j, (n, n) float64: the highest are chosen.
 
     ::
 
         S_ij = s_p (alpha s_l - d + cost)
         s_p = 1 - exp(-recency_rate * ages_ij),   s_l = losses_ij,   d = 1 - cosines_ij
 
-    The bracket must not be negative for age to count as it should: hence a `cost` of at least 2, the largest ``d``.
+    With ``standardize=True``, ``s_l`` and ``d`` are scaled for every node i so that they run from 0 to 1 over its
+    candidates::
+
+        s_l = (losses_ij - min_j losses_ij) / (max_j losses_ij - min_j losses_ij),   d likewise from 1 - cosines_ij
+
+    where minimum and maximum are over the candidates for which the quantity is finite: for losses, those that i has
+    tried. Infinite losses (never tried) stay infinite, so that these peers come first. A term that is the same for all
+    candidates (within 1e-9), or known of one only, tells none of them apart and is 0.
+
+    The scaling makes the two terms comparable: cross-entropies differ between peers by whole units, the cosines of
+    heads by hundredths, so that as they are (``standardize=False``) losses decide alone. It also says how large the
+    constant must be. The bracket must not be negative, or age would count backwards: ``cost`` must be at least the
+    largest distance, which is 1 after scaling. Nor should it be larger, as recency multiplies the constant: a large one
+    turns the choice into taking turns, while at the smallest the peer with the most distant head and the smallest loss
+    scores 0 however long ago it was chosen, which is what the product is for in the paper.
 
     Parameters
     ----------
     losses
-        (n, n), or one number for all: the loss of i's model on j's examples.
+        (n, n), or one number for all: the loss of i's model on j's examples, inf if never tried.
     cosines
         (n, n): of the angles between heads.
     ages
-        (n, n): rounds since i heard j, inf if it never did.
+        (n, n): rounds since i last chose j, inf if it never did.
+    candidates
+        (n, n) booleans: whom i can choose.
+    standardize
+        Whether to scale losses and distances to [0, 1] for each node, as above.
     alpha
         Weight of losses, at least 0; at 0 they do not count, infinite ones neither.
     recency_rate
-        Lambda, above 0: how fast those who were heard come back; at 0.3 half of the way in 2.3 rounds.
+        Lambda, above 0: how fast those who were chosen come back; at 0.3 half of the way in 2.3 rounds.
     cost
         The paper's c, at least 0, the same for all.
     header_sign
@@ -145,19 +180,41 @@ def scores(
 
     References
     ----------
-    Fan et al., "PFedDST" (2025), equations 6 to 9.
+    Fan et al., "PFedDST" (2025), equations 6 to 9. The paper gives neither values for alpha, lambda and c nor units for
+    the terms: the scaling is ours.
 
     Examples
     --------
-    Two peers, one as bad for the model as the other, heard a round ago and never; the second has an opposite head:
+    Three peers that were never chosen before: the first has the largest loss and the most distant head, the last the
+    nearest head. Scaled, both terms count; as they are, the loss decides.
 
-    >>> losses, cosines, ages = torch.tensor([[[1.0, 1.0]], [[1.0, -1.0]], [[1.0, torch.inf]]])
-    >>> scores(losses, cosines, ages, alpha=1, recency_rate=0.3, cost=2, header_sign="intended")
-    tensor([[0.7775, 1.0000]])
+    >>> losses, cosines = torch.tensor([[3.0, 1.0, 2.5]]), torch.tensor([[0.95, 0.97, 0.99]])
+    >>> ages, candidates = torch.full((1, 3), torch.inf), torch.full((1, 3), True)
+    >>> constants = {"alpha": 1, "recency_rate": 0.3, "header_sign": "intended"}
+    >>> scores(losses, cosines, ages, candidates, standardize=True, cost=1, **constants)
+    tensor([[1.0000, 0.5000, 1.7500]])
+    >>> scores(losses, cosines, ages, candidates, standardize=False, cost=2, **constants)
+    tensor([[4.9500, 2.9700, 4.4900]])
     """
     distances = cosines if header_sign == "literal" else 1 - cosines
+    if standardize:
+        losses, distances = (_standardized(values, candidates) for values in (losses, distances))
     gains = cost - distances + (alpha * losses if alpha else 0)
     return -torch.expm1(-recency_rate * ages) * gains
+
+
+def _standardized(values: Tensor, candidates: Tensor) -> Tensor:
+    """Return values scaled to [0, 1] over each row's candidates, 0 if these are all the same; inf and NaN stay."""
+    known = candidates & values.isfinite()
+    least = values.where(known, torch.inf).amin(1, keepdim=True)
+    spread = values.where(known, -torch.inf).amax(1, keepdim=True) - least
+    scaled = torch.where(spread > SAME, (values - least) / spread, 0.0)
+    return torch.where(known, scaled, values)
+
+
+def _largest_distance(standardize: bool, header_sign: str) -> float:
+    """Return the smallest cost with which no bracket of a score is negative."""
+    return 1.0 if standardize or header_sign == "literal" else 2.0
 
 
 def refresh_losses(owner: str, loss_refresh: str = "selected") -> Phase:
