@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+import networkx as nx
 import pytest
 
 from topofl.cli import main
@@ -39,7 +40,8 @@ def test_shell_commands_run(elsewhere, capsys):
     lines = [
         line.split("  #")[0] for block in blocks("sh") for line in block.splitlines() if line.startswith("topofl ")
     ]
-    assert len(lines) == 11
+    assert len(lines) == 13
+    nx.write_graphml(nx.Graph([(0, 1, {"weight": 0.3}), (1, 2, {"weight": 0.6})]), elsewhere / "graph.graphml")
     for line in lines:
         words = shlex.split(line)[1:]
         fewer = {"run.rounds=50": "run.rounds=2", "run.rounds=60": "run.rounds=3"}
