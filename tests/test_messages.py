@@ -186,7 +186,9 @@ def test_labels_of_other_kinds(labels):
         data.from_arrays(np.eye(8), labels)
 
 
-@pytest.mark.parametrize("inputs", [[[0], [1, 2]], torch.zeros(2, 3, device="meta"), object()], ids=str)
+@pytest.mark.parametrize(
+    "inputs", [[[0], [1, 2]], torch.zeros(2, 3, device="meta"), object()], ids=["ragged", "meta", "object"]
+)
 def test_inputs_of_other_kinds(inputs):
     with pytest.raises((TypeError, ValueError), match=r"^`x` must"):
         data.from_arrays(inputs, [0, 1])
