@@ -97,7 +97,7 @@ def test_on_one_node_passes_are_plain_sgd(name):
 
 def test_local_steps_are_checked():
     for name in ("dsgd", "local_only"):
-        with pytest.raises(ValueError, match="`steps`"):
+        with pytest.raises(ValueError, match="`local_steps`"):
             build(name, local_steps=0)
 
 

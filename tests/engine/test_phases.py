@@ -205,3 +205,42 @@ def test_divergence_of_steps_of_ones_own_is_noticed():
         topofl.run(algorithm, **settings, eval_every=10)
     history = topofl.run(algorithm, **settings, eval_every=10, on_divergence="record")
     assert {found["round"] for found in history.meta["diverged"]} == {2}
+
+
+def test_gradients_of_two_keys_lie_side_by_side():
+    apart = {}
+
+    def use(models, round):
+        if not models.flat.is_meta:
+            first = round.gradients(models, BATCH, "first")
+            before = first.clone()
+            second = round.gradients(models, BATCH, "second")
+            apart["kept"], apart["other"] = torch.equal(first, before), torch.equal(first, second)
+
+    method = algorithms.chain("own", step=phase(use, gradients=True))
+    topofl.run(method, model=problems.linear(), clients=problems.equal_clients(N), rounds=1, seed=SEED)
+    assert apart == {"kept": True, "other": False}
+
+
+def test_gradients_must_be_declared():
+    def use(models, round):
+        round.gradients(models, BATCH, "mine")
+
+    with pytest.raises(ValueError, match="phase 'tried' must declare that it takes all nodes' gradients at once"):
+        run(phase(use))
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "message"),
+    [
+        ({"over": "psh"}, ValueError, "`over` must be one of .* got 'psh'; did you mean 'push'.* .of the phase 'step'"),
+        ({"exchanges": "model"}, ValueError, "`exchanges` must be one of .* did you mean 'models'"),
+        ({"asks": "test"}, ValueError, "`asks` must be one of '', 'train', 'val', got 'test'"),
+        ({"init": None}, TypeError, "`init` of the phase 'step' must be a function, got None"),
+        ({"apply": 3}, TypeError, "`apply` of the phase 'step' must be a function, got 3"),
+        ({"settings": None}, TypeError, "`settings` of the phase 'step' must be a dictionary, got None"),
+    ],
+)
+def test_words_of_phases_that_nobody_knows_are_refused(changed, error, message):
+    with pytest.raises(error, match=message):
+        algorithms.chain("own", step=phase(lambda models, round: None)._replace(**changed))

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from topofl._check import shown
+from topofl._check import check_choice, shown
 from topofl._text import printable
 from topofl.algorithms.parts import Part, everything
 from topofl.mixing import MixingMatrix
@@ -244,9 +244,9 @@ class Round(Protocol):
     def gradients(self, models: Models, batch_size: int, key: str) -> Tensor:
         """Return the gradients of all nodes, (n, d), each on one minibatch.
 
-        They lie in memory that the next call, or training, uses again. A phase that calls it declares
-        ``Phase(..., gradients=True)``. In rounds without local steps, ``train_loss`` is the mean loss of the models
-        themselves at these minibatches, over the calls of the last phase that makes some.
+        They lie in memory that the next call with the same key uses again, and for ``""`` training too. A phase that
+        calls it declares ``Phase(..., gradients=True)``. In rounds without local steps, ``train_loss`` is the mean loss
+        of the models themselves at these minibatches, over the calls of the last phase that makes some.
 
         Parameters
         ----------
@@ -265,6 +265,11 @@ class Round(Protocol):
 
             for key in ("first", "second"):
                 models.flat.sub_(round.gradients(models, 32, key), alpha=0.1)
+
+        One step along the mean of two independent gradients::
+
+            first, second = (round.gradients(models, 32, key) for key in ("first", "second"))
+            models.flat.sub_(first + second, alpha=0.05)
         """
         ...
 
@@ -302,6 +307,13 @@ class Round(Protocol):
         ...
 
 
+EXCHANGES = ("", "models", "gradients")
+"""What nodes can send each other in a phase."""
+
+OVER = ("graph", "push", "server", "peers")
+"""By what they can send it."""
+
+
 class Phase(NamedTuple):
     """One part of a round.
 
@@ -325,7 +337,8 @@ class Phase(NamedTuple):
     uses
         Name of an earlier phase whose state it works on, in place of one of its own.
     gradients
-        Whether it asks for the gradients of all nodes at once.
+        Whether it asks for the gradients of all nodes at once, by ``round.gradients``; a run refuses a phase that does
+        so without declaring it, since memory is planned by what phases declare.
     asks
         On which of their own examples nodes try models, ``"train"`` or ``"val"``; ``""``: on none.
     common_start
@@ -467,6 +480,22 @@ def check_key(key: object) -> str:
     return key
 
 
+def _check_phase(key: str, phase: object) -> None:
+    """Raise unless a phase has functions, settings and words that a run knows."""
+    if not isinstance(phase, Phase):
+        raise TypeError(f"`{key}` must be a Phase such as sgd(lr=0.1) or gossip(), got {type(phase).__name__}")
+    for part in ("init", "apply"):
+        if not callable(getattr(phase, part)):
+            raise TypeError(f"`{part}` of the phase {key!r} must be a function, got {shown(getattr(phase, part))}")
+    if not isinstance(phase.settings, Mapping):
+        raise TypeError(f"`settings` of the phase {key!r} must be a dictionary, got {shown(phase.settings)}")
+    for word, known in {"exchanges": EXCHANGES, "over": OVER, "asks": ("", "train", "val")}.items():
+        try:
+            check_choice(word, getattr(phase, word), known)
+        except ValueError as error:
+            raise ValueError(f"{error} (of the phase {key!r})") from None
+
+
 def check_fine_tune(phase: object) -> Phase:
     """Return a phase that a model can go through by itself, or raise ``TypeError`` or ``ValueError``."""
     if not isinstance(phase, Phase):
@@ -500,9 +529,10 @@ def chain(
     Raises
     ------
     ValueError
-        If there is no phase, one uses the state of none before it, or nodes exchange something in `fine_tune`.
+        If there is no phase, one uses the state of none before it or a word that is not known, or nodes exchange
+        something in `fine_tune`.
     TypeError
-        If one of them is not a :class:`Phase`.
+        If one of them is not a :class:`Phase`, or a part of it is of another kind.
 
     Examples
     --------
@@ -515,8 +545,7 @@ def chain(
     for key, phase in phases.items():
         if isinstance(phase, Phase) and phase.uses and phase.uses not in list(phases)[: list(phases).index(key)]:
             raise ValueError(f"`{key}` must come after the phase whose state it uses, {phase.uses!r}")
-        if not isinstance(phase, Phase):
-            raise TypeError(f"`{key}` must be a Phase such as sgd(lr=0.1) or gossip(), got {type(phase).__name__}")
+        _check_phase(key, phase)
     if sum(phase.over == "push" for phase in phases.values()) > 1:
         raise ValueError(
             "`phases` must push models once a round, a node has one push-sum weight; share both parts in one"

@@ -2,11 +2,11 @@
 
 from topofl.algorithms.phase import Phase
 
-__all__ = ["UndeclaredError", "check_declared"]
+__all__ = ["UndeclaredError", "check_declared", "check_gradients"]
 
 
 class UndeclaredError(ValueError):
-    """A phase exchanges something, and does not declare it."""
+    """A phase does something that it has not declared."""
 
 
 def check_declared(name: str, phase: Phase | None, door: str, exchanged: str = "models") -> None:
@@ -36,3 +36,12 @@ def check_declared(name: str, phase: Phase | None, door: str, exchanged: str = "
         f"the phase {name!r} must declare what nodes exchange, it uses round.{door} and has {declared}; build it by "
         f"Phase(init, apply, settings, {remedy}), so that runs ask for a topology"
     )
+
+
+def check_gradients(name: str, phase: Phase | None) -> None:
+    """Raise ``UndeclaredError`` unless a phase has declared that it asks for the gradients of all nodes at once."""
+    if phase is not None and not phase.gradients:
+        raise UndeclaredError(
+            f"the phase {name!r} must declare that it takes all nodes' gradients at once, it uses round.gradients; "
+            "build it by Phase(init, apply, settings, gradients=True), so that runs plan memory for them"
+        )

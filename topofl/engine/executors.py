@@ -527,12 +527,15 @@ def _together(learner: Learner, each: Each, job: Job, mixer: Mixer, contained: b
     return losses
 
 
-def all_gradients(learner: Learner, each: Each, models: Population, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Return all nodes' losses (n,) and gradients (n, d) on one minibatch, these in memory used again next time."""
+def all_gradients(
+    learner: Learner, each: Each, models: Population, batch: Batch, key: str = ""
+) -> tuple[Tensor, Tensor]:
+    """Return all nodes' losses (n,) and gradients (n, d) on one minibatch, these in memory used again for the key."""
     minibatches, like = learner.minibatches(batch), models.flat
+    place = f"gradients of {key}" if key else "gradients"
     nobody = torch.zeros(models.n, dtype=torch.bool, device=like.device)
     job = Job(Descent(models, lr=0.0), [minibatches], None, nobody, freezes=False, statistics=None)
-    flat = learner.buffers.take("gradients", tuple(like.shape), like.dtype)
+    flat = learner.buffers.take(place, tuple(like.shape), like.dtype)
     views, losses = models.layout.views(flat), like.new_empty(models.n)
 
     def work(worker: Worker, rows: slice, seen: GradientStatistics) -> None:

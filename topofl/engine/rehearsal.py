@@ -11,7 +11,7 @@ from torch import Tensor
 from topofl._generators import answered
 from topofl._seeding import stream
 from topofl.algorithms.phase import Algorithm, LocalSGD, Mixture, Models, Phase, Proximal, State, Trial, check_key
-from topofl.engine.declared import UndeclaredError, check_declared
+from topofl.engine.declared import UndeclaredError, check_declared, check_gradients
 from topofl.engine.population import Layout, Population
 from topofl.engine.recorder import Ledger
 from topofl.mixing import MixingMatrix, check_pulls, check_pushes
@@ -93,6 +93,7 @@ class DryRound:
     def gradients(self, models: Models, batch_size: int, key: str) -> Tensor:
         """See the protocol."""
         check_key(key)
+        check_gradients(self.phase, self.declared)
         self.batch_size = max(self.batch_size, batch_size)
         return torch.empty_like(models.flat)
 

@@ -13,7 +13,7 @@ from topofl._seeding import stream
 from topofl.algorithms.phase import LocalSGD, Mixture, Models, Phase, Proximal, Rule, Trial, check_key
 from topofl.engine.asking import ask
 from topofl.engine.batches import Batch
-from topofl.engine.declared import check_declared
+from topofl.engine.declared import check_declared, check_gradients
 from topofl.engine.divergence import Diverged
 from topofl.engine.diversity import GradientStatistics
 from topofl.engine.executors import Descent, all_gradients, local_sgd
@@ -181,9 +181,10 @@ class WorldRound:
 
     def gradients(self, models: Models, batch_size: int, key: str) -> Tensor:
         """See the protocol."""
+        check_gradients(self.phase, self.declared)
         learner = self.world.learner
         batch = learner.batches.at(self.t, batch_size, f"{self.phase}/{key}" if check_key(key) else self.phase)
-        losses, gradients = all_gradients(learner, self.each, cast(Population, models), batch)
+        losses, gradients = all_gradients(learner, self.each, cast(Population, models), batch, key)
         if models is self.world.models:
             self._note_gradients(losses)
         return gradients
