@@ -26,7 +26,7 @@ CONFIDENCE = 0.95
 """Of the interval for the mean over seeds that a claim needs on one side of its threshold."""
 
 ROUNDING = 1e-12
-"""A threshold nearer than this to an end of an interval, relative to the numbers, is touched by it."""
+"""A threshold nearer than this to an end of an interval, relative to 1 + the largest number, is touched by it."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,8 @@ class Part:
         Its number: the mean over seeds with the lowest and the highest.
     interval
         The 95 % confidence interval of the mean; None with a single seed.
+    corrected
+        The wider interval at the level that is corrected for the number of comparisons.
     verdict
         Of this comparison, at the level that :func:`judge_every` or :func:`judge_any` gives it.
     """
@@ -48,6 +50,7 @@ class Part:
     name: str
     ours: Spread
     interval: tuple[float, float] | None
+    corrected: tuple[float, float] | None
     verdict: str
 
 
@@ -254,7 +257,8 @@ def _judge_parts(
     levels = (strict, CONFIDENCE) if any_holds else (CONFIDENCE, strict)
     numbers = {name: _numbers(row) for name, row in values.items()}
     parts = tuple(
-        Part(name, _spread(row), _interval(row), _verdict(row, bound, sign, *levels)) for name, row in numbers.items()
+        Part(name, _spread(row), _interval(row), _interval(row, strict), _verdict(row, bound, sign, *levels))
+        for name, row in numbers.items()
     )
     verdicts = {part.verdict for part in parts}
     if any_holds:
@@ -326,10 +330,24 @@ def ours_of(claim: Claim) -> str:
     shown = [as_text(claim.ours)]
     if claim.interval is not None:
         low, high = map(as_text, claim.interval)
-        shown.append(f"{100 * CONFIDENCE:g} % interval {low} to {high}")
+        shown.append(f"{100 * CONFIDENCE:g} % interval {low} to {high}{_corrected_of(claim)}")
     if claim.of_means is not None:
         shown.append(f"ratio of means {as_text(claim.of_means)}")
     return "; ".join([*shown, *_parts_of(claim)])
+
+
+def _corrected_of(claim: Claim) -> str:
+    """Return the interval of the shown comparison that is corrected for their number, if there are several."""
+    part = claim.shown_part
+    if part is None or part.corrected is None or len(claim.parts) == 1:
+        return ""
+    low, high = map(as_text, part.corrected)
+    return f" ({_corrected(len(claim.parts)):.4g} % for {len(claim.parts)} comparisons: {low} to {high})"
+
+
+def _corrected(m: int) -> float:
+    """Return the level of Bonferroni's correction for m comparisons, in %."""
+    return 100 * (1 - (1 - CONFIDENCE) / m)
 
 
 def _parts_of(claim: Claim) -> list[str]:

@@ -59,9 +59,10 @@ JUDGED = (
     "A claim on several arms at once, such as “better than all other methods”, is made of one comparison per arm, each "
     "of differences between runs of the same seed (an intersection-union test). It HOLDS if every comparison holds at "
     f"{100 * CONFIDENCE:g} %, which needs no correction, since the claim is false as soon as one of them is. It FAILS "
-    "if at least one comparison lies on the other side, at the level that Bonferroni's correction for their number "
-    "leaves. The column “ours” shows the comparison whose mean is closest to refuting the claim: where arms are "
-    "compared by differences, that is the difference of the means, as papers print it.",
+    "if the interval of at least one comparison lies on the other side at the level 1 - 0.05/m, m being their number "
+    "(Bonferroni's correction): the interval in parentheses. The column “ours” shows the comparison whose mean is "
+    "closest to refuting the claim: where arms are compared by differences, that is the difference of the means, as "
+    "papers print it.",
     "Thresholds were chosen from the paper's words, without a look at our runs, unless a figure's differences say "
     "otherwise; the column “holds if” says why that value. Each claim is "
     "judged by itself, with no correction for how many there are; many share their runs. The column “ours” is the mean "

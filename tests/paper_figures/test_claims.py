@@ -195,6 +195,17 @@ def test_kinds_are_said_and_comparisons_counted():
         Claim("s", "p", "t", 1.0, "", HOLDS, "mine")
 
 
+def test_both_intervals_of_a_comparison_are_shown():
+    """The 95 % interval alone would look as if the claim failed."""
+    claim = every({"a": [-1.0, -1.3, -0.9]} | {name: [5.0, 6.0, 7.0] for name in "bcdef"})
+    assert claim.verdict == UNDECIDED
+    assert claim.interval[1] < 0 < claim.shown_part.corrected[1]
+    t = stats.t.ppf(1 - 0.025 / 6, 2) * np.std([-1.0, -1.3, -0.9], ddof=1) / np.sqrt(3)
+    assert claim.shown_part.corrected == pytest.approx((-3.2 / 3 - t, -3.2 / 3 + t))
+    assert "95 % interval -1.584 to -0.5496 (99.17 % for 6 comparisons: " in ours_of(claim)
+    assert "for 1" not in ours_of(every({"a": [1.0, 2.0]}))
+
+
 @pytest.mark.parametrize("judge", [judge_every, judge_any])
 def test_nothing_to_compare_is_an_error(judge):
     with pytest.raises(ValueError, match="`values` must have one or more statistics to compare, got none"):

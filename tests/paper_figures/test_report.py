@@ -238,7 +238,7 @@ def test_every_number_of_the_arms_is_there_with_reasons(page):
     assert rows(first) == [
         ["ring", "88.25 (87.5 to 89)", "2", f"n/a [1] {reason}"],
         [EVIL, "12,346", "1,234", "0.5"],
-        ["b b", "nan", "0", f"n/a [1] {reason}"],
+        [r"b\nb", "nan", "0", f"n/a [1] {reason}"],
     ]
     assert rows(second) == [[LONG, "1"]]
     assert [heading.text for heading in second.all("thead")[0].all("th")] == ["arm", LONG]

@@ -109,6 +109,10 @@ def columns(n_parameters: int, counts: np.ndarray | None) -> dict[str, dict[str,
     return {group: {name: _reasoned(column) for name, column in members.items()} for group, members in groups.items()}
 
 
+_ARGUMENT = re.compile(r"^`\w+` must [^:]*: ")
+"""What an error says of the argument before it gives the reason."""
+
+
 def _reasoned(column: Column) -> Column:
     """Return the column with a reason in place of a ``TopologyError``."""
 
@@ -116,7 +120,8 @@ def _reasoned(column: Column) -> Column:
         try:
             return column(entry)
         except TopologyError as error:
-            return NotApplicable(_of_the_graph(str(error), entry.rounds.name))
+            reason = _ARGUMENT.sub("", str(error))  # a table has no argument
+            return NotApplicable(_of_the_graph(reason, entry.rounds.name))
 
     return value
 
