@@ -861,6 +861,39 @@ def test_matrices_are_refused_by_their_size() -> None:
 SIZED = [name for name in topologies.__all__ if "n" in parameters(getattr(topologies, name))]
 
 
+@pytest.mark.parametrize(
+    ("make", "arguments"),
+    [
+        (lambda: topologies.fully_connected(10**6), "`n` must"),
+        (lambda: topologies.complete_bipartite(10**6), "`n` and `left`"),
+        (lambda: topologies.hypercube(2**23), "`n` must"),
+        (lambda: topologies.circulant(10**6, range(1, 1000)), "`n` and `offsets`"),
+        (lambda: topologies.exponential(10**7), "`n` must"),
+        (lambda: topologies.one_peer_exponential(10**7), "`n` must .* per period"),
+        (lambda: topologies.p_peer_exponential(10**6, 1000), "`n` and `p` .* per period"),
+        (lambda: topologies.random_regular(10**6, 1000, seed=0), "`n` and `k`"),
+        (lambda: topologies.random_regular(20_000, 19_999, seed=0), "`n` and `k`"),
+        (lambda: topologies.erdos_renyi(10**6, p=0.5, seed=0), "`n` and `p`"),
+        (lambda: topologies.small_world(10**6, 1000, seed=0), "`n` and `k`"),
+        (lambda: topologies.barabasi_albert(10**6, 1000, seed=0), "`n` and `m`"),
+        (lambda: topologies.stochastic_block_model(10**6, 2, p_in=0.5, p_out=0.1, seed=0), "`p_in` and `p_out`"),
+        (lambda: topologies.random_out(10**6, 1000, seed=0), "`n` and `k` .* per round"),
+        (lambda: topologies.random_in(10**6, 1000, seed=0), "`n` and `k` .* per round"),
+        (lambda: topologies.random_regular_sequence(10**6, 1000, seed=0), "`n` and `k`"),
+        (lambda: topologies.erdos_renyi_sequence(10**6, p=0.5, seed=0), "`n` and `p` .* per round"),
+        (lambda: topologies.d_equistatic(10**6, 1000, seed=0), "`n` and `m`"),
+        (lambda: topologies.u_equistatic(10**6, 1000, seed=0), "`n` and `m`"),
+        (lambda: topologies.random_cliques(10**6, 10**6, seed=0), "`n` and `clique_size`"),
+        (lambda: topologies.base_graph(10**6, 1000), "`n` and `k` .* per round"),
+        (lambda: topologies.hyper_hypercube(10**6, 1000), "`n` and `k` .* per round"),
+    ],
+)
+def test_generators_are_refused_by_their_edges(make, arguments):
+    with pytest.raises(ValueError, match=arguments) as refused:
+        make()
+    assert "at most 50,000,000 edges" in str(refused.value)
+
+
 @pytest.mark.parametrize("name", SIZED)
 @pytest.mark.parametrize("n", [10**8, 10**30, 10**5000], ids=int.bit_length)
 def test_generators_are_refused_by_their_size(name: str, n: int) -> None:

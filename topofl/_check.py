@@ -19,6 +19,7 @@ __all__ = [
     "as_csr",
     "check_choice",
     "check_counts",
+    "check_edges",
     "check_entries",
     "check_finite",
     "check_format",
@@ -47,6 +48,9 @@ TOLERANCE = 1e-9
 
 NODES_LIMIT = 10_000_000
 """Largest number of nodes of a graph: a ring of as many takes about a gigabyte while it is made."""
+
+EDGES_LIMIT = 50_000_000
+"""Most edges of a graph that generators make: 10,000 nodes that are all joined; they take several gigabytes."""
 
 CLASSES_LIMIT = 1_000_000
 """Largest number of classes: counts of as many take 8 MB per node."""
@@ -99,6 +103,26 @@ def check_nodes(n: object, *, minimum: int = 1, name: str = "n") -> int:
             f"`{name}` must be at most {NODES_LIMIT:,}, since larger graphs take gigabytes, got {shown(int(n))}"
         )
     return check_int(name, n, minimum=minimum)
+
+
+def check_edges(count: float, *arguments: str, per: str = "") -> None:
+    """Raise ``ValueError`` if a graph, or one `per` round or period, has more edges than :data:`EDGES_LIMIT`.
+
+    Parameters
+    ----------
+    count
+        Edges that the arguments give, or about so many.
+    arguments
+        What they follow from; the last is the one to lower.
+    per
+        ``"round"`` or ``"period"`` of graphs that change.
+    """
+    if count > EDGES_LIMIT:
+        listed = " and ".join(f"`{name}`" for name in arguments)
+        raise ValueError(
+            f"{listed} must give at most {EDGES_LIMIT:,} edges{per and f' per {per}'}, since more take gigabytes, got "
+            f"about {count:.3g}; lower `{arguments[-1]}`"
+        )
 
 
 def check_int_or_auto(name: str, value: object, *, minimum: int) -> int | str:

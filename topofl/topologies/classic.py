@@ -8,7 +8,7 @@ import networkx as nx
 import numpy as np
 import scipy.sparse as sparse
 
-from topofl._check import check_choice, check_int, check_nodes
+from topofl._check import check_choice, check_edges, check_int, check_nodes
 from topofl._seeding import stream
 from topofl.topologies._common import call_name, cycle_edges, known_counts, label_shares
 from topofl.topology import Topology, TopologyError, from_edges
@@ -41,6 +41,7 @@ def fully_connected(n: int) -> Topology:
     Topology('fully_connected(n=5)', n=5, edges=10, undirected)
     """
     n = check_nodes(n, minimum=1)
+    check_edges(n * (n - 1) / 2, "n")
     others = np.arange(n - 1)[None, :] + (np.arange(n - 1)[None, :] >= np.arange(n)[:, None])
     pointers = np.arange(n + 1) * (n - 1)
     adjacency = sparse.csr_array((np.ones(others.size), others.reshape(-1), pointers), shape=(n, n))
@@ -229,6 +230,7 @@ def random_regular(n: int, k: int, *, seed: int | np.random.Generator) -> Topolo
         raise TopologyError(f"`n` * `k` must be even, got n={n} and k={k}: a regular graph has n k / 2 edges")
     if k == 1 and n > 2:
         raise TopologyError(f"`k` must be at least 2 to connect n={n} nodes, got 1")
+    check_edges(n * max(k, n - k if 2 * k >= n else 0) / 2, "n", "k")
     rng = stream(seed, "graph")
     name = call_name("random_regular", n=n, k=k, seed=seed)
     for _ in range(_TRIES):

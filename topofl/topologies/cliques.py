@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from topofl._check import check_int, check_nodes
+from topofl._check import check_edges, check_int, check_nodes
 from topofl._seeding import stream
 from topofl.topologies._common import call_name
 from topofl.topologies._swap import Histograms, cliques_of, histograms, swap_steps
@@ -46,6 +46,7 @@ def random_cliques(n: int, clique_size: int = 10, *, seed: int | np.random.Gener
     """
     n = check_nodes(n, minimum=2)
     clique_size = check_clique_size(clique_size, n)
+    check_edges(n * (clique_size - 1) / 2, "n", "clique_size")
     groups = random_groups(n, clique_size, stream(seed, "graph"))
     return disjoint(groups, n, call_name("random_cliques", n=n, clique_size=clique_size, seed=seed))
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from topofl._check import (
+    check_edges,
     check_int,
     check_nodes,
     check_sequence,
@@ -68,6 +69,7 @@ def complete_bipartite(n: int, left: int | None = None) -> Topology:
     """
     n = check_nodes(n, minimum=2)
     left = n // 2 if left is None else check_int("left", left, minimum=1, maximum=n - 1)
+    check_edges(left * (n - left), "n", "left")
     edges = np.stack(np.meshgrid(np.arange(left), np.arange(left, n), indexing="ij"), axis=-1).reshape(-1, 2)
     name = call_name("complete_bipartite", n=n, left=left)
     return from_edges(edges, n, name=name, groups=[range(left), range(left, n)])
@@ -98,6 +100,7 @@ def hypercube(n: int) -> Topology:
     if n & (n - 1):
         below = 1 << (n.bit_length() - 1)
         raise TopologyError(f"`n` must be a power of two, got {n}; the nearest are {below} and {2 * below}")
+    check_edges(n * (n.bit_length() - 1) / 2, "n")
     nodes = np.arange(n)
     edges = [np.stack([nodes, nodes ^ (1 << digit)], axis=1) for digit in range(n.bit_length() - 1)]
     return from_edges(np.concatenate([np.zeros((0, 2), np.int64), *edges]), n, name=call_name("hypercube", n=n))
@@ -161,6 +164,7 @@ def circulant(n: int, offsets: Sequence[int] = (1, 2), *, directed: bool = False
     steps = [
         int(check_int("offsets", offset, minimum=-(2**62))) for offset in check_sequence("offsets", offsets, "integers")
     ]
+    check_edges(n * len(steps), "n", "offsets")
     loops = [step for step in steps if step % n == 0]
     if not steps or loops:
         raise ValueError(f"`offsets` must be integers that are no multiples of n={n}, got {steps}")

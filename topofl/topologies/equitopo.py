@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 
-from topofl._check import check_int, check_nodes, check_positive
+from topofl._check import check_edges, check_int, check_nodes, check_positive
 from topofl._seeding import stream
 from topofl.topologies._common import call_name, with_own_weights
 from topofl.topology import Topology, TopologySequence
@@ -49,6 +49,7 @@ def d_equistatic(n: int, m: int, *, seed: int | np.random.Generator) -> Topology
     (True, True)
     """
     n, m = check_nodes(n, minimum=2), check_nodes(m, name="m")
+    check_edges(n * min(m, n - 1), "n", "m")
     name = call_name("d_equistatic", n=n, m=m, seed=seed)
     return _circulant(n, np.bincount(_shifts(n, m, seed), minlength=n) / m, name)
 
@@ -79,6 +80,7 @@ def u_equistatic(n: int, m: int, *, seed: int | np.random.Generator) -> Topology
     Topology('u_equistatic(n=7, m=1, seed=0)', n=7, edges=7, undirected)
     """
     n, m = check_nodes(n, minimum=2), check_nodes(m, name="m")
+    check_edges(n * min(m, n - 1), "n", "m")
     name = call_name("u_equistatic", n=n, m=m, seed=seed)
     counts = np.bincount(_shifts(n, m, seed), minlength=n)
     return _circulant(n, (counts + np.roll(counts[::-1], 1)) / (2 * m), name)

@@ -3,6 +3,7 @@
 import numpy as np
 
 from topofl._check import (
+    check_edges,
     check_int,
     check_nodes,
     check_switch,
@@ -46,6 +47,7 @@ def exponential(n: int, *, directed: bool = False) -> Topology:
     """
     n = check_nodes(n, minimum=1)
     directed = bool(check_switch("directed", directed, auto=False))
+    check_edges(n * _n_offsets(n), "n")
     edges = [_offset_edges(n, 2**e) for e in range(_n_offsets(n))]
     name = call_name("exponential", n=n, directed=True if directed else None)
     return from_edges(np.concatenate([np.zeros((0, 2), np.int64), *edges]), n, name=name, directed=directed)
@@ -88,6 +90,7 @@ def one_peer_exponential(n: int, *, directed: bool = True) -> TopologySequence:
     n = check_nodes(n, minimum=2)
     directed = bool(check_switch("directed", directed, auto=False))
     name = call_name("one_peer_exponential", n=n, directed=None if directed else False)
+    check_edges(n * _n_offsets(n), "n", per="period")
     edges = [_offset_edges(n, 2**e) if directed else _exchange_edges(n, 2**e) for e in range(_n_offsets(n))]
     return _periodic(n, edges, name, directed=directed)
 
@@ -127,6 +130,7 @@ def p_peer_exponential(n: int, p: int) -> TopologySequence:
     distances = []
     while (step := (p + 1) ** len(distances)) < n:
         distances.append({j * step % n for j in range(1, p + 1)} - {0})
+    check_edges(n * sum(map(len, distances)), "n", "p", per="period")
     edges = [np.concatenate([_offset_edges(n, distance) for distance in sorted(peers)]) for peers in distances]
     return _periodic(n, edges, call_name("p_peer_exponential", n=n, p=p), directed=True)
 

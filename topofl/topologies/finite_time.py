@@ -5,7 +5,7 @@ from itertools import count
 
 import numpy as np
 
-from topofl._check import check_int, check_nodes
+from topofl._check import check_edges, check_int, check_nodes
 from topofl.topologies._common import call_name, with_own_weights
 from topofl.topology import TopologyError, TopologySequence
 
@@ -55,6 +55,7 @@ def base_graph(n: int, k: int) -> TopologySequence:
     """
     n = check_nodes(n, minimum=1)
     k = check_int("k", k, minimum=1, maximum=max(1, n - 1))
+    check_edges(n * k / 2, "n", "k", per="round")
     groups = np.arange(n).reshape(_smooth_part(n, k + 1), -1)
     simple = _simple_base(np.arange(n)[None], k)
     split = _simple_base(groups, k) + _hyper_hypercubes(groups.T, k + 1)
@@ -94,6 +95,7 @@ def hyper_hypercube(n: int, k: int) -> TopologySequence:
     """
     n = check_nodes(n, minimum=1)
     k = check_int("k", k, minimum=1, maximum=max(1, n - 1))
+    check_edges(n * k / 2, "n", "k", per="round")
     if _smooth_part(n, k + 1) < n:
         below, above = (next(m for m in count(n, way) if _smooth_part(m, k + 1) == m) for way in (-1, 1))
         raise TopologyError(

@@ -6,6 +6,7 @@ import networkx as nx
 import numpy as np
 
 from topofl._check import (
+    check_edges,
     check_int,
     check_nodes,
     check_probability,
@@ -57,6 +58,7 @@ def erdos_renyi(n: int, p: float, *, seed: int | np.random.Generator) -> Topolog
     name, rng = call_name("erdos_renyi", n=n, p=p, seed=seed), stream(seed, "graph")
     if p == 0 and n > 1:
         raise ValueError(f"`p` must be above 0, got {p:g}")
+    check_edges(p * n * (n - 1) / 2, "n", "p")
     remedy = f"take `p` above log(n) / n = {np.log(n) / n:.3g}"
     sizes = np.array([n])
     return _connected(lambda: from_edges(independent_pairs(sizes, p, rng), n, name=name), name, remedy)
@@ -99,6 +101,7 @@ def small_world(n: int, k: int = 4, p: float = 0.1, *, seed: int | np.random.Gen
     p = check_probability("p", p)
     if k % 2:
         raise ValueError(f"`k` must be even, got {k}")
+    check_edges(n * k / 2, "n", "k")
     name, rng = call_name("small_world", n=n, k=k, p=p, seed=seed), stream(seed, "graph")
     return _connected(
         lambda: _from_networkx(nx.watts_strogatz_graph(n, k, p, seed=_integer(rng)), n, name), name, "take a larger `k`"
@@ -136,6 +139,7 @@ def barabasi_albert(n: int, m: int = 2, *, seed: int | np.random.Generator) -> T
     """
     n = check_nodes(n, minimum=2)
     m = check_int("m", m, minimum=1, maximum=n - 1)
+    check_edges(m * (n - m), "n", "m")
     name = call_name("barabasi_albert", n=n, m=m, seed=seed)
     return _from_networkx(nx.barabasi_albert_graph(n, m, seed=_integer(stream(seed, "graph"))), n, name)
 
@@ -185,6 +189,7 @@ def stochastic_block_model(
     p_in, p_out = check_probability("p_in", p_in), check_probability("p_out", p_out)
     if check_switch("connected", connected, auto=False) and blocks > 1 and p_out == 0:
         raise ValueError("`p_out` must be above 0 for blocks to be connected, got 0; or take connected=False")
+    check_edges(n * (p_in * (n / blocks - 1) + p_out * n) / 2, "n", "p_in", "p_out")
     shown = {"p_in": p_in, "p_out": p_out, "seed": seed, "connected": None if connected else False}
     name, rng = call_name("stochastic_block_model", n=n, blocks=blocks, **shown), stream(seed, "graph")
     members = np.array_split(np.arange(n), blocks)

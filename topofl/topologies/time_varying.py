@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 
-from topofl._check import check_int, check_nodes, check_probability
+from topofl._check import check_edges, check_int, check_nodes, check_probability
 from topofl._seeding import stream
 from topofl.topologies._common import call_name, independent_pairs
 from topofl.topologies.classic import random_regular
@@ -49,6 +49,7 @@ def erdos_renyi_sequence(n: int, p: float, *, seed: int) -> TopologySequence:
     n = check_nodes(n, minimum=1)
     p = check_probability("p", p)
     seed = check_int("seed", seed, minimum=0)
+    check_edges(p * n * (n - 1) / 2, "n", "p", per="round")
     name = call_name("erdos_renyi_sequence", n=n, p=p, seed=seed)
     return TopologySequence(n, partial(_erdos_renyi_round, n, p, seed, name), name=name)
 
@@ -210,6 +211,7 @@ def _redrawn(function: str, n: int, k: int, seed: int, *, hears: bool) -> Topolo
     n = check_nodes(n, minimum=2)
     k = check_int("k", k, minimum=1, maximum=n - 1)
     seed = check_int("seed", seed, minimum=0)
+    check_edges(n * k, "n", "k", per="round")
     name = call_name(function, n=n, k=k, seed=seed)
     return TopologySequence(n, partial(_redrawn_round, n, k, seed, hears, name), name=name)
 
