@@ -271,9 +271,15 @@ class _Columns:
     def fill(self, rows: Mapping[str, np.ndarray]) -> None:
         """Fill the next rows."""
         if not self._arrays:
-            self._arrays = {
-                name: np.empty((self._length, *values.shape[1:]), values.dtype) for name, values in rows.items()
-            }
+            try:
+                self._arrays = {
+                    name: np.empty((self._length, *values.shape[1:]), values.dtype) for name, values in rows.items()
+                }
+            except MemoryError as error:
+                raise ValueError(
+                    f"`rounds` and `eval_every` must give records that fit into memory, got {self._length:,} of them: "
+                    f"{error}; take fewer rounds, or evaluate less often"
+                ) from error
         count = self._count
         for name, values in rows.items():
             self._arrays[name][count : count + len(values)] = values
