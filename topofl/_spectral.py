@@ -14,11 +14,13 @@ from scipy.sparse.csgraph import connected_components
 from topofl._check import TOLERANCE as SYMMETRIC_WITHIN
 from topofl._check import is_symmetric
 from topofl._classes import Classes, blocks_of, classes_of, stacks
-from topofl._nilpotent import averages_exactly, dense_spectrum
+from topofl._nilpotent import DENOMINATOR, averages_exactly, decays_at, dense_spectrum, merged
 
 __all__ = [
     "DENSE_LIMIT",
+    "PROVABLE",
     "SPECTRUM_LIMIT",
+    "SUSPECT",
     "NoConvergence",
     "Solution",
     "algebraic_connectivity",
@@ -49,6 +51,12 @@ STACKED = 64
 SUSPECT = 0.25
 """Eigenvalues below this that iterations find might be zeros of a defective matrix; their condition is looked at."""
 
+PROVABLE = f"exact averaging is proven for weights that are fractions with denominators up to {DENOMINATOR:,}"
+"""Remedy where 0 and a small eigenvalue cannot be told apart."""
+
+SAME = 1e-6
+"""Relative difference up to which eigenvalues of a matrix and of its transpose are one."""
+
 _NEAR = 1e-8
 """Distance of shift-invert's shift from 1 and -1: outside of the spectrum, so that nothing is divided by zero."""
 
@@ -69,13 +77,16 @@ class Solution:
         ``"components"``: from the components alone, exact; ``"circulant DFT"``: closed form, the discrete Fourier
         transform of the first row; ``"dense"``: LAPACK; ``"lanczos"`` (symmetric) and ``"arnoldi"``: products with the
         sparse matrix only; ``"shift-invert"``: a sparse factorization of ``W - s I``, s next to 1 or -1;
-        ``"fractions"``: 0, since W averages exactly after some rounds, which is proven without rounding.
+        ``"fractions"``: 0, since W averages exactly after some rounds, which is proven without rounding;
+        ``"equal rows"``: 0, since merging nodes whose rows are equal, again and again, leaves a single one.
     residual
         ``||W x - lambda x|| / ||x||`` of the eigenvector x that was found, in the 2-norm. Of ``"dense"``, which
         computes no vectors, the bound ``n eps ||W||`` on LAPACK's backward error. For symmetric and for circulant W an
         eigenvalue lies within this of the one returned (which of several that are as near is not said); for others it
         says only that W, changed by this much, has it. Of column-stochastic W, that of the transpose. Where the graph
-        has several strongly connected classes, W is the diagonal block of the class whose eigenvalue was returned.
+        has several strongly connected classes, W is the diagonal block of the class whose eigenvalue was returned, and
+        where nodes have equal rows (more than 1,500 nodes, not symmetric) the matrix in which these are merged. NaN for
+        the root of an eigenvalue of a product of several rounds.
 
     Examples
     --------
@@ -242,7 +253,8 @@ def _largest_of_small(factors: Sequence[sparse.csr_array], classes: Classes, cho
         with np.errstate(divide="ignore"):
             values = np.exp((np.log(np.abs(np.linalg.eigvals(products)).max(axis=1)) + logs) / len(factors))
         k = int(values.argmax())
-        yield Solution(min(1.0, float(values[k])), "dense", rounding_of(products[k]) * math.exp(logs[k]))
+        residual = rounding_of(products[k]) * math.exp(logs[k]) if len(factors) == 1 else math.nan
+        yield Solution(min(1.0, float(values[k])), "dense", residual)
 
 
 def rounding_of(matrix: np.ndarray | sparse.csr_array) -> float:
@@ -379,6 +391,11 @@ def _second_asymmetric(rows: sparse.csr_array) -> Solution:
     n, compact = rows.shape[0], _compact(rows)
     if averages_exactly([compact]):
         return Solution(0.0, "fractions", 0.0)
+    (smaller,) = merged([rows])
+    if smaller.shape[0] == 1:
+        return Solution(0.0, "equal rows", 0.0)
+    if smaller.shape[0] < n:
+        return _second_of_class([smaller])
     # Rows sum to 1, so centering moves the eigenvalue 1 to 0 and leaves all others.
     centered = sparse_linalg.LinearOperator((n, n), matvec=lambda x: _centered(compact @ x), dtype=float)
     try:
@@ -387,7 +404,7 @@ def _second_asymmetric(rows: sparse.csr_array) -> Solution:
         return _second_near_one(rows)
     value, vector = values[0], vectors[:, 0]
     if abs(value) < SUSPECT and _is_defective(compact, value, vector):
-        return _all_densely(rows)
+        return _all_densely(rows, f"is too small to be told from a 0 that rounding has moved; {PROVABLE}")
     if abs(value - 1) > 1e-12:
         vector = vector + (rows @ vector).mean() / (value - 1)  # W's own vector, which need not be centered
     return _solution(rows, value, vector, "arnoldi")
@@ -396,18 +413,31 @@ def _second_asymmetric(rows: sparse.csr_array) -> Solution:
 def _is_defective(rows: sparse.csr_array, value: complex, vector: np.ndarray) -> bool:
     """Return whether rounding alone could have made an eigenvalue: whether W, changed by it, moves it by its own size.
 
-    A relative change of eps moves an eigenvalue with right and left vectors x and y by up to ``eps ||W|| / |y^H x|``:
-    next to nothing for one that is simple, about a k-th of itself for one of k into which rounding tears a k-fold 0.
+    A relative change of eps moves an eigenvalue with right and left vectors x and y by up to ``eps ||W|| / |y^H x|``.
+    For a simple eigenvalue that is negligible; for one of the k values into which rounding splits a k-fold 0 it is
+    about 1/k of the value itself. Where no left vector is found, the decay of disagreement decides.
     """
+    left = _left_vector(rows, value)
+    if left is None:
+        return not decays_at(abs(value), rows)
+    rounding = rows.shape[0] * float(np.finfo(float).eps) * float(sparse_linalg.norm(rows, 1))
+    return rounding > 0.01 * abs(value) * abs(np.vdot(left, vector)) / np.linalg.norm(vector)
+
+
+def _left_vector(rows: sparse.csr_array, value: complex) -> np.ndarray | None:
+    """Return the unit vector y with ``y^H W = value y^H`` on disagreement, None if iterations find no such value."""
     n, columns = rows.shape[0], sparse.csr_array(rows.T)
     adjoint = sparse_linalg.LinearOperator((n, n), matvec=lambda y: columns @ _centered(y), dtype=float)
     try:
-        values, vectors = sparse_linalg.eigs(adjoint, k=6, v0=_centered(_start(n)), maxiter=50, ncv=100, tol=1e-12)
+        values, vectors = sparse_linalg.eigs(adjoint, k=2, v0=_centered(_start(n)), maxiter=50, ncv=100, tol=1e-12)
+    except sparse_linalg.ArpackNoConvergence as partial:
+        values, vectors = partial.eigenvalues, partial.eigenvectors
     except sparse_linalg.ArpackError:
-        return True
-    left = vectors[:, np.abs(values - np.conj(value)).argmin()]
-    rounding = n * float(np.finfo(float).eps) * float(sparse_linalg.norm(rows, 1))
-    return rounding > 0.01 * abs(value) * abs(np.vdot(left, vector)) / np.linalg.norm(vector)
+        return None
+    # W is real: the conjugate of an eigenvalue of its transpose is one too, with the conjugate vector.
+    values, vectors = np.concatenate([values, values.conj()]), np.concatenate([vectors, vectors.conj()], axis=1)
+    errors = np.abs(values - np.conj(value))
+    return vectors[:, errors.argmin()] if len(errors) and errors.min() <= SAME * abs(value) else None
 
 
 def _second_near_one(matrix: sparse.csr_array) -> Solution:
@@ -426,15 +456,15 @@ def _second_near_one(matrix: sparse.csr_array) -> Solution:
         second = np.argsort(np.abs(values))[-2]
         if (1 - np.abs(values[second]) ** 2) * (1 / least - 1) <= np.abs(1 - values).max() ** 2:
             return _solution(matrix, values[second], vectors[:, second], "shift-invert")
-    return _all_densely(matrix)
+    return _all_densely(matrix, "did not converge")
 
 
-def _all_densely(matrix: sparse.csr_array) -> Solution:
+def _all_densely(matrix: sparse.csr_array, failure: str) -> Solution:
     n = matrix.shape[0]
     if n <= SPECTRUM_LIMIT:
         return _densely(matrix)
     raise NoConvergence(
-        f"the second eigenvalue did not converge for n={n}, and all are computed densely up to n={SPECTRUM_LIMIT} only"
+        f"the second eigenvalue of {n} nodes {failure}; all are computed densely up to n={SPECTRUM_LIMIT} only"
     )
 
 

@@ -35,13 +35,17 @@ def slem(x: Mixable, *, weights: WeightRule | None = None) -> float:
     Returns
     -------
     float
-        In [0, 1]; 0 for a single node and for exact averaging within one period.
+        In [0, 1]; 0 for a single node and for exact averaging after some periods.
 
     Raises
     ------
     TopologyError
-        If the sequence has no period, mixes row- with column-stochastic matrices, or is too large to converge. If a
-        node's push-sum weight tends to 0: column-stochastic weights need a positive Perron vector, since without one
+        If the sequence has no period, or mixes row- with column-stochastic matrices. If the rate is not decided: for one
+        matrix see :attr:`topofl.MixingMatrix.slem_solution`; a period is refused if, above 1,500 nodes, iterations do
+        not converge, or if its eigenvalue is so small that it might be a 0 moved by rounding, its weights are not
+        fractions with denominators up to a million (for which exact averaging is proven), and it has more than 6,000
+        divided by the root of its rounds of nodes, or more than 6,000 divided by its rounds of independent directions
+        that no single round averages. If a node's push-sum weight tends to 0: column-stochastic weights need a positive Perron vector, since without one
         the second eigenvalue says how fast the weights settle, but the models never agree.
     TypeError, ValueError
         If `x` or `weights` is of another kind, or both give weights.
