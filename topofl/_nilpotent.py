@@ -12,7 +12,9 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sparse
 
-__all__ = ["averages_exactly", "collapses", "decays_at", "deflated", "dense_spectrum", "merged", "without_zeros"]
+from topofl._vectors import centered, start_vector
+
+__all__ = ["averages_exactly", "collapses", "decay_rate", "deflated", "dense_spectrum", "merged", "without_zeros"]
 
 PRIMES = (1048573, 1048571)
 """Largest primes below 2^20: products of two residues, summed over a row of 2^23 entries, fit into 64 bits."""
@@ -126,12 +128,11 @@ def collapses(factors: Sequence[sparse.csr_array]) -> bool:
 
 def _shrinkages(factors: Sequence[sparse.csr_array], periods: int) -> Iterator[float]:
     """Yield the factor of each round on the disagreement of a random start; ends where all agree to the last bit."""
-    values = np.random.default_rng(0).standard_normal(factors[0].shape[1])
-    values = (values - values.mean()) / np.linalg.norm(values - values.mean())
+    values = centered(start_vector(factors[0].shape[1]))
+    values = values / np.linalg.norm(values)
     for _ in range(periods):
         for factor in factors:
-            values = factor @ values
-            values = values - values.mean()
+            values = centered(factor @ values)
             shrinkage = float(np.linalg.norm(values))
             yield shrinkage
             if shrinkage == 0:
@@ -139,17 +140,16 @@ def _shrinkages(factors: Sequence[sparse.csr_array], periods: int) -> Iterator[f
             values = values / shrinkage
 
 
-def decays_at(modulus: float, matrix: sparse.csr_array) -> bool:
-    """Return whether disagreement decays as an eigenvalue of this modulus makes it, and never collapses.
+def decay_rate(matrix: sparse.csr_array) -> float:
+    """Return the factor per round on the disagreement of a random start in the long run, 0 where it collapses.
 
-    The rate is taken over the second half of the rounds, when Jordan blocks of the eigenvalue 0 have vanished unless
+    The geometric mean over the second half of the rounds, when Jordan blocks of the eigenvalue 0 have vanished unless
     their order is above that many rounds.
     """
     shrinkages = np.array(list(_shrinkages([matrix], _periods_of([matrix]))))
     if shrinkages.min() < COLLAPSE:
-        return False
-    rate = float(np.exp(np.log(shrinkages[len(shrinkages) // 2 :]).mean()))
-    return 0.8 < rate / modulus < 1.25
+        return 0.0
+    return float(np.exp(np.log(shrinkages[len(shrinkages) // 2 :]).mean()))
 
 
 def merged(factors: Sequence[sparse.csr_array]) -> list[sparse.csr_array]:

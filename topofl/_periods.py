@@ -10,6 +10,7 @@ import scipy.sparse.linalg as sparse_linalg
 from topofl import _spectral
 from topofl._nilpotent import averages_exactly, collapses, dense_spectrum, merged, without_zeros
 from topofl._spectral import PROVABLE, Blocks, NoConvergence, Solution
+from topofl._vectors import centered, start_vector
 
 __all__ = ["second_modulus_per_round"]
 
@@ -67,8 +68,8 @@ def _second(blocks: Blocks) -> Solution:
     n = blocks[0].shape[1]
     if n == 1:
         return Solution(0.0, "equal rows", 0.0)
-    start = np.random.default_rng(0).standard_normal(n)
-    cycle, log, least = _scaled(blocks, start, _centered)
+    start = start_vector(n)
+    cycle, log, least = _scaled(blocks, start, centered)
     modulus = 0.0 if least < LOST else _largest_modulus(cycle, n, "LM", float(np.finfo(float).eps) / least)
     found = _rooted(modulus, log, blocks)
     # Iterations find numbers where rounding has moved zeros of a defective product; dense_spectrum leaves those out.
@@ -98,7 +99,7 @@ def _largest_modulus(cycle: Operator, n: int, which: str, noise: float = 0.0) ->
     if n <= _spectral.DENSE_LIMIT:
         return float(np.abs(dense_spectrum(cycle(np.eye(n)), noise)).max())
     operator = sparse_linalg.LinearOperator((n, n), matvec=cycle, dtype=np.float64)  # pyright: ignore[reportCallIssue]
-    start = np.random.default_rng(0).standard_normal(n)
+    start = start_vector(n)
     try:
         values = sparse_linalg.eigs(
             operator, k=1, which=which, return_eigenvectors=False, v0=start, ncv=40, maxiter=RESTARTS
@@ -164,7 +165,3 @@ def _largest_root(factors: list[np.ndarray]) -> float:
 
 def _unchanged(values: np.ndarray) -> np.ndarray:
     return values
-
-
-def _centered(values: np.ndarray) -> np.ndarray:
-    return values - values.mean(axis=0)
