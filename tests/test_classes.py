@@ -233,9 +233,116 @@ def test_a_small_eigenvalue_of_a_long_period_is_not_taken_for_zero(monkeypatch) 
     W = joined_to_a_pair(64)
     for rounds in (1, 2, 5, 9):  # 0.0012^9 is 5e-27
         assert slem([W] * rounds) == pytest.approx(0.0012, rel=1e-6)
-    monkeypatch.setattr(_spectral, "DENSE_LIMIT", 100)
-    with pytest.raises(TopologyError, match=r"below rounding or 0, .* told apart for n=66; use metrics.measured_cont"):
+    inexact = joined_to_a_pair(64).weights.copy()
+    inexact.data *= 1 + 1e-15 * np.random.default_rng(0).standard_normal(inexact.nnz)  # no fractions, no equal rows
+    W = MixingMatrix(inexact)
+    for rounds in (1, 2, 5, 9):
+        assert slem([W] * rounds) == pytest.approx(0.0012, rel=1e-6)
+    monkeypatch.setattr(_spectral, "SPECTRUM_LIMIT", 100)
+    remedy = "proven for weights that are fractions with denominators up to 1,000,000; use metrics.measured_contraction"
+    with pytest.raises(TopologyError, match=rf"below rounding or 0, .* told apart for n=66; .*{remedy}"):
         slem([W] * 9)
+
+
+def expander(n: int, k: int, seed: int) -> MixingMatrix:
+    """Every node averages itself and k random ones."""
+    senders = np.random.default_rng(seed).integers(n, size=n * k)
+    counts = sparse.csr_array((np.ones(n * k), (np.repeat(np.arange(n), k), senders)), (n, n)) + sparse.eye_array(n)
+    return MixingMatrix(sparse.csr_array(sparse.diags_array(1 / counts.sum(axis=1)) @ counts))
+
+
+@pytest.mark.parametrize("is_found", [True, False], ids=["left vector", "decay"])
+def test_directed_expanders_are_not_taken_for_exact_averaging(is_found, monkeypatch) -> None:
+    W = expander(700, 40, seed=0)
+    expected = np.sort(np.abs(np.linalg.eigvals(W.weights.toarray())))[-2]
+    assert expected < 0.2
+    for limit in ("DENSE_LIMIT", "SPECTRUM_LIMIT"):
+        monkeypatch.setattr(_spectral, limit, 100)
+    if not is_found:
+        monkeypatch.setattr(_spectral, "_left_vector", lambda rows, value: None)
+    assert W.slem_solution.solver == "arnoldi"
+    assert W.slem == pytest.approx(expected, abs=1e-10)
+
+
+def test_a_directed_expander_above_the_limit_of_dense_spectra() -> None:
+    """Its transpose has eigenvalues so close to each other that six do not converge."""
+    W = expander(20_000, 30, seed=20_000)
+    assert W.slem_solution.solver == "arnoldi"
+    assert W.slem == pytest.approx(0.21002899412800433, abs=1e-10)
+    assert W.slem_solution.residual < 1e-11
+
+
+def test_the_largest_of_many_eigenvalues_on_the_rim_of_a_disc(monkeypatch) -> None:
+    """Iterations for a single one settle on 0.5393, which is inside."""
+    W = expander(4000, 5, seed=2)
+    operator = sparse.linalg.LinearOperator(W.weights.shape, lambda x: W @ (x - x.mean()), dtype=float)
+    start = np.random.default_rng(1).standard_normal(W.n)
+    expected = np.abs(sparse.linalg.eigs(operator, k=12, ncv=200, v0=start, return_eigenvectors=False)).max()
+    assert expected > 0.5400
+    monkeypatch.setattr(_spectral, "_second_near_one", None)  # nothing is factorized
+    assert W.slem_solution.solver == "arnoldi"
+    assert W.slem == pytest.approx(expected, abs=1e-9)
+
+
+def real_weights(size: int, seed: int = 0) -> np.ndarray:
+    weights = np.random.default_rng(seed).random(size) + 0.1
+    return weights / weights.sum()
+
+
+def shift_register(n: int, weights: np.ndarray) -> sparse.csr_array:
+    """De Bruijn's graph, each symbol with its weight: all agree after as many rounds as a word has symbols."""
+    matrix = de_bruijn(n, len(weights))
+    return sparse.csr_array((np.tile(weights, n), matrix.indices, matrix.indptr), (n, n))
+
+
+def test_exact_averaging_with_weights_that_are_no_fractions() -> None:
+    weights = shift_register(3**8, real_weights(3))
+    order = np.random.default_rng(0).permutation(3**8)
+    for W in (MixingMatrix(weights), MixingMatrix(sparse.csr_array(weights[order][:, order]))):
+        assert (W.slem, W.slem_solution.solver) == (0, "equal rows")
+        assert slem([W] * 3) == slem([W] * 9) == 0
+
+
+def test_exact_averaging_that_rounding_hides_is_refused() -> None:
+    weights = shift_register(3**8, real_weights(3))
+    weights.data *= 1 + 1e-14 * np.random.default_rng(0).standard_normal(weights.nnz)
+    W = MixingMatrix(weights)
+    with pytest.raises(TopologyError, match=r"told from a 0 that rounding has moved; .* fractions with denominators"):
+        _ = W.slem
+    with pytest.raises(TopologyError, match=r"below rounding or 0, .* fractions with denominators"):
+        slem([W] * 3)
+
+
+def test_nodes_with_equal_rows_are_merged_and_the_rest_is_solved() -> None:
+    solution = joined_to_a_pair(2048).slem_solution
+    assert solution.value == pytest.approx(0.0012, abs=1e-15)
+    assert solution.residual < 1e-14
+
+
+@pytest.mark.parametrize(("n", "rounds"), [(200, 1), (200, 9), (1000, 1), (2000, 1)])
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_one_weighted_average_makes_a_period_exact(n: int, rounds: int, is_whole: bool) -> None:
+    """Whatever its weights: rows that are all equal have rank one."""
+    sizes = np.random.default_rng(0).integers(5000, 10_000, n) if is_whole else real_weights(n)
+    W, average = mixing.metropolis_hastings(topologies.ring(n)), mixing.average_of(sizes)
+    assert slem([W] * rounds + [average]) == slem([average] + [W] * rounds) == 0
+
+
+@pytest.mark.parametrize("n", [64, 256])
+def test_inexact_weights_of_a_period_that_averages_exactly(n: int) -> None:
+    rng, graphs = np.random.default_rng(0), topologies.one_peer_exponential(n)
+    period = [mixing.uniform(graphs.at(t)).weights.toarray() for t in range(graphs.period)]
+    assert slem([mixing.from_weights(w * (1 + 1e-15 * rng.standard_normal(w.shape))) for w in period]) == 0
+
+
+@pytest.mark.parametrize("rounds", [2, 5, 10])
+def test_a_small_rate_of_a_period_of_different_matrices(rounds: int) -> None:
+    """In one basis W_t has the eigenvalues 1, 0.001 (t + 1) and 0: the rate is the geometric mean of the second."""
+    n, rng = 30, np.random.default_rng(0)
+    basis = np.linalg.qr(np.column_stack([np.ones(n), rng.standard_normal((n, 1))]))[0]
+    period = [mixing.from_weights((basis * [1, 0.001 * (t + 1)]) @ basis.T) for t in range(rounds)]
+    expected = 0.001 * math.factorial(rounds) ** (1 / rounds)
+    assert slem(period) == pytest.approx(expected, rel=1e-9)
 
 
 def test_weights_that_are_no_fractions_are_not_proven_exact() -> None:

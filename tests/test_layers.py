@@ -20,6 +20,7 @@ LAYERS = [
         "_simplex",
         "_table",
         "_text",
+        "_vectors",
     },
     {"_classes", "_nilpotent", "_periods", "_spectral"},
     {"_drawing", "topology"},

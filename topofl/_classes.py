@@ -105,7 +105,7 @@ def stacks(
 
 
 def _places(classes: Classes) -> np.ndarray:
-    """Return (p, n): the how-manieth of its class each node is before each round."""
+    """Return (p, n): the position of each node within its class before each round."""
     p, n = classes.labels.shape
     key = classes.labels.reshape(-1) * p + np.repeat(np.arange(p), n)
     order = np.argsort(key, kind="stable")

@@ -5,14 +5,16 @@ De Bruijn graph of 256 nodes, which averages exactly in 8 rounds. Size alone doe
 is small.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 import numpy as np
 import scipy.linalg
 import scipy.sparse as sparse
 
-__all__ = ["averages_exactly", "deflated", "dense_spectrum"]
+from topofl._vectors import centered, start_vector
+
+__all__ = ["averages_exactly", "collapses", "decay_rate", "deflated", "dense_spectrum", "merged", "without_zeros"]
 
 PRIMES = (1048573, 1048571)
 """Largest primes below 2^20: products of two residues, summed over a row of 2^23 entries, fit into 64 bits."""
@@ -24,7 +26,7 @@ DISTINCT = 10_000
 """Most different weights that are read as fractions."""
 
 COLLAPSE = 1e-6
-"""Exact averaging shrinks disagreement by more than this in its last period, as far as rounding lets it."""
+"""Exact averaging shrinks disagreement by more than this in one of its rounds, as far as rounding lets it."""
 
 
 def dense_spectrum(matrix: np.ndarray, noise: float = 0.0) -> np.ndarray:
@@ -102,30 +104,122 @@ def averages_exactly(factors: Sequence[sparse.csr_array]) -> bool:
     """Return whether row-stochastic matrices, repeated a few times, multiply to one with equal rows: a proof.
 
     Weights are read as fractions, and the product is applied to random vectors of residues modulo two primes: without
-    rounding, what is not constant shows up except with probability 1e-40. Weights that are not fractions with
-    denominators up to a million cannot be judged, and count as not exact.
+    rounding, a product that is not constant is missed with probability below 1e-40. Weights that are not fractions
+    with denominators up to a million cannot be judged, and count as not exact.
 
     Parameters
     ----------
     factors
         Sparse, first to act first; the rows of one are the columns of the next.
     """
-    periods = 2 * factors[0].shape[1].bit_length() + 8
-    return _collapses(factors, periods) and all(_is_constant(factors, periods, prime) for prime in PRIMES)
+    periods = _periods_of(factors)
+    return collapses(factors) and all(_is_constant(factors, periods, prime) for prime in PRIMES)
 
 
-def _collapses(factors: Sequence[sparse.csr_array], periods: int) -> bool:
-    """Return whether disagreement falls steeply in floating point, as it must where averaging is exact."""
-    values = np.random.default_rng(0).standard_normal(factors[0].shape[1])
+def _periods_of(factors: Sequence[sparse.csr_array]) -> int:
+    """Return the number of periods within which exact averaging is looked for."""
+    return 2 * factors[0].shape[1].bit_length() + 8
+
+
+def collapses(factors: Sequence[sparse.csr_array]) -> bool:
+    """Return whether disagreement falls steeply in one round, as it must where averaging is exact."""
+    return any(shrinkage < COLLAPSE for shrinkage in _shrinkages(factors, _periods_of(factors)))
+
+
+def _shrinkages(factors: Sequence[sparse.csr_array], periods: int) -> Iterator[float]:
+    """Yield the factor of each round on the disagreement of a random start; ends where all agree to the last bit."""
+    values = centered(start_vector(factors[0].shape[1]))
+    values = values / np.linalg.norm(values)
     for _ in range(periods):
         for factor in factors:
-            values = factor @ values
-            values = values - values.mean()
-            norm = float(np.linalg.norm(values))
-            if norm < COLLAPSE:
-                return True
-            values = values / norm
-    return False
+            values = centered(factor @ values)
+            shrinkage = float(np.linalg.norm(values))
+            yield shrinkage
+            if shrinkage == 0:
+                return
+            values = values / shrinkage
+
+
+def decay_rate(matrix: sparse.csr_array) -> float:
+    """Return the factor per round on the disagreement of a random start in the long run, 0 where it collapses.
+
+    The geometric mean over the second half of the rounds, when Jordan blocks of the eigenvalue 0 have vanished unless
+    their order is above that many rounds.
+    """
+    shrinkages = np.array(list(_shrinkages([matrix], _periods_of([matrix]))))
+    if shrinkages.min() < COLLAPSE:
+        return 0.0
+    return float(np.exp(np.log(shrinkages[len(shrinkages) // 2 :]).mean()))
+
+
+def merged(factors: Sequence[sparse.csr_array]) -> list[sparse.csr_array]:
+    """Return a period with the same eigenvalues but 0, in which nodes with equal rows are one node, as long as any are.
+
+    A matrix whose rows are equal within groups is ``E B``, where B holds one row of each group and E assigns each node
+    to its group: the eigenvalues of ``E B F`` that are not 0 are those of ``B F E``. If a single node is left, the
+    period averages exactly. Rows are equal if they differ by rounding only (4 eps of their largest entry).
+
+    Parameters
+    ----------
+    factors
+        Sparse, first to act first; the rows of one are the columns of the next, and those of the last of the first.
+    """
+    factors, p, unchanged = list(factors), len(factors), 0
+    for t in range(p * _periods_of(factors)):
+        now, following = t % p, (t + 1) % p
+        first, member = np.unique(_first_equal(factors[now]), return_inverse=True)
+        n, unchanged = len(member), unchanged + 1
+        if len(first) < n:
+            factors[now], unchanged = sparse.csr_array(factors[now][first]), 0
+            groups = sparse.csr_array((np.ones(n), (np.arange(n), member)), shape=(n, len(first)))
+            factors[following] = sparse.csr_array(factors[following] @ groups)
+            factors[following].sum_duplicates()
+        if unchanged == p:
+            break
+    return factors
+
+
+def _first_equal(matrix: sparse.csr_array) -> np.ndarray:
+    """Return (n,) for each row the first, in some order, that is equal to it, found by a product with one vector."""
+    marks = matrix @ np.random.default_rng(0).random(matrix.shape[1])
+    order = np.argsort(marks, kind="stable")
+    is_new = np.diff(marks[order], prepend=-np.inf) > 1e-12 * marks.max()
+    first = np.empty_like(order)
+    first[order] = order[np.maximum.accumulate(np.where(is_new, np.arange(len(order)), 0))]
+    others = np.flatnonzero(first != np.arange(len(first)))
+    rows = matrix[others]
+    differences = abs(rows - matrix[first[others]]).max(axis=1).toarray().reshape(-1)
+    unequal = differences > 4 * np.finfo(float).eps * rows.max(axis=1).toarray().reshape(-1)
+    first[others[unequal]] = others[unequal]
+    return first
+
+
+def without_zeros(factors: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Return a period of square matrices of equal order whose product has the eigenvalues of the given one but 0.
+
+    The staircase algorithm of :func:`deflated` over a period: of every factor only the range is kept, which the next
+    one is restricted to. A direction is left out only where a single factor takes it to rounding: what many factors
+    together take below rounding, as 0.001 in each of ten does, is kept.
+
+    Parameters
+    ----------
+    factors
+        Dense, first to act first; the rows of one are the columns of the next, and those of the last of the first.
+    """
+    factors, p, unchanged = list(factors), len(factors), 0
+    tolerances = [max(f.shape) * float(np.finfo(float).eps) * float(np.linalg.norm(f)) for f in factors]
+    t = 0
+    while unchanged < p and min(map(len, factors)):
+        now, unchanged = t % p, unchanged + 1
+        rows, columns = factors[now].shape
+        if rows != columns or not _is_regular(factors[now], tolerances[now]):
+            left, singular, right = scipy.linalg.svd(factors[now], full_matrices=False)
+            rank = int((singular > tolerances[now]).sum())
+            if rank < rows:
+                factors[now], unchanged = singular[:rank, None] * right[:rank], 0
+                factors[(t + 1) % p] = factors[(t + 1) % p] @ left[:, :rank]
+        t += 1
+    return factors if min(map(len, factors)) else [np.zeros((0, 0))] * p
 
 
 def _is_constant(factors: Sequence[sparse.csr_array], periods: int, prime: int) -> bool:

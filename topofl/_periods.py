@@ -1,5 +1,6 @@
 """The rate at which a period of different matrices averages: the spectrum of its product, class by class."""
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -7,8 +8,9 @@ import scipy.sparse as sparse
 import scipy.sparse.linalg as sparse_linalg
 
 from topofl import _spectral
-from topofl._nilpotent import averages_exactly, dense_spectrum
-from topofl._spectral import Blocks, NoConvergence, Solution
+from topofl._nilpotent import averages_exactly, collapses, dense_spectrum, merged, without_zeros
+from topofl._spectral import PROVABLE, Blocks, NoConvergence, Solution
+from topofl._vectors import centered, start_vector
 
 __all__ = ["second_modulus_per_round"]
 
@@ -16,7 +18,7 @@ RESTARTS = 500
 """Restarts of Arnoldi's method before it is given up."""
 
 LOST = 1e-10
-"""What shrinks disagreement in one round, or all but the largest eigenvalue, by more than this, is lost in rounding."""
+"""Factors below this, of one round on disagreement or of all but the largest eigenvalue, are rounding."""
 
 Operator = Callable[[np.ndarray], np.ndarray]
 
@@ -51,18 +53,28 @@ def _largest(blocks: Blocks) -> Solution:
     """Return the largest modulus per round of a class that is not closed."""
     n = blocks[0].shape[1]
     cycle, log, _ = _scaled(blocks, np.ones(n), _unchanged)
-    return _rooted(_largest_modulus(cycle, n, "LR"), log, len(blocks))
+    return _rooted(_largest_modulus(cycle, n, "LR"), log, blocks)
 
 
 def _second(blocks: Blocks) -> Solution:
     """Return the second largest modulus per round of the closed class: the largest on disagreement."""
-    n = blocks[0].shape[1]
-    if n == 1 or averages_exactly(blocks):
+    nodes = blocks[0].shape[1]
+    if nodes == 1:
+        return Solution(0.0, "components", 0.0)
+    if averages_exactly(blocks):
         return Solution(0.0, "fractions", 0.0)
-    start = np.random.default_rng(0).standard_normal(n)
-    cycle, log, least = _scaled(blocks, start, _centered)
+    if nodes > _spectral.DENSE_LIMIT:
+        blocks = merged(blocks)
+    n = blocks[0].shape[1]
+    if n == 1:
+        return Solution(0.0, "equal rows", 0.0)
+    start = start_vector(n)
+    cycle, log, least = _scaled(blocks, start, centered)
     modulus = 0.0 if least < LOST else _largest_modulus(cycle, n, "LM", float(np.finfo(float).eps) / least)
-    return _of_embedding(blocks) if modulus < LOST else _rooted(modulus, log, len(blocks))
+    found = _rooted(modulus, log, blocks)
+    # Iterations find numbers where rounding has moved zeros of a defective product; dense_spectrum leaves those out.
+    is_suspect = n > _spectral.DENSE_LIMIT and found.value < _spectral.SUSPECT and collapses(blocks)
+    return _below_rounding(blocks, nodes) if modulus < LOST or is_suspect else found
 
 
 def _scaled(blocks: Blocks, start: np.ndarray, project: Operator) -> tuple[Operator, float, float]:
@@ -87,7 +99,7 @@ def _largest_modulus(cycle: Operator, n: int, which: str, noise: float = 0.0) ->
     if n <= _spectral.DENSE_LIMIT:
         return float(np.abs(dense_spectrum(cycle(np.eye(n)), noise)).max())
     operator = sparse_linalg.LinearOperator((n, n), matvec=cycle, dtype=np.float64)  # pyright: ignore[reportCallIssue]
-    start = np.random.default_rng(0).standard_normal(n)
+    start = start_vector(n)
     try:
         values = sparse_linalg.eigs(
             operator, k=1, which=which, return_eigenvectors=False, v0=start, ncv=40, maxiter=RESTARTS
@@ -97,32 +109,59 @@ def _largest_modulus(cycle: Operator, n: int, which: str, noise: float = 0.0) ->
     return float(np.abs(values[0]))
 
 
-def _rooted(modulus: float, log: float, p: int) -> Solution:
-    """Return the p-th root of a modulus times the exponential of `log`."""
+def _rooted(modulus: float, log: float, blocks: Blocks) -> Solution:
+    """Return the root of a modulus times the exponential of `log`, one of as many as there are blocks."""
     with np.errstate(divide="ignore"):
-        return Solution(float(min(1.0, np.exp((np.log(modulus) + log) / p))), "dense", 0.0)
+        value = float(min(1.0, np.exp((np.log(modulus) + log) / len(blocks))))
+    return Solution(value, "dense" if blocks[0].shape[1] <= _spectral.DENSE_LIMIT else "arnoldi", math.nan)
 
 
-def _of_embedding(blocks: Blocks) -> Solution:
-    """Return the same where the product is below rounding, from the matrix that acts on all rounds at once.
+def _below_rounding(blocks: Blocks, nodes: int) -> Solution:
+    """Return the same where the product is below rounding, from factors that are never multiplied.
 
-    The p-th powers of its eigenvalues are those of the product, so that a small one is not multiplied out.
+    Nodes with equal rows are merged, then the directions that a single factor takes to 0 are left out. If any are left,
+    the matrix that acts on all rounds at once decides: the p-th powers of its eigenvalues are those of the product.
     """
-    sizes = [block.shape[1] for block in blocks]
-    if sum(sizes) > _spectral.DENSE_LIMIT:
-        raise NoConvergence(
-            f"the second eigenvalue of this period is below rounding or 0, which cannot be told apart for n={sizes[0]}"
-        )
-    p = len(blocks)
-    rows = [[blocks[(t - 1) % p] if s == (t - 1) % p else sparse.csr_array((sizes[t], sizes[s])) for s in range(p)]
-            for t in range(p)]  # fmt: skip
-    moduli = np.sort(np.abs(dense_spectrum(sparse.block_array(rows).toarray())))
-    return Solution(float(min(1.0, moduli[-p - 1])), "dense", 0.0)
+    blocks = merged(blocks)
+    if min(block.shape[0] for block in blocks) == 1:
+        return Solution(0.0, "equal rows", 0.0)
+    if sum(block.shape[0] * block.shape[1] for block in blocks) <= _spectral.SPECTRUM_LIMIT**2:
+        factors = without_zeros([_on_disagreement(block.toarray()) for block in blocks])
+        if sum(map(len, factors)) <= _spectral.SPECTRUM_LIMIT:
+            return Solution(_largest_root(factors), "dense", math.nan)
+    raise NoConvergence(
+        f"the second eigenvalue of this period is below rounding or 0, which cannot be told apart for n={nodes}; "
+        f"{PROVABLE}"
+    )
+
+
+def _on_disagreement(matrix: np.ndarray) -> np.ndarray:
+    """Return what a matrix of rows that sum to 1 does to differences of values: without the eigenvalue 1.
+
+    In orthonormal bases of the vectors with mean 0: the columns but the first of the reflection that takes the constant
+    unit vector to the first axis.
+    """
+    return _without_mean(_without_mean(matrix).T).T
+
+
+def _without_mean(matrix: np.ndarray) -> np.ndarray:
+    """Return the (m, n - 1) coordinates of the (m, n) rows in a basis of the vectors with mean 0."""
+    n = matrix.shape[1]
+    normal = np.full(n, 1 / math.sqrt(n))
+    normal[0] += 1
+    return (matrix - np.outer(matrix @ normal, 2 * normal / (normal @ normal)))[:, 1:]
+
+
+def _largest_root(factors: list[np.ndarray]) -> float:
+    """Return the p-th root of the largest modulus of a product of p square matrices, which is not multiplied out."""
+    p, n = len(factors), len(factors[0])
+    if n == 0:
+        return 0.0
+    embedding = np.zeros((p, n, p, n))
+    for t, factor in enumerate(factors):
+        embedding[(t + 1) % p, :, t] = factor
+    return float(min(1.0, np.abs(np.linalg.eigvals(embedding.reshape(p * n, p * n))).max()))
 
 
 def _unchanged(values: np.ndarray) -> np.ndarray:
     return values
-
-
-def _centered(values: np.ndarray) -> np.ndarray:
-    return values - values.mean(axis=0)

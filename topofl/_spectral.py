@@ -14,11 +14,14 @@ from scipy.sparse.csgraph import connected_components
 from topofl._check import TOLERANCE as SYMMETRIC_WITHIN
 from topofl._check import is_symmetric
 from topofl._classes import Classes, blocks_of, classes_of, stacks
-from topofl._nilpotent import averages_exactly, dense_spectrum
+from topofl._nilpotent import DENOMINATOR, averages_exactly, decay_rate, dense_spectrum, merged
+from topofl._vectors import centered, laplacian, start_vector
 
 __all__ = [
     "DENSE_LIMIT",
+    "PROVABLE",
     "SPECTRUM_LIMIT",
+    "SUSPECT",
     "NoConvergence",
     "Solution",
     "algebraic_connectivity",
@@ -49,6 +52,15 @@ STACKED = 64
 SUSPECT = 0.25
 """Eigenvalues below this that iterations find might be zeros of a defective matrix; their condition is looked at."""
 
+PROVABLE = f"exact averaging is proven for weights that are fractions with denominators up to {DENOMINATOR:,}"
+"""Remedy where 0 and a small eigenvalue cannot be told apart."""
+
+FAST = 0.9
+"""Decay per round below which more restarts of Arnoldi's method are tried before shift-invert."""
+
+SAME = 1e-6
+"""Relative difference up to which eigenvalues of a matrix and of its transpose are one."""
+
 _NEAR = 1e-8
 """Distance of shift-invert's shift from 1 and -1: outside of the spectrum, so that nothing is divided by zero."""
 
@@ -69,13 +81,16 @@ class Solution:
         ``"components"``: from the components alone, exact; ``"circulant DFT"``: closed form, the discrete Fourier
         transform of the first row; ``"dense"``: LAPACK; ``"lanczos"`` (symmetric) and ``"arnoldi"``: products with the
         sparse matrix only; ``"shift-invert"``: a sparse factorization of ``W - s I``, s next to 1 or -1;
-        ``"fractions"``: 0, since W averages exactly after some rounds, which is proven without rounding.
+        ``"fractions"``: 0, since W averages exactly after some rounds, which is proven without rounding;
+        ``"equal rows"``: 0, since merging nodes whose rows are equal, again and again, leaves a single one.
     residual
         ``||W x - lambda x|| / ||x||`` of the eigenvector x that was found, in the 2-norm. Of ``"dense"``, which
         computes no vectors, the bound ``n eps ||W||`` on LAPACK's backward error. For symmetric and for circulant W an
         eigenvalue lies within this of the one returned (which of several that are as near is not said); for others it
         says only that W, changed by this much, has it. Of column-stochastic W, that of the transpose. Where the graph
-        has several strongly connected classes, W is the diagonal block of the class whose eigenvalue was returned.
+        has several strongly connected classes, W is the diagonal block of the class whose eigenvalue was returned, and
+        where nodes have equal rows (more than 1,500 nodes, not symmetric) the matrix in which these are merged. NaN for
+        the root of an eigenvalue of a product of several rounds.
 
     Examples
     --------
@@ -242,7 +257,8 @@ def _largest_of_small(factors: Sequence[sparse.csr_array], classes: Classes, cho
         with np.errstate(divide="ignore"):
             values = np.exp((np.log(np.abs(np.linalg.eigvals(products)).max(axis=1)) + logs) / len(factors))
         k = int(values.argmax())
-        yield Solution(min(1.0, float(values[k])), "dense", rounding_of(products[k]) * math.exp(logs[k]))
+        residual = rounding_of(products[k]) * math.exp(logs[k]) if len(factors) == 1 else math.nan
+        yield Solution(min(1.0, float(values[k])), "dense", residual)
 
 
 def rounding_of(matrix: np.ndarray | sparse.csr_array) -> float:
@@ -298,7 +314,7 @@ def _densely(matrix: sparse.csr_array) -> Solution:
 def _second_symmetric(matrix: sparse.csr_array) -> Solution:
     """Return |lambda_2| by Lanczos without the all-ones direction, by shift-invert where that stalls."""
     compact = _compact(matrix)
-    found = _lanczos(lambda x: _centered(compact @ x), matrix.shape[0])
+    found = _lanczos(lambda x: centered(compact @ x), matrix.shape[0])
     if found is not None:
         return _solution(matrix, *found, "lanczos")
     columns = matrix.tocsc()
@@ -312,7 +328,7 @@ def _second_symmetric(matrix: sparse.csr_array) -> Solution:
 def _nearest(columns: sparse.csc_array, shift: float, k: int) -> list[tuple[float, np.ndarray]]:
     """Return the k eigenvalues of a symmetric matrix nearest to `shift`, farthest first, with their vectors."""
     try:
-        values, vectors = sparse_linalg.eigsh(columns, k=k, sigma=shift, v0=_start(columns.shape[0]))
+        values, vectors = sparse_linalg.eigsh(columns, k=k, sigma=shift, v0=start_vector(columns.shape[0]))
     except (sparse_linalg.ArpackError, RuntimeError, MemoryError) as error:
         raise NoConvergence(f"shift-invert at {shift:g} failed: {error}") from error
     order = np.argsort(-np.abs(values - shift))
@@ -327,7 +343,7 @@ def _lanczos(apply: Callable[[np.ndarray], np.ndarray], n: int) -> tuple[float, 
     The vector is summed in a second run of the same recurrence, so memory stays at a few vectors. None where the
     residual is above ``TOLERANCE`` after ``STEPS`` steps.
     """
-    start = _centered(_start(n))
+    start = centered(start_vector(n))
     alphas, betas = [], []
     for _, alpha, beta in _krylov(apply, start):
         alphas.append(alpha)
@@ -379,35 +395,72 @@ def _second_asymmetric(rows: sparse.csr_array) -> Solution:
     n, compact = rows.shape[0], _compact(rows)
     if averages_exactly([compact]):
         return Solution(0.0, "fractions", 0.0)
-    # Rows sum to 1, so centering moves the eigenvalue 1 to 0 and leaves all others.
-    centered = sparse_linalg.LinearOperator((n, n), matvec=lambda x: _centered(compact @ x), dtype=float)
-    try:
-        values, vectors = sparse_linalg.eigs(centered, k=1, v0=_centered(_start(n)), maxiter=50, ncv=100, tol=1e-12)
-    except sparse_linalg.ArpackError:
+    (smaller,) = merged([rows])
+    if smaller.shape[0] == 1:
+        return Solution(0.0, "equal rows", 0.0)
+    if smaller.shape[0] < n:
+        return _second_of_class([smaller])
+    found = _arnoldi(compact)
+    if found is None:
         return _second_near_one(rows)
-    value, vector = values[0], vectors[:, 0]
+    value, vector = found
     if abs(value) < SUSPECT and _is_defective(compact, value, vector):
-        return _all_densely(rows)
+        return _all_densely(rows, f"is too small to be told from a 0 that rounding has moved; {PROVABLE}")
     if abs(value - 1) > 1e-12:
         vector = vector + (rows @ vector).mean() / (value - 1)  # W's own vector, which need not be centered
     return _solution(rows, value, vector, "arnoldi")
 
 
+def _arnoldi(rows: sparse.csr_array) -> tuple[complex, np.ndarray] | None:
+    """Return the eigenvalue of largest modulus on disagreement with its vector, None where iterations stall.
+
+    On random directed graphs many eigenvalues are about as large as the second. Iterations for a single one may settle
+    on one that is slightly smaller, which is far less likely where six are found together. If these stall, a looser
+    tolerance and more restarts are tried where weights mix fast, and a single eigenvalue where they mix slowly.
+    """
+    n = rows.shape[0]
+    # Rows sum to 1, so centering moves the eigenvalue 1 to 0 and leaves all others.
+    operator = sparse_linalg.LinearOperator((n, n), matvec=lambda x: centered(rows @ x), dtype=float)
+    start = centered(start_vector(n))
+    again = (6, 200, TOLERANCE) if decay_rate(rows) < FAST else (1, 50, 1e-12)
+    for k, restarts, tolerance in ((6, 50, 1e-12), again):
+        try:
+            values, vectors = sparse_linalg.eigs(operator, k=k, v0=start, maxiter=restarts, ncv=100, tol=tolerance)
+        except sparse_linalg.ArpackError:
+            continue
+        largest = int(np.abs(values).argmax())
+        return values[largest], vectors[:, largest]
+    return None
+
+
 def _is_defective(rows: sparse.csr_array, value: complex, vector: np.ndarray) -> bool:
     """Return whether rounding alone could have made an eigenvalue: whether W, changed by it, moves it by its own size.
 
-    A relative change of eps moves an eigenvalue with right and left vectors x and y by up to ``eps ||W|| / |y^H x|``:
-    next to nothing for one that is simple, about a k-th of itself for one of k into which rounding tears a k-fold 0.
+    A relative change of eps moves an eigenvalue with right and left vectors x and y by up to ``eps ||W|| / |y^H x|``.
+    For a simple eigenvalue that is negligible; for one of the k values into which rounding splits a k-fold 0 it is
+    about 1/k of the value itself. Where no left vector is found, the decay of disagreement decides.
     """
-    n, columns = rows.shape[0], sparse.csr_array(rows.T)
-    adjoint = sparse_linalg.LinearOperator((n, n), matvec=lambda y: columns @ _centered(y), dtype=float)
-    try:
-        values, vectors = sparse_linalg.eigs(adjoint, k=6, v0=_centered(_start(n)), maxiter=50, ncv=100, tol=1e-12)
-    except sparse_linalg.ArpackError:
-        return True
-    left = vectors[:, np.abs(values - np.conj(value)).argmin()]
-    rounding = n * float(np.finfo(float).eps) * float(sparse_linalg.norm(rows, 1))
+    left = _left_vector(rows, value)
+    if left is None:
+        return not 0.8 < decay_rate(rows) / abs(value) < 1.25
+    rounding = rows.shape[0] * float(np.finfo(float).eps) * float(sparse_linalg.norm(rows, 1))
     return rounding > 0.01 * abs(value) * abs(np.vdot(left, vector)) / np.linalg.norm(vector)
+
+
+def _left_vector(rows: sparse.csr_array, value: complex) -> np.ndarray | None:
+    """Return the unit vector y with ``y^H W = value y^H`` on disagreement, None if iterations find no such value."""
+    n, columns = rows.shape[0], sparse.csr_array(rows.T)
+    adjoint = sparse_linalg.LinearOperator((n, n), matvec=lambda y: columns @ centered(y), dtype=float)
+    try:
+        values, vectors = sparse_linalg.eigs(adjoint, k=2, v0=centered(start_vector(n)), maxiter=50, ncv=100, tol=1e-12)
+    except sparse_linalg.ArpackNoConvergence as partial:
+        values, vectors = partial.eigenvalues, partial.eigenvectors
+    except sparse_linalg.ArpackError:
+        return None
+    # W is real: the conjugate of an eigenvalue of its transpose is one too, with the conjugate vector.
+    values, vectors = np.concatenate([values, values.conj()]), np.concatenate([vectors, vectors.conj()], axis=1)
+    errors = np.abs(values - np.conj(value))
+    return vectors[:, errors.argmin()] if len(errors) and errors.min() <= SAME * abs(value) else None
 
 
 def _second_near_one(matrix: sparse.csr_array) -> Solution:
@@ -418,23 +471,34 @@ def _second_near_one(matrix: sparse.csr_array) -> Solution:
     farther away can have a larger modulus than this allows. Where that decides nothing, all are computed (dense).
     """
     n, least, columns = matrix.shape[0], matrix.diagonal().min(), matrix.tocsc()
-    for k in (6, 24, 96) if least > 0 else ():
+    inverse = _inverse(columns, 1 + _NEAR) if least > 0 else None
+    for k in (6, 24, 96) if inverse is not None else ():
         try:
-            values, vectors = sparse_linalg.eigs(columns, k=k, sigma=1 + _NEAR, v0=_start(n))
-        except (sparse_linalg.ArpackError, RuntimeError, MemoryError):
+            values, vectors = sparse_linalg.eigs(columns, k=k, sigma=1 + _NEAR, OPinv=inverse, v0=start_vector(n))
+        except (sparse_linalg.ArpackError, MemoryError):
             continue
         second = np.argsort(np.abs(values))[-2]
         if (1 - np.abs(values[second]) ** 2) * (1 / least - 1) <= np.abs(1 - values).max() ** 2:
             return _solution(matrix, values[second], vectors[:, second], "shift-invert")
-    return _all_densely(matrix)
+    return _all_densely(matrix, "did not converge")
 
 
-def _all_densely(matrix: sparse.csr_array) -> Solution:
+def _inverse(columns: sparse.csc_array, shift: float) -> sparse_linalg.LinearOperator | None:
+    """Return the inverse of ``W - shift I`` by one sparse factorization, None if that fails."""
+    n = columns.shape[0]
+    try:
+        factors = sparse_linalg.splu(sparse.csc_array(columns - shift * sparse.eye_array(n, format="csc")))
+    except (RuntimeError, MemoryError):
+        return None
+    return sparse_linalg.LinearOperator((n, n), matvec=factors.solve, dtype=float)
+
+
+def _all_densely(matrix: sparse.csr_array, failure: str) -> Solution:
     n = matrix.shape[0]
     if n <= SPECTRUM_LIMIT:
         return _densely(matrix)
     raise NoConvergence(
-        f"the second eigenvalue did not converge for n={n}, and all are computed densely up to n={SPECTRUM_LIMIT} only"
+        f"the second eigenvalue of {n} nodes {failure}; all are computed densely up to n={SPECTRUM_LIMIT} only"
     )
 
 
@@ -453,7 +517,7 @@ def smallest(matrix: sparse.csr_array) -> float:
     if n <= DENSE_LIMIT:
         return float(np.linalg.eigvalsh(matrix.toarray())[0])
     compact = _compact(matrix)
-    found = _lanczos(lambda x: _centered(x - compact @ x) / 2, n)  # eigenvalues (1 - lambda) / 2 in [0, 1]
+    found = _lanczos(lambda x: centered(x - compact @ x) / 2, n)  # eigenvalues (1 - lambda) / 2 in [0, 1]
     if found is not None:
         return 1 - 2 * found[0]
     return _nearest(matrix.tocsc(), -1 - _NEAR, 1)[0][0]
@@ -474,7 +538,7 @@ def sigma(matrix: sparse.csr_array) -> float:
     if values is not None:
         return _modulus(np.abs(values[1:]).max(), n)  # normal, so singular values are the eigenvalues' moduli
     matrix, transpose = _compact(matrix), _compact(sparse.csr_array(matrix.T))
-    found = _lanczos(lambda x: _centered(transpose @ (matrix @ x)), n)
+    found = _lanczos(lambda x: centered(transpose @ (matrix @ x)), n)
     if found is not None:
         return math.sqrt(max(found[0], 0.0))
     (second, _), *_ = _nearest(sparse.csc_array(transpose @ matrix), 1 + _NEAR, 2)
@@ -492,16 +556,16 @@ def algebraic_connectivity(adjacency: sparse.csr_array) -> float:
     values = circulant_spectrum(adjacency)
     if values is not None:
         return float(np.real(values[0] - values[1:]).min())
-    laplacian = sparse.csr_array(sparse.diags_array(adjacency.sum(axis=1)) - adjacency)
+    matrix = laplacian(adjacency)
     if n <= DENSE_LIMIT:
-        return float(np.linalg.eigvalsh(laplacian.toarray())[1])
+        return float(np.linalg.eigvalsh(matrix.toarray())[1])
     bound = 2 * float(adjacency.sum(axis=1).max())  # above all eigenvalues, by Gershgorin
-    compact = _compact(laplacian)
+    compact = _compact(matrix)
     # Eigenvalues 1 - lambda / bound lie in [0, 1]; without the constant vector lambda_2's is the largest.
-    found = _lanczos(lambda x: _centered(x - (compact @ x) / bound), n)
+    found = _lanczos(lambda x: centered(x - (compact @ x) / bound), n)
     if found is not None:
         return bound * (1 - found[0])
-    shifted = sparse_linalg.eigsh(laplacian.tocsc(), k=2, sigma=-1e-6, return_eigenvectors=False, v0=_start(n))
+    shifted = sparse_linalg.eigsh(matrix.tocsc(), k=2, sigma=-1e-6, return_eigenvectors=False, v0=start_vector(n))
     return float(np.sort(shifted)[1])
 
 
@@ -511,12 +575,3 @@ def _compact(matrix: sparse.csr_array) -> sparse.csr_array:
         return matrix
     indices, pointers = matrix.indices.astype(np.int32), matrix.indptr.astype(np.int32)
     return sparse.csr_array((matrix.data, indices, pointers), shape=matrix.shape)
-
-
-def _centered(values: np.ndarray) -> np.ndarray:
-    return values - values.mean()
-
-
-def _start(n: int) -> np.ndarray:
-    """Return the start vector of iterations; ARPACK's own would come from numpy's global generator."""
-    return np.random.default_rng(0).standard_normal(n)

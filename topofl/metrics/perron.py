@@ -4,9 +4,10 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse as sparse
 import scipy.sparse.linalg as sparse_linalg
-from scipy.sparse.csgraph import connected_components
 
 from topofl import _spectral
+from topofl._classes import classes_of
+from topofl._vectors import start_vector
 from topofl.metrics._rounds import Mixable, WeightRule, as_mixing, as_rounds, converging
 from topofl.mixing import MixingMatrix, MixingSequence
 from topofl.topology import Topology, TopologyError
@@ -154,7 +155,7 @@ def _norm_without(matrix: sparse.csr_array, direction: np.ndarray) -> float:
     gram = sparse_linalg.LinearOperator(
         (n, n), matvec=lambda v: apply(apply(v.reshape(-1), matrix), transposed), dtype=np.float64
     )  # pyright: ignore[reportCallIssue]
-    start = np.random.default_rng(0).standard_normal(n)
+    start = start_vector(n)
     with converging("the pi-weighted norm"):
         top = sparse_linalg.eigsh(gram, k=1, which="LA", return_eigenvectors=False, v0=start, ncv=40)
     return float(np.sqrt(max(top[0], 0.0)))
@@ -190,17 +191,14 @@ def _stationary(rows: sparse.csr_array, name: str) -> np.ndarray:
 
 def _closed_class(rows: sparse.csr_array, name: str) -> np.ndarray:
     """Return the nodes of the only class that hears nobody outside it."""
-    n_classes, label = connected_components(rows, directed=True, connection="strong")
-    i, j = rows.nonzero()
-    leaves = np.zeros(n_classes, dtype=bool)
-    leaves[label[i[label[i] != label[j]]]] = True
-    closed = np.flatnonzero(~leaves)
+    classes = classes_of([rows])
+    closed = np.flatnonzero(classes.is_closed)
     if len(closed) > 1:
         raise TopologyError(
             f"the Perron vector of {name} is not unique: {len(closed)} groups of nodes never hear of each other; "
             "connect them"
         )
-    return np.flatnonzero(label == closed[0])
+    return np.flatnonzero(classes.labels[0] == closed[0])
 
 
 def _eliminated(rows: np.ndarray) -> np.ndarray:

@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
-import scipy.sparse as sparse
 from scipy.sparse.csgraph import connected_components
 
 from topofl._check import check_int
+from topofl._vectors import laplacian
 from topofl.metrics.structure import as_static
 from topofl.topology import Topology, TopologyError
 
@@ -94,7 +94,7 @@ def kirchhoff_index(graph: Any) -> float:
         return 0.0
     if not topology.is_connected:
         return float("inf")
-    eigenvalues = scipy.linalg.eigvalsh(_laplacian(topology.adjacency).toarray())
+    eigenvalues = scipy.linalg.eigvalsh(laplacian(topology.adjacency).toarray())
     if eigenvalues[1] < 1e-10 * eigenvalues[-1]:
         raise TopologyError(_too_far_apart(topology))
     return float(topology.n * (1 / eigenvalues[1:]).sum())
@@ -118,10 +118,6 @@ def _checked(graph: Any) -> Topology:
             "Topology.algebraic_connectivity, whose inverse is the largest of its terms"
         )
     return topology
-
-
-def _laplacian(adjacency: sparse.csr_array) -> sparse.csr_array:
-    return sparse.csr_array(sparse.diags_array(adjacency.sum(axis=1)) - adjacency)
 
 
 def _between(topology: Topology, u: int, v: int) -> float:

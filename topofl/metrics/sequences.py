@@ -10,6 +10,7 @@ import scipy.sparse.linalg as sparse_linalg
 
 from topofl import _spectral
 from topofl._check import check_int, check_positive
+from topofl._vectors import start_vector
 from topofl.metrics._rounds import Mixable, WeightRule, as_mixing, as_rounds, converging, n_rounds
 from topofl.metrics.perron import perron_vector, product_of_rounds
 from topofl.mixing import MixingMatrix
@@ -307,7 +308,7 @@ def _largest_on_disagreement(gram: sparse.csr_array, sums: np.ndarray) -> float:
         return image - image.mean()
 
     operator = sparse_linalg.LinearOperator((n, n), matvec=apply, dtype=np.float64)  # pyright: ignore[reportCallIssue]
-    start = np.random.default_rng(0).standard_normal(n)
+    start = start_vector(n)
     with converging("the expected gap"):
         top = sparse_linalg.eigsh(operator, k=1, which="LA", return_eigenvectors=False, v0=start, ncv=40)
     return float(top[0])

@@ -9,6 +9,7 @@ import scipy.sparse as sparse
 from topofl import _periods, _spectral
 from topofl._check import check_int
 from topofl._seeding import stream
+from topofl._vectors import centered
 from topofl.metrics._rounds import Mixable, WeightRule, as_mixing, as_rounds, check_push_weights
 from topofl.mixing import MixingMatrix, MixingSequence
 from topofl.topology import Topology, TopologyError
@@ -35,14 +36,17 @@ def slem(x: Mixable, *, weights: WeightRule | None = None) -> float:
     Returns
     -------
     float
-        In [0, 1]; 0 for a single node and for exact averaging within one period.
+        In [0, 1]; 0 for a single node and for exact averaging within one or a few periods.
 
     Raises
     ------
     TopologyError
-        If the sequence has no period, mixes row- with column-stochastic matrices, or is too large to converge. If a
-        node's push-sum weight tends to 0: column-stochastic weights need a positive Perron vector, since without one
-        the second eigenvalue says how fast the weights settle, but the models never agree.
+        If the sequence has no period, or mixes row- with column-stochastic matrices. If iterations do not converge on a
+        period of more than 1,500 nodes, or if the eigenvalue of a period might be 0 but too many nodes, more than
+        ``6000 / sqrt(p)``, keep this from being decided (it is always decided for weights that are fractions with
+        denominators up to a million, and for a round in which all rows are equal). If the ``slem_solution`` of one
+        matrix is refused. If a node's push-sum weight tends to 0: column-stochastic weights need a positive Perron
+        vector, since without one the second eigenvalue says how fast the weights settle, but the models never agree.
     TypeError, ValueError
         If `x` or `weights` is of another kind, or both give weights.
 
@@ -181,7 +185,7 @@ def measured_contraction(
 
 def contraction_factors(source: MixingSequence, seed: int | np.random.Generator) -> Iterator[float]:
     """Yield the factor of each round on consensus distance from a random start; ends once the nodes agree."""
-    disagreement = _centered(stream(seed, "measured_contraction").standard_normal(source.n))
+    disagreement = centered(stream(seed, "measured_contraction").standard_normal(source.n))
     disagreement /= np.linalg.norm(disagreement) or 1.0
     push_weights, kinds = np.ones(source.n), {"row", "column"}
     for t in count():
@@ -192,7 +196,7 @@ def contraction_factors(source: MixingSequence, seed: int | np.random.Generator)
         pushed = push_weights * disagreement
         push_weights = _next_push_weights(matrix, push_weights, t)
         # Any multiple of push-sum's w may be taken from x, since both are mixed alike: here the mean of z = x / w.
-        disagreement = _centered((matrix @ pushed) / push_weights)
+        disagreement = centered((matrix @ pushed) / push_weights)
         factor = float(np.linalg.norm(disagreement))
         if factor < EXACT:
             return
@@ -243,7 +247,3 @@ def _of_one_kind(matrices: list[MixingMatrix]) -> list[MixingMatrix]:
             if not matrix.is_column_stochastic:
                 raise TopologyError(_mixed_kinds(matrix.name))
     return matrices
-
-
-def _centered(values: np.ndarray) -> np.ndarray:
-    return values - values.mean(axis=0)
