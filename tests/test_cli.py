@@ -880,9 +880,7 @@ def test_files_that_are_no_graphs_are_refused_by_name(capsys, tmp_path, monkeypa
 def test_two_weights_of_one_edge_in_a_file_are_refused(tmp_path):
     path = tmp_path / "g.edgelist"
     path.write_text("0 1 0.5\n# back\n1 0 0.1\n")
-    with pytest.raises(
-        ValueError, match=r"line 3 must give the edge 1 0 .* 0.5, got 0.1; say directed=true"
-    ):
+    with pytest.raises(ValueError, match=r"line 3 must give the edge 1 0 .* 0.5, got 0.1; say directed=true"):
         read_graph(path, own_weights=True)
     both = read_graph(path, own_weights=True, directed=True)
     assert both.adjacency.toarray().tolist() == [[0, 0.5], [0.1, 0]]
@@ -995,11 +993,17 @@ def test_arrays_and_texts_that_claim_too_much_are_refused(tmp_path, monkeypatch)
             read_graph(tmp_path / name)
 
 
+@pytest.mark.filterwarnings("always:the edges of ring")
 def test_a_graph_of_a_file_is_a_base(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     WRITERS["ring.gml"]("ring.gml")
     assert main(["spectral", "matchings,base=(ring.gml)", "--about", "structure", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)[0]["edges"] == 5
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)[0]["edges"] == 5
+    assert captured.err.startswith("topofl: note: the edges of ring carry weights from 0.1 to 0.4, which are not used")
+    assert "`base` must not come with own weights, ring does" in fails(
+        capsys, 2, "spectral", "matchings,base=(ring.gml,own_weights=true)"
+    )
 
 
 @pytest.mark.parametrize("n", ["100000000", "1" + 400 * "0"])

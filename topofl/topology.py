@@ -91,10 +91,8 @@ class Topology:
                 raise TypeError(f"`groups` must hold sequences of nodes, got {shown(group)}; as in [(0, 1), (2, 3)]")
         groups = tuple(tuple(_as_nodes(group)) for group in given)
         object.__setattr__(self, "groups", groups)
-        object.__setattr__(self, "nodes", tuple(check_sequence("nodes", self.nodes, "labels")))
+        object.__setattr__(self, "nodes", as_labels(self.nodes, self.n))
         _check_groups(groups, self.n)
-        if self.nodes and (len(self.nodes) != self.n or len(set(_hashable(self.nodes))) != self.n):
-            raise ValueError(f"`nodes` must have one distinct label for each of the n={self.n} nodes")
         if check_switch("own_weights", self.own_weights, auto=False):
             _check_taken(self.adjacency)
 
@@ -400,6 +398,12 @@ class TopologySequence:
     def _repr_svg_(self) -> str | None:
         """Return the picture that notebooks show, of one period or at most 6 rounds, or None if one is too large."""
         return _drawing.rounds_svg(self)
+
+
+def unused_weights(graph: Topology) -> str:
+    """Return the beginning of the warning that unequal weights of a graph are dropped."""
+    low, high = graph.adjacency.data.min(), graph.adjacency.data.max()
+    return f"the edges of {graph.name} carry weights from {low:.4g} to {high:.4g}, which are not used"
 
 
 def from_edges(
@@ -819,6 +823,14 @@ def _frozen_adjacency(matrix: Any) -> sparse.csr_array:
     for array in (adjacency.data, adjacency.indices, adjacency.indptr):
         _readonly(array)
     return adjacency
+
+
+def as_labels(nodes: Any, n: int) -> tuple[Hashable, ...]:
+    """Return labels of n nodes, none or one distinct one for each, or raise."""
+    labels = tuple(check_sequence("nodes", nodes, "labels"))
+    if labels and (len(labels) != n or len(set(_hashable(labels))) != n):
+        raise ValueError(f"`nodes` must have one distinct label for each of the n={n} nodes")
+    return labels
 
 
 def _hashable(nodes: tuple[Hashable, ...]) -> tuple[Hashable, ...]:

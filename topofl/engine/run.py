@@ -244,8 +244,8 @@ def run(
     algorithm = with_fine_tuning(algorithm, fine_tune)
     clients = clients.pooled() if algorithm.pooled else clients
     graphs = check_topology(algorithm, topology, clients.n, on_disconnected)
-    if algorithm.needs_topology:
-        warn_of_unused_weights((graphs.at(t) for t in range(graphs.period or 1)), mixing, "mixing")
+    if algorithm.needs_topology and mixing is None and graphs.period is not None:  # else the rule warns when it is used
+        warn_of_unused_weights(map(graphs.at, range(graphs.period)), "mixing", pushes=algorithm.pushes)
     check_asked(algorithm, clients)
     check_start(algorithm, init)
     folder = None if checkpoint is None else Path(checkpoint)
