@@ -70,7 +70,10 @@ def read_graph(
     except Exception as error:  # networkx, numpy, zipfile and XML parsers each have their own
         raise ValueError(f"{path} cannot be read as {path.suffix}: {error or type(error).__name__}") from error
     how = {"n": n, "own_weights": own_weights, "drop_self_loops": drop_self_loops}
-    topology = as_topology(graph, name=path.stem, **how)
+    try:
+        topology = as_topology(graph, name=path.stem, **how)
+    except (TypeError, ValueError) as error:
+        raise (TypeError if isinstance(error, TypeError) else ValueError)(f"{path}: {error}") from error
     if not isinstance(topology, Topology):
         raise TypeError(f"{path} must hold one graph, got {topology!r}")
     return topology
@@ -105,7 +108,7 @@ def _read_edges(text: str, graph: nx.Graph) -> nx.Graph:
         if words and len(words) not in (2, 3):
             raise ValueError(f"line {k} must be 'source target' or 'source target weight', got {line!r}")
         if words:
-            _add_edge(graph, *words[:2], float(words[2]) if len(words) == 3 else 1.0, k)
+            _add_edge(graph, words[0], words[1], float(words[2]) if len(words) == 3 else 1.0, k)
     return graph
 
 
