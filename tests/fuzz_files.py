@@ -151,9 +151,8 @@ def bomb(path: Path, rng: np.random.Generator) -> bytes:
         header = repr({"descr": "<f8", "fortran_order": False, "shape": (2**16, 2**16)}).ljust(117).encode()
         return b"\x93NUMPY\x01\x00" + struct.pack("<H", 118) + header + b"\n" + bytes(1000)
     if path.suffix in (".graphml", ".gml", ".edgelist", ".toml"):
-        return rng.choice(
-            [b"<a>" * 10**5, b"graph [ " * 10**5, b"9" * 10**5, b"0 999999999999\n" * 10, b"a=" + b"[" * 10**5]
-        )
+        deep = b"<a>" * 10**5, b"graph [ " * 10**5, b"a=" + b"[" * 10**5
+        return rng.choice([*deep, b"9" * 10**5, b"0 999999999999\n" * 10])
     if path.suffix in (".json", ".jsonl"):
         return rng.choice([b"[" * 10**6, b'{"users": ' * 10**5, b"[1e999, -1e999, NaN]", b"9" * 10**5])
     if path.name == "batch":

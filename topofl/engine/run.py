@@ -117,8 +117,9 @@ def run(
     mixing
         Weight rule applied to each round's graph, or one fixed :class:`MixingMatrix`. Default: the graph's own weights
         if it came with some, else Metropolis-Hastings on undirected graphs and uniform averaging of what is heard on
-        directed ones. A warning says so if that drops unequal weights of edges: give ``as_topology(graph,
-        own_weights=True)`` as `topology` to mix by them, or name a rule here.
+        directed ones. The first round in which that drops unequal weights of edges is warned of: give
+        ``as_topology(graph, own_weights=True)`` as `topology` to mix by them, or name a rule here to ignore them. Rows
+        of a matrix with labels must be those of `topology` in the same order.
     eval_every
         Evaluate after every so many rounds; before the first and after the last round always.
     evaluate_on
