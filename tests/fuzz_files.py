@@ -19,12 +19,15 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
+import networkx as nx
 import numpy as np
+import scipy.sparse as sparse
 import torch
 from PIL import Image
 
 from tests.test_fuzz import idx, saved_history
-from topofl import History, data
+from topofl import History, config, data
+from topofl._graph_files import read_graph
 from topofl.data._pickle import load_pickle
 
 ROOM = 2**30
@@ -88,7 +91,32 @@ def save_history(folder: Path) -> tuple[list[Path], Callable[[], object]]:
     return sorted((folder / "run").iterdir()), lambda: History.load(folder / "run")
 
 
-KINDS = {"images": save_images, "idx": save_idx, "pickle": save_pickle, "json": save_json, "history": save_history}
+def save_graphs(folder: Path) -> tuple[list[Path], Callable[[], object]]:
+    graph = nx.Graph()
+    graph.add_weighted_edges_from((u, (u + 1) % 5, 0.25) for u in range(5))
+    nx.write_graphml(graph, folder / "g.graphml")
+    nx.write_gml(graph, folder / "g.gml")
+    nx.write_weighted_edgelist(graph, folder / "g.edgelist")
+    sparse.save_npz(folder / "g.npz", nx.to_scipy_sparse_array(graph))
+    np.save(folder / "g.npy", nx.to_numpy_array(graph))
+    paths = sorted(folder.iterdir())
+    return paths, lambda: [read_graph(path) for path in paths]
+
+
+def save_toml(folder: Path) -> tuple[list[Path], Callable[[], object]]:
+    (folder / "run.toml").write_text('topology = "ring"\n[data]\nname = "digits"\nn = 10\n[run]\nrounds = 1\n')
+    return [folder / "run.toml"], lambda: config.read(folder / "run.toml")
+
+
+KINDS = {
+    "images": save_images,
+    "idx": save_idx,
+    "pickle": save_pickle,
+    "json": save_json,
+    "history": save_history,
+    "graphs": save_graphs,
+    "toml": save_toml,
+}
 
 
 def damaged(content: bytes, path: Path, rng: np.random.Generator) -> bytes:
@@ -117,8 +145,14 @@ def bomb(path: Path, rng: np.random.Generator) -> bytes:
         member = b"\x93NUMPY\x01\x00" + struct.pack("<H", 118)
         member += repr({"descr": "|u1", "fortran_order": False, "shape": (BOMB,)}).ljust(117).encode() + b"\n"
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr("node_loss.npy", member + bytes(2**20))
+            archive.writestr(str(rng.choice(["node_loss.npy", "data.npy", "shape.npy"])), member + bytes(2**20))
         return path.read_bytes()
+    if path.suffix == ".npy":
+        header = repr({"descr": "<f8", "fortran_order": False, "shape": (2**16, 2**16)}).ljust(117).encode()
+        return b"\x93NUMPY\x01\x00" + struct.pack("<H", 118) + header + b"\n" + bytes(1000)
+    if path.suffix in (".graphml", ".gml", ".edgelist", ".toml"):
+        deep = b"<a>" * 10**5, b"graph [ " * 10**5, b"a=" + b"[" * 10**5
+        return rng.choice([*deep, b"9" * 10**5, b"0 999999999999\n" * 10])
     if path.suffix in (".json", ".jsonl"):
         return rng.choice([b"[" * 10**6, b'{"users": ' * 10**5, b"[1e999, -1e999, NaN]", b"9" * 10**5])
     if path.name == "batch":

@@ -78,7 +78,6 @@ def test_all_defaults_are_filled_in():
             "partition": "shards", "n": 10, "per_node": 2, "seed": 0, "val_fraction": 0.0, "test_fraction": 0.0,
         },
         "topology": {"name": "ring", "n": 10},
-        "mixing": {"name": "metropolis_or_uniform"},
         "algorithm": {"name": "dsgd", "lr": 1, "batch_size": 128, "momentum": 0.0, "local_steps": 1},
         "model": {"name": "logistic_regression", "in_features": 64, "n_classes": 10},
         "run": {

@@ -10,7 +10,7 @@ import pytest
 
 from tests.fuzz_files import KINDS
 
-COUNT = int(os.environ.get("TOPOFL_FUZZ_FILES", "300"))
+COUNT = int(os.environ.get("TOPOFL_FUZZ_FILES", "420"))
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the memory of a process is not limited here")

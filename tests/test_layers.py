@@ -10,6 +10,7 @@ LAYERS = [
     {
         "_ambient",
         "_arrays",
+        "_callers",
         "_check",
         "_distances",
         "_files",

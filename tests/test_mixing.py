@@ -1,4 +1,5 @@
 import copy
+import dataclasses
 import pickle
 
 import networkx as nx
@@ -218,7 +219,7 @@ def test_from_weights_takes_arrays_tensors_and_sparse_matrices() -> None:
     assert W.weights.sum() == pytest.approx(4)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_weights_of_low_precision_are_divided_by_their_sums(dtype) -> None:
     shares = torch.softmax(torch.randn(8, 8, generator=torch.Generator().manual_seed(0)), 1).to(dtype)
     exact = shares.double().numpy()
@@ -265,13 +266,12 @@ def test_check_on_names_the_first_weight_off_the_edges() -> None:
     [
         (np.ones((2, 3)) / 3, ValueError, r"`weights` must be a square matrix .* got shape \(2, 3\)"),
         (np.zeros((0, 0)), ValueError, "`weights` must be a square matrix"),
-        (np.ones(3), ValueError, r"`weights` must be a square matrix, got shape \(3,\)"),
-        ([[1, 2], [3]], TypeError, "`weights` must be a matrix"),
+        (np.ones(3), ValueError, r"`weights` must be a square matrix with at least one node, got shape \(3,\)"),
+        ([[1, 2], [3]], ValueError, "`weights` must be an array of numbers, got list"),
         (np.eye(2) * 1j, TypeError, "`weights` must hold real numbers, got dtype complex128"),
         (sparse.csr_array(np.eye(2) * 1j), TypeError, "`weights` must hold real numbers"),
-        ("ring", ValueError, "`weights` must be a square matrix"),
+        ("ring", TypeError, "`weights` must hold real numbers"),
         ([["a", "b"], ["c", "d"]], TypeError, "`weights` must hold real numbers"),
-        (torch.eye(2, requires_grad=True), TypeError, "`weights` must be a matrix.*detach"),
         (np.array([[1, 0], [np.nan, 1]]), ValueError, r"`weights` must be finite, got nan at \(1, 0\)"),
         (np.array([[2, -1], [-1, 2]]), ValueError, r"`weights` must have no negative entry, got -1 at \(0, 1\)"),
         (
@@ -433,14 +433,46 @@ def test_weights_of_a_graph_stand_where_the_nodes_of_its_topology_do() -> None:
         mixing.from_weights(shares(), as_topology(support))
 
 
+def test_matrices_keep_labels_and_are_not_used_in_another_order() -> None:
+    graph = nx.DiGraph()
+    graph.add_nodes_from("cba")
+    graph.add_weighted_edges_from([(u, v, 1 / 3) for u in "abc" for v in "abc"])
+    graph["a"]["b"]["weight"], graph["b"]["b"]["weight"] = 0.1, 1 - 0.1 - 1 / 3
+    support = as_topology(nx.relabel_nodes(nx.complete_graph(3), dict(enumerate("abc"))))
+    W = mixing.from_weights(graph)
+    assert W.nodes == W.support().nodes == mixing.lazy(W).nodes == ("c", "b", "a")
+    assert pickle.loads(pickle.dumps(W)).nodes == copy.deepcopy(W).nodes == W.nodes
+    with pytest.raises(
+        ValueError,
+        match=r"order: node 'a' is row 2 of from_weights\(n=3\) and node 0 .* from_weights\(graph, topo",
+    ):
+        W.check_on(support)
+    placed = mixing.from_weights(graph, support)
+    assert placed.nodes == support.nodes
+    assert placed.check_on(support) is placed
+    assert placed.weights[1, 0] == W.weights[1, 2] == 0.1
+    with pytest.raises(ValueError, match=r"node 0 is missing; label them alike, or take rows .* nodes=\(\)"):
+        W.check_on(topologies.ring(3))
+    assert dataclasses.replace(W, nodes=()).check_on(topologies.ring(3)).nodes == ()
+    assert mixing.from_weights(placed.weights).check_on(support).nodes == ()  # rows of a matrix without labels
+    for rule in (mixing.metropolis_hastings, mixing.max_degree, mixing.uniform, mixing.metropolis_or_uniform):
+        assert rule(support).nodes == ("a", "b", "c")
+    with pytest.raises(ValueError, match="`nodes` must have one distinct label for each of the n=3 nodes"):
+        dataclasses.replace(W, nodes=("a", "b"))
+
+
 def test_weights_that_push_are_not_taken_for_averaging_without_a_word() -> None:
     array = nx.to_numpy_array(shares(), nodelist=range(3))  # (source, target): columns sum to 1
     with pytest.warns(
-        UserWarning, match=r"would average if the entries .* what v takes from u; .*edges='u->v' for that"
+        UserWarning,
+        match=r"only columns sum to 1, so these weights push. If entry \(u, v\) is what v takes from u, pass "
+        r"edges='u->v' and they average; to push, pass edges='u<-v'",
     ):
         pushes = mixing.from_weights(array)
     assert pushes.stochasticity == "column stochastic"
-    with pytest.warns(UserWarning, match=r"would average if the edges .* what u takes from v; .*edges='u<-v' for that"):
+    with pytest.warns(
+        UserWarning, match=r"If the edge \(u, v\) is what u takes from v, pass edges='u<-v' and .* pass edges='u->v'"
+    ):
         mixing.from_weights(shares().reverse())
     assert mixing.from_weights(array, edges="u<-v").weights.toarray().tolist() == array.tolist()
     with pytest.raises(ValueError, match=r"or the transpose, from_weights.weights, edges='u->v'."):

@@ -283,6 +283,10 @@ def test_bad_groups_and_labels() -> None:
         Topology(matrix, groups=((-1, 1),))
     with pytest.raises(ValueError, match=r"`groups` must hold nodes 0..2, got 3"):
         Topology(matrix, groups=((0, 3),))
+    for group in ((0.7, 1), (np.float64(1), 2), ("0", 1)):
+        with pytest.raises(TypeError, match="`groups` must hold sequences of nodes, which are integers, got"):
+            Topology(matrix, groups=(group,))
+    assert Topology(matrix, groups=((np.int8(0), torch.tensor(2)),)).groups == ((0, 2),)
     for nodes in (("a", "b"), ("a", "b", "a")):
         with pytest.raises(ValueError, match="`nodes` must have one distinct label for each of the n=3 nodes"):
             Topology(matrix, nodes=nodes)
@@ -674,6 +678,14 @@ def test_rounds_with_other_nodes_are_refused() -> None:
     with pytest.raises(ValueError, match="same labels in the same order, those of round 1 are others than those of"):
         TopologySequence(6, members.__getitem__).at(1)
     assert as_topology([[(0, 1), (2, 3)], [(1, 2)]], n=4).at(1).n == 4
+    members = [as_topology(named(EVEN)), topologies.ring(6)]
+    for graphs in (members, members[::-1]):  # with labels and without
+        with pytest.raises(ValueError, match=r"same labels in the same order, those of round 1 .*; .* or drop labels"):
+            TopologySequence(6, graphs.__getitem__).at(1)
+        with pytest.raises(ValueError, match="same labels in the same order"):
+            (sequence := TopologySequence(6, graphs.__getitem__)).at(0), sequence.at(1)
+        with pytest.raises(ValueError, match="graphs of the same nodes"):
+            as_topology(graphs)
 
 
 def test_node_i_of_a_graph_with_labels_0_to_n_is_the_one_labeled_i() -> None:

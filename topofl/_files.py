@@ -1,14 +1,15 @@
-"""Folders and files that take the place of others without a moment at which neither is there."""
+"""Files: which ones may be opened, and how one takes the place of another without a moment at which neither exists."""
 
 import ctypes
 import os
 import shutil
+import stat
 import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["aside", "replace_folder", "sync_file", "sync_folder"]
+__all__ = ["aside", "check_regular", "read_file", "replace_folder", "sync_file", "sync_folder"]
 
 _RENAME_EXCHANGE = 2
 _HERE = -100
@@ -93,3 +94,56 @@ def sync_folder(folder: Path) -> None:
             os.fsync(number)
         finally:
             os.close(number)
+
+
+_KINDS_OF_FILES = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def check_regular(path: Path, name: str = "root") -> os.stat_result:
+    """Return the status of a regular file, to which `path` may be a link, or raise without opening it.
+
+    A pipe would never end, and opening a device may act on it. `name` is the argument that named the file or, where it
+    is ``"root"``, its folder.
+
+    Raises
+    ------
+    OSError
+        If there is no such file, or it cannot be reached.
+    ValueError
+        If it is a folder, a named pipe, a socket or a device.
+    """
+    about = os.stat(path)
+    if not stat.S_ISREG(about.st_mode):
+        kind = _KINDS_OF_FILES.get(stat.S_IFMT(about.st_mode), "something else")
+        wanted, remedy = (
+            ("hold regular files", "remove it") if name == "root" else ("be a regular file", "name another")
+        )
+        raise ValueError(f"`{name}` must {wanted}, got {path}, which is {kind}; {remedy}")
+    return about
+
+
+def read_file(path: Path, name: str = "root", *, largest: int | None = None) -> bytes:
+    """Return the content of a regular file of at most `largest` bytes, or raise as :func:`check_regular`.
+
+    Raises
+    ------
+    OSError
+        If it cannot be read; the message names `name` and the file.
+    ValueError
+        If it is not a regular file, or larger; it is not opened then.
+    """
+    try:
+        size = check_regular(path, name).st_size
+        if largest is not None and size > largest:
+            raise ValueError(f"`{name}` must hold files of at most {largest:,} bytes, got {size:,} bytes in {path}")
+        return path.read_bytes()
+    except MemoryError as error:
+        raise ValueError(f"`{name}` must hold files that fit into memory, got {path}, which does not") from error
+    except OSError as error:
+        raise OSError(f"`{name}` must hold files that can be read, {path} cannot: {error}") from error

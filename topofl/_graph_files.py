@@ -1,5 +1,9 @@
 """Graphs from files, for the command line and configurations: in Python, ``as_topology(nx.read_graphml(path))``."""
 
+import math
+from collections.abc import Mapping
+from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -7,13 +11,18 @@ import networkx as nx
 import numpy as np
 import scipy.sparse as sparse
 
-from topofl._check import check_switch
+from topofl._arrays import Header, read_array, read_arrays
+from topofl._check import check_nodes, check_switch
+from topofl._files import check_regular
 from topofl.topology import Topology, as_topology
 
 __all__ = ["KINDS", "is_graph_file", "read_graph"]
 
 KINDS = (".graphml", ".gml", ".edgelist", ".npz", ".npy")
 """Suffixes of files that hold graphs: three of networkx, sparse matrices of scipy, and arrays of numpy."""
+
+LARGEST_TEXT = 2**27
+"""Bytes of the largest text file that is read: in networkx an edge takes many times the memory of its line."""
 
 
 def is_graph_file(name: object) -> bool:
@@ -34,9 +43,11 @@ def read_graph(
     Parameters
     ----------
     path
-        Its suffix is one of :data:`KINDS`. A line of an ``.edgelist`` is "source target" or "source target weight";
-        entry [u, v] of a matrix is the weight of the edge from u to v. Labels that are all whole numbers become
-        integers, so that nodes 0..n-1 stand in the order of their numbers.
+        Its suffix is one of :data:`KINDS`; text files may have at most 128 MiB. A line of an ``.edgelist`` is "source
+        target" or "source target weight", where no weight means 1; an edge may be repeated with the same weight. Entry
+        [u, v] of a matrix is the weight of the edge from u to v. Labels that are all whole numbers become integers, and
+        nodes stand in ascending order of them, whether they begin at 0 or at 1. Other labels stand in the order of the
+        file.
     directed
         Whether the lines of an edge list are directed edges; other files say so themselves.
     n, own_weights, drop_self_loops
@@ -47,9 +58,11 @@ def read_graph(
     OSError
         If there is no such file, or it cannot be read.
     ValueError, TypeError
-        If it does not hold what its suffix says, or as :func:`topofl.as_topology`.
+        If it is not a regular file, is too large, does not hold what its suffix says, or gives an edge two weights; or
+        as :func:`topofl.as_topology`.
     """
     check_switch("directed", directed, auto=False)
+    check_regular(path, "path")
     try:
         graph = _read(path, directed)
     except OSError:
@@ -57,7 +70,10 @@ def read_graph(
     except Exception as error:  # networkx, numpy, zipfile and XML parsers each have their own
         raise ValueError(f"{path} cannot be read as {path.suffix}: {error or type(error).__name__}") from error
     how = {"n": n, "own_weights": own_weights, "drop_self_loops": drop_self_loops}
-    topology = as_topology(graph, name=path.stem, **how)
+    try:
+        topology = as_topology(graph, name=path.stem, **how)
+    except (TypeError, ValueError) as error:
+        raise (TypeError if isinstance(error, TypeError) else ValueError)(f"{path}: {error}") from error
     if not isinstance(topology, Topology):
         raise TypeError(f"{path} must hold one graph, got {topology!r}")
     return topology
@@ -65,31 +81,113 @@ def read_graph(
 
 def _read(path: Path, directed: bool) -> Any:
     match path.suffix.lower():
-        case ".graphml":
-            return _with_numbers(nx.read_graphml(path))
-        case ".gml":
-            return _with_numbers(nx.read_gml(path))
-        case ".edgelist":
-            return _with_numbers(_read_edges(path, nx.DiGraph() if directed else nx.Graph()))
         case ".npz":
-            return sparse.load_npz(path)
-        case _:
-            return np.atleast_2d(np.load(path, allow_pickle=False))
+            return _read_sparse(path)
+        case ".npy":
+            return np.atleast_2d(read_array(path))
+        case suffix:
+            content = _text(path)
+            if suffix == ".edgelist":
+                return _with_numbers(_read_edges(content.decode("utf-8"), nx.DiGraph() if directed else nx.Graph()))
+            return _with_numbers((nx.read_graphml if suffix == ".graphml" else nx.read_gml)(BytesIO(content)))
 
 
-def _read_edges(path: Path, graph: nx.Graph) -> nx.Graph:
+def _text(path: Path) -> bytes:
+    size = path.stat().st_size
+    if size > LARGEST_TEXT:
+        raise ValueError(
+            f"it has {size:,} bytes, above the limit of {LARGEST_TEXT:,}; save its matrix by scipy.sparse.save_npz"
+        )
+    return path.read_bytes()
+
+
+def _read_edges(text: str, graph: nx.Graph) -> nx.Graph:
     """Return the graph with the edges, with weights or without, of an edge list; ``#`` begins a comment."""
-    for k, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    for k, line in enumerate(text.splitlines(), start=1):
         words = line.partition("#")[0].split()
         if words and len(words) not in (2, 3):
             raise ValueError(f"line {k} must be 'source target' or 'source target weight', got {line!r}")
         if words:
-            graph.add_edge(*words[:2], **({"weight": float(words[2])} if len(words) == 3 else {}))
+            _add_edge(graph, words[0], words[1], float(words[2]) if len(words) == 3 else 1.0, k)
     return graph
 
 
+def _add_edge(graph: nx.Graph, u: str, v: str, weight: float, line: int) -> None:
+    """Add the edge of a line, or raise ``ValueError`` if it is there already with another weight."""
+    before = graph.get_edge_data(u, v, {"weight": weight})["weight"]
+    if before != weight:
+        remedy = "leave one of them out" if graph.is_directed() else "say directed=true if these are two edges"
+        raise ValueError(
+            f"line {line} must give the edge {u} {v} the weight it has already, {before:g}, got {weight:g}; {remedy}"
+        )
+    graph.add_edge(u, v, weight=weight)
+
+
 def _with_numbers(graph: nx.Graph) -> nx.Graph:
-    """Return the graph with its labels as integers if all are whole numbers, in ASCII digits and each written once."""
+    """Return the graph with integers for labels, in ascending order, if all are whole numbers.
+
+    That is, in ASCII digits and each written once. An order that :meth:`Topology.to_networkx` has noted is kept.
+    """
     numbers = {str(label): label for label in graph}
-    whole = all(text.isascii() and text.isdigit() and str(int(text[:40])) == text for text in numbers)
-    return nx.relabel_nodes(graph, {label: int(text) for text, label in numbers.items()}) if whole else graph
+    if not all(text.isascii() and text.isdigit() and str(int(text[:40])) == text for text in numbers):
+        return graph
+    ordered = graph.__class__()
+    ordered.graph.update(graph.graph)
+    ordered.add_nodes_from(sorted(int(text) for text in numbers))
+    named = {label: int(text) for text, label in numbers.items()}
+    ordered.add_edges_from((named[u], named[v], data) for u, v, data in graph.edges(data=True))
+    return ordered
+
+
+def _read_sparse(path: Path) -> Any:
+    """Return the matrix that ``scipy.sparse.save_npz`` wrote; shapes are checked before anything is decompressed."""
+    about = read_arrays(path, _described, texts=["format"])
+    form, shape = about["format"].item(), tuple(about["shape"].tolist())
+    form = form.decode("ascii") if isinstance(form, bytes) else form
+    if form not in _PARTS:
+        raise ValueError(f"there is no format {form!r} of sparse matrices; save one of {', '.join(_PARTS)}")
+    check_nodes(max(shape), name="shape")
+    parts = read_arrays(path, partial(_fitting, form, shape), texts=["format"])
+    data, *places = (parts[name] for name in _PARTS[form])
+    return getattr(sparse, f"{form}_array")((data, tuple(places)) if form == "coo" else (data, *places), shape=shape)
+
+
+_PARTS = {
+    "csr": ("data", "indices", "indptr"),
+    "csc": ("data", "indices", "indptr"),
+    "bsr": ("data", "indices", "indptr"),
+    "coo": ("data", "row", "col"),
+    "dia": ("data", "offsets"),
+}
+"""Formats of sparse matrices, and the arrays that each consists of."""
+
+
+def _described(headers: Mapping[str, Header]) -> list[str]:
+    """Return the names of the arrays that say what the others are, or raise ``ValueError``."""
+    wanted = {"format": (), "shape": (2,)}
+    for name, shape in wanted.items():
+        if name not in headers or headers[name].shape != shape or headers[name].dtype.itemsize > 100:
+            raise ValueError(f"`{name}` of shape {shape} is needed; save the matrix by scipy.sparse.save_npz")
+    if headers["shape"].dtype.kind not in "iu":
+        raise ValueError(f"`shape` must be integers, got dtype {headers['shape'].dtype}")
+    return list(wanted)
+
+
+def _fitting(form: str, shape: tuple[int, int], headers: Mapping[str, Header]) -> list[str]:
+    """Return the names of the arrays of a matrix, or raise ``ValueError`` if one does not fit the matrix's shape."""
+    missing = next((name for name in _PARTS[form] if name not in headers), None)
+    if missing:
+        raise ValueError(f"`{missing}` is missing; save the matrix by scipy.sparse.save_npz")
+    data, *places = (headers[name].shape for name in _PARTS[form])
+    if len(data) != {"bsr": 3, "dia": 2}.get(form, 1) or 0 in data[1:]:
+        raise ValueError(f"`data` of a matrix in the format {form} cannot have shape {data}")
+    (rows, columns), length = shape, data[0]
+    most = (rows + columns - 1) * max(shape) if form == "dia" else rows * columns
+    if math.prod(data) > most:
+        raise ValueError(f"`data` must hold at most {most:,} entries for a matrix of shape {shape}, got {data}")
+    major = columns if form == "csc" else rows // (data[1] if form == "bsr" else 1)
+    wanted = [length] + [length if form == "coo" else major + 1] * (len(places) - 1)
+    for name, place, size in zip(_PARTS[form][1:], places, wanted, strict=True):
+        if place != (size,):
+            raise ValueError(f"`{name}` must have shape ({size},) for a matrix of shape {shape}, got {place}")
+    return list(_PARTS[form])

@@ -1,6 +1,6 @@
 """The mixing matrices of a run, each distinct row of one kept once: those of servers have few of them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
@@ -30,13 +30,14 @@ class Packed:
         (k, n), the distinct rows, in order of first use.
     row_of
         (n,) which of them each node's is.
-    name
+    name, nodes
         Of the matrix.
     """
 
     rows: sparse.csr_array
     row_of: np.ndarray
     name: str
+    nodes: tuple[Hashable, ...] = ()
 
     @property
     def weights(self) -> sparse.csr_array:
@@ -45,7 +46,7 @@ class Packed:
 
     def unpacked(self) -> MixingMatrix:
         """Return the matrix."""
-        return MixingMatrix(sparse.csr_array(self.rows[self.row_of]), self.name)
+        return MixingMatrix(sparse.csr_array(self.rows[self.row_of]), self.name, self.nodes)
 
 
 Kept = MixingMatrix | Packed
@@ -71,7 +72,7 @@ def kept(matrix: MixingMatrix) -> Kept:
     first, row_of = first[order], np.argsort(order)[row_of].astype(np.int32)
     if 2 * (np.diff(weights.indptr)[first].sum() + matrix.n / 3) > weights.nnz or not _equal(weights, first[row_of]):
         return matrix
-    return Packed(_frozen(sparse.csr_array(weights[first])), row_of, matrix.name)
+    return Packed(_frozen(sparse.csr_array(weights[first])), row_of, matrix.name, matrix.nodes)
 
 
 def _equal(weights: sparse.csr_array, like: np.ndarray) -> bool:

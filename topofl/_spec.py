@@ -302,13 +302,13 @@ def build_topology(name: object, arguments: Mapping[str, Any], label_counts: np.
     elif "label_counts" in takes:
         notes.append("no data given; one class a node is used")
     arguments = arguments_of(function, arguments, hidden=["label_counts"])
-    shown = {"name": str(Path(str(name)).expanduser().absolute()) if is_graph_file(name) else name, **arguments}
+    said = {"name": str(Path(str(name)).expanduser().absolute()) if is_graph_file(name) else name, **arguments}
     if "base" in takes and not _is_degree(takes["base"], arguments["base"]):
         base = _build_base(arguments["base"], label_counts, arguments.get("n"))
-        arguments["base"], shown["base"] = base.value, base.arguments
+        arguments["base"], said["base"] = base.value, base.arguments
         notes += [f"`base`: {note}" for note in base.notes]
     graph: Topology | TopologySequence = function(**given, **arguments)
-    return Built(graph, shown, notes)
+    return Built(graph, said, notes)
 
 
 def _maker(name: object) -> Function:

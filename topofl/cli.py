@@ -145,12 +145,12 @@ def _parser() -> argparse.ArgumentParser:
 def _add_verb(
     verbs: Any, name: str, command: Callable[[argparse.Namespace], None], text: str, examples: str, more: str = ""
 ) -> argparse.ArgumentParser:
-    shown = "\n".join(f"  {line.strip()}" for line in examples.strip().splitlines())
+    indented = "\n".join(f"  {line.strip()}" for line in examples.strip().splitlines())
     verb: argparse.ArgumentParser = verbs.add_parser(
         name,
         help=text,
         description=f"{text}{more}",
-        epilog=f"examples:\n{shown}",
+        epilog=f"examples:\n{indented}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verb.set_defaults(command=command)

@@ -218,8 +218,8 @@ def build(tables: Mapping[str, Any]) -> Experiment:
             "topology", given["topology"], lambda table: build_topology(*named(table), clients.label_counts)
         )
     built["algorithm"] = _build("algorithm", given["algorithm"], _algorithm)
-    if "mixing" in given or ("topology" in given and not built["algorithm"].value.pushes):
-        built["mixing"] = _build("mixing", given.get("mixing", {"name": "metropolis_or_uniform"}), _rule)
+    if "mixing" in given:  # else the run takes its default, which warns where it drops weights; a named rule does not
+        built["mixing"] = _build("mixing", given["mixing"], _rule)
     built["model"] = _build("model", given.get("model", {}), lambda table: _model(table, clients))
     built["run"] = _build("run", given["run"], _options)
     parts = {name: part.value for name, part in built.items()}
@@ -278,8 +278,8 @@ def _clients(table: dict[str, Any]) -> Built:
     for key, value in after.items():
         if value is not None:
             clients, split = _AFTER[key](clients, value, split["seed"]), split | {key: value}
-    shown = {"split_seed" if key == "seed" else key: value for key, value in source.items()}
-    return Built(clients, {"name": name, **shown, "partition": partition, **split}, notes)
+    said = {"split_seed" if key == "seed" else key: value for key, value in source.items()}
+    return Built(clients, {"name": name, **said, "partition": partition, **split}, notes)
 
 
 _AFTER: dict[str, Callable[[Partition, Any, int], Partition]] = {
@@ -308,8 +308,8 @@ def _algorithm(table: dict[str, Any]) -> Built:
     function = find("algorithm", name)
     arguments, notes = with_seed(function, arguments)
     arguments = arguments_of(function, arguments)
-    shown = {key: str(value) if isinstance(value, Part) else value for key, value in arguments.items()}
-    return Built(function(**arguments), {"name": name, **shown}, notes)
+    said = {key: str(value) if isinstance(value, Part) else value for key, value in arguments.items()}
+    return Built(function(**arguments), {"name": name, **said}, notes)
 
 
 def _model(table: dict[str, Any], clients: Partition) -> Built:
@@ -329,8 +329,8 @@ def _options(table: dict[str, Any]) -> Built:
     dtype = check_choice("dtype", str(arguments["dtype"]).removeprefix("torch."), _DTYPES)
     check_device(arguments["device"])
     augment, words = _augmentation(arguments["augment"])
-    shown = arguments | {"dtype": dtype, "augment": words}
-    return Built(arguments | {"dtype": getattr(torch, dtype), "augment": augment}, shown, notes)
+    said = arguments | {"dtype": dtype, "augment": words}
+    return Built(arguments | {"dtype": getattr(torch, dtype), "augment": augment}, said, notes)
 
 
 def _augmentation(value: Any) -> tuple[Augmentation | None, dict[str, Any] | None]:

@@ -1,11 +1,9 @@
 """Mixing matrices: how much each node takes from whom. Source-to-target edges become receiver rows here only."""
 
-import sys
-import warnings
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import networkx as nx
 import numpy as np
@@ -13,19 +11,29 @@ import scipy.sparse as sparse
 import torch
 
 from topofl import _drawing, _spectral
+from topofl._callers import warn_caller
 from topofl._check import (
     TOLERANCE,
     as_array,
     as_csr,
     check_choice,
-    check_format,
     check_fraction,
     check_int,
-    check_unmasked,
     is_symmetric,
     shown,
 )
-from topofl.topology import Topology, TopologyError, TopologySequence, is_pyg, read_networkx, read_pyg
+from topofl.topology import (
+    Missing,
+    Topology,
+    TopologyError,
+    TopologySequence,
+    as_labels,
+    is_pyg,
+    places_of,
+    read_networkx,
+    read_pyg,
+    unused_weights,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,12 +67,15 @@ class MixingMatrix:
         ``scipy.sparse.csr_array`` of float64.
     name
         Reproducible label.
+    nodes
+        Labels of the nodes, as those of a :class:`Topology`: ``nodes[i]`` is that of row i. Empty: those of whatever
+        graph the matrix is used on.
 
     Raises
     ------
     ValueError
         If it is not square, has negative, masked or non-finite entries, or indices that do not fit its shape, or is
-        neither row- nor column-stochastic.
+        neither row- nor column-stochastic; if `nodes` is not one distinct label a node.
 
     Examples
     --------
@@ -76,12 +87,14 @@ class MixingMatrix:
 
     weights: sparse.csr_array
     name: str = "weights"
+    nodes: tuple[Hashable, ...] = ()
 
     def __post_init__(self) -> None:
         weights = as_csr("weights", self.weights)
         for array in (weights.data, weights.indices, weights.indptr):
             array.setflags(write=False)
         object.__setattr__(self, "weights", weights)
+        object.__setattr__(self, "nodes", as_labels(self.nodes, self.n))
         if not (self.is_row_stochastic or self.is_column_stochastic):
             raise ValueError(self._explain_sums())
 
@@ -99,7 +112,7 @@ class MixingMatrix:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Through the constructor, since pickling and deep copies would make the arrays writable.
-        return MixingMatrix, (self.weights, self.name)
+        return MixingMatrix, (self.weights, self.name, self.nodes)
 
     def __matmul__(self, values: np.ndarray) -> np.ndarray:
         return self.weights @ values
@@ -206,7 +219,7 @@ class MixingMatrix:
         """Return the graph that is used: an edge j -> i where node i gives j a positive weight."""
         edges = sparse.csr_array(self.weights.T != 0, dtype=np.float64)
         edges.setdiag(0)
-        return Topology(edges, name=f"support({self.name})")
+        return Topology(edges, name=f"support({self.name})", nodes=self.nodes)
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Draw the weights, receivers as rows and senders as columns, and return the Axes.
@@ -274,10 +287,13 @@ class MixingMatrix:
         Raises
         ------
         ValueError
-            Naming the first weight off the edges, or the two different numbers of nodes.
+            Naming the first weight off the edges, or the two different numbers of nodes; if the matrix has labels, and
+            not those of `topology` in the same order.
         """
         if self.n != topology.n:
             raise ValueError(f"`weights` must have one row a node: got n={self.n}, {topology.name} has n={topology.n}")
+        if self.nodes and self.nodes != topology.nodes:
+            self._check_nodes(topology)
         used = self.support().adjacency
         off = sparse.coo_array(used - used.multiply(topology.adjacency != 0))
         off.eliminate_zeros()
@@ -289,12 +305,31 @@ class MixingMatrix:
             )
         return self
 
+    def _check_nodes(self, topology: Topology) -> None:
+        """Raise ``ValueError`` unless rows are labeled as the nodes of the graph are, no labels meaning 0..n-1."""
+        places = places_of(topology.nodes, self.nodes, self.n)
+        if isinstance(places, Missing):
+            raise ValueError(
+                f"`weights` must have the nodes of {topology.name}, node {places.label!r} is missing; label them "
+                "alike, or take rows as nodes 0..n-1: dataclasses.replace(weights, nodes=())"
+            )
+        if (places != np.arange(self.n)).any():
+            i = int((places != np.arange(self.n)).argmax())
+            label = (topology.nodes or range(self.n))[i]
+            raise ValueError(
+                f"`weights` must have the nodes of {topology.name} in the same order: node {label!r} is row "
+                f"{places[i]} of {self.name} and node {i} of the graph; make them by from_weights(graph, topology)"
+            )
+
     def _or_transposed(self, topology: Topology) -> str:
         """Return what to do if the transpose of the weights has them all on edges, else an empty text."""
         senders, receivers = self.support().edge_index
         if np.asarray(topology.adjacency[receivers, senders] != 0).all():
             return "; those of its transpose are on edges: from_weights(weights, topology, edges='u->v')"
         return ""
+
+
+WeightRule: TypeAlias = Callable[[Topology], MixingMatrix]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -382,10 +417,10 @@ def from_weights(
     weights
         (n, n) array, torch tensor or scipy sparse matrix, or a networkx or PyG graph whose edges, self-loops too, carry
         them (``weight`` and ``edge_weight``; 1 where there is none). Nodes of graphs are those of :func:`as_topology`,
-        or with a labeled `topology` those of the same labels. Rows, or else columns, whose sums differ from 1 by what
-        float32 or float16 rounds are divided by their sums.
+        or with a labeled `topology` those of the same labels; the result keeps the labels. In float32 or float16, sums
+        that miss 1 only by rounding are divided out (rows, else columns).
     topology
-        If given, weights off its edges are refused.
+        If given, weights off its edges are refused. The rows of a matrix are then its nodes.
     edges
         Which way entry [u, v], or the edge (u, v), points. ``"u->v"``: u sends to v, and the weight is what v gives to
         what it receives from u, ``W[v, u]``; the default of graphs, and right for matrices that
@@ -423,10 +458,14 @@ def from_weights(
     way = check_choice("edges", usual if edges is None else edges, ["u->v", "u<-v"])
     if topology is not None and not isinstance(topology, Topology):
         raise TypeError(f"`topology` must be a Topology or None, got {shown(topology)}; use topofl.as_topology(graph)")
-    matrix = _matrix_of_graph(weights, topology) if is_graph else _matrix_of(weights)
+    if is_graph:
+        matrix, nodes = _matrix_of_graph(weights, topology)
+    else:
+        matrix, nodes = as_csr("weights", weights), () if topology is None else topology.nodes
     name = f"from_weights(n={matrix.shape[0]})" if name is None else name
+    own = sparse.csr_array(matrix.T) if way == "u->v" else matrix
     try:
-        mixing = MixingMatrix(_rounded_off(matrix.T if way == "u->v" else matrix), name=name)
+        mixing = MixingMatrix(_rounded_off(own, _epsilon(weights)), name=name, nodes=nodes)
     except ValueError as error:
         if not is_graph:
             raise
@@ -438,92 +477,74 @@ def from_weights(
     return mixing if topology is None else mixing.check_on(topology)
 
 
-def _matrix_of(weights: Any) -> Any:
-    """Return a sparse or dense matrix of real numbers, or raise."""
-    check_unmasked("weights", weights)
-    try:
-        matrix = weights if sparse.issparse(weights) else np.asarray(weights)
-    except (TypeError, ValueError, RuntimeError) as error:  # ragged lists; torch tensors that are sparse or need grad
-        raise TypeError(f"`weights` must be a matrix: {error}") from error
-    if matrix.ndim != 2:
-        raise ValueError(f"`weights` must be a square matrix, got shape {matrix.shape}")
-    if matrix.dtype.kind not in "buif":
-        raise TypeError(f"`weights` must hold real numbers, got dtype {matrix.dtype}")
-    if sparse.issparse(matrix):
-        check_format("weights", matrix)
-    return matrix
-
-
-def _matrix_of_graph(graph: Any, topology: Topology | None) -> sparse.csr_array:
-    """Return the weights of edges, (source, target), its nodes in the order of a topology with labels."""
+def _matrix_of_graph(graph: Any, topology: Topology | None) -> tuple[sparse.csr_array, tuple[Hashable, ...]]:
+    """Return the weights of edges, (source, target), and the labels, in the order of a topology if there is one."""
     matrix, nodes = (read_networkx if isinstance(graph, nx.Graph) else read_pyg)("weights", graph)
     if topology is None or nodes == topology.nodes or matrix.shape[0] != topology.n:
-        return matrix
-    order = _places(nodes or range(topology.n), topology.nodes or range(topology.n), topology.name)
-    return matrix[order][:, order]
-
-
-def _places(labels: Iterable[Hashable], wanted: Iterable[Hashable], name: str) -> np.ndarray:
-    """Return where each of the wanted labels stands, or raise ``ValueError`` if one is missing."""
-    place = {label: i for i, label in enumerate(labels)}
-    missing = next((label for label in wanted if label not in place), None)
-    if missing is not None:
-        raise ValueError(f"`weights` must have the nodes of {name}, node {missing!r} is missing; label them alike")
-    return np.array([place[label] for label in wanted])
+        return matrix, nodes
+    order = places_of(topology.nodes, nodes, topology.n)
+    if isinstance(order, Missing):
+        raise ValueError(
+            f"`weights` must have the nodes of {topology.name}, node {order.label!r} is missing; label them alike"
+        )
+    return matrix[order][:, order], topology.nodes
 
 
 def _warn_of_direction(way: str, is_graph: bool) -> None:
     """Warn that weights push, but would average in the other direction."""
-    what, other = "edges" if is_graph else "entries", "u<-v" if way == "u->v" else "u->v"
+    what, other = "the edge" if is_graph else "entry", "u<-v" if way == "u->v" else "u->v"
     takes = {"u->v": "what v takes from u", "u<-v": "what u takes from v"}
-    warnings.warn(
-        f"`weights` have columns that sum to 1 and rows that do not: they are for pushing, and would average if the "
-        f"{what} (u, v) were {takes[other]}; say which is meant: edges={other!r} for that, edges={way!r} to push",
-        UserWarning,
-        stacklevel=_outside(),
+    warn_caller(
+        f"`weights`: only columns sum to 1, so these weights push. If {what} (u, v) is {takes[other]}, pass "
+        f"edges={other!r} and they average; to push, pass edges={way!r}"
     )
 
 
-def warn_of_unused_weights(graphs: Iterable[Topology], rule: Any, argument: str) -> None:
-    """Warn, once, if edges of a graph carry unequal weights and the default rule, which was not asked for, drops them.
+def warn_of_unused_weights(graphs: Iterable[Topology], argument: str, *, pushes: bool = False) -> None:
+    """Warn, once, if edges of a graph carry unequal weights, which the default rule drops.
 
-    `argument` is the name by which the caller takes a rule.
+    `argument` is the name by which the caller takes a rule, which averages unless it `pushes`.
     """
-    rule = getattr(rule, "func", rule)
-    if rule is not None and rule is not metropolis_or_uniform:
-        return
     graph = next((graph for graph in graphs if graph.has_unused_weights), None)
     if graph is not None:
-        low, high = graph.adjacency.data.min(), graph.adjacency.data.max()
-        named = "uniform" if graph.is_directed else "metropolis_hastings"
-        warnings.warn(
-            f"the edges of {graph.name} carry weights from {low:.4g} to {high:.4g}, which are not used: mix by them "
-            "with own_weights=True, as in topofl.as_topology(graph, own_weights=True) or in the spec of a file, or "
-            f"name the rule that replaces them, as in {argument}=mixing.{named}",
-            UserWarning,
-            stacklevel=_outside(),
+        to_push = "functools.partial(mixing.uniform, direction='push')"
+        named = "mixing.metropolis_hastings" if not graph.is_directed else to_push if pushes else "mixing.uniform"
+        warn_caller(
+            f"{unused_weights(graph)}: mix by them with own_weights=True, as in topofl.as_topology(graph, "
+            f"own_weights=True) or in the spec of a file; to ignore them, name a rule: {argument}={named}"
         )
 
 
-def _outside() -> int:
-    """Return the level, for the caller's ``warnings.warn``, of the first frame that is not of this library."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "topofl":
-        level, frame = level + 1, frame.f_back
-    return level
+def warning_once(rule: WeightRule, argument: str, *, pushes: bool = False) -> WeightRule:
+    """Return a default rule that warns of the first graph whose unequal weights it drops, and only of that."""
+    warned = False
+
+    def warning(graph: Topology) -> MixingMatrix:
+        nonlocal warned
+        if not warned and graph.has_unused_weights:
+            warned = True
+            warn_of_unused_weights([graph], argument, pushes=pushes)
+        return rule(graph)
+
+    return warning
 
 
-def _rounded_off(matrix: Any) -> sparse.csr_array:
-    """Return weights of low precision in float64, divided by sums that rounding alone keeps from 1."""
-    if matrix.dtype.kind != "f" or matrix.dtype.itemsize >= 8:
-        return sparse.csr_array(matrix)
-    near = min(1e-3, matrix.shape[0] * float(np.finfo(matrix.dtype).eps))
-    exact = sparse.csr_array(matrix.astype(np.float64))
-    for axis in (1, 0):
+def _rounded_off(exact: sparse.csr_array, eps: float) -> sparse.csr_array:
+    """Return weights divided by sums that rounding alone, to this machine epsilon, keeps from 1."""
+    near = min(1e-3, exact.shape[0] * eps)
+    for axis in (1, 0) if eps > np.finfo(np.float64).eps else ():
         sums = exact.sum(axis=axis)
         if (np.abs(sums - 1) <= near).all():
             return sparse.csr_array(exact.multiply(1 / sums[:, None] if axis else 1 / sums[None, :]))
     return exact
+
+
+def _epsilon(weights: Any) -> float:
+    """Return the machine epsilon of an array or tensor of floating-point numbers, 0 for anything else."""
+    dtype = getattr(weights, "dtype", None)
+    if isinstance(dtype, torch.dtype):
+        return torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
+    return float(np.finfo(dtype).eps) if isinstance(dtype, np.dtype) and dtype.kind == "f" else 0.0
 
 
 def metropolis_hastings(topology: Topology) -> MixingMatrix:
@@ -586,7 +607,7 @@ def uniform(topology: Topology, *, direction: str = "pull") -> MixingMatrix:
     shares = 1.0 / (1 + (topology.in_degrees if direction == "pull" else topology.out_degrees))
     i, j = np.append(receivers, np.arange(topology.n)), np.append(senders, np.arange(topology.n))
     weights = sparse.csr_array((shares[i if direction == "pull" else j], (i, j)), shape=(topology.n, topology.n))
-    return MixingMatrix(weights, name=f"uniform({topology.name}, direction={direction!r})")
+    return MixingMatrix(weights, name=f"uniform({topology.name}, direction={direction!r})", nodes=topology.nodes)
 
 
 def own_weights(topology: Topology) -> MixingMatrix:
@@ -615,7 +636,7 @@ def own_weights(topology: Topology) -> MixingMatrix:
     entries = np.append(shares, np.where(rest > TOLERANCE, rest, 0.0))
     places = np.append(receivers, nodes), np.append(senders, nodes)
     weights = sparse.csr_array((entries, places), shape=(topology.n, topology.n))
-    return MixingMatrix(weights, name=f"own_weights({topology.name})")
+    return MixingMatrix(weights, name=f"own_weights({topology.name})", nodes=topology.nodes)
 
 
 def metropolis_or_uniform(topology: Topology) -> MixingMatrix:
@@ -727,7 +748,7 @@ def lazy(mixing: MixingMatrix, *, share: float = 0.5) -> MixingMatrix:
         )
     share = check_fraction("share", share)
     weights = sparse.csr_array(share * sparse.eye_array(mixing.n) + (1 - share) * mixing.weights)
-    return MixingMatrix(weights, name=f"lazy({mixing.name}, share={share:g})")
+    return MixingMatrix(weights, name=f"lazy({mixing.name}, share={share:g})", nodes=mixing.nodes)
 
 
 def within_groups(topology: Topology) -> MixingMatrix:
@@ -759,7 +780,7 @@ def within_groups(topology: Topology) -> MixingMatrix:
     i, j = np.append(i[inside], np.arange(topology.n)), np.append(j[inside], np.arange(topology.n))
     counts = np.bincount(i, minlength=topology.n)
     weights = sparse.csr_array((1.0 / counts[i], (i, j)), shape=(topology.n, topology.n))
-    return MixingMatrix(weights, name=f"within_groups({topology.name})")
+    return MixingMatrix(weights, name=f"within_groups({topology.name})", nodes=topology.nodes)
 
 
 def need_topology(topology: Any) -> None:
@@ -785,7 +806,7 @@ def _with_rest_on_diagonal(topology: Topology, weights: np.ndarray, name: str) -
     adjacency, n = topology.adjacency, topology.n
     edges = sparse.csr_array((weights, adjacency.indices, adjacency.indptr), shape=(n, n))
     sums = np.bincount(np.repeat(np.arange(n), topology.out_degrees), weights=weights, minlength=n)
-    return MixingMatrix(sparse.csr_array(edges + sparse.diags_array(1.0 - sums)), name=name)
+    return MixingMatrix(sparse.csr_array(edges + sparse.diags_array(1.0 - sums)), name=name, nodes=topology.nodes)
 
 
 def check_pulls(weights: MixingMatrix) -> MixingMatrix:

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from numbers import Integral
+from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import networkx as nx
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Topology", "TopologyError", "TopologySequence", "as_topology", "from_edges"]
 
 _ORDER = "node_order"
-"""Attribute of networkx graphs made here that keeps an order of nodes 0..n-1 other than by number."""
+"""Attribute of networkx graphs made here: the whole-number labels of nodes that are not in ascending order, as text."""
 
 
 class TopologyError(ValueError):
@@ -89,10 +91,8 @@ class Topology:
                 raise TypeError(f"`groups` must hold sequences of nodes, got {shown(group)}; as in [(0, 1), (2, 3)]")
         groups = tuple(tuple(_as_nodes(group)) for group in given)
         object.__setattr__(self, "groups", groups)
-        object.__setattr__(self, "nodes", tuple(check_sequence("nodes", self.nodes, "labels")))
+        object.__setattr__(self, "nodes", as_labels(self.nodes, self.n))
         _check_groups(groups, self.n)
-        if self.nodes and (len(self.nodes) != self.n or len(set(_hashable(self.nodes))) != self.n):
-            raise ValueError(f"`nodes` must have one distinct label for each of the n={self.n} nodes")
         if check_switch("own_weights", self.own_weights, auto=False):
             _check_taken(self.adjacency)
 
@@ -283,14 +283,15 @@ class Topology:
     def to_networkx(self) -> nx.Graph:
         """Return an ``nx.DiGraph`` if directed, else an ``nx.Graph``; nodes in order, ``weight`` if not all are 1.
 
-        :func:`as_topology` gives back the same nodes in the same order. Where labels are 0..n-1 in another order, which
-        it would sort, the attribute ``node_order`` of the graph says so.
+        :func:`as_topology` gives back the same nodes in the same order. Labels that are whole numbers in another than
+        ascending order, which would be sorted (0..n-1 always, others in files), are listed as text in the attribute
+        ``node_order`` of the graph, which GraphML and GML keep.
         """
         labels = self.nodes or range(self.n)
         graph = nx.DiGraph() if self.is_directed else nx.Graph()
         graph.add_nodes_from(labels)
-        if set(self.nodes) == set(range(self.n)):
-            graph.graph[_ORDER] = self.nodes
+        if all(map(_is_whole, self.nodes)) and list(self.nodes) != sorted(self.nodes):  # type: ignore[type-var]
+            graph.graph[_ORDER] = " ".join(str(int(label)) for label in self.nodes)  # type: ignore[call-overload]
         weighted = bool((self.adjacency.data != 1).any())
         for u, v, weight in zip(*self.edge_index.tolist(), self.adjacency.data.tolist(), strict=True):
             if self.is_directed or u < v:
@@ -347,7 +348,7 @@ class TopologySequence:
         ------
         ValueError
             If `t` is negative, or the graph has another number of nodes than the sequence or other labels than round
-            0.
+            0, none where that has some included.
         """
         t = check_int("t", t, minimum=0)
         graph = self.generate(t % self.period if self.period else t)
@@ -358,10 +359,12 @@ class TopologySequence:
                 f"every graph of {self.name} must have n={self.n} nodes, round {t} has {graph.n}; give each graph all "
                 "nodes, those without edges too"
             )
-        if graph.nodes and graph.nodes != self.nodes:
+        nodes = self.__dict__.setdefault("nodes", graph.nodes) if t == 0 else self.nodes
+        if graph.nodes != nodes:
             raise ValueError(
                 f"every graph of {self.name} must have the same labels in the same order, those of round {t} are "
-                "others than those of round 0; use as_topology(function), which brings nodes into one order"
+                "others than those of round 0; use as_topology(function), which brings nodes into one order, or drop "
+                "labels in all rounds: dataclasses.replace(graph, nodes=())"
             )
         return graph
 
@@ -395,6 +398,12 @@ class TopologySequence:
     def _repr_svg_(self) -> str | None:
         """Return the picture that notebooks show, of one period or at most 6 rounds, or None if one is too large."""
         return _drawing.rounds_svg(self)
+
+
+def unused_weights(graph: Topology) -> str:
+    """Return the beginning of the warning that unequal weights of a graph are dropped."""
+    low, high = graph.adjacency.data.min(), graph.adjacency.data.max()
+    return f"the edges of {graph.name} carry weights from {low:.4g} to {high:.4g}, which are not used"
 
 
 def from_edges(
@@ -625,10 +634,9 @@ def _from_pairs(pairs: np.ndarray, name: str, how: _How) -> Topology:
 def _check_largest(node: int) -> None:
     """Raise ``ValueError`` if a node of an edge list would make the graph too large."""
     if abs(node) >= NODES_LIMIT:
-        shown = str(node) if abs(node) < 10**40 else "one of more than 40 digits"
         raise ValueError(
             f"`graph` must have nodes below {NODES_LIMIT:,}, since all numbers up to the largest are nodes, got "
-            f"{shown}; number them 0..n-1, or use a networkx graph, whose labels may be anything"
+            f"{shown(node)}; number them 0..n-1, or use a networkx graph, whose labels may be anything"
         )
 
 
@@ -686,11 +694,16 @@ def read_networkx(argument: str, graph: nx.Graph) -> tuple[sparse.csr_array, tup
 def _in_order(graph: nx.Graph) -> tuple[Hashable, ...]:
     """Return the labels: 0..n-1 by number, unless the graph comes from a Topology that says otherwise; others as is."""
     labels = set(graph.nodes)
-    order = graph.graph.get(_ORDER)
-    if isinstance(order, tuple) and len(order) == len(labels) and set(order) == labels:
+    words = str(graph.graph.get(_ORDER, "")).split()
+    order = tuple(int(word) for word in words if len(word) < 100 and word.removeprefix("-").isdecimal())
+    if words and len(order) == len(labels) and set(order) == labels:
         return order
     numbers = range(len(labels))
     return tuple(numbers) if labels == set(numbers) else tuple(graph.nodes)
+
+
+def _is_whole(label: Hashable) -> bool:
+    return isinstance(label, Integral) or (isinstance(label, float) and label.is_integer())
 
 
 def is_pyg(graph: Any) -> bool:
@@ -767,17 +780,28 @@ def ordered_as(graph: Topology, n: int, nodes: tuple[Hashable, ...], which: str)
     """
     if graph.n != n or graph.nodes == nodes:
         return graph
-    place = {label: i for i, label in enumerate(graph.nodes or range(n))}
-    missing = next((label for label in nodes or range(n) if label not in place), None)
-    if missing is not None:
+    order = places_of(nodes, graph.nodes, n)
+    if isinstance(order, Missing):
         raise ValueError(
-            f"`graph` must be graphs of the same nodes, {which} has no node {missing!r}, which the first one has; name "
-            "nodes alike in all graphs, or drop labels by dataclasses.replace(topology, nodes=())"
+            f"`graph` must be graphs of the same nodes, {which} has no node {order.label!r}, which the first one has; "
+            "name nodes alike in all graphs, or drop labels by dataclasses.replace(topology, nodes=())"
         )
-    order = np.array([place[label] for label in nodes or range(n)])
     now = np.argsort(order)
     groups = tuple(tuple(int(now[i]) for i in group) for group in graph.groups)
     return replace(graph, adjacency=graph.adjacency[order][:, order], groups=groups, nodes=nodes)
+
+
+class Missing(NamedTuple):
+    """A label that was looked for in vain."""
+
+    label: Hashable
+
+
+def places_of(wanted: tuple[Hashable, ...], nodes: tuple[Hashable, ...], n: int) -> np.ndarray | Missing:
+    """Return the places of n labels among those of n nodes, or the first that is missing; empty means 0..n-1."""
+    place = {label: i for i, label in enumerate(nodes or range(n))}
+    places = [place.get(label, -1) for label in wanted or range(n)]
+    return Missing((wanted or range(n))[places.index(-1)]) if -1 in places else np.array(places)
 
 
 def _static(graph: Any, how: _How) -> Topology:
@@ -801,6 +825,14 @@ def _frozen_adjacency(matrix: Any) -> sparse.csr_array:
     return adjacency
 
 
+def as_labels(nodes: Any, n: int) -> tuple[Hashable, ...]:
+    """Return labels of n nodes, none or one distinct one for each, or raise."""
+    labels = tuple(check_sequence("nodes", nodes, "labels"))
+    if labels and (len(labels) != n or len(set(_hashable(labels))) != n):
+        raise ValueError(f"`nodes` must have one distinct label for each of the n={n} nodes")
+    return labels
+
+
 def _hashable(nodes: tuple[Hashable, ...]) -> tuple[Hashable, ...]:
     """Return labels, or raise ``TypeError`` if one cannot be looked up."""
     for label in nodes:
@@ -814,9 +846,11 @@ def _hashable(nodes: tuple[Hashable, ...]) -> tuple[Hashable, ...]:
 def _as_nodes(group: Iterable[Any]) -> list[int]:
     """Return a group as integers, or raise ``TypeError``."""
     try:
-        return [int(i) for i in group]
-    except (TypeError, ValueError, OverflowError) as error:
-        raise TypeError(f"`groups` must hold sequences of nodes, got {shown(group)}; as in [(0, 1), (2, 3)]") from error
+        return [index(i) for i in group]
+    except (TypeError, ValueError, RuntimeError) as error:  # the last of tensors
+        raise TypeError(
+            f"`groups` must hold sequences of nodes, which are integers, got {shown(group)}; as in [(0, 1), (2, 3)]"
+        ) from error
 
 
 def _check_groups(groups: tuple[tuple[int, ...], ...], n: int) -> None:

@@ -567,6 +567,47 @@ def test_weights_of_a_users_graph_are_used_or_dropped_with_a_word():
     assert (own["loss"] != dropped["loss"]).any()
     with pytest.warns(UserWarning, match="carry weights"):
         run(topology=lambda t: graph, rounds=2)
+    for rule in (mixing.metropolis_or_uniform, mixing.uniform):
+        run(topology=graph, rounds=2, mixing=rule)  # named, the default too, and no warning
+
+
+def test_weights_that_a_later_round_drops_are_told_once():
+    unweighted = nx.cycle_graph(6)
+    later = topofl.as_topology(lambda t: weighted_ring() if t >= 2 else unweighted, name="later")
+    few = topologies.participation(weighted_ring(), fraction=1, seed=0)
+    down = topologies.link_failures(weighted_ring(), fail=0.5, recover=0.5, seed=0)
+    for graphs in (later, few, down):
+        seen = []
+        with pytest.warns(UserWarning, match="carry weights from 0.1 to 0.4, which are not used") as told:
+            run(topology=graphs, rounds=6, on_disconnected="allow", on_round=lambda t, m: seen.append((t, len(told))))  # noqa: B023
+        assert [str(warning.filename) for warning in told] == [__file__]
+        if graphs is later:
+            assert dict(seen) == {1: 0, 2: 0, 3: 1, 4: 1, 5: 1, 6: 1}
+        run(topology=graphs, rounds=6, on_disconnected="allow", mixing=mixing.metropolis_hastings)
+    run(topology=lambda t: unweighted, rounds=2)
+    own = topofl.as_topology(weighted_ring(), own_weights=True)
+    run(topology=topologies.participation(own, fraction=0.7, seed=0), rounds=2, on_disconnected="allow")
+
+
+def test_own_weights_that_cannot_push_are_named_and_a_rule_that_can():
+    graph = nx.DiGraph()
+    graph.add_weighted_edges_from((i, (i + 1) % 6, (0.1, 0.4)[i % 2]) for i in range(6))
+    own = {"topology": topofl.as_topology(graph, own_weights=True), "rounds": 2}
+    with pytest.raises(ValueError, match=r"`topology` must, with `own_weights`, .* node 0 of networkx .*; push"):
+        run(algorithms.osgp(lr=0.1), **own)
+    assert len(run(algorithms.osgp(lr=0.1), **own, mixing=functools.partial(mixing.uniform, direction="push")).rounds)
+    with pytest.warns(UserWarning, match=r"name a rule: mixing=functools.partial\(mixing.uniform, direction='push'\)"):
+        run(algorithms.osgp(lr=0.1), topology=graph, rounds=2)
+
+
+def test_a_fixed_matrix_with_labels_stands_where_its_graph_does():
+    ring = nx.relabel_nodes(nx.cycle_graph(6), dict(enumerate("abcdef")))
+    weights = nx.DiGraph()
+    weights.add_nodes_from("fedcba")
+    weights.add_weighted_edges_from([(u, v, 0.3) for u, v in nx.DiGraph(ring).edges] + [(u, u, 0.4) for u in ring])
+    with pytest.raises(ValueError, match="the nodes of networkx in the same order: node 'a' is row 5"):
+        run(topology=ring, mixing=mixing.from_weights(weights))
+    run(topology=ring, rounds=1, mixing=mixing.from_weights(weights, topofl.as_topology(ring)))
 
 
 def test_a_run_by_own_weights_is_saved_loaded_and_resumed(tmp_path):

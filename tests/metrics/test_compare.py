@@ -280,7 +280,7 @@ def test_weights_that_are_dropped_are_told_once_and_used_where_asked():
     assert expected == pytest.approx(0.139, abs=1e-3)
     assert row(compare([own]))["spectral gap"] == pytest.approx(expected)
     assert 1 - slem(own) == pytest.approx(expected)
-    for rule in (mixing.metropolis_hastings, mixing.own_weights):
+    for rule in (mixing.metropolis_hastings, mixing.own_weights, mixing.metropolis_or_uniform):
         compare([weighted_ring()], weights=rule)  # which says nothing
     graph = as_topology(weighted_ring())
     for measure in (lambda: compare([graph]), lambda: slem(graph), lambda: slem(as_topology([graph, graph]))):

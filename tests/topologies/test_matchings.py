@@ -1,5 +1,7 @@
 """Graphs in turns: proper edge colorings."""
 
+import dataclasses
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -90,13 +92,18 @@ def test_matched_nodes_average():
 
 def test_labels_are_kept_and_weights_are_not():
     graph = nx.Graph([("a", "b", {"weight": 0.25}), ("b", "c", {"weight": 0.5})], name="abc")
-    turns = topologies.matchings(graph)
+    with pytest.warns(UserWarning, match=r"abc carry weights from 0.25 to 0.5, .*: .* `base` alone") as told:
+        turns = topologies.matchings(graph)
+    assert [str(warning.filename) for warning in told] == [__file__]
     assert turns.name == "matchings(abc)"
     assert turns.at(1).name == "matchings(abc).at(1)"
     assert [turns.at(t).nodes for t in range(2)] == [("a", "b", "c")] * 2
-    equitopo = topologies.matchings(topologies.u_equistatic(7, 2, seed=0))
-    assert not equitopo.at(0).own_weights
-    assert set(equitopo.at(0).adjacency.data) == {1.0}
+    assert set(turns.at(0).adjacency.data) == {1.0}
+    own = topologies.u_equistatic(7, 2, seed=0)
+    with pytest.raises(ValueError, match=r"`base` must not come with own weights, .* dataclasses.replace\(graph, adj"):
+        topologies.matchings(own)
+    plain = topologies.matchings(dataclasses.replace(own, adjacency=own.adjacency != 0, own_weights=False))
+    assert not plain.at(0).own_weights
 
 
 def test_groups_are_kept():

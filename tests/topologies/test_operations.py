@@ -49,6 +49,7 @@ def nx_equal(a: nx.Graph, b: nx.Graph) -> bool:
     return set(a) == set(b) and a.is_directed() == b.is_directed() and edges(a) == edges(b)
 
 
+@pytest.mark.filterwarnings("ignore:the edges of any carry weights")
 @given(data=st.data())
 def test_union_is_that_of_networkx(data):
     first = data.draw(graphs(labels=False))
@@ -205,9 +206,14 @@ def test_own_weights_follow_in_parts_and_orders_but_have_no_union():
     )
     part = mixing.metropolis_or_uniform(induced_subgraph(graph, [0, 1])).weights.toarray()
     np.testing.assert_allclose(part, [[0.5, 0.5], [0.5, 0.5]])  # node 0 keeps what 2 gave it
-    with pytest.raises(ValueError, match=r"own weights, own does; .* dataclasses.replace\(graph, own_weights=False\)"):
+    with pytest.raises(ValueError, match=r"own weights, own does; .* dataclasses.replace\(graph, adj"):
         union(replace(topologies.ring(3), nodes=("a", "b", "c")), graph)
-    assert union(replace(graph, own_weights=False)).adjacency.toarray().max() == 1
+    with pytest.warns(UserWarning, match=r"edges of own carry weights from .*: .* `graphs` alone") as told:
+        assert union(replace(graph, own_weights=False)).adjacency.toarray().max() == 1
+    assert [str(warning.filename) for warning in told] == [__file__]
+    plain = replace(graph, adjacency=graph.adjacency != 0, own_weights=False)
+    assert equal(union(plain), plain)
+    assert equal(union(3 * plain.adjacency), union(plain.adjacency))  # equal weights say nothing
 
 
 def test_groups_are_replaced():

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from topofl._check import check_path
+from topofl._files import check_regular
 from topofl._machine import total_memory
-from topofl.data._files import check_regular
 
 if TYPE_CHECKING:
     from PIL.Image import Image

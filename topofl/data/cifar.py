@@ -11,8 +11,8 @@ import torch
 from torch.nn import functional
 
 from topofl._check import check_choice, check_int, check_path
+from topofl._files import read_file
 from topofl._seeding import stream
-from topofl.data._files import read_file
 from topofl.data._pickle import LARGEST, load_pickle
 from topofl.data._split import validation
 from topofl.data.dataset import Dataset

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from topofl._check import check_fraction, check_path, shown
+from topofl._files import read_file
 from topofl._seeding import stream
-from topofl.data._files import read_file
 from topofl.data.dataset import Dataset
 
 __all__ = ["femnist"]

@@ -117,8 +117,9 @@ def run(
     mixing
         Weight rule applied to each round's graph, or one fixed :class:`MixingMatrix`. Default: the graph's own weights
         if it came with some, else Metropolis-Hastings on undirected graphs and uniform averaging of what is heard on
-        directed ones. A warning says so if that drops unequal weights of edges: give ``as_topology(graph,
-        own_weights=True)`` as `topology` to mix by them, or name a rule here.
+        directed ones. The first round in which that drops unequal weights of edges is warned of: give
+        ``as_topology(graph, own_weights=True)`` as `topology` to mix by them, or name a rule here to ignore them. Rows
+        of a matrix with labels must be those of `topology` in the same order.
     eval_every
         Evaluate after every so many rounds; before the first and after the last round always.
     evaluate_on
@@ -244,8 +245,8 @@ def run(
     algorithm = with_fine_tuning(algorithm, fine_tune)
     clients = clients.pooled() if algorithm.pooled else clients
     graphs = check_topology(algorithm, topology, clients.n, on_disconnected)
-    if algorithm.needs_topology:
-        warn_of_unused_weights((graphs.at(t) for t in range(graphs.period or 1)), mixing, "mixing")
+    if algorithm.needs_topology and mixing is None and graphs.period is not None:  # else the rule warns when it is used
+        warn_of_unused_weights(map(graphs.at, range(graphs.period)), "mixing", pushes=algorithm.pushes)
     check_asked(algorithm, clients)
     check_start(algorithm, init)
     folder = None if checkpoint is None else Path(checkpoint)

@@ -28,7 +28,15 @@ from topofl.engine.plan import Compute, Plan, Trial, choose_plan
 from topofl.engine.population import Layout, Population, check_model, initial_population
 from topofl.engine.rehearsal import check_phases
 from topofl.engine.threads import Each, torch_threads, worker_threads
-from topofl.mixing import MixingMatrix, check_pulls, check_pushes, metropolis_or_uniform, own_weights, uniform
+from topofl.mixing import (
+    MixingMatrix,
+    check_pulls,
+    check_pushes,
+    metropolis_or_uniform,
+    own_weights,
+    uniform,
+    warning_once,
+)
 from topofl.topology import Topology, TopologySequence
 
 __all__ = ["World", "as_rule", "checked_model"]
@@ -77,6 +85,8 @@ class World:
         module, few = checked_model(model, clients, compute)
         order = image_order(module, few, compute.channels_last)
         rule = as_rule(mixing, algorithm.pushes)
+        if mixing is None and graphs.period is None:  # run has looked at all rounds of a period
+            rule = warning_once(rule, "mixing", pushes=algorithm.pushes)
         resolve = lru_cache(maxsize=max(64, graphs.period or 0))(_weights_on)
         first = graphs.at(0)
         if not first.adjacency.nnz:  # where mixing would change nothing, unnoticed
@@ -221,4 +231,16 @@ def as_rule(mixing: Rule | MixingMatrix | None, pushes: bool = False) -> Rule:
 
 
 def _pushed(graph: Topology) -> MixingMatrix:
-    return own_weights(graph) if graph.own_weights else uniform(graph, direction="push")
+    """Return the default weights of an algorithm that pushes, or raise ``ValueError`` if the graph's own cannot."""
+    if not graph.own_weights:
+        return uniform(graph, direction="push")
+    weights = own_weights(graph)
+    if not weights.is_column_stochastic:
+        sums = weights.weights.sum(axis=0)
+        node = int(np.abs(sums - 1).argmax())
+        raise ValueError(
+            f"`topology` must, with `own_weights`, have columns that sum to 1 to push models: what node {node} of "
+            f"{graph.name} keeps and what others take from it sum to {sums[node]:.6g}; push in equal shares by "
+            "mixing=functools.partial(mixing.uniform, direction='push'), or average by an algorithm such as dsgd"
+        )
+    return weights

@@ -1,6 +1,6 @@
 """One view of everything that has a mixing matrix in each round."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -11,7 +11,14 @@ import scipy.sparse.linalg as sparse_linalg
 from topofl import _spectral
 from topofl._check import check_int, shown
 from topofl._classes import classes_of
-from topofl.mixing import MixingMatrix, MixingSequence, metropolis_or_uniform, warn_of_unused_weights
+from topofl.mixing import (
+    MixingMatrix,
+    MixingSequence,
+    WeightRule,
+    metropolis_or_uniform,
+    warn_of_unused_weights,
+    warning_once,
+)
 from topofl.topology import Topology, TopologyError, TopologySequence
 
 __all__ = [
@@ -32,7 +39,6 @@ __all__ = [
 ROUNDS = 100
 """Rounds of a sequence without a period and without an end that metrics look at by default."""
 
-WeightRule: TypeAlias = Callable[[Topology], MixingMatrix]
 Mixable: TypeAlias = MixingMatrix | MixingSequence | Topology | TopologySequence | Sequence[MixingMatrix]
 
 
@@ -50,10 +56,12 @@ def as_rounds(x: Mixable, weights: WeightRule | None = None) -> MixingSequence:
     """
     x = recorded(x)
     if isinstance(x, TopologySequence) and x.period is None:
-        return MixingSequence(x.n, _ruled(x, weights), x.name)
+        rule = warning_once(metropolis_or_uniform, "weights") if weights is None else weights
+        return MixingSequence(x.n, lambda t: _apply_rule(x.at(t), rule), x.name)
     if isinstance(x, Topology | TopologySequence):
         graphs = [x.at(t) for t in range(x.period or 1)]
-        warn_of_unused_weights(graphs, weights, "weights")
+        if weights is None:
+            warn_of_unused_weights(graphs, "weights")
         return _repeating([_apply_rule(graph, weights) for graph in graphs], x.name)
     if isinstance(x, MixingSequence):
         _refuse_weights(weights)
@@ -66,21 +74,6 @@ def as_rounds(x: Mixable, weights: WeightRule | None = None) -> MixingSequence:
         )
     _refuse_weights(weights)
     return _repeating(matrices, matrices[0].name if len(matrices) == 1 else "matrices")
-
-
-def _ruled(graphs: TopologySequence, weights: WeightRule | None) -> Callable[[int], MixingMatrix]:
-    """Return the function from rounds to matrices, which warns of the first graph whose weights are dropped only."""
-    warned = False
-
-    def generate(t: int) -> MixingMatrix:
-        nonlocal warned
-        graph = graphs.at(t)
-        if graph.has_unused_weights and not warned:
-            warned = True
-            warn_of_unused_weights([graph], weights, "weights")
-        return _apply_rule(graph, weights)
-
-    return generate
 
 
 @contextmanager

@@ -6,15 +6,17 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sparse
 
+from topofl._callers import warn_caller
 from topofl._check import (
     check_counts,
     check_nodes,
     shown,
 )
-from topofl.topology import Topology, graph_of
+from topofl.topology import Topology, graph_of, unused_weights
 
 __all__ = [
     "call_name",
+    "check_drops_nothing",
     "check_label_counts",
     "cycle_edges",
     "independent_pairs",
@@ -80,6 +82,17 @@ def static_graph(name: str, graph: Any) -> Topology:
     if not isinstance(topology, Topology):
         raise TypeError(f"`{name}` must be one graph, got {shown(topology)}; take one of its rounds, such as .at(0)")
     return topology
+
+
+def check_drops_nothing(name: str, graph: Topology) -> None:
+    """Refuse a graph that comes with its own mixing weights, and warn of unequal weights, before they are dropped."""
+    remedy = "dataclasses.replace(graph, adjacency=graph.adjacency != 0, own_weights=False)"
+    if graph.own_weights:
+        raise ValueError(
+            f"`{name}` must not come with own weights, {graph.name} does; to take its edges alone, pass {remedy}"
+        )
+    if graph.has_unused_weights:
+        warn_caller(f"{unused_weights(graph)}: the result has the edges of `{name}` alone; to say so, pass {remedy}")
 
 
 def check_label_counts(label_counts: Any) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sparse
 from scipy.sparse.csgraph import connected_components
 
-from topofl.topologies._common import call_name, static_graph
+from topofl.topologies._common import call_name, check_drops_nothing, static_graph
 from topofl.topology import Topology, TopologyError, TopologySequence, from_edges
 
 __all__ = ["matchings"]
@@ -17,8 +17,8 @@ __all__ = ["matchings"]
 def matchings(base: Any) -> TopologySequence:
     """Return the graphs that take the edges of `base` in turns, in each round a matching: at most one peer a node.
 
-    Each edge occurs in exactly one round of the period (a proper edge coloring); groups and labels of nodes are kept,
-    weights left behind. The period is the largest degree for bipartite graphs (König 1916), complete graphs of even
+    Each edge occurs in exactly one round of the period (a proper edge coloring); groups and labels of nodes are kept.
+    All edges have weight 1. The period is the largest degree for bipartite graphs (König 1916), complete graphs of even
     order, and circulant graphs whose offsets o all have ``n / gcd(n, o)`` even (such as the exponential graph of 2^L
     nodes); else at most one more (Vizing's bound, by the algorithm of Misra and Gries). A graph without edges gives one
     round without edges.
@@ -35,6 +35,13 @@ def matchings(base: Any) -> TopologySequence:
         If `base` is no graph, or changes from round to round.
     TopologyError
         If it is directed.
+    ValueError
+        If it comes with its own mixing weights, which are not those of its matchings.
+
+    Warns
+    -----
+    UserWarning
+        If its edges have unequal weights, which are dropped.
 
     References
     ----------
@@ -65,6 +72,7 @@ def _undirected(base: Any) -> Topology:
         raise TopologyError(
             f"`base` must be undirected, {graph.name} is directed; add its edges in the other direction"
         )
+    check_drops_nothing("base", graph)
     return graph
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sparse
 
 from topofl._check import check_indices, check_unmasked
-from topofl.topologies._common import static_graph
+from topofl.topologies._common import check_drops_nothing, static_graph
 from topofl.topology import Topology, from_edges
 
 __all__ = ["induced_subgraph", "relabel", "remove_edges", "union", "with_groups"]
@@ -33,6 +33,11 @@ def union(*graphs: Any, name: str | None = None) -> Topology:
         If there is none; if they have different numbers or labels of nodes; if one comes with its own mixing weights,
         which have no union.
 
+    Warns
+    -----
+    UserWarning
+        If a graph has edges of unequal weights, which are dropped.
+
     Examples
     --------
     >>> from topofl import topologies
@@ -44,11 +49,7 @@ def union(*graphs: Any, name: str | None = None) -> Topology:
         raise ValueError("`graphs` must be at least one graph, got none")
     for graph in members:
         _check_same_nodes(members[0], graph)
-        if graph.own_weights:
-            raise ValueError(
-                f"`graphs` must not come with their own weights, {graph.name} does; to join its edges alone, drop "
-                "them by dataclasses.replace(graph, own_weights=False)"
-            )
+        check_drops_nothing("graphs", graph)
     edges = np.concatenate([graph.edge_index for graph in members], axis=1).T
     name = name or f"union({', '.join(graph.name for graph in members)})"
     joined = from_edges(edges, members[0].n, name=name, directed=True, groups=members[0].groups)
