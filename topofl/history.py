@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -462,6 +463,7 @@ class History:
             If it is half-written or damaged, naming the file, or `path` is empty.
         """
         path = check_path("path", path)
+        _resolved(path)
         path = saved_in(path / "history") or saved_in(path) or path
         for name in FILES:
             if not (path / name).is_file():
@@ -532,14 +534,12 @@ def saved_in(folder: Path) -> Path | None:
 
 
 def _resolved(path: Path) -> Path:
-    """Return the place that a path names, links followed, or raise ValueError for links that lead back to themselves."""
-    try:
+    """Return the place that a path names, links followed; raise ValueError for links that lead back to themselves."""
+    with suppress(RuntimeError):  # of Python before 3.13; later ones return such a link
         place = path.resolve()
-    except RuntimeError:  # of Python before 3.13; later ones return the link
-        place = path
-    if place.is_symlink():
-        raise ValueError(f"`path` must be a folder, {shown(str(path))} is a link that leads back to itself; remove it")
-    return place
+        if not place.is_symlink():
+            return place
+    raise ValueError(f"`path` must be a folder, {shown(str(path))} is a link that leads back to itself; remove it")
 
 
 def _current() -> tuple[Path, ...]:

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shutil
+import tempfile
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -23,9 +24,10 @@ import torch
 from topofl._check import check_int_or_auto
 from topofl._files import sync_folder
 from topofl._text import printable
+from topofl.engine.lock import NAME as LOCK
 from topofl.engine.lock import Lock, locked
 
-__all__ = ["Checkpoint", "check_every", "check_space", "check_tensors", "held", "move_all", "newest", "newest_there",
+__all__ = ["OURS", "Checkpoint", "check_every", "check_space", "check_tensors", "held", "move_all", "newest", "newest_there",
            "prune", "rounds_in", "save", "taken_from", "to_resume_from"]  # fmt: skip
 
 FORMAT = 2
@@ -38,6 +40,9 @@ KEPT = 2
 """Checkpoints that stay when a new one is complete."""
 
 _NAME = re.compile(r"state-(\d{8,})\.(pt|json)(\.partial)?")
+
+OURS = re.compile(rf"state-\d{{8,}}\.(pt|json)(\.partial)?|{re.escape(LOCK)}")
+"""What a folder of checkpoints holds, and nothing else if it is ours alone."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -295,7 +300,7 @@ def prune(folder: Path, kept: int, until: int | None = None) -> None:
 def move_all(source: Path, target: Path) -> None:
     """Move the checkpoints of one folder into another, in place of those there; other files stay where they are.
 
-    A call that is killed is made good for by the next one: the newest goes last, and what says that there is a
+    The next call cleans up after one that was killed in between: the newest goes last, and what says that there is a
     checkpoint follows its state. Until then it is known in `source`.
     """
     target.mkdir(parents=True, exist_ok=True)
@@ -343,11 +348,10 @@ def to_resume_from(folder: Path, resume: bool) -> Checkpoint | None:
 
 
 def _try_to_write(folder: Path) -> None:
-    probe = folder / ".writable"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe.write_bytes(b"x")
-        probe.unlink(missing_ok=True)  # another process may try at the same time
+        with tempfile.TemporaryFile(dir=folder, prefix=".topofl-") as probe:  # one that nobody else has
+            probe.write(b"x")
     except OSError as error:
         raise type(error)(
             f"`checkpoint` must be a folder that can be written to, {folder} is not: {error.strerror or error}"
