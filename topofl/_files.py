@@ -79,7 +79,8 @@ def remove_new_beside(place: Path, ours: re.Pattern[str]) -> None:
         As of :func:`holds_only`; a folder with anything else stays.
     """
     start = f"{_stem(place)}.topofl-new-"
-    for folder in [path for path in place.parent.iterdir() if path.name.startswith(start)]:
+    there = place.parent.iterdir() if place.parent.is_dir() else ()
+    for folder in [path for path in there if path.name.startswith(start)]:
         remove_if_ours(folder, ours)
 
 
