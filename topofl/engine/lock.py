@@ -217,6 +217,7 @@ def _read(number: int, path: Path) -> dict[str, Any]:
         if os.fstat(number).st_size <= _LONGEST:
             return {}
         raise FileExistsError(_foreign(path))
+    said: dict[str, Any] = {}
     try:
         said = json.loads(text)
         kinds = {"pid": int, "host": str, "started": str | None, "space": str | None}
@@ -274,8 +275,8 @@ def _is_file(number: int, path: Path) -> bool:
 
 def _foreign(path: Path) -> str:
     return (
-        f"{path} must be free, since runs write there who uses the folder, and is something that topofl did not write; "
-        "move it elsewhere, or take another folder"
+        f"{path} must be free, since a run writes there who uses the folder, and is something that topofl did not "
+        "write; move it elsewhere, or take another folder"
     )
 
 
