@@ -1,5 +1,6 @@
 """The command line, verb by verb."""
 
+import errno
 import json
 import os
 import shlex
@@ -22,6 +23,7 @@ from topofl._graph_files import read_graph
 from topofl.cli import main
 from topofl.engine import DivergenceError
 from topofl.engine.checkpoint import rounds_in
+from topofl.engine.lock import NAME as LOCK
 from topofl.engine.lock import locked
 from topofl.engine.round import WorldRound
 from topofl.history import History
@@ -734,7 +736,7 @@ def test_killed_at_any_moment_a_run_that_replaces_another_is_one_of_both(toml, t
     had = set()
     for at in range(1, last):
         folder = f"out{at}"
-        saved = rounds_in(Path(folder, ".next", "checkpoints"))
+        saved = rounds_in(Path(folder, cli.NEXT, "checkpoints"))
         if not saved and (Path(folder) / "history" / "meta.json").exists():
             had.add(History.load(folder).meta["seed"])
         assert main(["resume", folder]) == 0, at
@@ -743,10 +745,175 @@ def test_killed_at_any_moment_a_run_that_replaces_another_is_one_of_both(toml, t
         np.testing.assert_array_equal(history["loss"], wanted[history.meta["seed"]])
         assert config.load(f"{folder}/config.toml").options["seed"] == history.meta["seed"]
         assert len(rounds_in(Path(folder, "checkpoints"))) == 1
-        left = {path.name for path in Path(folder).iterdir() if not path.name.startswith(".history.")}
-        assert left - {".config.toml.partial"} == {"config.toml", "checkpoints", "history"}
+        assert {path.name for path in Path(folder).iterdir()} == {"config.toml", "checkpoints", "history"}
     assert had == {3, 9, ("resumed", 3), ("resumed", 9)}
     capsys.readouterr()
+
+
+def contents(folder):
+    """Return what is in all files of a folder, by their paths in it; locks apart."""
+    found = {path.relative_to(folder): path for path in sorted(Path(folder).rglob("*")) if path.is_file()}
+    return {name.as_posix(): path.read_bytes() for name, path in found.items() if path.name != LOCK}
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "history"])
+@pytest.mark.parametrize("verb", ["run", "resume"])
+def test_what_a_link_leads_to_is_not_replaced(capsys, toml, tmp_path, verb, name):
+    assert main(["run", toml, "--out", "r"]) == 0
+    if verb == "resume":
+        assert main(["run", toml, "--out", "new", "--set", "run.seed=9"]) == 0
+        shutil.rmtree(tmp_path / "new" / "history")
+        (tmp_path / "new").rename(tmp_path / "r" / cli.NEXT)
+    (tmp_path / "r" / name).rename(tmp_path / "far")
+    (tmp_path / "r" / name).symlink_to(tmp_path / "far")
+    before = contents("r") | contents("far")
+    words = ["resume", "r"] if verb == "resume" else ["run", toml, "--out", "r", "--force", "--set", "run.seed=9"]
+    assert f"r/{name} must be a folder in r itself" in fails(capsys, 2, *words)
+    assert contents("r") | contents("far") == before
+    assert (tmp_path / "r" / name).is_symlink()
+
+
+def test_what_cannot_be_moved_stays_and_the_finished_run_is_not_lost(capsys, toml, tmp_path, monkeypatch):
+    assert main(["run", toml, "--out", "r"]) == 0
+    assert main(["run", toml, "--out", "whole", "--set", "run.seed=9"]) == 0
+    before, replace = contents("r"), os.replace
+
+    def crossing(source, target):
+        if Path(target).parent.name == "checkpoints" and Path(source).parent != Path(target).parent:
+            raise OSError(errno.EXDEV, "Invalid cross-device link", str(source), None, str(target))
+        replace(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", crossing)
+        line = fails(capsys, 1, "run", toml, "--out", "r", "--force", "--set", "run.seed=9")
+    assert "cross-device link" in line
+    assert "its history is saved in r/history-not-in-place; when nothing is in its way, topofl resume r puts" in line
+    assert contents("r/history-not-in-place") == contents("whole/history")
+    assert contents(f"r/{cli.NEXT}/replaced") == {
+        name.removeprefix("history/"): text for name, text in before.items() if name.startswith("history/")
+    }
+    assert contents("r/checkpoints") == {
+        name.removeprefix("checkpoints/"): text for name, text in before.items() if name.startswith("checkpoints/")
+    }
+    shutil.rmtree(tmp_path / "r" / "history-not-in-place")
+    assert main(["resume", "r"]) == 0
+    assert History.load("r").meta["seed"] == 9
+    assert {path.name for path in Path("r").iterdir()} == {"config.toml", "checkpoints", "history"}
+
+
+def foreign(folder, name):
+    """Put a folder with somebody's work into another one."""
+    (Path(folder) / name).mkdir(parents=True)
+    (Path(folder) / name / "meta.json").write_text("{}")
+    (Path(folder) / name / "thesis.tex").write_text("years of work")
+    return contents(Path(folder) / name)
+
+
+@pytest.mark.parametrize("name", [".history.bak", ".history.older", ".history.topofl-older", ".next", ".lock"])
+def test_what_others_keep_in_the_folder_of_a_run_stays(capsys, toml, tmp_path, name):
+    assert main(["run", toml, "--out", "r"]) == 0
+    before = foreign("r", name)
+    for words in (["run", toml, "--out", "r", "--force"], ["resume", "r", "--set", "run.rounds=6"], ["resume", "r"]):
+        assert main(words) == 0
+        assert contents(f"r/{name}") == before
+    assert History.load("r").n_rounds == 6
+
+
+def test_a_folder_that_somebody_else_has_in_the_way_is_told(capsys, toml, tmp_path):
+    assert main(["run", toml, "--out", "r"]) == 0
+    foreign("r", cli.NEXT)
+    before = contents("r")
+    line = fails(capsys, 2, "run", toml, "--out", "r", "--force")
+    assert f"r/{cli.NEXT} must be free, and holds something that topofl did not write" in line
+    assert contents("r") == before
+    assert main(["resume", "r", "--set", "run.rounds=5"]) == 0
+    assert f"{cli.NEXT} holds something that topofl did not write, and stays" in capsys.readouterr().err
+    assert contents(f"r/{cli.NEXT}") == {
+        name.removeprefix(f"{cli.NEXT}/"): text for name, text in before.items() if name.startswith(cli.NEXT)
+    }
+
+
+@pytest.mark.parametrize("with_checkpoints", [False, True])
+@pytest.mark.parametrize("more", [[], ["--set", "algorithm.lr=1e38"]])
+def test_a_configuration_of_somebody_else_stays(capsys, toml, tmp_path, with_checkpoints, more):
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "config.toml").write_text("mine = 1")
+    if with_checkpoints:
+        (tmp_path / "project" / "checkpoints").mkdir()
+        (tmp_path / "project" / "checkpoints" / "best.pt").write_text("mine, too")
+    before = contents("project")
+    line = fails(capsys, 2, "run", toml, "--out", "project", *more)
+    assert "project holds something else than a run" in line
+    assert contents("project") == before
+
+
+def test_an_interrupted_run_that_replaces_another_says_how_to_go_on(capsys, toml, monkeypatch):
+    assert main(["run", toml, "--out", "r"]) == 0
+    with monkeypatch.context() as patch:
+        stop_in_step(patch, 2)
+        capsys.readouterr()
+        assert main(["run", toml, "--out", "r", "--force", "--set", "run.seed=9"]) == 1
+    assert capsys.readouterr().err == "topofl: interrupted after round 2 of 4; go on with: topofl resume r\n"
+    assert main(["resume", "r"]) == 0
+    assert History.load("r").meta["seed"] == 9
+
+
+@pytest.mark.filterwarnings("always:the checkpoint of round")
+def test_an_interruption_of_which_nothing_could_be_saved_leaves_the_finished_run(capsys, toml, monkeypatch):
+    assert main(["run", toml, "--out", "r"]) == 0
+    before = contents("r")
+
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.modules["topofl.engine.keeper"], "save", full)
+        stop_in_step(patch, 2)
+        capsys.readouterr()
+        assert main(["run", toml, "--out", "r", "--force", "--set", "run.seed=9"]) == 1
+    assert capsys.readouterr().err.endswith("after round 2 of 4, saved nothing; the finished run stays\n")
+    assert contents("r") == before
+
+
+@pytest.mark.parametrize("verb", ["run", "force", "resume"])
+def test_a_folder_that_vanishes_while_a_run_lasts_can_be_gone_on_with(capsys, toml, tmp_path, monkeypatch, verb):
+    words = ["run", toml, "--out", "r", "--set", "run.rounds=6", "--checkpoint-every", "1"]
+    words += ["--force"] * (verb == "force")
+    if verb != "run":
+        assert main(["run", toml, "--out", "r"]) == 0
+    if verb == "resume":
+        words = ["resume", "r", "--set", "run.rounds=6"]
+    take, steps, first = WorldRound.local_sgd, [], 4 if verb == "resume" else 0
+
+    def vanishing(self, models, how, **more):
+        steps.append(self.t)
+        if len(steps) == (1 if verb == "resume" else 3):
+            shutil.rmtree(tmp_path / "r")
+            signal.raise_signal(signal.SIGINT)
+        return take(self, models, how, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(WorldRound, "local_sgd", vanishing)
+        capsys.readouterr()
+        assert main(words) == 1
+    done = first + len(steps)
+    assert f"interrupted after round {done} of 6; go on with: topofl resume r\n" in capsys.readouterr().err
+    assert main(["resume", "r"]) == 0
+    assert main(["run", toml, "--out", "whole", "--set", "run.rounds=6"]) == 0
+    np.testing.assert_array_equal(History.load("r")["loss"], History.load("whole")["loss"])
+
+
+@pytest.mark.parametrize("words", [["compare", ""], ["resume", ""], ["run", "small.toml", "--out", ""], ["graphs", ""]])
+def test_an_empty_text_is_no_path(capsys, toml, words):
+    assert "must be a path, got an empty text; the current folder is '.'" in fails(capsys, 2, *words)
+
+
+def test_the_history_of_the_current_folder_is_not_replaced(capsys, toml, tmp_path, monkeypatch):
+    assert main(["run", toml, "--out", "r"]) == 0
+    before = contents("r")
+    monkeypatch.chdir(tmp_path / "r" / "history")
+    assert "must not be the current folder" in fails(capsys, 2, "run", toml, "--out", "..", "--force")
+    assert contents(tmp_path / "r") == before
 
 
 def test_names_do_not_steer_a_terminal(toml, capsys):
@@ -766,7 +933,7 @@ def test_two_commands_do_not_share_a_folder(toml, tmp_path, capsys, monkeypatch)
     train(monkeypatch, AssertionError("trained"))
     with locked(tmp_path / "a"):
         assert "`--out` must be a folder that no other run is using" in fails(capsys, 1, "run", toml, "--out", "a")
-        assert [path.name for path in (tmp_path / "a").iterdir()] == [".lock"]
+        assert [path.name for path in (tmp_path / "a").iterdir()] == [".topofl.lock"]
         (tmp_path / "a" / "config.toml").write_text(Path(toml).read_text())
         assert "`DIR` must be a folder that no other run is using" in fails(capsys, 1, "resume", "a")
 

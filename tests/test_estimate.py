@@ -265,6 +265,17 @@ def test_what_the_history_will_hold_is_counted_over_all_rounds(algorithm, option
     assert (without.history, need.total - without.total) == (0, need.history)
 
 
+@pytest.mark.parametrize("participation", [0.2, 0.5, 1.0])
+@pytest.mark.parametrize("n", [20, 50])
+def test_rows_of_small_servers_are_counted_and_kept_once(n, participation):
+    algorithm = algorithms.fedavg(lr=0.1, epochs=1, participation=participation)
+    clients = data.iid(problems.dataset(n_examples=2 * n), n, seed=0)
+    how = {"model": problems.linear(), "clients": clients, "rounds": 20}
+    history = topofl.run(algorithm, **how, seed=0, executor="batched", progress=False)
+    assert topofl.estimate(algorithm, **how).history == pytest.approx(held(history), rel=0.2)
+    assert sum(map(_matrices.bytes_of, history.matrices.kept)) <= 20 * 2**13
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

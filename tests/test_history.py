@@ -15,6 +15,7 @@ import pytest
 import topofl
 from tests import problems
 from topofl import _arrays, _files, algorithms, metrics, mixing, topologies
+from topofl.history import OURS
 
 
 def run_of(algorithm, topology, **more):
@@ -115,6 +116,95 @@ def test_an_exchange_that_fails_leaves_the_older_history(history, tmp_path, monk
         history.save(path)
     assert_same(topofl.History.load(path), history)
     assert [p.name for p in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.fixture(params=["exchanged", "portable"])
+def way(request, monkeypatch):
+    """Replace folders at once, where the system can, or by two renames."""
+    if request.param == "portable":
+        monkeypatch.setattr(_files, "_exchange", lambda *_: False)
+    return request.param
+
+
+@pytest.mark.parametrize("name", [".run.older", ".run.topofl-older", ".run.bak", ".run.topofl-new-12345678"])
+def test_neighbors_that_somebody_else_made_stay(way, history, tmp_path, name):
+    (tmp_path / name).mkdir()
+    for other in ("thesis.tex", "meta.json"):
+        (tmp_path / name / other).write_text("years of work")
+    history.save(tmp_path / "run")
+    if (way, name) == ("portable", ".run.topofl-older"):
+        with pytest.raises(
+            FileExistsError, match=r"run\.topofl-older is needed .* did not write; move that elsewhere$"
+        ):
+            history.save(tmp_path / "run")
+    else:
+        history.save(tmp_path / "run")
+    assert_same(topofl.History.load(tmp_path / "run"), history)
+    _files.remove_new_beside(tmp_path / "run", OURS)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, "run"])
+    assert {path.read_text() for path in (tmp_path / name).iterdir()} == {"years of work"}
+
+
+def test_overwriting_leaves_nothing_of_what_was_there(way, history, tmp_path):
+    (tmp_path / "run" / "figures").mkdir(parents=True)
+    (tmp_path / "run" / "figures" / "a.pdf").write_text("x")
+    history.save(tmp_path / "run", overwrite=True)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["arrays.npz", "meta.json", "rounds.jsonl", "run"]
+
+
+def test_what_somebody_else_has_aside_is_no_history(history, tmp_path):
+    history.save(tmp_path / ".run.topofl-older")
+    assert_same(topofl.History.load(tmp_path / "run"), history)
+    (tmp_path / ".run.topofl-older" / "thesis.tex").write_text("years of work")
+    with pytest.raises(FileNotFoundError, match=r"meta\.json is missing"):
+        topofl.History.load(tmp_path / "run")
+
+
+def test_leftovers_are_removed_only_if_all_in_them_is_ours(tmp_path):
+    for k, names in enumerate(([], ["meta.json"], ["meta.json", "a"])):
+        folder = tmp_path / f".run.topofl-new-{k}"
+        folder.mkdir()
+        for name in names:
+            (folder / name).write_text("x")
+    (tmp_path / ".run.topofl-new-3").symlink_to(".run.topofl-new-2")
+    (tmp_path / ".run.topofl-new-4").mkdir()
+    (tmp_path / ".run.topofl-new-4" / "meta.json").symlink_to("../.run.topofl-new-2/a")
+    _files.remove_new_beside(tmp_path / "run", OURS)
+    assert sorted(path.name[-1] for path in tmp_path.iterdir()) == ["2", "3", "4"]
+
+
+def test_the_current_folder_and_those_above_it_are_not_replaced(history, tmp_path, monkeypatch):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "a" / "b")
+    for place in (".", "..", "../b", tmp_path / "a"):
+        for overwrite in (False, True):
+            with pytest.raises(ValueError, match=r"`path` must not be the current folder or one above it, .*name a"):
+                history.save(place, overwrite=overwrite)
+    assert Path.cwd() == tmp_path / "a" / "b"
+    assert_same(topofl.History.load(history.save("c")), history)
+
+
+def test_without_a_current_folder_a_whole_path_will_do(history, tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    for _ in range(2):
+        history.save(tmp_path / "run")
+    assert_same(topofl.History.load(tmp_path / "run"), history)
+
+
+def test_links_that_lead_nowhere_are_told_and_long_names_taken(way, history, tmp_path):
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    for call in (history.save, topofl.History.load):
+        with pytest.raises(
+            ValueError, match=r"`path` must be a folder, .*/a' is a link that leads back to itself; rem"
+        ):
+            call(tmp_path / "a")
+    for _ in range(2):
+        history.save(tmp_path / ("x" * 255))
+    assert_same(topofl.History.load(tmp_path / ("x" * 255)), history)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b", "x" * 255]
 
 
 @pytest.mark.parametrize("way", ["exchanged", "portable"])

@@ -19,7 +19,13 @@ from topofl.mixing import MixingMatrix
 
 @pytest.fixture
 def packs_all(monkeypatch):
-    monkeypatch.setattr(_matrices, "LEAST", 0)
+    pack_from(monkeypatch, 0)
+
+
+def pack_from(monkeypatch, size):
+    """Let matrices of so many bytes be packed, whatever their rows."""
+    for name in ("LEAST", "SEARCHED"):
+        monkeypatch.setattr(_matrices, name, size)
 
 
 def average(n, chosen, seed=0):
@@ -91,6 +97,35 @@ def test_small_matrices_are_not_touched():
     assert kept(CASES["one row"]) is CASES["one row"]
 
 
+@pytest.mark.parametrize(("n", "chosen"), [(26, 26), (40, 20), (63, 63)])
+def test_one_row_is_kept_once_from_a_few_kibibytes_on(packs_all, monkeypatch, n, chosen):
+    matrix = average(n, chosen)
+    searched = _matrices._searched(matrix)
+    monkeypatch.undo()
+    one = kept(matrix)
+    assert isinstance(one, Packed)
+    assert same(one.unpacked(), matrix)
+    assert bytes_of(one) == bytes_of(searched) == 16 * chosen + 8 * 2 + 4 * n
+    for part in ("data", "indices", "indptr"):
+        np.testing.assert_array_equal(getattr(one.rows, part), getattr(searched.rows, part), strict=True)
+        assert not getattr(one.rows, part).flags.writeable
+        base = getattr(one.rows, part).base
+        assert base is None or base.size == getattr(one.rows, part).size, "or the whole matrix would stay"
+
+
+@pytest.mark.parametrize("row", [0, 1, 31, 62, "none but the last"])
+def test_rows_that_differ_somewhere_are_not_one(row):
+    close = average(63, 40).weights.toarray()
+    rows = range(62) if row == "none but the last" else [row]
+    for k in rows:
+        close[k] = np.roll(close[k], 1 + k % 5)
+    matrix = MixingMatrix(sparse.csr_array(close))
+    assert kept(matrix) is matrix
+    close[rows] = average(63, 30).weights.toarray()[0]  # of another length
+    matrix = MixingMatrix(sparse.csr_array(close))
+    assert kept(matrix) is matrix
+
+
 def test_a_sequence_of_matrices(packs_all):
     plain, packed = mixing.metropolis_hastings(topologies.ring(60)), CASES["one row"]
     both = Matrices([kept(plain), kept(packed)])
@@ -150,7 +185,7 @@ def fedavg(n=400, rounds=6, **more):
 def test_a_server_s_rows_are_kept_once_in_memory_and_on_disk(tmp_path, monkeypatch):
     packed = fedavg()
     assert all(isinstance(one, Packed) for one in packed.matrices.kept)
-    monkeypatch.setattr(_matrices, "LEAST", 2**60)
+    pack_from(monkeypatch, 2**60)
     whole = fedavg()
     assert all(isinstance(one, MixingMatrix) for one in whole.matrices.kept)
     monkeypatch.undo()
@@ -170,7 +205,7 @@ def test_a_server_s_rows_are_kept_once_in_memory_and_on_disk(tmp_path, monkeypat
 def written_in_full(history, path, monkeypatch):
     """Save as it was before rows were kept once."""
     with monkeypatch.context() as patch:
-        patch.setattr(_matrices, "LEAST", 2**60)
+        pack_from(patch, 2**60)
         return history.save(path)
 
 
@@ -193,11 +228,11 @@ def test_memory_does_not_grow_by_a_dense_matrix_a_round():
 @pytest.mark.parametrize("least", [0, 2**60])
 def test_checkpoints_keep_them_and_take_those_of_older_versions(tmp_path, monkeypatch, least):
     whole = fedavg(60)
-    monkeypatch.setattr(_matrices, "LEAST", least)
+    pack_from(monkeypatch, least)
     stop = {"checkpoint": tmp_path, "checkpoint_every": 2}
     with pytest.raises(ZeroDivisionError):
         fedavg(60, callbacks=[lambda event: 1 / (event.round - 4)], **stop)
-    monkeypatch.setattr(_matrices, "LEAST", 0)
+    pack_from(monkeypatch, 0)
     resumed = fedavg(60, resume=True, **stop)
     assert list(resumed.matrix_of_round) == list(whole.matrix_of_round)
     assert [same(a, b) for a, b in zip(resumed.matrices, whole.matrices, strict=True)] == 6 * [True]

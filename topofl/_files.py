@@ -1,56 +1,138 @@
 """Files: which ones may be opened, and how one takes the place of another without a moment at which neither exists."""
 
 import ctypes
+import hashlib
 import os
+import re
 import shutil
 import stat
 import sys
+import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["aside", "check_regular", "read_file", "replace_folder", "sync_file", "sync_folder"]
+__all__ = [
+    "aside",
+    "check_regular",
+    "holds_only",
+    "new_beside",
+    "read_file",
+    "remove_if_ours",
+    "remove_new_beside",
+    "replace_folder",
+    "sync_file",
+    "sync_folder",
+]
 
 _RENAME_EXCHANGE = 2
 _HERE = -100
 """``AT_FDCWD`` of Linux: paths are relative to the current folder."""
 
 
+_LONGEST = 200
+"""Bytes of a name that others are derived from; a name may have 255."""
+
+
 def aside(place: Path) -> Path:
-    """Return where the folder that has the name `place` lies for the moment in which another one takes the name."""
+    """Return where the older folder is kept while a new one takes the name `place`."""
     place = place.resolve()
-    return place.parent / f".{place.name}.older"
+    return place.parent / f"{_stem(place)}.topofl-older"
 
 
-def replace_folder(complete: Path, place: Path) -> None:
+def new_beside(place: Path) -> Path:
+    """Make an empty folder, in which what is to take the name `place` can be written, and return it."""
+    return Path(tempfile.mkdtemp(prefix=f"{_stem(place)}.topofl-new-", dir=place.parent))
+
+
+def _stem(place: Path) -> str:
+    name = os.fsencode(place.name)
+    return f".{place.name if len(name) <= _LONGEST else hashlib.sha256(name).hexdigest()[:16]}"
+
+
+def holds_only(folder: Path, ours: re.Pattern[str]) -> bool:
+    """Whether a folder is a real one, no link, in which everything has a name that we give, and nothing is a link.
+
+    Parameters
+    ----------
+    folder
+        It may be missing; then it is not.
+    ours
+        Matches the paths in the folder of what we write, with slashes, such as ``"checkpoints/state-00000001.pt"``.
+    """
+    if folder.is_symlink() or not folder.is_dir():
+        return False
+    found = [Path(where, name) for where, folders, files in os.walk(folder) for name in (*folders, *files)]
+    return all(ours.fullmatch(path.relative_to(folder).as_posix()) and not path.is_symlink() for path in found)
+
+
+def remove_if_ours(folder: Path, ours: re.Pattern[str]) -> bool:
+    """Remove a folder with all of its contents if it :func:`holds_only` what we write; return whether it is gone.
+
+    Raises
+    ------
+    OSError
+        If it cannot be removed.
+    """
+    if holds_only(folder, ours):
+        shutil.rmtree(folder)
+    return not os.path.lexists(folder)
+
+
+def remove_new_beside(place: Path, ours: re.Pattern[str]) -> None:
+    """Remove what :func:`new_beside` made for processes that were killed; nobody may be writing to `place` meanwhile.
+
+    Parameters
+    ----------
+    place
+        As there.
+    ours
+        As of :func:`holds_only`; a folder with anything else stays.
+    """
+    start = f"{_stem(place)}.topofl-new-"
+    there = place.parent.iterdir() if place.parent.is_dir() else ()
+    for folder in [path for path in there if path.name.startswith(start)]:
+        remove_if_ours(folder, ours)
+
+
+def replace_folder(complete: Path, place: Path, ours: re.Pattern[str]) -> None:
     """Give the folder `complete` the name `place`, and remove the folder that had it.
 
     Where the system can exchange two names at once (Linux), one of both folders has the name at every moment. Elsewhere
-    there is a moment between two renames, in which the older folder is found at :func:`aside`; the next call makes good
-    for one that was killed there.
+    there is a moment between two renames, in which the older folder is found at :func:`aside`; the next call cleans up
+    after one that was killed in between.
 
     Parameters
     ----------
     complete
         A folder on the file system of `place`.
     place
-        A folder, or nothing.
+        A folder, whose contents are removed, whatever they are; or nothing.
+    ours
+        What a folder at :func:`aside` may hold to be removed, as of :func:`holds_only`.
 
     Raises
     ------
+    FileExistsError
+        If something that is not ours is in the way at :func:`aside`; then `place` is as it was.
     OSError
         If the names cannot be changed; then `place` is as it was.
     """
     older = aside(place)
     if place.exists() and _exchange(complete, place):
-        shutil.rmtree(complete, ignore_errors=True)
+        shutil.rmtree(complete)
     elif place.exists():
-        shutil.rmtree(older, ignore_errors=True)  # of a call that was killed before it had removed this
+        if not remove_if_ours(older, ours):  # else of a call that was killed before it had removed this
+            raise FileExistsError(
+                f"`path` cannot be replaced: {older} is needed for a moment, and holds what topofl did not write; move "
+                "that elsewhere"
+            )
         _replace_by_renaming(complete, place, older)
+        shutil.rmtree(older)
     else:
         os.rename(complete, place)
     sync_folder(place.parent)
-    shutil.rmtree(older, ignore_errors=True)
+    remove_if_ours(older, ours)
 
 
 def _replace_by_renaming(complete: Path, place: Path, older: Path) -> None:

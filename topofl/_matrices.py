@@ -13,8 +13,13 @@ from topofl.mixing import MixingMatrix
 
 __all__ = ["Kept", "Matrices", "Packed", "bytes_of", "kept", "kept_of"]
 
-LEAST = 2**16
-"""Bytes from which a matrix is packed: smaller ones stay the objects they are, with what they know of themselves."""
+LEAST = 2**13
+"""Bytes from which a matrix with one distinct row, such as a server's, is packed: that is as much work as the digest of
+some 10 to 40 KiB, by machine, and a fraction of making the matrix. Smaller ones stay the objects they are, with what
+they know of themselves."""
+
+SEARCHED = 2**16
+"""Bytes from which a matrix of several distinct rows is packed, which takes a search for them."""
 
 _BLOCK = 2**18
 """Entries that are compared at a time."""
@@ -61,11 +66,38 @@ def bytes_of(one: Kept) -> int:
 def kept(matrix: MixingMatrix) -> Kept:
     """Return what is kept of a matrix: itself, unless it is large and takes at most half the bytes by distinct rows.
 
-    The work is a product with one vector, and where that says that rows may be equal, a comparison of all entries.
+    Whether there is only one is seen by a comparison of the last row with the first, and where they are equal, of all.
+    The work for several is a product with one vector, and where that says that rows may be equal, a comparison of all
+    entries.
     """
-    weights = matrix.weights
-    if bytes_of(matrix) < LEAST:
+    size = bytes_of(matrix)
+    if size >= LEAST and _is_one_row(matrix.weights):
+        return _of_one_row(matrix)
+    return matrix if size < SEARCHED else _searched(matrix)
+
+
+def _is_one_row(weights: sparse.csr_array) -> bool:
+    """Whether all rows are the first one, to the last bit."""
+    n, length = weights.shape[0], int(weights.indptr[1])
+    if length < 1 or length * n != weights.nnz or weights.indptr[-2] != length * (n - 1):
+        return False
+    rows = [part.reshape(n, length) for part in (weights.indices, weights.data.view(np.int64))]
+    if not all((part[-1] == part[0]).all() for part in rows):
+        return False
+    return bool((np.diff(weights.indptr) == length).all()) and all((part == part[0]).all() for part in rows)
+
+
+def _of_one_row(matrix: MixingMatrix) -> Kept:
+    weights, n = matrix.weights, matrix.n
+    length = int(weights.indptr[1])
+    if 2 * (length + n / 3) > weights.nnz:
         return matrix
+    parts = (weights.data[:length].copy(), weights.indices[:length].copy(), weights.indptr[:2].copy())
+    return Packed(_frozen(sparse.csr_array(parts, shape=(1, n))), np.zeros(n, np.int32), matrix.name)
+
+
+def _searched(matrix: MixingMatrix) -> Kept:
+    weights = matrix.weights
     marks = weights @ np.random.default_rng(0).random(matrix.n)  # equal rows have equal ones
     _, first, row_of = np.unique(marks, return_index=True, return_inverse=True)
     order = np.argsort(first)

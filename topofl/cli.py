@@ -4,8 +4,8 @@ import argparse
 import inspect
 import json
 import os
+import re
 import shlex
-import shutil
 import sys
 import tomllib
 import warnings
@@ -22,7 +22,7 @@ import torch
 import topofl
 from topofl import callbacks, config, data, metrics
 from topofl._check import check_int, did_you_mean
-from topofl._files import aside
+from topofl._files import aside, holds_only, remove_if_ours, remove_new_beside
 from topofl._graph_files import KINDS
 from topofl._spec import at, build_topology, catalogue, parameters, parse_spec, table_of
 from topofl._table import NotApplicable, Spread, Table
@@ -30,10 +30,12 @@ from topofl._text import printable
 from topofl.callbacks import Callback, Event
 from topofl.data import Partition
 from topofl.engine import DivergenceError, Interrupted
+from topofl.engine.checkpoint import OURS as CHECKPOINTS
 from topofl.engine.checkpoint import move_all, prune, rounds_in
 from topofl.engine.lock import NAME as LOCK
 from topofl.engine.lock import locked
 from topofl.estimate import Estimate
+from topofl.history import OURS as HISTORY
 from topofl.history import History, check_replaceable, over_nodes, saved_in
 from topofl.topology import Topology, TopologySequence
 
@@ -45,8 +47,16 @@ _KEPT = """
 DIR holds config.toml (all defaults filled in), checkpoints/ and, at the end, history/. Ctrl-C lets the round end and
 writes a checkpoint. A finished run keeps its last checkpoint, which takes the space of all models and is needed only to
 train more rounds: remove DIR/checkpoints if you will not."""
-NEXT = ".next"
+NEXT = ".topofl-next"
 """Where, in the folder of a finished run, a run lies that is to replace it, until it has a checkpoint."""
+
+PARTIAL = ".config.toml.topofl-partial"
+"""What becomes the configuration of a run when all of it is written."""
+
+_IN_NEXT = re.compile(
+    rf"config\.toml|{re.escape(PARTIAL)}|checkpoints(/({CHECKPOINTS.pattern}))?|replaced(/({HISTORY.pattern}))?"
+)
+"""What lies there: the coming run and, while its checkpoints are moved, the history that it replaces."""
 
 _RUN_ERRORS = (DivergenceError, OSError, MemoryError, torch.OutOfMemoryError)
 
@@ -93,6 +103,8 @@ def _failed(error: BaseException, code: int) -> int:
 
 
 def _how_to_go_on(stopped: Interrupted) -> str:
+    if stopped.saved is None and _is_finished(stopped.folder.parent):
+        return f"interrupted after round {stopped.done} of {stopped.rounds}, saved nothing; the finished run stays"
     saved = "" if stopped.saved == stopped.done else f", saved up to round {stopped.saved or 0}"
     command = shlex.join(["topofl", "resume", str(stopped.folder.parent)])
     return f"interrupted after round {stopped.done} of {stopped.rounds}{saved}; go on with: {command}"
@@ -142,6 +154,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _path(text: str) -> Path:
+    """Return the path that a word names; an empty one, such as a variable that is not set, names none."""
+    if not text:
+        raise argparse.ArgumentTypeError("must be a path, got an empty text; the current folder is '.'")
+    return Path(text)
+
+
 def _add_verb(
     verbs: Any, name: str, command: Callable[[argparse.Namespace], None], text: str, examples: str, more: str = ""
 ) -> argparse.ArgumentParser:
@@ -182,7 +201,7 @@ def _add_spectral(verbs: Any) -> None:
     verb.add_argument("--data", metavar="DATA", help="'digits' or a folder with MNIST: adds label heterogeneity")
     verb.add_argument("--per-node", type=int, default=2, metavar="K", help="shards of sorted data a node (default: 2)")
     verb.add_argument("--seed", type=int, default=0, help="of the shards, and of measurements (default: 0)")
-    verb.add_argument("--html", type=Path, metavar="FILE", help="also write a page: numbers, pictures, measurements")
+    verb.add_argument("--html", type=_path, metavar="FILE", help="also write a page: numbers, pictures, measurements")
     help_rounds = "to look at, of graphs that never repeat, and to measure (default: 100, and 500 for a page's curves)"
     verb.add_argument("--rounds", type=int, metavar="R", help=help_rounds)
     groups = "structure, paths, averaging, rounds, push-sum, data, cost"
@@ -200,8 +219,8 @@ def _add_run(verbs: Any) -> None:
     """
     verb = _add_verb(verbs, "run", _run, "train what a TOML file describes, and save what happens", examples, _KEPT)
     help_out = "where to save (default: runs/ and the file's name)"
-    verb.add_argument("config", type=Path, metavar="CONFIG.toml", help="tables data, topology, algorithm, run, ...")
-    verb.add_argument("--out", type=Path, metavar="DIR", help=help_out)
+    verb.add_argument("config", type=_path, metavar="CONFIG.toml", help="tables data, topology, algorithm, run, ...")
+    verb.add_argument("--out", type=_path, metavar="DIR", help=help_out)
     done = verb.add_mutually_exclusive_group()
     help_force = "replace a finished run in DIR: once this one has a checkpoint, until then that one stays"
     done.add_argument("--force", action="store_true", help=help_force)
@@ -224,7 +243,7 @@ def _add_resume(verbs: Any) -> None:
     """
     text = "go on with a run that was stopped, or with more rounds"
     verb = _add_verb(verbs, "resume", _resume, text, examples, _KEPT)
-    verb.add_argument("folder", type=Path, metavar="DIR", help="of the run, as named by run --out")
+    verb.add_argument("folder", type=_path, metavar="DIR", help="of the run, as named by run --out")
     help_set = "table.key=value, of what may change: run.rounds (more of them), run.checkpoint_every, run.device"
     verb.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=help_set)
     _add_logs(verb)
@@ -237,10 +256,10 @@ def _add_compare(verbs: Any) -> None:
         topofl compare runs/ring runs/dcliques --target 0.85 --plot accuracy.png
     """
     verb = _add_verb(verbs, "compare", _compare, "saved runs side by side", examples)
-    verb.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a folder that run (or History.save) wrote")
+    verb.add_argument("runs", nargs="+", type=_path, metavar="RUN", help="a folder that run (or History.save) wrote")
     verb.add_argument("--target", type=float, default=0.8, metavar="ACCURACY", help="to count rounds to (default: 0.8)")
     verb.add_argument("--column", default="accuracy", metavar="NAME", help="which accuracy, e.g. accuracy_fine_tuned")
-    verb.add_argument("--plot", type=Path, metavar="FILE", help="draw accuracy against rounds (.png, .pdf, .svg)")
+    verb.add_argument("--plot", type=_path, metavar="FILE", help="draw accuracy against rounds (.png, .pdf, .svg)")
     _add_table_options(verb)
 
 
@@ -252,11 +271,11 @@ def _add_graphs(verbs: Any) -> None:
     """
     text = "who heard whom in a saved run, round by round, such as the graphs that a run learned"
     verb = _add_verb(verbs, "graphs", _graphs, text, examples)
-    verb.add_argument("folder", type=Path, metavar="RUN", help="a folder that run (or History.save) wrote")
+    verb.add_argument("folder", type=_path, metavar="RUN", help="a folder that run (or History.save) wrote")
     verb.add_argument("--every", type=int, default=1, metavar="K", help="every K-th round and the last (default: all)")
     help_labels = "read the run's data again, too: adds columns on labels, and orders nodes by them"
     verb.add_argument("--labels", action="store_true", help=help_labels)
-    verb.add_argument("--html", type=Path, metavar="FILE", help="also write a page: a picture with a slider, curves")
+    verb.add_argument("--html", type=_path, metavar="FILE", help="also write a page: a picture with a slider, curves")
     groups = "structure, paths, averaging, rounds, push-sum, data, cost"
     verb.add_argument(
         "--about", metavar="GROUPS", help=f"which columns, of {groups} (default: structure, averaging, data)"
@@ -281,12 +300,12 @@ def _add_reproduce(verbs: Any) -> None:
     scales = "smoke (seconds, embedded data), quick (hours on a 2-core CPU; default) or paper (as in the paper)"
     verb.add_argument("--scale", default="quick", metavar="SCALE", help=scales)
     verb.add_argument("--seeds", type=int, metavar="K", help="runs of every arm (default: 1 to 5, by paper and scale)")
-    verb.add_argument("--data", type=Path, metavar="DIR", help="folder in or below which MNIST and CIFAR-10 lie")
+    verb.add_argument("--data", type=_path, metavar="DIR", help="folder in or below which MNIST and CIFAR-10 lie")
     verb.add_argument("--datasets", metavar="NAMES", help="use only these: mnist, cifar10, or both with a comma")
     help_out = "where runs, pictures and claims go (default: out/reproduce); finished runs there are not run again"
-    verb.add_argument("--out", type=Path, default=Path("out/reproduce"), metavar="DIR", help=help_out)
+    verb.add_argument("--out", type=_path, default=Path("out/reproduce"), metavar="DIR", help=help_out)
     help_kept = "folder with the JSON files of an earlier report: what has not changed since is not run again"
-    verb.add_argument("--kept", type=Path, metavar="DIR", help=help_kept)
+    verb.add_argument("--kept", type=_path, metavar="DIR", help=help_kept)
     verb.add_argument("--device", metavar="D", help="cpu, cuda, cuda:1 (default: CUDA if there is one)")
     verb.add_argument("--jobs", type=int, default=1, metavar="J", help="processes, sharing the CPU cores (default: 1)")
     verb.add_argument("--dry-run", action="store_true", help="show runs, time and memory (from probes); keep nothing")
@@ -294,12 +313,12 @@ def _add_reproduce(verbs: Any) -> None:
 
 
 def _add_logs(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("--log", type=Path, metavar="FILE.jsonl", help="append one JSON object an event to this file")
-    verb.add_argument("--tensorboard", type=Path, metavar="DIR", help="write scalars for TensorBoard here")
+    verb.add_argument("--log", type=_path, metavar="FILE.jsonl", help="append one JSON object an event to this file")
+    verb.add_argument("--tensorboard", type=_path, metavar="DIR", help="write scalars for TensorBoard here")
 
 
 def _add_table_options(verb: argparse.ArgumentParser) -> None:
-    verb.add_argument("--csv", type=Path, metavar="FILE", help="also write the table there, in full precision")
+    verb.add_argument("--csv", type=_path, metavar="FILE", help="also write the table there, in full precision")
     form = verb.add_mutually_exclusive_group()
     form.add_argument("--markdown", action="store_true", help="print a Markdown table")
     form.add_argument("--json", action="store_true", help="print a JSON list with one object a row")
@@ -433,15 +452,42 @@ def _run(options: argparse.Namespace) -> None:
         _check_place(out, options)  # again, now that nobody else can change it
         place = out / NEXT if _is_finished(out) else out
         try:
-            (place / "checkpoints").mkdir(parents=True, exist_ok=True)
-            _write_config(place, experiment.tables)
-            how = {"progress": options.progress, "checkpoint": place / "checkpoints"}
-            history = experiment.run(**how, callbacks=_logs(options))
-            if not rounds_in(place / "checkpoints"):  # none could be written, and those there are another run's
-                prune(out / "checkpoints", 0)
-        finally:
+            history = _trained(place, experiment, options)
+        except BaseException as error:
             _settle(out)
-        _finish(out, experiment, history)
+            if isinstance(error, Interrupted):
+                error.folder = out / "checkpoints"  # where they are now
+            raise
+        kept = 1 if rounds_in(place / "checkpoints") else 0  # none could be written, and those there are another run's
+        with _saved_beside(out, history):
+            _settle(out)
+        _finish(out, experiment, history, kept)
+
+
+def _trained(place: Path, experiment: config.Experiment, options: argparse.Namespace) -> History:
+    """Train in a folder that holds the configuration whenever it holds a checkpoint."""
+
+    def write_again(event: Event) -> None:
+        if event.kind == "checkpoint" and not (place / "config.toml").is_file():  # somebody removed the folder
+            _write_config(place, experiment.tables)
+
+    (place / "checkpoints").mkdir(parents=True, exist_ok=True)
+    _write_config(place, experiment.tables)
+    how = {"progress": options.progress, "checkpoint": place / "checkpoints"}
+    return experiment.run(**how, callbacks=[write_again, *_logs(options)])
+
+
+@contextmanager
+def _saved_beside(out: Path, history: History) -> Iterator[None]:
+    """Save a history elsewhere, and say so, if the body, which makes room for it, fails."""
+    try:
+        yield
+    except Exception as error:
+        beside = history.save(out / "history-not-in-place")
+        what = (
+            f"{error}; the run that was to replace the one in {out} is finished, and its history is saved in {beside}"
+        )
+        raise OSError(f"{what}; when nothing is in its way, topofl resume {out} puts it in place") from error
 
 
 def _in_all(need: Estimate, run: Mapping[str, Any]) -> list[str]:
@@ -485,11 +531,17 @@ def _go_on(out: Path, options: argparse.Namespace) -> None:
     _check_history(out)
 
     def keep_changes(event: Event) -> None:
-        if event.kind == "start":  # what was asked for is accepted
+        there = (out / "config.toml").is_file()
+        if event.kind == "start" or (event.kind == "checkpoint" and not there):  # what was asked for is accepted
             _write_config(out, experiment.tables)
 
     how = {"progress": options.progress, "checkpoint": out / "checkpoints", "resume": True}
-    _finish(out, experiment, experiment.run(**how, callbacks=[keep_changes, *_logs(options)]))
+    try:
+        history = experiment.run(**how, callbacks=[keep_changes, *_logs(options)])
+    except Interrupted as stopped:
+        stopped.folder = out / "checkpoints"  # as it was named
+        raise
+    _finish(out, experiment, history)
 
 
 def _logs(options: argparse.Namespace) -> list[Callback]:
@@ -498,13 +550,11 @@ def _logs(options: argparse.Namespace) -> list[Callback]:
     return [make(place) for make, place in asked.items() if place is not None]
 
 
-def _finish(out: Path, experiment: config.Experiment, history: History) -> None:
-    """Save what a run returned, say so, and leave one checkpoint to go on from."""
+def _finish(out: Path, experiment: config.Experiment, history: History, kept: int = 1) -> None:
+    """Save what a run returned, say so, and leave so many checkpoints to go on from."""
     history.save(out / "history")
-    for leftover in out.glob(".history.*"):  # of processes that were killed while they saved
-        shutil.rmtree(leftover, ignore_errors=True)
     _write_config(out, experiment.tables_of(history))
-    prune(out / "checkpoints", 1)
+    prune(out / "checkpoints", kept)
     _check_column({str(out): history}, "accuracy")
     print(_table_of_runs({str(out): history}, 0.8))
     print(f"saved in {printable(str(out))}")
@@ -515,25 +565,51 @@ def _finish(out: Path, experiment: config.Experiment, history: History) -> None:
 
 def _write_config(out: Path, tables: config.Tables) -> None:
     """Replace the configuration by a complete one, whatever happens."""
-    partial = out / ".config.toml.partial"
+    partial = out / PARTIAL
     partial.write_text(config.dumps(tables), encoding="utf-8")
     os.replace(partial, out / "config.toml")
 
 
 def _settle(out: Path) -> None:
-    """Let the run that is to replace the one in a folder do so if it has a checkpoint, else drop it.
+    """Put the run in :data:`NEXT` in place of the finished one if it has a checkpoint; else drop it.
 
-    Killed in the middle it goes on when it is called again: until all of its checkpoints are in their place, the new
-    run is known by them.
+    The next call cleans up after one that was killed in between: until all of its checkpoints are in their place, the
+    new run is known by them, and only then the older history is removed. If something cannot be moved, nothing is lost.
     """
     coming = out / NEXT
     if rounds_in(coming / "checkpoints"):
-        for place in (out / "history", aside(out / "history")):
-            shutil.rmtree(place, ignore_errors=True)
+        _check_movable(out)
+        _set_aside(out / "history", coming / "replaced")
         if (coming / "config.toml").exists():
             os.replace(coming / "config.toml", out / "config.toml")
         move_all(coming / "checkpoints", out / "checkpoints")
-    shutil.rmtree(coming, ignore_errors=True)
+    remove_new_beside((out / "history").resolve(), HISTORY)  # of processes that were killed while they saved
+    (out / PARTIAL).unlink(missing_ok=True)
+    if not remove_if_ours(coming, _IN_NEXT):
+        _note([f"{coming} holds something that topofl did not write, and stays; move that elsewhere"])
+
+
+def _set_aside(history: Path, replaced: Path) -> None:
+    """Move a history, wherever a process that was killed left it, to a place where it is not taken for one."""
+    for place in (history, aside(history)):
+        if place == history and place.exists() and not replaced.exists():
+            os.replace(place, replaced)
+        elif holds_only(place, HISTORY):
+            if replaced.exists():
+                remove_if_ours(place, HISTORY)
+            else:
+                os.replace(place, replaced)
+
+
+def _check_movable(out: Path) -> None:
+    """Refuse a folder in which another run cannot take the place of the one there by changing names."""
+    for place in (out / "history", out / "checkpoints"):
+        if place.is_symlink() or (place.exists() and place.stat().st_dev != out.stat().st_dev):
+            what = "a link" if place.is_symlink() else "on another disk"
+            raise ValueError(
+                f"{place} must be a folder in {out} itself, so that another run can take its place, and is {what}; "
+                "move what it holds there, or name another folder by --out"
+            )
 
 
 @contextmanager
@@ -542,10 +618,12 @@ def _claimed(out: Path) -> Iterator[None]:
     made = [folder for folder in (out, *out.parents) if not folder.exists()]
     try:
         with locked(out, "--out"):
+            fresh = not (out / "config.toml").exists()
             try:
                 yield
             except Exception:
-                if not rounds_in(out / "checkpoints") and not _is_finished(out):
+                stopped = rounds_in(out / "checkpoints") or rounds_in(out / NEXT / "checkpoints")
+                if fresh and not stopped and not _is_finished(out):
                     (out / "config.toml").unlink(missing_ok=True)
                     with suppress(OSError):
                         (out / "checkpoints").rmdir()
@@ -591,22 +669,38 @@ def _check_place(out: Path, options: argparse.Namespace) -> None:
     """Refuse a folder for results before training rather than after, if there is anything that must not be lost."""
     if unfinished := _unfinished(out):
         raise ValueError(f"{unfinished}, or name another folder by --out")
-    own = {"config.toml", "checkpoints", ".config.toml.partial", NEXT, LOCK}  # of a run stopped before a checkpoint
-    if out.is_dir() and not _is_finished(out) and {path.name for path in out.iterdir()} - own:
-        raise ValueError(f"{out} holds something else than a run; name a new or empty folder by --out")
     if (out / "config.toml").exists() and (out / "config.toml").samefile(options.config):
         raise ValueError(
             f"{out} holds {options.config} itself, which would be overwritten; name another folder by --out"
+        )
+    if out.is_dir() and not _is_finished(out) and not _holds_a_beginning(out):
+        raise ValueError(f"{out} holds something else than a run; name a new or empty folder by --out")
+    if os.path.lexists(out / NEXT) and not holds_only(out / NEXT, _IN_NEXT):
+        raise ValueError(
+            f"{out / NEXT} must be free, and holds something that topofl did not write; move that elsewhere, or name "
+            "another folder by --out"
         )
     if _is_finished(out) and not options.force:
         raise ValueError(
             f"{out} holds a finished run; name another folder by --out, replace it by --force, or go past it by "
             "--skip-done"
         )
+    if _is_finished(out):
+        _check_movable(out)
     _check_history(out)
     there = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
     if not there.is_dir() or not os.access(there, os.W_OK):
         raise PermissionError(f"cannot write to {out}: {there} is not a folder that can be written to")
+
+
+def _holds_a_beginning(out: Path) -> bool:
+    """Whether a folder holds nothing, or nothing but a run that was stopped before its first checkpoint."""
+    found = {path.name for path in out.iterdir()}
+    if found - {"config.toml", "checkpoints", PARTIAL, NEXT, LOCK}:
+        return False
+    if "checkpoints" in found:
+        return holds_only((out / "checkpoints").resolve(), CHECKPOINTS)
+    return "config.toml" not in found  # alone it may be anybody's
 
 
 def _check_history(out: Path) -> None:

@@ -3,9 +3,10 @@
 import json
 import math
 import os
+import re
 import shutil
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -16,7 +17,7 @@ import numpy as np
 from topofl._arrays import Header, read_arrays
 from topofl._check import as_array, check_choice, check_int, check_path, check_probability, did_you_mean, shown
 from topofl._drawing import new_axes
-from topofl._files import aside, replace_folder, sync_file, sync_folder
+from topofl._files import aside, holds_only, new_beside, replace_folder, sync_file, sync_folder
 from topofl._matrices import Kept, Matrices, Packed, kept, kept_of
 from topofl._table import NotApplicable
 from topofl._text import printable
@@ -34,6 +35,9 @@ BEFORE_EXCHANGE, FINE_TUNED, NEAREST = "_before_exchange", "_fine_tuned", "_knn"
 
 FILES = ("meta.json", "rounds.jsonl", "arrays.npz")
 """What a saved history consists of."""
+
+OURS = re.compile("|".join(map(re.escape, FILES)))
+"""What a folder that holds a history, or a part of one, holds and nothing else."""
 
 DEEPEST = 20
 """How deep JSON may be nested; settings of phases are nested 3 deep."""
@@ -431,18 +435,18 @@ class History:
         FileExistsError
             If `path` is a file, or a folder with other contents and `overwrite` is False.
         ValueError
-            If `path` is empty.
+            If `path` is empty, a link that leads back to itself, or the current folder or one above it.
         """
-        place = check_path("path", path).resolve()  # a link stays, and the folder that it names is replaced
+        place = _resolved(check_path("path", path))  # a link stays, and the folder that it names is replaced
         check_replaceable(place, overwrite=overwrite)
         place.parent.mkdir(parents=True, exist_ok=True)
-        complete = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
+        complete = new_beside(place)
         try:
             _write(self, complete)
             umask = os.umask(0)
             os.umask(umask)
             complete.chmod(0o777 & ~umask)  # mkdtemp lets nobody else in
-            replace_folder(complete, place)
+            replace_folder(complete, place, OURS)
         finally:
             shutil.rmtree(complete, ignore_errors=True)
         return Path(path)
@@ -459,6 +463,7 @@ class History:
             If it is half-written or damaged, naming the file, or `path` is empty.
         """
         path = check_path("path", path)
+        _resolved(path)
         path = saved_in(path / "history") or saved_in(path) or path
         for name in FILES:
             if not (path / name).is_file():
@@ -522,13 +527,47 @@ def saved_in(folder: Path) -> Path | None:
 
     That is another place only if a process was killed just when it replaced one history by another.
     """
-    return next((place for place in (folder, aside(folder)) if (place / "meta.json").is_file()), None)
+    if (folder / "meta.json").is_file():
+        return folder
+    older = aside(_resolved(folder))
+    return older if (older / "meta.json").is_file() and holds_only(older, OURS) else None
+
+
+def _resolved(path: Path) -> Path:
+    """Return the place that a path names, links followed; raise ValueError for links that lead back to themselves."""
+    with suppress(RuntimeError):  # of Python before 3.13; later ones return such a link
+        place = path.resolve()
+        if not place.is_symlink():
+            return place
+    raise ValueError(f"`path` must be a folder, {shown(str(path))} is a link that leads back to itself; remove it")
+
+
+def _current() -> tuple[Path, ...]:
+    """Return the current folder and all above it; none if it was removed."""
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:
+        return ()
+    return here, *here.parents
 
 
 def check_replaceable(folder: Path, *, overwrite: bool = False) -> None:
-    """Raise ``FileExistsError`` unless a history may take the place of `folder` without the loss of anything else."""
+    """Raise unless a history may take the place of `folder` without the loss of anything else.
+
+    Raises
+    ------
+    FileExistsError
+        If it is a file, or holds anything else and `overwrite` is False.
+    ValueError
+        If it is the current folder or one above it, since the process would be left in one that is removed.
+    """
     if not folder.exists():
         return
+    if folder.resolve() in _current():
+        raise ValueError(
+            f"`path` must not be the current folder or one above it, since the whole folder is replaced, got {folder}; "
+            "name a folder in it, or go to another folder first"
+        )
     if not folder.is_dir():
         raise FileExistsError(f"`path` must be a folder, {folder} is a file; name another one")
     found = sorted(folder.iterdir())

@@ -342,7 +342,7 @@ def test_a_folder_that_cannot_be_written_to_is_told_before_training(tmp_path, mo
     for place in (file, file / "below"):
         with pytest.raises(OSError, match=r"`checkpoint` must be a folder that can be written to, .* is not"):
             run_with(lambda event: pytest.fail("trained"), place)
-    monkeypatch.setattr(checkpoint.Path, "write_bytes", lambda *a: full())
+    monkeypatch.setattr(checkpoint.tempfile, "TemporaryFile", lambda **words: full())
     with pytest.raises(OSError, match="is not: No space left on device"):
         run_with(lambda event: pytest.fail("trained"), tmp_path / "new")
 

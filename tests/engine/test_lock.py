@@ -75,9 +75,9 @@ def test_the_second_process_is_told_who_has_the_folder_and_a_killed_one_leaves_i
             train(tmp_path, resume=resume)
     assert process.poll() is None
     kill(process)
-    assert (tmp_path / ".lock").exists()
+    assert (tmp_path / lock.NAME).exists()
     assert killed.differences(train(tmp_path, resume=True), whole) == []
-    assert not (tmp_path / ".lock").exists()
+    assert not (tmp_path / lock.NAME).exists()
 
 
 def test_a_child_that_outlives_its_parent_holds_nothing(holder, tmp_path):
@@ -85,7 +85,7 @@ def test_a_child_that_outlives_its_parent_holds_nothing(holder, tmp_path):
     assert process.stdout.readline() == "child\n"
     kill(process)
     with locked(tmp_path):
-        assert json.loads((tmp_path / ".lock").read_text())["pid"] == os.getpid()
+        assert json.loads((tmp_path / lock.NAME).read_text())["pid"] == os.getpid()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -97,12 +97,13 @@ def said(**changes):
 def test_what_another_host_took_must_be_removed_by_hand(tmp_path, monkeypatch, locks):
     if not locks:
         monkeypatch.setattr(lock.fcntl, "flock", no_locks)
-    (tmp_path / ".lock").write_text(said(host="far\x1b[2Jaway", pid=77))
+    (tmp_path / lock.NAME).write_text(said(host="far\x1b[2Jaway", pid=77))
     with pytest.raises(
-        BlockingIOError, match=rf"taken by process 77 on far\\x1b\[2Jaway, .* remove {re.escape(str(tmp_path))}/\.lock$"
+        BlockingIOError,
+        match=rf"taken by process 77 on far\\x1b\[2Jaway, .* remove {re.escape(str(tmp_path))}/\.topofl\.lock$",
     ):
         train(tmp_path)
-    (tmp_path / ".lock").unlink()
+    (tmp_path / lock.NAME).unlink()
     train(tmp_path)
 
 
@@ -113,13 +114,13 @@ def no_locks(*_):
 def test_without_locks_the_file_decides_and_numbers_that_are_used_again_do_not_deceive(holder, tmp_path, monkeypatch):
     process = holder()
     kill(process)
-    dead = (tmp_path / ".lock").read_text()
+    dead = (tmp_path / lock.NAME).read_text()
     monkeypatch.setattr(lock.fcntl, "flock", no_locks)
     for text in (dead, "", said(started="another boot 1")):
-        (tmp_path / ".lock").write_text(text)
+        (tmp_path / lock.NAME).write_text(text)
         with locked(tmp_path), pytest.raises(BlockingIOError, match=f"in use by process {os.getpid()} on"):
             lock.Lock(tmp_path, "checkpoint").hold()
-    (tmp_path / ".lock").write_text(said(space="pid:[1]"))
+    (tmp_path / lock.NAME).write_text(said(space="pid:[1]"))
     with pytest.raises(BlockingIOError, match="in use by process"):
         lock.Lock(tmp_path, "checkpoint").hold()
 
@@ -128,20 +129,112 @@ def test_without_locks_the_file_decides_and_numbers_that_are_used_again_do_not_d
 def test_where_the_system_does_not_tell_when_processes_start(tmp_path, monkeypatch, started):
     monkeypatch.setattr(lock.fcntl, "flock", no_locks)
     monkeypatch.setattr(lock, "_started", lambda pid: None)
-    (tmp_path / ".lock").write_text(said(started=started, pid=2**22 + 1))  # beyond the largest number of a process
+    (tmp_path / lock.NAME).write_text(said(started=started, pid=2**22 + 1))  # beyond the largest number of a process
     with locked(tmp_path):
         pass
     if started is None:
-        (tmp_path / ".lock").write_text(said(started=None, pid=os.getpid()))
+        (tmp_path / lock.NAME).write_text(said(started=None, pid=os.getpid()))
         with pytest.raises(BlockingIOError):
             lock.Lock(tmp_path, "checkpoint").hold()
 
 
-@pytest.mark.parametrize("text", ["[" * 4000, "{}", "null", '{"pid": "1"}', "\x00" * 5000, "[]"])
-def test_whatever_is_in_the_file_a_free_folder_can_be_taken(tmp_path, text):
-    (tmp_path / ".lock").write_text(text)
+@pytest.mark.parametrize("text", ["", "\x00" * 300])
+def test_a_file_that_says_nothing_leaves_the_folder_free(tmp_path, text):
+    (tmp_path / lock.NAME).write_text(text)
     with locked(tmp_path):
-        assert json.loads((tmp_path / ".lock").read_text())["pid"] == os.getpid()
+        assert json.loads((tmp_path / lock.NAME).read_text())["pid"] == os.getpid()
+
+
+def is_refused(folder):
+    """Whether a run is refused the folder by naming the file of its lock, and not by a call that never returns."""
+    told = rf"^{re.escape(str(folder / lock.NAME))} must be free, .* did not write; move it elsewhere, or take another"
+    with pytest.raises(FileExistsError, match=told):
+        train(folder)
+    return True
+
+
+@pytest.mark.parametrize("locks", [True, False])
+@pytest.mark.parametrize("text", ["[" * 4000, "{}", "null", '{"pid": "1"}', "\x00" * 5000, "[]", "my notes"])
+def test_a_file_of_somebody_else_stays_as_it_is(tmp_path, monkeypatch, text, locks):
+    if not locks:
+        monkeypatch.setattr(lock.fcntl, "flock", no_locks)
+    (tmp_path / lock.NAME).write_text(text)
+    assert is_refused(tmp_path)
+    assert (tmp_path / lock.NAME).read_text() == text
+
+
+def test_what_is_no_file_is_refused_and_stays(tmp_path):
+    for name in ("link", "dangling", "pipe", "folder"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "target").write_text("")
+    (tmp_path / "link" / lock.NAME).symlink_to("../target")
+    (tmp_path / "dangling" / lock.NAME).symlink_to("../nothing")
+    os.mkfifo(tmp_path / "pipe" / lock.NAME)
+    (tmp_path / "folder" / lock.NAME).mkdir()
+    for name in ("link", "dangling", "pipe", "folder"):
+        assert is_refused(tmp_path / name)
+        assert os.path.lexists(tmp_path / name / lock.NAME)
+    assert (tmp_path / "target").read_text() == ""
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_a_link_that_appears_at_the_last_moment_is_not_followed(tmp_path, monkeypatch):
+    (tmp_path / "target").write_text("")
+    (tmp_path / lock.NAME).symlink_to("target")
+    monkeypatch.setattr(Path, "is_symlink", lambda path: False)
+    with pytest.raises(FileExistsError, match="must be free"):
+        lock.Lock(tmp_path, "checkpoint").hold()
+    assert (tmp_path / "target").read_text() == ""
+
+
+def in_fork(function):
+    """Return what a fork of this process says by its exit code."""
+    child = os.fork()
+    if not child:
+        code = 99
+        with suppress(BaseException):
+            code = function()
+        os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_a_forked_process_neither_has_nor_gives_back_what_its_parent_holds(tmp_path):
+    with locked(tmp_path) as mine:
+
+        def holds():
+            with pytest.raises(BlockingIOError, match=f"in use by process {os.getppid()}, which forked this one"):
+                mine.hold()
+            mine.release()
+            with pytest.raises(BlockingIOError, match=f"in use by process {os.getppid()} on"):
+                mine.hold()
+            return 7
+
+        assert in_fork(holds) == 7
+        assert json.loads((tmp_path / lock.NAME).read_text())["pid"] == os.getpid()
+        with pytest.raises(BlockingIOError):
+            lock.Lock(tmp_path, "checkpoint").hold()
+        mine.hold()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_callbacks_may_go_to_another_folder(whole, tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+
+    def go(event):
+        if event.round == 3:
+            os.chdir(tmp_path / "elsewhere")
+
+    assert killed.differences(traced("c", go), whole) == []
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["c", "elsewhere"]
+    assert rounds_in(tmp_path / "c") == [6, 7]
+
+
+def test_no_file_of_a_folder_of_checkpoints_is_lost(tmp_path):
+    (tmp_path / ".writable").write_text("mine")
+    train(tmp_path)
+    assert (tmp_path / ".writable").read_text() == "mine"
 
 
 def test_one_process_runs_in_a_folder_once_at_a_time(tmp_path):
@@ -154,13 +247,13 @@ def test_one_process_runs_in_a_folder_once_at_a_time(tmp_path):
 
     with pytest.raises(ZeroDivisionError):
         topofl.run(**killed.settings("dsgd"), checkpoint=tmp_path, checkpoint_every=2, callbacks=[again])
-    assert not (tmp_path / ".lock").exists()
+    assert not (tmp_path / lock.NAME).exists()
     train(tmp_path, resume=True)
     assert rounds_in(tmp_path) == [6, 7]
 
 
 def test_many_that_want_it_at_once_have_it_one_after_the_other(tmp_path):
-    (tmp_path / ".lock").write_text(said(started="dead 1"))
+    (tmp_path / lock.NAME).write_text(said(started="dead 1"))
     had, errors = [], []
 
     def want():

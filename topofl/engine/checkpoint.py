@@ -10,9 +10,10 @@ import json
 import os
 import re
 import shutil
+import tempfile
 import warnings
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,10 +24,11 @@ import torch
 from topofl._check import check_int_or_auto
 from topofl._files import sync_folder
 from topofl._text import printable
+from topofl.engine.lock import NAME as LOCK
 from topofl.engine.lock import Lock, locked
 
-__all__ = ["Checkpoint", "check_every", "check_space", "check_tensors", "held", "move_all", "newest", "newest_there",
-           "prune", "rounds_in", "save", "taken_from", "to_resume_from"]  # fmt: skip
+__all__ = ["OURS", "Checkpoint", "check_every", "check_space", "check_tensors", "held", "move_all", "newest",
+           "newest_there", "prune", "rounds_in", "save", "taken_from", "to_resume_from"]  # fmt: skip
 
 FORMAT = 2
 """Of the two files, as they are written."""
@@ -38,6 +40,9 @@ KEPT = 2
 """Checkpoints that stay when a new one is complete."""
 
 _NAME = re.compile(r"state-(\d{8,})\.(pt|json)(\.partial)?")
+
+OURS = re.compile(rf"state-\d{{8,}}\.(pt|json)(\.partial)?|{re.escape(LOCK)}")
+"""What a folder of checkpoints holds, and nothing else if it is ours alone."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -284,7 +289,11 @@ def _replacing(path: Path) -> Iterator[IO[bytes]]:
 def prune(folder: Path, kept: int, until: int | None = None) -> None:
     """Remove all checkpoints but the last `kept` of those up to round `until`, and what broken writes left."""
     there = [t for t in rounds_in(folder) if until is None or t <= until]
-    stay = there[max(0, len(there) - kept) :]
+    _remove_all_but(folder, there[max(0, len(there) - kept) :])
+
+
+def _remove_all_but(folder: Path, stay: Collection[int]) -> None:
+    """Remove checkpoints of all rounds but those that `stay`, and what broken writes left."""
     found = sorted(folder.iterdir(), key=lambda path: path.suffix != ".json") if folder.is_dir() else ()
     for path in found:  # what says that there is a checkpoint goes before it
         match = _NAME.fullmatch(path.name)
@@ -295,17 +304,19 @@ def prune(folder: Path, kept: int, until: int | None = None) -> None:
 def move_all(source: Path, target: Path) -> None:
     """Move the checkpoints of one folder into another, in place of those there; other files stay where they are.
 
-    A call that is killed is made good for by the next one: the newest goes last, and what says that there is a
-    checkpoint follows its state. Until then it is known in `source`.
+    The next call cleans up after one that was killed in between: what says that the newest is a checkpoint goes last,
+    after those of `target` were removed. Until then it is known in `source`. If nothing can be moved, `target` stays as
+    it was.
     """
     target.mkdir(parents=True, exist_ok=True)
     rounds = rounds_in(source)
-    if all(_path(source, t).is_file() for t in rounds):  # else states are in `target` that wait for what names them
-        prune(target, 0)
-    for t in rounds:
-        for path in (_path(source, t), _path(source, t).with_suffix(".json")):
-            if path.exists():
-                os.replace(path, target / path.name)
+    found = [path for t in rounds for path in (_path(source, t), _path(source, t).with_suffix(".json"))]
+    for path in found[:-1]:
+        if path.exists():
+            os.replace(path, target / path.name)
+    _remove_all_but(target, rounds)
+    for path in found[-1:]:
+        os.replace(path, target / path.name)
     sync_folder(target)
 
 
@@ -343,11 +354,10 @@ def to_resume_from(folder: Path, resume: bool) -> Checkpoint | None:
 
 
 def _try_to_write(folder: Path) -> None:
-    probe = folder / ".writable"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe.write_bytes(b"x")
-        probe.unlink(missing_ok=True)  # another process may try at the same time
+        with tempfile.TemporaryFile(dir=folder, prefix=".topofl-") as probe:  # one that nobody else has
+            probe.write(b"x")
     except OSError as error:
         raise type(error)(
             f"`checkpoint` must be a folder that can be written to, {folder} is not: {error.strerror or error}"

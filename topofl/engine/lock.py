@@ -1,16 +1,18 @@
 """One process at a time in a folder: a lock that the system gives back when its holder dies, and a file that says who.
 
-The lock is the system's (``flock``; on Windows a locked byte), on the file ``.lock`` in the folder. SIGKILL therefore
-leaves nothing to clean up: the next process finds the file, but not the lock. The file says who holds it: process,
-host, and when that process started, which tells it from a later one with the same number. That decides where the lock
-alone does not: if a child that outlives its parent has inherited it, if the file system has no locks, and across hosts,
-since network file systems differ in whether others see a lock: what another host took must be removed by hand.
+The lock is the system's (``flock``; on Windows a locked byte), on the file ``.topofl.lock`` in the folder. SIGKILL
+therefore leaves nothing to clean up: the next process finds the file, but not the lock. The file says who holds it:
+process, host, and when that process started, which tells it from a later one with the same number. Where the lock alone
+cannot decide (a child that inherited it, a file system without locks), this file does. A lock from another host is
+never taken over: its file must be removed by hand. A file of this name that is not ours is neither followed, nor
+written to, nor removed.
 """
 
 import errno
 import json
 import os
 import socket
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -26,7 +28,7 @@ except ImportError:  # Windows
 
 __all__ = ["NAME", "Lock", "locked"]
 
-NAME = ".lock"
+NAME = ".topofl.lock"
 """Of the file, in the folder that is locked."""
 
 _BYTE = 2**30
@@ -35,10 +37,13 @@ _BYTE = 2**30
 _LONGEST = 4096
 """Bytes of the file that are read."""
 
+_FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+"""How the file is opened: what a link leads to is not ours, and nobody may be waiting at the other end of a pipe."""
+
 
 @dataclass(eq=False)
 class Lock:
-    """The lock on a folder, held by this process.
+    """The lock on a folder, held by this process, but not by those that it forks.
 
     Parameters
     ----------
@@ -51,6 +56,7 @@ class Lock:
     folder: Path
     argument: str
     _number: int | None = field(default=None, init=False)
+    _holder: int | None = field(default=None, init=False)
 
     @property
     def path(self) -> Path:
@@ -63,27 +69,38 @@ class Lock:
         Raises
         ------
         BlockingIOError
-            If another process holds it, naming that process and its host.
+            If another process holds it, naming that process and its host, or took it before it forked this one.
+        FileExistsError
+            If something that is not ours has the name of the file.
         """
+        if self._number is not None and self._holder != os.getpid():
+            raise BlockingIOError(
+                f"`{self.argument}` must be a folder that no other run is using, {self.folder} is in use by process "
+                f"{self._holder}, which forked this one; wait until it ends, or take another folder"
+            )
         if self._number is not None and _is_file(self._number, self.path):
             return
         self.release()
         self.folder.mkdir(parents=True, exist_ok=True)
         with _one_at_a_time(self.folder):
-            self._number = _taken(self.path, self.argument)
+            self._number, self._holder = _taken(self.path, self.argument), os.getpid()
 
     def release(self) -> None:
-        """Give the lock back, and remove its file, if it is there."""
+        """Give the lock back, and remove its file, if it is there; a forked process gives nothing of its parent's."""
         if self._number is None:
             return
-        with suppress(OSError), _one_at_a_time(self.folder):
-            if _is_file(self._number, self.path):
-                if fcntl is None:  # Windows removes no open files
-                    os.ftruncate(self._number, 0)
-                else:
-                    self.path.unlink()
+        if self._holder == os.getpid():
+            self._remove_file(self._number)
         os.close(self._number)
         self._number = None
+
+    def _remove_file(self, number: int) -> None:
+        with suppress(OSError), _one_at_a_time(self.folder):
+            if _is_file(number, self.path):
+                if fcntl is None:  # Windows removes no open files
+                    os.ftruncate(number, 0)
+                else:
+                    self.path.unlink()
 
 
 @contextmanager
@@ -94,6 +111,8 @@ def locked(folder: Path, argument: str = "checkpoint") -> Iterator[Lock]:
     ------
     BlockingIOError
         If another process holds it.
+    FileExistsError
+        If something that is not ours has the name of the file.
     """
     lock = Lock(folder, argument)
     lock.hold()
@@ -121,7 +140,11 @@ def _one_at_a_time(folder: Path) -> Iterator[None]:
 def _taken(path: Path, argument: str) -> int:
     """Return the open, locked file that now says that this process holds the lock, or raise."""
     number, free = _opened(path)
-    holder = _read(number)
+    try:
+        holder = _read(number, path)
+    except OSError:
+        os.close(number)
+        raise
     if free is None:  # no locks on this file system
         free = not holder or _is_dead(holder)
     elif not free and _is_dead(holder):  # a child that outlived it has the lock
@@ -139,8 +162,24 @@ def _taken(path: Path, argument: str) -> int:
 
 
 def _opened(path: Path) -> tuple[int, bool | None]:
-    """Return a file, made if it is not there, and whether this process now has the lock on it; None: it has none."""
-    number = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    """Return a file, made if it is not there, and whether this process now has the lock on it; None: it has none.
+
+    Raises
+    ------
+    FileExistsError
+        If it is a link, a folder, a pipe or the like.
+    """
+    if path.is_symlink():
+        raise FileExistsError(_foreign(path))
+    try:
+        number = os.open(path, _FLAGS, 0o666)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO) or path.is_dir():
+            raise FileExistsError(_foreign(path)) from error
+        raise
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise FileExistsError(_foreign(path))
     try:
         if fcntl is None:
             _lock_byte(number)
@@ -164,16 +203,30 @@ def _identity() -> dict[str, Any]:
     return {"pid": pid, "host": socket.gethostname(), "started": _started(pid), "space": _space()}
 
 
-def _read(number: int) -> dict[str, Any]:
-    """Return what the file says of the holder of the lock; nothing if it is empty or says something else."""
+def _read(number: int, path: Path) -> dict[str, Any]:
+    """Return what the file says of the holder of the lock; nothing if it is empty.
+
+    Raises
+    ------
+    FileExistsError
+        If it says something else. Zeros, which are what a loss of power may leave, count as nothing.
+    """
     os.lseek(number, 0, os.SEEK_SET)
+    text = os.read(number, _LONGEST)
+    if not text.strip(b"\0"):
+        if os.fstat(number).st_size <= _LONGEST:
+            return {}
+        raise FileExistsError(_foreign(path))
+    said: dict[str, Any] = {}
     try:
-        said = json.loads(os.read(number, _LONGEST))
+        said = json.loads(text)
         kinds = {"pid": int, "host": str, "started": str | None, "space": str | None}
         fits = isinstance(said, dict) and all(isinstance(said[name], kind) for name, kind in kinds.items())
     except (ValueError, KeyError, RecursionError):
-        return {}
-    return said if fits else {}
+        fits = False
+    if not fits:
+        raise FileExistsError(_foreign(path))
+    return said
 
 
 def _is_dead(holder: dict[str, Any]) -> bool:
@@ -215,9 +268,16 @@ def _space() -> str | None:
 def _is_file(number: int, path: Path) -> bool:
     """Whether an open file is still the one that has this name."""
     try:
-        return os.path.samestat(os.fstat(number), path.stat())
+        return os.path.samestat(os.fstat(number), path.lstat())
     except OSError:
         return False
+
+
+def _foreign(path: Path) -> str:
+    return (
+        f"{path} must be free, since a run writes there who uses the folder, and is something that topofl did not "
+        "write; move it elsewhere, or take another folder"
+    )
 
 
 def _in_use(path: Path, argument: str, holder: dict[str, Any], here: bool) -> str:

@@ -249,7 +249,7 @@ def run(
         warn_of_unused_weights(map(graphs.at, range(graphs.period)), "mixing", pushes=algorithm.pushes)
     check_asked(algorithm, clients)
     check_start(algorithm, init)
-    folder = None if checkpoint is None else Path(checkpoint)
+    folder = None if checkpoint is None else Path(checkpoint).absolute()  # wherever callbacks may go
     with held(folder) as lock:
         found = None if folder is None else to_resume_from(folder, resume)
         place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
