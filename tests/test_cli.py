@@ -1044,6 +1044,15 @@ def test_files_that_are_no_graphs_are_refused_by_name(capsys, tmp_path, monkeypa
     assert "`n` must be left out or be 10" in fails(capsys, 2, "spectral", f"{name}:9")
 
 
+def test_directed_is_said_of_edge_lists_only(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    nx.write_graphml(nx.DiGraph([(0, 1), (1, 2), (2, 0)]), "g.graphml")
+    for said in ("false", "true"):
+        text = fails(capsys, 2, "spectral", f"g.graphml,directed={said}")
+        assert "`directed` must be left out for .graphml files" in text
+    assert main(["spectral", "g.graphml"]) == 0
+
+
 def test_two_weights_of_one_edge_in_a_file_are_refused(tmp_path):
     path = tmp_path / "g.edgelist"
     path.write_text("0 1 0.5\n# back\n1 0 0.1\n")

@@ -34,7 +34,7 @@ def read_graph(
     path: Path,
     *,
     n: int | None = None,
-    directed: bool = False,
+    directed: bool | None = None,
     own_weights: bool = False,
     drop_self_loops: bool = False,
 ) -> Topology:
@@ -49,7 +49,8 @@ def read_graph(
         nodes stand in ascending order of them, whether they begin at 0 or at 1. Other labels stand in the order of the
         file.
     directed
-        Whether the lines of an edge list are directed edges; other files say so themselves.
+        Whether the lines of an edge list are directed edges; None: they are not. Other files say so themselves, and are
+        refused with anything but None.
     n, own_weights, drop_self_loops
         As in :func:`topofl.as_topology`.
 
@@ -61,10 +62,15 @@ def read_graph(
         If it is not a regular file, is too large, does not hold what its suffix says, or gives an edge two weights; or
         as :func:`topofl.as_topology`.
     """
-    check_switch("directed", directed, auto=False)
+    if directed is not None:
+        check_switch("directed", directed, auto=False)
+        if path.suffix.lower() != ".edgelist":
+            raise ValueError(
+                f"`directed` must be left out for {path.suffix} files, which say themselves whether they are"
+            )
     check_regular(path, "path")
     try:
-        graph = _read(path, directed)
+        graph = _read(path, bool(directed))
     except OSError:
         raise
     except Exception as error:  # networkx, numpy, zipfile and XML parsers each have their own

@@ -266,7 +266,9 @@ def test_broken_images_are_named(root, kind, name):
         path = path.with_suffix(".png")
         save(path, pixels(0))
     BREAK[kind](path)
-    with pytest.raises(ValueError, match=rf"`root` must hold whole images.*{path.name} \(.*\); copy it again"):
+    whole = rf"`root` must hold whole images.*{path.name} \(.*\); copy it again"
+    regular = rf"`root` must hold regular files, got .*{path.name}, which is a folder; remove it"
+    with pytest.raises(ValueError, match=regular if kind == "folder" else whole):
         data.image_folder(root, size=4)
 
 

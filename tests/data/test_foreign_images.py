@@ -66,7 +66,9 @@ def test_a_file_that_is_eps_starts_no_other_program(root, tmp_path, monkeypatch,
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     monkeypatch.setattr(EpsImagePlugin, "gs_binary", None)
     (root / "train" / "cat" / name).write_bytes(EPS)
-    with pytest.raises(ValueError, match=f"`root` must hold whole images, PNG or JPEG .*{name}"):
+    with pytest.raises(
+        ValueError, match=f"`root` must hold whole images, PNG or JPEG .*{name} .neither PNG nor JPEG by"
+    ):
         data.image_folder(root)
     assert not trace.exists()
 

@@ -235,10 +235,15 @@ def _opened(path: Path) -> Iterator["Image"]:
 @contextmanager
 def _named(path: Path) -> Iterator[None]:
     """Turn what goes wrong with an image into one kind of error, which names it."""
+    from PIL import UnidentifiedImageError
+
     try:
         yield
     except Exception as error:  # every format has its own
+        if str(error).startswith("`root` must"):  # it names the file already
+            raise
+        why = "neither PNG nor JPEG by its contents" if isinstance(error, UnidentifiedImageError) else error
         raise ValueError(
-            f"`root` must hold whole images, PNG or JPEG with 8 bits a channel, cannot read {path} ({error}); copy it "
+            f"`root` must hold whole images, PNG or JPEG with 8 bits a channel, cannot read {path} ({why}); copy it "
             "again, convert it, or remove it"
         ) from error
