@@ -195,5 +195,8 @@ def test_rounds_are_asked_for_once():
         asked.append(t)
         return topologies.ring(4)
 
-    dobrushin(TopologySequence(4, graph), start=3, rounds=4)
+    sequence = TopologySequence(4, graph)
+    assert sequence.nodes == ()  # the labels that all rounds must have, of round 0
+    asked.clear()
+    dobrushin(sequence, start=3, rounds=4)
     assert asked == [3, 4, 5, 6]
