@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sparse
 
 from topofl._arrays import Header, read_array, read_arrays
-from topofl._check import check_nodes, check_switch
+from topofl._check import check_nodes, check_switch, shown
 from topofl._files import check_regular
 from topofl.topology import Topology, as_topology
 
@@ -112,7 +112,7 @@ def _read_edges(text: str, graph: nx.Graph) -> nx.Graph:
     for k, line in enumerate(text.splitlines(), start=1):
         words = line.partition("#")[0].split()
         if words and len(words) not in (2, 3):
-            raise ValueError(f"line {k} must be 'source target' or 'source target weight', got {line!r}")
+            raise ValueError(f"line {k} must be 'source target' or 'source target weight', got {shown(line)}")
         if words:
             _add_edge(graph, words[0], words[1], float(words[2]) if len(words) == 3 else 1.0, k)
     return graph

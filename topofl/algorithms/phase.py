@@ -476,7 +476,7 @@ def _listed(part: Phase | Neighbors) -> str:
 def check_key(key: object) -> str:
     """Return the key of a stream of minibatches, or raise ``TypeError``."""
     if not isinstance(key, str):
-        raise TypeError(f"`key` must be text that tells a round's minibatches apart, such as 'first', got {key!r}")
+        raise TypeError(f"`key` must be text that tells a round's minibatches apart, such as 'first', got {shown(key)}")
     return key
 
 

@@ -482,7 +482,7 @@ def _check_saving(options: Mapping[str, Any]) -> None:
         check_path("checkpoint", options["checkpoint"])
     check_every(options["checkpoint_every"])
     if not isinstance(options["resume"], bool):
-        raise TypeError(f"`resume` must be True or False, got {options['resume']!r}")
+        raise TypeError(f"`resume` must be True or False, got {shown(options['resume'])}")
     if options["checkpoint"] is None and options["resume"]:
         raise ValueError("`resume` must be False without a folder to resume from; give one as `checkpoint`")
     callbacks = options["callbacks"]
