@@ -56,12 +56,13 @@ from topofl._spec import (
     with_seed,
 )
 from topofl.algorithms.parts import Part
-from topofl.algorithms.phase import Algorithm, Rule
+from topofl.algorithms.phase import Algorithm
+from topofl.algorithms.round import Rule
 from topofl.callbacks import Callback
 from topofl.data import Augmentation, Partition, flip_labels, match_test, with_validation
 from topofl.engine import run
 from topofl.engine.checkpoint import check_every
-from topofl.engine.checks import check_asked, check_device, check_options, check_topology
+from topofl.engine.checks import check_device, check_options, check_topology
 from topofl.estimate import Estimate, estimate
 from topofl.history import History
 
@@ -238,10 +239,8 @@ def _check(experiment: Experiment) -> None:
     with at("[run]"):
         check_options({**experiment._parts, **options})
         check_every(options["checkpoint_every"])
-    with at("[data]"):
-        check_asked(experiment.algorithm, experiment.clients)
     with at("[topology]"):
-        check_topology(experiment.algorithm, experiment.topology, experiment.clients.n, options["on_disconnected"])
+        check_topology(experiment.algorithm, experiment.topology, experiment.clients.n)
 
 
 def _build(name: str, table: dict[str, Any], function: Callable[[dict[str, Any]], Built]) -> Built:

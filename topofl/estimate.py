@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -13,20 +14,21 @@ from torch import nn
 from topofl._ambient import in_plain_torch
 from topofl._check import check_choice, check_int, check_switch
 from topofl._table import Table
-from topofl.algorithms.phase import Algorithm, Phase, Rule
+from topofl.algorithms.phase import Algorithm, Phase
+from topofl.algorithms.round import Rule
 from topofl.data import Augmentation, Partition
-from topofl.engine.checks import check_asked, check_common, check_topology, evaluated_by, with_fine_tuning
+from topofl.engine.checks import check_common, check_graphs, check_topology, evaluated_by, with_fine_tuning
 from topofl.engine.evaluate import way_of
 from topofl.engine.forward import is_linear
 from topofl.engine.free_memory import free_memory, watched_growth
-from topofl.engine.memory import facts_of, first_of, fits_into, groups_of, in_gib, memory, needed, peak, remedy
+from topofl.engine.memory import facts_of, first_of, fits_into, in_gib, memory, needed, peak, remedy
 from topofl.engine.mixer import mixer
 from topofl.engine.plan import SHARED_WORK, Compute, Plan, Sizes, choose_plan
 from topofl.engine.population import Layout
 from topofl.engine.recorder import bytes_kept
-from topofl.engine.rehearsal import DryRound, one_by_one, rehearse
 from topofl.engine.run import run
-from topofl.engine.world import as_rule, checked_model
+from topofl.engine.trace import DryRound, Played, Trace, play, traced
+from topofl.engine.world import checked_model, rules_of, weights_on
 from topofl.mixing import MixingMatrix
 from topofl.topology import Topology
 
@@ -71,6 +73,8 @@ class Estimate:
         Memory of the sums of gradients, in rounds that are evaluated.
     float64
         Memory of what gradient diversity and consensus distance make float64 at a time, in these rounds.
+    phases
+        Memory of what phases make besides, such as copies of the models, training apart.
     mixing, evaluation
         Memory of the buffers of these, of all workers, which exist only meanwhile.
     matrices
@@ -114,6 +118,8 @@ class Estimate:
     activations: int
     statistics: int
     float64: int
+    float64: int
+    phases: int
     mixing: int
     evaluation: int
     matrices: int
@@ -183,7 +189,7 @@ class Estimate:
 
 _PARTS = (
     *("parameters", "state", "fine_tuning", "gradients", "minibatches", "activations", "statistics"),
-    *("float64", "mixing", "evaluation", "matrices", "data", "torch"),
+    *("float64", "phases", "mixing", "evaluation", "matrices", "data", "torch"),
 )
 
 
@@ -257,29 +263,30 @@ def estimate(
     _check_rounds(rounds, eval_every, moments)
     algorithm = with_fine_tuning(algorithm, fine_tune)
     clients = clients.pooled() if algorithm.pooled else clients
-    graphs = check_topology(algorithm, topology, clients.n, "allow")
-    check_asked(algorithm, clients)
+    given = check_topology(algorithm, topology, clients.n)
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     compute = Compute(executor, chunk, precision, "auto", False, place, dtype)
     with watched_growth(probe and place.type == "cpu") as growth:
         module, few = checked_model(model, clients, compute)
-        rule, layout = as_rule(mixing, algorithm.pushes), Layout.of(module)
-        sizes = np.array(list(map(len, clients.train)))
-        played = SAMPLED_ROUNDS if algorithm.chooses else graphs.period or SAMPLED_ROUNDS
-        dry, state = rehearse(algorithm, layout, graphs, rule, dtype, played, sizes)
+        layout, sizes = Layout.of(module), np.array(list(map(len, clients.train)))
+        rules = rules_of(mixing, lru_cache(maxsize=64)(weights_on), given)
+        playing = Played(algorithm, layout, dtype, given, rules, sizes)
+        trace = traced(playing)
+        graphs = check_graphs(trace, given, clients, mixing, "allow")
+        played = SAMPLED_ROUNDS if trace.chooses else graphs.period or SAMPLED_ROUNDS
+        dry = list(play(playing, played))
         matrices = list({id(e.weights): e.weights for r in dry for e in r.ledger.exchanges}.values())
         sets = evaluated_by(clients, evaluate_on, eval_examples, eval_nodes, 0, torch.device("cpu"))
         way, some = way_of(module, few), list(sets.values())
-        groups = groups_of(algorithm, graphs, lambda own: own(graphs.at(0)), compute)
-        facts = facts_of(algorithm, module, few, way.order, way, clients, matrices, some, compute, augment, groups)
+        facts = facts_of(trace, module, few, way.order, way, clients, matrices, some, compute, augment, graphs)
         recorded = 0
         if rounds is not None:
             stages = 1 + (moments == "both") + (algorithm.fine_tune is not None) + (algorithm.neighbors is not None)
-            scores = 2 * stages * len(sets) + algorithm.pushes
+            scores = 2 * stages * len(sets) + trace.pushes
             ahead = min(rounds, played + SAMPLED_ROUNDS)
-            used = (r.used for r in one_by_one(algorithm, layout, graphs, rule, dtype, ahead, sizes))
+            used = (r.used for r in play(playing, ahead))
             recorded = _bytes_recorded(clients.n, rounds, eval_every, scores) + bytes_kept(used, played, ahead, rounds)
-        facts, free = replace(facts, state=state, history=recorded), free_memory(place)
+        facts, free = replace(facts, history=recorded), free_memory(place)
         fits, linear = fits_into(facts, free), is_linear(module)
         plan, beyond = choose_plan(compute, linear, facts.sizes, None, fits), 0
         seconds: dict[str, Any] = {}
@@ -287,7 +294,7 @@ def estimate(
             evaluated = {"evaluate_on": evaluate_on, "eval_examples": eval_examples, "augment": augment}
             how = {"executor": executor, "chunk": chunk, "precision": precision, "device": place, "dtype": dtype}
             trial, least = how | {"model": model} | evaluated, _least(plan, facts.sizes)
-            found = _probed(algorithm, clients, graphs.at(0), dry, len(some[0].nodes), trial, least)
+            found = _probed(trace, clients, graphs.at(0), dry, len(some[0].nodes), trial, least)
             if (taken := growth()) is not None:
                 beyond = taken - needed(first_of(facts, found.nodes), found.plan)
             plan = choose_plan(replace(compute, executor=found.plan.executor), linear, facts.sizes, None, fits)
@@ -338,7 +345,7 @@ class _Probed(NamedTuple):
 
 
 def _probed(
-    algorithm: Algorithm,
+    trace: Trace,
     clients: Partition,
     graph: Topology,
     rounds: Sequence[DryRound],
@@ -347,9 +354,9 @@ def _probed(
     least: int,
 ) -> _Probed:
     """Train at least so many nodes, and more until that takes a while."""
-    k = min(least, clients.n) if _scales(algorithm) else clients.n
+    k = min(least, clients.n) if _scales(trace) else clients.n
     while True:
-        plan, step, evaluation = _trial(algorithm, _first(clients, k), _part(graph, k), trial)
+        plan, step, evaluation = _trial(trace, _first(clients, k), _part(graph, k), trial)
         if k == clients.n or step >= PROBE_SECONDS:
             break
         k = min(4 * k, clients.n)
@@ -358,25 +365,25 @@ def _probed(
     return _Probed(k, plan, {"seconds_per_round": step * clients.n / k + mixing, "seconds_per_evaluation": scores})
 
 
-def _scales(algorithm: Algorithm) -> bool:
+def _scales(trace: Trace) -> bool:
     """Whether fewer nodes do the same: not where who trains, or how long, is said of each."""
-    told = [phase.settings for phase in algorithm.phases.values()]
-    return not any("who" in settings or isinstance(settings.get("epochs"), list) for settings in told)
+    amounts = [(one.how.batch_size, one.how.steps, one.how.epochs) for one in trace.trained]
+    alike = not any(isinstance(amount, tuple) for some in amounts for amount in some)
+    sizes = trace.rounds[0].sizes
+    return alike and all((one.counts == one.how.counts(sizes)).all() for one in trace.trained)
 
 
-def _trial(
-    algorithm: Algorithm, clients: Partition, graph: Topology, trial: dict[str, Any]
-) -> tuple[Plan, float, float]:
+def _trial(trace: Trace, clients: Partition, graph: Topology, trial: dict[str, Any]) -> tuple[Plan, float, float]:
     """Train some nodes for 4 rounds; return the plan and the seconds of a round and of the last evaluation."""
     stamps: list[float] = []
     history = run(
-        algorithm,
+        trace.algorithm,
         clients=clients,
         topology=graph,
         rounds=4,
         eval_every=4,
         seed=0,
-        init="common" if algorithm.common_start else "independent",  # equal models would be evaluated as one
+        init="common" if trace.common_start else "independent",  # equal models would be evaluated as one
         fine_tune=False,
         on_disconnected="allow",
         progress=False,

@@ -14,8 +14,9 @@ from topofl.algorithms.exchange import server_average as server_average
 from topofl.algorithms.federated import ditto, fedavg, fedbabu, fedper, fedprox, fedrep
 from topofl.algorithms.interpolation import apfl, knn_per
 from topofl.algorithms.learned import dpfl, pfeddst, random_collaboration
-from topofl.algorithms.local import beside as beside
+from topofl.algorithms.local import Training as Training
 from topofl.algorithms.local import sgd as sgd
+from topofl.algorithms.local import train as train
 from topofl.algorithms.meta import per_fedavg
 from topofl.algorithms.participation import sampled as sampled
 from topofl.algorithms.parts import Part as Part
@@ -30,12 +31,36 @@ from topofl.algorithms.peers import hear as hear
 from topofl.algorithms.peers import random_peers as random_peers
 from topofl.algorithms.phase import Algorithm as Algorithm
 from topofl.algorithms.phase import Phase as Phase
+from topofl.algorithms.phase import beside as beside
 from topofl.algorithms.phase import chain as chain
+from topofl.algorithms.phase import sharing as sharing
+from topofl.algorithms.points import At as At
+from topofl.algorithms.points import ascent as ascent
+from topofl.algorithms.points import lookahead as lookahead
+from topofl.algorithms.points import mixture as mixture
+from topofl.algorithms.round import Models as Models
+from topofl.algorithms.round import Round as Round
+from topofl.algorithms.schedules import constant as constant
+from topofl.algorithms.schedules import cosine as cosine
+from topofl.algorithms.schedules import exponential as exponential
 from topofl.algorithms.scored import refresh_losses as refresh_losses
 from topofl.algorithms.scored import scored_peers as scored_peers
 from topofl.algorithms.similar import pfedgraph
 from topofl.algorithms.similar import similar_peers as similar_peers
 from topofl.algorithms.sparse import dispfl
+from topofl.algorithms.terms import Descend as Descend
+from topofl.algorithms.terms import Step as Step
+from topofl.algorithms.terms import Term as Term
+from topofl.algorithms.terms import adam as adam
+from topofl.algorithms.terms import adamw as adamw
+from topofl.algorithms.terms import clip as clip
+from topofl.algorithms.terms import correction as correction
+from topofl.algorithms.terms import cosine_pull as cosine_pull
+from topofl.algorithms.terms import descend as descend
+from topofl.algorithms.terms import masked as masked
+from topofl.algorithms.terms import momentum as momentum
+from topofl.algorithms.terms import proximal as proximal
+from topofl.algorithms.terms import weight_decay as weight_decay
 
 __all__ = [
     "apfl",

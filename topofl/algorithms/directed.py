@@ -61,8 +61,8 @@ def dfedpgp(
     exchange = push_sum if mode == "push" else gossip
     return chain(
         "dfedpgp",
-        head=sgd(head_lr, epochs=check_epochs("head_epochs", head_epochs), train=personal, **rest),
-        body=sgd(lr, epochs=epochs, train=personal.rest, **rest),
+        head=sgd(head_lr, epochs=check_epochs("head_epochs", head_epochs), part=personal, **rest),
+        body=sgd(lr, epochs=epochs, part=personal.rest, **rest),
         exchange=exchange(personal.rest),
     )
 

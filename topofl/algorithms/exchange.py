@@ -9,7 +9,8 @@ from torch import Tensor
 from topofl._check import check_int
 from topofl.algorithms.participation import Participation, name_of
 from topofl.algorithms.parts import Part, as_part, everything
-from topofl.algorithms.phase import Models, Phase, Round, State
+from topofl.algorithms.phase import Phase
+from topofl.algorithms.round import Models, Round, State
 from topofl.mixing import MixingMatrix, average_of
 
 __all__ = ["gossip", "push_sum", "server_average"]
@@ -35,7 +36,7 @@ def gossip(share: Part = everything) -> Phase:
         round.mix(round.weights, models.flat, models.columns(share))
         return state
 
-    return Phase(init, apply, {"weights": "round"} | _told(share), exchanges="models", share=share)
+    return Phase(init, apply, {"weights": "round"} | _told(share))
 
 
 def push_sum(share: Part = everything, *, delay: int = 0) -> Phase:
@@ -93,7 +94,7 @@ def push_sum(share: Part = everything, *, delay: int = 0) -> Phase:
         return state
 
     settings = {"weights": "push"} | _told(share) | ({"delay": delay} if delay else {})
-    return Phase(init, apply, settings, exchanges="models", over="push", share=share)
+    return Phase(init, apply, settings)
 
 
 def _product(weights: MixingMatrix, mass: Tensor) -> Tensor:
@@ -154,7 +155,7 @@ def server_average(share: Part = everything, *, who: Participation | None = None
     settings = (
         {"weights": "data" if weighted else "equal"} | _told(share) | ({} if who is None else {"who": name_of(who)})
     )
-    return Phase(init, apply, settings, exchanges="models", over="server", share=share)
+    return Phase(init, apply, settings)
 
 
 def _server(sizes: bytes, chosen: bytes | None) -> MixingMatrix:

@@ -4,10 +4,11 @@ from typing import Any
 
 from topofl._check import check_int, check_nonnegative, check_positive
 from topofl.algorithms.exchange import server_average
-from topofl.algorithms.local import beside, check_epochs, sgd
+from topofl.algorithms.local import check_epochs, sgd
 from topofl.algorithms.participation import sampled
 from topofl.algorithms.parts import Part, as_part, head
-from topofl.algorithms.phase import Algorithm, Phase, chain
+from topofl.algorithms.phase import Algorithm, Phase, beside, chain
+from topofl.algorithms.terms import proximal
 
 __all__ = ["ditto", "fedavg", "fedbabu", "fedper", "fedprox", "fedrep", "fine_tuning", "steps"]
 
@@ -95,7 +96,7 @@ def fedprox(
     passes of SGD; a baseline of Kharrat, Canini and Horváth (2025), DPFL, whose strength is 0.1.
     """
     who, rest = sampled(participation), steps(batch_size, momentum, weight_decay, clip)
-    local = sgd(lr, epochs=epochs, lr_decay=lr_decay, who=who, strength=strength, **rest)
+    local = sgd(lr, epochs=epochs, lr_decay=lr_decay, who=who, terms=[proximal(strength)], **rest)
     fine_tune = fine_tuning(lr, fine_tune_epochs, **rest)
     return chain("fedprox", local=local, server=server_average(who=who), fine_tune=fine_tune)
 
@@ -197,8 +198,8 @@ def fedrep(
     of_round = rest | {"lr_decay": lr_decay, "who": who}
     return chain(
         "fedrep",
-        head=sgd(head_lr, epochs=check_epochs("head_epochs", head_epochs), train=personal, **of_round),
-        body=sgd(lr, epochs=epochs, train=personal.rest, **of_round),
+        head=sgd(head_lr, epochs=check_epochs("head_epochs", head_epochs), part=personal, **of_round),
+        body=sgd(lr, epochs=epochs, part=personal.rest, **of_round),
         server=server_average(personal.rest, who=who),
         fine_tune=fine_tuning(lr, fine_tune_epochs, **rest),
     )
@@ -243,7 +244,7 @@ def fedbabu(
     """
     who, personal = sampled(participation), as_part("head", head)
     rest = steps(batch_size, momentum, weight_decay, clip)
-    local = sgd(lr, epochs=epochs, lr_decay=lr_decay, who=who, train=personal.rest, **rest)
+    local = sgd(lr, epochs=epochs, lr_decay=lr_decay, who=who, part=personal.rest, **rest)
     fine_tune = fine_tuning(lr if fine_tune_lr is None else fine_tune_lr, fine_tune_epochs, **rest)
     return chain("fedbabu", body=local, server=server_average(personal.rest, who=who), fine_tune=fine_tune)
 
@@ -295,8 +296,7 @@ def ditto(
         personal=sgd(
             personal_lr,
             epochs=check_epochs("personal_epochs", personal_epochs),
-            anchored=True,
-            strength=strength,
+            terms=[proximal(strength, kept="anchor")],
             **rest,
         ),
         common=beside("personal", sgd(lr, epochs=epochs, **rest)),

@@ -5,10 +5,12 @@ import torch
 from topofl._check import check_int, check_positive, check_probability, check_switch
 from topofl.algorithms.exchange import server_average
 from topofl.algorithms.federated import steps
-from topofl.algorithms.local import ADAPTIVE_SHARE, ANCHOR, SHARE, beside, sgd
+from topofl.algorithms.local import sgd, train, usual
 from topofl.algorithms.participation import sampled
 from topofl.algorithms.parts import Part, as_part, head
-from topofl.algorithms.phase import Algorithm, Models, Neighbors, Phase, Round, State, chain
+from topofl.algorithms.phase import Algorithm, Neighbors, Phase, beside, chain, sharing
+from topofl.algorithms.points import mixture
+from topofl.algorithms.round import Models, Round, State
 
 __all__ = ["apfl", "knn_per"]
 
@@ -57,39 +59,34 @@ def apfl(
     """
     alpha, who = check_probability("alpha", alpha), sampled(participation)
     check_switch("adaptive", adaptive, auto=False)
-    rest = steps(batch_size, momentum, weight_decay, clip)
-    local = _mixing(sgd(lr, epochs=epochs, lr_decay=lr_decay, who=who, **rest), alpha, adaptive)
-    server = beside("local", server_average(who=who))
-    return chain("apfl", local=local, server=server, mixture=_mixture("local"))
+    steps_of_both = usual(
+        lr, momentum=momentum, reset_momentum=True, lr_decay=lr_decay, weight_decay=weight_decay, clip=clip
+    )  # fmt: skip
+    at = mixture(steps_of_both, share=alpha, adaptive=adaptive)
+    local = train(steps_of_both, batch_size=batch_size, epochs=epochs, who=who, at=at)
+    return chain(
+        "apfl",
+        local=_of_personal(local),
+        server=beside("local", server_average(who=who), "common"),
+        mixture=sharing("local", Phase(lambda models: {}, lambda models, state, round: _mix(models, state))),
+    )
 
 
-PERSONAL = "personal"
-"""Name of the state that holds the models that are mixed with those of `ANCHOR`, (n, d)."""
-
-
-def _mixing(phase: Phase, alpha: float, adaptive: bool) -> Phase:
-    """Return the phase of training for common models and for personal ones that it keeps, at the mixture of both."""
-    share = ADAPTIVE_SHARE if adaptive else SHARE
+def _of_personal(phase: Phase) -> Phase:
+    """Return the phase that trains personal models, which it keeps; models then predict as mixtures."""
 
     def init(models: Models) -> State:
-        flat = models.flat
-        return {ANCHOR: flat.clone(), PERSONAL: flat.clone(), share: flat.new_full((len(flat),), alpha)}
+        return phase.init(models) | {"personal": models.flat.clone()}
 
     def apply(models: Models, state: State, round: Round) -> State:
-        phase.apply(models.like(state[PERSONAL]), state, round)
+        phase.apply(models.like(state["personal"]), state, round)
         return _mix(models, state)
 
-    return phase._replace(init=init, apply=apply, settings={**phase.settings, "alpha": alpha, "adaptive": adaptive})
-
-
-def _mixture(owner: str) -> Phase:
-    """Return the phase after which models predict as the mixtures of another phase."""
-    return Phase(lambda models: {}, lambda models, state, round: _mix(models, state), {"of": owner}, uses=owner)
+    return phase._replace(init=init, apply=apply)
 
 
 def _mix(models: Models, state: State) -> State:
-    share = next(state[name] for name in (SHARE, ADAPTIVE_SHARE) if name in state)
-    torch.lerp(state[ANCHOR], state[PERSONAL], share[:, None], out=models.flat)
+    torch.lerp(state["common"], state["personal"], state["share"][:, None], out=models.flat)
     return state
 
 

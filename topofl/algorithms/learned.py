@@ -195,6 +195,6 @@ def pfeddst(
         "pfeddst",
         exchange=hear(policy, personal.rest),
         **losses,
-        body=sgd(lr, epochs=epochs, train=personal.rest, **rest),
-        head=sgd(head_lr, epochs=check_epochs("head_epochs", head_epochs), train=personal, **rest),
+        body=sgd(lr, epochs=epochs, part=personal.rest, **rest),
+        head=sgd(head_lr, epochs=check_epochs("head_epochs", head_epochs), part=personal, **rest),
     )

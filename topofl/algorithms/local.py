@@ -1,61 +1,255 @@
 """Phases in which every node trains on its own data."""
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
-from topofl._check import check_fraction, check_int, check_nonnegative, check_positive, check_sequence, shown
+from topofl._check import check_fraction, check_int, check_nonnegative, check_sequence, shown
+from topofl.algorithms import terms as words
 from topofl.algorithms.participation import Participation, name_of
 from topofl.algorithms.parts import Part, as_part, everything
-from topofl.algorithms.phase import LocalSGD, Mixture, Models, Phase, Proximal, Round, Rule, State
+from topofl.algorithms.phase import Phase
+from topofl.algorithms.points import At
+from topofl.algorithms.round import Models, Round, Rule, State
+from topofl.algorithms.schedules import exponential
+from topofl.algorithms.terms import Descend, Term, merged
 
-__all__ = ["ADAPTIVE_SHARE", "ANCHOR", "MASK", "SHARE", "TOWARD", "beside", "check_epochs", "sgd"]
+__all__ = ["Training", "check_epochs", "sgd", "train", "usual"]
+
+Amount = int | tuple[int, ...]
+"""One number for all nodes, or one a node."""
 
 
-def sgd(
-    lr: float,
+@dataclass(frozen=True)
+class Training:
+    """What nodes do with their own data in a round; see :func:`train`.
+
+    Parameters
+    ----------
+    descend
+        What is made of gradients.
+    batch_size
+        Examples per minibatch.
+    steps
+        Steps a round, where `epochs` is None.
+    epochs
+        Passes over a node's data a round.
+    part
+        What is trained; the rest stays as it is.
+    at
+        Where gradients are taken; None: at the models.
+    gradient
+        Weight rule by which the gradients of nodes are averaged before the terms see them.
+    """
+
+    descend: Descend
+    batch_size: Amount
+    steps: Amount = 1
+    epochs: Amount | None = None
+    part: Part = everything
+    at: At | None = None
+    gradient: Rule | None = None
+
+    @property
+    def minibatches(self) -> int:
+        """Minibatches that a step takes."""
+        return 1 if self.at is None else self.at.minibatches
+
+    @property
+    def sizes(self) -> int | np.ndarray:
+        """Examples per minibatch, one number or (n,)."""
+        return self.batch_size if isinstance(self.batch_size, int) else np.array(self.batch_size)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What it was built with; usual values are left out."""
+        amount = {"steps": self.steps} if self.epochs is None else {"epochs": self.epochs}
+        told = self.descend.settings | {"batch_size": self.batch_size} | amount
+        told = {name: list(value) if isinstance(value, tuple) else value for name, value in told.items()}
+        told |= {} if self.part.is_everything else {"part": str(self.part)}
+        told |= {} if self.at is None else dict(self.at.settings)
+        rule = self.gradient
+        return told if rule is None else told | {"gradient": getattr(rule, "__name__", repr(rule))}
+
+    def counts(self, sizes: np.ndarray) -> np.ndarray:
+        """Return each node's steps a round, (n,), from its number of examples.
+
+        Raises
+        ------
+        ValueError
+            If `batch_size`, `steps` or `epochs` are of another number of nodes.
+        """
+        for name in ("batch_size", "steps", "epochs"):
+            amount = getattr(self, name)
+            if isinstance(amount, tuple) and len(amount) != len(sizes):
+                raise ValueError(
+                    f"`{name}` must be one number or one a node, n={len(sizes)}, got {len(amount)} numbers"
+                )
+        if self.epochs is None:
+            return np.broadcast_to(np.asarray(self.steps), len(sizes)).copy()
+        return -(-np.asarray(self.epochs) * -(-sizes // self.sizes) // self.minibatches)
+
+    def init(self, models: Models) -> State:
+        """Return what the terms, and the point, keep from round to round."""
+        models.columns(self.part)  # raises before any work
+        return merged([self.descend.init(models), {} if self.at is None else self.at.init(models)])
+
+    def begin(self, models: Models) -> State:
+        """Return what they make anew in every round."""
+        return merged([self.descend.begin(models), {} if self.at is None else self.at.begin(models)])
+
+
+def train(
+    descend: Descend,
     *,
-    batch_size: int = 128,
-    steps: int = 1,
+    batch_size: int | Sequence[int] = 128,
+    steps: int | Sequence[int] = 1,
     epochs: int | Sequence[int] | None = None,
-    momentum: float = 0.0,
-    reset_momentum: bool = False,
-    lr_decay: float = 1.0,
-    weight_decay: float = 0.0,
-    clip: float | None = None,
-    train: Part = everything,
+    part: Part | str = everything,
+    at: At | None = None,
     who: Participation | None = None,
     gradient: Rule | None = None,
-    anchored: bool = False,
-    strength: float = 0.0,
-    inner_lr: float | None = None,
 ) -> Phase:
-    """Return the phase of minibatch SGD with heavy-ball momentum.
-
-    Per step in round t, for every node i with minibatch ``S_i``::
-
-        g_i = clip(grad F(theta_i; S_i)) + weight_decay * theta_i + strength * (theta_i - anchor_i)
-        (then g <- G @ g if `gradient` is given)
-        v_i = momentum * v_i + g_i
-        theta_i = theta_i - lr * lr_decay^t * v_i
+    """Return the phase in which nodes take local steps on minibatches of their own data.
 
     After a push-sum exchange the steps of what travels are divided by the node's push-sum weight: they are then those
     of the biased variable, at the gradient of the de-biased one.
 
     Parameters
     ----------
+    descend
+        What a step makes of gradients, by :func:`topofl.algorithms.descend`.
+    batch_size
+        Examples per minibatch, one number or one a node; each node passes over its data in a fresh random order every
+        epoch, without replacement, and keeps the last, smaller minibatch.
+    steps
+        Steps a round, one number or one a node (0: it does not train).
+    epochs
+        Passes over a node's own data a round, in place of `steps`: one number, or one a node.
+    part
+        What is trained, such as :data:`topofl.algorithms.head`; the rest stays as it is, and takes no gradient.
+    at
+        Where gradients are taken, such as :func:`topofl.algorithms.lookahead`; None: at the models.
+    who
+        Who trains, such as ``sampled(0.1)``, or any function of the round (``round.t``, ``round.sizes``,
+        ``round.rng(purpose)``) that returns n booleans; None: all nodes.
+    gradient
+        Weight rule by which gradients are averaged between nodes in each step, before the terms see them, such as
+        :func:`topofl.mixing.within_groups`; None: each node uses its own.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If a number is out of its range or of another type, or `gradient` is given where nodes take different steps, or
+        only of a part of the model.
+
+    Examples
+    --------
+    >>> from topofl.algorithms import clip, cosine, descend, momentum
+    >>> steps = descend(clip(10.0), momentum(0.9), lr=cosine(0.1, rounds=500))
+    >>> train(steps, batch_size=32, epochs=5).settings["epochs"]
+    5
+    """
+    if not isinstance(descend, Descend):
+        raise TypeError(f"`descend` must be such as descend(momentum(0.9), lr=0.1), got {shown(descend)}")
+    how = Training(
+        descend,
+        _amount("batch_size", batch_size, minimum=1),
+        _amount("steps", steps, minimum=1),
+        check_epochs("epochs", epochs),
+        as_part("part", part),
+        _check_point(at),
+        gradient,
+    )
+    _check_together(how, who)
+
+    def apply(models: Models, state: State, round: Round) -> State:
+        round.train(models, how, state, who=None if who is None else np.asarray(who(round)))
+        return state
+
+    return Phase(how.init, apply, how.settings | ({} if who is None else {"who": name_of(who)}))
+
+
+def _check_point(at: Any) -> At | None:
+    if at is not None and (not isinstance(at, At) or at.minibatches not in (1, 2)):
+        raise TypeError(f"`at` must be such as lookahead(0.01), of 1 or 2 minibatches, got {shown(at)}")
+    return at
+
+
+def _check_together(how: Training, who: Participation | None) -> None:
+    """Raise unless `who` and `gradient` are functions, and all nodes take the same steps where gradients are mixed."""
+    if who is not None and not callable(who):
+        raise TypeError(f"`who` must be a function of the round such as sampled(0.1), got {shown(who)}")
+    if how.gradient is None:
+        return
+    if not callable(how.gradient):
+        raise TypeError(f"`gradient` must be a weight rule such as mixing.within_groups, got {shown(how.gradient)}")
+    alike = how.epochs is None and isinstance(how.steps, int) and isinstance(how.batch_size, int) and who is None
+    if not alike or not how.part.is_everything:
+        raise ValueError("`gradient` must be None unless all nodes take the same steps of all parameters; use steps=")
+    if how.at is not None:
+        raise ValueError(f"`gradient` must be None with at={how.at.name}, which each node does alone; leave one out")
+
+
+def usual(
+    lr: float,
+    *,
+    momentum: float = 0.0,
+    reset_momentum: bool = False,
+    lr_decay: float = 1.0,
+    weight_decay: float = 0.0,
+    clip: float | None = None,
+    terms: Sequence[Term] = (),
+) -> Descend:
+    """Return the steps that most methods take: a clip, a weight decay, some terms of their own, and the heavy ball.
+
+    Parameters
+    ----------
+    lr, momentum, reset_momentum, lr_decay, weight_decay, clip, terms
+        As in :func:`sgd`.
+    """
+    chosen = [] if clip is None else [words.clip(clip)]
+    chosen += [words.weight_decay(weight_decay)] if check_nonnegative("weight_decay", weight_decay) else []
+    chosen += terms
+    chosen += [words.momentum(momentum, reset=reset_momentum)] if check_fraction("momentum", momentum) else []
+    return words.descend(*chosen, lr=exponential(lr, lr_decay))
+
+
+def sgd(
+    lr: float,
+    *,
+    batch_size: int | Sequence[int] = 128,
+    steps: int | Sequence[int] = 1,
+    epochs: int | Sequence[int] | None = None,
+    momentum: float = 0.0,
+    reset_momentum: bool = False,
+    lr_decay: float = 1.0,
+    weight_decay: float = 0.0,
+    clip: float | None = None,
+    part: Part | str = everything,
+    who: Participation | None = None,
+    terms: Sequence[Term] = (),
+    at: At | None = None,
+    gradient: Rule | None = None,
+) -> Phase:
+    """Return the phase of minibatch SGD with heavy-ball momentum, in the words of :func:`train`.
+
+    Per step in round t, for every node i with minibatch ``S_i``::
+
+        g_i = clip(grad F(theta_i; S_i)) + weight_decay * theta_i      (then `terms`)
+        v_i = momentum * v_i + g_i
+        theta_i = theta_i - lr * lr_decay^t * v_i
+
+    Parameters
+    ----------
     lr
         Step size in round 0.
-    batch_size
-        Examples per minibatch; each node passes over its data in a fresh random order every epoch, without
-        replacement, and keeps the last, smaller minibatch.
-    steps
-        Minibatch steps per round.
-    epochs
-        Passes over a node's own data per round, in place of `steps`: one number, or one a node (0: it does not train).
+    batch_size, steps, epochs, part, who, at, gradient
+        As in :func:`train`.
+    terms
+        What else is made of gradients, between the weight decay and the momentum, such as ``[proximal(0.1)]``.
     momentum
         In [0, 1). The velocity ``v`` stays at its node, is never communicated, and lasts from round to round.
     reset_momentum
@@ -66,166 +260,32 @@ def sgd(
         At least 0; part of the gradient, as in ``torch.optim.SGD``.
     clip
         Largest norm of a gradient, over what is trained; None: as it is.
-    train
-        What is trained, such as :data:`topofl.algorithms.head`; the rest stays as it is, and takes no gradient.
-    who
-        Who trains, such as ``sampled(0.1)``, or any function of the round (``round.t``, ``round.sizes``,
-        ``round.rng(purpose)``) that returns n booleans; None: all nodes.
-    gradient
-        Weight rule for averaging gradients between nodes before each step, such as
-        :func:`topofl.mixing.within_groups`; None: each node uses its own.
-    strength
-        At least 0: how strongly models are drawn to others, which are themselves before the first step of the round.
-    anchored
-        Whether they are drawn to further models instead, (n, d), which the phase keeps. These start like them, and
-        change only in later phases, see :func:`beside`.
-    inner_lr
-        Gradients are those one step of this size ahead, along the gradient on a minibatch of its own::
-
-            g_i = clip(grad F(theta_i - inner_lr * grad F(theta_i; S'_i); S_i)) + ...
-
-        A step then takes two minibatches, one after the other, and passes have half as many steps, rounded up; losses
-        in training are those one step ahead. None: gradients are those of the models as they are.
 
     Raises
     ------
     ValueError, TypeError
-        If a number is out of its range or of another type, or `gradient` is mixed of models of which only a part is
-        trained.
+        If a number is out of its range or of another type.
     """
-    how = LocalSGD(
-        lr=check_positive("lr", lr),
-        batch_size=check_int("batch_size", batch_size, minimum=1),
-        steps=check_int("steps", steps, minimum=1),
-        epochs=check_epochs("epochs", epochs),
-        momentum=check_fraction("momentum", momentum),
-        weight_decay=check_nonnegative("weight_decay", weight_decay),
-        clip=None if clip is None else check_positive("clip", clip),
-        train=as_part("train", train),
-        gradient=gradient,
-        inner_lr=None if inner_lr is None else check_positive("inner_lr", inner_lr),
-    )
-    decay, strength = _check_decay(lr_decay), check_nonnegative("strength", strength)
-    if who is not None and not callable(who):
-        raise TypeError(f"`who` must be a function of the round such as sampled(0.1), got {shown(who)}")
-    if gradient is not None and not callable(gradient):
-        raise TypeError(f"`gradient` must be a weight rule such as mixing.within_groups, got {shown(gradient)}")
-    if gradient is not None and (epochs is not None or who is not None or not how.train.is_everything):
-        raise ValueError("`gradient` must be None unless all nodes take the same steps of all parameters; use steps=")
-    if gradient is not None and inner_lr is not None:
-        raise ValueError("`gradient` must be None with an inner step, each node looks ahead alone; leave out inner_lr")
-
-    def init(models: Models) -> State:
-        models.columns(how.train)  # raises before any work
-        lasting = {"velocity": torch.zeros_like(models.flat)} if momentum and not reset_momentum else {}
-        return lasting | ({ANCHOR: models.flat.clone()} if anchored else {})
-
-    def apply(models: Models, state: State, round: Round) -> State:
-        round.local_sgd(
-            models,
-            replace(how, lr=how.lr * decay**round.t),
-            velocity=state.get("velocity"),
-            proximal=Proximal(state[ANCHOR] if anchored else None, strength) if anchored or strength else None,
-            mask=state.get(MASK),
-            toward=state.get(TOWARD),
-            who=None if who is None else np.asarray(who(round)),
-            mixture=_mixture(models, state),
-        )
-        return state
-
-    settings = _settings_of(how) | {"reset_momentum": reset_momentum, "lr_decay": decay, "who": who and name_of(who)}
-    settings |= {"strength": strength, "anchor": "start of the round" if strength and not anchored else None}
-    return Phase(init, apply, _told(settings), exchanges="" if gradient is None else "gradients", mixes=gradient)
+    descent = usual(
+        lr, momentum=momentum, reset_momentum=reset_momentum, lr_decay=lr_decay, weight_decay=weight_decay, clip=clip,
+        terms=terms,
+    )  # fmt: skip
+    return train(
+        descent, batch_size=batch_size, steps=steps, epochs=epochs, part=part, at=at, who=who, gradient=gradient
+    )  # fmt: skip
 
 
-_SILENT: dict[str, Any] = {
-    "epochs": None, "weight_decay": 0.0, "clip": None, "train": "everything", "reset_momentum": False, "lr_decay": 1.0,
-    "who": None, "strength": 0.0, "anchor": None, "inner_lr": None,
-}  # fmt: skip
-"""Settings that are told only where they are others."""
-
-
-def beside(owner: str, phase: Phase) -> Phase:
-    """Return a phase that works on the models that the phase named `owner` is anchored to, not on those that predict.
-
-    Parameters
-    ----------
-    owner
-        An earlier phase of the chain, ``sgd(..., anchored=True)``.
-    phase
-        What is done; it keeps no state of its own.
-    """
-    if phase.settings.get("momentum") and not phase.settings.get("reset_momentum"):
-        raise ValueError("`phase` must keep no velocity from round to round here; use reset_momentum=True")
-
-    def init(models: Models) -> State:
-        return phase.init(models)
-
-    def apply(models: Models, state: State, round: Round) -> State:
-        if ANCHOR not in state:
-            raise ValueError(f"`owner` must be a phase with an anchor, {owner!r} has none; use sgd(..., anchored=True)")
-        phase.apply(models.like(state[ANCHOR]), {}, round)
-        return state
-
-    return phase._replace(init=init, apply=apply, settings=dict(phase.settings) | {"of": owner}, uses=owner)
-
-
-ANCHOR = "anchor"
-"""Name of the state that holds the models which draw others."""
-
-MASK = "mask"
-"""Name of the state that holds what is trained of each model, (n, d) booleans, where a phase adds one."""
-
-TOWARD = "toward"
-"""Name of the state that holds where models turn while they train, (n, d), where a phase adds one."""
-
-SHARE, ADAPTIVE_SHARE = "share", "adaptive_share"
-"""Names of the state that holds the shares, (n,), of models in mixtures with those of `ANCHOR`, if a phase adds one."""
-
-
-def _mixture(models: Models, state: State) -> Mixture | None:
-    """Return what models are mixed with while they train, if a phase says so."""
-    for name in (SHARE, ADAPTIVE_SHARE):
-        if name in state:
-            return Mixture(models.like(state[ANCHOR]), state[name], adaptive=name == ADAPTIVE_SHARE)
-    return None
-
-
-def _settings_of(how: LocalSGD) -> dict[str, Any]:
-    """Return the numbers and names of local steps, to be kept with results."""
-    values = {field.name: getattr(how, field.name) for field in fields(how)}
-    rule = how.gradient
-    return values | {
-        "epochs": list(how.epochs) if isinstance(how.epochs, tuple) else how.epochs,
-        "train": str(how.train),
-        "gradient": "own" if rule is None else getattr(rule, "__name__", repr(rule)),
-    }
-
-
-def _told(settings: dict[str, Any]) -> dict[str, Any]:
-    dropped = {name for name, usual in _SILENT.items() if settings[name] == usual}
-    if settings["epochs"] is not None:
-        dropped |= {"steps"}
-    return {name: value for name, value in settings.items() if name not in dropped}
-
-
-def check_epochs(name: str, epochs: int | Sequence[int] | None) -> int | tuple[int, ...] | None:
-    """Return passes over the local data, one number or one a node, or raise."""
-    if epochs is None:
-        return None
-    if isinstance(epochs, Sequence | np.ndarray) and not isinstance(epochs, str):
-        epochs = check_sequence(name, epochs, "one number a node")
-        if not len(epochs):
+def _amount(name: str, value: Any, *, minimum: int) -> Amount:
+    """Return one number, or one a node, or raise; of several, 0 is one too where steps are counted."""
+    if isinstance(value, Sequence | np.ndarray) and not isinstance(value, str):
+        numbers = check_sequence(name, value, "one number a node")
+        if not len(numbers):
             raise ValueError(f"`{name}` must be one number or one a node, got none")
-        return tuple(check_int(f"{name}[{i}]", e, minimum=0) for i, e in enumerate(epochs))
-    return check_int(name, epochs, minimum=1)
+        least = minimum if name == "batch_size" else 0
+        return tuple(check_int(f"{name}[{i}]", number, minimum=least) for i, number in enumerate(numbers))
+    return check_int(name, value, minimum=minimum)
 
 
-def _check_decay(lr_decay: float) -> float:
-    """Return a factor above 0 and at most 1, or raise."""
-    factor = check_positive("lr_decay", lr_decay)
-    if factor > 1:
-        raise ValueError(
-            f"`lr_decay` must be at most 1, got {factor:g}; it is the factor from round to round, e.g. 0.99"
-        )
-    return factor
+def check_epochs(name: str, epochs: int | Sequence[int] | None) -> Amount | None:
+    """Return passes over the local data, one number or one a node, or raise."""
+    return None if epochs is None else _amount(name, epochs, minimum=1)

@@ -6,6 +6,7 @@ from topofl.algorithms.federated import fine_tuning, steps
 from topofl.algorithms.local import sgd
 from topofl.algorithms.participation import sampled
 from topofl.algorithms.phase import Algorithm, chain
+from topofl.algorithms.points import lookahead
 
 __all__ = ["per_fedavg"]
 
@@ -52,6 +53,6 @@ def per_fedavg(
     """
     who, inner_lr = sampled(participation), check_positive("inner_lr", inner_lr)
     rest = steps(batch_size, momentum, weight_decay, clip)
-    local = sgd(lr, epochs=epochs, lr_decay=lr_decay, who=who, inner_lr=inner_lr, **rest)
+    local = sgd(lr, epochs=epochs, lr_decay=lr_decay, who=who, at=lookahead(inner_lr), **rest)
     fine_tune = fine_tuning(inner_lr, fine_tune_epochs, batch_size=batch_size)
     return chain("per_fedavg", local=local, server=server_average(who=who), fine_tune=fine_tune)

@@ -10,10 +10,11 @@ import scipy.sparse as sparse
 import torch
 from torch import Tensor
 
-from topofl._check import check_choice, check_int, check_sequence, check_switch, shown
+from topofl._check import check_int, check_sequence, check_switch, shown
 from topofl._generators import translated
 from topofl.algorithms.parts import Part, as_part, everything
-from topofl.algorithms.phase import Models, Phase, Round, State, Trial
+from topofl.algorithms.phase import Phase
+from topofl.algorithms.round import Models, Round, State, Trial
 from topofl.mixing import MixingMatrix, average_of_chosen, check_pulls, from_weights
 from topofl.topologies.greedy_choice import WORST, double_greedy, shuffled
 from topofl.topology import Topology, TopologyError
@@ -59,28 +60,17 @@ class Policy(NamedTuple):
     ----------
     choose
         ``choose(models, state, round)`` -> :class:`Choice`; it may change the state, not the models. It may hear
-        whom ``round.topology`` lets it: an edge (j, i) means that i hears j. What it draws comes from ``round.rng``,
+        whom ``round.peers`` lets it: an edge (j, i) means that i hears j. What it draws comes from ``round.rng``,
         losses on nodes' own examples from ``round.ask``; see :class:`topofl.algorithms.Round`.
     init
         ``init(models)`` -> what it carries from round to round: tensors, by name.
     settings
         What it was built with; kept with results.
-    asks
-        On which of their own examples nodes try models, as in :class:`topofl.algorithms.Phase`.
-    common_start
-        Whether all nodes must start from the same model.
-    foretold
-        Whether both functions work on models that have shapes but no numbers (meta tensors), so that messages can be
-        counted before a run. If not, estimates take it that every node hears all whom it can, and that nothing is
-        carried.
     """
 
     choose: Callable[[Models, State, Round], Choice]
     init: Callable[[Models], State] = _nothing
     settings: Mapping[str, Any] = MappingProxyType({})
-    asks: str = ""
-    common_start: bool = False
-    foretold: bool = False
 
 
 def hear(policy: Policy, share: Part = everything) -> Phase:
@@ -111,39 +101,34 @@ def hear(policy: Policy, share: Part = everything) -> Phase:
     >>> def nearest(models, state, round):
     ...     distances = torch.cdist(models.flat, models.flat).fill_diagonal_(torch.inf)
     ...     return Choice(average_of_chosen(torch.zeros_like(distances).scatter_(1, distances.argmin(1)[:, None], 1)))
-    >>> hear(Policy(nearest)).over
-    'peers'
+    >>> hear(Policy(nearest, settings={"weights": "nearest"})).settings
+    {'weights': 'nearest'}
     """
     share, policy = as_part("share", share), _checked(policy)
 
     def init(models: Models) -> State:
         models.columns(share)  # raises before any work
-        return {} if _unknown(policy, models) else _checked_state(policy.init(models))
+        return _played(policy.init, models) if models.flat.is_meta else _checked_state(policy.init(models))
 
     def apply(models: Models, state: State, round: Round) -> State:
         with _told_round(round.t):
             choice, columns = _chosen(policy, models, state, round), models.columns(share)
-            weights = check_pulls(choice.weights).check_on(round.topology)
+            weights = check_pulls(choice.weights).check_on(round.peers)
         round.mix(weights, models.flat, columns, counted=choice.downloads is None and not choice.server)
         size = sum(models.flat[:, part].shape[1] for part in columns) * models.flat.element_size()
         if choice.server:
             round.send(_everybody(weights.n), size * (1 + choice.server) // 2, server=True)
         for sent, nbytes in [*((whole, size) for whole in choice.downloads or ()), *choice.besides]:
-            round.send(sent.check_on(round.topology), nbytes)
+            round.send(sent.check_on(round.peers), nbytes)
         return state
 
-    told = dict(policy.settings) | ({} if share.is_everything else {"share": str(share)})
-    return Phase(
-        init, apply, told, exchanges="models", over="peers", share=share, asks=policy.asks,
-        common_start=policy.common_start,
-    )  # fmt: skip
+    return Phase(init, apply, dict(policy.settings) | ({} if share.is_everything else {"share": str(share)}))
 
 
 def _checked(policy: Any) -> Policy:
     """Return the policy, or raise."""
     if not isinstance(policy, Policy) or not callable(policy.choose) or not callable(policy.init):
         raise TypeError(f"`policy` must be a Policy of functions, as Policy(choose), got {shown(policy)}")
-    check_choice("asks", policy.asks, ["", "train", "val"])
     return policy
 
 
@@ -157,15 +142,26 @@ def _told_round(t: int) -> Iterator[None]:
         raise kind(f"round {t + 1}, where nodes choose whom they hear: {error}") from error
 
 
-def _unknown(policy: Policy, models: Models) -> bool:
-    """Whether only a run can tell what a policy does."""
-    return models.flat.is_meta and not policy.foretold
+def _played(init: Callable[[Models], State], models: Models) -> State:
+    """Return what a policy carries where models have no numbers; nothing if it needs some."""
+    try:
+        return _checked_state(init(models))
+    except (NotImplementedError, RuntimeError):
+        return {}
+
+
+def _foretold(policy: Policy, models: Models, state: State, round: Round) -> Choice:
+    """Return what a policy chooses by shapes alone; if it needs numbers, that every node hears all whom it can."""
+    try:
+        return _made(policy.choose(models, dict(state), round))
+    except (TypeError, ValueError, RuntimeError, LookupError):
+        return Choice(average_of_chosen(can_hear(round.peers)))
 
 
 def _chosen(policy: Policy, models: Models, state: State, round: Round) -> Choice:
     """Return what a policy chooses, or raise if it may not."""
-    if _unknown(policy, models):
-        return Choice(average_of_chosen(can_hear(round.topology)))
+    if models.flat.is_meta:
+        return _foretold(policy, models, state, round)
     before = models.flat._version  # torch counts changes in place
     choice = _made(policy.choose(models, state, round))
     _checked_state(state)
@@ -285,7 +281,7 @@ def greedy_peers(
         return {"candidates": others, "chosen": torch.zeros(n, n, dtype=torch.bool, device="cpu")}
 
     def choose(models: Models, state: State, round: Round) -> Choice:
-        candidates, chosen, able = state["candidates"], state["chosen"], can_hear(round.topology)
+        candidates, chosen, able = state["candidates"], state["chosen"], can_hear(round.peers)
         if round.t % every != 0:
             return Choice(average_of_chosen(chosen & able & keep, round.sizes))
         if round.t == 0:
@@ -299,7 +295,7 @@ def greedy_peers(
 
     settings = {"weights": "greedy", "budget": budget, "every": every, "keep": keep, "streamed": streamed}
     settings |= {"count_self": count_self} | ({"passive": idle} if idle else {})
-    return Policy(choose, init, settings, asks="val", foretold=True)
+    return Policy(choose, init, settings)
 
 
 def _nodes(name: str, nodes: Any) -> list[int]:
@@ -325,14 +321,14 @@ def random_peers(budget: int) -> Policy:
         return {"chosen": torch.zeros(n, n, dtype=torch.bool, device="cpu")}
 
     def choose(models: Models, state: State, round: Round) -> Choice:
-        chosen, able = state["chosen"], can_hear(round.topology)
+        chosen, able = state["chosen"], can_hear(round.peers)
         if round.t == 0:
             rng = round.rng("collaboration")
             for k, row in enumerate(able):
                 chosen[k, rng.permutation(row.nonzero()[:, 0].numpy())[:budget].tolist()] = True
         return Choice(average_of_chosen(chosen & able, round.sizes))
 
-    return Policy(choose, init, {"weights": "random", "budget": budget}, foretold=True)
+    return Policy(choose, init, {"weights": "random", "budget": budget})
 
 
 def can_hear(topology: Topology) -> Tensor:

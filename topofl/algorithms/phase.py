@@ -1,363 +1,49 @@
 """Algorithms as lists of phases: the contract between methods (here) and the engine (which owns memory and loops)."""
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeVar
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from topofl._check import check_choice, shown
+from topofl._check import shown
 from topofl._text import printable
-from topofl.algorithms.parts import Part, everything
-from topofl.mixing import MixingMatrix
-from topofl.topology import Topology
+from topofl.algorithms.parts import Part
+from topofl.algorithms.round import Models, Round, State
 
-__all__ = [
-    "Algorithm",
-    "LocalSGD",
-    "Mixture",
-    "Models",
-    "Neighbors",
-    "Phase",
-    "Proximal",
-    "Round",
-    "State",
-    "Trial",
-    "chain",
-    "check_fine_tune",
-    "check_key",
-]
-
-State = dict[str, Tensor]
-"""What one phase carries to the next round: tensors whose first axis is the node, or of length 1 for all of them."""
-
-Rule = Callable[[Topology], MixingMatrix]
-"""A weight rule, for example :func:`topofl.mixing.metropolis_hastings`."""
-
-T = TypeVar("T")
-
-Trial = Generator[Tensor, Tensor, T]
-"""What one node finds out by trying models on its examples: it yields models (m, d), is sent their mean losses there,
-(m,) float64 on the CPU, as often as it likes, and returns what it found."""
-
-
-class Models(Protocol):
-    """All nodes' models; phases change them in place through the round."""
-
-    @property
-    def flat(self) -> Tensor:
-        """(n, d): row i holds the parameters of node i's model, as it predicts (push-sum: de-biased)."""
-        ...
-
-    @property
-    def mass(self) -> Tensor:
-        """(n,) float64: the nodes' push-sum weights, 1 unless an exchange has changed them in place."""
-        ...
-
-    @property
-    def shapes(self) -> Mapping[str, torch.Size]:
-        """The shapes of a model's parameters by name, in the order of their columns."""
-        ...
-
-    def columns(self, share: Part) -> list[slice]:
-        """Return the columns of `flat` that hold a part of the models, neighbors in one slice."""
-        ...
-
-    def like(self, flat: Tensor) -> "Models":
-        """Return other models (n, d) of the same structure, with push-sum weights 1, sharing memory with `flat`."""
-        ...
-
-
-class Proximal(NamedTuple):
-    """What draws models to others while they train: ``strength * (theta - anchor)`` is added to gradients.
-
-    Attributes
-    ----------
-    anchor
-        (n, d), the same memory as no model that trains; None: the models as they are before the first step.
-    strength
-        At least 0.
-    """
-
-    anchor: Tensor | None
-    strength: float
-
-
-class Mixture(NamedTuple):
-    """What models are mixed with while they train: gradients are those of ``share * theta + (1 - share) * common``.
-
-    Attributes
-    ----------
-    common
-        Trained too, by the same steps on the same minibatches, each along its own gradient.
-    share
-        (n,) between 0 and 1, of the models' dtype.
-    adaptive
-        Whether the first step also takes one of `share`, in place, along its own gradient.
-    """
-
-    common: Models
-    share: Tensor
-    adaptive: bool
-
-
-@dataclass(frozen=True)
-class LocalSGD:
-    """How nodes descend on their own data; see :func:`topofl.algorithms.sgd`.
-
-    Parameters
-    ----------
-    lr, batch_size, momentum, weight_decay, clip
-        See there.
-    steps
-        Minibatches a round, where `epochs` is None.
-    epochs
-        Passes over a node's data a round, one number for all or one a node.
-    train
-        What is trained; the rest stays as it is.
-    gradient
-        Weight rule that mixes gradients before each step.
-    inner_lr
-        Gradients are those one step of this size ahead, on a minibatch of its own; None: where the models are.
-    """
-
-    lr: float
-    batch_size: int
-    steps: int = 1
-    epochs: int | tuple[int, ...] | None = None
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    clip: float | None = None
-    train: Part = everything
-    gradient: Rule | None = None
-    inner_lr: float | None = None
-
-    @property
-    def minibatches(self) -> int:
-        """Minibatches that a step takes."""
-        return 1 if self.inner_lr is None else 2
-
-    def counts(self, sizes: np.ndarray) -> np.ndarray:
-        """Return each node's steps a round, (n,), from its number of examples; ValueError if `epochs` has another n."""
-        if self.epochs is None:
-            return np.full(len(sizes), self.steps)
-        if isinstance(self.epochs, tuple) and len(self.epochs) != len(sizes):
-            raise ValueError(
-                f"`epochs` must be one number or one a node, n={len(sizes)}, got {len(self.epochs)} numbers"
-            )
-        return -(-np.asarray(self.epochs) * -(-sizes // self.batch_size) // self.minibatches)
-
-
-class Round(Protocol):
-    """What a phase may see of the world, and the only doors to training and mixing."""
-
-    @property
-    def t(self) -> int:
-        """Number of the round, from 0."""
-        ...
-
-    @property
-    def topology(self) -> Topology:
-        """The graph of the round."""
-        ...
-
-    @property
-    def weights(self) -> MixingMatrix:
-        """The mixing matrix of the round."""
-        ...
-
-    @property
-    def push_weights(self) -> MixingMatrix:
-        """The column stochastic matrix of the round, of nodes that push what they have."""
-        ...
-
-    @property
-    def sizes(self) -> np.ndarray:
-        """(n,) numbers of training examples."""
-        ...
-
-    def rng(self, purpose: str) -> np.random.Generator:
-        """Return the round's stream of random numbers for a purpose, the same at every call."""
-        ...
-
-    def local_sgd(
-        self,
-        models: Models,
-        how: LocalSGD,
-        *,
-        velocity: Tensor | None = None,
-        proximal: Proximal | None = None,
-        mask: Tensor | None = None,
-        toward: Tensor | None = None,
-        who: np.ndarray | None = None,
-        mixture: Mixture | None = None,
-    ) -> None:
-        """Train models in place, each on its node's data.
-
-        Parameters
-        ----------
-        models
-            Whose push-sum weights divide the learning rate.
-        how
-            The steps.
-        velocity
-            (n, d) that lasts from round to round; with momentum but without it, each round starts from zero.
-        proximal
-            Adds a gradient.
-        mask
-            (n, d), 1 where a parameter is trained; gradients are multiplied by it.
-        toward
-            (n, d): adds the gradient of ``-<toward_i, theta_i> / ||theta_i||``, over what is trained.
-        who
-            (n,) booleans: who trains; None: all.
-        mixture
-            What the models are mixed with where gradients are taken.
-        """
-        ...
-
-    def ask(self, trials: Mapping[int, Trial[T]], on: str) -> dict[int, T]:
-        """Let nodes try models on their own examples, and return what each found.
-
-        Parameters
-        ----------
-        trials
-            By node: a generator that yields models, (k, d) tensors such as ``models.flat[[2, 5]]``, is sent their
-            mean losses on the node's examples, (k,) in float64, as often as it likes, and returns anything.
-        on
-            Which examples: ``"train"`` or ``"val"``. The phase must say so too, by :attr:`Phase.asks` (a policy by
-            :attr:`Policy.asks`), so that nodes without any are found before the run starts.
-
-        Examples
-        --------
-        Every node looks which of two models it likes better::
-
-            def better(i):
-                losses = yield models.flat[[i, (i + 1) % n]]
-                return int(losses.argmin())
-
-            liked = round.ask({i: better(i) for i in range(n)}, "val")
-        """
-        ...
-
-    def gradients(self, models: Models, batch_size: int, key: str) -> Tensor:
-        """Return the gradients of all nodes, (n, d), each on one minibatch.
-
-        They lie in memory that the next call with the same key uses again, and for ``""`` training too. A phase that
-        calls it declares ``Phase(..., gradients=True)``. In rounds without local steps, ``train_loss`` is the mean loss
-        of the models themselves at these minibatches, over the calls of the last phase that makes some.
-
-        Parameters
-        ----------
-        models
-            Where the gradients are taken.
-        batch_size
-            Examples per minibatch.
-        key
-            Which minibatches, as the purpose of :meth:`rng`: those of one key are the same at every call of a round,
-            and others in every round; those of different keys, and of different phases, are independent. With ``""``
-            they are what :meth:`local_sgd` draws in the same phase for step `t`.
-
-        Examples
-        --------
-        Two steps in a round, on different minibatches::
-
-            for key in ("first", "second"):
-                models.flat.sub_(round.gradients(models, 32, key), alpha=0.1)
-
-        One step along the mean of two independent gradients::
-
-            first, second = (round.gradients(models, 32, key) for key in ("first", "second"))
-            models.flat.sub_(first + second, alpha=0.05)
-        """
-        ...
-
-    def mix(
-        self,
-        weights: MixingMatrix,
-        values: Tensor,
-        columns: Sequence[slice] = (slice(None),),
-        *,
-        scalars: int = 0,
-        server: bool = False,
-        counted: bool = True,
-    ) -> None:
-        """Replace columns of `values` (n, d) by ``weights @ values`` in place, and count the messages.
-
-        Parameters
-        ----------
-        weights, values, columns
-            One exchange, whatever the number of slices.
-        scalars
-            Numbers that each message holds besides.
-        server
-            A server does it for the nodes of non-zero columns: each sends one message and gets one.
-        counted
-            Whether messages are counted; False where :meth:`send` says what travels.
-        """
-        ...
-
-    def send(self, weights: MixingMatrix, nbytes: int | np.ndarray, *, server: bool = False) -> None:
-        """Count a message along every off-diagonal entry of `weights`, of so many bytes: one number, or (n,) by sender.
-
-        For what is not sent as whole columns, such as sparse models. By a server, each node of non-zero columns sends
-        one message and gets one, of so many bytes on average, one number.
-        """
-        ...
-
-
-EXCHANGES = ("", "models", "gradients")
-"""What nodes can send each other in a phase."""
-
-OVER = ("graph", "push", "server", "peers")
-"""By what they can send it."""
+__all__ = ["Algorithm", "Neighbors", "Phase", "beside", "chain", "check_fine_tune", "sharing"]
 
 
 class Phase(NamedTuple):
     """One part of a round.
 
+    What it needs, such as a graph, memory for the gradients of all nodes, or examples to try models on, a run observes
+    before it starts, by playing the first rounds with models that have shapes but no numbers; see
+    :class:`topofl.algorithms.Round`.
+
     Attributes
     ----------
     init
-        ``init(models) -> state`` before the first round.
+        ``init(models) -> state`` before the first round: tensors by name, whose first axis is the node, or of length 1
+        for all of them.
     apply
         ``apply(models, state, round) -> state``; changes the models in place.
     settings
-        What it was built with; kept with the results.
-    exchanges
-        What nodes send each other in it: ``"models"``, ``"gradients"``, or nothing, ``""``. A phase that declares
-        nothing must not use ``round.weights``, ``mix`` or ``send``; a run refuses it. Where a run has no topology, such
-        a phase is therefore applied once before training to models that have shapes but no numbers (meta tensors).
-    over
-        By what: the ``"graph"`` of the round, rows of whose weights sum to 1; the same pushing, ``"push"``, columns
-        sum to 1; a ``"server"``; or ``"peers"`` that nodes choose by their models, among those that the graph allows.
-    share
-        What they send of their models.
-    uses
-        Name of an earlier phase whose state it works on, in place of one of its own.
-    gradients
-        Whether it asks for the gradients of all nodes at once, by ``round.gradients``; a run refuses a phase that does
-        so without declaring it, since memory is planned by what phases declare.
-    asks
-        On which of their own examples nodes try models, ``"train"`` or ``"val"``; ``""``: on none.
-    common_start
-        Whether it needs nodes that all start from the same model.
-    mixes
-        The weight rule by which it mixes gradients, if it does.
+        What it was built with, for people and files: kept with results, and read by nothing else.
+
+    Examples
+    --------
+    A phase that makes all models a little smaller:
+
+    >>> def shrink(models, state, round):
+    ...     models.flat.mul_(0.99)
+    ...     return state
+    >>> chain("shrinking", shrink=Phase(lambda models: {}, shrink, {"factor": 0.99}))
+    shrinking: shrink(factor=0.99)
     """
 
     init: Callable[[Models], State]
     apply: Callable[[Models, State, Round], State]
-    settings: Mapping[str, Any]
-    exchanges: str = ""
-    over: str = "graph"
-    share: Part = everything
-    uses: str = ""
-    gradients: bool = False
-    asks: str = ""
-    common_start: bool = False
-    mixes: Rule | None = None
+    settings: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -413,46 +99,6 @@ class Algorithm:
     neighbors: Neighbors | None = field(default=None, kw_only=True)
 
     @property
-    def exchanges(self) -> bool:
-        """Whether nodes talk to each other, directly or by a server."""
-        return any(phase.exchanges != "" for phase in self.phases.values())
-
-    @property
-    def needs_topology(self) -> bool:
-        """Whether nodes talk to neighbors that a graph must say."""
-        return any(phase.exchanges != "" and phase.over in ("graph", "push") for phase in self.phases.values())
-
-    @property
-    def chooses(self) -> bool:
-        """Whether nodes choose by their models whom they hear; a graph may limit whom they can."""
-        return any(phase.over == "peers" for phase in self.phases.values())
-
-    @property
-    def common_start(self) -> bool:
-        """Whether all nodes must start from the same model."""
-        return any(phase.common_start for phase in self.phases.values())
-
-    @property
-    def pushes(self) -> bool:
-        """Whether models are pushed, and have push-sum weights."""
-        return any(phase.over == "push" for phase in self.phases.values())
-
-    @property
-    def pushed(self) -> Part:
-        """What is pushed of the models, and has push-sum weights; everything if nothing is."""
-        return next((phase.share for phase in self.phases.values() if phase.over == "push"), everything)
-
-    @property
-    def share(self) -> Part:
-        """What travels of the models, by the first phase that exchanges some; everything if there is none."""
-        return next((phase.share for phase in self.phases.values() if phase.exchanges == "models"), everything)
-
-    @property
-    def states(self) -> dict[str, Callable[[Models], State]]:
-        """What makes the states that phases carry from round to round, by phase."""
-        return {name: phase.init for name, phase in self.phases.items() if not phase.uses}
-
-    @property
     def settings(self) -> dict[str, dict[str, Any]]:
         """What each phase was built with, ``fine_tune`` and ``neighbors`` too if there are some."""
         return {name: dict(part.settings) for name, part in (*self.phases.items(), *self._evaluated.items())}
@@ -473,13 +119,6 @@ def _listed(part: Phase | Neighbors) -> str:
     return ", ".join(f"{key}={value}" for key, value in part.settings.items())
 
 
-def check_key(key: object) -> str:
-    """Return the key of a stream of minibatches, or raise ``TypeError``."""
-    if not isinstance(key, str):
-        raise TypeError(f"`key` must be text that tells a round's minibatches apart, such as 'first', got {shown(key)}")
-    return key
-
-
 def _check_phase(key: str, phase: object) -> None:
     """Raise unless a phase has functions, settings and words that a run knows."""
     if not isinstance(phase, Phase):
@@ -489,22 +128,12 @@ def _check_phase(key: str, phase: object) -> None:
             raise TypeError(f"`{part}` of the phase {key!r} must be a function, got {shown(getattr(phase, part))}")
     if not isinstance(phase.settings, Mapping):
         raise TypeError(f"`settings` of the phase {key!r} must be a dictionary, got {shown(phase.settings)}")
-    for word, known in {"exchanges": EXCHANGES, "over": OVER, "asks": ("", "train", "val")}.items():
-        try:
-            check_choice(word, getattr(phase, word), known)
-        except ValueError as error:
-            raise ValueError(f"{error} (of the phase {key!r})") from None
 
 
 def check_fine_tune(phase: object) -> Phase:
     """Return a phase that a model can go through by itself, or raise ``TypeError`` or ``ValueError``."""
     if not isinstance(phase, Phase):
         raise TypeError(f"`fine_tune` must be a Phase such as sgd(lr=0.1, epochs=5), got {shown(phase)}")
-    if phase.exchanges or phase.uses:
-        why = f"uses the state of {phase.uses!r}" if phase.uses else f"exchanges {phase.exchanges}"
-        raise ValueError(
-            f"`fine_tune` must be a phase of each node alone such as sgd(lr=0.1, epochs=5), got one that {why}"
-        )
     return phase
 
 
@@ -529,8 +158,7 @@ def chain(
     Raises
     ------
     ValueError
-        If there is no phase, one uses the state of none before it or a word that is not known, or nodes exchange
-        something in `fine_tune`.
+        If there is no phase.
     TypeError
         If one of them is not a :class:`Phase`, or a part of it is of another kind.
 
@@ -538,17 +166,54 @@ def chain(
     --------
     >>> from topofl.algorithms import gossip, sgd
     >>> chain("dsgd", local=sgd(lr=0.1, batch_size=32), exchange=gossip())
-    dsgd: local(lr=0.1, batch_size=32, steps=1, momentum=0.0, gradient=own) -> exchange(weights=round)
+    dsgd: local(lr=0.1, batch_size=32, steps=1) -> exchange(weights=round)
     """
     if not phases:
         raise ValueError("`phases` must have at least one phase, e.g. chain('mine', local=sgd(lr=0.1))")
     for key, phase in phases.items():
-        if isinstance(phase, Phase) and phase.uses and phase.uses not in list(phases)[: list(phases).index(key)]:
-            raise ValueError(f"`{key}` must come after the phase whose state it uses, {phase.uses!r}")
         _check_phase(key, phase)
-    if sum(phase.over == "push" for phase in phases.values()) > 1:
-        raise ValueError(
-            "`phases` must push models once a round, a node has one push-sum weight; share both parts in one"
-        )
     tuned = None if fine_tune is None else check_fine_tune(fine_tune)
     return Algorithm(name, phases, pooled=pooled, fine_tune=tuned, neighbors=neighbors)
+
+
+def sharing(owner: str, phase: Phase) -> Phase:
+    """Return a phase that works on the state of an earlier one, in place of one of its own.
+
+    Parameters
+    ----------
+    owner
+        Name of an earlier phase of the chain.
+    phase
+        What is done.
+    """
+
+    def apply(models: Models, state: State, round: Round) -> State:
+        phase.apply(models, round.state(owner), round)
+        return state
+
+    return Phase(lambda models: {}, apply, dict(phase.settings) | {"of": owner})
+
+
+def beside(owner: str, phase: Phase, kept: str = "anchor") -> Phase:
+    """Return a phase that works on the models that an earlier one keeps, not on those that predict.
+
+    Parameters
+    ----------
+    owner
+        An earlier phase of the chain.
+    phase
+        What is done.
+    kept
+        Name of the models (n, d) in its state, such as those of ``proximal(0.1, kept="anchor")``.
+    """
+
+    def apply(models: Models, state: State, round: Round) -> State:
+        held = round.state(owner)
+        if kept not in held:
+            raise ValueError(
+                f"`owner` must be a phase that keeps models as {kept!r}, {owner!r} has none; train it with "
+                f"proximal(0.1, kept={kept!r})"
+            )
+        return phase.apply(models.like(held[kept]), state, round)
+
+    return phase._replace(apply=apply, settings=dict(phase.settings) | {"of": owner})

@@ -11,7 +11,8 @@ from torch import Tensor
 from topofl._check import check_choice, check_int, check_nonnegative, check_number, check_positive, check_switch
 from topofl.algorithms.parts import Part, as_part, head
 from topofl.algorithms.peers import Choice, Policy, can_hear
-from topofl.algorithms.phase import Models, Phase, Round, State, Trial
+from topofl.algorithms.phase import Phase, sharing
+from topofl.algorithms.round import Models, Round, State, Trial
 from topofl.mixing import MixingMatrix, average_of_chosen
 from topofl.topology import Topology
 
@@ -104,7 +105,7 @@ def scored_peers(
         return losses | {LAST: torch.full((n, n), -torch.inf, dtype=torch.float64, device="cpu")}
 
     def choose(models: Models, state: State, round: Round) -> Choice:
-        able, last = candidates(round.topology), state[LAST]
+        able, last = candidates(round.peers), state[LAST]
         losses = state.get(LOSSES, torch.zeros((), dtype=last.dtype, device=last.device))
         _check_refreshed(losses, last)
         if models.flat.is_meta:  # as many as can be
@@ -118,7 +119,7 @@ def scored_peers(
         return Choice(average_of_chosen(chosen), besides=[(able.hear, size)])
 
     settings = {"weights": "scored", "k": most, "threshold": least} | score.keywords
-    return Policy(choose, init, settings | {"loss_refresh": loss_refresh, "head": str(personal)}, foretold=True)
+    return Policy(choose, init, settings | {"loss_refresh": loss_refresh, "head": str(personal)})
 
 
 def scores(
@@ -239,15 +240,14 @@ def refresh_losses(owner: str, loss_refresh: str = "selected") -> Phase:
                 f"`owner` must be a phase that hears peers by losses, {owner!r} keeps none; use "
                 "hear(scored_peers(loss_refresh='selected'))"
             )
-        able = candidates(round.topology) if everybody else _Candidates.of(state[LAST] == round.t)
+        able = candidates(round.peers) if everybody else _Candidates.of(state[LAST] == round.t)
         _refresh(state[LOSSES], models.flat, able.pairs, round)
         numbers, itemsize = models.flat.shape[1], models.flat.element_size()
         round.send(able.heard, numbers * itemsize)
         round.send(able.hear, itemsize)
         return state
 
-    settings = {"of": owner, "loss_refresh": loss_refresh}
-    return Phase(lambda models: {}, apply, settings, exchanges="models", over="peers", uses=owner, asks="train")
+    return sharing(owner, Phase(lambda models: {}, apply, {"loss_refresh": loss_refresh}))
 
 
 class _Candidates(NamedTuple):

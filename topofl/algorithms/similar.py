@@ -8,10 +8,12 @@ from torch import Tensor
 
 from topofl._check import check_nonnegative, check_positive, check_probability, check_switch
 from topofl._simplex import simplex_projection
-from topofl.algorithms.local import TOWARD, sgd
+from topofl.algorithms.local import sgd
 from topofl.algorithms.parts import Part, as_part, everything
 from topofl.algorithms.peers import Choice, Policy, can_hear, hear
-from topofl.algorithms.phase import Algorithm, Models, Round, State, chain
+from topofl.algorithms.phase import Algorithm, chain
+from topofl.algorithms.round import Models, Round, State
+from topofl.algorithms.terms import cosine_pull
 from topofl.mixing import from_weights
 
 __all__ = ["pfedgraph", "similar_peers"]
@@ -75,16 +77,12 @@ def pfedgraph(
     check_switch("code_sign", code_sign, auto=False)
     local = sgd(
         lr, batch_size=batch_size, epochs=epochs, momentum=momentum, reset_momentum=True, lr_decay=lr_decay,
-        weight_decay=weight_decay, clip=clip,
+        weight_decay=weight_decay, clip=clip, terms=[cosine_pull(TOWARD)] if regulariser else [],
     )  # fmt: skip
     exchange = hear(_policy(strength, threshold, everything, -regulariser if code_sign else regulariser))
     told = {"regulariser": regulariser} | ({"code_sign": True} if code_sign else {})
-
-    def init(models: Models) -> State:
-        return local.init(models) | exchange.init(models)
-
-    exchange = exchange._replace(settings={**exchange.settings, **told}, uses="local")
-    return chain("pfedgraph", local=local._replace(init=init), exchange=exchange)
+    exchange = exchange._replace(settings={**exchange.settings, **told})
+    return chain("pfedgraph", local=local, exchange=exchange)
 
 
 def similar_peers(strength: float = 0.8, *, threshold: float = 0.9, compare: Part | str = everything) -> Policy:
@@ -122,6 +120,10 @@ def similar_peers(strength: float = 0.8, *, threshold: float = 0.9, compare: Par
     return _policy(strength, threshold, compare)
 
 
+TOWARD = "toward"
+"""Name of the state that holds where models turn while they train, (n, d)."""
+
+
 def _policy(strength: float, threshold: float, compare: Part | str, turn: float = 0.0) -> Policy:
     """Return the policy, which with `turn` also says whereto models shall turn in the next round, so many times a_i."""
     strength, threshold = check_positive("strength", strength), check_probability("threshold", threshold)
@@ -129,23 +131,24 @@ def _policy(strength: float, threshold: float, compare: Part | str, turn: float 
 
     def init(models: Models) -> State:
         models.columns(compare)  # raises before any work
-        return {"start": models.flat[:1].clone()} | ({TOWARD: torch.zeros_like(models.flat)} if turn else {})
+        return {"start": models.start}
 
     def choose(models: Models, state: State, round: Round) -> Choice:
-        allowed = can_hear(round.topology).fill_diagonal_(True).numpy()
+        allowed = can_hear(round.peers).fill_diagonal_(True).numpy()
         cosines = _cosines(models.flat, state["start"], models.columns(compare))
         cosines[cosines > threshold] = 1
         shares = allowed * round.sizes
         wanted = shares / shares.sum(axis=1, keepdims=True) + cosines / (2 * strength)
         weights = from_weights(simplex_projection(wanted, allowed), name="similar")
         if turn:
-            _normalized(models.flat, turn, out=state[TOWARD])
-            round.mix(weights, state[TOWARD], counted=False)
+            toward = round.state("local")[TOWARD]
+            _normalized(models.flat, turn, out=toward)
+            round.mix(weights, toward, counted=False)
         return Choice(weights, server=2 if turn else 1)
 
     told = {} if compare.is_everything else {"compare": str(compare)}
     settings = {"weights": "similar", "strength": strength, "threshold": threshold} | told
-    return Policy(choose, init, settings, common_start=True, foretold=True)
+    return Policy(choose, init, settings)
 
 
 def _cosines(flat: Tensor, start: Tensor, columns: Sequence[slice]) -> np.ndarray:

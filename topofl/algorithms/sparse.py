@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 
 from topofl._check import check_choice, check_int, check_positive, check_probability
-from topofl.algorithms.local import MASK, sgd
-from topofl.algorithms.phase import Algorithm, Models, Phase, Round, State, chain
+from topofl.algorithms.local import sgd
+from topofl.algorithms.phase import Algorithm, Phase, chain, sharing
+from topofl.algorithms.round import Models, Round, State
+from topofl.algorithms.terms import masked
 from topofl.mixing import MixingMatrix, uniform
 
 __all__ = ["dispfl", "erk_densities"]
@@ -88,7 +90,7 @@ def dispfl(
     dense_ratio = check_positive("dense_ratio", check_probability("dense_ratio", dense_ratio))
     local = sgd(
         lr, batch_size=batch_size, epochs=epochs, momentum=momentum, reset_momentum=True, lr_decay=lr_decay,
-        weight_decay=weight_decay, clip=clip,
+        weight_decay=weight_decay, clip=clip, terms=[masked(MASK)],
     )  # fmt: skip
     exchange = _prune_and_average(
         dense_ratio,
@@ -144,6 +146,10 @@ class _Layer(NamedTuple):
     kept: int
 
 
+MASK = "mask"
+"""Name of the state that holds what is trained of each model, (n, d) booleans."""
+
+
 def _layers(models: Models, dense_ratio: float) -> list[_Layer]:
     shapes, found, start = models.shapes, [], 0
     densities = erk_densities(list(shapes.values()), dense_ratio)
@@ -157,9 +163,6 @@ def _layers(models: Models, dense_ratio: float) -> list[_Layer]:
 def _masked(phase: Phase, dense_ratio: float, different: bool) -> Phase:
     """Return a phase of training under masks, (n, d), that it draws in the first round and keeps."""
 
-    def init(models: Models) -> State:
-        return phase.init(models) | {MASK: torch.ones_like(models.flat, dtype=torch.bool)}
-
     def apply(models: Models, state: State, round: Round) -> State:
         if round.t == 0 and not models.flat.is_meta:
             _draw(state[MASK], _layers(models, dense_ratio), round, different)
@@ -167,9 +170,7 @@ def _masked(phase: Phase, dense_ratio: float, different: bool) -> Phase:
         return phase.apply(models, state, round)
 
     masks = "different" if different else "common"
-    return phase._replace(
-        init=init, apply=apply, settings={**phase.settings, "dense_ratio": dense_ratio, "initial_masks": masks}
-    )
+    return phase._replace(apply=apply, settings={**phase.settings, "dense_ratio": dense_ratio, "initial_masks": masks})
 
 
 def _draw(mask: Tensor, layers: Sequence[_Layer], round: Round, different: bool) -> None:
@@ -188,7 +189,7 @@ def _prune_and_average(dense_ratio: float, rounds: int, prune: float, regrow: st
     def apply(models: Models, state: State, round: Round) -> State:
         layers, weights = _layers(models, dense_ratio), peers(round.topology)
         rho = prune / 2 * (1 + math.cos(math.pi * min(round.t / rounds, 1)))
-        if rho and dense_ratio < 1 and not models.flat.is_meta:
+        if rho and dense_ratio < 1:
             _adapt(models.flat, state[MASK], layers, rho, _scores(models, round, regrow, batch_size))
         _average(models.flat, state[MASK], weights, round)
         numbers, bits = sum(layer.kept for layer in layers), models.flat.shape[1]
@@ -196,8 +197,7 @@ def _prune_and_average(dense_ratio: float, rounds: int, prune: float, regrow: st
         return state
 
     settings = {"weights": "masked", "rounds": rounds, "prune": prune, "regrow": regrow, "batch_size": batch_size}
-    needed = regrow == "gradient"
-    return Phase(lambda models: {}, apply, settings, exchanges="models", uses="local", gradients=needed)
+    return sharing("local", Phase(lambda models: {}, apply, settings))
 
 
 Scores = Callable[[slice, _Layer], Tensor]
@@ -219,6 +219,8 @@ def _scores(models: Models, round: Round, regrow: str, batch_size: int) -> Score
 
 def _adapt(flat: Tensor, mask: Tensor, layers: Sequence[_Layer], rho: float, scores: Scores) -> None:
     """Prune and regrow the masks, and set to 0 what is no longer in them, in place."""
+    if flat.is_meta:
+        return
     for layer in layers:
         count = math.ceil(round(rho * layer.kept, 9))  # 3 of 12 are 3, however cos rounds
         if not count or layer.kept == layer.size:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from topofl._generators import answered
-from topofl.algorithms.phase import Trial
+from topofl.algorithms.round import Trial
 from topofl.engine.evaluate import EXAMPLES, copied
 from topofl.engine.forward import Shared, is_linear, one_forward, stacked_forward
 from topofl.engine.population import Layout

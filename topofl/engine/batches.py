@@ -70,8 +70,8 @@ class Batches:
         """Return the dataset indices of a node's examples, in the order given."""
         return self._members[node, : self.sizes[node]]
 
-    def at(self, step: int | np.ndarray, batch_size: int, phase: str) -> Batch:
-        """Return the minibatches of local step `step` (from 0; one for all, or (n,)) of `phase`.
+    def at(self, step: int | np.ndarray, batch_size: int | np.ndarray, phase: str) -> Batch:
+        """Return the minibatches of local step `step` (from 0; one for all, or (n,), as `batch_size`) of `phase`.
 
         A small node's epochs are shorter.
         """

@@ -15,11 +15,25 @@ from topofl.algorithms.phase import Algorithm, check_fine_tune
 from topofl.data import Augmentation, Partition
 from topofl.engine.evaluate import Evaluated
 from topofl.engine.forward import is_linear, stacked_forward
+from topofl.engine.trace import Trace, everybody
+from topofl.mixing import warn_of_unused_weights
 from topofl.topology import Topology, TopologyError, TopologySequence, graph_of
 
-__all__ = ["check_asked", "check_augment", "check_batched", "check_common", "check_device", "check_executor",
-           "check_options", "check_output", "check_start", "check_topology", "evaluated_by", "sets_named",
-           "with_fine_tuning"]  # fmt: skip
+__all__ = [
+    "check_asked",
+    "check_augment",
+    "check_batched",
+    "check_common",
+    "check_device",
+    "check_executor",
+    "check_graphs",
+    "check_options",
+    "check_output",
+    "check_topology",
+    "evaluated_by",
+    "sets_named",
+    "with_fine_tuning",
+]  # fmt: skip
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 EVALUATION_SETS = ("test", "val", "own_test", "own_val")
@@ -61,10 +75,6 @@ def _check_fine_tuning(algorithm: Algorithm, options: Mapping[str, Any]) -> None
                 f"`fine_tune_every` must be a multiple of eval_every={eval_every}, since it is part of an evaluation, "
                 f"got {every}; None fine-tunes after the last round"
             )
-    n = 1 if algorithm.pooled else options["clients"].n
-    passes = None if algorithm.fine_tune is None else algorithm.fine_tune.settings.get("epochs")
-    if isinstance(passes, list) and len(passes) != n:
-        raise ValueError(f"`fine_tune` must have one number of `epochs` or one a node, n={n}, got {len(passes)}")
 
 
 def check_common(options: Mapping[str, Any]) -> None:
@@ -104,17 +114,8 @@ def check_options(options: Mapping[str, Any]) -> None:
     check_choice("on_disconnected", options["on_disconnected"], ["raise", "allow"])
     algorithm = with_fine_tuning(options["algorithm"], options["fine_tune"])
     _check_fine_tuning(algorithm, options)
-    _check_learning_rates(algorithm, options["dtype"])
     if (on_round := options.get("on_round")) is not None and not callable(on_round):
         raise TypeError(f"`on_round` must be a function of (rounds done, models), got {shown(on_round)}")
-
-
-def _check_learning_rates(algorithm: Algorithm, dtype: torch.dtype) -> None:
-    """Refuse learning rates that the type of the models cannot hold."""
-    most = torch.finfo(dtype).max
-    for name, settings in algorithm.settings.items():
-        if isinstance(lr := settings.get("lr"), float) and lr > most:
-            raise ValueError(f"`lr` must be at most {most:g} for {dtype}, got {lr:g} in the phase {name!r}; lower it")
 
 
 def _check_evaluated(options: Mapping[str, Any]) -> None:
@@ -303,44 +304,48 @@ def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0]
 
 
-def check_topology(algorithm: Algorithm, topology: Any, n: int, on_disconnected: str) -> Topology | TopologySequence:
-    """Return the graphs of a run of `algorithm` on n nodes, or raise if they do not fit."""
-    if algorithm.chooses and topology is None:
-        return Topology(sparse.csr_array(~np.eye(n, dtype=bool)), name="everybody")
-    served = algorithm.exchanges and not (algorithm.needs_topology or algorithm.chooses)
-    if algorithm.pooled or served or (topology is None and not algorithm.needs_topology):
-        return Topology(sparse.csr_array((n, n)), name="a server" if served else "no edges")
-    if topology is None:
-        name = algorithm.name
-        raise TypeError(f"`topology` must be given, since {name} exchanges models: e.g. topologies.ring({n})")
+def check_topology(algorithm: Algorithm, topology: Any, n: int) -> Topology | TopologySequence | None:
+    """Return the graphs that a run was given, None if none were, or raise if they are not of n nodes."""
+    if algorithm.pooled or topology is None:
+        return None
     graphs = _once(graph_of("topology", topology))
     if graphs.n != n:
         sizes = f"{graphs.name} has n={graphs.n}, `clients` has n={n}"
         raise ValueError(f"`topology` must have one node a client: {sizes}")
-    if algorithm.needs_topology and on_disconnected == "raise" and graphs.period is not None:
-        _check_connected(graphs)
     return graphs
 
 
-def check_asked(algorithm: Algorithm, clients: Partition) -> None:
+def check_graphs(
+    trace: Trace,
+    graphs: Topology | TopologySequence | None,
+    clients: Partition,
+    mixing: Any,
+    on_disconnected: str,
+) -> Topology | TopologySequence:
+    """Return the graphs that a run uses, or raise if its method cannot do with them, or with its nodes' examples."""
+    check_asked(trace, clients)
+    if trace.needs_topology and graphs is not None and graphs.period is not None:
+        if on_disconnected == "raise":
+            _check_connected(graphs)
+        if mixing is None:  # else a rule warns when it is used
+            warn_of_unused_weights(map(graphs.at, range(graphs.period)), "mixing", pushes=trace.pushes)
+    if trace.chooses and graphs is None:
+        return everybody(clients.n)
+    if graphs is None or trace.is_served:
+        return Topology(sparse.csr_array((clients.n, clients.n)), name="a server" if trace.is_served else "no edges")
+    return graphs
+
+
+def check_asked(trace: Trace, clients: Partition) -> None:
     """Raise ``ValueError`` if nodes try models on examples that some of them do not have."""
-    for where in {phase.asks for phase in algorithm.phases.values()} - {""}:
+    for where in sorted(trace.seen.asked):
         lacking = [i for i, examples in enumerate(getattr(clients, where)) if not len(examples)]
         if lacking:
             remedy = "partition with val_fraction" if where == "val" else "leave such clients out"
             raise ValueError(
-                f"`clients` must give every node {where} examples, on which {algorithm.name} tries models, node "
+                f"`clients` must give every node {where} examples, on which {trace.algorithm.name} tries models, node "
                 f"{lacking[0]} has none ({len(lacking)} of {clients.n}); {remedy}"
             )
-
-
-def check_start(algorithm: Algorithm, init: str) -> None:
-    """Raise ``ValueError`` if nodes start apart that must not."""
-    if algorithm.common_start and init == "independent":
-        raise ValueError(
-            f"`init` must be 'common' or 'given' for {algorithm.name}, which compares where models moved from one "
-            "start, got 'independent'"
-        )
 
 
 def _once(graphs: Topology | TopologySequence) -> Topology | TopologySequence:

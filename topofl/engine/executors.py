@@ -1,28 +1,29 @@
 """Local steps of all nodes: chunks of nodes on worker threads, each with gradients and memory of its own."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from topofl.algorithms.phase import Mixture, Proximal
+from topofl.algorithms.terms import along
 from topofl.engine.batches import Batch, Batches
 from topofl.engine.buffers import Buffers
+from topofl.engine.descent import Chunk, Descent
 from topofl.engine.divergence import Guard
 from topofl.engine.diversity import GradientStatistics
 from topofl.engine.examples import Examples
 from topofl.engine.gradients import Gradients
 from topofl.engine.mixer import Means, Mixer
 from topofl.engine.plan import Plan
-from topofl.engine.points import adapt, mixed, stepped
 from topofl.engine.population import Population
 from topofl.engine.threads import Each
 
-__all__ = ["Descent", "Learner", "Minibatches", "Worker", "all_gradients", "differentiate", "local_sgd",
+__all__ = ["Learner", "Minibatches", "Worker", "all_gradients", "differentiate", "local_steps",
            "models_kept"]  # fmt: skip
 
 
@@ -76,151 +77,35 @@ class Learner:
     batches: Batches
     buffers: Buffers
 
-    def minibatches(self, batch: Batch) -> Minibatches:
-        """Return a step's minibatches on the device."""
-        indices = torch.from_numpy(np.ascontiguousarray(batch.indices)).to(self.labels.device)
-        weights = batch.weights
-        if weights is not None:
-            weights = torch.from_numpy(weights).to(device=indices.device, dtype=self.examples.dtype)
-        choices = None if batch.choices is None else torch.from_numpy(batch.choices).to(indices.device)
-        return Minibatches(indices, weights, choices)
+    def minibatches(self, batches: Sequence[Batch]) -> list[Minibatches]:
+        """Return the minibatches of some steps on the device; off the CPU they travel there at once."""
+        device = self.labels.device
+        if device.type == "cpu":
+            return [self._made(batch, np.ascontiguousarray(batch.indices), batch.weights) for batch in batches]
+        return self._sent(batches, device)
 
+    def _made(self, batch: Batch, indices: np.ndarray, weights: np.ndarray | None) -> Minibatches:
+        shares = None if weights is None else torch.from_numpy(weights).to(self.examples.dtype)
+        choices = None if batch.choices is None else torch.from_numpy(batch.choices)
+        return Minibatches(torch.from_numpy(indices), shares, choices)
 
-@dataclass(frozen=True, eq=False)
-class Descent:
-    """Heavy-ball steps on what is made of gradients.
-
-    ::
-
-        g     = clip(gradient) + weight_decay * theta + strength * (theta - anchor)   (times the mask)
-        v     = momentum * v + g
-        theta = theta - lr * v                                                        (divided by the mass)
-
-    Parameters
-    ----------
-    models
-        Changed in place.
-    lr, momentum, weight_decay, clip
-        As in :func:`topofl.algorithms.sgd`.
-    velocity
-        (n, d) that lasts; with momentum but without it, velocities start from zero.
-    trained
-        Parameters by their places, None: all.
-    proximal, mask, mixture, toward
-        As in ``algorithms.phase.Round.local_sgd``; the gradient of the last is added to ``g`` before the mask.
-    mass, weighted
-        (n,) push-sum weights, and the places of the parameters whose steps they divide.
-    inner_lr
-        As in :class:`topofl.algorithms.phase.LocalSGD`.
-    """
-
-    models: Population
-    lr: float
-    momentum: float = 0.0
-    velocity: Tensor | None = None
-    weight_decay: float = 0.0
-    clip: float | None = None
-    trained: Sequence[int] | None = None
-    proximal: Proximal | None = None
-    mask: Tensor | None = None
-    mass: Tensor | None = None
-    weighted: Sequence[int] = ()
-    inner_lr: float | None = None
-    mixture: Mixture | None = None
-    toward: Tensor | None = None
-
-    def __call__(
-        self, rows: slice, gradients: Sequence[Tensor], speeds: Sequence[Tensor] | None, anchor: Tensor | None
-    ) -> None:
-        """Take a step of some nodes, in place; `speeds` are their velocities, and `anchor` (k, d) draws them."""
-        thetas = self.parts(self.models.flat, rows, gradients)
-        self._complete(rows, gradients, thetas, anchor)
-        if speeds is not None:
-            for v, g in zip(speeds, gradients, strict=True):
-                v.mul_(self.momentum).add_(g)
-        for k, (theta, g) in enumerate(zip(thetas, speeds or gradients, strict=True)):
-            if self.mass is None or self._places[k] not in self.weighted:
-                theta.add_(g, alpha=-self.lr)
-            else:
-                rates = (self.lr / self.mass[rows]).to(theta.dtype)
-                theta.sub_(g * _along(rates, theta))
-
-    @property
-    def _places(self) -> Sequence[int]:
-        return range(len(self.models.layout.names)) if self.trained is None else self.trained
-
-    def parts(self, flat: Tensor, rows: slice, like: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Return some nodes' rows of (n, d) numbers as views, one a trained parameter, or whole if `like` are.
-
-        Whole rows take fewer calls, which wait for each other where several threads descend.
-        """
-        if len(like) == 1 and like[0].dim() == 2 and like[0].shape[1] == flat.shape[1]:
-            return [flat[rows]]
-        return self._views(flat[rows])
-
-    def _views(self, flat: Tensor) -> Sequence[Tensor]:
-        views = self.models.layout.views(flat)
-        return views if self.trained is None else [views[k] for k in self.trained]
-
-    def speeds(self, rows: slice, buffers: Buffers, name: str = "velocity") -> Sequence[Tensor] | None:
-        """Return the velocities that some nodes start from, one a trained parameter."""
-        if not self.momentum:
-            return None
-        if self.velocity is not None:
-            return self._views(self.velocity[rows])
-        flat = self.models.flat
-        return self._views(buffers.take(name, (len(flat[rows]), flat.shape[1]), flat.dtype).zero_())
-
-    def anchor(self, rows: slice, buffers: Buffers) -> Tensor | None:
-        """Return what draws some nodes' models, (k, d): what is kept, or the models as they are now."""
-        if self.proximal is None:
-            return None
-        if self.proximal.anchor is not None:
-            return self.proximal.anchor[rows]
-        flat = self.models.flat[rows]
-        return buffers.take("anchor", tuple(flat.shape), flat.dtype).copy_(flat)
-
-    def _complete(
-        self, rows: slice, gradients: Sequence[Tensor], thetas: Sequence[Tensor], anchor: Tensor | None
-    ) -> None:
-        """Make of gradients, in place, what nodes descend along."""
-        if self.clip is not None:
-            norms = torch.stack([g.flatten(1).square().sum(1) for g in gradients]).sum(0).sqrt()
-            shares = (self.clip / (norms + 1e-6)).clamp(max=1)
-            for g in gradients:
-                g.mul_(_along(shares, g))
-        if self.weight_decay:
-            for g, theta in zip(gradients, thetas, strict=True):
-                g.add_(theta, alpha=self.weight_decay)
-        if self.proximal is not None and anchor is not None:
-            anchors = self.parts(anchor, slice(None), gradients)
-            for g, theta, drawing in zip(gradients, thetas, anchors, strict=True):
-                g.add_(theta - drawing, alpha=self.proximal.strength)
-        if self.toward is not None:
-            _turn(gradients, thetas, self.parts(self.toward, rows, gradients))
-        if self.mask is not None:
-            for g, mask in zip(gradients, self.parts(self.mask, rows, gradients), strict=True):
-                g.mul_(mask)
-
-
-def _along(values: Tensor, like: Tensor) -> Tensor:
-    """Return (k,) numbers in the shape that multiplies (k, ...) ones."""
-    return values.view(-1, *[1] * (like.dim() - 1))
-
-
-def _turn(gradients: Sequence[Tensor], thetas: Sequence[Tensor], towards: Sequence[Tensor]) -> None:
-    """Add to gradients, in place, those of ``-<toward, theta> / ||theta||``; where theta is 0 it has none."""
-    squares, products = _inner(thetas, thetas), _inner(towards, thetas)
-    inverse = torch.where(squares > 0, squares.rsqrt(), 0)
-    for g, theta, toward in zip(gradients, thetas, towards, strict=True):
-        g.addcmul_(toward, _along(inverse, g), value=-1)
-        g.addcmul_(theta, _along(products * inverse**3, g))
-
-
-def _inner(some: Sequence[Tensor], others: Sequence[Tensor]) -> Tensor:
-    """Return (k,) inner products of rows, over all parameters, without a product of each number."""
-    pairs = ((a.reshape(len(a), 1, -1), b.reshape(len(b), -1, 1)) for a, b in zip(some, others, strict=True))
-    return torch.stack([torch.bmm(a, b).view(-1) for a, b in pairs]).sum(0)
+    def _sent(self, batches: Sequence[Batch], device: torch.device) -> list[Minibatches]:
+        sizes = [batch.indices.size for batch in batches]
+        weights = [batch.weights for batch in batches]
+        dense = [w if w is not None else np.zeros(0) for w in weights]
+        parts = torch.from_numpy(np.concatenate([b.indices.ravel() for b in batches])).to(device).split(sizes)
+        shares = torch.from_numpy(np.concatenate([w.ravel() for w in dense])).to(device, self.examples.dtype)
+        shares = shares.split([w.size for w in dense])
+        moved = [b.choices.ravel() for b in batches if b.choices is not None]
+        choices = torch.from_numpy(np.concatenate(moved)).to(device).split(sizes) if moved else [None] * len(sizes)
+        return [
+            Minibatches(
+                indices.view(batch.indices.shape),
+                None if own is None else share.view(batch.indices.shape),
+                None if choice is None else choice.view(batch.indices.shape),
+            )
+            for batch, indices, own, share, choice in zip(batches, parts, weights, shares, choices, strict=True)
+        ]
 
 
 class Job(NamedTuple):
@@ -231,9 +116,7 @@ class Job(NamedTuple):
     descent
         The models, changed in place, and their steps.
     steps
-        Their minibatches.
-    ahead
-        Those on which they look one step ahead, as many, if they do.
+        The minibatches of each step.
     counts
         (n,) how many steps each node takes of them, None: all.
     bad
@@ -245,12 +128,11 @@ class Job(NamedTuple):
     """
 
     descent: Descent
-    steps: Sequence[Minibatches]
+    steps: Sequence[Sequence[Minibatches]]
     counts: np.ndarray | None
     bad: Tensor
     freezes: bool
     statistics: GradientStatistics | None
-    ahead: Sequence[Minibatches] = ()
 
     @property
     def n(self) -> int:
@@ -263,37 +145,30 @@ class Job(NamedTuple):
             return None
         return torch.from_numpy(self.counts[rows] <= k).to(self.bad.device)
 
-    def take(
-        self,
-        rows: slice,
-        losses: Tensor,
-        gradients: Sequence[Tensor],
-        speeds: Sequence[Tensor] | None,
-        anchor: Tensor | None = None,
-        idle: Tensor | None = None,
-    ) -> None:
-        """Take a step of those nodes that are neither idle nor frozen; set the losses of idle ones to 0."""
-        models, descent = self.descent.models.flat[rows], self.descent
-        if idle is not None:
-            losses[idle] = 0
+    @contextmanager
+    def kept(self, chunk: Chunk, losses: Tensor, idle: Tensor | None) -> Iterator[None]:
+        """Let some nodes take a step, and undo it for those that are idle or frozen; losses of idle ones become 0."""
         if idle is None and not self.freezes:
-            descent(rows, gradients, speeds, anchor)
+            yield
             return
-        before, speeds_before = models.clone(), [v.clone() for v in speeds or ()]
-        descent(rows, gradients, speeds, anchor)
-        kept = torch.zeros_like(self.bad[rows]) if idle is None else idle
+        own = [part[name] for part in chunk.parts for name in part if len(part[name]) == len(losses)]
+        now = [self.descent.models.flat[chunk.rows], *own]
+        before = [x.clone() for x in now]
+        yield
+        still = torch.zeros_like(self.bad[chunk.rows]) if idle is None else idle
+        losses.masked_fill_(still, 0)
         if self.freezes:
-            self.bad[rows] |= ~kept & ~(torch.isfinite(losses) & _finite_rows(models, models.sum(1)))
-            kept = kept | self.bad[rows]
-        for now, then in zip([models, *(speeds or ())], [before, *speeds_before], strict=True):
-            now[kept] = then[kept]
+            self.bad[chunk.rows] |= ~still & ~(torch.isfinite(losses) & self.descent.is_finite(now[0]))
+            still = still | self.bad[chunk.rows]
+        for x, then in zip(now, before, strict=True):
+            x.copy_(torch.where(along(still, x), then, x))
 
 
-def local_sgd(
+def local_steps(
     learner: Learner,
     each: Each,
     descent: Descent,
-    steps: Sequence[Batch],
+    batches: Sequence[Batch],
     guard: Guard,
     *,
     counts: np.ndarray | None = None,
@@ -301,7 +176,7 @@ def local_sgd(
     mix_gradients: Mixer | None = None,
     statistics: GradientStatistics | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Take one SGD step per given batch, or per two if it looks ahead, on every node, in place; with `counts`, fewer.
+    """Take one step per given batch, or per two of them, on every node, in place; with `counts`, fewer.
 
     Without gradient mixing each chunk of nodes takes all its steps while it is in cache, and no more than one chunk's
     gradients exist at a time. Nodes that are `bad` from the start, by default those that `guard` has frozen, do not
@@ -315,10 +190,9 @@ def local_sgd(
         (n,) which nodes left the finite numbers; those that `guard` freezes keep the last finite model they had.
     """
     bad = guard.frozen(descent.models.flat.device) if bad is None else bad
-    minibatches, ahead = [learner.minibatches(batch) for batch in steps], []
-    if descent.inner_lr is not None:
-        ahead, minibatches = minibatches[::2], minibatches[1::2]
-    job = Job(descent, minibatches, counts, bad, guard.policy == "freeze", statistics, ahead)
+    made, each_step = learner.minibatches(batches), descent.how.minibatches
+    steps = [made[k : k + each_step] for k in range(0, len(made), each_step)]
+    job = Job(descent, steps, counts, bad, guard.policy == "freeze", statistics)
     if mix_gradients is None:
         return _apart(learner, each, job), bad
     return _together(learner, each, job, mix_gradients, contained=guard.policy != "record"), bad
@@ -326,69 +200,65 @@ def local_sgd(
 
 def _apart(learner: Learner, each: Each, job: Job) -> Tensor:
     """Train every chunk on its own, and return the losses."""
-    models, trained = job.descent.models, job.descent.trained
+    models = job.descent.models
     losses = models.flat.new_zeros(models.n, len(job.steps))
     sums = models.flat.sum(1) if job.counts is not None else models.flat.new_empty(models.n)
-    common = _common(job)
 
     def train(worker: Worker, rows: slice, seen: GradientStatistics) -> None:
-        speeds, anchor = job.descent.speeds(rows, worker.buffers), job.descent.anchor(rows, worker.buffers)
-        others = None if common is None else common.descent.speeds(rows, worker.buffers, "velocity of the common")
-        for k, minibatches in enumerate(job.steps[: None if job.counts is None else job.counts[rows].max()]):
-            point = _point(learner, worker, job, rows, k)
-            losses[rows, k], gradients = differentiate(learner, worker, models, minibatches, rows, trained, point)
+        chunk = job.descent.chunk(rows, worker.buffers)
+        for k in range(len(job.steps) if job.counts is None else int(job.counts[rows].max())):
             idle = job.idle(rows, k)
-            if k == 0 and job.statistics is not None:
-                seen.observe(_of(~job.bad[rows] if idle is None else ~(job.bad[rows] | idle), gradients))
-            if common is not None:
-                _weigh(job, rows, k, gradients, idle)
-            job.take(rows, losses[rows, k], gradients, speeds, anchor, idle)
-            if common is not None:
-                found = differentiate(learner, worker, common.descent.models, minibatches, rows, trained)
-                common.take(rows, *found, others, idle=idle)
+            with job.kept(chunk, losses[rows, k], idle):
+                losses[rows, k], gradients = _gradients(learner, worker, job, chunk, k, seen, idle)
+                job.descent.descend(chunk, k, gradients)
+        for name, x in chunk.own.items():  # what lay apart
+            if chunk.parts and len(chunk.parts) == 1 and x.dim() == 2 and x.shape[1] == models.flat.shape[1]:
+                job.descent.put(x, chunk.parts[0][name])
         torch.sum(models.flat[rows], 1, out=sums[rows])  # while they are in cache
 
-    _on_chunks(learner, each, job, train)
-    found = ~(torch.isfinite(losses).all(1) & _finite_rows(models.flat, sums))
-    if common is not None:
-        flat = common.descent.models.flat
-        found |= ~_finite_rows(flat, flat.sum(1))
+    _on_chunks_of(learner, each, job, train)
+    found = ~(torch.isfinite(losses).all(1) & job.descent.is_finite(models.flat, sums))
+    if job.descent.how.at is not None:  # what a point keeps is trained, too
+        for own in job.descent.own.values():
+            found |= ~job.descent.is_finite(own) if own.shape == models.flat.shape else False
     if job.counts is not None:
         found &= torch.from_numpy(job.counts > 0).to(found.device)  # others brought it along
     job.bad.logical_or_(found)
     return losses
 
 
-def _point(learner: Learner, worker: Worker, job: Job, rows: slice, k: int) -> Sequence[Tensor] | None:
-    """Return where the gradients of step k are taken, as parameters; None: at the models."""
-    descent = job.descent
-    if descent.mixture is not None:
-        return mixed(descent.models, descent.mixture, rows, worker.buffers)
-    if descent.inner_lr is None:
-        return None
-    _, gradients = differentiate(learner, worker, descent.models, job.ahead[k], rows, descent.trained)
-    return stepped(descent.models, rows, gradients, descent.trained, descent.inner_lr, worker.buffers)
+def _gradients(
+    learner: Learner, worker: Worker, job: Job, chunk: Chunk, k: int, seen: GradientStatistics, idle: Tensor | None
+) -> tuple[Tensor, Sequence[Tensor]]:
+    """Return the losses and gradients of step k, where the phase takes them."""
+    descent, at = job.descent, job.descent.how.at
+    models, minibatches = descent.models, job.steps[k]
+    if at is None:
+        losses, found = differentiate(learner, worker, models, minibatches[-1], chunk.rows, descent.trained)
+        _observe(job, chunk.rows, k, found, seen, idle)
+        return losses, found
+
+    def gradient(values: Tensor) -> Tensor:
+        point = descent.parameters(values, chunk)
+        return descent.flat(
+            differentiate(learner, worker, models, minibatches[0], chunk.rows, descent.trained, point)[1]
+        )
+
+    step, theta, own = descent.step(k), descent.taken(models.flat[chunk.rows]), chunk.parts[0]
+    point = descent.parameters(at.where(theta, own, step, gradient), chunk)
+    losses, found = differentiate(learner, worker, models, minibatches[-1], chunk.rows, descent.trained, point)
+    losses = losses.clone()  # the next ones may lie in the same memory
+    _observe(job, chunk.rows, k, found, seen, idle)
+    g = descent.flat(found)
+    return losses, [at.back(g, theta, own, step, gradient)]
 
 
-def _common(job: Job) -> Job | None:
-    """Return the same steps of the models that are mixed in, if some are."""
-    mixture = job.descent.mixture
-    if mixture is None:
-        return None
-    descent = replace(job.descent, models=cast(Population, mixture.common), mixture=None)
-    return job._replace(descent=descent, statistics=None)
-
-
-def _weigh(job: Job, rows: slice, k: int, gradients: Sequence[Tensor], idle: Tensor | None) -> None:
-    """Make of the gradients of mixtures, in place, those of the models; the first of them move the shares too."""
-    descent, mixture = job.descent, cast(Mixture, job.descent.mixture)
-    shares = mixture.share[rows]
-    if mixture.adaptive and k == 0:
-        shares = shares.clone()
-        still = job.bad[rows] if idle is None else job.bad[rows] | idle
-        adapt(descent.models, mixture, rows, gradients, descent.trained, descent.lr, still)
-    for g in gradients:
-        g.mul_(_along(shares, g))
+def _observe(
+    job: Job, rows: slice, k: int, gradients: Sequence[Tensor], seen: GradientStatistics, idle: Tensor | None
+) -> None:
+    """Look at the gradients of the first step, of nodes that take it."""
+    if k == 0 and job.statistics is not None:
+        seen.observe(_of(~job.bad[rows] if idle is None else ~(job.bad[rows] | idle), gradients))
 
 
 Contain = Callable[[slice, Tensor], None]
@@ -493,20 +363,16 @@ def _together(learner: Learner, each: Each, job: Job, mixer: Mixer, contained: b
     models = job.descent.models
     n, like, meeting = models.n, models.flat, _meeting(learner, models.flat, mixer)
     sums, losses = like.new_empty(n), like.new_empty(n, len(job.steps))
-    velocity = job.descent.velocity
-    if job.descent.momentum and velocity is None:
-        velocity = learner.buffers.take("velocity", tuple(like.shape), like.dtype).zero_()
-    anchors = job.descent.anchor(slice(0, n), learner.buffers)
+    chunks: dict[int, Chunk] = {}
 
     def contain(k: int, rows: slice, gradients: Tensor) -> None:
-        job.bad[rows] |= ~(torch.isfinite(losses[rows, k]) & _finite_rows(gradients, sums[rows]))
+        job.bad[rows] |= ~(torch.isfinite(losses[rows, k]) & job.descent.is_finite(gradients, sums[rows]))
         if contained:
-            gradients[job.bad[rows]] = 0  # the others do not catch it
+            gradients.masked_fill_(job.bad[rows, None], 0)  # the others do not catch it
 
     def differentiate_step(k: int, worker: Worker, rows: slice, seen: GradientStatistics) -> None:
-        losses[rows, k], gradients = differentiate(learner, worker, models, job.steps[k], rows)
-        if k == 0 and job.statistics is not None:
-            seen.observe(_of(~job.bad[rows], gradients))
+        losses[rows, k], gradients = differentiate(learner, worker, models, job.steps[k][-1], rows)
+        _observe(job, rows, k, gradients, seen, None)
         own = meeting.place(worker, rows)
         for view, g in zip(models.layout.views(own), gradients, strict=True):
             view.copy_(g)
@@ -514,16 +380,20 @@ def _together(learner: Learner, each: Each, job: Job, mixer: Mixer, contained: b
         meeting.add(worker, rows, own, partial(contain, k))
 
     def descend(k: int, worker: Worker, rows: slice, seen: GradientStatistics) -> None:
-        anchor, gradients = None if anchors is None else anchors[rows], meeting.mixed(worker, rows)
-        job.take(rows, losses[rows, k], [gradients], None if velocity is None else [velocity[rows]], anchor)
+        del seen
+        if rows.start not in chunks:
+            chunks[rows.start] = job.descent.chunk(rows, worker.buffers)
+        chunk = chunks[rows.start]
+        with job.kept(chunk, losses[rows, k], None):
+            job.descent.descend(chunk, k, [meeting.mixed(worker, rows)])
         torch.sum(like[rows], 1, out=sums[rows])
 
     for k in range(len(job.steps)):
         meeting.begin()
-        _on_chunks(learner, each, job, partial(differentiate_step, k))
+        _on_chunks_of(learner, each, job, partial(differentiate_step, k))
         meeting.mix(partial(contain, k))
-        _on_chunks(learner, each, job, partial(descend, k))
-        job.bad.logical_or_(~_finite_rows(like, sums))
+        _on_chunks_of(learner, each, job, partial(descend, k))
+        job.bad.logical_or_(~job.descent.is_finite(like, sums))
     return losses
 
 
@@ -531,10 +401,8 @@ def all_gradients(
     learner: Learner, each: Each, models: Population, batch: Batch, key: str = ""
 ) -> tuple[Tensor, Tensor]:
     """Return all nodes' losses (n,) and gradients (n, d) on one minibatch, these in memory used again for the key."""
-    minibatches, like = learner.minibatches(batch), models.flat
+    (minibatches,), like = learner.minibatches([batch]), models.flat
     place = f"gradients of {key}" if key else "gradients"
-    nobody = torch.zeros(models.n, dtype=torch.bool, device=like.device)
-    job = Job(Descent(models, lr=0.0), [minibatches], None, nobody, freezes=False, statistics=None)
     flat = learner.buffers.take(place, tuple(like.shape), like.dtype)
     views, losses = models.layout.views(flat), like.new_empty(models.n)
 
@@ -544,7 +412,7 @@ def all_gradients(
         for view, g in zip(views, gradients, strict=True):
             view[rows].copy_(g)
 
-    _on_chunks(learner, each, job, work)
+    _on_chunks(learner, each, _chunks(models.n, learner.plan.chunk), work)
     return losses, flat
 
 
@@ -570,39 +438,48 @@ def differentiate(
     return worker.gradients(parameters, inputs, labels, weights, trained)
 
 
+Work = Callable[[Worker, slice, GradientStatistics], None]
+
+
+def _on_chunks_of(learner: Learner, each: Each, job: Job, function: Work) -> None:
+    """Call `function` for every chunk of nodes that take a step."""
+    chunks = _chunks(job.n, learner.plan.chunk)
+    if job.counts is not None:
+        chunks = _most_first(chunks, job.counts)
+    found = _on_chunks(learner, each, chunks, function, mixed_up=job.counts is not None)
+    if job.statistics is not None:
+        for seen in found:
+            job.statistics.add(seen)
+
+
 def _on_chunks(
-    learner: Learner, each: Each, job: Job, function: Callable[[Worker, slice, GradientStatistics], None]
-) -> None:
-    """Call `function` for every chunk of nodes that take a step; each worker has its share of them."""
-    workers = len(learner.workers)
-    chunks, seen = _chunks(job, learner.plan.chunk), [GradientStatistics() for _ in learner.workers]
+    learner: Learner, each: Each, chunks: Sequence[slice], function: Work, *, mixed_up: bool = False
+) -> list[GradientStatistics]:
+    """Call `function` for every chunk; each worker has its share of them: neighbors, or, `mixed_up`, every so many."""
+    workers, seen = len(learner.workers), [GradientStatistics() for _ in learner.workers]
 
     def work(k: int) -> None:
-        own = slice(k * len(chunks) // workers, (k + 1) * len(chunks) // workers)  # neighbors
-        for rows in chunks[own if job.counts is None else slice(k, None, workers)]:
+        own = slice(k * len(chunks) // workers, (k + 1) * len(chunks) // workers)
+        for rows in chunks[slice(k, None, workers) if mixed_up else own]:
             function(learner.workers[k], rows, seen[k])
 
     each(work, range(workers))
-    if job.statistics is not None:
-        for found in seen:
-            job.statistics.add(found)
+    return seen
 
 
-def _chunks(job: Job, size: int) -> list[slice]:
-    """Return chunks of nodes that take steps, those that take most first."""
-    chunks = [slice(start, min(start + size, job.n)) for start in range(0, job.n, size)]
-    if job.counts is None:
-        return chunks
-    most = [int(job.counts[chunk].max()) for chunk in chunks]
+def _chunks(n: int, size: int) -> list[slice]:
+    """Return n nodes in chunks."""
+    return [slice(start, min(start + size, n)) for start in range(0, n, size)]
+
+
+def _most_first(chunks: Sequence[slice], counts: np.ndarray) -> list[slice]:
+    """Return the chunks of nodes that take steps, those that take most first."""
+    most = [int(counts[chunk].max()) for chunk in chunks]
     return [chunks[k] for k in sorted(range(len(chunks)), key=lambda k: -most[k]) if most[k]]
 
 
 def _of(rows: Tensor, gradients: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Return the gradients of some rows, (k,) booleans."""
+    """Return the gradients of some rows, (k,) booleans; off the CPU, where that would wait, the others count as 0."""
+    if rows.device.type != "cpu":
+        return [torch.where(along(rows, g), g, 0) for g in gradients]
     return gradients if bool(rows.all()) else [g[rows] for g in gradients]
-
-
-def _finite_rows(values: Tensor, sums: Tensor) -> Tensor:
-    """Return which rows hold only finite numbers; `sums` are theirs. Sums of finite numbers may overflow."""
-    finite = torch.isfinite(sums)
-    return finite if bool(finite.all()) else torch.isfinite(values).all(1)

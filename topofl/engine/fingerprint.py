@@ -7,7 +7,6 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from torch import Tensor, nn
 from topofl.algorithms.phase import Algorithm
 from topofl.data import Partition
 from topofl.data.dataset import Dataset
-from topofl.engine.rehearsal import rehearse
 from topofl.engine.world import World
 from topofl.topology import Topology, TopologySequence
 
@@ -57,7 +55,7 @@ def fingerprint(
         "algorithm": f"{algorithm.name}: {' -> '.join(algorithm.phases)}",
         **{key: _plain(value) for key, value in settings.items()},
         "topology": f"{graphs.name} {_of_graphs(graphs)}",
-        "mixing": _of_mixing(algorithm, graphs, world),
+        "mixing": _of_mixing(world),
         "clients": f"{clients.name} {_of(_indices(clients))}",
         "dataset": f"{clients.dataset.name} {_of(_of_dataset(clients.dataset))}",
         "model": f"{type(model).__name__} {_of(_of_model(model, options['init'] == 'given'))}",
@@ -94,12 +92,9 @@ def _csr(matrix: Any) -> tuple[np.ndarray, ...]:
     return matrix.data, matrix.indices.astype(np.int64), matrix.indptr.astype(np.int64)
 
 
-def _of_mixing(algorithm: Algorithm, graphs: Topology | TopologySequence, world: World) -> str:
+def _of_mixing(world: World) -> str:
     """Return what the exchanges of the first rounds use, of models and of gradients, by name and digest."""
-    first, rule = min(graphs.period or SAMPLE, SAMPLE), partial(world.resolve, world.rule)
-    sizes, dtype = world.learner.batches.sizes, world.models.flat.dtype
-    rounds, _ = rehearse(algorithm, world.models.layout, graphs, rule, dtype, first, sizes, world.seed)
-    used = [exchange.weights for played in rounds for exchange in played.ledger.exchanges]
+    used = [exchange.weights for played in world.trace.rounds for exchange in played.ledger.exchanges]
     names = ", ".join(dict.fromkeys(weights.name for weights in used)) or "none"
     return f"{names} {_of(part for weights in used for part in _csr(weights.weights))}"
 

@@ -1,15 +1,16 @@
 """How much memory a run needs by its plan, and the refusal of runs that do not fit."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from topofl.algorithms.phase import Algorithm, Rule
+from topofl.algorithms.phase import Algorithm
 from topofl.data import Augmentation, Partition
+from topofl.engine.descent import bytes_beside
 from topofl.engine.diversity import NUMBERS
 from topofl.engine.evaluate import NODES, ROWS, Evaluated, Way
 from topofl.engine.executors import models_kept
@@ -18,12 +19,13 @@ from topofl.engine.living import bytes_of_step
 from topofl.engine.mixer import COLUMNS, FEWEST, GATHERED, SPARSE_BELOW, adds_up, component_means
 from topofl.engine.neighbors import bytes_of_neighbors
 from topofl.engine.plan import Compute, Fits, Plan, Sizes, least_plans, most_nodes
-from topofl.engine.population import Layout, Population
+from topofl.engine.population import Layout
+from topofl.engine.trace import Trace, Trained
 from topofl.metrics import consensus
 from topofl.mixing import MixingMatrix
 from topofl.topology import Topology, TopologySequence
 
-__all__ = ["Facts", "check_memory", "facts_of", "first_of", "fits_into", "groups_of", "in_gib", "largest_batch",
+__all__ = ["Facts", "check_memory", "facts_of", "first_of", "fits_into", "groups_of", "in_gib",
            "largest_chunk", "memory", "needed", "peak", "remedy"]  # fmt: skip
 
 TORCH = 10 * 2**20
@@ -61,7 +63,11 @@ class Facts:
     fine_tuning
         Copies of the models that are fine-tuned, and what that carries from step to step.
     groups
-        Into how many means gradients are mixed; n if all nodes' must exist at once, 0 if they need not.
+        Into how many means gradients are mixed in local steps; n if all nodes' must exist at once, 0 if none are.
+    all_gradients
+        How many gradients phases ask for at once, of all nodes.
+    phases
+        What a phase makes besides, such as copies of the models, which exist only meanwhile.
     largest
         Parameters of the largest layer.
     distance
@@ -95,6 +101,8 @@ class Facts:
     state: int
     fine_tuning: int
     groups: int
+    all_gradients: int
+    phases: int
     largest: int
     distance: int
     matrices: int
@@ -123,11 +131,12 @@ def memory(facts: Facts, plan: Plan) -> dict[str, int]:
         "parameters": facts.n * model,
         "state": facts.state,
         "fine_tuning": facts.fine_tuning,
-        "gradients": (together + _gradients_kept(facts, plan)) * model,
+        "gradients": (together + _gradients_kept(facts, plan) + facts.all_gradients) * model,
         "minibatches": together * facts.minibatch,
         "activations": together * max(step - model, 0),
         "statistics": plan.workers * 8 * facts.d,
         "float64": max(facts.distance, plan.workers * 8 * min(min(plan.chunk, facts.n) * facts.largest, NUMBERS)),
+        "phases": facts.phases,
         "mixing": plan.workers * facts.mixing,
         "evaluation": plan.workers * facts.evaluation,
         "matrices": facts.matrices,
@@ -147,12 +156,12 @@ def peak(parts: Mapping[str, int], returned: bool) -> int:
     Training and evaluation take turns, and so does their memory if it is `returned` in between; else they add up.
     Gradients stay, in buffers.
     """
-    passing = ("activations", "statistics", "float64", "mixing", "evaluation")
+    passing = ("activations", "statistics", "float64", "phases", "mixing", "evaluation")
     lasting = sum(size for name, size in parts.items() if name not in passing)
     if not returned:
         return sum(parts.values())
     step = parts["statistics"] + max(parts["activations"], parts["float64"])  # gradients are looked at after a step
-    return lasting + max(step, parts["mixing"], parts["evaluation"])
+    return lasting + max(step, parts["phases"] + parts["mixing"], parts["evaluation"])
 
 
 def needed(facts: Facts, plan: Plan) -> int:
@@ -169,6 +178,8 @@ def first_of(facts: Facts, k: int) -> Facts:
         state=facts.state * k // facts.n,
         fine_tuning=0,
         history=0,
+        all_gradients=facts.all_gradients * k // facts.n,
+        phases=facts.phases * k // facts.n,
         distance=min(facts.distance, 8 * k * facts.d),
         matrices=facts.matrices * k // facts.n,
         mixing=min(facts.mixing, 2 * model),
@@ -224,6 +235,7 @@ _LESS = {
     "fine_tuning": "leave it out by fine_tune=False, or take fewer nodes",
     "gradients": "take an algorithm that mixes no gradients, or fewer nodes",
     "minibatches": "lower batch_size",
+    "phases": "take fewer nodes or a smaller model",
     "activations": "lower batch_size",
     "data": "keep images as uint8, or take fewer examples",
     "matrices": "take a sparser topology or fewer nodes",
@@ -236,36 +248,23 @@ def in_gib(size: float) -> str:
     return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{math.ceil(size / 2**20)} MiB"
 
 
-def groups_of(
-    algorithm: Algorithm, graphs: Topology | TopologySequence, weights: Callable[[Rule], MixingMatrix], compute: Compute
-) -> int:
-    """Return into how many means gradients are mixed; n if all nodes' must exist at once, 0 if they need not.
+def groups_of(trace: Trace, graphs: Topology | TopologySequence, compute: Compute) -> int:
+    """Return into how many means gradients are mixed in local steps; n if all nodes' must exist at once, 0 if none are.
 
-    Parameters
-    ----------
-    algorithm, graphs, compute
-        As in a run. Where graphs change nothing is said of their groups.
-    weights
-        Gives the matrix of a rule on the first round's graph.
+    Where graphs change nothing is said of their groups.
     """
     found, n = [0], graphs.n
-    for phase in algorithm.phases.values():
-        if phase.mixes is not None and graphs.period == 1 and adds_up(compute.device, compute.dtype):
-            labels = component_means(weights(phase.mixes))
+    for weights in trace.seen.rules:
+        if graphs.period == 1 and adds_up(compute.device, compute.dtype):
+            labels = component_means(weights)
             found.append(n if labels is None else 1 + int(labels.max()))
-        elif phase.gradients or phase.exchanges == "gradients":
+        else:
             found.append(n)
     return max(found)
 
 
-def largest_batch(algorithm: Algorithm) -> int:
-    """Return the largest minibatch that phases ask for."""
-    sizes = (settings.get("batch_size") for settings in algorithm.settings.values())
-    return max((size for size in sizes if isinstance(size, int)), default=1)
-
-
 def facts_of(
-    algorithm: Algorithm,
+    trace: Trace,
     module: nn.Module,
     few: Tensor,
     order: Order,
@@ -275,14 +274,16 @@ def facts_of(
     sets: Sequence[Evaluated],
     compute: Compute,
     augment: Augmentation | None,
-    groups: int,
+    graphs: Topology | TopologySequence,
 ) -> Facts:
     """Return the facts of a run.
 
     Parameters
     ----------
-    algorithm, clients
-        As in :func:`topofl.run`; `clients` pooled where the algorithm pools them.
+    trace
+        Of the first rounds.
+    clients
+        As in :func:`topofl.run`, pooled where the algorithm pools them.
     module, few, order, way
         The checked model and some examples, on the device, how images lie in memory, and how they are evaluated.
     matrices
@@ -293,20 +294,18 @@ def facts_of(
         Device, dtype and executor.
     augment
         What may become of images.
-    groups
-        What :func:`groups_of` returned.
+    graphs
+        Of the run.
     """
     n, d, dtype = clients.n, Layout.of(module).d, compute.dtype
     inputs, labels = clients.dataset.inputs, clients.dataset.labels
     stored = inputs.dtype if inputs.dtype == torch.uint8 else dtype
     pixels = inputs[0].numel()
     gathered = pixels * (stored.itemsize + dtype.itemsize * (stored != dtype))
-    width = min(largest_batch(algorithm), max(map(len, clients.train)))
+    layout, sizes = Layout.of(module), np.array(list(map(len, clients.train)))
+    width = int(np.minimum(trace.batch_sizes(), sizes).max())
     looped, batched = _bytes_of_steps(module, few, order, width, compute)
-    models = Population(torch.empty(n, d, dtype=dtype, device="meta"), Layout.of(module))
-    states = [value for init in algorithm.states.values() for value in init(models).values()]
-    tuned = [] if algorithm.fine_tune is None else [models.flat, *algorithm.fine_tune.init(models).values()]
-    besides = _models_besides(algorithm) * d * dtype.itemsize
+    besides = max((bytes_beside(one.how, layout, dtype) for one in _largest_steps(trace).values()), default=0)
     return Facts(
         n=n,
         d=d,
@@ -316,46 +315,35 @@ def facts_of(
         minibatch=width * (gathered + _bytes_of_moves(inputs, stored, augment) + labels.itemsize),
         looped=looped + besides,
         batched=batched + besides,
-        state=sum(value.nbytes for value in states),
-        fine_tuning=sum(value.nbytes for value in tuned),
-        groups=groups,
+        state=trace.state,
+        fine_tuning=trace.fine_tuning,
+        groups=groups_of(trace, graphs, compute),
+        all_gradients=n * len(trace.seen.gradients),
+        phases=trace.scratch,
         largest=max(p.numel() for p in module.parameters()),
         distance=8 * min(n * d, max(n, consensus.NUMBERS)),
         matrices=sum(_bytes_of_matrix(matrix, dtype) for matrix in matrices),
-        mixing=_numbers_of_mixing(matrices, n, d, compute) * dtype.itemsize * algorithm.exchanges,
+        mixing=_numbers_of_mixing(matrices, n, d, compute) * dtype.itemsize * trace.exchanges,
         evaluation=max(
-            _bytes_beside_neighbors(algorithm, module, few, order, clients, gathered),
+            _bytes_beside_neighbors(trace.algorithm, module, few, order, clients, gathered),
             *(_bytes_of_evaluation(module, few, way, one, gathered) for one in sets),
         ),
         data=inputs.numel() * stored.itemsize + labels.nbytes,
         torch=d * dtype.itemsize + TORCH + CONVOLUTIONS * any(isinstance(m, nn.Conv2d) for m in module.modules()),
         returned=not is_linear(module),
-        steps=_steps(algorithm, clients),
+        steps=tuple(_steps(one.counts) for one in _largest_steps(trace).values()),
         held=(inputs.nbytes if inputs.dtype == stored else 0) + labels.nbytes if compute.device.type == "cpu" else 0,
     )
 
 
-def _steps(algorithm: Algorithm, clients: Partition) -> tuple[tuple[int, ...], ...]:
-    """Return about how many steps a round the nodes take, most first, for each phase that trains them."""
-    sizes, found = np.array(list(map(len, clients.train))), []
-    for settings in (phase.settings for phase in algorithm.phases.values()):
-        batch_size, epochs = settings.get("batch_size"), settings.get("epochs")
-        if not isinstance(batch_size, int) or (isinstance(epochs, list) and len(epochs) != len(sizes)):
-            continue  # of some other kind, or refused later
-        passes, steps = -(-sizes // batch_size), np.full(len(sizes), settings.get("steps", 1))
-        steps = steps if epochs is None else np.asarray(epochs) * passes
-        found.append(tuple(sorted(steps[steps > 0].tolist(), reverse=True)))
-    return tuple(found)
+def _largest_steps(trace: Trace) -> dict[str, Trained]:
+    """Return the local steps of each phase in the round in which it takes most."""
+    return {name: max(some, key=lambda one: int(one.counts.sum())) for name, some in trace.seen.trained.items() if some}
 
 
-def _models_besides(algorithm: Algorithm) -> int:
-    """Return how many further models a node's steps need: velocities, what draws them, and where gradients are taken.
-
-    Mixtures have two: a point, and the velocity of what is mixed in.
-    """
-    told = {name for settings in algorithm.settings.values() for name, value in settings.items() if value is not False}
-    mixes = any({"alpha", "adaptive"} <= set(settings) for settings in algorithm.settings.values())
-    return len(told & {"reset_momentum", "anchor", "inner_lr"}) + 2 * mixes
+def _steps(counts: np.ndarray) -> tuple[int, ...]:
+    """Return how many steps nodes take, of those that take some, most first."""
+    return tuple(sorted(counts[counts > 0].tolist(), reverse=True))
 
 
 def _bytes_of_steps(module: nn.Module, few: Tensor, order: Order, width: int, compute: Compute) -> tuple[int, int]:

@@ -96,7 +96,7 @@ def fine_tuned(world: World, each: Each, phase: Phase, sets: Sets, t: int, graph
     guard = Guard(world.guard.policy, world.guard.n, list(world.guard.found))
     apart = replace(world, models=models, guard=guard, graphs=graph)
     only = _with_scores(sets, world.models.n)
-    current = WorldRound(apart, each, t, statistics=None, phase="fine_tune", declared=phase, only=only)
+    current = WorldRound(apart, each, t, statistics=None, phase="fine_tune", only=only)
     try:
         phase.apply(models, phase.init(models), current)
         scores = scores_of(apart, each, sets)

@@ -97,6 +97,11 @@ class Population:
         return torch.ones(self.n, dtype=torch.float64, device=self.flat.device)
 
     @property
+    def start(self) -> Tensor:
+        """(1, d): a copy of the model from which all nodes start, before they have moved."""
+        return self.flat[:1].clone()
+
+    @property
     def shapes(self) -> Mapping[str, torch.Size]:
         """The shapes of a model's parameters by name, in the order of their columns."""
         return dict(zip(self.layout.names, self.layout.shapes, strict=True))

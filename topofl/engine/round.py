@@ -10,17 +10,19 @@ import torch
 from torch import Tensor
 
 from topofl._seeding import stream
-from topofl.algorithms.phase import LocalSGD, Mixture, Models, Phase, Proximal, Rule, Trial, check_key
+from topofl.algorithms.local import Training
+from topofl.algorithms.round import Models, Rule, State, Trial, check_key
 from topofl.engine.asking import ask
 from topofl.engine.batches import Batch
-from topofl.engine.declared import check_declared, check_gradients
+from topofl.engine.descent import Descent
 from topofl.engine.divergence import Diverged
 from topofl.engine.diversity import GradientStatistics
-from topofl.engine.executors import Descent, all_gradients, local_sgd
+from topofl.engine.executors import all_gradients, local_steps
 from topofl.engine.mixer import Mixer
 from topofl.engine.population import Population
 from topofl.engine.recorder import Ledger
 from topofl.engine.threads import Each
+from topofl.engine.trace import state_of
 from topofl.engine.world import World
 from topofl.mixing import MixingMatrix
 
@@ -31,14 +33,14 @@ T = TypeVar("T")
 
 @dataclass(eq=False)
 class WorldRound:
-    """The round that phases see; see :class:`topofl.algorithms.phase.Round`."""
+    """The round that phases see; see :class:`topofl.algorithms.Round`."""
 
     world: World
     each: Each
     t: int
     statistics: GradientStatistics | None
     phase: str = ""
-    declared: Phase | None = None
+    states: Mapping[str, State] = field(default_factory=dict)
     only: np.ndarray | None = None
     losses: Tensor | None = None
     lr: float | None = None
@@ -49,19 +51,26 @@ class WorldRound:
 
     def __post_init__(self) -> None:
         self.ledger = Ledger(self.world.models.flat.element_size())
-        self.topology = self.world.graphs.at(self.t)
+        self.topology = self.peers = self.world.graphs.at(self.t)
+
+    @property
+    def n(self) -> int:
+        """Number of nodes."""
+        return self.world.models.n
+
+    def state(self, owner: str) -> State:
+        """See the protocol."""
+        return state_of(self.states, owner, self.phase)
 
     @property
     def weights(self) -> MixingMatrix:
         """The mixing matrix of the round; asking for it records it as used."""
-        check_declared(self.phase, self.declared, "weights")
         self.used = self.world.weights(self.topology)
         return self.used
 
     @property
     def push_weights(self) -> MixingMatrix:
         """The column stochastic matrix of the round; asking for it records it as used."""
-        check_declared(self.phase, self.declared, "push_weights")
         self.used = self.world.push_weights(self.topology)
         return self.used
 
@@ -74,42 +83,26 @@ class WorldRound:
         """See the protocol."""
         return stream(self.world.seed, purpose, self.t)
 
-    def local_sgd(
-        self,
-        models: Models,
-        how: LocalSGD,
-        *,
-        velocity: Tensor | None = None,
-        proximal: Proximal | None = None,
-        mask: Tensor | None = None,
-        toward: Tensor | None = None,
-        who: np.ndarray | None = None,
-        mixture: Mixture | None = None,
-    ) -> None:
+    def train(self, models: Models, how: Training, own: State, *, who: np.ndarray | None = None) -> np.ndarray:
         """See the protocol."""
-        if how.gradient is not None:
-            check_declared(self.phase, self.declared, "local_sgd with a `gradient` rule", "gradients")
-        world = self.world
         whole = how.counts(self.sizes)
         counts = self._counts(whole, who)
         if not counts.any():
-            return
-        steps = int(counts.max())
-        even = bool((counts == steps).all())
+            return counts
+        learner, steps = self.world.learner, int(counts.max())
         firsts, drawn = self.t * whole * how.minibatches, steps * how.minibatches
-        batches = [world.learner.batches.at(firsts + k, how.batch_size, self.phase) for k in range(drawn)]
-        descent = self._descent(cast(Population, models), how, velocity, proximal, mask, toward)
-        descent = replace(descent, inner_lr=how.inner_lr, mixture=mixture)
-        bad = world.guard.frozen(models.flat.device)
+        batches = [learner.batches.at(firsts + k, how.sizes, self.phase) for k in range(drawn)]
+        descent, bad = self._descent(cast(Population, models), how, own), self.world.guard.frozen(models.flat.device)
         mix_gradients = None if how.gradient is None else self._gradient_mixer(how.gradient, steps)
         statistics = None if self.losses is not None else self.statistics  # of the first phase that trains
-        options = {"mix_gradients": mix_gradients, "statistics": statistics}
-        if even or world.learner.plan.chunk == 1:
-            options["counts"] = None if even else counts
-            losses, bad = local_sgd(world.learner, self.each, descent, batches, world.guard, bad=bad, **options)
+        options: dict[str, Any] = {"mix_gradients": mix_gradients, "statistics": statistics}
+        if (counts == steps).all() or learner.plan.chunk == 1:
+            options["counts"] = None if (counts == steps).all() else counts
+            losses, bad = local_steps(learner, self.each, descent, batches, self.world.guard, bad=bad, **options)
         else:
             losses = self._compact(descent, batches, counts, bad, options)
-        self._note(losses, bad, counts, how.lr, predicts=models is world.models)
+        self._note(losses, bad, counts, descent.step(0).lr, predicts=models is self.world.models)
+        return counts
 
     def _counts(self, counts: np.ndarray, who: np.ndarray | None) -> np.ndarray:
         """Return how many steps each node takes: none where it does not take part, or the round is not about it."""
@@ -121,49 +114,33 @@ class WorldRound:
             counts = counts if taking_part is None else np.where(taking_part, counts, 0)
         return counts
 
-    def _descent(
-        self,
-        models: Population,
-        how: LocalSGD,
-        velocity: Tensor | None,
-        proximal: Proximal | None,
-        mask: Tensor | None,
-        toward: Tensor | None,
-    ) -> Descent:
-        layout = models.layout
-        trained = None if how.train.is_everything else tuple(how.train.places(layout.names))
-        weighted = () if bool((models.mass == 1).all()) else tuple(self.world.pushed.places(layout.names))
-        return Descent(
-            models, how.lr, how.momentum, velocity, how.weight_decay, how.clip, trained, proximal, mask,
-            models.mass if weighted else None, weighted, toward=toward,
-        )  # fmt: skip
+    def _descent(self, models: Population, how: Training, own: State) -> Descent:
+        pushed = self.world.trace.pushed
+        weighted = () if not pushed or bool((models.mass == 1).all()) else pushed
+        return Descent(models, how, own, self.t, models.mass if weighted else None, weighted)
 
     def _compact(
         self, descent: Descent, batches: Sequence[Batch], counts: np.ndarray, bad: Tensor, options: dict[str, Any]
     ) -> Tensor:
         """Train in one piece the nodes that take steps, those that take most first; return all losses."""
-        world = self.world
-        nodes = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+        n, nodes = len(counts), np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
         rows = torch.from_numpy(nodes).to(bad.device)
-        models = descent.models.like(descent.models.flat[rows])
         small = replace(
             descent,
-            models=models,
-            **{name: _taken(getattr(descent, name), rows) for name in ("velocity", "mask", "mass", "toward")},
-            proximal=descent.proximal and Proximal(_taken(descent.proximal.anchor, rows), descent.proximal.strength),
-            mixture=descent.mixture and _some_of(descent.mixture, rows),
+            models=descent.models.like(descent.models.flat[rows]),
+            own={name: x[rows.to(x.device)] if len(x) == n else x for name, x in descent.own.items()},
+            mass=None if descent.mass is None else descent.mass[rows],
+            nodes=nodes.tolist(),
         )
         few = [batch.of(nodes) for batch in batches]
-        some, found = local_sgd(
-            world.learner, self.each, small, few, world.guard, counts=counts[nodes], bad=bad[rows], **options
+        some, found = local_steps(
+            self.world.learner, self.each, small, few, self.world.guard, counts=counts[nodes], bad=bad[rows], **options
         )
-        descent.models.flat[rows], bad[rows] = models.flat, found
-        if descent.velocity is not None and small.velocity is not None:
-            descent.velocity[rows] = small.velocity
-        if descent.mixture is not None and small.mixture is not None:
-            descent.mixture.common.flat[rows] = small.mixture.common.flat
-            descent.mixture.share[rows] = small.mixture.share
-        losses = some.new_zeros(len(counts), some.shape[1])
+        descent.models.flat[rows], bad[rows] = small.models.flat, found
+        for name, x in descent.own.items():
+            if len(x) == n:
+                x[rows.to(x.device)] = small.own[name]
+        losses = some.new_zeros(n, some.shape[1])
         losses[rows] = some
         return losses
 
@@ -181,7 +158,6 @@ class WorldRound:
 
     def gradients(self, models: Models, batch_size: int, key: str) -> Tensor:
         """See the protocol."""
-        check_gradients(self.phase, self.declared)
         learner = self.world.learner
         batch = learner.batches.at(self.t, batch_size, f"{self.phase}/{key}" if check_key(key) else self.phase)
         losses, gradients = all_gradients(learner, self.each, cast(Population, models), batch, key)
@@ -226,7 +202,6 @@ class WorldRound:
         counted: bool = True,
     ) -> None:
         """See the protocol."""
-        check_declared(self.phase, self.declared, "mix")
         parts = [values[:, part] for part in columns]
         if counted:
             self.ledger.add(weights, sum(part.shape[1] for part in parts) + scalars, server=server)
@@ -239,7 +214,6 @@ class WorldRound:
 
     def send(self, weights: MixingMatrix, nbytes: int | np.ndarray, *, server: bool = False) -> None:
         """See the protocol."""
-        check_declared(self.phase, self.declared, "send")
         self.ledger.send(weights, nbytes, server=server)
         self.used = self.used or weights
 
@@ -250,12 +224,3 @@ def _serve(weights: MixingMatrix, values: Tensor) -> None:
     nodes = torch.from_numpy(weights.weights.indices[row].astype(np.int64)).to(values.device)
     shares = torch.from_numpy(weights.weights.data[row].copy()).to(values)
     values.copy_((shares @ values[nodes]).expand_as(values))
-
-
-def _taken(values: Tensor | None, rows: Tensor) -> Tensor | None:
-    return None if values is None else values[rows]
-
-
-def _some_of(mixture: Mixture, rows: Tensor) -> Mixture:
-    """Return a copy of a mixture, of some nodes."""
-    return mixture._replace(common=mixture.common.like(mixture.common.flat[rows]), share=mixture.share[rows])

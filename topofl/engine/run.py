@@ -19,7 +19,8 @@ from topofl._ambient import in_plain_torch
 from topofl._check import check_path, shown
 from topofl._machine import emulates_bf16
 from topofl._text import printable
-from topofl.algorithms.phase import Algorithm, Phase, Rule, State
+from topofl.algorithms.phase import Algorithm, Phase
+from topofl.algorithms.round import Rule, State
 from topofl.callbacks import Callback, Event
 from topofl.data import Augmentation, Partition
 from topofl.engine.checkpoint import (
@@ -32,9 +33,7 @@ from topofl.engine.checkpoint import (
     to_resume_from,
 )
 from topofl.engine.checks import (
-    check_asked,
     check_options,
-    check_start,
     check_topology,
     evaluated_by,
     sets_named,
@@ -53,10 +52,11 @@ from topofl.engine.population import Population
 from topofl.engine.recorder import Recorder
 from topofl.engine.round import WorldRound
 from topofl.engine.threads import Each
+from topofl.engine.trace import checked_state, made
 from topofl.engine.world import World
 from topofl.history import BEFORE_EXCHANGE, FINE_TUNED, NEAREST, History, evaluation_record
 from topofl.metrics import consensus_distance
-from topofl.mixing import MixingMatrix, warn_of_unused_weights
+from topofl.mixing import MixingMatrix
 from topofl.topology import Topology, TopologySequence
 
 __all__ = ["run"]
@@ -244,11 +244,7 @@ def run(
     options["evaluate_on"] = evaluate_on = names[0] if len(names) == 1 else list(names)
     algorithm = with_fine_tuning(algorithm, fine_tune)
     clients = clients.pooled() if algorithm.pooled else clients
-    graphs = check_topology(algorithm, topology, clients.n, on_disconnected)
-    if algorithm.needs_topology and mixing is None and graphs.period is not None:  # else the rule warns when it is used
-        warn_of_unused_weights(map(graphs.at, range(graphs.period)), "mixing", pushes=algorithm.pushes)
-    check_asked(algorithm, clients)
-    check_start(algorithm, init)
+    given = check_topology(algorithm, topology, clients.n)
     folder = None if checkpoint is None else Path(checkpoint).absolute()  # wherever callbacks may go
     with held(folder) as lock:
         found = None if folder is None else to_resume_from(folder, resume)
@@ -260,9 +256,11 @@ def run(
         with giving_back(place.type == "cpu"):  # what checks and the choice of an executor took
             on = list(sets.values())
             world = World.build(
-                algorithm, model, clients, graphs, mixing, seed, init, compute, on_divergence, on, augment
-            )
-        states = {name: init(world.models) for name, init in algorithm.states.items()}
+                algorithm, model, clients, given, mixing, seed, init, compute, on_divergence, on_disconnected, on,
+                augment,
+            )  # fmt: skip
+        graphs = world.graphs
+        states = {name: made(name, phase, world.models) for name, phase in algorithm.phases.items()}
         recorder = Recorder(rounds, eval_every)
         training = _Training(algorithm, world, sets, moments, rounds, eval_every, fine_tune_every, states, recorder)
         chosen = {"rounds": rounds, "seed": seed, "evaluate_on": evaluate_on, "eval_every": eval_every}
@@ -455,9 +453,10 @@ def _round(
     evaluated = training.evaluated(t + 1)
     current = WorldRound(world, each, t, statistics=GradientStatistics() if evaluated else None)
     looked_at = sets if evaluated and training.moments == "both" else None
+    current.states = training.states
     before = _play(algorithm, world, current, training.states, looked_at)
     totals: dict[str, float] = dict(current.ledger.totals(current.used))
-    if algorithm.pushes:
+    if world.trace.pushes:
         totals |= {"smallest_push_weight": float(world.models.mass.min())}
     columns = training.recorder.add_round(current.node_losses, world.models.n, totals, current.used)
     if on_round is not None:
@@ -516,11 +515,10 @@ def _play(
     """Run the phases of one round; return the scores right before models are exchanged, if `sets` is given."""
     before = None
     for name, phase in algorithm.phases.items():
-        if phase.exchanges == "models" and sets is not None and before is None:
+        if name == world.trace.exchange and sets is not None:
             before = scores_of(world, current.each, sets)
-        current.phase, current.declared = name, phase
-        own = phase.uses or name
-        states[own] = phase.apply(world.models, states[own], current)
+        current.phase = name
+        states[name] = checked_state(name, "apply", phase.apply(world.models, states[name], current))
     return before
 
 
@@ -537,7 +535,7 @@ def _scores(
     world, sets, phase = training.world, training.sets, training.algorithm.fine_tune
     columns: dict[str, Any] = columns_of(after)
     columns |= {"consensus_distance": consensus_distance(_shared(world)), "gradient_diversity": diversity}
-    if training.algorithm.pushes:
+    if world.trace.pushes:
         columns |= {"push_weight": world.models.mass.clone()}
     if training.moments == "both":
         columns |= columns_of(before or after, BEFORE_EXCHANGE)
@@ -553,8 +551,7 @@ def _scores(
 
 def _shared(world: World) -> Tensor:
     """Return what nodes may agree on: all columns, or those that travel."""
-    columns = world.models.columns(world.share)
-    parts = [world.models.flat[:, part] for part in columns]
+    parts = [world.models.flat[:, part] for part in world.trace.share]
     return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
 
 

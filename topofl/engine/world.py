@@ -9,12 +9,12 @@ import numpy as np
 from torch import Tensor, nn
 
 from topofl._check import shown
-from topofl.algorithms.parts import Part
-from topofl.algorithms.phase import Algorithm, Rule
+from topofl.algorithms.phase import Algorithm
+from topofl.algorithms.round import Rule
 from topofl.data import Augmentation, Partition
 from topofl.engine.batches import Batches
 from topofl.engine.buffers import Buffers
-from topofl.engine.checks import check_batched, check_output
+from topofl.engine.checks import check_batched, check_graphs, check_output
 from topofl.engine.divergence import Guard
 from topofl.engine.evaluate import Evaluated, Way, way_of
 from topofl.engine.examples import Examples
@@ -22,12 +22,12 @@ from topofl.engine.executors import Learner, Worker, differentiate
 from topofl.engine.forward import Order, image_order, is_linear
 from topofl.engine.free_memory import free_memory
 from topofl.engine.gradients import new_gradients
-from topofl.engine.memory import check_memory, facts_of, fits_into, groups_of, largest_batch
+from topofl.engine.memory import check_memory, facts_of, fits_into
 from topofl.engine.mixer import Mixer, mixer
 from topofl.engine.plan import Compute, Plan, Trial, choose_plan
 from topofl.engine.population import Layout, Population, check_model, initial_population
-from topofl.engine.rehearsal import check_phases
 from topofl.engine.threads import Each, torch_threads, worker_threads
+from topofl.engine.trace import Played, Rules, Trace, traced
 from topofl.mixing import (
     MixingMatrix,
     check_pulls,
@@ -39,7 +39,7 @@ from topofl.mixing import (
 )
 from topofl.topology import Topology, TopologySequence
 
-__all__ = ["World", "as_rule", "checked_model"]
+__all__ = ["World", "as_rule", "checked_model", "rules_of", "weights_on"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,9 +53,8 @@ class World:
     guard: Guard
     graphs: Topology | TopologySequence
     seed: int
-    share: Part
-    pushed: Part
-    rule: Rule
+    trace: Trace
+    rules: Rules
     resolve: Callable[[Rule, Topology], MixingMatrix]
     held: Mapping[str, Sequence[np.ndarray]]
     mixer: Callable[[MixingMatrix], Mixer]
@@ -66,12 +65,13 @@ class World:
         algorithm: Algorithm,
         model: nn.Module,
         clients: Partition,
-        graphs: Topology | TopologySequence,
+        graphs: Topology | TopologySequence | None,
         mixing: Rule | MixingMatrix | None,
         seed: int,
         init: str,
         compute: Compute,
         on_divergence: str,
+        on_disconnected: str,
         sets: Sequence[Evaluated],
         augment: Augmentation | None,
     ) -> "World":
@@ -83,20 +83,15 @@ class World:
             If the model does not fit the data, or the run the free memory.
         """
         module, few = checked_model(model, clients, compute)
-        order = image_order(module, few, compute.channels_last)
-        rule = as_rule(mixing, algorithm.pushes)
-        if mixing is None and graphs.period is None:  # run has looked at all rounds of a period
-            rule = warning_once(rule, "mixing", pushes=algorithm.pushes)
-        resolve = lru_cache(maxsize=max(64, graphs.period or 0))(_weights_on)
-        first = graphs.at(0)
-        if not first.adjacency.nnz:  # where mixing would change nothing, unnoticed
-            sizes, layout = np.array(list(map(len, clients.train))), Layout.of(module)
-            check_phases(algorithm, layout, first, lambda own: resolve(rule, own), compute.dtype, sizes, seed)
-        mixes = algorithm.needs_topology and any(phase.exchanges == "models" for phase in algorithm.phases.values())
-        matrices = [resolve(rule, first)] if mixes else []
-        way = way_of(module, few)
-        groups = groups_of(algorithm, graphs, lambda own: resolve(own, first), compute)
-        facts = facts_of(algorithm, module, few, order, way, clients, matrices, sets, compute, augment, groups)
+        order, way = image_order(module, few, compute.channels_last), way_of(module, few)
+        known = 64 if graphs is None else max(64, graphs.period or 0)
+        rules = rules_of(mixing, lru_cache(maxsize=known)(weights_on), graphs)
+        sizes = np.array(list(map(len, clients.train)))
+        played = Played(algorithm, Layout.of(module), compute.dtype, graphs, rules, sizes, seed, init == "independent")
+        trace = traced(played)
+        graphs = check_graphs(trace, graphs, clients, mixing, on_disconnected)
+        matrices = list(trace.rounds[0].mixed)
+        facts = facts_of(trace, module, few, order, way, clients, matrices, sets, compute, augment, graphs)
         check_memory(facts, compute, free := free_memory(compute.device))
 
         def plan(trial: Trial) -> Plan:
@@ -108,16 +103,15 @@ class World:
             module,
             way,
             models,
-            new_learner(module, order, models, examples, clients, seed, compute, largest_batch(algorithm), plan),
+            new_learner(module, order, models, examples, clients, seed, compute, int(trace.batch_sizes().max()), plan),
             Guard(on_divergence, clients.n),
             graphs,
             seed,
-            algorithm.share,
-            algorithm.pushed,
-            rule,
-            resolve,
+            trace,
+            rules,
+            rules.resolve,
             {"train": clients.train, "val": clients.val},
-            lru_cache(maxsize=1 if algorithm.chooses else max(64, graphs.period or 0))(_mixer_for(models)),
+            lru_cache(maxsize=1 if trace.chooses else max(64, graphs.period or 0))(_mixer_for(models)),
         )
 
     @contextmanager
@@ -132,11 +126,11 @@ class World:
 
     def push_weights(self, graph: Topology) -> MixingMatrix:
         """Return the matrix by which nodes of a graph push, by the run's rule."""
-        return check_pushes(self.resolve(self.rule, graph))
+        return check_pushes(self.resolve(self.rules.push, graph))
 
     def weights(self, graph: Topology, rule: Rule | None = None) -> MixingMatrix:
         """Return the mixing matrix of a graph, by the run's rule unless another is given."""
-        return check_pulls(self.resolve(rule or self.rule, graph))
+        return check_pulls(self.resolve(rule or self.rules.pull, graph))
 
 
 def checked_model(model: nn.Module, clients: Partition, compute: Compute) -> tuple[nn.Module, Tensor]:
@@ -180,7 +174,7 @@ def new_learner(
 
     def trial(executor: str, chunk: int, nodes: int) -> None:
         tried = learner(Plan(executor, chunk, 1, 1))
-        minibatches = tried.minibatches(batches.at(0, batch_size, "probe"))
+        (minibatches,) = tried.minibatches([batches.at(0, batch_size, "probe")])
         with _told_of_compiling(compute.compile):
             for start in range(0, nodes, chunk):
                 differentiate(tried, tried.workers[0], models, minibatches, slice(start, min(start + chunk, nodes)))
@@ -205,7 +199,19 @@ def _told_of_compiling(compiled: bool) -> Iterator[None]:
         ) from error
 
 
-def _weights_on(rule: Rule, graph: Topology) -> MixingMatrix:
+def rules_of(
+    mixing: Rule | MixingMatrix | None,
+    resolve: Callable[[Rule, Topology], MixingMatrix],
+    graphs: Topology | TopologySequence | None,
+) -> Rules:
+    """Return what gives the graphs of a run their weights; a default warns of the first whose own weights it drops."""
+    pull, push = (as_rule(mixing, pushes) for pushes in (False, True))
+    if mixing is None and graphs is not None and graphs.period is None:  # else all rounds of a period are looked at
+        pull, push = (warning_once(rule, "mixing", pushes=k == 1) for k, rule in enumerate((pull, push)))
+    return Rules(pull, push, resolve)
+
+
+def weights_on(rule: Rule, graph: Topology) -> MixingMatrix:
     """Return the matrix that a rule gives a graph, checked."""
     weights = rule(graph)
     if not isinstance(weights, MixingMatrix):

@@ -1,0 +1,230 @@
+"""What phases see of a run: the models, and the round with its doors to training, mixing and evaluating."""
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from topofl._check import shown
+from topofl.algorithms.parts import Part
+from topofl.mixing import MixingMatrix
+from topofl.topology import Topology
+
+if TYPE_CHECKING:
+    from topofl.algorithms.local import Training
+
+__all__ = ["Models", "Round", "Rule", "State", "Trial", "check_key"]
+
+State = dict[str, Tensor]
+"""What one phase carries to the next round: tensors whose first axis is the node, or of length 1 for all of them."""
+
+Rule = Callable[[Topology], MixingMatrix]
+"""A weight rule, for example :func:`topofl.mixing.metropolis_hastings`."""
+
+T = TypeVar("T")
+
+Trial = Generator[Tensor, Tensor, T]
+"""What one node finds out by trying models on its examples: it yields models (m, d), is sent their mean losses there,
+(m,) float64 on the CPU, as often as it likes, and returns what it found."""
+
+
+class Models(Protocol):
+    """All nodes' models; phases change them in place."""
+
+    @property
+    def flat(self) -> Tensor:
+        """(n, d): row i holds the parameters of node i's model, as it predicts (push-sum: de-biased)."""
+        ...
+
+    @property
+    def mass(self) -> Tensor:
+        """(n,) float64: the nodes' push-sum weights, 1 unless an exchange has changed them in place."""
+        ...
+
+    @property
+    def start(self) -> Tensor:
+        """(1, d): a copy of the model from which all nodes start, for what a phase makes in `init`.
+
+        A run whose nodes start apart refuses a phase that asks for it.
+        """
+        ...
+
+    @property
+    def shapes(self) -> Mapping[str, torch.Size]:
+        """The shapes of a model's parameters by name, in the order of their columns."""
+        ...
+
+    def columns(self, share: Part) -> list[slice]:
+        """Return the columns of `flat` that hold a part of the models, neighbors in one slice."""
+        ...
+
+    def like(self, flat: Tensor) -> "Models":
+        """Return other models (n, d) of the same structure, with push-sum weights 1, sharing memory with `flat`."""
+        ...
+
+
+class Round(Protocol):
+    """What a phase may see of the world, and the only doors to training, mixing and evaluating.
+
+    Before a run the engine plays the first rounds with models that have shapes but no numbers (meta tensors), and
+    observes which doors the phases use: from that it knows what nodes exchange, how much memory training takes, whether
+    a graph must be given. Where what a phase does depends on numbers, it asks ``models.flat.is_meta``, and then does
+    the most that it may do.
+    """
+
+    @property
+    def t(self) -> int:
+        """Number of the round, from 0."""
+        ...
+
+    @property
+    def n(self) -> int:
+        """Number of nodes."""
+        ...
+
+    @property
+    def topology(self) -> Topology:
+        """The graph of the round; a run without one refuses a phase that asks for it."""
+        ...
+
+    @property
+    def peers(self) -> Topology:
+        """The graph of whom nodes may choose to hear: that of the round, or everybody where a run has none."""
+        ...
+
+    @property
+    def weights(self) -> MixingMatrix:
+        """The mixing matrix of the round."""
+        ...
+
+    @property
+    def push_weights(self) -> MixingMatrix:
+        """The column stochastic matrix of the round, of nodes that push what they have."""
+        ...
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """(n,) numbers of training examples."""
+        ...
+
+    def state(self, owner: str) -> State:
+        """Return what an earlier phase of the chain keeps, to be changed in place."""
+        ...
+
+    def rng(self, purpose: str) -> np.random.Generator:
+        """Return the round's stream of random numbers for a purpose, the same at every call."""
+        ...
+
+    def train(self, models: Models, how: "Training", own: State, *, who: np.ndarray | None = None) -> np.ndarray:
+        """Train models in place, each on its node's data, and return how many steps each node took, (n,).
+
+        Parameters
+        ----------
+        models
+            Whose push-sum weights divide the learning rate.
+        how
+            The steps; see :class:`topofl.algorithms.Training`.
+        own
+            What the terms of `how` keep from round to round, changed in place: as a rule the state of the phase, whose
+            tensors of (n, ...) rows they get by name.
+        who
+            (n,) booleans: who trains; None: all.
+        """
+        ...
+
+    def ask(self, trials: Mapping[int, Trial[T]], on: str) -> dict[int, T]:
+        """Let nodes try models on their own examples, and return what each found.
+
+        Parameters
+        ----------
+        trials
+            By node: a generator that yields models, (k, d) tensors such as ``models.flat[[2, 5]]``, is sent their
+            mean losses on the node's examples, (k,) in float64, as often as it likes, and returns anything.
+        on
+            Which examples: ``"train"`` or ``"val"``.
+
+        Examples
+        --------
+        Every node looks which of two models it likes better::
+
+            def better(i):
+                losses = yield models.flat[[i, (i + 1) % n]]
+                return int(losses.argmin())
+
+            liked = round.ask({i: better(i) for i in range(n)}, "val")
+        """
+        ...
+
+    def gradients(self, models: Models, batch_size: int, key: str) -> Tensor:
+        """Return the gradients of all nodes, (n, d), each on one minibatch.
+
+        They lie in memory that the next call with the same key uses again, and for ``""`` training too. In rounds
+        without local steps, ``train_loss`` is the mean loss of the models themselves at these minibatches, over the
+        calls of the last phase that makes some.
+
+        Parameters
+        ----------
+        models
+            Where the gradients are taken.
+        batch_size
+            Examples per minibatch.
+        key
+            Which minibatches, as the purpose of :meth:`rng`: those of one key are the same at every call of a round,
+            and others in every round; those of different keys, and of different phases, are independent. With ``""``
+            they are what :meth:`train` draws in the same phase for step `t`.
+
+        Examples
+        --------
+        Two steps in a round, on different minibatches::
+
+            for key in ("first", "second"):
+                models.flat.sub_(round.gradients(models, 32, key), alpha=0.1)
+
+        One step along the mean of two independent gradients::
+
+            first, second = (round.gradients(models, 32, key) for key in ("first", "second"))
+            models.flat.sub_(first + second, alpha=0.05)
+        """
+        ...
+
+    def mix(
+        self,
+        weights: MixingMatrix,
+        values: Tensor,
+        columns: Sequence[slice] = (slice(None),),
+        *,
+        scalars: int = 0,
+        server: bool = False,
+        counted: bool = True,
+    ) -> None:
+        """Replace columns of `values` (n, d) by ``weights @ values`` in place, and count the messages.
+
+        Parameters
+        ----------
+        weights, values, columns
+            One exchange, whatever the number of slices.
+        scalars
+            Numbers that each message holds besides.
+        server
+            A server does it for the nodes of non-zero columns: each sends one message and gets one.
+        counted
+            Whether messages are counted; False where :meth:`send` says what travels.
+        """
+        ...
+
+    def send(self, weights: MixingMatrix, nbytes: int | np.ndarray, *, server: bool = False) -> None:
+        """Count a message along every off-diagonal entry of `weights`, of so many bytes: one number, or (n,) by sender.
+
+        For what is not sent as whole columns, such as sparse models. By a server, each node of non-zero columns sends
+        one message and gets one, of so many bytes on average, one number.
+        """
+        ...
+
+
+def check_key(key: object) -> str:
+    """Return the key of a stream of minibatches, or raise ``TypeError``."""
+    if not isinstance(key, str):
+        raise TypeError(f"`key` must be text that tells a round's minibatches apart, such as 'first', got {shown(key)}")
+    return key
