@@ -5,6 +5,9 @@ from torch import nn
 
 from topofl import data, topologies
 from topofl._seeding import seeded_torch
+from topofl.engine import trace
+from topofl.engine.population import Layout
+from topofl.engine.world import rules_of, weights_on
 
 
 def dataset(seed=0, n_examples=90, shape=(1, 6, 6), n_classes=3):
@@ -54,3 +57,11 @@ def convolutional():
         nn.Flatten(),
         nn.Linear(36, 3),
     )
+
+
+def traced(algorithm, model, clients=None, graphs=None):
+    """Return what is seen of the first rounds of an algorithm."""
+    clients = clients or equal_clients()
+    sizes, layout = np.array([len(own) for own in clients.train]), Layout.of(model)
+    rules = rules_of(None, weights_on, graphs)
+    return trace.traced(trace.Played(algorithm, layout, next(model.parameters()).dtype, graphs, rules, sizes))

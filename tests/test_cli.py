@@ -406,7 +406,7 @@ def test_folders_and_files_of_others_are_left_alone(capsys, toml, tmp_path):
 
 def stop_in_step(monkeypatch, step):
     """Let a Ctrl-C arrive while a step is taken."""
-    take, steps = WorldRound.local_sgd, []
+    take, steps = WorldRound.train, []
 
     def interrupted(self, models, how, **words):
         steps.append(self.t)
@@ -414,7 +414,7 @@ def stop_in_step(monkeypatch, step):
             signal.raise_signal(signal.SIGINT)
         return take(self, models, how, **words)
 
-    monkeypatch.setattr(WorldRound, "local_sgd", interrupted)
+    monkeypatch.setattr(WorldRound, "train", interrupted)
 
 
 def test_interrupted_and_resumed_is_as_if_nothing_had_happened(capsys, toml, tmp_path, monkeypatch):
@@ -883,7 +883,7 @@ def test_a_folder_that_vanishes_while_a_run_lasts_can_be_gone_on_with(capsys, to
         assert main(["run", toml, "--out", "r"]) == 0
     if verb == "resume":
         words = ["resume", "r", "--set", "run.rounds=6"]
-    take, steps, first = WorldRound.local_sgd, [], 4 if verb == "resume" else 0
+    take, steps, first = WorldRound.train, [], 4 if verb == "resume" else 0
 
     def vanishing(self, models, how, **more):
         steps.append(self.t)
@@ -893,7 +893,7 @@ def test_a_folder_that_vanishes_while_a_run_lasts_can_be_gone_on_with(capsys, to
         return take(self, models, how, **more)
 
     with monkeypatch.context() as patch:
-        patch.setattr(WorldRound, "local_sgd", vanishing)
+        patch.setattr(WorldRound, "train", vanishing)
         capsys.readouterr()
         assert main(words) == 1
     done = first + len(steps)

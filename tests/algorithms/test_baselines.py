@@ -117,7 +117,7 @@ def test_without_strength_fedprox_is_fedavg_and_so_is_one_step_of_it():
 def test_the_stronger_the_nearer_models_stay_to_the_servers():
     moved = []
     for strength in (0.0, 1.0, 5.0):
-        local = algorithms.sgd(0.1, batch_size=BATCH, epochs=4, strength=strength)
+        local = algorithms.sgd(0.1, batch_size=BATCH, epochs=4, terms=[algorithms.proximal(strength)])
         flat = flat_of(algorithms.chain("local", local=local), problems.linear())
         moved.append(float((flat - nodes_at_start(problems.linear(), problems.equal_clients()).flat()).norm()))
     assert moved[0] > moved[1] > moved[2] > 0
@@ -135,7 +135,9 @@ def test_what_draws_models_is_of_the_round_also_where_gradients_are_mixed():
                 for k, (p, a) in enumerate(zip(module.parameters(), anchors[i].parameters(), strict=True)):
                     mean = sum(gradients[j][k] for j in clique) / len(clique)
                     p.data.sub_(0.1 * (mean + 2.0 * (p.data - a.data)))
-    local = algorithms.sgd(0.1, batch_size=BATCH, steps=3, gradient=mixing.within_groups, strength=2.0)
+    local = algorithms.sgd(
+        0.1, batch_size=BATCH, steps=3, gradient=mixing.within_groups, terms=[algorithms.proximal(2.0)]
+    )
     got = flat_of(algorithms.chain("mixed", local=local), model, clients, graph=graph)
     torch.testing.assert_close(got, nodes.flat(), rtol=0, atol=1e-10)
 
@@ -145,17 +147,17 @@ def test_what_draws_models_is_of_the_round_also_where_gradients_are_mixed():
 
 def test_a_pass_of_per_fedavg_has_half_the_steps_rounded_up():
     sizes = np.array([1, 4, 5, 8, 9])
-    how = algorithms.phase.LocalSGD(0.1, batch_size=4, epochs=1, inner_lr=0.1)
+    how = algorithms.Training(algorithms.descend(lr=0.1), batch_size=4, epochs=1, at=algorithms.lookahead(0.1))
     assert how.counts(sizes).tolist() == [1, 1, 1, 1, 2]
     assert replace(how, epochs=3).counts(sizes).tolist() == [2, 2, 3, 3, 5]
-    assert replace(how, inner_lr=None).counts(sizes).tolist() == [1, 1, 2, 2, 3]
+    assert replace(how, at=None).counts(sizes).tolist() == [1, 1, 2, 2, 3]
     assert replace(how, epochs=None, steps=3).counts(sizes).tolist() == [3] * 5
 
 
 def test_per_fedavg_is_evaluated_after_plain_steps_of_the_inner_size():
     algorithm = algorithms.per_fedavg(0.1, inner_lr=0.05, momentum=0.9, batch_size=BATCH, weight_decay=0.1)
     assert dict(algorithm.fine_tune.settings) == {
-        "lr": 0.05, "batch_size": BATCH, "epochs": 1, "momentum": 0.0, "gradient": "own",
+        "lr": 0.05, "batch_size": BATCH, "epochs": 1,
     }  # fmt: skip
     assert algorithms.per_fedavg(0.1, fine_tune_epochs=None).fine_tune is None
     assert algorithm.settings["local"]["inner_lr"] == 0.05
@@ -350,9 +352,9 @@ MISTAKES = [
     (lambda: algorithms.fedprox(0.1, strength=-0.1), ValueError, "`strength` must be .* at least 0"),
     (lambda: algorithms.per_fedavg(0.1, inner_lr=0), ValueError, "`inner_lr`"),
     (lambda: algorithms.per_fedavg(0.1, fine_tune_epochs=0), ValueError, "`fine_tune_epochs`"),
-    (lambda: algorithms.sgd(0.1, inner_lr="x"), TypeError, "`inner_lr`"),
+    (lambda: algorithms.lookahead("x"), TypeError, "`inner_lr`"),
     (
-        lambda: algorithms.sgd(0.1, inner_lr=0.1, gradient=mixing.within_groups),
+        lambda: algorithms.sgd(0.1, at=algorithms.lookahead(0.1), gradient=mixing.within_groups),
         ValueError,
         "`gradient` must be None with an inner step",
     ),

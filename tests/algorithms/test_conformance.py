@@ -31,11 +31,7 @@ ARGUMENTS = {
     "random_collaboration": {"lr": 0.05, "batch_size": 8, "epochs": 1, "budget": 2},
     "per_fedavg": {"lr": 0.05, "batch_size": 8, "epochs": 2},
 }
-ASKING = [
-    name
-    for name in ARGUMENTS
-    if any(phase.asks for phase in getattr(algorithms, name)(**ARGUMENTS[name]).phases.values())
-]
+ASKING = ["dpfl", "pfeddst"]
 PERSONAL = [name for name, arguments in ARGUMENTS.items() if "head" in arguments]
 BAD = [("lr", 0.0), ("lr", float("nan")), ("batch_size", 0), ("momentum", 1.0)]
 

@@ -382,23 +382,13 @@ def test_node_losses_are_means_over_the_steps_that_a_node_took():
 
 
 MISTAKES = [
-    (lambda: algorithms.sgd(0.1, strength=-1.0), ValueError, "`strength` must be .* at least 0"),
+    (lambda: algorithms.proximal(-1.0), ValueError, "`strength` must be .* at least 0"),
     (lambda: algorithms.sgd(0.1, epochs=[]), ValueError, "`epochs` must be one number or one a node"),
     (lambda: algorithms.sgd(0.1, who=0.3), TypeError, "`who` must be a function of the round"),
     (lambda: algorithms.dfedpgp(0.1, head_lr=-1), ValueError, "`head_lr`"),
     (lambda: algorithms.dfedpgp(0.1, head_epochs=0), ValueError, "`head_epochs`"),
     (lambda: algorithms.ditto(0.1, personal_lr="x"), TypeError, "`personal_lr`"),
     (lambda: algorithms.fedrep(0.1, head_lr=0), ValueError, "`head_lr`"),
-    (
-        lambda: algorithms.beside("own", algorithms.sgd(0.1, momentum=0.9)),
-        ValueError,
-        "`phase` must keep no velocity",
-    ),
-    (
-        lambda: algorithms.chain("two", a=algorithms.push_sum(algorithms.body), b=algorithms.push_sum(algorithms.head)),
-        ValueError,
-        "must push models once a round",
-    ),
 ]
 
 
@@ -411,8 +401,13 @@ def test_mistakes_are_named(build, error, message):
 def test_mistakes_that_show_in_the_first_round_are_named():
     clients, model = problems.equal_clients(), problems.linear()
     free = algorithms.sgd(0.1)
-    with pytest.raises(ValueError, match="`owner` must be a phase with an anchor, 'a' has none"):
+    with pytest.raises(ValueError, match="`owner` must be a phase that keeps models as 'anchor', 'a' has none"):
         engine(algorithms.chain("no anchor", a=free, b=algorithms.beside("a", free)), model, clients)
+    with pytest.raises(ValueError, match="`owner` must be another phase .* asks for the state of 'c'; there are a"):
+        engine(algorithms.chain("no owner", a=free, b=algorithms.beside("c", free)), model, clients)
+    push = algorithms.push_sum()
+    with pytest.raises(ValueError, match="must push models once a round"):
+        engine(algorithms.chain("two", a=push, b=push), model, clients, topologies.random_out(N, 2, seed=1))
     for who in (lambda round: np.arange(N), lambda round: np.ones(3, bool), lambda round: {1, 2}):
         with pytest.raises(ValueError, match="`who` must return one boolean a node"):
             engine(algorithms.chain("who", a=algorithms.sgd(0.1, who=who)), model, clients)

@@ -129,8 +129,8 @@ def test_with_all_peers_the_choice_is_irrelevant():
     plain = algorithms.chain(
         "plain",
         exchange=algorithms.gossip(body),
-        body=algorithms.sgd(0.1, train=body, **local),
-        head=algorithms.sgd(0.05, train=body.rest, **local),
+        body=algorithms.sgd(0.1, part=body, **local),
+        head=algorithms.sgd(0.05, part=body.rest, **local),
     )
     _, averaged = engine(plain, model, clients, EVERYBODY, mixing=mixing.uniform)
     torch.testing.assert_close(scored, averaged, rtol=0, atol=1e-12)
@@ -152,7 +152,7 @@ def models_of(heads):
 
 def fake(t=0, graph=None, n=0, **doors):
     graph = topologies.fully_connected(n) if graph is None else graph
-    return SimpleNamespace(t=t, topology=graph, rng=lambda purpose: stream(0, purpose, t), **doors)
+    return SimpleNamespace(t=t, peers=graph, rng=lambda purpose: stream(0, purpose, t), **doors)
 
 
 def picks(policy, models, rounds=1, graph=None):

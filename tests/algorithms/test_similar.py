@@ -12,7 +12,6 @@ from tests.algorithms.test_personalized import BATCH, CLIENTS, HOW, ROUNDS, SEED
 from topofl import algorithms, data, mixing, topologies
 from topofl._simplex import simplex_projection
 from topofl.algorithms.phase import Phase
-from topofl.engine.executors import _turn
 from topofl.engine.population import initial_population
 
 LOCAL = {"momentum": 0.9, "weight_decay": 0.01, "lr_decay": 0.8, "clip": 0.5}
@@ -207,7 +206,10 @@ def test_gradients_of_the_turn_are_those_of_autograd():
     for theta in thetas:
         theta[2] = 0
     before = [g.clone() for g in gradients]
-    _turn(gradients, thetas, towards)
+    flat, theta, toward = (torch.cat([x.reshape(3, -1) for x in some], 1) for some in (gradients, thetas, towards))
+    pull = algorithms.cosine_pull("toward")
+    turned = pull.update(flat, theta, {"toward": toward}, algorithms.Step(0, 0, 0.1))
+    gradients = [part.view(x.shape) for part, x in zip(turned.split([4, 4, 1], 1), thetas, strict=True)]
     for i in range(2):
         own = [theta[i].clone().requires_grad_() for theta in thetas]
         wanted = naive.turning(own, torch.cat([toward[i].flatten() for toward in towards]))

@@ -35,10 +35,11 @@ def spied(algorithm):
     seen = []
 
     def keep(models, state, round):
-        seen.append(state["mask"].clone())
+        if not models.flat.is_meta:
+            seen.append(round.state("local")["mask"].clone())
         return state
 
-    return algorithms.chain("spied", **algorithm.phases, spy=Phase(lambda m: {}, keep, {}, uses="local")), seen
+    return algorithms.chain("spied", **algorithm.phases, spy=Phase(lambda m: {}, keep, {})), seen
 
 
 def built(**changes):
@@ -220,7 +221,7 @@ def test_gradients_of_all_nodes(model, make, settings):
             found.append(gradients.clone())
         return state
 
-    looking = algorithms.chain("looking", look=Phase(lambda m: {}, look, {"batch_size": BATCH}, gradients=True))
+    looking = algorithms.chain("looking", look=Phase(lambda m: {}, look))
     engine(looking, model(), clients, **settings)
     nodes = nodes_at_start(model(), clients)
     for t, got in enumerate(found):

@@ -41,8 +41,8 @@ ALGORITHMS = {
 PROBLEMS = [*ALGORITHMS, "dsgd over a period", "dsgd over new graphs"]
 TRAINING = [
     "between rounds",
-    "after local_sgd, in the second round",
-    "after local_sgd",
+    "after train, in the second round",
+    "after train",
     "after mix",
     "in the last round",
 ]
@@ -77,7 +77,7 @@ def settings(problem):
     }[graphs]
     algorithm = getattr(algorithms, name)(lr=0.1, batch_size=4, **ALGORITHMS[name])
     model = problems.convolutional() if "head" in ALGORITHMS[name] else problems.linear()
-    start = "common" if algorithm.common_start else "independent"
+    start = "common" if problem == "pfedgraph" else "independent"
     how = {"model": model, "clients": clients, "topology": topology, "device": "cpu", "init": start}
     if "head" in ALGORITHMS[name]:
         how["executor"] = "looped"  # auto chooses by the clock, which no two runs share
@@ -154,8 +154,8 @@ def plan(moment):
         last = 5 if moment == "between rounds" else 7
         return {"on_round": lambda done, models: die() if done == last else None}
     {
-        "after local_sgd, in the second round": lambda: die_at(WorldRound, "local_sgd", 2, after=True),
-        "after local_sgd": lambda: die_at(WorldRound, "local_sgd", 4, after=True),
+        "after train, in the second round": lambda: die_at(WorldRound, "train", 2, after=True),
+        "after train": lambda: die_at(WorldRound, "train", 4, after=True),
         "after mix": lambda: die_at(WorldRound, "mix", 4, after=True),
         "with half of the first .pt": lambda: die_with_half(checkpoint, 1),
         "with half of a .pt": lambda: die_with_half(checkpoint, 3),

@@ -13,7 +13,7 @@ from tests import naive, problems
 from topofl import algorithms, data, mixing, topologies
 from topofl.engine import plan
 from topofl.engine.divergence import Guard
-from topofl.engine.executors import _finite_rows
+from topofl.engine.descent import finite_rows
 from topofl.engine.population import initial_population
 
 BAD = 3
@@ -142,7 +142,7 @@ def test_policies_change_nothing_where_all_is_finite(method):
 
 def test_finite_numbers_whose_sum_overflows_are_finite():
     values = torch.tensor([[3e38, 3e38], [1.0, 2.0], [float("inf"), float("-inf")], [float("nan"), 0.0]])
-    assert _finite_rows(values, values.sum(1)).tolist() == [True, True, False, False]
+    assert finite_rows(values, values.sum(1)).tolist() == [True, True, False, False]
 
 
 def test_what_was_found_survives_a_checkpoint():

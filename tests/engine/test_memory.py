@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import topofl
 from tests import problems
-from topofl import algorithms, mixing, models
+from topofl import algorithms, mixing, models, topologies
 from topofl.engine import world
 from topofl.engine.buffers import Buffers
 from topofl.engine.diversity import NUMBERS
@@ -35,7 +35,7 @@ from topofl.engine.population import Layout, Population
 MIB = 2**20
 FACTS = Facts(
     n=100, d=MIB, itemsize=4, width=20, example=400, minibatch=MIB, looped=10 * MIB, batched=12 * MIB, state=0,
-    fine_tuning=0, groups=0, matrices=3, mixing=5 * MIB, evaluation=50 * MIB, data=70 * MIB, held=70 * MIB,
+    fine_tuning=0, groups=0, all_gradients=0, phases=0, matrices=3, mixing=5 * MIB, evaluation=50 * MIB, data=70 * MIB, held=70 * MIB,
     torch=30 * MIB, largest=MIB // 2, distance=3 * MIB, returned=True,
 )  # fmt: skip
 LOOPED = Plan("looped", 1, 1, 1)
@@ -103,7 +103,8 @@ def test_groups_are_counted():
     cliques = problems.cliques(problems.equal_clients(12))
 
     def count(algorithm, graphs=cliques, **changes):
-        return groups_of(algorithm, graphs, lambda rule: rule(cliques), replace(compute(), **changes))
+        trace = problems.traced(algorithm, problems.linear(), problems.equal_clients(12), graphs)
+        return groups_of(trace, graphs, replace(compute(), **changes))
 
     assert count(algorithms.dsgd(0.1)) == 0
     assert count(algorithms.clique_averaging(0.1)) == 4
@@ -166,7 +167,9 @@ def facts_for(model, batch_size=4, sets=None, clients=None, algorithm=None, dtyp
     way = way_of(model, few)
     algorithm = algorithm or algorithms.dsgd(0.1, batch_size=batch_size)
     how = replace(compute(), dtype=dtype)
-    return facts_of(algorithm, model, few, way.order, way, clients, [], [sets], how, None, 0)
+    graph = topologies.ring(clients.n)
+    trace = problems.traced(algorithm, model, clients, graph)
+    return facts_of(trace, model, few, way.order, way, clients, [], [sets], how, None, graph)
 
 
 def test_steps_of_every_phase_are_counted():

@@ -202,10 +202,10 @@ def test_algorithms_name_their_fine_tuning():
 
 
 def test_only_nodes_that_are_evaluated_are_trained(monkeypatch):
-    sizes, original = [], rounds.local_sgd
+    sizes, original = [], rounds.local_steps
     monkeypatch.setattr(
         rounds,
-        "local_sgd",
+        "local_steps",
         lambda *a, **k: sizes.append(a[2].models.n) or original(*a, **k),  # learner, each, descent
     )
     everyone = run(fine_tune=TUNED, rounds=1, chunk=3)
@@ -438,13 +438,13 @@ BAD_INPUT = {
     "true": ({"fine_tune": True}, TypeError, "`fine_tune` must be a Phase"),
     "exchange": ({"fine_tune": algorithms.gossip()}, ValueError, "`fine_tune` must be a phase of each node alone"),
     "gradients": (
-        {"fine_tune": algorithms.sgd(0.1, gradient=mixing.within_groups)}, ValueError, "got one that exchanges grad",
+        {"fine_tune": algorithms.sgd(0.1, gradient=mixing.within_groups)}, ValueError, "got one that uses mixed gradients",
     ),
     "another's state": (
-        {"fine_tune": algorithms.beside("local", algorithms.sgd(0.1))}, ValueError, "got one that uses the state of 'l",
+        {"fine_tune": algorithms.beside("local", algorithms.sgd(0.1))}, ValueError, "got one that uses the state of another phase",
     ),
-    "part": ({"fine_tune": algorithms.sgd(0.1, train=algorithms.part("fc"))}, ValueError, "'fc' matches none"),
-    "epochs": ({"fine_tune": algorithms.sgd(0.1, epochs=[1, 2])}, ValueError, "`fine_tune` .* one a node, n=6, got 2"),
+    "part": ({"fine_tune": algorithms.sgd(0.1, part=algorithms.part("fc"))}, ValueError, "'fc' matches none"),
+    "epochs": ({"fine_tune": algorithms.sgd(0.1, epochs=[1, 2])}, ValueError, "`epochs` must be one number or one a node, n=6, got 2"),
     "lr": ({"fine_tune": algorithms.sgd(1e300)}, ValueError, "`lr` must be at most .* in the phase 'fine_tune'"),
     "every, of nothing": ({"fine_tune_every": 2}, ValueError, "`fine_tune_every` must be None where nothing is fine-"),
     "every 0": ({"fine_tune": TUNED, "fine_tune_every": 0}, ValueError, "`fine_tune_every` must be at least 1"),

@@ -9,7 +9,6 @@ import topofl
 from tests import naive, problems
 from topofl import algorithms, mixing, topologies
 from topofl.algorithms import Phase
-from topofl.algorithms.phase import LocalSGD
 from topofl.engine import round as round_module
 from topofl.engine.population import initial_population
 
@@ -21,14 +20,14 @@ def stateless(models):
     return {}
 
 
-def phase(use, **declared):
+def phase(use):
     """Return the phase that uses the round by ``use(models, round)``."""
 
     def apply(models, state, round):
         use(models, round)
         return state
 
-    return Phase(stateless, apply, {"batch_size": BATCH}, **declared)
+    return Phase(stateless, apply)
 
 
 def run(tried, rounds=2, **settings):
@@ -37,68 +36,110 @@ def run(tried, rounds=2, **settings):
     return topofl.run(algorithm, rounds=rounds, seed=SEED, eval_every=1, **settings)
 
 
-DOORS = {
-    "mix": lambda models, round: round.mix(UNIFORM, models.flat),
-    "weights": lambda models, round: models.flat.copy_(round.weights.to_torch(models.flat.device) @ models.flat),
+MIXED = algorithms.Training(algorithms.descend(lr=0.1), BATCH, gradient=mixing.uniform)
+OF_A_GRAPH = {
+    "weights": lambda models, round: round.mix(round.weights, models.flat),
     "push_weights": lambda models, round: round.mix(round.push_weights, models.flat),
-    "send": lambda models, round: round.send(UNIFORM, 8),
-    "local_sgd": lambda models, round: round.local_sgd(models, LocalSGD(0.1, BATCH, gradient=mixing.uniform)),
+    "topology": lambda models, round: round.mix(mixing.uniform(round.topology), models.flat),
+    "gradient": lambda models, round: round.train(models, MIXED, {}),
 }
 
 
-@pytest.mark.parametrize("topology", [None, topologies.ring(N)], ids=["no topology", "ring"])
-@pytest.mark.parametrize("door", DOORS)
-def test_a_phase_that_exchanges_without_declaring_it_is_refused(door, topology):
-    mixed = []
-    with pytest.raises(
-        ValueError, match=rf"the phase 'tried' must declare .* round\.{door} .*exchanges='(models|gradi)"
-    ):
-        run(phase(DOORS[door]), topology=topology, on_round=lambda t, models: mixed.append(t))
-    assert mixed == []
+@pytest.mark.parametrize("door", OF_A_GRAPH)
+def test_what_uses_a_graph_asks_for_one_before_anything_is_trained(door, monkeypatch):
+    monkeypatch.setattr(round_module, "local_steps", None)
+    with pytest.raises(TypeError, match="`topology` must be given, since own exchanges models"):
+        run(phase(OF_A_GRAPH[door]))
+    with pytest.raises(TypeError, match="`topology` must be given, since own exchanges models"):
+        topofl.estimate(
+            algorithms.chain("own", tried=phase(OF_A_GRAPH[door])), model=problems.linear(),
+            clients=problems.equal_clients(N),
+        )  # fmt: skip
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_without_a_topology_it_is_refused_before_anything_is_trained(door, monkeypatch):
-    monkeypatch.setattr(round_module, "local_sgd", None)
-    with pytest.raises(ValueError, match="the phase 'tried' must declare"):
-        run(phase(DOORS[door]))
+@pytest.mark.parametrize("door", OF_A_GRAPH)
+def test_what_is_done_over_a_graph_is_counted_and_estimated(door):
+    graph = topologies.ring(N) if door != "push_weights" else topologies.random_out(N, 2, seed=0)
+    history = run(phase(OF_A_GRAPH[door]), topology=graph)
+    assert (history["messages"] > 0).all()
+    algorithm = algorithms.chain("own", tried=phase(OF_A_GRAPH[door]))
+    need = topofl.estimate(algorithm, model=problems.linear(), clients=problems.equal_clients(N), topology=graph)
+    assert need.messages == history["messages"][0]
+    assert need.bytes == history["bytes"][0]
 
 
-def test_a_phase_that_needs_numbers_is_refused_in_the_first_round():
-    def use(models, round):
-        assert float(models.flat.sum()) != 0
+def test_matrices_of_ones_own_need_no_graph():
+    history = run(phase(lambda models, round: round.mix(UNIFORM, models.flat)))
+    assert history["messages"].tolist() == [2 * N, 2 * N]
+
+
+def test_models_are_evaluated_before_the_first_phase_that_mixes_whatever_it_says_of_itself():
+    """The spread of models is gone after the exchange, and there before it."""
+    everybody = mixing.uniform(topologies.fully_connected(N))
+    history = run(phase(lambda models, round: round.mix(everybody, models.flat)), moments="both")
+    before, after = history["accuracy_before_exchange"][-1], history["accuracy"][-1]
+    assert np.ptp(before) > 0
+    assert np.ptp(after) == 0
+
+
+def looks_at_numbers(models, round):
+    if float(models.flat.sum()) != 0:
         round.mix(UNIFORM, models.flat)
 
-    done = []
-    with pytest.raises(ValueError, match="the phase 'tried' must declare"):
-        run(phase(use), on_round=lambda t, models: done.append(t))
-    assert done == []
+
+def branches_on_numbers(models, round):
+    if models.flat.norm() > 1:
+        round.mix(UNIFORM, models.flat)
 
 
-def test_a_server_has_no_weights_of_a_graph():
-    with pytest.raises(ValueError, match=r"the phase 'tried' must declare .*over='server'.*over='graph'"):
-        run(phase(DOORS["weights"], exchanges="models", over="server"))
+def goes_through_numpy(models, round):
+    models.flat.copy_(torch.from_numpy(models.flat.numpy() * 0.5))
+
+
+@pytest.mark.parametrize("use", [looks_at_numbers, branches_on_numbers, goes_through_numpy])
+def test_a_phase_that_needs_numbers_is_told_by_name_what_to_do(use):
+    with pytest.raises(ValueError, match=r"the phase 'tried' must work on models without numbers.*flat\.is_meta"):
+        run(phase(use))
+    history = run(phase(lambda models, round: None if models.flat.is_meta else use(models, round)))
+    assert history.n_rounds == 2
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"init": lambda models: None}, r"`init` of the phase 'tried' must return its state, a dict .* got NoneType"),
+        ({"apply": lambda models, state, round: None}, r"`apply` of the phase 'tried' must return its state"),
+        ({"init": lambda models: {"a": 3}}, r"`init` of the phase 'tried' must return tensors by name, got int as 'a'"),
+    ],
+    ids=["init", "apply", "number"],
+)
+def test_states_are_tensors_by_name(changed, message):
+    with pytest.raises(TypeError, match=message):
+        run(phase(lambda models, round: None)._replace(**changed))
 
 
 def test_fine_tuning_is_of_each_node_alone():
-    tuning = algorithms.sgd(0.1)._replace(apply=phase(DOORS["mix"]).apply)
-    with pytest.raises(ValueError, match="the phase 'fine_tune' must declare"):
-        run(algorithms.sgd(0.1, batch_size=BATCH), fine_tune=tuning, topology=topologies.ring(N))
+    mixes = phase(lambda models, round: round.mix(UNIFORM, models.flat))
+    with pytest.raises(ValueError, match="`fine_tune` must be a phase of each node alone .* got one that uses mix"):
+        run(algorithms.sgd(0.1, batch_size=BATCH), fine_tune=mixes, topology=topologies.ring(N))
 
 
-def test_estimates_refuse_what_runs_refuse():
-    algorithm = algorithms.chain("own", tried=phase(DOORS["mix"]))
-    with pytest.raises(ValueError, match="the phase 'tried' must declare"):
-        topofl.estimate(algorithm, model=problems.linear(), clients=problems.equal_clients(N))
+def test_memory_is_that_of_what_phases_do_not_of_what_they_say():
+    """The same phase with and without settings; and copies that it makes, and gradients that it asks for, are seen."""
 
+    def two_copies(models, round):
+        first, second = models.flat.clone(), round.gradients(models, BATCH, "mine")
+        models.flat.copy_(first - second)
 
-@pytest.mark.parametrize("door", ["mix", "weights", "send"])
-def test_what_is_declared_is_done(door):
-    declared = phase(DOORS[door], exchanges="models")
-    with pytest.raises(TypeError, match="`topology` must be given"):
-        run(declared)
-    history = run(declared, topology=topologies.ring(N))
-    assert (history["messages"] > 0).all() or door == "weights"
+    def need(tried):
+        clients, model = problems.equal_clients(N), problems.linear()
+        return topofl.estimate(algorithms.chain("own", tried=tried), model=model, clients=clients)
+
+    silent, telling = need(phase(two_copies)), need(phase(two_copies)._replace(settings={"batch_size": 4000}))
+    assert silent == telling
+    d = silent.d
+    assert silent.phases == 2 * N * d * 4  # a copy and a difference
+    assert silent.gradients == need(phase(lambda models, round: None)).gradients + N * d * 4
 
 
 def own_descent(keys, lr=0.1):
@@ -112,7 +153,7 @@ def own_descent(keys, lr=0.1):
                 seen.append(gradients.clone())
             models.flat.sub_(gradients, alpha=lr)
 
-    return algorithms.chain("own", step=phase(use, gradients=True)), seen
+    return algorithms.chain("own", step=phase(use)), seen
 
 
 def descended(keys, rounds=3, clients=None, **settings):
@@ -169,7 +210,7 @@ def test_keys_tell_minibatches_apart():
                 found.extend(round.gradients(models, BATCH, one).clone() for one in key)
 
         topofl.run(
-            algorithms.chain("own", step=phase(use, gradients=True)), model=problems.linear(),
+            algorithms.chain("own", step=phase(use)), model=problems.linear(),
             clients=problems.equal_clients(N), rounds=1, seed=SEED,
         )  # fmt: skip
         return found
@@ -183,7 +224,7 @@ def test_keys_tell_minibatches_apart():
 
 def test_losses_of_local_steps_come_first():
     """As of Dis-PFL, which asks for gradients after it has trained."""
-    looking = phase(lambda models, round: round.gradients(models, BATCH, "look"), gradients=True)
+    looking = phase(lambda models, round: round.gradients(models, BATCH, "look"))
     local = algorithms.sgd(0.1, batch_size=BATCH)
     settings = {"model": problems.linear(), "clients": problems.equal_clients(N), "rounds": 3, "seed": SEED}
     plain = topofl.run(algorithms.chain("plain", local=local), **settings)
@@ -217,30 +258,19 @@ def test_gradients_of_two_keys_lie_side_by_side():
             second = round.gradients(models, BATCH, "second")
             apart["kept"], apart["other"] = torch.equal(first, before), torch.equal(first, second)
 
-    method = algorithms.chain("own", step=phase(use, gradients=True))
+    method = algorithms.chain("own", step=phase(use))
     topofl.run(method, model=problems.linear(), clients=problems.equal_clients(N), rounds=1, seed=SEED)
     assert apart == {"kept": True, "other": False}
-
-
-def test_gradients_must_be_declared():
-    def use(models, round):
-        round.gradients(models, BATCH, "mine")
-
-    with pytest.raises(ValueError, match="phase 'tried' must declare that it takes all nodes' gradients at once"):
-        run(phase(use))
 
 
 @pytest.mark.parametrize(
     ("changed", "error", "message"),
     [
-        ({"over": "psh"}, ValueError, "`over` must be one of .* got 'psh'; did you mean 'push'.* .of the phase 'step'"),
-        ({"exchanges": "model"}, ValueError, "`exchanges` must be one of .* did you mean 'models'"),
-        ({"asks": "test"}, ValueError, "`asks` must be one of '', 'train', 'val', got 'test'"),
         ({"init": None}, TypeError, "`init` of the phase 'step' must be a function, got None"),
         ({"apply": 3}, TypeError, "`apply` of the phase 'step' must be a function, got 3"),
         ({"settings": None}, TypeError, "`settings` of the phase 'step' must be a dictionary, got None"),
     ],
 )
-def test_words_of_phases_that_nobody_knows_are_refused(changed, error, message):
+def test_phases_are_functions_and_settings(changed, error, message):
     with pytest.raises(error, match=message):
         algorithms.chain("own", step=phase(lambda models, round: None)._replace(**changed))

@@ -107,7 +107,7 @@ def test_more_rounds_are_as_if_asked_for_at_once(whole, tmp_path, first):
 
 def test_a_finished_run_is_returned_at_once(whole, tmp_path, monkeypatch):
     killed.trained(arguments(), checkpoint=tmp_path)
-    monkeypatch.setattr(WorldRound, "local_sgd", lambda *a, **k: pytest.fail("trained"))
+    monkeypatch.setattr(WorldRound, "train", lambda *a, **k: pytest.fail("trained"))
     before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
     assert killed.differences(killed.trained(arguments(), checkpoint=tmp_path, resume=True), whole) == []
     assert before == {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}

@@ -146,7 +146,7 @@ def _played(init: Callable[[Models], State], models: Models) -> State:
     """Return what a policy carries where models have no numbers; nothing if it needs some."""
     try:
         return _checked_state(init(models))
-    except (NotImplementedError, RuntimeError):
+    except (RuntimeError, TypeError):
         return {}
 
 
@@ -351,7 +351,7 @@ def _greedily(models: Models, candidates: Tensor, limit: int | None, round: Roun
     pools = {k: row.nonzero()[:, 0].numpy() for k, row in enumerate(candidates) if row.any()}
     limits = {k: len(pool) if limit is None else min(limit, len(pool)) for k, pool in pools.items()}
     if models.flat.is_meta:  # as many as can be
-        found = {k: pool[: limits[k]] for k, pool in pools.items()}
+        found = round.ask({}, "val") or {k: pool[: limits[k]] for k, pool in pools.items()}
     else:
         found = round.ask({k: _trial(models, k, pool, limits[k], round) for k, pool in pools.items()}, "val")
     chosen = torch.zeros_like(candidates)

@@ -306,6 +306,7 @@ def _best(found: Tensor, pairs: Tensor, draws: np.ndarray, most: int | None, lea
 def _refresh(losses: Tensor, flat: Tensor, pairs: Tensor, round: Round) -> None:
     """Put into `losses`, in place, how i's model does on j's examples, for all `pairs` (i, j); never inf."""
     if flat.is_meta:
+        round.ask({}, "train")
         losses[pairs] = 0.0
         return
     askers = {j: column.nonzero()[:, 0] for j, column in enumerate(pairs.T) if column.any()}

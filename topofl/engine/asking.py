@@ -79,9 +79,7 @@ def _check_trials(trials: Mapping[int, Any], held: Sequence[np.ndarray]) -> None
             kind = type(trial).__name__
             raise TypeError(f"`trials` must be generators, which yield models (k, d), got a {kind} for node {i}")
         if not len(held[i]):
-            raise ValueError(
-                f"`trials` must be of nodes with such examples, node {i} has none; say `asks` of the policy"
-            )
+            raise ValueError(f"`trials` must be of nodes with such examples, node {i} has none; ask others")
 
 
 def _asked(models: Any, d: int) -> Tensor:

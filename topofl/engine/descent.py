@@ -16,7 +16,7 @@ from topofl.engine.buffers import Buffers
 from topofl.engine.living import Living
 from topofl.engine.population import Layout, Population
 
-__all__ = ["Chunk", "Descent", "bytes_beside"]
+__all__ = ["Chunk", "Descent", "bytes_beside", "finite_rows"]
 
 
 class Chunk(NamedTuple):
@@ -118,7 +118,7 @@ class Descent:
 
     def flat(self, gradients: Sequence[Tensor], buffers: Buffers | None = None) -> Tensor:
         """Return gradients of parameters, (k, *shape) each, side by side, (k, m)."""
-        wide = [g.flatten(1) for g in gradients]
+        wide = [g.reshape(len(g), -1) for g in gradients]
         if len(wide) == 1 and buffers is not None:
             return wide[0]
         shape = (len(wide[0]), sum(g.shape[1] for g in wide))
@@ -182,7 +182,7 @@ class Descent:
                 )
             g = check_direction(made, g, term.name, step)
             if given is not None and bool(given) and not bool(g.isfinite().all()):
-                row = chunk.rows.start + int((~g.isfinite().flatten(1).all(1)).nonzero()[0])
+                row = chunk.rows.start + int((~g.isfinite().reshape(len(g), -1).all(1)).nonzero()[0])
                 raise ValueError(
                     f"the term {term.name!r} must return finite directions for finite gradients, it does not for node "
                     f"{row if self.nodes is None else self.nodes[row]} in round {step.round + 1}; look for divisions "
@@ -190,12 +190,13 @@ class Descent:
                 )
         return g
 
-    def is_finite(self, flat: Tensor, sums: Tensor | None = None) -> Tensor:
-        """Return which rows hold only finite numbers; `sums` are theirs. Sums of finite numbers may overflow."""
-        if flat.device.type != "cpu":
-            return torch.isfinite(flat).all(1)
-        finite = torch.isfinite(flat.sum(1) if sums is None else sums)
-        return finite if bool(finite.all()) else torch.isfinite(flat).all(1)
+
+def finite_rows(values: Tensor, sums: Tensor | None = None) -> Tensor:
+    """Return which rows hold only finite numbers; `sums` are theirs. Sums of finite numbers may overflow."""
+    if values.device.type != "cpu":  # where it would wait for a first look
+        return torch.isfinite(values).all(1)
+    finite = torch.isfinite(values.sum(1) if sums is None else sums)
+    return finite if bool(finite.all()) else torch.isfinite(values).all(1)
 
 
 def bytes_beside(how: Training, layout: Layout, dtype: torch.dtype) -> int:

@@ -13,7 +13,7 @@ from torch import Tensor
 from topofl.algorithms.terms import along
 from topofl.engine.batches import Batch, Batches
 from topofl.engine.buffers import Buffers
-from topofl.engine.descent import Chunk, Descent
+from topofl.engine.descent import Chunk, Descent, finite_rows
 from topofl.engine.divergence import Guard
 from topofl.engine.diversity import GradientStatistics
 from topofl.engine.examples import Examples
@@ -158,7 +158,7 @@ class Job(NamedTuple):
         still = torch.zeros_like(self.bad[chunk.rows]) if idle is None else idle
         losses.masked_fill_(still, 0)
         if self.freezes:
-            self.bad[chunk.rows] |= ~still & ~(torch.isfinite(losses) & self.descent.is_finite(now[0]))
+            self.bad[chunk.rows] |= ~still & ~(torch.isfinite(losses) & finite_rows(now[0]))
             still = still | self.bad[chunk.rows]
         for x, then in zip(now, before, strict=True):
             x.copy_(torch.where(along(still, x), then, x))
@@ -217,10 +217,10 @@ def _apart(learner: Learner, each: Each, job: Job) -> Tensor:
         torch.sum(models.flat[rows], 1, out=sums[rows])  # while they are in cache
 
     _on_chunks_of(learner, each, job, train)
-    found = ~(torch.isfinite(losses).all(1) & job.descent.is_finite(models.flat, sums))
+    found = ~(torch.isfinite(losses).all(1) & finite_rows(models.flat, sums))
     if job.descent.how.at is not None:  # what a point keeps is trained, too
         for own in job.descent.own.values():
-            found |= ~job.descent.is_finite(own) if own.shape == models.flat.shape else False
+            found |= ~finite_rows(own) if own.shape == models.flat.shape else False
     if job.counts is not None:
         found &= torch.from_numpy(job.counts > 0).to(found.device)  # others brought it along
     job.bad.logical_or_(found)
@@ -366,7 +366,7 @@ def _together(learner: Learner, each: Each, job: Job, mixer: Mixer, contained: b
     chunks: dict[int, Chunk] = {}
 
     def contain(k: int, rows: slice, gradients: Tensor) -> None:
-        job.bad[rows] |= ~(torch.isfinite(losses[rows, k]) & job.descent.is_finite(gradients, sums[rows]))
+        job.bad[rows] |= ~(torch.isfinite(losses[rows, k]) & finite_rows(gradients, sums[rows]))
         if contained:
             gradients.masked_fill_(job.bad[rows, None], 0)  # the others do not catch it
 
@@ -393,7 +393,7 @@ def _together(learner: Learner, each: Each, job: Job, mixer: Mixer, contained: b
         _on_chunks_of(learner, each, job, partial(differentiate_step, k))
         meeting.mix(partial(contain, k))
         _on_chunks_of(learner, each, job, partial(descend, k))
-        job.bad.logical_or_(~job.descent.is_finite(like, sums))
+        job.bad.logical_or_(~finite_rows(like, sums))
     return losses
 
 

@@ -331,7 +331,7 @@ def facts_of(
         data=inputs.numel() * stored.itemsize + labels.nbytes,
         torch=d * dtype.itemsize + TORCH + CONVOLUTIONS * any(isinstance(m, nn.Conv2d) for m in module.modules()),
         returned=not is_linear(module),
-        steps=tuple(_steps(one.counts) for one in _largest_steps(trace).values()),
+        steps=tuple(_steps(one.counts) for name, one in _largest_steps(trace).items() if name != "fine_tune"),
         held=(inputs.nbytes if inputs.dtype == stored else 0) + labels.nbytes if compute.device.type == "cpu" else 0,
     )
 

@@ -1,6 +1,5 @@
 """What a run needs: its first rounds, played on tensors without memory, and which doors the phases used."""
 
-import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -72,6 +71,7 @@ class _DryModels(Population):
 
     apart: bool = False
     as_one: bool = False
+    method: str = ""
 
     @property
     def start(self) -> Tensor:
@@ -79,8 +79,8 @@ class _DryModels(Population):
         object.__setattr__(self, "as_one", True)
         if self.apart:
             raise ValueError(
-                "`init` must be 'common' or 'given' for a method that compares where models moved from one start, got "
-                "'independent'"
+                f"`init` must be 'common' or 'given' for {self.method}, which compares where models moved from one "
+                "start, got 'independent'"
             )
         return self.flat[:1].clone()
 
@@ -468,6 +468,7 @@ class Played:
         """Return the models, without numbers."""
         models = _DryModels(torch.empty(len(self.sizes), self.layout.d, dtype=self.dtype, device="meta"), self.layout)
         object.__setattr__(models, "apart", self.apart)
+        object.__setattr__(models, "method", self.algorithm.name)
         return models
 
     def round(self, t: int, models: Population, seen: Seen, states: dict[str, State]) -> DryRound:
