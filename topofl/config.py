@@ -27,6 +27,10 @@ model come from the data. A table may also be one line of text, as on the comman
 graph within a table: ``base = "ring"`` or ``base = { name = "ring" }``, and under ``[run]`` what becomes of images in
 training: ``augment = "crop_and_flip,padding=4"``. A graph may also be the path of a file (GraphML, GML, edge list, or
 a matrix of scipy or numpy): ``topology = "graph.graphml,own_weights=true"`` mixes by the weights of its edges.
+
+Names may be a user's own: ``name = "mymodule:dsgt"`` is the function ``dsgt`` of the module ``mymodule``, which Python
+must find, and a name may be an entry point of an installed package, in one of the groups ``topofl.algorithms``,
+``topofl.topologies`` and ``topofl.data``. Numbers, text and lists among the function's arguments are keys like ours.
 """
 
 import functools
@@ -42,6 +46,7 @@ import torch
 from torch import nn
 
 from topofl._check import check_choice, check_path, shown
+from topofl._seeding import seeded_torch
 from topofl._spec import (
     Built,
     arguments_of,
@@ -49,6 +54,7 @@ from topofl._spec import (
     build_topology,
     check_keys,
     find,
+    first,
     named,
     parameters,
     parse_value,
@@ -264,10 +270,10 @@ def _clients(table: dict[str, Any]) -> Built:
     partition, after = rest.pop("partition", "shards"), {key: rest.pop(key, None) for key in _AFTER}
     reader, partitioner = find("dataset", name), find("partition", partition)
     of_reader = ["split_seed" if key == "seed" else key for key in parameters(reader)]
-    of_partitioner = [key for key in parameters(partitioner) if key != "dataset"]
+    of_partitioner = [key for key in parameters(partitioner) if key != first(partitioner)]
     check_keys(f"`{name}` with `{partition}`", rest, [*of_reader, "partition", *of_partitioner, *_AFTER])
     split, notes = with_seed(partitioner, {key: rest[key] for key in rest if key in of_partitioner})
-    split = arguments_of(partitioner, split, hidden=["dataset"])
+    split = arguments_of(partitioner, split, hidden=[first(partitioner)])
     source = {key.removeprefix("split_"): rest[key] for key in rest if key not in of_partitioner}
     source = arguments_of(reader, source)
     if "root" in source:
@@ -299,7 +305,7 @@ def _absolute(key: str, path: Any) -> str:
 def _rule(table: dict[str, Any]) -> Built:
     name, arguments = named(table)
     rule = find("mixing", name)
-    arguments = arguments_of(rule, arguments, hidden=["topology"])
+    arguments = arguments_of(rule, arguments, hidden=[first(rule)])
     return Built(functools.partial(rule, **arguments), {"name": name, **arguments}, [])
 
 
@@ -320,7 +326,8 @@ def _model(table: dict[str, Any], clients: Partition) -> Built:
     sizes = {"in_features": math.prod(shape), "in_shape": shape, "n_classes": clients.n_classes}
     arguments = {key: size for key, size in sizes.items() if key in parameters(function)} | arguments
     arguments = arguments_of(function, arguments)
-    return Built(function(**arguments), {"name": name, **arguments}, [])
+    with seeded_torch(0):  # what a module of the user's draws when it is made is the same every time
+        return Built(function(**arguments), {"name": name, **arguments}, [])
 
 
 def _options(table: dict[str, Any]) -> Built:
