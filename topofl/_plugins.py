@@ -8,9 +8,11 @@ between two questions.
 import functools
 import importlib
 import inspect
+import os
+import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
@@ -19,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 from topofl._callers import warn_caller
 from topofl._check import did_you_mean, shown
 
-__all__ = ["GROUPS", "Offer", "load", "offered", "resolve", "returning", "signature"]
+__all__ = ["GROUPS", "Offer", "current_folder", "load", "offered", "resolve", "returning", "signature"]
 
 Function = Callable[..., Any]
 Known = TypeVar("Known")
@@ -89,10 +91,31 @@ def _entry_points(package: metadata.Distribution) -> str:
 def _offers(package: metadata.Distribution, group: str) -> list[Offer]:
     label = " ".join(str(package.metadata[key]) for key in ("Name", "Version") if package.metadata[key]) or "no name"
     try:
-        return [Offer(point.name, label, point.value) for point in package.entry_points.select(group=group)]
+        return [
+            Offer(point.name, label, point.value.partition("[")[0].strip())  # without extras
+            for point in package.entry_points.select(group=group)
+        ]
     except Exception as error:  # of a line that has no =, for example
         warn_caller(f"entry points of package {label} cannot be read: {type(error).__name__}: {error}; reinstall it")
         return []
+
+
+@contextmanager
+def current_folder() -> Iterator[None]:
+    """Let Python find modules in the current folder, after all others: a file there cannot take a library's place."""
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:  # it was removed meanwhile
+        here = ""
+    if here in sys.path or "" in sys.path:
+        yield
+        return
+    sys.path.append(here)
+    try:
+        yield
+    finally:
+        with suppress(ValueError):
+            sys.path.remove(here)
 
 
 def resolve(kind: str, name: str, ours: Mapping[str, Known]) -> Known | Function:
@@ -128,7 +151,7 @@ def resolve(kind: str, name: str, ours: Mapping[str, Known]) -> Known | Function
 
 def _loaded_offer(kind: str, offer: Offer) -> Function:
     with _failing(f"the {kind} {offer.name} cannot be loaded, {offer}:", f"; reinstall {offer.package}"):
-        return load(offer.target.partition("[")[0].strip())
+        return load(offer.target)
 
 
 @contextmanager

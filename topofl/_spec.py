@@ -18,7 +18,7 @@ from torch import nn
 from topofl import algorithms, data, mixing, models, topologies
 from topofl._check import did_you_mean, shown
 from topofl._graph_files import is_graph_file, read_graph
-from topofl._plugins import resolve, returning, signature
+from topofl._plugins import GROUPS, Offer, load, offered, resolve, returning, signature
 from topofl.algorithms import Algorithm
 from topofl.data import cifar, folders, leaf, readers
 from topofl.mixing import MixingMatrix
@@ -35,6 +35,7 @@ __all__ = [
     "find",
     "first",
     "named",
+    "offers",
     "parameters",
     "parse_spec",
     "parse_value",
@@ -254,6 +255,24 @@ def find(kind: str, name: object) -> Function:
         return function
     _check_signature(kind, name, function)
     return returning(name, function, *_WANTED[kind], _REMEDIES.get(kind, ""))
+
+
+def offers(kind: str) -> Iterator[Offer]:
+    """Yield what installed packages offer of a kind; of data, what does not say that it returns another kind of it."""
+    kinds = {types[0].__name__: key for key, (_, types) in _WANTED.items() if GROUPS.get(key) == GROUPS.get(kind)}
+    for offer in offered(kind):
+        said = _annotation(offer) if len(kinds) > 1 else ""
+        if kinds.get(said, kind) == kind:
+            yield offer
+
+
+def _annotation(offer: Offer) -> str:
+    """Return the name of the class that the function of a package says it returns, or an empty string."""
+    try:
+        said = _returns(load(offer.target))
+    except (TypeError, ValueError):  # it is said where the name is used
+        return ""
+    return (said if isinstance(said, str) else getattr(said, "__name__", "")).rpartition(".")[2]
 
 
 def _check_signature(kind: str, name: str, function: Function) -> None:
