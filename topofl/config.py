@@ -264,7 +264,8 @@ def _as_table(name: str, value: Any) -> dict[str, Any]:
 def _clients(table: dict[str, Any]) -> Built:
     """Return a Partition; keys go to the partitioner where it takes them, else to the dataset.
 
-    What stands under the names of :data:`_AFTER` is given to these functions after it, with the partition's seed.
+    What stands under the names of :data:`_AFTER` is given to these functions after it, with the partition's seed, or 0
+    if a user's partition has none.
     """
     name, rest = named(table)
     partition, after = rest.pop("partition", "shards"), {key: rest.pop(key, None) for key in _AFTER}
@@ -283,7 +284,7 @@ def _clients(table: dict[str, Any]) -> Built:
     clients = partitioner(reader(**source), **split)
     for key, value in after.items():
         if value is not None:
-            clients, split = _AFTER[key](clients, value, split["seed"]), split | {key: value}
+            clients, split = _AFTER[key](clients, value, split.get("seed", 0)), split | {key: value}
     said = {"split_seed" if key == "seed" else key: value for key, value in source.items()}
     return Built(clients, {"name": name, **said, "partition": partition, **split}, notes)
 
