@@ -83,7 +83,7 @@ def without_seed(dataset, n=4):
     return data.iid(dataset, n, seed=7)
 
 def rule(graph, laziness=0.5):
-    return mixing.lazy(mixing.metropolis_hastings(graph), laziness)
+    return mixing.lazy(mixing.metropolis_hastings(graph), share=laziness)
 
 def no_rule():
     return None
@@ -314,9 +314,9 @@ def test_experiments_of_a_users_functions_run_and_repeat(mine, tmp_path):
     assert again.tables == listed(experiment.tables)
     history = experiment.run()
     np.testing.assert_array_equal(history["accuracy"], again.run()["accuracy"])
-    weights = mixing.lazy(mixing.metropolis_hastings(experiment.topology), 0.25).weights
+    weights = mixing.lazy(mixing.metropolis_hastings(experiment.topology), share=0.25).weights
     np.testing.assert_array_equal(history.mixing(0).weights.toarray(), weights.toarray())
-    assert float(experiment.model.scale) == float(again.model.scale)
+    assert experiment.model.scale.item() == again.model.scale.item()
 
 
 def listed(tables):
