@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 from topofl._callers import warn_caller
 from topofl._check import did_you_mean, shown
 
-__all__ = ["GROUPS", "Offer", "current_folder", "load", "offered", "resolve", "returning", "signature"]
+__all__ = ["GROUPS", "Offer", "current_folder", "failing", "load", "offered", "resolve", "returning", "signature"]
 
 Function = Callable[..., Any]
 Known = TypeVar("Known")
@@ -145,23 +145,27 @@ def resolve(kind: str, name: str, ours: Mapping[str, Known]) -> Known | Function
         raise ValueError(f"there is no {kind} {name!r}{hint}")
     own = name.partition(":")[0] in known
     remedy = f"; if you mean ours, a number stands after the colon, as in {name.partition(':')[0]}:100" if own else ""
-    with _failing(f"there is no {kind} {name!r}:", remedy):
+    with failing(f"there is no {kind} {name!r}:", remedy):
         return load(name)
 
 
 def _loaded_offer(kind: str, offer: Offer) -> Function:
-    with _failing(f"the {kind} {offer.name} cannot be loaded, {offer}:", f"; reinstall {offer.package}"):
+    with failing(f"the {kind} {offer.name} cannot be loaded, {offer}:", f"; reinstall {offer.package}"):
         return load(offer.target)
 
 
 @contextmanager
-def _failing(what: str, remedy: str) -> Iterator[None]:
-    """Put what cannot be had in front of an error, and a remedy after it."""
+def failing(what: str, remedy: str = "") -> Iterator[None]:
+    """Put what cannot be had in front of a ``ValueError`` or ``TypeError``, and a remedy after it.
+
+    Their subclasses, such as ``TopologyError``, are raised as they are.
+    """
     try:
         yield
     except (ValueError, TypeError) as error:
-        kind = TypeError if isinstance(error, TypeError) else ValueError
-        raise kind(f"{what} {error}{remedy}") from error
+        if type(error) not in (ValueError, TypeError):
+            raise
+        raise type(error)(f"{what} {error}{remedy}") from error
 
 
 def load(target: str) -> Function:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from topofl._check import check_sequence, shown
-from topofl._plugins import resolve, returning
+from topofl._plugins import failing, resolve, returning
 from topofl._table import NotApplicable
 from topofl.metrics import spectral
 from topofl.metrics.communities import communities, label_separation, modularity, neighbor_label_distance
@@ -126,7 +126,8 @@ def own_columns(metrics: Any, groups: Mapping[str, Mapping[str, Column]]) -> dic
         if not isinstance(metric, str) and not callable(metric):
             raise TypeError(f"`metrics` must hold functions or their names, got {shown(metric)}")
         name = metric if isinstance(metric, str) else getattr(metric, "__name__", type(metric).__name__)
-        function = resolve("metric", metric, ours) if isinstance(metric, str) else metric
+        with failing("`metrics`:"):
+            function = resolve("metric", metric, ours) if isinstance(metric, str) else metric
         is_ours = function in ours.values()
         if name in found or (name in ours and not is_ours):
             raise ValueError(f"`metrics` must give every column a name of its own, got {name!r} twice; rename one")
@@ -137,7 +138,12 @@ def own_columns(metrics: Any, groups: Mapping[str, Mapping[str, Column]]) -> dic
 def _of_matrices(name: str, function: Callable[..., Any]) -> Column:
     """Return the column of a user's function of the matrix of a graph, or of the matrices of a sequence."""
     number = returning(name, function, "a number", (Real, NotApplicable), "; convert it with float(...)")
-    return lambda e: number(e.matrices[0] if e.is_static else e.rounds)
+
+    def column(entry: Entry) -> Any:
+        with failing("`metrics`:"):
+            return number(entry.matrices[0] if entry.is_static else entry.rounds)
+
+    return column
 
 
 _ARGUMENT = re.compile(r"^`\w+` must [^:]*: ")
