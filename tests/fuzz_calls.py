@@ -81,7 +81,7 @@ def _values() -> dict[str, Any]:
         **{"label_counts": counts, "dataset": clients.dataset, "clients": clients, "n_parameters": 10},
         **{"groups": [[0, 1, 2, 3], [4, 5, 6, 7]], "topology_or_groups": [[0, 1, 2, 3], [4, 5, 6, 7]]},
         **{"models": np.eye(8), "gradients": np.eye(8), "mixing": weights, "weights": weights.weights},
-        **{"sizes": [1, 2, 3]},
+        **{"sizes": [1, 2, 3], "module": torch.nn.BatchNorm2d(8)},
         **{"algorithm": algorithms.dsgd(lr=0.1), "model": problems.linear(), "adjacency": graph.adjacency},
         **{"edges": [(0, 1), (1, 2)], "from_edges.n": 3, "hears": np.eye(8, dtype=bool)},
         **{"reward": lambda models_, i: 0.0, "generate": lambda t: graph, "MixingSequence.generate": lambda t: weights},

@@ -17,6 +17,7 @@ LAYERS = [
         "_generators",
         "_hops",
         "_machine",
+        "_plugins",
         "_seeding",
         "_simplex",
         "_table",

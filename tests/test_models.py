@@ -1,5 +1,6 @@
 import copy
 import inspect
+from collections import OrderedDict
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from topofl import models
 from topofl.engine.forward import image_order
 from topofl.engine.population import check_model
 
-EVERY = [getattr(models, name) for name in models.__all__]
+EVERY = [getattr(models, name) for name in models.__all__ if name != "with_group_norm"]
 OF_IMAGES = [build for build in EVERY if build is not models.logistic_regression]
 SMALLEST = {"gn_lenet": 15, "resnet18_gn": 8}
 """Sides of the smallest images that networks take, where it is not 16."""
@@ -143,3 +144,102 @@ def test_sizes_have_the_names_that_configurations_fill_in(build):
 def test_bad_input_is_named(build, name):
     with pytest.raises(ValueError, match=name):
         build()
+
+
+def with_norms():
+    """Return a network with every kind of layer that is replaced, and with one that is not."""
+    model = nn.Sequential(
+        OrderedDict(
+            conv=nn.Conv2d(3, 12, 3), first=nn.BatchNorm2d(12, eps=1e-3), inner=nn.Sequential(nn.SyncBatchNorm(12)),
+            instance=nn.InstanceNorm2d(12, affine=True, track_running_stats=True), plain=nn.InstanceNorm2d(12),
+            flatten=nn.Flatten(2), third=nn.BatchNorm1d(12, affine=False),
+        )
+    )  # fmt: skip
+    for k, parameter in enumerate(model.parameters()):
+        nn.init.constant_(parameter, k + 0.5)
+    return model
+
+
+def test_group_norm_takes_the_place_of_layers_with_statistics():
+    model = with_norms().double()
+    model.first.weight.requires_grad_(False)
+    before, state = copy.deepcopy(model.state_dict()), torch.get_rng_state()
+    twin = models.with_group_norm(model, groups=4)
+    assert torch.equal(state, torch.get_rng_state())
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert isinstance(model.first, nn.BatchNorm2d)
+    replaced = [name for name, m in twin.named_modules() if isinstance(m, nn.GroupNorm)]
+    assert replaced == ["first", "inner.0", "instance", "third"]
+    assert isinstance(twin.plain, nn.InstanceNorm2d)
+    assert {m.num_groups for m in twin.modules() if isinstance(m, nn.GroupNorm)} == {4}
+    own = dict(model.named_parameters())
+    assert list(dict(twin.named_parameters())) == list(own)
+    for name, parameter in twin.named_parameters():
+        assert torch.equal(parameter, own[name])
+        assert parameter.data_ptr() != own[name].data_ptr()
+        assert (parameter.dtype, parameter.requires_grad) == (own[name].dtype, own[name].requires_grad)
+    assert (twin.first.eps, twin.third.affine) == (1e-3, False)
+    assert not list(twin.buffers())
+
+
+def test_group_norm_computes_what_torch_does_and_takes_one_example():
+    model = models.with_group_norm(nn.Sequential(nn.Conv2d(1, 6, 3), nn.BatchNorm2d(6)), groups=3)
+    nn.init.uniform_(model[1].weight, generator=torch.Generator().manual_seed(1))
+    x = torch.rand(1, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    wanted = nn.functional.group_norm(model[0](x), 3, model[1].weight, model[1].bias)
+    torch.testing.assert_close(model(x), wanted, rtol=0, atol=0)
+    with pytest.raises(ValueError, match="BatchNorm"):
+        check_model(nn.Sequential(nn.Conv2d(1, 6, 3), nn.BatchNorm2d(6)))
+    assert check_model(model) is not model
+
+
+@pytest.mark.parametrize(
+    ("channels", "groups", "got"),
+    [(64, 32, 32), (48, 32, 24), (48, 20, 16), (36, 5, 4), (8, 32, 4), (7, 7, 1), (2, 2, 1), (1, 5, 1), (30, 4, 3)],
+)
+def test_groups_divide_channels_and_have_two_of_them(channels, groups, got):
+    made = models.with_group_norm(nn.BatchNorm2d(channels), groups=groups)
+    assert isinstance(made, nn.GroupNorm)
+    assert (made.num_groups, made.num_channels) == (got, channels)
+
+
+def test_a_layer_in_two_places_stays_one():
+    norm = nn.BatchNorm1d(4)
+    twin = models.with_group_norm(nn.Sequential(norm, nn.Linear(4, 4), norm).eval())
+    assert twin[0] is twin[2]
+    assert not twin[0].training
+    assert not twin.training
+
+
+class _Uncopyable(nn.Module):
+    def __deepcopy__(self, memo):
+        raise RuntimeError("no copies")
+
+
+class _WithActivation(nn.BatchNorm2d):
+    def forward(self, input):
+        return super().forward(input).relu()
+
+
+@pytest.mark.parametrize(
+    ("module", "groups", "error", "message"),
+    [
+        (nn.BatchNorm2d(4), 0, ValueError, "`groups` must be at least 1, got 0"),
+        (nn.BatchNorm2d(4), "x", TypeError, "`groups` must be an integer"),
+        ("resnet", 32, TypeError, "`module` must be a torch.nn.Module .* got 'resnet'"),
+        (nn.BatchNorm2d, 32, TypeError, "`module` must be a torch.nn.Module"),
+        (_Uncopyable(), 32, TypeError, "can be copied, copy.deepcopy raised RuntimeError"),
+        (
+            nn.Sequential(nn.LazyBatchNorm2d()),
+            32,
+            ValueError,
+            "layer '0' of `module` must know its channels, got a Lazy",
+        ),
+        (nn.Sequential(_WithActivation(4)), 32, ValueError, "got _WithActivation, which may compute something else"),
+        (nn.BatchNorm1d(1), 32, ValueError, "`module` must have at least 2 channels"),
+    ],
+    ids=["few", "text", "name", "class", "uncopyable", "lazy", "subclass", "one channel"],
+)
+def test_what_group_norm_cannot_replace_is_named(module, groups, error, message):
+    with pytest.raises(error, match=message):
+        models.with_group_norm(module, groups=groups)

@@ -1,7 +1,7 @@
 """From words to calls: names are looked up in a package's ``__all__``, arguments are checked by the signature.
 
-The command line and configuration files share this. What they can name is what the packages export; there is no other
-list.
+The command line and configuration files share this. What they can name is what the packages export, functions of a
+user's own modules as ``module:function``, and entry points of installed packages; there is no other list.
 """
 
 import inspect
@@ -13,11 +13,15 @@ from types import ModuleType
 from typing import Any, NamedTuple, get_origin
 
 import numpy as np
+from torch import nn
 
 from topofl import algorithms, data, mixing, models, topologies
 from topofl._check import did_you_mean, shown
 from topofl._graph_files import is_graph_file, read_graph
+from topofl._plugins import GROUPS, Offer, load, offered, resolve, returning, signature
+from topofl.algorithms import Algorithm
 from topofl.data import cifar, folders, leaf, readers
+from topofl.mixing import MixingMatrix
 from topofl.topology import Topology, TopologySequence
 
 __all__ = [
@@ -29,7 +33,9 @@ __all__ = [
     "catalogue",
     "check_keys",
     "find",
+    "first",
     "named",
+    "offers",
     "parameters",
     "parse_spec",
     "parse_value",
@@ -40,6 +46,22 @@ __all__ = [
 Function = Callable[..., Any]
 
 _READERS = cifar, folders, leaf, readers
+
+_WANTED: dict[str, tuple[str, tuple[type, ...]]] = {
+    "topology": ("a Topology or a TopologySequence", (Topology, TopologySequence)),
+    "algorithm": ("an Algorithm", (Algorithm,)),
+    "model": ("a torch.nn.Module", (nn.Module,)),
+    "dataset": ("a Dataset", (data.Dataset,)),
+    "partition": ("a Partition", (data.Partition,)),
+    "augmentation": ("an Augmentation", (data.Augmentation,)),
+    "mixing": ("a MixingMatrix", (MixingMatrix,)),
+}
+"""What functions of a kind return."""
+
+_REMEDIES = {"topology": "; wrap a graph of another library in topofl.as_topology(...)"}
+
+_GIVEN = {"partition": "the dataset", "mixing": "the topology"}
+"""What functions of a kind get as their first argument."""
 
 _CONSTANTS = {"true": True, "false": False, "none": None}
 
@@ -62,6 +84,8 @@ class Built(NamedTuple):
 def parse_spec(text: str) -> Spec:
     """Return what ``name[:n][,key=value]*`` says; commas in brackets or parentheses belong to a value.
 
+    The name may be ``module:function`` or the path of a file with a graph.
+
     Raises
     ------
     ValueError
@@ -73,14 +97,15 @@ def parse_spec(text: str) -> Spec:
     Spec(name='dcliques', arguments={'n': 100, 'inter': 'ring', 'seed': 0})
     >>> parse_spec("participation,base=(tree:10,branching=3),fraction=0.5,seed=0").arguments["base"]
     '(tree:10,branching=3)'
+    >>> parse_spec("mygraphs:wheel,n=10")
+    Spec(name='mygraphs:wheel', arguments={'n': 10})
     """
     head, *parts = _split(text)
-    name, colon, size = (word.strip() for word in head.partition(":"))
-    if "=" in head and name and "=" not in name:
-        raise ValueError(f"{text!r} must have a comma before each key=value: write {name},{text.partition(':')[2]}")
-    if not name or "=" in head:
+    if "=" in head and (name := head.rpartition(":")[0].strip()) and "=" not in name:
+        raise ValueError(f"{text!r} must have a comma before each key=value: write {name},{text[len(name) + 1 :]}")
+    if not head.partition(":")[0].strip() or "=" in head:
         raise ValueError(f"{text!r} must begin with a name, as in dcliques:100,inter=ring,seed=0")
-    arguments = {"n": parse_value(size)} if colon else {}
+    name, arguments = _name_and_n(head)
     for part in parts:
         key, equals, value = (word.strip() for word in part.partition("="))
         if not key or not equals:
@@ -89,6 +114,17 @@ def parse_spec(text: str) -> Spec:
             raise ValueError(f"`{key}` must be given once, got it twice in {text!r}")
         arguments[key] = parse_value(value)
     return Spec(name, arguments)
+
+
+def _name_and_n(head: str) -> tuple[str, dict[str, Any]]:
+    """Return a name, and `n` if a number stands after its last colon; other text there belongs to the name."""
+    name, _, size = head.rpartition(":")
+    if not name or is_graph_file(head.strip()):
+        return head.strip(), {}
+    if not size.strip():
+        raise ValueError(f"{head!r} must have a number or a function after its colon: ring:100 or mymodule:wheel")
+    words, n = [word.strip() for word in head.split(":")], parse_value(size)
+    return (":".join(words), {}) if isinstance(n, str) else (":".join(words[:-1]), {"n": n})
 
 
 def parse_value(text: str) -> Any:
@@ -166,16 +202,16 @@ def named(table: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
 
 
 def catalogue() -> dict[str, dict[str, Function]]:
-    """Return everything that can be named, by kind and name."""
+    """Return everything of ours that can be named, by kind and name."""
     of_data = _functions(data)
     return {
         "topology": _functions(topologies),
         "algorithm": _functions(algorithms),
-        "model": _functions(models),
+        "model": {name: f for name, f in _functions(models).items() if first(f) != "module"},
         "dataset": {k: f for module in _READERS for k, f in _functions(module).items() if _returns(f) is data.Dataset},
-        "partition": {k: f for k, f in of_data.items() if _returns(f) is data.Partition and _first(f) == "dataset"},
+        "partition": {k: f for k, f in of_data.items() if _returns(f) is data.Partition and first(f) == "dataset"},
         "augmentation": {k: f for k, f in of_data.items() if _returns(f) is data.Augmentation},
-        "mixing": {k: f for k, f in _functions(mixing).items() if _first(f) == "topology"},
+        "mixing": {k: f for k, f in _functions(mixing).items() if first(f) == "topology"},
     }
 
 
@@ -184,7 +220,8 @@ def _functions(module: ModuleType) -> dict[str, Function]:
     return {name: value for name, value in exported.items() if inspect.isfunction(value)}
 
 
-def _first(function: Function) -> str:
+def first(function: Function) -> str:
+    """Return the name of a function's first parameter, or an empty string if it has none."""
     return next(iter(parameters(function)), "")
 
 
@@ -200,20 +237,53 @@ def parameters(function: Function) -> Mapping[str, inspect.Parameter]:
 def find(kind: str, name: object) -> Function:
     """Return the function of this name; `kind` is a key of :func:`catalogue`.
 
+    Names are ours, those of entry points of installed packages, and ``module:function``. Of functions that are not ours
+    the value is checked when they are called.
+
     Raises
     ------
     TypeError
-        If `name` is not text.
+        If `name` is not text, or its function takes no arguments by name.
     ValueError
-        If there is none, naming the nearest.
+        If there is none, naming the nearest, or it cannot be imported.
     """
-    known = catalogue()[kind]
+    ours = catalogue()[kind]
     if not isinstance(name, str):
         raise TypeError(f"the name of a {kind} must be text, got {shown(name)} ({type(name).__name__})")
-    if name not in known:
-        hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"
-        raise ValueError(f"there is no {kind} {name!r}{hint}")
-    return known[name]
+    function = resolve(kind, name, ours)
+    if function in ours.values():
+        return function
+    _check_signature(kind, name, function)
+    return returning(name, function, *_WANTED[kind], _REMEDIES.get(kind, ""))
+
+
+def offers(kind: str) -> Iterator[Offer]:
+    """Yield what installed packages offer of a kind; of data, what does not say that it returns another kind of it."""
+    kinds = {types[0].__name__: key for key, (_, types) in _WANTED.items() if GROUPS.get(key) == GROUPS.get(kind)}
+    for offer in offered(kind):
+        said = _annotation(offer) if len(kinds) > 1 else ""
+        if kinds.get(said, kind) == kind:
+            yield offer
+
+
+def _annotation(offer: Offer) -> str:
+    """Return the name of the class that the function of a package says it returns, or an empty string."""
+    try:
+        said = _returns(load(offer.target))
+    except (TypeError, ValueError):  # it is said where the name is used
+        return ""
+    return (said if isinstance(said, str) else getattr(said, "__name__", "")).rpartition(".")[2]
+
+
+def _check_signature(kind: str, name: str, function: Function) -> None:
+    """Raise ``TypeError`` if arguments cannot be given to a user's function by name."""
+    takes = list(signature(name, function).values())
+    by_place = [p for p in takes if p.kind not in (p.KEYWORD_ONLY, p.VAR_KEYWORD)]
+    if kind in _GIVEN and not by_place:
+        raise TypeError(f"`{name}` must take {_GIVEN[kind]} as its first argument, got {shown(function)}")
+    nameless = [p.name for p in takes[kind in _GIVEN :] if p.kind is inspect.Parameter.POSITIONAL_ONLY]
+    if nameless:
+        raise TypeError(f"`{name}` must take its arguments by name, `{nameless[0]}` has none before the / in its head")
 
 
 @contextmanager
@@ -243,21 +313,36 @@ def check_keys(what: str, keys: Iterable[str], known: Iterable[str]) -> None:
 def arguments_of(function: Function, arguments: Mapping[str, Any], *, hidden: Iterable[str] = ()) -> dict[str, Any]:
     """Return all arguments of a call but the `hidden` ones, which are not the user's: as given, else the defaults.
 
+    Defaults that no configuration can hold, such as functions, are left out of those of a user's own function.
+
     Raises
     ------
     ValueError
         If a key is unknown (naming the nearest), one without a default is missing, or one that is true or false by
         default is something else.
     """
-    own = {key: p.default for key, p in parameters(function).items() if key not in set(hidden)}
-    check_keys(f"`{function.__name__}`", arguments, own)
+    takes = {key: p for key, p in parameters(function).items() if key not in set(hidden)}
+    own = {key: p.default for key, p in takes.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    if all(p.kind is not p.VAR_KEYWORD for p in takes.values()):
+        check_keys(f"`{function.__name__}`", arguments, own)
     missing = [key for key, default in own.items() if default is inspect.Parameter.empty and key not in arguments]
     if missing:
         raise ValueError(f"`{function.__name__}` needs {' and '.join(f'`{key}`' for key in missing)}")
     for key, value in arguments.items():
-        if isinstance(own[key], bool) and not isinstance(value, bool):
+        if isinstance(own.get(key), bool) and not isinstance(value, bool):
             raise ValueError(f"`{key}` must be true or false, got {shown(value)}")
-    return own | dict(arguments)
+    return {key: value for key, value in own.items() if _is_ours(function) or _is_sayable(value)} | dict(arguments)
+
+
+def _is_ours(function: Function) -> bool:
+    return (getattr(function, "__module__", "") or "").partition(".")[0] == "topofl"
+
+
+def _is_sayable(value: Any) -> bool:
+    """Return whether a configuration can hold a value."""
+    if isinstance(value, list | tuple):
+        return all(map(_is_sayable, value))
+    return value is None or isinstance(value, bool | int | float | str)
 
 
 def with_seed(function: Function, arguments: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -303,7 +388,7 @@ def build_topology(name: object, arguments: Mapping[str, Any], label_counts: np.
         notes.append("no data given; one class a node is used")
     arguments = arguments_of(function, arguments, hidden=["label_counts"])
     said = {"name": str(Path(str(name)).expanduser().absolute()) if is_graph_file(name) else name, **arguments}
-    if "base" in takes and not _is_degree(takes["base"], arguments["base"]):
+    if "base" in takes and not _is_degree(takes["base"], arguments.get("base")):
         base = _build_base(arguments["base"], label_counts, arguments.get("n"))
         arguments["base"], said["base"] = base.value, base.arguments
         notes += [f"`base`: {note}" for note in base.notes]
@@ -322,8 +407,8 @@ def _maker(name: object) -> Function:
 
 
 def _is_degree(parameter: inspect.Parameter, value: Any) -> bool:
-    """Return whether `value` stands for a random regular graph, where the function takes a degree for a base."""
-    return isinstance(parameter.default, int) and isinstance(value, int)
+    """Return whether `value` is no graph: a degree, where this is the default, or None."""
+    return (isinstance(parameter.default, int) and isinstance(value, int)) or value is parameter.default is None
 
 
 def _build_base(value: Any, label_counts: np.ndarray | None, n: int | None) -> Built:
@@ -339,9 +424,9 @@ def _check_sayable(function: Function) -> None:
     """Raise ``ValueError`` if a call needs an argument that is itself a function."""
     for key, parameter in parameters(function).items():
         if get_origin(parameter.annotation) is Callable and parameter.default is inspect.Parameter.empty:
+            call = f"topologies.{function.__name__}({key}, ...)" if _is_ours(function) else "call it in a script"
             raise ValueError(
-                f"`{function.__name__}` can be made in Python only, since its `{key}` is a function: "
-                f"topologies.{function.__name__}({key}, ...)"
+                f"`{function.__name__}` can be made in Python only, since its `{key}` is a function: {call}"
             )
 
 

@@ -24,7 +24,8 @@ from topofl import callbacks, config, data, metrics
 from topofl._check import check_int, did_you_mean
 from topofl._files import aside, holds_only, remove_if_ours, remove_new_beside
 from topofl._graph_files import KINDS
-from topofl._spec import at, build_topology, catalogue, parameters, parse_spec, table_of
+from topofl._plugins import Offer, current_folder, resolve, signature
+from topofl._spec import at, build_topology, catalogue, offers, parse_spec, table_of
 from topofl._table import NotApplicable, Spread, Table
 from topofl._text import printable
 from topofl.callbacks import Callback, Event
@@ -37,6 +38,7 @@ from topofl.engine.lock import locked
 from topofl.estimate import Estimate
 from topofl.history import OURS as HISTORY
 from topofl.history import History, check_replaceable, over_nodes, saved_in
+from topofl.metrics._columns import columns
 from topofl.topology import Topology, TopologySequence
 
 __all__ = ["main"]
@@ -76,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         configuration is wrong; then one line on stderr says why.
     """
     try:
-        with _warnings_as_notes():
+        with _warnings_as_notes(), current_folder():
             options = _parser().parse_args(argv)
             options.command(options)
         sys.stdout.flush()
@@ -182,7 +184,7 @@ def _add_list(verbs: Any) -> None:
         topofl list topology
     """
     verb = _add_verb(verbs, "list", _list, "what can be named in specs and configurations", examples)
-    verb.add_argument("kind", nargs="?", choices=list(catalogue()), help="only these")
+    verb.add_argument("kind", nargs="?", choices=[*catalogue(), "metric"], help="only these")
 
 
 def _add_spectral(verbs: Any) -> None:
@@ -192,11 +194,14 @@ def _add_spectral(verbs: Any) -> None:
         topofl spectral random_regular:64,k=4,seed=1 --csv graphs.csv
         topofl spectral "link_failures,base=(torus:100),fail=0.1,recover=0.5,seed=0"
         topofl spectral graph.graphml graph.graphml,own_weights=true
+        topofl spectral "mygraphs:wheel,n=100" --metrics mygraphs:mean_weight
         topofl spectral ring:100 exponential:100 --html report.html
     """
     text = "what is known of graphs before anything is trained on them"
     verb = _add_verb(verbs, "spectral", _spectral, text, examples)
-    help_specs = f"a graph: name[:n][,key=value]*[,base=(SPEC)], or a file ({', '.join(KINDS)}) in place of the name"
+    help_specs = (
+        f"a graph: name[:n][,key=value]*[,base=(SPEC)]; the name may be module:function, or a file ({', '.join(KINDS)})"
+    )
     verb.add_argument("specs", nargs="+", metavar="SPEC", help=help_specs)
     verb.add_argument("--data", metavar="DATA", help="'digits' or a folder with MNIST: adds label heterogeneity")
     verb.add_argument("--per-node", type=int, default=2, metavar="K", help="shards of sorted data a node (default: 2)")
@@ -206,6 +211,8 @@ def _add_spectral(verbs: Any) -> None:
     verb.add_argument("--rounds", type=int, metavar="R", help=help_rounds)
     groups = "structure, paths, averaging, rounds, push-sum, data, cost"
     verb.add_argument("--about", metavar="GROUPS", help=f"which columns, separated by commas: {groups} (default: all)")
+    help_metrics = "more columns, separated by commas: yours as module:function, or names from topofl list metric"
+    verb.add_argument("--metrics", metavar="NAMES", help=help_metrics)
     _add_table_options(verb)
 
 
@@ -347,12 +354,34 @@ def _as_json(columns: Sequence[str], row: Sequence[Any]) -> dict[str, Any]:
 
 
 def _list(options: argparse.Namespace) -> None:
-    kinds = catalogue()
+    kinds: dict[str, dict[str, str]] = {
+        **{kind: {name: _described(name, f) for name, f in found.items()} for kind, found in catalogue().items()},
+        "metric": {
+            name: f"{name}\n      {group}" for group, names in columns(1, np.ones((1, 1))).items() for name in names
+        },
+    }
     for kind in [options.kind] if options.kind else kinds:
         print(f"{kind}:")
-        for name, function in kinds[kind].items():
-            words = ", ".join(_shown(parameters(function).values()))
-            print(f"  {name}({words})\n      {(inspect.getdoc(function) or '').partition(chr(10))[0]}")
+        for text in [*kinds[kind].values(), *(_offered(kind, offer, kinds[kind]) for offer in offers(kind))]:
+            print(f"  {text}")
+
+
+def _offered(kind: str, offer: Offer, ours: Iterable[str]) -> str:
+    """Return two lines about what a package offers, or why it cannot be had."""
+    if offer.name in ours:
+        about = f"not used, since topofl has its own {offer.name}; write {offer.target}"
+        return f"{printable(offer.name)}\n      {printable(f'{about} (package {offer.package})')}"
+    try:
+        head, _, about = _described(offer.name, resolve(kind, offer.name, {})).partition("\n")
+    except (ValueError, TypeError) as error:
+        return f"{printable(offer.name)}\n      {printable(str(error))}"
+    return f"{printable(head)}\n      {printable(f'{about.strip()} (package {offer.package})')}"
+
+
+def _described(name: str, function: Callable[..., Any]) -> str:
+    """Return two lines: what a function takes, and what it is."""
+    words = ", ".join(_shown(signature(name, function).values()))
+    return f"{name}({words})\n      {(inspect.getdoc(function) or '').partition(chr(10))[0]}"
 
 
 def _shown(given: Iterable[inspect.Parameter]) -> Iterator[str]:
@@ -403,7 +432,8 @@ def _compared(options: argparse.Namespace) -> _Compared:
     size = 7850 if clients is None else (clients.dataset.inputs[0].numel() + 1) * clients.n_classes
     rounds = 100 if options.rounds is None else options.rounds
     about = None if options.about is None else options.about.split(",")
-    how = {"seed": options.seed, "rounds": rounds, "about": about}
+    own = () if options.metrics is None else options.metrics.split(",")
+    how = {"seed": options.seed, "rounds": rounds, "about": about, "metrics": own}
     return _Compared(graphs, counts, metrics.compare(graphs, label_counts=counts, n_parameters=size, **how), notes)
 
 
@@ -412,6 +442,7 @@ def _spectral_command(options: argparse.Namespace) -> str:
     data_words = [] if options.data is None else ["--data", options.data, "--per-node", str(options.per_node)]
     numbers = ["--seed", str(options.seed), *([] if options.rounds is None else ["--rounds", str(options.rounds)])]
     numbers += [] if options.about is None else ["--about", options.about]
+    numbers += [] if options.metrics is None else ["--metrics", options.metrics]
     return shlex.join(["topofl", "spectral", *options.specs, *data_words, *numbers, "--html", str(options.html)])
 
 

@@ -27,6 +27,10 @@ model come from the data. A table may also be one line of text, as on the comman
 graph within a table: ``base = "ring"`` or ``base = { name = "ring" }``, and under ``[run]`` what becomes of images in
 training: ``augment = "crop_and_flip,padding=4"``. A graph may also be the path of a file (GraphML, GML, edge list, or
 a matrix of scipy or numpy): ``topology = "graph.graphml,own_weights=true"`` mixes by the weights of its edges.
+
+Names may be a user's own: ``name = "mymodule:dsgt"`` is the function ``dsgt`` of the module ``mymodule``, which Python
+must find, and a name may be an entry point of an installed package, in one of the groups ``topofl.algorithms``,
+``topofl.topologies`` and ``topofl.data``. Numbers, text and lists among the function's arguments are keys like ours.
 """
 
 import functools
@@ -42,6 +46,7 @@ import torch
 from torch import nn
 
 from topofl._check import check_choice, check_path, shown
+from topofl._seeding import seeded_torch
 from topofl._spec import (
     Built,
     arguments_of,
@@ -49,6 +54,7 @@ from topofl._spec import (
     build_topology,
     check_keys,
     find,
+    first,
     named,
     parameters,
     parse_value,
@@ -257,16 +263,17 @@ def _as_table(name: str, value: Any) -> dict[str, Any]:
 def _clients(table: dict[str, Any]) -> Built:
     """Return a Partition; keys go to the partitioner where it takes them, else to the dataset.
 
-    What stands under the names of :data:`_AFTER` is given to these functions after it, with the partition's seed.
+    What stands under the names of :data:`_AFTER` is given to these functions after it, with the partition's seed, or 0
+    if a user's partition has none.
     """
     name, rest = named(table)
     partition, after = rest.pop("partition", "shards"), {key: rest.pop(key, None) for key in _AFTER}
     reader, partitioner = find("dataset", name), find("partition", partition)
     of_reader = ["split_seed" if key == "seed" else key for key in parameters(reader)]
-    of_partitioner = [key for key in parameters(partitioner) if key != "dataset"]
+    of_partitioner = [key for key in parameters(partitioner) if key != first(partitioner)]
     check_keys(f"`{name}` with `{partition}`", rest, [*of_reader, "partition", *of_partitioner, *_AFTER])
     split, notes = with_seed(partitioner, {key: rest[key] for key in rest if key in of_partitioner})
-    split = arguments_of(partitioner, split, hidden=["dataset"])
+    split = arguments_of(partitioner, split, hidden=[first(partitioner)])
     source = {key.removeprefix("split_"): rest[key] for key in rest if key not in of_partitioner}
     source = arguments_of(reader, source)
     if "root" in source:
@@ -276,7 +283,7 @@ def _clients(table: dict[str, Any]) -> Built:
     clients = partitioner(reader(**source), **split)
     for key, value in after.items():
         if value is not None:
-            clients, split = _AFTER[key](clients, value, split["seed"]), split | {key: value}
+            clients, split = _AFTER[key](clients, value, split.get("seed", 0)), split | {key: value}
     said = {"split_seed" if key == "seed" else key: value for key, value in source.items()}
     return Built(clients, {"name": name, **said, "partition": partition, **split}, notes)
 
@@ -298,7 +305,7 @@ def _absolute(key: str, path: Any) -> str:
 def _rule(table: dict[str, Any]) -> Built:
     name, arguments = named(table)
     rule = find("mixing", name)
-    arguments = arguments_of(rule, arguments, hidden=["topology"])
+    arguments = arguments_of(rule, arguments, hidden=[first(rule)])
     return Built(functools.partial(rule, **arguments), {"name": name, **arguments}, [])
 
 
@@ -319,7 +326,8 @@ def _model(table: dict[str, Any], clients: Partition) -> Built:
     sizes = {"in_features": math.prod(shape), "in_shape": shape, "n_classes": clients.n_classes}
     arguments = {key: size for key, size in sizes.items() if key in parameters(function)} | arguments
     arguments = arguments_of(function, arguments)
-    return Built(function(**arguments), {"name": name, **arguments}, [])
+    with seeded_torch(0):  # what a module of the user's draws when it is made is the same every time
+        return Built(function(**arguments), {"name": name, **arguments}, [])
 
 
 def _options(table: dict[str, Any]) -> Built:

@@ -4,10 +4,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Real
 from typing import Any
 
 import numpy as np
 
+from topofl._check import check_sequence, shown
+from topofl._plugins import failing, resolve, returning
 from topofl._table import NotApplicable
 from topofl.metrics import spectral
 from topofl.metrics.communities import communities, label_separation, modularity, neighbor_label_distance
@@ -25,7 +28,7 @@ from topofl.metrics.structure import clustering, edge_connectivity, node_connect
 from topofl.mixing import MixingMatrix, MixingSequence
 from topofl.topology import Topology, TopologyError
 
-__all__ = ["COSTS", "Entry", "columns", "cost_of_rounds"]
+__all__ = ["COSTS", "Entry", "columns", "cost_of_rounds", "own_columns"]
 
 DISTANCE_LIMIT = 2000
 """Largest graph whose n^2 distances are computed here."""
@@ -107,6 +110,40 @@ def columns(n_parameters: int, counts: np.ndarray | None) -> dict[str, dict[str,
         "cost": _cost(n_parameters),
     }
     return {group: {name: _reasoned(column) for name, column in members.items()} for group, members in groups.items()}
+
+
+def own_columns(metrics: Any, groups: Mapping[str, Mapping[str, Column]]) -> dict[str, Column]:
+    """Return the columns of metrics by name: functions, or names of functions or of columns in these groups.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`topofl.metrics.compare`.
+    """
+    ours = {name: column for members in groups.values() for name, column in members.items()}
+    found: dict[str, Column] = {}
+    for metric in check_sequence("metrics", metrics, "functions or of their names"):
+        if not isinstance(metric, str) and not callable(metric):
+            raise TypeError(f"`metrics` must hold functions or their names, got {shown(metric)}")
+        name = metric if isinstance(metric, str) else getattr(metric, "__name__", type(metric).__name__)
+        with failing("`metrics`:"):
+            function = resolve("metric", metric, ours) if isinstance(metric, str) else metric
+        is_ours = function in ours.values()
+        if name in found or (name in ours and not is_ours):
+            raise ValueError(f"`metrics` must give every column a name of its own, got {name!r} twice; rename one")
+        found[name] = function if is_ours else _reasoned(_of_matrices(name, function))
+    return found
+
+
+def _of_matrices(name: str, function: Callable[..., Any]) -> Column:
+    """Return the column of a user's function of the matrix of a graph, or of the matrices of a sequence."""
+    number = returning(name, function, "a number", (Real, NotApplicable), "; convert it with float(...)")
+
+    def column(entry: Entry) -> Any:
+        with failing("`metrics`:"):
+            return number(entry.matrices[0] if entry.is_static else entry.rounds)
+
+    return column
 
 
 _ARGUMENT = re.compile(r"^`\w+` must [^:]*: ")

@@ -1,11 +1,11 @@
 """One table of everything that is known of graphs before anything is trained on them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from topofl._check import check_choice, check_counts, check_int, check_sequence
 from topofl._table import Table
-from topofl.metrics._columns import Entry, columns
+from topofl.metrics._columns import Entry, columns, own_columns
 from topofl.metrics._rounds import ROUNDS, WeightRule, as_rounds, recorded, sent
 from topofl.metrics.heterogeneity import check_one_row_a_node
 from topofl.mixing import MixingMatrix, MixingSequence
@@ -25,6 +25,7 @@ def compare(
     weights: WeightRule | None = None,
     n_parameters: int = 7850,
     about: str | Sequence[str] | None = None,
+    metrics: str | Callable[..., Any] | Sequence[str | Callable[..., Any]] = (),
     rounds: int = ROUNDS,
     seed: int = 0,
 ) -> Table:
@@ -47,6 +48,11 @@ def compare(
     about
         Which groups of columns, one or a list: any of "structure", "paths", "averaging", "rounds", "push-sum", "data",
         "cost"; default: all.
+    metrics
+        Further columns, one or a list: functions of your own from a MixingMatrix to a number; names of such functions,
+        ``module:function`` or entry points in the group ``topofl.metrics`` of installed packages; or names of columns
+        of groups that are not shown. Of what changes from round to round a function gets the MixingSequence. A column
+        is called as the function is, or as it was named; where the function raises ``TopologyError`` it does not apply.
     rounds, seed
         How many rounds of a sequence without a period to look at, and how many to measure; of measurements.
 
@@ -76,9 +82,11 @@ def compare(
     Raises
     ------
     TypeError
-        If `graphs` is not a list, or holds something that is not a graph.
+        If `graphs` is not a list, or holds something that is not a graph, or one of `metrics` is neither a function nor
+        a name, or returns something else than a number.
     ValueError
-        If `names` or the rows of `label_counts` are not as many as needed, or `about` names another group.
+        If `names` or the rows of `label_counts` are not as many as needed, `about` names another group, one of
+        `metrics` cannot be found or raises an error, or two columns would have the same name.
 
     Examples
     --------
@@ -86,6 +94,13 @@ def compare(
     >>> table = compare([topologies.ring(16), topologies.fully_connected(16)], names=["ring", "all"], about=["paths"])
     >>> table.column("name"), table.column("diameter")
     (('ring', 'all'), (8, 1))
+
+    A metric of your own:
+
+    >>> def heaviest(matrix):
+    ...     return float(matrix.weights.max())
+    >>> compare([topologies.ring(16)], about="paths", metrics=[heaviest, "slem"]).columns[-2:]
+    ('heaviest', 'slem')
     """
     if not isinstance(graphs, list | tuple):
         raise TypeError(
@@ -113,6 +128,7 @@ def compare(
     )
     chosen = [check_choice("about", group, groups) for group in wanted]
     shown = {name: column for group in chosen for name, column in groups[group].items()}
+    shown |= own_columns([metrics] if isinstance(metrics, str) or callable(metrics) else metrics, groups)
     rows = tuple((entry.name, *(value(entry) for value in shown.values())) for entry in entries)
     return Table(("name", *shown), rows, title=_title(entries, n_parameters))
 
