@@ -66,17 +66,18 @@ class Rules:
     resolve: Callable[[Rule, Topology], MixingMatrix]
 
 
+@dataclass(frozen=True, eq=False)
 class _DryModels(Population):
     """Models without numbers, which notice whether they are taken to start as one."""
 
-    apart: bool = False
-    as_one: bool = False
     method: str = ""
+    apart: bool = False
+    asked: list[str] = field(default_factory=list)
 
     @property
     def start(self) -> Tensor:
         """See the protocol."""
-        object.__setattr__(self, "as_one", True)
+        self.asked.append("start")
         if self.apart:
             raise ValueError(
                 f"`init` must be 'common' or 'given' for {self.method}, which compares where models moved from one "
@@ -466,10 +467,8 @@ class Played:
 
     def models(self) -> _DryModels:
         """Return the models, without numbers."""
-        models = _DryModels(torch.empty(len(self.sizes), self.layout.d, dtype=self.dtype, device="meta"), self.layout)
-        object.__setattr__(models, "apart", self.apart)
-        object.__setattr__(models, "method", self.algorithm.name)
-        return models
+        flat = torch.empty(len(self.sizes), self.layout.d, dtype=self.dtype, device="meta")
+        return _DryModels(flat, self.layout, self.algorithm.name, self.apart)
 
     def round(self, t: int, models: Population, seen: Seen, states: dict[str, State]) -> DryRound:
         """Return round t, which nobody has used."""
@@ -529,7 +528,7 @@ def traced(played: Played, rounds: int = PLAYED) -> Trace:
     tuning = _fine_tuned(played, seen)
     return Trace(
         played.algorithm, played.layout, [one for one, _ in found], seen, size, max(most for _, most in found), tuning,
-        models.as_one,
+        "start" in models.asked,
     )  # fmt: skip
 
 
