@@ -410,6 +410,7 @@ def test_text():
         "activations         1",
         "statistics          1",
         "float64             1",
+        "phases              1",
         "mixing              1",
         "evaluation          1",
         "matrices            1",

@@ -53,7 +53,7 @@ def test_parts_by_hand():
     assert memory(FACTS, batched(8)) == {
         "parameters": 400 * MIB, "state": 0, "fine_tuning": 0, "gradients": 32 * MIB, "minibatches": 8 * MIB,
         "activations": 64 * MIB,
-        "statistics": 8 * MIB, "float64": 3 * MIB, "mixing": 5 * MIB, "evaluation": 50 * MIB,
+        "statistics": 8 * MIB, "float64": 3 * MIB, "phases": 0, "mixing": 5 * MIB, "evaluation": 50 * MIB,
         "matrices": 3, "data": 70 * MIB,
         "torch": 30 * MIB,
     }  # fmt: skip

@@ -407,8 +407,7 @@ def check_direction(g: Any, like: Tensor, name: str, step: Step) -> Tensor:
     if not isinstance(g, Tensor) or g.shape != like.shape:
         got = f"shape {tuple(g.shape)}" if isinstance(g, Tensor) else type(g).__name__
         raise ValueError(
-            f"the term {name!r} must return directions of the shape of its gradients, {tuple(like.shape)}, got {got} "
-            f"in round {step.round + 1}"
+            f"the term {name!r} must return directions of the shape of its gradients, {tuple(like.shape)}, got {got}"
         )
     return g
 

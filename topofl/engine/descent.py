@@ -171,17 +171,12 @@ class Descent:
         return values.split(sizes if self.trained is None else [sizes[k] for k in self.trained], 1)
 
     def _direction(self, chunk: Chunk, g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
-        if step.k:
+        if step.k or step.round:
             return self.how.descend.direction(g, theta, own, step)
-        for term in self.how.descend.terms:  # one that errs does so in the first step of a round, as a rule
-            given = g.isfinite().all() if step.round == 0 else None
-            version, made = theta._version, term.update(g, theta, own, step)
-            if theta._version != version:
-                raise ValueError(
-                    f"the term {term.name!r} must not change `theta`; return a direction, or work on a copy"
-                )
-            g = check_direction(made, g, term.name, step)
-            if given is not None and bool(given) and not bool(g.isfinite().all()):
+        for term in self.how.descend.terms:  # one that errs does so in the first step, as a rule
+            given = bool(g.isfinite().all())
+            g = term.update(g, theta, own, step)
+            if given and not bool(g.isfinite().all()):
                 row = chunk.rows.start + int((~g.isfinite().reshape(len(g), -1).all(1)).nonzero()[0])
                 raise ValueError(
                     f"the term {term.name!r} must return finite directions for finite gradients, it does not for node "
@@ -209,10 +204,23 @@ def bytes_beside(how: Training, layout: Layout, dtype: torch.dtype) -> int:
     descent = Descent(models, how, how.init(models), t=0)
     shapes = layout.shapes if descent.trained is None else [layout.shapes[k] for k in descent.trained]
     gradients = [torch.empty(nodes, *shape, dtype=dtype, device="meta") for shape in shapes]
+    chunk = descent.chunk(slice(0, nodes), Buffers(models.flat.device))
+    _check_terms(descent, chunk, gradients)
     with Living() as living:
         chunk = descent.chunk(slice(0, nodes), Buffers(models.flat.device))
         descent.descend(chunk, 1, gradients if how.at is None else [_played(descent, chunk, gradients)])
     return -(-living.peak // nodes)
+
+
+def _check_terms(descent: Descent, chunk: Chunk, gradients: Sequence[Tensor]) -> None:
+    """Raise ``ValueError`` if a term returns anything but directions of the shape it was given, or changes models."""
+    g, theta, step = descent.flat(gradients), descent.taken(descent.models.flat), descent.step(1)
+    own = {name: descent.taken(x) if x.shape == descent.models.flat.shape else x for name, x in chunk.own.items()}
+    for term in descent.how.descend.terms:
+        version = theta._version
+        g = check_direction(term.update(g, theta, own, step), g, term.name, step)
+        if theta._version != version:
+            raise ValueError(f"the term {term.name!r} must not change `theta`; return a direction instead")
 
 
 def _played(descent: Descent, chunk: Chunk, gradients: Sequence[Tensor]) -> Tensor:
