@@ -35,7 +35,8 @@ from topofl.engine.population import Layout, Population
 MIB = 2**20
 FACTS = Facts(
     n=100, d=MIB, itemsize=4, width=20, example=400, minibatch=MIB, looped=10 * MIB, batched=12 * MIB, state=0,
-    fine_tuning=0, groups=0, all_gradients=0, phases=0, matrices=3, mixing=5 * MIB, evaluation=50 * MIB, data=70 * MIB, held=70 * MIB,
+    fine_tuning=0, groups=0, all_gradients=0, phases=0, matrices=3, mixing=5 * MIB, evaluation=50 * MIB,
+    data=70 * MIB, held=70 * MIB,
     torch=30 * MIB, largest=MIB // 2, distance=3 * MIB, returned=True,
 )  # fmt: skip
 LOOPED = Plan("looped", 1, 1, 1)
