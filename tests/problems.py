@@ -1,9 +1,11 @@
 """Small problems that many tests share."""
 
+from dataclasses import fields
+
 import numpy as np
 from torch import nn
 
-from topofl import data, topologies
+from topofl import Compute, Evaluation, data, topologies
 from topofl._seeding import seeded_torch
 
 
@@ -54,3 +56,21 @@ def convolutional():
         nn.Flatten(),
         nn.Linear(36, 3),
     )
+
+
+def options(**settings):
+    """Return arguments of topofl.run, of which those of an Evaluation or a Compute are given by their own names.
+
+    So that tests can merge settings: ``options(**{"every": 2, "executor": "looped"} | changes)``.
+    """
+    for name, kind in (("evaluation", Evaluation), ("compute", Compute)):
+        own = {field.name: settings.pop(field.name) for field in fields(kind) if field.name in settings}
+        if own:
+            assert name not in settings, f"{name} is given as a whole and by {', '.join(own)}"
+            settings[name] = kind(**own)
+    return settings
+
+
+def each_round(function):
+    """Return a callback that calls a function with the number of rounds done and the models after every round."""
+    return lambda event: function(event.round, event.models) if event.kind == "round" else None

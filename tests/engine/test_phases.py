@@ -34,7 +34,7 @@ def phase(use, **declared):
 def run(tried, rounds=2, **settings):
     settings = {"clients": problems.equal_clients(N), "model": problems.linear(), "executor": "looped"} | settings
     algorithm = algorithms.chain("own", local=algorithms.sgd(0.1, batch_size=BATCH), tried=tried)
-    return topofl.run(algorithm, rounds=rounds, seed=SEED, eval_every=1, **settings)
+    return topofl.run(algorithm, rounds=rounds, seed=SEED, **problems.options(every=1, **settings))
 
 
 DOORS = {
@@ -53,7 +53,7 @@ def test_a_phase_that_exchanges_without_declaring_it_is_refused(door, topology):
     with pytest.raises(
         ValueError, match=rf"the phase 'tried' must declare .* round\.{door} .*exchanges='(models|gradi)"
     ):
-        run(phase(DOORS[door]), topology=topology, on_round=lambda t, models: mixed.append(t))
+        run(phase(DOORS[door]), topology=topology, callbacks=[problems.each_round(lambda t, models: mixed.append(t))])
     assert mixed == []
 
 
@@ -71,7 +71,7 @@ def test_a_phase_that_needs_numbers_is_refused_in_the_first_round():
 
     done = []
     with pytest.raises(ValueError, match="the phase 'tried' must declare"):
-        run(phase(use), on_round=lambda t, models: done.append(t))
+        run(phase(use), callbacks=[problems.each_round(lambda t, models: done.append(t))])
     assert done == []
 
 
@@ -119,7 +119,7 @@ def descended(keys, rounds=3, clients=None, **settings):
     algorithm, seen = own_descent(keys)
     history = topofl.run(
         algorithm, model=problems.linear(), clients=clients or problems.ragged_clients(N), rounds=rounds, seed=SEED,
-        dtype=torch.float64, **settings,
+        **problems.options(dtype=torch.float64, **settings),
     )  # fmt: skip
     return history, seen
 
@@ -186,9 +186,9 @@ def test_losses_of_local_steps_come_first():
     looking = phase(lambda models, round: round.gradients(models, BATCH, "look"), gradients=True)
     local = algorithms.sgd(0.1, batch_size=BATCH)
     settings = {"model": problems.linear(), "clients": problems.equal_clients(N), "rounds": 3, "seed": SEED}
-    plain = topofl.run(algorithms.chain("plain", local=local), **settings)
+    plain = topofl.run(algorithms.chain("plain", local=local), **problems.options(**settings))
     for order in ({"local": local, "look": looking}, {"look": looking, "local": local}):
-        history = topofl.run(algorithms.chain("looking", **order), **settings)
+        history = topofl.run(algorithms.chain("looking", **order), **problems.options(**settings))
         np.testing.assert_array_equal(history.node_loss, plain.node_loss)
 
 
@@ -202,8 +202,8 @@ def test_divergence_of_steps_of_ones_own_is_noticed():
     algorithm, _ = own_descent(["step"], lr=1e38)
     settings = {"model": problems.linear(), "clients": problems.equal_clients(N), "rounds": 4, "seed": SEED}
     with pytest.raises(topofl.DivergenceError, match=r"the loss of node \d is (nan|inf) in round 2"):
-        topofl.run(algorithm, **settings, eval_every=10)
-    history = topofl.run(algorithm, **settings, eval_every=10, on_divergence="record")
+        topofl.run(algorithm, **problems.options(every=10, **settings))
+    history = topofl.run(algorithm, **problems.options(every=10, on_divergence="record", **settings))
     assert {found["round"] for found in history.meta["diverged"]} == {2}
 
 

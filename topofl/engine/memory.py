@@ -17,7 +17,7 @@ from topofl.engine.forward import Order, is_linear
 from topofl.engine.living import bytes_of_step
 from topofl.engine.mixer import COLUMNS, FEWEST, GATHERED, SPARSE_BELOW, adds_up, component_means
 from topofl.engine.neighbors import bytes_of_neighbors
-from topofl.engine.plan import Compute, Fits, Plan, Sizes, least_plans, most_nodes
+from topofl.engine.plan import Backend, Fits, Plan, Sizes, least_plans, most_nodes
 from topofl.engine.population import Layout, Population
 from topofl.metrics import consensus
 from topofl.mixing import MixingMatrix
@@ -185,7 +185,7 @@ def largest_chunk(facts: Facts, size: int, workers: int = 1) -> int:
     return most_nodes(facts.n, workers, fits_into(facts, size))
 
 
-def check_memory(facts: Facts, compute: Compute, free: int | None) -> None:
+def check_memory(facts: Facts, compute: Backend, free: int | None) -> None:
     """Raise if a run does not fit into free memory even on one thread, and say what would.
 
     Raises
@@ -237,7 +237,7 @@ def in_gib(size: float) -> str:
 
 
 def groups_of(
-    algorithm: Algorithm, graphs: Topology | TopologySequence, weights: Callable[[Rule], MixingMatrix], compute: Compute
+    algorithm: Algorithm, graphs: Topology | TopologySequence, weights: Callable[[Rule], MixingMatrix], compute: Backend
 ) -> int:
     """Return into how many means gradients are mixed; n if all nodes' must exist at once, 0 if they need not.
 
@@ -273,7 +273,7 @@ def facts_of(
     clients: Partition,
     matrices: Sequence[MixingMatrix],
     sets: Sequence[Evaluated],
-    compute: Compute,
+    compute: Backend,
     augment: Augmentation | None,
     groups: int,
 ) -> Facts:
@@ -358,7 +358,7 @@ def _models_besides(algorithm: Algorithm) -> int:
     return len(told & {"reset_momentum", "anchor", "inner_lr"}) + 2 * mixes
 
 
-def _bytes_of_steps(module: nn.Module, few: Tensor, order: Order, width: int, compute: Compute) -> tuple[int, int]:
+def _bytes_of_steps(module: nn.Module, few: Tensor, order: Order, width: int, compute: Backend) -> tuple[int, int]:
     """Return the bytes of one node's step, alone and among others."""
     if is_linear(module):  # in closed form: gradients, logits, their log-softmax, and three numbers an example
         classes, d = _classes(module), Layout.of(module).d
@@ -391,7 +391,7 @@ def _bytes_of_matrix(matrix: MixingMatrix, dtype: torch.dtype) -> int:
     )
 
 
-def _numbers_of_mixing(matrices: Sequence[MixingMatrix], n: int, d: int, compute: Compute) -> int:
+def _numbers_of_mixing(matrices: Sequence[MixingMatrix], n: int, d: int, compute: Backend) -> int:
     """Return how many numbers a worker needs to mix: a block of columns, twice where it is gathered from."""
     gathers = compute.device.type == "cpu" and compute.dtype == torch.float32
     if gathers and any(matrix.weights.nnz < SPARSE_BELOW * n**2 for matrix in matrices):

@@ -6,17 +6,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from torch import Tensor, nn
+from torch import nn
 
-from topofl._check import shown
 from topofl.algorithms.parts import Part
-from topofl.algorithms.phase import Algorithm, Rule
-from topofl.data import Augmentation, Partition
+from topofl.algorithms.phase import Rule
+from topofl.data import Partition
 from topofl.engine.batches import Batches
 from topofl.engine.buffers import Buffers
-from topofl.engine.checks import check_batched, check_output
 from topofl.engine.divergence import Guard
-from topofl.engine.evaluate import Evaluated, Way, way_of
+from topofl.engine.evaluate import Way, way_of
 from topofl.engine.examples import Examples
 from topofl.engine.executors import Learner, Worker, differentiate
 from topofl.engine.forward import Order, image_order, is_linear
@@ -24,22 +22,20 @@ from topofl.engine.free_memory import free_memory
 from topofl.engine.gradients import new_gradients
 from topofl.engine.memory import check_memory, facts_of, fits_into, groups_of, largest_batch
 from topofl.engine.mixer import Mixer, mixer
-from topofl.engine.plan import Compute, Plan, Trial, choose_plan
-from topofl.engine.population import Layout, Population, check_model, initial_population
+from topofl.engine.plan import Backend, Plan, Trial, choose_plan
+from topofl.engine.population import Layout, Population, initial_population
 from topofl.engine.rehearsal import check_phases
+from topofl.engine.setup import Setup
 from topofl.engine.threads import Each, torch_threads, worker_threads
 from topofl.mixing import (
     MixingMatrix,
     check_pulls,
     check_pushes,
-    metropolis_or_uniform,
-    own_weights,
-    uniform,
     warning_once,
 )
 from topofl.topology import Topology, TopologySequence
 
-__all__ = ["World", "as_rule", "checked_model"]
+__all__ = ["World"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,57 +57,48 @@ class World:
     mixer: Callable[[MixingMatrix], Mixer]
 
     @classmethod
-    def build(
-        cls,
-        algorithm: Algorithm,
-        model: nn.Module,
-        clients: Partition,
-        graphs: Topology | TopologySequence,
-        mixing: Rule | MixingMatrix | None,
-        seed: int,
-        init: str,
-        compute: Compute,
-        on_divergence: str,
-        sets: Sequence[Evaluated],
-        augment: Augmentation | None,
-    ) -> "World":
+    def build(cls, setup: Setup, compute: Backend) -> "World":
         """Check that the run fits into memory, put models and data on the device and choose how to compute.
 
         Raises
         ------
         ValueError
-            If the model does not fit the data, or the run the free memory.
+            If the run does not fit into the free memory.
         """
-        module, few = checked_model(model, clients, compute)
-        order = image_order(module, few, compute.channels_last)
-        rule = as_rule(mixing, algorithm.pushes)
-        if mixing is None and graphs.period is None:  # run has looked at all rounds of a period
+        algorithm, module, clients, graphs = setup.algorithm, setup.module, setup.clients, setup.graphs
+        order, way = image_order(module, setup.sample, compute.channels_last), way_of(module, setup.sample)
+        rule = setup.rule
+        if setup.mixing is None and graphs.period is None:  # run has looked at all rounds of a period
             rule = warning_once(rule, "mixing", pushes=algorithm.pushes)
         resolve = lru_cache(maxsize=max(64, graphs.period or 0))(_weights_on)
         first = graphs.at(0)
         if not first.adjacency.nnz:  # where mixing would change nothing, unnoticed
             sizes, layout = np.array(list(map(len, clients.train))), Layout.of(module)
-            check_phases(algorithm, layout, first, lambda own: resolve(rule, own), compute.dtype, sizes, seed)
+            check_phases(algorithm, layout, first, lambda own: resolve(rule, own), compute.dtype, sizes, setup.seed)
         mixes = algorithm.needs_topology and any(phase.exchanges == "models" for phase in algorithm.phases.values())
         matrices = [resolve(rule, first)] if mixes else []
-        way = way_of(module, few)
         groups = groups_of(algorithm, graphs, lambda own: resolve(own, first), compute)
-        facts = facts_of(algorithm, module, few, order, way, clients, matrices, sets, compute, augment, groups)
+        facts = facts_of(
+            algorithm, module, setup.sample, order, way, clients, matrices, list(setup.sets.values()), compute,
+            clients.augment, groups,
+        )  # fmt: skip
         check_memory(facts, compute, free := free_memory(compute.device))
 
         def plan(trial: Trial) -> Plan:
             return choose_plan(compute, is_linear(module), facts.sizes, trial, fits_into(facts, free))
 
-        examples = Examples.of(clients.dataset, compute.device, compute.dtype, augment)
-        models = initial_population(module, clients.n, init=init, seed=seed, device=compute.device, dtype=compute.dtype)
+        examples = Examples.of(clients.dataset, compute.device, compute.dtype, clients.augment)
+        models = initial_population(
+            module, clients.n, init=setup.init, seed=setup.seed, device=compute.device, dtype=compute.dtype
+        )
         return cls(
             module,
             way,
             models,
-            new_learner(module, order, models, examples, clients, seed, compute, largest_batch(algorithm), plan),
-            Guard(on_divergence, clients.n),
+            new_learner(module, order, models, examples, clients, setup.seed, compute, largest_batch(algorithm), plan),
+            Guard(setup.compute.on_divergence, clients.n),
             graphs,
-            seed,
+            setup.seed,
             algorithm.share,
             algorithm.pushed,
             rule,
@@ -139,16 +126,6 @@ class World:
         return check_pulls(self.resolve(rule or self.rule, graph))
 
 
-def checked_model(model: nn.Module, clients: Partition, compute: Compute) -> tuple[nn.Module, Tensor]:
-    """Return a copy of the model, and at most two examples, both on the device; or raise if they do not fit."""
-    module = check_model(model).to(device=compute.device, dtype=compute.dtype)
-    few = clients.dataset.examples(range(min(2, len(clients.dataset.labels))), compute.dtype).to(compute.device)
-    check_output(module, few, clients.n_classes)
-    if compute.executor == "batched":
-        check_batched(module, few)
-    return module, few
-
-
 def new_learner(
     module: nn.Module,
     order: Order,
@@ -156,7 +133,7 @@ def new_learner(
     examples: Examples,
     clients: Partition,
     seed: int,
-    compute: Compute,
+    compute: Backend,
     batch_size: int,
     choose: Callable[[Trial], Plan],
 ) -> Learner:
@@ -217,30 +194,3 @@ def _weights_on(rule: Rule, graph: Topology) -> MixingMatrix:
 
 def _mixer_for(models: Population) -> Callable[[MixingMatrix], Mixer]:
     return lambda weights: mixer(weights, models.flat.device, models.flat.dtype)
-
-
-def as_rule(mixing: Rule | MixingMatrix | None, pushes: bool = False) -> Rule:
-    """Return the weight rule of a run; a fixed matrix becomes the rule that checks it on each graph."""
-    if mixing is None:
-        return _pushed if pushes else metropolis_or_uniform
-    if not isinstance(mixing, MixingMatrix) and not callable(mixing):
-        raise TypeError(
-            f"`mixing` must be a weight rule such as mixing.metropolis_hastings or a MixingMatrix, got {shown(mixing)}"
-        )
-    return mixing.check_on if isinstance(mixing, MixingMatrix) else mixing
-
-
-def _pushed(graph: Topology) -> MixingMatrix:
-    """Return the default weights of an algorithm that pushes, or raise ``ValueError`` if the graph's own cannot."""
-    if not graph.own_weights:
-        return uniform(graph, direction="push")
-    weights = own_weights(graph)
-    if not weights.is_column_stochastic:
-        sums = weights.weights.sum(axis=0)
-        node = int(np.abs(sums - 1).argmax())
-        raise ValueError(
-            f"`topology` must, with `own_weights`, have columns that sum to 1 to push models: what node {node} of "
-            f"{graph.name} keeps and what others take from it sum to {sums[node]:.6g}; push in equal shares by "
-            "mixing=functools.partial(mixing.uniform, direction='push'), or average by an algorithm such as dsgd"
-        )
-    return weights
