@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import matplotlib as mpl
+import matplotlib.pyplot  # so that `mpl` has it, and `figure`, whatever ran before
 import networkx as nx
 import numpy as np
 import scipy.sparse as sparse
@@ -73,7 +74,7 @@ def _values() -> dict[str, Any]:
     own, none = topologies.d_equistatic(8, 2, seed=0), np.zeros(0, int)
     return {
         **{"n": 8, "k": 3, "m": 2, "p": 0.5, "p_in": 0.9, "p_out": 0.2, "blocks": 2, "seed": 0, "rounds": 3},
-        **{"budget": 2},
+        **{"budget": 2, "augment": data.crop_and_flip(padding=1)},
         **{"base": graph, "graph": graph, "topology": graph, "x": graph, "graphs": [graph], "fail": 0.1},
         **{"recover": 0.5},
         **{"fraction": 0.5, "alpha": 0.5, "classes_per_node": 2, "epsilon": 1.0, "gamma": 0.5},
