@@ -25,13 +25,13 @@ def run_of(algorithm, topology, **more):
         clients=problems.equal_clients(),
         topology=topology,
         seed=0,
-        **more,
+        **problems.options(**more),
     )
 
 
 @pytest.fixture(scope="module")
 def history():
-    return run_of(algorithms.dsgd, topologies.one_peer_exponential(6), rounds=7, eval_every=3, moments="both")
+    return run_of(algorithms.dsgd, topologies.one_peer_exponential(6), rounds=7, every=3, before_exchange=True)
 
 
 def assert_same(a, b):
@@ -595,7 +595,7 @@ def test_columns_that_are_not_there_are_named(method, history):
 
 
 def test_validation_that_was_not_evaluated_says_how(history):
-    with pytest.raises(KeyError, match=r"`validation`: no column .*run with evaluate_on=\('own_test', 'own_val'\)"):
+    with pytest.raises(KeyError, match=r"`validation`: no column .*run with evaluation=\('own_test', 'own_val'\)"):
         history.best_on_validation()
 
 

@@ -25,7 +25,7 @@ def small_run(**changes):
         "seed": 0,
         "progress": False,
     }
-    return topofl.run(**(setup | changes))
+    return topofl.run(**problems.options(**(setup | changes)))
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ history of the run stands beside the numbers of the graph (:mod:`topofl.metrics`
 
 from topofl import algorithms, data, metrics, mixing, models, topologies
 from topofl._table import NotApplicable, Spread, Table
-from topofl.engine import DivergenceError, Interrupted, run
+from topofl.engine import Compute, DivergenceError, Evaluation, Interrupted, Saving, run
 from topofl.estimate import estimate
 from topofl.history import History
 from topofl.mixing import MixingMatrix
@@ -16,11 +16,14 @@ from topofl.topology import Topology, TopologyError, TopologySequence, as_topolo
 __version__ = "0.1.0"
 
 __all__ = [
+    "Compute",
     "DivergenceError",
+    "Evaluation",
     "History",
     "Interrupted",
     "MixingMatrix",
     "NotApplicable",
+    "Saving",
     "Spread",
     "Table",
     "Topology",

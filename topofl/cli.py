@@ -251,7 +251,7 @@ def _add_resume(verbs: Any) -> None:
     text = "go on with a run that was stopped, or with more rounds"
     verb = _add_verb(verbs, "resume", _resume, text, examples, _KEPT)
     verb.add_argument("folder", type=_path, metavar="DIR", help="of the run, as named by run --out")
-    help_set = "table.key=value, of what may change: run.rounds (more of them), run.checkpoint_every, run.device"
+    help_set = "table.key=value, of what may change: run.rounds (more of them), saving.every, compute.device"
     verb.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=help_set)
     _add_logs(verb)
     verb.add_argument("--progress", action=argparse.BooleanOptionalAction, help="a bar (default: on terminals)")
@@ -465,12 +465,12 @@ def _shards(options: argparse.Namespace, sizes: Sequence[Any]) -> Partition:
 
 
 def _run(options: argparse.Namespace) -> None:
-    every = [] if options.checkpoint_every is None else [f"run.checkpoint_every={options.checkpoint_every}"]
+    every = [] if options.checkpoint_every is None else [f"saving.every={options.checkpoint_every}"]
     experiment = config.load(options.config, [*options.set, *every])
     _note(experiment.notes)
     if options.dry_run:
         need = experiment.estimate(probe=True)
-        print("\n\n".join([str(need), *_in_all(need, experiment.tables["run"])]))
+        print("\n\n".join([str(need), *_in_all(need, experiment.tables)]))
         return
     out = options.out or Path("runs", options.config.stem)
     if options.skip_done and _is_finished(out):
@@ -504,7 +504,7 @@ def _trained(place: Path, experiment: config.Experiment, options: argparse.Names
 
     (place / "checkpoints").mkdir(parents=True, exist_ok=True)
     _write_config(place, experiment.tables)
-    how = {"progress": options.progress, "checkpoint": place / "checkpoints"}
+    how = {"progress": options.progress, "folder": place / "checkpoints"}
     return experiment.run(**how, callbacks=[write_again, *_logs(options)])
 
 
@@ -521,12 +521,12 @@ def _saved_beside(out: Path, history: History) -> Iterator[None]:
         raise OSError(f"{what}; when nothing is in its way, topofl resume {out} puts it in place") from error
 
 
-def _in_all(need: Estimate, run: Mapping[str, Any]) -> list[str]:
+def _in_all(need: Estimate, tables: config.Tables) -> list[str]:
     """Return what all rounds will take by the times of a probe, if there are any."""
     if need.seconds_per_round is None or need.seconds_per_evaluation is None:
         return []
-    rounds = run["rounds"]
-    tested = 1 + -(-rounds // run["eval_every"])  # before the first round, every so often, after the last
+    rounds = tables["run"]["rounds"]
+    tested = 1 + -(-rounds // tables["evaluation"]["every"])  # before the first round, every so often, after the last
     seconds = round(rounds * need.seconds_per_round + tested * need.seconds_per_evaluation)
     return [f"in all about {timedelta(seconds=seconds)} h for {rounds} rounds and {tested} evaluations"]
 
@@ -566,7 +566,7 @@ def _go_on(out: Path, options: argparse.Namespace) -> None:
         if event.kind == "start" or (event.kind == "checkpoint" and not there):  # what was asked for is accepted
             _write_config(out, experiment.tables)
 
-    how = {"progress": options.progress, "checkpoint": out / "checkpoints", "resume": True}
+    how = {"progress": options.progress, "folder": out / "checkpoints", "resume": True}
     try:
         history = experiment.run(**how, callbacks=[keep_changes, *_logs(options)])
     except Interrupted as stopped:
@@ -683,7 +683,7 @@ def _other_settings(out: Path, experiment: config.Experiment) -> list[str]:
     if not (out / "config.toml").is_file():
         return []
     own, asked = config.read(out / "config.toml"), tomllib.loads(config.dumps(experiment.tables))
-    free = {("run", "executor"), ("run", "chunk")}  # chosen meanwhile
+    free = {("compute", "executor"), ("compute", "chunk")}  # chosen meanwhile
     keys = {(table, key) for tables in (own, asked) for table in tables for key in tables[table]} - free
     other = sorted(f"{t}.{k}" for t, k in keys if own.get(t, {}).get(k) != asked.get(t, {}).get(k))
     return [f"the finished run in {out} has other settings: {', '.join(other)}"] if other else []

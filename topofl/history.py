@@ -116,12 +116,12 @@ class History:
     evaluations
         Entries of length E, one an evaluation: ``round`` (0 is before training), ``accuracy`` and ``loss`` (E, n) of
         every node's model at the end of the round (NaN for nodes that were not evaluated), ``consensus_distance``,
-        ``gradient_diversity`` of the round's first step (NaN for round 0, which has none); with ``moments="both"`` also
-        ``accuracy_before_exchange`` and ``loss_before_exchange`` (E, n); with fine-tuning also ``accuracy_fine_tuned``
-        and ``loss_fine_tuned`` (E, n), NaN where models were evaluated without; beside their nearest neighbors
-        ``accuracy_knn`` and ``loss_knn`` (E, n). Where several sets are evaluated, those
-        of the further ones end in their names, as in ``accuracy_own_val`` and ``loss_before_exchange_own_val``. Of
-        push-sum also ``push_weight`` (E, n). Where only a part of the models travels, distances are of that part.
+        ``gradient_diversity`` of the round's first step (NaN for round 0, which has none); with
+        ``before_exchange=True`` also ``accuracy_before_exchange`` and ``loss_before_exchange`` (E, n); with fine-tuning
+        also ``accuracy_fine_tuned`` and ``loss_fine_tuned`` (E, n), NaN where models were evaluated without; beside
+        their nearest neighbors ``accuracy_knn`` and ``loss_knn`` (E, n). Where several sets are evaluated, those of the
+        further ones end in their names, as in ``accuracy_own_val`` and ``loss_before_exchange_own_val``. Of push-sum
+        also ``push_weight`` (E, n). Where only a part of the models travels, distances are of that part.
     node_loss
         (R, n) minibatch loss of each node, mean over the steps of the last phase that trains what predicts; NaN where
         the node did not train.
@@ -156,7 +156,7 @@ class History:
     @property
     def _evaluated(self) -> str:
         """What a sample of examples or nodes was evaluated, if not all."""
-        sizes = {what: self.meta.get(f"eval_{what}") for what in ("nodes", "examples")}
+        sizes = {what: self.meta.get("evaluation", {}).get(what) for what in ("nodes", "examples")}
         said = " and ".join(f"{size} {what}" for what, size in sizes.items() if size is not None)
         return said and f" of a sample of {said}"
 
@@ -210,7 +210,7 @@ class History:
     def rounds_to(self, accuracy: float, column: str = "accuracy") -> int | None:
         """Return the first evaluated round whose mean accuracy over nodes reaches `accuracy`, None if none does.
 
-        It is as fine as the run's ``eval_every``: evaluate every round to count rounds.
+        It is as fine as the run's ``evaluation.every``: evaluate every round to count rounds.
 
         Parameters
         ----------
@@ -307,7 +307,7 @@ class History:
         Raises
         ------
         KeyError
-            If there is no such column; validation needs ``topofl.run(evaluate_on=("own_test", "own_val"))``.
+            If there is no such column; validation needs ``topofl.run(evaluation=("own_test", "own_val"))``.
         ValueError
             As :meth:`last`.
 
@@ -347,7 +347,7 @@ class History:
         except TypeError as error:
             raise TypeError(str(error).replace("`column`", f"`{argument}`")) from None
         except KeyError as error:
-            remedy = "; run with evaluate_on=('own_test', 'own_val')" if argument == "validation" else ""
+            remedy = "; run with evaluation=('own_test', 'own_val')" if argument == "validation" else ""
             raise KeyError(f"`{argument}`: {error.args[0]}{remedy}") from None
         if values.ndim != 2:
             nodewise = ", ".join(key for key, column in self.evaluations.items() if column.ndim == 2)
@@ -493,7 +493,7 @@ def _check_meta(path: Path, meta: dict[str, Any]) -> list[str]:
     for key in ("columns", "matrices"):
         if not isinstance(meta[key], list) or not all(isinstance(name, str) for name in meta[key]):
             raise ValueError(f"{path}: {key} must be a list of names")
-    for key, kind in {"algorithm": str, "topology": str, "diverged": list}.items():
+    for key, kind in {"algorithm": str, "topology": str, "diverged": list, "evaluation": dict}.items():
         if not isinstance(meta.get(key, kind()), kind):
             raise ValueError(f"{path}: {key} must be a {kind.__name__}")
     return meta["matrices"]

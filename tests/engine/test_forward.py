@@ -51,10 +51,17 @@ def run(model, executor):
     kept = []
     clients = data.iid(problems.dataset(shape=(3, 6, 6)), 6, seed=0)
     history = topofl.run(
-        algorithms.dsgd(lr=0.1, batch_size=4, momentum=0.9), model=model, clients=clients, topology=topologies.ring(6),
-        rounds=5, eval_every=1, seed=0, init="given", dtype=torch.float64, executor=executor,
-        on_round=lambda t, m: kept.append(m.flat.clone()),
-    )  # fmt: skip
+        algorithms.dsgd(lr=0.1, batch_size=4, momentum=0.9),
+        model=model,
+        clients=clients,
+        topology=topologies.ring(6),
+        rounds=5,
+        evaluation=1,
+        compute=topofl.Compute(dtype=torch.float64, executor=executor),
+        seed=0,
+        init="given",
+        callbacks=[problems.each_round(lambda t, m: kept.append(m.flat.clone()))],
+    )
     return history, kept[-1]
 
 

@@ -144,5 +144,5 @@ def test_what_torch_cannot_compile_is_refused_by_name(monkeypatch):
         with pytest.raises(ValueError, match=r"`compile` must be False .* cannot compile it: no C\+\+ compiler$"):
             topofl.run(
                 algorithms.dsgd(lr=0.1), model=problems.convolutional(), clients=clients,
-                topology=problems.cliques(clients), rounds=1, seed=0, compile=True, **settings,
+                topology=problems.cliques(clients), rounds=1, seed=0, **problems.options(compile=True, **settings),
             )  # fmt: skip

@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from topofl.engine.buffers import Buffers
 from topofl.engine.forward import Order, is_linear, stacked_forward
-from topofl.engine.plan import Compute
+from topofl.engine.plan import Backend
 
 __all__ = ["Gradients", "autocast", "batched_gradients", "linear_gradients", "looped_gradients", "new_gradients"]
 
@@ -177,7 +177,7 @@ def linear_gradients(buffers: Buffers, low: torch.dtype | None = None) -> Gradie
     return gradients
 
 
-def new_gradients(model: nn.Module, executor: str, order: Order, buffers: Buffers, compute: Compute) -> Gradients:
+def new_gradients(model: nn.Module, executor: str, order: Order, buffers: Buffers, compute: Backend) -> Gradients:
     """Return an executor for one thread. Linear models have their closed form in both, and nothing to compile."""
     if is_linear(model):
         return linear_gradients(buffers, compute.low)

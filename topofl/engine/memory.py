@@ -18,7 +18,7 @@ from topofl.engine.forward import Order, is_linear
 from topofl.engine.living import bytes_of_step
 from topofl.engine.mixer import COLUMNS, FEWEST, GATHERED, SPARSE_BELOW, adds_up, component_means
 from topofl.engine.neighbors import bytes_of_neighbors
-from topofl.engine.plan import Compute, Fits, Plan, Sizes, least_plans, most_nodes
+from topofl.engine.plan import Backend, Fits, Plan, Sizes, least_plans, most_nodes
 from topofl.engine.population import Layout
 from topofl.engine.trace import Trace, Trained
 from topofl.metrics import consensus
@@ -196,7 +196,7 @@ def largest_chunk(facts: Facts, size: int, workers: int = 1) -> int:
     return most_nodes(facts.n, workers, fits_into(facts, size))
 
 
-def check_memory(facts: Facts, compute: Compute, free: int | None) -> None:
+def check_memory(facts: Facts, compute: Backend, free: int | None) -> None:
     """Raise if a run does not fit into free memory even on one thread, and say what would.
 
     Raises
@@ -248,7 +248,7 @@ def in_gib(size: float) -> str:
     return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{math.ceil(size / 2**20)} MiB"
 
 
-def groups_of(trace: Trace, graphs: Topology | TopologySequence, compute: Compute) -> int:
+def groups_of(trace: Trace, graphs: Topology | TopologySequence, compute: Backend) -> int:
     """Return into how many means gradients are mixed in local steps; n if all nodes' must exist at once, 0 if none are.
 
     Where graphs change nothing is said of their groups.
@@ -272,8 +272,7 @@ def facts_of(
     clients: Partition,
     matrices: Sequence[MixingMatrix],
     sets: Sequence[Evaluated],
-    compute: Compute,
-    augment: Augmentation | None,
+    compute: Backend,
     graphs: Topology | TopologySequence,
 ) -> Facts:
     """Return the facts of a run.
@@ -292,8 +291,6 @@ def facts_of(
         What is evaluated, one after the other.
     compute
         Device, dtype and executor.
-    augment
-        What may become of images.
     graphs
         Of the run.
     """
@@ -312,7 +309,7 @@ def facts_of(
         itemsize=dtype.itemsize,
         width=width,
         example=pixels * dtype.itemsize,
-        minibatch=width * (gathered + _bytes_of_moves(inputs, stored, augment) + labels.itemsize),
+        minibatch=width * (gathered + _bytes_of_moves(inputs, stored, clients.augment) + labels.itemsize),
         looped=looped + besides,
         batched=batched + besides,
         state=trace.state,
@@ -346,7 +343,7 @@ def _steps(counts: np.ndarray) -> tuple[int, ...]:
     return tuple(sorted(counts[counts > 0].tolist(), reverse=True))
 
 
-def _bytes_of_steps(module: nn.Module, few: Tensor, order: Order, width: int, compute: Compute) -> tuple[int, int]:
+def _bytes_of_steps(module: nn.Module, few: Tensor, order: Order, width: int, compute: Backend) -> tuple[int, int]:
     """Return the bytes of one node's step, alone and among others."""
     if is_linear(module):  # in closed form: gradients, logits, their log-softmax, and three numbers an example
         classes, d = _classes(module), Layout.of(module).d
@@ -379,7 +376,7 @@ def _bytes_of_matrix(matrix: MixingMatrix, dtype: torch.dtype) -> int:
     )
 
 
-def _numbers_of_mixing(matrices: Sequence[MixingMatrix], n: int, d: int, compute: Compute) -> int:
+def _numbers_of_mixing(matrices: Sequence[MixingMatrix], n: int, d: int, compute: Backend) -> int:
     """Return how many numbers a worker needs to mix: a block of columns, twice where it is gathered from."""
     gathers = compute.device.type == "cpu" and compute.dtype == torch.float32
     if gathers and any(matrix.weights.nnz < SPARSE_BELOW * n**2 for matrix in matrices):

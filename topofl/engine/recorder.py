@@ -122,12 +122,12 @@ class Recorder:
 
     Parameters
     ----------
-    rounds, eval_every
+    rounds, every
         Of the run.
     """
 
-    def __init__(self, rounds: int, eval_every: int) -> None:
-        evaluated = 1 + -(-rounds // eval_every)
+    def __init__(self, rounds: int, every: int) -> None:
+        evaluated = 1 + -(-rounds // every)
         self._rounds = _Columns(rounds)
         self._evaluations = _Columns(evaluated)
         self._used = _Columns(rounds)
@@ -277,8 +277,8 @@ class _Columns:
                 }
             except MemoryError as error:
                 raise ValueError(
-                    f"`rounds` and `eval_every` must give records that fit into memory, got {self._length:,} of them: "
-                    f"{error}; take fewer rounds, or evaluate less often"
+                    "`rounds` and `evaluation.every` must give records that fit into memory, got "
+                    f"{self._length:,} of them: {error}; take fewer rounds, or evaluate less often"
                 ) from error
         count = self._count
         for name, values in rows.items():
