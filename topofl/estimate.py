@@ -26,8 +26,10 @@ from topofl.engine.population import Layout
 from topofl.engine.recorder import bytes_kept
 from topofl.engine.rehearsal import DryRound, one_by_one, rehearse
 from topofl.engine.run import run
+from topofl.engine.task_checks import as_task, check_voters
 from topofl.engine.world import as_rule, checked_model
 from topofl.mixing import MixingMatrix
+from topofl.tasks import Task
 from topofl.topology import Topology
 
 __all__ = ["Estimate", "estimate"]
@@ -195,6 +197,7 @@ def estimate(
     clients: Partition,
     topology: Any = None,
     mixing: Rule | MixingMatrix | None = None,
+    task: Task | None = None,
     chunk: int | str = "auto",
     executor: str = "auto",
     precision: str = "fp32",
@@ -220,7 +223,7 @@ def estimate(
 
     Parameters
     ----------
-    algorithm, model, clients, topology, mixing, precision, device, dtype
+    algorithm, model, clients, topology, mixing, task, precision, device, dtype
         As in :func:`topofl.run`. Of graphs that change, messages are means over a period (over the first 10 rounds if
         there is none), those of the busiest node the largest.
     evaluate_on, eval_examples, eval_nodes, fine_tune, augment
@@ -255,27 +258,32 @@ def estimate(
     check_common(dict(locals()))
     check_switch("probe", probe, auto=False)
     _check_rounds(rounds, eval_every, moments)
+    task = as_task(task)
     algorithm = with_fine_tuning(algorithm, fine_tune)
     clients = clients.pooled() if algorithm.pooled else clients
     graphs = check_topology(algorithm, topology, clients.n, "allow")
     check_asked(algorithm, clients)
+    check_voters(algorithm, task)
     place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     compute = Compute(executor, chunk, precision, "auto", False, place, dtype)
     with watched_growth(probe and place.type == "cpu") as growth:
-        module, few = checked_model(model, clients, compute)
+        module, few = checked_model(model, clients, compute, task)
         rule, layout = as_rule(mixing, algorithm.pushes), Layout.of(module)
         sizes = np.array(list(map(len, clients.train)))
         played = SAMPLED_ROUNDS if algorithm.chooses else graphs.period or SAMPLED_ROUNDS
         dry, state = rehearse(algorithm, layout, graphs, rule, dtype, played, sizes)
         matrices = list({id(e.weights): e.weights for r in dry for e in r.ledger.exchanges}.values())
         sets = evaluated_by(clients, evaluate_on, eval_examples, eval_nodes, 0, torch.device("cpu"))
-        way, some = way_of(module, few), list(sets.values())
+        way = way_of(module, few, task, clients.dataset.learned(dtype)[:2].to(place))
+        some = list(sets.values())
         groups = groups_of(algorithm, graphs, lambda own: own(graphs.at(0)), compute)
-        facts = facts_of(algorithm, module, few, way.order, way, clients, matrices, some, compute, augment, groups)
+        facts = facts_of(
+            algorithm, module, few, way.order, way, clients, matrices, some, compute, augment, groups, task
+        )
         recorded = 0
         if rounds is not None:
             stages = 1 + (moments == "both") + (algorithm.fine_tune is not None) + (algorithm.neighbors is not None)
-            scores = 2 * stages * len(sets) + algorithm.pushes
+            scores = len(task.reported) * stages * len(sets) + algorithm.pushes
             ahead = min(rounds, played + SAMPLED_ROUNDS)
             used = (r.used for r in one_by_one(algorithm, layout, graphs, rule, dtype, ahead, sizes))
             recorded = _bytes_recorded(clients.n, rounds, eval_every, scores) + bytes_kept(used, played, ahead, rounds)
@@ -286,7 +294,7 @@ def estimate(
         if probe and fits(plan):
             evaluated = {"evaluate_on": evaluate_on, "eval_examples": eval_examples, "augment": augment}
             how = {"executor": executor, "chunk": chunk, "precision": precision, "device": place, "dtype": dtype}
-            trial, least = how | {"model": model} | evaluated, _least(plan, facts.sizes)
+            trial, least = how | {"model": model, "task": task} | evaluated, _least(plan, facts.sizes)
             found = _probed(algorithm, clients, graphs.at(0), dry, len(some[0].nodes), trial, least)
             if (taken := growth()) is not None:
                 beyond = taken - needed(first_of(facts, found.nodes), found.plan)

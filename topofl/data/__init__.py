@@ -1,6 +1,7 @@
 """Data: datasets in memory, and who holds what."""
 
 from topofl.data.augment import Augmentation, crop_and_flip
+from topofl.data.binned import binned
 from topofl.data.cifar import cifar10, cifar100
 from topofl.data.dataset import Dataset, from_arrays, from_torch
 from topofl.data.flipped import flip_labels
@@ -27,6 +28,7 @@ __all__ = [
     "Augmentation",
     "Dataset",
     "Partition",
+    "binned",
     "cifar10",
     "cifar100",
     "cinic10",

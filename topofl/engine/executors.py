@@ -61,8 +61,8 @@ class Learner:
         Executor, nodes a call and threads.
     workers
         One a thread.
-    examples, labels
-        The whole dataset on the device, (N, ...) and (N,).
+    examples, targets
+        The whole dataset on the device, (N, ...) each.
     batches
         Who trains on what, when.
     buffers
@@ -72,13 +72,13 @@ class Learner:
     plan: Plan
     workers: Sequence[Worker]
     examples: Examples
-    labels: Tensor
+    targets: Tensor
     batches: Batches
     buffers: Buffers
 
     def minibatches(self, batch: Batch) -> Minibatches:
         """Return a step's minibatches on the device."""
-        indices = torch.from_numpy(np.ascontiguousarray(batch.indices)).to(self.labels.device)
+        indices = torch.from_numpy(np.ascontiguousarray(batch.indices)).to(self.targets.device)
         weights = batch.weights
         if weights is not None:
             weights = torch.from_numpy(weights).to(device=indices.device, dtype=self.examples.dtype)
@@ -565,9 +565,9 @@ def differentiate(
     weights = None if minibatches.weights is None else minibatches.weights[rows]
     choices = None if minibatches.choices is None else minibatches.choices[rows].view(-1)
     inputs = learner.examples.gather(indices.view(-1), worker.buffers, choices).unflatten(0, indices.shape)
-    labels = torch.index_select(learner.labels, 0, indices.view(-1)).view(indices.shape)
+    targets = torch.index_select(learner.targets, 0, indices.view(-1)).unflatten(0, indices.shape)
     parameters = [view[rows] for view in models.views] if point is None else point
-    return worker.gradients(parameters, inputs, labels, weights, trained)
+    return worker.gradients(parameters, inputs, targets, weights, trained)
 
 
 def _on_chunks(

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from topofl.algorithms.phase import Algorithm, Rule
 from topofl.data import Augmentation, Partition
 from topofl.engine.diversity import NUMBERS
-from topofl.engine.evaluate import NODES, ROWS, Evaluated, Way
+from topofl.engine.evaluate import CLASSIFICATION, NODES, ROWS, Evaluated, Way
 from topofl.engine.executors import models_kept
 from topofl.engine.forward import Order, is_linear
+from topofl.engine.gradients import in_closed_form
 from topofl.engine.living import bytes_of_step
 from topofl.engine.mixer import COLUMNS, FEWEST, GATHERED, SPARSE_BELOW, adds_up, component_means
 from topofl.engine.neighbors import bytes_of_neighbors
@@ -21,6 +22,7 @@ from topofl.engine.plan import Compute, Fits, Plan, Sizes, least_plans, most_nod
 from topofl.engine.population import Layout, Population
 from topofl.metrics import consensus
 from topofl.mixing import MixingMatrix
+from topofl.tasks import Task
 from topofl.topology import Topology, TopologySequence
 
 __all__ = ["Facts", "check_memory", "facts_of", "first_of", "fits_into", "groups_of", "in_gib", "largest_batch",
@@ -276,6 +278,7 @@ def facts_of(
     compute: Compute,
     augment: Augmentation | None,
     groups: int,
+    task: Task = CLASSIFICATION,
 ) -> Facts:
     """Return the facts of a run.
 
@@ -295,14 +298,16 @@ def facts_of(
         What may become of images.
     groups
         What :func:`groups_of` returned.
+    task
+        What is learned.
     """
     n, d, dtype = clients.n, Layout.of(module).d, compute.dtype
-    inputs, labels = clients.dataset.inputs, clients.dataset.labels
-    stored = inputs.dtype if inputs.dtype == torch.uint8 else dtype
-    pixels = inputs[0].numel()
-    gathered = pixels * (stored.itemsize + dtype.itemsize * (stored != dtype))
+    inputs, targets = clients.dataset.inputs, clients.dataset.learned(dtype)
+    stored = dtype if inputs.is_floating_point() else inputs.dtype
+    pixels, seen = inputs[0].numel(), dtype if inputs.dtype == torch.uint8 else stored
+    gathered = pixels * (stored.itemsize + seen.itemsize * (stored != seen))
     width = min(largest_batch(algorithm), max(map(len, clients.train)))
-    looped, batched = _bytes_of_steps(module, few, order, width, compute)
+    looped, batched = _bytes_of_steps(module, few, order, width, compute, task, targets[:1])
     models = Population(torch.empty(n, d, dtype=dtype, device="meta"), Layout.of(module))
     states = [value for init in algorithm.states.values() for value in init(models).values()]
     tuned = [] if algorithm.fine_tune is None else [models.flat, *algorithm.fine_tune.init(models).values()]
@@ -312,8 +317,8 @@ def facts_of(
         d=d,
         itemsize=dtype.itemsize,
         width=width,
-        example=pixels * dtype.itemsize,
-        minibatch=width * (gathered + _bytes_of_moves(inputs, stored, augment) + labels.itemsize),
+        example=pixels * seen.itemsize,
+        minibatch=width * (gathered + _bytes_of_moves(inputs, stored, augment) + targets[0].nbytes),
         looped=looped + besides,
         batched=batched + besides,
         state=sum(value.nbytes for value in states),
@@ -325,14 +330,21 @@ def facts_of(
         mixing=_numbers_of_mixing(matrices, n, d, compute) * dtype.itemsize * algorithm.exchanges,
         evaluation=max(
             _bytes_beside_neighbors(algorithm, module, few, order, clients, gathered),
-            *(_bytes_of_evaluation(module, few, way, one, gathered) for one in sets),
+            *(_bytes_of_evaluation(module, few, way, one, gathered, task) for one in sets),
         ),
-        data=inputs.numel() * stored.itemsize + labels.nbytes,
+        data=inputs.numel() * stored.itemsize + targets.nbytes,
         torch=d * dtype.itemsize + TORCH + CONVOLUTIONS * any(isinstance(m, nn.Conv2d) for m in module.modules()),
         returned=not is_linear(module),
         steps=_steps(algorithm, clients),
-        held=(inputs.nbytes if inputs.dtype == stored else 0) + labels.nbytes if compute.device.type == "cpu" else 0,
+        held=_bytes_held(clients, stored, targets) if compute.device.type == "cpu" else 0,
     )
+
+
+def _bytes_held(clients: Partition, stored: torch.dtype, targets: Tensor) -> int:
+    """Return the bytes of the dataset that the run uses where they are."""
+    dataset = clients.dataset
+    kept = targets is dataset.labels or targets is dataset.targets
+    return (dataset.inputs.nbytes if dataset.inputs.dtype == stored else 0) + (targets.nbytes if kept else 0)
 
 
 def _steps(algorithm: Algorithm, clients: Partition) -> tuple[tuple[int, ...], ...]:
@@ -358,18 +370,23 @@ def _models_besides(algorithm: Algorithm) -> int:
     return len(told & {"reset_momentum", "anchor", "inner_lr"}) + 2 * mixes
 
 
-def _bytes_of_steps(module: nn.Module, few: Tensor, order: Order, width: int, compute: Compute) -> tuple[int, int]:
+def _bytes_of_steps(
+    module: nn.Module, few: Tensor, order: Order, width: int, compute: Compute, task: Task, targets: Tensor
+) -> tuple[int, int]:
     """Return the bytes of one node's step, alone and among others."""
-    if is_linear(module):  # in closed form: gradients, logits, their log-softmax, and three numbers an example
+    if in_closed_form(
+        module, task
+    ):  # in closed form: gradients, logits, their log-softmax, and three numbers an example
         classes, d = _classes(module), Layout.of(module).d
         size = (d + width * (2 * classes + 3)) * compute.dtype.itemsize
         return size, size
     taken = 1 if few.is_cuda else TRAINED
-    looped = int(taken * bytes_of_step(module, "looped", order, few, width))
+    learned = (task.loss, targets.to(few.device))
+    looped = int(taken * bytes_of_step(module, "looped", order, few, width, *learned))
     if compute.executor == "looped":
         return looped, looped
     try:
-        return looped, int(taken * bytes_of_step(module, "batched", order, few, width))
+        return looped, int(taken * bytes_of_step(module, "batched", order, few, width, *learned))
     except RuntimeError:  # torch.func cannot batch every module: the run will loop
         return looped, looped
 
@@ -399,22 +416,31 @@ def _numbers_of_mixing(matrices: Sequence[MixingMatrix], n: int, d: int, compute
     return n * min(d, COLUMNS)
 
 
-def _bytes_of_evaluation(module: nn.Module, few: Tensor, way: Way, sets: Evaluated, gathered: int) -> int:
+def _bytes_of_evaluation(module: nn.Module, few: Tensor, way: Way, sets: Evaluated, gathered: int, task: Task) -> int:
     """Return the bytes that one worker's part of an evaluation needs at most at once."""
     on, nodes = sets
     shared = isinstance(on, Tensor)
     largest = len(on) if shared else max((len(on[i]) for i in nodes), default=0)
+    kept = _bytes_of_outputs(module, few, task) * largest
     if not is_linear(module):
         width = max(1, min(way.examples, largest))
-        living = way.bytes_of(width) + width * gathered
+        living = way.bytes_of(width) + width * gathered + kept
         return int((1 if few.is_cuda else EVALUATED) * living)
     size, classes, d = few.element_size(), _classes(module), Layout.of(module).d
-    together = min(NODES, len(nodes)) if shared else 1
+    together = min(NODES, len(nodes)) if shared and not kept else 1
     width = min(max(1, ROWS // together), largest)
     wide = max(size, 4)  # in which logits are looked at: a copy of them, if it is another
     logits = classes * size
     scores = classes * (wide + wide * (wide != size)) + 3 * wide + 8  # their exponentials, three numbers and a label
-    return together * d * size + width * (together * logits + max(gathered, together * scores))
+    return together * d * size + width * (together * logits + max(gathered, together * scores)) + kept
+
+
+def _bytes_of_outputs(module: nn.Module, few: Tensor, task: Task) -> int:
+    """Return the bytes of outputs that are kept for each example of a node's set: twice, in parts and as a whole."""
+    if not any(score.whole for score in task.reported.values()):
+        return 0
+    with torch.no_grad():
+        return 2 * module(few[:1]).nbytes
 
 
 def _bytes_beside_neighbors(

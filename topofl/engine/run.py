@@ -52,11 +52,13 @@ from topofl.engine.plan import Compute, Plan
 from topofl.engine.population import Population
 from topofl.engine.recorder import Recorder
 from topofl.engine.round import WorldRound
+from topofl.engine.task_checks import as_task, check_voters
 from topofl.engine.threads import Each
 from topofl.engine.world import World
 from topofl.history import BEFORE_EXCHANGE, FINE_TUNED, NEAREST, History, evaluation_record
 from topofl.metrics import consensus_distance
 from topofl.mixing import MixingMatrix, warn_of_unused_weights
+from topofl.tasks import Task
 from topofl.topology import Topology, TopologySequence
 
 __all__ = ["run"]
@@ -72,6 +74,7 @@ def run(
     seed: int,
     topology: Any = None,
     mixing: Rule | MixingMatrix | None = None,
+    task: Task | None = None,
     eval_every: int = 10,
     evaluate_on: str | Sequence[str] = "test",
     eval_examples: int | None = None,
@@ -120,12 +123,16 @@ def run(
         directed ones. The first round in which that drops unequal weights of edges is warned of: give
         ``as_topology(graph, own_weights=True)`` as `topology` to mix by them, or name a rule here to ignore them. Rows
         of a matrix with labels must be those of `topology` in the same order.
+    task
+        What is learned: the loss of each example, and the scores that evaluations report, such as
+        :func:`topofl.tasks.regression`. None: :func:`topofl.tasks.classification`.
     eval_every
         Evaluate after every so many rounds; before the first and after the last round always.
     evaluate_on
         ``"test"`` or ``"val"``: the dataset's, every node's model on all of it. ``"own_test"`` or ``"own_val"``: each
         node's model on its own held-out examples. Or several of them, such as ``("own_test", "own_val")``: the first
-        gives the columns ``accuracy`` and ``loss``, every further one columns with its name, ``accuracy_own_val``.
+        gives the columns of the task's scores, ``accuracy`` and ``loss``, every further one columns with its name,
+        ``accuracy_own_val``.
     eval_examples
         Evaluate on so many examples of the shared set only, the same for all nodes and rounds, drawn from a stream of
         their own of `seed`. None: all of them. Not with ``"own_test"`` and ``"own_val"``.
@@ -237,6 +244,7 @@ def run(
     options = dict(locals())
     check_options(options)
     _check_saving(options)
+    task = options["task"] = as_task(task)
     rounds, seed, eval_every = int(rounds), int(seed), int(eval_every)  # numpy's integers are no JSON
     sizes = (eval_examples, eval_nodes, fine_tune_every)
     eval_examples, eval_nodes, fine_tune_every = (None if size is None else int(size) for size in sizes)
@@ -248,6 +256,7 @@ def run(
     if algorithm.needs_topology and mixing is None and graphs.period is not None:  # else the rule warns when it is used
         warn_of_unused_weights(map(graphs.at, range(graphs.period)), "mixing", pushes=algorithm.pushes)
     check_asked(algorithm, clients)
+    check_voters(algorithm, task)
     check_start(algorithm, init)
     folder = None if checkpoint is None else Path(checkpoint).absolute()  # wherever callbacks may go
     with held(folder) as lock:
@@ -260,13 +269,14 @@ def run(
         with giving_back(place.type == "cpu"):  # what checks and the choice of an executor took
             on = list(sets.values())
             world = World.build(
-                algorithm, model, clients, graphs, mixing, seed, init, compute, on_divergence, on, augment
+                algorithm, model, clients, graphs, mixing, seed, init, compute, on_divergence, on, augment, task
             )
         states = {name: init(world.models) for name, init in algorithm.states.items()}
         recorder = Recorder(rounds, eval_every)
         training = _Training(algorithm, world, sets, moments, rounds, eval_every, fine_tune_every, states, recorder)
         chosen = {"rounds": rounds, "seed": seed, "evaluate_on": evaluate_on, "eval_every": eval_every}
         chosen |= {"eval_examples": eval_examples, "eval_nodes": eval_nodes}
+        chosen |= {"task": {"name": task.name, "scores": task.directions}}
         chosen |= {"augment": None if augment is None else augment.name}
         chosen |= {
             "fine_tune_every": fine_tune_every,
@@ -338,7 +348,7 @@ class _Training:
         tensors = [flat, *(tensor for state in self.states.values() for tensor in state.values())]
         further = (self.algorithm.fine_tune, self.algorithm.neighbors)
         moments = 1 + (self.moments == "both") + sum(one is not None for one in further)
-        scores = 2 * moments * len(self.sets) * (2 + self.rounds // self.eval_every)
+        scores = len(self.world.task.reported) * moments * len(self.sets) * (2 + self.rounds // self.eval_every)
         recorded = 8 * len(flat) * (self.rounds + scores)
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors) + recorded + 2**14
 
@@ -544,7 +554,7 @@ def _scores(
     if (neighbors := training.algorithm.neighbors) is not None:
         columns |= columns_of(beside_neighbors(world, each, neighbors, sets), NEAREST)
     if phase is not None:
-        tuned = no_scores(sets, world.models.n)
+        tuned = no_scores(sets, world.models.n, world.task)
         if graph is not None and training.fine_tuned(done):
             tuned = fine_tuned(world, each, phase, sets, done - 1, graph)
         columns |= columns_of(tuned, FINE_TUNED)

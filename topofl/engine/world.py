@@ -27,6 +27,7 @@ from topofl.engine.mixer import Mixer, mixer
 from topofl.engine.plan import Compute, Plan, Trial, choose_plan
 from topofl.engine.population import Layout, Population, check_model, initial_population
 from topofl.engine.rehearsal import check_phases
+from topofl.engine.task_checks import check_task
 from topofl.engine.threads import Each, torch_threads, worker_threads
 from topofl.mixing import (
     MixingMatrix,
@@ -37,6 +38,7 @@ from topofl.mixing import (
     uniform,
     warning_once,
 )
+from topofl.tasks import Task, cross_entropy
 from topofl.topology import Topology, TopologySequence
 
 __all__ = ["World", "as_rule", "checked_model"]
@@ -47,6 +49,7 @@ class World:
     """Everything that stays the same from round to round (the models' numbers, and who diverged, apart)."""
 
     module: nn.Module
+    task: Task
     evaluated: Way
     models: Population
     learner: Learner
@@ -74,6 +77,7 @@ class World:
         on_divergence: str,
         sets: Sequence[Evaluated],
         augment: Augmentation | None,
+        task: Task,
     ) -> "World":
         """Check that the run fits into memory, put models and data on the device and choose how to compute.
 
@@ -82,7 +86,7 @@ class World:
         ValueError
             If the model does not fit the data, or the run the free memory.
         """
-        module, few = checked_model(model, clients, compute)
+        module, few = checked_model(model, clients, compute, task)
         order = image_order(module, few, compute.channels_last)
         rule = as_rule(mixing, algorithm.pushes)
         if mixing is None and graphs.period is None:  # run has looked at all rounds of a period
@@ -94,9 +98,9 @@ class World:
             check_phases(algorithm, layout, first, lambda own: resolve(rule, own), compute.dtype, sizes, seed)
         mixes = algorithm.needs_topology and any(phase.exchanges == "models" for phase in algorithm.phases.values())
         matrices = [resolve(rule, first)] if mixes else []
-        way = way_of(module, few)
+        way = way_of(module, few, task, clients.dataset.learned(compute.dtype)[:2].to(compute.device))
         groups = groups_of(algorithm, graphs, lambda own: resolve(own, first), compute)
-        facts = facts_of(algorithm, module, few, order, way, clients, matrices, sets, compute, augment, groups)
+        facts = facts_of(algorithm, module, few, order, way, clients, matrices, sets, compute, augment, groups, task)
         check_memory(facts, compute, free := free_memory(compute.device))
 
         def plan(trial: Trial) -> Plan:
@@ -106,9 +110,10 @@ class World:
         models = initial_population(module, clients.n, init=init, seed=seed, device=compute.device, dtype=compute.dtype)
         return cls(
             module,
+            task,
             way,
             models,
-            new_learner(module, order, models, examples, clients, seed, compute, largest_batch(algorithm), plan),
+            new_learner(module, order, models, examples, clients, seed, compute, largest_batch(algorithm), plan, task),
             Guard(on_divergence, clients.n),
             graphs,
             seed,
@@ -139,11 +144,13 @@ class World:
         return check_pulls(self.resolve(rule or self.rule, graph))
 
 
-def checked_model(model: nn.Module, clients: Partition, compute: Compute) -> tuple[nn.Module, Tensor]:
+def checked_model(model: nn.Module, clients: Partition, compute: Compute, task: Task) -> tuple[nn.Module, Tensor]:
     """Return a copy of the model, and at most two examples, both on the device; or raise if they do not fit."""
     module = check_model(model).to(device=compute.device, dtype=compute.dtype)
     few = clients.dataset.examples(range(min(2, len(clients.dataset.labels))), compute.dtype).to(compute.device)
-    check_output(module, few, clients.n_classes)
+    known = task.loss is cross_entropy and clients.dataset.targets is None
+    check_output(module, few, clients.n_classes if known else None)
+    check_task(module, few, clients.dataset, task)
     if compute.executor == "batched":
         check_batched(module, few)
     return module, few
@@ -159,24 +166,25 @@ def new_learner(
     compute: Compute,
     batch_size: int,
     choose: Callable[[Trial], Plan],
+    task: Task,
 ) -> Learner:
     """Return the learner of a run, planned by trials on its largest minibatches."""
     batches = Batches(clients.train, seed, examples.augment)
-    labels = clients.dataset.labels.to(compute.device)
+    targets = clients.dataset.learned(compute.dtype).to(compute.device)
 
     def learner(plan: Plan) -> Learner:
         return Learner(
             plan,
             [worker(plan.executor) for _ in range(plan.workers)],
             examples,
-            labels,
+            targets,
             batches,
             Buffers(compute.device),
         )
 
     def worker(executor: str) -> Worker:
         buffers = Buffers(compute.device)
-        return Worker(new_gradients(module, executor, order, buffers, compute), buffers)
+        return Worker(new_gradients(module, executor, order, buffers, compute, task), buffers)
 
     def trial(executor: str, chunk: int, nodes: int) -> None:
         tried = learner(Plan(executor, chunk, 1, 1))
