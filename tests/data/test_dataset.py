@@ -67,7 +67,11 @@ def test_dataset_repr_says_shape_classes_and_split():
     ("changes", "error", "match"),
     [
         ({"inputs": np.zeros((12, 2))}, TypeError, "`inputs`.*ndarray"),
-        ({"inputs": torch.zeros(12, 2).double()}, TypeError, "`inputs`.*float32 or torch.uint8 or .*, got torch.float64"),
+        (
+            {"inputs": torch.zeros(12, 2).double()},
+            TypeError,
+            "`inputs`.*float32 or torch.uint8 or .*, got torch.float64",
+        ),
         ({"inputs": torch.zeros(12, 2).to(torch.int8)}, TypeError, "`inputs`.*got torch.int8"),
         ({"inputs": torch.zeros(12)}, ValueError, "`inputs` must have shape"),
         ({"inputs": torch.zeros(0, 2)}, ValueError, "`inputs` must have shape"),

@@ -248,8 +248,8 @@ def _check_normalization(inputs: Tensor, mean: Channels, std: Channels) -> None:
         check_range(mean, std)
     elif (mean, std) != (0.0, 1.0):
         raise ValueError(
-            f"`mean` and `std` must be 0 and 1 for {str(inputs.dtype).removeprefix('torch.')} inputs, which models see as they are, got "
-            f"mean={mean} and std={std}; normalize them yourself, or give pixels as uint8"
+            f"`mean` and `std` must be 0 and 1 for {str(inputs.dtype).removeprefix('torch.')} inputs, which models see "
+            f"as they are, got mean={mean} and std={std}; normalize them yourself, or give pixels as uint8"
         )
 
 

@@ -66,7 +66,7 @@ def check_task(module: nn.Module, inputs: Tensor, dataset: Dataset, task: Task) 
     _check_differentiable(module, losses)
     if bool(torch.isfinite(outputs).all()) and not bool(torch.isfinite(losses).all()):
         raise ValueError(f"`task` must have a finite loss of finite outputs, got {losses.tolist()}; see its logarithms")
-    alone = _numbers("a loss", task.loss, outputs[:1], few[:1])
+    alone, losses = _numbers("a loss", task.loss, outputs[:1], few[:1]).detach(), losses.detach()
     if not torch.allclose(alone, losses[:1], rtol=1e-2, atol=1e-3, equal_nan=True):
         raise ValueError(
             f"`task` must have a loss of each example by itself, got {float(alone[0]):g} for one example alone and "
