@@ -61,7 +61,7 @@ def check_task(module: nn.Module, inputs: Tensor, dataset: Dataset, task: Task) 
             f"`targets` must be {why}, in the task {task.name}; change the targets or the model's last layer, or give "
             "run another task, e.g. task=topofl.tasks.regression()"
         )
-    few = targets[: len(inputs)].to(outputs.device)
+    few = targets[: len(inputs)].to(outputs.device).clone()  # it may have been made in inference mode
     losses = _numbers("a loss", task.loss, outputs, few)
     _check_differentiable(module, losses)
     if bool(torch.isfinite(outputs).all()) and not bool(torch.isfinite(losses).all()):
@@ -88,7 +88,8 @@ def _check_ids(module: nn.Module, inputs: Tensor, dataset: Dataset) -> None:
         return
     row = int(dataset.inputs.flatten(1).amax(1).argmax())
     try:
-        module(dataset.inputs[row : row + 1].to(inputs.device))
+        with torch.no_grad():
+            module(dataset.inputs[row : row + 1].to(inputs.device))
     except (IndexError, RuntimeError) as error:
         raise ValueError(
             f"`model` cannot take example {row}, which holds the largest id, {int(dataset.inputs[row].max())}: {error}"
