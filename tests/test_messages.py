@@ -198,7 +198,8 @@ def test_inputs_of_other_kinds(inputs):
     "layer", [nn.Linear(3, 2), nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))], ids=["one", "two"]
 )
 def test_integers_are_told_apart_from_pixels(layer):
-    clients = data.iid(data.from_arrays([[0, 200, 5], [3, 9, 8], [1, 1, 1]], [0, 1, 0], test=1 / 3), 2, seed=0)
+    numbers = np.arange(24).reshape(8, 3)
+    clients = data.iid(data.from_arrays(numbers, [0, 1] * 4, test=(numbers, [0, 1] * 4)), 6, seed=0)
     with pytest.raises(
         ValueError, match=r"examples are torch.int64 and stay so: give pixels as uint8, and other numbers"
     ):
