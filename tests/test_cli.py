@@ -529,8 +529,8 @@ def test_compare_by_another_accuracy(capsys, toml, tmp_path):
     assert frame["final accuracy"][0] == pytest.approx(history["accuracy_before_exchange"][-1].mean())
     assert frame["worst tenth"][0] == pytest.approx(history.personal("accuracy_before_exchange").worst_tenth)
     assert np.isnan(frame["final accuracy"][1])
-    assert "`--column` must be one of accuracy, accuracy_before_exchange, got 'loss'" in fails(
-        capsys, 2, "compare", "a", "--column", "loss"
+    assert "`--column` must be one of accuracy, accuracy_before_exchange, loss, loss_before_exchange, got 'x'" in fails(
+        capsys, 2, "compare", "a", "--column", "x"
     )
 
 

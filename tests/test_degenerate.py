@@ -199,8 +199,9 @@ REFUSED = {
             "`labels` must be in 0..2, got 5 at index 2",
         ),
         "integer images in a Dataset": (
-            lambda: data.Dataset(torch.zeros(2, 4, dtype=torch.int64), torch.tensor([0, 1]), 2, "x", [0, 1], [], []),
-            "`inputs` must be a tensor of torch.float32 or torch.uint8, got torch.int64; data.from_arrays converts",
+            lambda: data.Dataset(torch.zeros(2, 4, dtype=torch.int16), torch.tensor([0, 1]), 2, "x", [0, 1], [], []),
+            "`inputs` must be a tensor of torch.float32 or torch.uint8 or torch.int32 or torch.int64, got torch.int16; "
+            "data.from_arrays converts",
         ),
         "fewer outputs than classes": (
             lambda: run(model=nn.Sequential(nn.Flatten(), nn.Linear(36, 2))),

@@ -264,9 +264,9 @@ def _add_compare(verbs: Any) -> None:
     """
     verb = _add_verb(verbs, "compare", _compare, "saved runs side by side", examples)
     verb.add_argument("runs", nargs="+", type=_path, metavar="RUN", help="a folder that run (or History.save) wrote")
-    verb.add_argument("--target", type=float, default=0.8, metavar="ACCURACY", help="to count rounds to (default: 0.8)")
-    verb.add_argument("--column", default="accuracy", metavar="NAME", help="which accuracy, e.g. accuracy_fine_tuned")
-    verb.add_argument("--plot", type=_path, metavar="FILE", help="draw accuracy against rounds (.png, .pdf, .svg)")
+    verb.add_argument("--target", type=float, default=0.8, metavar="SCORE", help="to count rounds to (default: 0.8)")
+    verb.add_argument("--column", metavar="NAME", help="which score, e.g. accuracy_fine_tuned (default: the task's)")
+    verb.add_argument("--plot", type=_path, metavar="FILE", help="draw scores against rounds (.png, .pdf, .svg)")
     _add_table_options(verb)
 
 
@@ -586,8 +586,8 @@ def _finish(out: Path, experiment: config.Experiment, history: History, kept: in
     history.save(out / "history")
     _write_config(out, experiment.tables_of(history))
     prune(out / "checkpoints", kept)
-    _check_column({str(out): history}, "accuracy")
-    print(_table_of_runs({str(out): history}, 0.8))
+    _check_column({str(out): history}, history.primary)
+    print(_table_of_runs({str(out): history}, 0.8, history.primary))
     print(f"saved in {printable(str(out))}")
     if diverged := history.meta["diverged"]:
         first = diverged[0]
@@ -748,10 +748,11 @@ def _compare(options: argparse.Namespace) -> None:
     if not 0 < options.target <= 1:
         raise ValueError(f"`--target` must be above 0 and at most 1, got {options.target:g}")
     histories = {str(path): _loaded(path) for path in options.runs}
-    _check_column(histories, options.column)
-    _print_table(_table_of_runs(histories, options.target, options.column), options)
+    column = next(iter(histories.values())).primary if options.column is None else options.column
+    _check_column(histories, column)
+    _print_table(_table_of_runs(histories, options.target, column), options)
     if options.plot is not None:
-        _plot(histories, options.plot, options.column)
+        _plot(histories, options.plot, column)
 
 
 def _graphs(options: argparse.Namespace) -> None:
@@ -784,7 +785,7 @@ def _clients_of(folder: Path) -> Partition:
 
 def _check_column(histories: Mapping[str, History], column: str) -> None:
     """Refuse what no run has a score of, and say which runs have a better one."""
-    known = {name for history in histories.values() for name in history.evaluations if name.startswith("accuracy")}
+    known = {name for one in histories.values() for name in one.evaluations if one.score_of(name) is not None}
     if column not in known:
         raise ValueError(f"`--column` must be one of {', '.join(sorted(known))}, got {column!r}")
     for other, how in _OTHER_SCORES.items():
@@ -796,11 +797,12 @@ def _check_column(histories: Mapping[str, History], column: str) -> None:
 _OTHER_SCORES = {"accuracy_fine_tuned": "after fine-tuning", "accuracy_knn": "beside nearest examples"}
 
 
-def _table_of_runs(histories: Mapping[str, History], target: float, column: str = "accuracy") -> Table:
-    columns = ("run", "algorithm", "topology", "spectral gap", f"rounds to {target:g}", "final accuracy",
+def _table_of_runs(histories: Mapping[str, History], target: float, column: str) -> Table:
+    score = next((found for one in histories.values() if (found := one.score_of(column))), column)
+    columns = ("run", "algorithm", "topology", "spectral gap", f"rounds to {target:g}", f"final {score}",
                "worst tenth", "messages a round", "MB a round")  # fmt: skip
     rows = tuple(_row(name, history, target, column) for name, history in histories.items())
-    return Table(columns, rows, title="" if column == "accuracy" else f"accuracy: {column}")
+    return Table(columns, rows, title="" if column == score else f"{score}: {column}")
 
 
 def _row(name: str, history: History, target: float, column: str) -> tuple[Any, ...]:
@@ -824,12 +826,13 @@ def _gap(history: History) -> float | NotApplicable:
 
 
 def _scores(history: History, target: float, column: str) -> tuple[Any, Any, Any]:
-    """Return rounds to the target, the final accuracy, and that of the worst tenth of the nodes."""
+    """Return rounds to the target, the final score, and that of the worst tenth of the nodes."""
     if column not in history.evaluations:
         none = NotApplicable(f"the run has no {column}")
         return none, none, none
     rounds, final = history.rounds_to(target, column), history.last(column)
-    reached = NotApplicable(f"accuracy stayed below {target:g}") if rounds is None else rounds
+    side = "above" if history.low_is_good(column) else "below"
+    reached = NotApplicable(f"{history.score_of(column)} stayed {side} {target:g}") if rounds is None else rounds
     over = over_nodes(final)
     return reached, Spread(*(float(over[key]) for key in ("mean", "min", "max"))), history.personal(column).worst_tenth
 

@@ -28,6 +28,7 @@ from topofl.engine.run import run
 from topofl.engine.setup import Setup, resolve
 from topofl.engine.trace import DryRound, Trace, play
 from topofl.mixing import MixingMatrix
+from topofl.tasks import Task
 from topofl.topology import Topology
 
 __all__ = ["Estimate", "estimate"]
@@ -199,6 +200,7 @@ def estimate(
     clients: Partition,
     topology: Any = None,
     mixing: Rule | MixingMatrix | None = None,
+    task: Task | None = None,
     rounds: int | None = None,
     evaluation: Evaluation | int | str | Sequence[str] | None = None,
     compute: Compute | torch.device | str | None = None,
@@ -214,7 +216,7 @@ def estimate(
 
     Parameters
     ----------
-    algorithm, model, clients, topology, mixing, evaluation
+    algorithm, model, clients, topology, mixing, task, evaluation
         As in :func:`topofl.run`. Of graphs that change, messages are means over a period (over the first 10 rounds if
         there is none), those of the busiest node the largest.
     rounds
@@ -248,7 +250,7 @@ def estimate(
     with watched_growth(probe) as growth:
         setup = resolve(
             algorithm, model=model, clients=clients, rounds=rounds, topology=topology, mixing=mixing,
-            evaluation=evaluation, compute=compute, on_disconnected="allow",
+            evaluation=evaluation, compute=compute, on_disconnected="allow", task=task,
         )  # fmt: skip
         facts, dry = _facts(setup)
         free, backend, linear = free_memory(setup.device), setup.backend(), is_linear(setup.module)
@@ -286,13 +288,14 @@ def _facts(setup: Setup) -> tuple[Facts, list[DryRound]]:
     played = SAMPLED_ROUNDS if trace.chooses else graphs.period or SAMPLED_ROUNDS
     dry = list(play(setup.played, played))
     matrices = list({id(e.weights): e.weights for r in dry for e in r.ledger.exchanges}.values())
-    order, way = image_order(module, sample, backend.channels_last), way_of(module, sample)
-    facts = facts_of(trace, module, sample, order, way, clients, matrices, sets, backend, graphs)
+    task, order = setup.task, image_order(module, sample, backend.channels_last)
+    way = way_of(module, sample, task, clients.dataset.learned(backend.dtype)[:2].to(backend.device))
+    facts = facts_of(trace, module, sample, order, way, clients, matrices, sets, backend, graphs, task)
     recorded = 0
     if (rounds := setup.rounds) is not None:
         further = (algorithm.fine_tune, algorithm.neighbors)
         stages = 1 + setup.evaluation.before_exchange + sum(one is not None for one in further)
-        scores = 2 * stages * len(sets) + trace.pushes
+        scores = len(setup.task.reported) * stages * len(sets) + trace.pushes
         ahead = min(rounds, played + SAMPLED_ROUNDS)
         used = (r.used for r in play(setup.played, ahead))
         recorded = _bytes_recorded(clients.n, rounds, setup.evaluation.every, scores)
@@ -354,6 +357,7 @@ def _trial(setup: Setup, clients: Partition, graph: Topology) -> tuple[Plan, flo
     history = run(
         setup.algorithm,
         model=setup.model,
+        task=setup.task,
         clients=clients,
         topology=graph,
         rounds=4,

@@ -2,6 +2,7 @@
 
 from topofl.data.augment import Augmentation, crop_and_flip
 from topofl.data.augmented import augmented
+from topofl.data.binned import binned
 from topofl.data.cifar import cifar10, cifar100
 from topofl.data.dataset import Dataset, from_arrays, from_torch
 from topofl.data.flipped import flip_labels
@@ -29,6 +30,7 @@ __all__ = [
     "Dataset",
     "Partition",
     "augmented",
+    "binned",
     "cifar10",
     "cifar100",
     "cinic10",

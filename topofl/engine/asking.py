@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from topofl._generators import answered
 from topofl.algorithms.round import Trial
-from topofl.engine.evaluate import EXAMPLES, copied
+from topofl.engine.evaluate import EXAMPLES, copied, loss_of
 from topofl.engine.forward import Shared, is_linear, one_forward, stacked_forward
 from topofl.engine.population import Layout
 from topofl.engine.threads import Each
@@ -24,10 +23,10 @@ T = TypeVar("T")
 
 
 class _Examples(NamedTuple):
-    """Examples of some nodes, (k, b, ...) and (k, b), and the weight of each in its node's mean, 0 where none is."""
+    """Examples of some nodes, (k, b, ...) each, and the weight (k, b) of each in its node's mean, 0 where none is."""
 
     inputs: Tensor
-    labels: Tensor
+    targets: Tensor
     weights: Tensor
 
 
@@ -94,18 +93,19 @@ def _asked(models: Any, d: int) -> Tensor:
 def _alone(world: "World", shared: Shared, trial: Trial[T], held: np.ndarray) -> T:
     """Let one node try its models, one after the other."""
     learner, layout, linear = world.learner, world.models.layout, is_linear(world.module)
-    indices = torch.tensor(held, device=learner.labels.device)
+    indices = torch.tensor(held, device=learner.targets.device)
     order = world.evaluated.order
     size = len(indices) if linear else world.evaluated.examples
-    parts = [(order(learner.examples(part)), learner.labels[part]) for part in indices.split(size)]
+    parts = [(order(learner.examples(part)), learner.targets[part]) for part in indices.split(size)]
 
     def losses(models: Tensor) -> Tensor:
         models = _asked(models, layout.d)
         total = torch.zeros(len(models), dtype=torch.float64, device=models.device)
         for rows in [slice(0, len(models))] if linear else [slice(k, k + 1) for k in range(len(models))]:
             apply = shared(layout.views(models[rows]))
-            for inputs, labels in parts:
-                total[rows] += _losses(apply(inputs).transpose(0, 1), labels.expand(len(total[rows]), -1)).sum(1)
+            for inputs, targets in parts:
+                wanted = targets.expand(len(total[rows]), *targets.shape)
+                total[rows] += loss_of(world.task, apply(inputs).transpose(0, 1), wanted).sum(1)
         return (total / len(indices)).cpu()
 
     return answered(trial, losses)
@@ -123,12 +123,12 @@ def _together(
     asked = _next(trials, dict.fromkeys(trials), found, layout.d)
     while asked:
         counts = [len(models) for models in asked.values()]
-        owners = torch.tensor(np.repeat([place[i] for i in asked], counts), device=examples.labels.device)
+        owners = torch.tensor(np.repeat([place[i] for i in asked], counts), device=examples.targets.device)
         parameters = layout.views(torch.cat(list(asked.values())))
         means = torch.zeros(len(owners), dtype=torch.float64, device="cpu")
         for some in zip(*(part.split(EXAMPLES, dim=1) for part in examples), strict=True):
-            inputs, labels, weights = (part[owners] for part in some)
-            losses = _losses(each(parameters, inputs), labels) * weights
+            inputs, targets, weights = (part[owners] for part in some)
+            losses = loss_of(world.task, each(parameters, inputs), targets) * weights
             means += losses.masked_fill_(weights == 0, 0).sum(1).cpu()  # an infinite loss, too, of what fills up
         asked = _next(trials, dict(zip(asked, means.split(counts), strict=True)), found, layout.d)
     return found
@@ -150,14 +150,8 @@ def _next(
 def _padded(world: "World", held: Sequence[np.ndarray]) -> _Examples:
     """Return some nodes' examples, as many of each as of the one with most: others have some twice, of no weight."""
     learner, most = world.learner, max(map(len, held))
-    indices = torch.from_numpy(np.stack([np.resize(own, most) for own in held])).to(learner.labels.device)
+    indices = torch.from_numpy(np.stack([np.resize(own, most) for own in held])).to(learner.targets.device)
     sizes = torch.tensor([len(own) for own in held], device=indices.device)[:, None]
     weights = (torch.arange(most, device=indices.device) < sizes) / sizes.double()
     inputs = learner.examples(indices.flatten()).unflatten(0, indices.shape)
-    return _Examples(inputs, learner.labels[indices], weights)
-
-
-def _losses(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the losses (k, b) in float64 of logits (k, b, classes)."""
-    losses = functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
-    return losses.view(labels.shape).double()
+    return _Examples(inputs, learner.targets[indices], weights)

@@ -78,14 +78,15 @@ def _check_examples(clients: Partition, where: str, examples: int) -> None:
     )  # fmt: skip
 
 
-def check_output(module: nn.Module, inputs: Tensor, n_classes: int) -> None:
+def check_output(module: nn.Module, inputs: Tensor, n_classes: int | None) -> None:
     """Apply the model to one example and to two, so that a misfit is told before training.
 
     Raises
     ------
     ValueError
-        If it cannot take them or returns something else than logits; if a parameter is not used; if its output is
-        random, or depends on other examples of the minibatch; if it changes its buffers.
+        If it cannot take them or returns something else than logits of so many classes (None: than a tensor); if a
+        parameter is not used; if its output is random, or depends on other examples of the minibatch; if it changes its
+        buffers.
     """
     buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
     try:
@@ -112,8 +113,8 @@ _RANDOM = (
 )
 
 
-def _logits(module: nn.Module, inputs: Tensor, n_classes: int) -> Tensor:
-    """Return what the model returns for the first example, if these are logits."""
+def _logits(module: nn.Module, inputs: Tensor, n_classes: int | None) -> Tensor:
+    """Return what the model returns for the first example, if these are logits (None: any numbers of it)."""
     try:
         logits = module(inputs[:1])
     except (torch.OutOfMemoryError, MemoryError, NoGeneratorError):
@@ -125,15 +126,20 @@ def _logits(module: nn.Module, inputs: Tensor, n_classes: int) -> Tensor:
     if not isinstance(logits, Tensor):
         raise ValueError(f"`model` must return a tensor of logits, got {type(logits).__name__}; return these alone")
     shape = tuple(logits.shape)
-    if len(shape) != 2 or shape[0] != 1 or shape[1] < n_classes:
+    if n_classes is None and shape[:1] != (1,):
+        raise ValueError(
+            f"`model` must return outputs of shape (b, ...) for b examples, got shape {shape} for one example; keep "
+            "the first axis as it is"
+        )
+    if n_classes is not None and (len(shape) != 2 or shape[0] != 1 or shape[1] < n_classes):
         raise ValueError(
             f"`model` must return at least n_classes={n_classes} logits an example, got shape {shape} for one example"
             + (f"; put nn.Flatten() before its linear layers, of {inputs[0].numel()} features" * (len(shape) > 2))
         )
     if not logits.is_floating_point() or not logits.requires_grad:
         raise ValueError(
-            f"`model` must return real logits that can be differentiated, got {logits.dtype} with requires_grad="
-            f"{logits.requires_grad}; return them neither rounded nor detached"
+            f"`model` must return real {'logits' if n_classes else 'outputs'} that can be differentiated, got "
+            f"{logits.dtype} with requires_grad={logits.requires_grad}; return them neither rounded nor detached"
         )
     return logits
 
@@ -141,7 +147,9 @@ def _logits(module: nn.Module, inputs: Tensor, n_classes: int) -> Tensor:
 def _remedy(module: nn.Module, inputs: Tensor) -> str:
     """Return what to do with a model that cannot take the examples."""
     if any(isinstance(part, nn.Embedding | nn.EmbeddingBag) for part in module.modules()):
-        return f"examples are {inputs.dtype}: apply .long() to token ids in its forward, before the embedding"
+        return f"examples are {inputs.dtype}: give token ids as int64, below the number of embeddings"
+    if not inputs.is_floating_point():
+        return f"examples are {inputs.dtype} and stay so: give pixels as uint8, and other numbers as float32"
     try:
         module(inputs[:1].flatten(1))
     except Exception:  # whatever the user's forward raises

@@ -1,8 +1,8 @@
-"""Accuracy and loss of every node's model, on one set for all or on each node's own."""
+"""Scores and loss of every node's model, on one set for all or on each node's own."""
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -11,8 +11,9 @@ from topofl.engine.forward import Order, Shared, image_order, is_linear, stacked
 from topofl.engine.living import bytes_of_forwards
 from topofl.engine.population import Population
 from topofl.engine.threads import Each
+from topofl.tasks import Function, Score, Task, accuracy, classification, cross_entropy
 
-__all__ = ["Evaluated", "Scores", "Way", "copied", "evaluate", "scored", "way_of"]
+__all__ = ["CLASSIFICATION", "Evaluated", "Scores", "Way", "copied", "evaluate", "loss_of", "scored", "way_of"]
 
 ROWS = 50_000
 """Linear models: at most so many (node, example) pairs a call and thread; their logits are the largest tensor, 2 MB for
@@ -31,6 +32,9 @@ call, with 32 MiB 1.05 times."""
 
 LEAST = 16
 """Examples per call all the same. Kernels compute an example among fewer than 4 in another order of summation."""
+
+CLASSIFICATION = classification()
+"""The task of runs that name none."""
 
 
 class Evaluated(NamedTuple):
@@ -54,11 +58,9 @@ def scored(evaluated: Evaluated) -> list[int]:
     return [i for i in nodes if isinstance(on, Tensor) or len(on[i])]
 
 
-class Scores(NamedTuple):
-    """What an evaluation finds, (n,) each; NaN for nodes without examples, and for those that are not evaluated."""
-
-    accuracy: Tensor
-    loss: Tensor
+Scores = Mapping[str, Tensor]
+"""What an evaluation finds by the names that the task gives it, ``loss`` the last, (n,) each; NaN for nodes without
+examples, and for those that are not evaluated."""
 
 
 class Way(NamedTuple):
@@ -79,12 +81,15 @@ class Way(NamedTuple):
     examples: int
 
 
-def way_of(model: nn.Module, few: Tensor) -> Way:
-    """Return how a model is applied to many examples like `few`; it is applied to some of them for that."""
+def way_of(model: nn.Module, few: Tensor, task: Task = CLASSIFICATION, targets: Tensor | None = None) -> Way:
+    """Return how a model is applied to many examples like `few`; it is applied to some of them for that.
+
+    `targets` are theirs, of classification classes if they are not given.
+    """
     order = image_order(model, few)
     if is_linear(model):
         return Way(order, lambda examples: 0, ROWS)
-    bytes_of = bytes_of_forwards(model, order, few)
+    bytes_of = bytes_of_forwards(model, order, few, task.loss, targets)
     if few.is_cuda:
         return Way(order, bytes_of, 2 * EXAMPLES)
     most = max(ACTIVATIONS, sum(p.nbytes for p in model.parameters()))
@@ -104,11 +109,12 @@ def evaluate(
     model: nn.Module,
     models: Population,
     inputs: Callable[[Tensor], Tensor],
-    labels: Tensor,
+    targets: Tensor,
     evaluated: Evaluated,
     each: Each | None = None,
     workers: int = 1,
     way: Way | None = None,
+    task: Task = CLASSIFICATION,
 ) -> Scores:
     """Evaluate nodes' models.
 
@@ -120,30 +126,41 @@ def evaluate(
         All nodes' parameters.
     inputs
         (k,) indices -> (k, ...) examples as models see them.
-    labels
-        Of the whole dataset, (N,).
+    targets
+        Of the whole dataset, (N, ...).
     evaluated
         Whose models, on what.
     each, workers
         Spreads the work over so many threads; None: one after the other.
     way
         What :func:`way_of` returned for the model; None: it is called.
+    task
+        Whose scores are reported.
+
+    Raises
+    ------
+    ValueError
+        If a score of the task cannot be computed, or does not have the shape that it must have.
     """
     on, nodes = evaluated
-    chosen = way or way_of(model, inputs(torch.arange(min(2, len(labels)), device=labels.device)))
+    few = torch.arange(min(2, len(targets)), device=targets.device)
+    chosen = way or way_of(model, inputs(few), task, targets[few])
     equal = isinstance(on, Tensor) and len(nodes) > 1 and _all_equal(models.flat)
-    jobs = list(_jobs(evaluated._replace(nodes=nodes[:1]) if equal else evaluated, is_linear(model)))
+    judge, whole = Judge.of(task), any(score.whole for score in task.reported.values())
+    jobs = list(_jobs(evaluated._replace(nodes=nodes[:1]) if equal else evaluated, is_linear(model), whole))
 
     def work(k: int) -> Tensor:
         own = model if workers == 1 else copied(model)  # torch puts parameters into it, one after the other
         share = jobs[k * len(jobs) // workers : (k + 1) * len(jobs) // workers]
         shared = stacked_forward(own, chosen.order).shared
-        return _sums(shared, models, inputs, labels, share, len(nodes), chosen.examples)
+        return _sums(shared, models, inputs, targets, share, judge, len(nodes), chosen.examples)
 
     sums = torch.stack(list(map(work, range(workers))) if each is None else each(work, range(workers))).sum(0)
     sizes = [len(on) if isinstance(on, Tensor) else len(on[i]) for i in nodes]
-    means = (sums[:, :1] if equal else sums) / torch.tensor(sizes, device=sums.device)  # 0 / 0 is NaN: no score
-    return Scores(*(_spread(values, nodes, models.n) for values in means))
+    counts = torch.tensor(sizes, device=sums.device)
+    whole_once = [counts.clamp(max=1) if score.whole else counts for score in judge.scores.values()]
+    means = (sums[:, :1] if equal else sums) / torch.stack(whole_once)  # 0 / 0 is NaN: no score
+    return {name: _spread(values, nodes, models.n) for name, values in judge.finished(means).items()}
 
 
 def copied(model: nn.Module) -> nn.Module:
@@ -166,15 +183,15 @@ def _spread(values: Tensor, nodes: Sequence[int], n: int) -> Tensor:
     return spread
 
 
-def _jobs(evaluated: Evaluated, linear: bool) -> Iterator[Job]:
-    """Yield the work: linear models on shared examples together, others one after the other."""
+def _jobs(evaluated: Evaluated, linear: bool, whole: bool) -> Iterator[Job]:
+    """Yield the work: linear models on shared examples together, others, and on whole sets, one after the other."""
     on, nodes = evaluated
-    together = NODES if linear and isinstance(on, Tensor) else 1
+    together = NODES if linear and isinstance(on, Tensor) and not whole else 1
     for start in range(0, len(nodes), together):
         group = nodes[start : start + together]
         examples = on if isinstance(on, Tensor) else on[group[0]]
         size = max(1, ROWS // len(group)) if linear else EXAMPLES * (1 + examples.is_cuda)
-        for part in examples.split(size):
+        for part in examples.split(max(1, len(examples)) if whole else size):
             if len(part):
                 yield Job(slice(start, start + len(group)), _rows(group), part)
 
@@ -190,26 +207,105 @@ def _sums(
     shared: Shared,
     models: Population,
     inputs: Callable[[Tensor], Tensor],
-    labels: Tensor,
+    targets: Tensor,
     jobs: Sequence[Job],
+    judge: "Judge",
     size: int,
     examples: int,
 ) -> Tensor:
-    """Return the number of correct examples and the summed loss of the evaluated nodes, (2, size) float64."""
-    sums = torch.zeros(2, size, dtype=torch.float64, device=labels.device)
+    """Return the summed values of the evaluated nodes by score, (scores, size) float64."""
+    sums = torch.zeros(len(judge.scores), size, dtype=torch.float64, device=targets.device)
     places, apply = None, None
     for job in jobs:
         if apply is None or job.places != places:
             apply = None  # what it holds of the former models is given back before these are laid out
             places, apply = job.places, shared([view[job.rows] for view in models.views])
-        parts = [apply(inputs(part)) for part in job.part.tensor_split(-(-len(job.part) // examples))]
-        logits = torch.cat(parts) if len(parts) > 1 else parts[0]  # (b, k, classes)
-        sums[:, places] += _totals(logits.permute(1, 2, 0), labels[job.part])
+        pieces = job.part.tensor_split(-(-len(job.part) // examples))
+        if judge.joins:
+            outputs = [apply(inputs(part)) for part in pieces]  # (b, k, ...)
+            sums[:, places] += judge(torch.cat(outputs) if len(outputs) > 1 else outputs[0], targets[job.part])
+        else:
+            for part in pieces:
+                sums[:, places] += judge(apply(inputs(part)), targets[part])
     return sums
 
 
-def _totals(logits: Tensor, labels: Tensor) -> Tensor:
-    return torch.stack([values.sum(1, dtype=torch.float64) for values in _judged(logits, labels)])
+class Judge(NamedTuple):
+    """What makes scores of outputs.
+
+    Attributes
+    ----------
+    loss
+        Of the task; cross-entropy and accuracy have a pass of their own.
+    scores
+        What is reported, by name.
+    joins
+        Whether outputs of one job are looked at in one piece: they are small, or some score is of a whole set.
+    """
+
+    loss: Function
+    scores: Mapping[str, Score]
+    joins: bool
+
+    @classmethod
+    def of(cls, task: Task) -> "Judge":
+        """Return what reports the scores of a task."""
+        scores = task.reported
+        return cls(task.loss, scores, task.loss is cross_entropy or any(score.whole for score in scores.values()))
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return sums over examples by score, (scores, k) float64, of outputs (b, k, ...); of whole sets the scores."""
+        outputs = outputs.float() if outputs.dtype in (torch.bfloat16, torch.float16) else outputs
+        known: dict[Any, Tensor] = {}
+        if self.loss is cross_entropy:
+            known[accuracy], known[cross_entropy] = _judged(outputs.permute(1, 2, 0), targets)
+        rows = []
+        for name, score in self.scores.items():
+            if score.whole:
+                own = (outputs[:, k] for k in range(outputs.shape[1]))
+                found = [of_whole(name, score, each, targets) for each in own]
+                rows.append(torch.tensor(found, dtype=torch.float64, device=targets.device))
+                continue
+            if score.function not in known:
+                known[score.function] = _each(name, score.function, outputs, targets)
+            rows.append(known[score.function].sum(1, dtype=torch.float64))
+        return torch.stack(rows)
+
+    def finished(self, means: Tensor) -> dict[str, Tensor]:
+        """Return what is reported of means by score, (scores, k)."""
+        pairs = zip(self.scores.items(), means, strict=True)
+        return {name: values if score.finish is None else score.finish(values) for (name, score), values in pairs}
+
+
+def _each(name: str, function: Function, outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return values (k, b) of outputs (b, k, ...) and targets (b, ...)."""
+    b, k = outputs.shape[:2]
+    wanted = targets.expand(k, *targets.shape).flatten(0, 1)
+    found = function(outputs.transpose(0, 1).flatten(0, 1), wanted)
+    if not isinstance(found, Tensor) or found.shape != (k * b,):
+        got = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+        raise ValueError(
+            f"`task` must have a number per example for {name!r}, shape (b,)=({k * b},), got {got}; leave out the mean "
+            "over the batch, or say that it is of a whole set by Score(function, whole=True)"
+        )
+    return found.view(k, b)
+
+
+def of_whole(name: str, score: Score, outputs: Tensor, targets: Tensor) -> float:
+    """Return the score of one model on a whole set; its tensors are on the CPU."""
+    try:
+        return float(score.function(outputs.cpu(), targets.cpu()))
+    except Exception as error:  # whatever the user's function raises
+        shapes = f"outputs {tuple(outputs.shape)} and targets {tuple(targets.shape)}"
+        raise ValueError(
+            f"`task` must have a number for {name!r} of {shapes}, got {type(error).__name__}: {error}; return NaN "
+            "where it is not defined"
+        ) from error
+
+
+def loss_of(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the losses (k, b) in float64 of outputs (k, b, ...) and targets (k, b, ...)."""
+    return task.loss(outputs.flatten(0, 1), targets.flatten(0, 1)).view(targets.shape[:2]).double()
 
 
 def _judged(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

@@ -62,8 +62,8 @@ class Learner:
         Executor, nodes a call and threads.
     workers
         One a thread.
-    examples, labels
-        The whole dataset on the device, (N, ...) and (N,).
+    examples, targets
+        The whole dataset on the device, (N, ...) each.
     batches
         Who trains on what, when.
     buffers
@@ -73,13 +73,13 @@ class Learner:
     plan: Plan
     workers: Sequence[Worker]
     examples: Examples
-    labels: Tensor
+    targets: Tensor
     batches: Batches
     buffers: Buffers
 
     def minibatches(self, batches: Sequence[Batch]) -> list[Minibatches]:
         """Return the minibatches of some steps on the device; off the CPU they travel there at once."""
-        device = self.labels.device
+        device = self.targets.device
         if device.type == "cpu":
             return [self._made(batch, np.ascontiguousarray(batch.indices), batch.weights) for batch in batches]
         return self._sent(batches, device)
@@ -436,9 +436,9 @@ def differentiate(
     weights = None if minibatches.weights is None else minibatches.weights[rows]
     choices = None if minibatches.choices is None else minibatches.choices[rows].view(-1)
     inputs = learner.examples.gather(indices.view(-1), worker.buffers, choices).unflatten(0, indices.shape)
-    labels = torch.index_select(learner.labels, 0, indices.view(-1)).view(indices.shape)
+    targets = torch.index_select(learner.targets, 0, indices.view(-1)).unflatten(0, indices.shape)
     parameters = [view[rows] for view in models.views] if point is None else point
-    return worker.gradients(parameters, inputs, labels, weights, trained)
+    return worker.gradients(parameters, inputs, targets, weights, trained)
 
 
 Work = Callable[[Worker, slice, GradientStatistics], None]

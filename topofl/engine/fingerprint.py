@@ -44,6 +44,7 @@ def fingerprint(setup: Setup, world: World) -> dict[str, Any]:
         "clients": f"{clients.name} {_of(_indices(clients))}",
         "dataset": f"{clients.dataset.name} {_of(_of_dataset(clients.dataset))}",
         "model": f"{type(model).__name__} {_of(_of_model(model, setup.init == 'given'))}",
+        "task": _plain(setup.task),
         **world.learner.plan._asdict(),
         "seed": setup.seed,
         "init": setup.init,

@@ -43,6 +43,7 @@ from topofl.engine.world import World
 from topofl.history import BEFORE_EXCHANGE, FINE_TUNED, NEAREST, History, evaluation_record
 from topofl.metrics import consensus_distance
 from topofl.mixing import MixingMatrix
+from topofl.tasks import Task
 from topofl.topology import Topology
 
 __all__ = ["run"]
@@ -58,6 +59,7 @@ def run(
     seed: int,
     topology: Any = None,
     mixing: Rule | MixingMatrix | None = None,
+    task: Task | None = None,
     init: str = "common",
     evaluation: Evaluation | int | str | Sequence[str] | None = None,
     compute: Compute | torch.device | str | None = None,
@@ -89,6 +91,9 @@ def run(
         directed ones. The first round in which that drops unequal weights of edges is warned of: give
         ``as_topology(graph, own_weights=True)`` as `topology` to mix by them, or name a rule here to ignore them. Rows
         of a matrix with labels must be those of `topology` in the same order.
+    task
+        What is learned: the loss of each example, and the scores that evaluations report, such as
+        :func:`topofl.tasks.regression`. None: :func:`topofl.tasks.classification`.
     init
         ``"common"``: all nodes start from one draw; ``"independent"``: each from its own; ``"given"``: from `model` as
         it is.
@@ -149,7 +154,7 @@ def run(
     saving = as_saving(saving)
     setup = resolve(
         algorithm, model=model, clients=clients, rounds=rounds, seed=seed, topology=topology, mixing=mixing,
-        init=init, evaluation=evaluation, compute=compute, on_disconnected=on_disconnected,
+        init=init, evaluation=evaluation, compute=compute, on_disconnected=on_disconnected, task=task,
     )  # fmt: skip
     folder = None if saving.folder is None else Path(saving.folder).absolute()  # wherever callbacks may go
     with held(folder) as lock:
@@ -228,7 +233,8 @@ class _Training:
         tensors = [flat, *(tensor for state in self.states.values() for tensor in state.values())]
         further = (self.algorithm.fine_tune, self.algorithm.neighbors)
         stages = 1 + self.setup.evaluation.before_exchange + sum(one is not None for one in further)
-        scores = 2 * stages * len(self.setup.sets) * (2 + self.rounds // self.setup.evaluation.every)
+        scores = len(self.setup.task.reported) * stages * len(self.setup.sets)
+        scores *= 2 + self.rounds // self.setup.evaluation.every
         recorded = 8 * len(flat) * (self.rounds + scores)
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors) + recorded + 2**14
 
@@ -415,7 +421,7 @@ def _scores(
     if (neighbors := training.algorithm.neighbors) is not None:
         columns |= columns_of(beside_neighbors(world, each, neighbors, sets), NEAREST)
     if phase is not None:
-        tuned = no_scores(sets, world.models.n)
+        tuned = no_scores(sets, world.models.n, world.task)
         if graph is not None and training.fine_tuned(done):
             tuned = fine_tuned(world, each, phase, sets, done - 1, graph)
         columns |= columns_of(tuned, FINE_TUNED)
@@ -452,6 +458,7 @@ def _meta(setup: Setup, world: World) -> dict[str, Any]:
         "seed": setup.seed,
         "init": setup.init,
         "on_disconnected": setup.on_disconnected,
+        "task": {"name": setup.task.name, "scores": setup.task.directions},
         "evaluation": setup.evaluated,
         **world.learner.plan._asdict(),
         "asked": {"executor": compute.executor, "chunk": compute.chunk},

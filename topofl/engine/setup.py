@@ -27,8 +27,10 @@ from topofl.engine.evaluate import Evaluated
 from topofl.engine.options import Compute, Evaluation, as_compute, as_evaluation
 from topofl.engine.plan import Backend, Plan
 from topofl.engine.population import Layout, check_model
+from topofl.engine.task_checks import as_task, check_task, check_voters
 from topofl.engine.trace import PLAYED, Played, Rules, Trace, everybody, traced
 from topofl.mixing import MixingMatrix, metropolis_or_uniform, own_weights, uniform, warning_once
+from topofl.tasks import Task, cross_entropy
 from topofl.topology import Topology, TopologySequence
 
 __all__ = ["Setup", "check_words", "resolve"]
@@ -60,6 +62,8 @@ class Setup:
         Of `compute`, chosen if it names none.
     sets
         The nodes and examples that are evaluated, by the names of the sets.
+    task
+        What is learned.
     """
 
     algorithm: Algorithm
@@ -77,6 +81,7 @@ class Setup:
     compute: Compute
     device: torch.device
     sets: Mapping[str, Evaluated]
+    task: Task
 
     @property
     def graphs(self) -> Topology | TopologySequence:
@@ -112,6 +117,7 @@ def resolve(
     evaluation: Any = None,
     compute: Any = None,
     on_disconnected: str = "raise",
+    task: Task | None = None,
 ) -> Setup:
     """Return what the arguments of :func:`topofl.run` mean together.
 
@@ -128,17 +134,18 @@ def resolve(
     if not isinstance(clients, Partition):
         kind = type(clients).__name__
         raise TypeError(f"`clients` must be a Partition such as data.shards(data.digits(), n=10, seed=0), got {kind}")
-    evaluation, compute = as_evaluation(evaluation), as_compute(compute)
+    evaluation, compute, task = as_evaluation(evaluation), as_compute(compute), as_task(task)
     rounds, seed = check_words(rounds, seed, init, on_disconnected)
 
     algorithm = with_fine_tuning(algorithm, evaluation.fine_tune)
     clients = clients.pooled() if algorithm.pooled else clients
     check_fine_tuning(algorithm, evaluation, clients.n, rounds)
     check_evaluated(clients, evaluation)
+    check_voters(algorithm, task)
     given = check_topology(algorithm, topology, clients.n)
 
     device = torch.device(compute.device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    module, sample = _checked_model(model, clients, _backend(compute, device))
+    module, sample = _checked_model(model, clients, _backend(compute, device), task)
     sets = evaluated_by(clients, evaluation, seed, device)
     played = Played(
         algorithm, Layout.of(module), compute.dtype, given, _rules_of(mixing, given),
@@ -148,7 +155,7 @@ def resolve(
     graphs = check_graphs(trace, given, clients, mixing, on_disconnected)
     return Setup(
         algorithm, model, module, sample, clients, replace(played, graphs=graphs), trace, rounds, seed, init,
-        on_disconnected, evaluation, compute, device, sets,
+        on_disconnected, evaluation, compute, device, sets, task,
     )  # fmt: skip
 
 
@@ -166,11 +173,13 @@ def _backend(compute: Compute, device: torch.device, plan: Plan | None = None) -
     )  # fmt: skip
 
 
-def _checked_model(model: nn.Module, clients: Partition, backend: Backend) -> tuple[nn.Module, Tensor]:
+def _checked_model(model: nn.Module, clients: Partition, backend: Backend, task: Task) -> tuple[nn.Module, Tensor]:
     """Return a copy of the model, and at most two examples, both on the device; or raise if they do not fit."""
-    module = check_model(model).to(device=backend.device, dtype=backend.dtype)
-    sample = clients.dataset.examples(range(min(2, len(clients.dataset.labels))), backend.dtype).to(backend.device)
-    check_output(module, sample, clients.n_classes)
+    module, dataset = check_model(model).to(device=backend.device, dtype=backend.dtype), clients.dataset
+    sample = dataset.examples(range(min(2, len(dataset.labels))), backend.dtype).to(backend.device)
+    known = task.loss is cross_entropy and dataset.targets is None
+    check_output(module, sample, clients.n_classes if known else None)
+    check_task(module, sample, dataset, task)
     if backend.executor == "batched":
         check_batched(module, sample)
     return module, sample

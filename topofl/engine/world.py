@@ -31,6 +31,7 @@ from topofl.mixing import (
     check_pulls,
     check_pushes,
 )
+from topofl.tasks import Task
 from topofl.topology import Topology, TopologySequence
 
 __all__ = ["World"]
@@ -41,6 +42,7 @@ class World:
     """Everything that stays the same from round to round (the models' numbers, and who diverged, apart)."""
 
     module: nn.Module
+    task: Task
     evaluated: Way
     models: Population
     learner: Learner
@@ -63,10 +65,12 @@ class World:
             If the run does not fit into the free memory.
         """
         module, clients, graphs, trace = setup.module, setup.clients, setup.graphs, setup.trace
-        order, way = image_order(module, setup.sample, compute.channels_last), way_of(module, setup.sample)
+        task, few = setup.task, setup.sample
+        order = image_order(module, few, compute.channels_last)
+        way = way_of(module, few, task, clients.dataset.learned(compute.dtype)[:2].to(compute.device))
         matrices, sets = list(trace.rounds[0].mixed), list(setup.sets.values())
         largest = int(trace.batch_sizes().max())
-        facts = facts_of(trace, module, setup.sample, order, way, clients, matrices, sets, compute, graphs)
+        facts = facts_of(trace, module, few, order, way, clients, matrices, sets, compute, graphs, task)
         check_memory(facts, compute, free := free_memory(compute.device))
 
         def plan(trial: Trial) -> Plan:
@@ -78,9 +82,10 @@ class World:
         )
         return cls(
             module,
+            task,
             way,
             models,
-            new_learner(module, order, models, examples, clients, setup.seed, compute, largest, plan),
+            new_learner(module, order, models, examples, clients, setup.seed, compute, largest, plan, task),
             Guard(setup.compute.on_divergence, clients.n),
             graphs,
             setup.seed,
@@ -120,24 +125,25 @@ def new_learner(
     compute: Backend,
     batch_size: int,
     choose: Callable[[Trial], Plan],
+    task: Task,
 ) -> Learner:
     """Return the learner of a run, planned by trials on its largest minibatches."""
     batches = Batches(clients.train, seed, examples.augment)
-    labels = clients.dataset.labels.to(compute.device)
+    targets = clients.dataset.learned(compute.dtype).to(compute.device)
 
     def learner(plan: Plan) -> Learner:
         return Learner(
             plan,
             [worker(plan.executor) for _ in range(plan.workers)],
             examples,
-            labels,
+            targets,
             batches,
             Buffers(compute.device),
         )
 
     def worker(executor: str) -> Worker:
         buffers = Buffers(compute.device)
-        return Worker(new_gradients(module, executor, order, buffers, compute), buffers)
+        return Worker(new_gradients(module, executor, order, buffers, compute, task), buffers)
 
     def trial(executor: str, chunk: int, nodes: int) -> None:
         tried = learner(Plan(executor, chunk, 1, 1))
