@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from topofl.engine.forward import Order, Shared, image_order, is_linear, stacked_forward
+from topofl.engine.forward import Forward, Order, image_order, is_linear, stacked_forward
 from topofl.engine.living import bytes_of_forwards
 from topofl.engine.population import Population
 from topofl.engine.threads import Each
@@ -22,7 +22,13 @@ NODES = 128
 """Linear models: at most so many a call, whose weights are put side by side, 4 MB for 7,850 parameters in float32."""
 
 EXAMPLES = 128
-"""Other models: examples whose losses are summed at a time, node after node; off CPU twice as many."""
+"""Other models: examples whose losses are summed at a time, node after node."""
+
+PAIRS = 4096
+"""Other models off CPU: at most so many (node, example) pairs a call, which fill a GPU."""
+
+BYTES = 2**29
+"""Other models off CPU: bytes of activations per call, unless these are of fewer than 256 pairs."""
 
 ACTIVATIONS = 32 * 2**20
 """Other models on CPU: bytes of activations per call, or those of the parameters where these are more, so that reading
@@ -71,12 +77,15 @@ class Way(NamedTuple):
     bytes_of
         Number of examples -> bytes that applying it to them takes, the images apart; of linear models not known here.
     examples
-        At most, per call.
+        At most, per call; of several models each so many in all.
+    nodes
+        Models per call where they are not linear.
     """
 
     order: Order
     bytes_of: Callable[[int], int]
     examples: int
+    nodes: int = 1
 
 
 def way_of(model: nn.Module, few: Tensor) -> Way:
@@ -85,19 +94,30 @@ def way_of(model: nn.Module, few: Tensor) -> Way:
     if is_linear(model):
         return Way(order, lambda examples: 0, ROWS)
     bytes_of = bytes_of_forwards(model, order, few)
-    if few.is_cuda:
-        return Way(order, bytes_of, 2 * EXAMPLES)
     most = max(ACTIVATIONS, sum(p.nbytes for p in model.parameters()))
     an_example = max(1, bytes_of(EXAMPLES) - bytes_of(EXAMPLES - 1))
+    if few.is_cuda:
+        return Way(order, bytes_of, min(PAIRS, max(2 * EXAMPLES, BYTES // an_example)))
     return Way(order, bytes_of, min(EXAMPLES, max(LEAST, most // an_example)))
 
 
 class Job(NamedTuple):
-    """Some nodes' models, consecutive in the list of those that are evaluated, on some examples."""
+    """Some nodes' models, consecutive in the list of those that are evaluated, on some examples.
+
+    Attributes
+    ----------
+    places, rows
+        Of the nodes in that list, and of their models.
+    part
+        (b,) indices of examples that all of them see; or (k, b), where each sees its own.
+    sizes
+        Of the latter, how many are a node's: others follow them that it does not have.
+    """
 
     places: slice
-    rows: slice | list[int]
+    rows: slice | Tensor
     part: Tensor
+    sizes: Sequence[int] = ()
 
 
 def evaluate(
@@ -132,13 +152,12 @@ def evaluate(
     on, nodes = evaluated
     chosen = way or way_of(model, inputs(torch.arange(min(2, len(labels)), device=labels.device)))
     equal = isinstance(on, Tensor) and len(nodes) > 1 and _all_equal(models.flat)
-    jobs = list(_jobs(evaluated._replace(nodes=nodes[:1]) if equal else evaluated, is_linear(model)))
+    jobs = list(_jobs(evaluated._replace(nodes=nodes[:1]) if equal else evaluated, is_linear(model), chosen, labels))
 
     def work(k: int) -> Tensor:
         own = model if workers == 1 else copied(model)  # torch puts parameters into it, one after the other
         share = jobs[k * len(jobs) // workers : (k + 1) * len(jobs) // workers]
-        shared = stacked_forward(own, chosen.order).shared
-        return _sums(shared, models, inputs, labels, share, len(nodes), chosen.examples)
+        return _sums(stacked_forward(own, chosen.order), models, inputs, labels, share, len(nodes), chosen.examples)
 
     sums = torch.stack(list(map(work, range(workers))) if each is None else each(work, range(workers))).sum(0)
     sizes = [len(on) if isinstance(on, Tensor) else len(on[i]) for i in nodes]
@@ -166,28 +185,41 @@ def _spread(values: Tensor, nodes: Sequence[int], n: int) -> Tensor:
     return spread
 
 
-def _jobs(evaluated: Evaluated, linear: bool) -> Iterator[Job]:
-    """Yield the work: linear models on shared examples together, others one after the other."""
+def _jobs(evaluated: Evaluated, linear: bool, way: Way, labels: Tensor) -> Iterator[Job]:
+    """Yield the work: several models together where they see the same, or off CPU, else one after the other."""
     on, nodes = evaluated
-    together = NODES if linear and isinstance(on, Tensor) else 1
+    shared, waits = isinstance(on, Tensor), labels.device.type != "cpu"
+    together = (NODES if linear else way.nodes) if shared or waits else 1
+    pairs = ROWS if linear else way.examples if waits else EXAMPLES
+    places = torch.tensor(nodes, device=labels.device)
     for start in range(0, len(nodes), together):
-        group = nodes[start : start + together]
-        examples = on if isinstance(on, Tensor) else on[group[0]]
-        size = max(1, ROWS // len(group)) if linear else EXAMPLES * (1 + examples.is_cuda)
-        for part in examples.split(size):
-            if len(part):
-                yield Job(slice(start, start + len(group)), _rows(group), part)
+        group = slice(start, start + together)
+        rows, own = _rows(nodes[group], places[group]), nodes[group]
+        size = max(1, pairs // len(own))
+        if shared or len(own) == 1:
+            examples = on if isinstance(on, Tensor) else on[own[0]]
+            yield from (Job(group, rows, part) for part in examples.split(size) if len(part))
+        else:
+            yield from (Job(group, rows, *some) for some in _padded([on[i] for i in own], size))
 
 
-def _rows(nodes: Sequence[int]) -> slice | list[int]:
+def _padded(held: Sequence[Tensor], size: int) -> Iterator[tuple[Tensor, list[int]]]:
+    """Yield so many indices of each at a time, (k, b), and how many of them are its own."""
+    part = torch.nn.utils.rnn.pad_sequence(list(held), batch_first=True)
+    for start in range(0, part.shape[1], size):
+        some = part[:, start : start + size]
+        yield some, [min(max(len(own) - start, 0), some.shape[1]) for own in held]
+
+
+def _rows(nodes: Sequence[int], places: Tensor) -> slice | Tensor:
     """Return the rows of nodes: without a copy where they follow each other."""
     consecutive = nodes[-1] - nodes[0] + 1 == len(nodes)
-    return slice(nodes[0], nodes[-1] + 1) if consecutive else list(nodes)
+    return slice(nodes[0], nodes[-1] + 1) if consecutive else places
 
 
 @torch.no_grad()
 def _sums(
-    shared: Shared,
+    forward: Forward,
     models: Population,
     inputs: Callable[[Tensor], Tensor],
     labels: Tensor,
@@ -199,13 +231,26 @@ def _sums(
     sums = torch.zeros(2, size, dtype=torch.float64, device=labels.device)
     places, apply = None, None
     for job in jobs:
+        if job.sizes:
+            sums[:, job.places] += _sums_of_own(forward, models, inputs, labels, job)
+            continue
         if apply is None or job.places != places:
             apply = None  # what it holds of the former models is given back before these are laid out
-            places, apply = job.places, shared([view[job.rows] for view in models.views])
+            places, apply = job.places, forward.shared([view[job.rows] for view in models.views])
         parts = [apply(inputs(part)) for part in job.part.tensor_split(-(-len(job.part) // examples))]
         logits = torch.cat(parts) if len(parts) > 1 else parts[0]  # (b, k, classes)
         sums[:, places] += _totals(logits.permute(1, 2, 0), labels[job.part])
     return sums
+
+
+def _sums_of_own(
+    forward: Forward, models: Population, inputs: Callable[[Tensor], Tensor], labels: Tensor, job: Job
+) -> Tensor:
+    """Return the same of models that see examples of their own in one call, (2, k)."""
+    examples = inputs(job.part.flatten()).unflatten(0, job.part.shape)
+    logits = forward.each([view[job.rows] for view in models.views], examples)  # (k, b, classes)
+    own = ((logits[k : k + 1, :size], job.part[k, :size]) for k, size in enumerate(job.sizes))
+    return torch.cat([_totals(some.transpose(1, 2), labels[part]) for some, part in own], 1)
 
 
 def _totals(logits: Tensor, labels: Tensor) -> Tensor:
