@@ -83,12 +83,15 @@ class SimulatedDevice(TorchFunctionMode):
         When the host waited for the device.
     uploads
         Copies from the host to the device.
+    inside
+        Whether a function of operands on the device is being computed.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.waits: list[Event] = []
         self.uploads: list[Event] = []
+        self.inside = False
         self._storages: dict[int, StorageWeakRef] = {}  # weak references keep an address from being used again
         self._operations = _Operations(self)
         self._stack = ExitStack()
@@ -157,8 +160,18 @@ class SimulatedDevice(TorchFunctionMode):
             if name == "get_device":
                 return 0
         if kwargs.get("device") is None or func is PARSE:  # which reads arguments
-            return func(*args, **kwargs)
+            return self._computed(func, name, args, kwargs)
         return self._made(func, args, kwargs)
+
+    def _computed(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
+        """Call a function; what it makes inside is where its operands are, except of Python's numbers as indices."""
+        before = self.inside
+        held = any(map(self.holds, _tensors((*args, *kwargs.values()))))
+        self.inside = held and name not in ("__getitem__", "__setitem__")
+        try:
+            return func(*args, **kwargs)
+        finally:
+            self.inside = before
 
     def _made(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Call a function that makes a tensor on the device that is named."""
@@ -209,7 +222,8 @@ class _Operations(TorchDispatchMode):
         kwargs = kwargs or {}
         held = [self._device.holds(x) for x in _tensors((*args, *kwargs.values()))]
         if not any(held):
-            return func(*args, **kwargs)
+            made = func(*args, **kwargs)
+            return self._device.tag(made) if self._device.inside and not held else made
         name = func.overloadpacket.__name__
         if name in ("copy_", "_copy_from", "copy"):
             self._copied(*held[:2])

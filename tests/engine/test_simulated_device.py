@@ -50,6 +50,7 @@ MADE = {
     "with a number of the host": lambda device: numbers(3, device=device) + torch.tensor(2.0, device="cpu"),
     "filled": lambda device: torch.ones(3, dtype=torch.float64, device=device).copy_(numbers(3)),
     "vmapped": lambda device: torch.func.vmap(lambda x: x.mul(2).sum())(numbers(4, 3, device=device)),
+    "padded": lambda device: torch.nn.utils.rnn.pad_sequence([numbers(2, device=device), numbers(3, device=device)]),
     "a parameter": lambda device: torch.nn.Linear(2, 3, device="cpu").to(device).weight,
     "a gradient": lambda device: torch.autograd.grad(
         (x := numbers(3, device=device).requires_grad_()).square().sum(), x
