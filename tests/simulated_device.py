@@ -66,12 +66,17 @@ class Event(NamedTuple):
     ----------
     kind
         ``"upload"``, or why the host waits.
-    place
-        File and line of the package, and the name of the function.
+    file, line, function
+        Of the package, where it was asked for.
     """
 
     kind: str
-    place: str
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} at {self.file}:{self.line} in {self.function}"
 
 
 class SimulatedDevice(TorchFunctionMode):
@@ -79,19 +84,16 @@ class SimulatedDevice(TorchFunctionMode):
 
     Attributes
     ----------
-    waits
-        When the host waited for the device.
-    uploads
-        Copies from the host to the device.
-    inside
-        Whether a function of operands on the device is being computed.
+    events
+        Waits for the device, and copies to it, in their order.
+    operands
+        Of the function that is being computed.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.waits: list[Event] = []
-        self.uploads: list[Event] = []
-        self.inside = False
+        self.events: list[Event] = []
+        self.operands: tuple[Any, ...] = ()
         self._storages: dict[int, StorageWeakRef] = {}  # weak references keep an address from being used again
         self._operations = _Operations(self)
         self._stack = ExitStack()
@@ -117,8 +119,20 @@ class SimulatedDevice(TorchFunctionMode):
         super().__exit__(*error)
         self._stack.close()
 
+    @property
+    def waits(self) -> list[Event]:
+        """When the host waited for the device."""
+        return [event for event in self.events if event.kind != "upload"]
+
+    @property
+    def uploads(self) -> list[Event]:
+        """Copies from the host to the device."""
+        return [event for event in self.events if event.kind == "upload"]
+
     def holds(self, x: Tensor) -> bool:
         """Whether a tensor is on the device."""
+        if x.layout == torch.strided and not WRAPPED(x):
+            return _key(x.untyped_storage()) in self._storages
         return any(key in self._storages for key in map(_key, _storages(x)))
 
     def tag(self, result: Any, on_device: bool = True) -> Any:
@@ -134,11 +148,11 @@ class SimulatedDevice(TorchFunctionMode):
 
     def wait(self, kind: str) -> None:
         """Note that the host waits for the device."""
-        self.waits.append(Event(kind, _place()))
+        self.events.append(Event(kind, *_place()))
 
     def upload(self) -> None:
         """Note a copy to the device."""
-        self.uploads.append(Event("upload", _place()))
+        self.events.append(Event("upload", *_place()))
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Answer what a tensor on the device would, and read the device that is asked for."""
@@ -152,7 +166,9 @@ class SimulatedDevice(TorchFunctionMode):
             return self._to(x, name, args[1:], kwargs)
         if x is not None and self.holds(x):
             if name in REFUSED:
-                raise TypeError(f"can't convert a tensor on cuda:0 by {name}, in {_place()}; copy it by .cpu() first")
+                raise TypeError(
+                    f"can't convert a tensor on cuda:0 by {name}, in {_told_place()}; copy it by .cpu() first"
+                )
             if name in ("tolist", "__repr__", "__reduce_ex__"):
                 self.wait(name)
             if name == "__deepcopy__":
@@ -165,13 +181,12 @@ class SimulatedDevice(TorchFunctionMode):
 
     def _computed(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
         """Call a function; what it makes inside is where its operands are, except of Python's numbers as indices."""
-        before = self.inside
-        held = any(map(self.holds, _tensors((*args, *kwargs.values()))))
-        self.inside = held and name not in ("__getitem__", "__setitem__")
+        before = self.operands
+        self.operands = () if name in ("__getitem__", "__setitem__") else (*args, *kwargs.values())
         try:
             return func(*args, **kwargs)
         finally:
-            self.inside = before
+            self.operands = before
 
     def _made(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         """Call a function that makes a tensor on the device that is named."""
@@ -223,7 +238,8 @@ class _Operations(TorchDispatchMode):
         held = [self._device.holds(x) for x in _tensors((*args, *kwargs.values()))]
         if not any(held):
             made = func(*args, **kwargs)
-            return self._device.tag(made) if self._device.inside and not held else made
+            inside = not held and any(map(self._device.holds, _tensors(self._device.operands)))
+            return self._device.tag(made) if inside else made
         name = func.overloadpacket.__name__
         if name in ("copy_", "_copy_from", "copy"):
             self._copied(*held[:2])
@@ -254,7 +270,7 @@ class _Operations(TorchDispatchMode):
                 elif argument in written or not takes or x.dim():
                     shape = tuple(x.shape)
                     raise DeviceError(
-                        f"{name} got operands on cuda:0, and `{argument}` of shape {shape} on cpu, in {_place()}"
+                        f"{name} got operands on cuda:0, and `{argument}` of shape {shape} on cpu, in {_told_place()}"
                     )
 
 
@@ -296,21 +312,24 @@ def _storages(x: Tensor) -> Iterator[torch.UntypedStorage]:
         raise DeviceError(f"tensors of {x.layout} are not simulated")
 
 
-def _place() -> str:
-    """Return the line of the package that is being run."""
+def _place() -> tuple[str, int, str]:
+    """Return file, line and function of the package that is being run."""
     frame = sys._getframe()
     while frame is not None and not frame.f_code.co_filename.startswith(SOURCES):
         frame = frame.f_back
     if frame is None:
-        return "outside of the package"
-    file = frame.f_code.co_filename.removeprefix(SOURCES + "/")
-    return f"{file}:{frame.f_lineno} {frame.f_code.co_qualname}"
+        return "elsewhere", 0, ""
+    return frame.f_code.co_filename.removeprefix(SOURCES + "/"), frame.f_lineno, frame.f_code.co_name
+
+
+def _told_place() -> str:
+    file, line, function = _place()
+    return f"{file}:{line}, {function}"
 
 
 def told(events: Sequence[Event]) -> str:
     """Return events as text, how often each, by place."""
-    counts = sorted(Counter(events).items(), key=lambda item: item[0].place)
-    return "\n".join(f"{count:6d} x {kind} at {place}" for (kind, place), count in counts)
+    return "\n".join(f"{count:6d} x {event}" for event, count in sorted(Counter(events).items()))
 
 
 DEVICES: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {"simulated": SimulatedDevice} | (

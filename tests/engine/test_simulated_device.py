@@ -1,5 +1,6 @@
 """What a run does on a device: nothing mixes host and device, results are those of CPU, and the host waits rarely."""
 
+from collections import Counter
 from functools import cache
 from itertools import pairwise
 
@@ -139,7 +140,7 @@ def test_waits_are_noted(name, simulated):
     x = numbers(3, device="cuda")
     assert not simulated.waits
     does(x)
-    assert simulated.waits[-1] == (kind, "outside of the package")
+    assert simulated.waits[-1] == (kind, "elsewhere", 0, "")
     assert len(simulated.waits) == (2 if name == "set by mask" else 1)
 
 
@@ -156,7 +157,7 @@ def test_what_does_not_wait():
 
 def test_places_are_lines_of_the_package(simulated):
     topofl.metrics.consensus_distance(numbers(4, 3, device="cuda"))
-    assert {event.place.partition(":")[0] for event in simulated.waits} == {"metrics/consensus.py"}
+    assert [event[1::2] for event in simulated.waits] == [("metrics/consensus.py", "consensus_distance")]
     assert "metrics/consensus.py:" in told(simulated.waits)
 
 
@@ -194,8 +195,8 @@ def run(algorithm, n=4, model=None, **options):
     clients = clients_of(n)
     settings = {
         "model": model or perceptron(), "topology": problems.cliques(clients, 2), "rounds": 2, "seed": 0,
-        "eval_every": 1, "evaluate_on": ("test", "own_test"), "moments": "both",
-        "fine_tune": algorithms.sgd(lr=0.1, batch_size=8), "fine_tune_every": 1, "dtype": torch.float64,
+        "eval_every": 2, "evaluate_on": ("test", "own_test"), "moments": "both",
+        "fine_tune": algorithms.sgd(lr=0.1, batch_size=8), "dtype": torch.float64,
     }  # fmt: skip
     return topofl.run(algorithm, clients=clients, **settings | options)
 
@@ -216,8 +217,13 @@ def check_same(found, wanted):
 EXECUTORS = {"batched": {"executor": "batched", "chunk": 3}, "looped": {"executor": "looped"}}
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
-@pytest.mark.parametrize("name", ARGUMENTS)
+LOOPED = ("apfl", "clique_averaging", "dfedpgp", "dpfl", "knn_per", "per_fedavg", "pfeddst")
+"""Algorithms that ask more of an executor than steps, each something else."""
+
+
+@pytest.mark.parametrize(
+    ("name", "executor"), [*((name, "batched") for name in ARGUMENTS), *((name, "looped") for name in LOOPED)]
+)
 def test_every_algorithm_runs_on_a_device(name, executor, device):
     found = run(getattr(algorithms, name)(**ARGUMENTS[name]), device="cuda", **EXECUTORS[executor])
     check_same(found, on_host(name))
@@ -225,7 +231,7 @@ def test_every_algorithm_runs_on_a_device(name, executor, device):
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-@pytest.mark.parametrize("name", ["dsgd", "clique_averaging", "fedavg", "apfl", "dpfl"])
+@pytest.mark.parametrize("name", ["clique_averaging", "fedavg", "dpfl"])
 def test_linear_models_run_on_a_device(name, executor, device):
     algorithm = getattr(algorithms, name)(**ARGUMENTS[name])
     check_same(
@@ -273,3 +279,55 @@ def test_a_run_on_a_device_resumes(device, tmp_path):
     options = {"device": "cuda", "checkpoint": tmp_path, "checkpoint_every": 1, "executor": "looped"}
     run(algorithm, rounds=1, **options)
     check_same(run(algorithm, rounds=2, resume=True, **options), on_host("dfedavgm"))
+
+
+GROWING = {
+    "minibatches": "uploads of each step's indices, weights and choices",
+    "_of": "asks each chunk whether all nodes are well, for the diversity of gradients",
+    "_finite_rows": "asks each chunk, under freeze in each step, whether its sums are finite",
+    "take": "looks up the nodes of a chunk that take no step, under freeze in each step",
+    "idle": "uploads of who in a chunk takes no step",
+    "_trial": "uploads of the peers that a node tries",
+}
+"""Functions that are known to wait, or to copy, the more often the more nodes, chunks or steps there are."""
+
+WAITED = {
+    "dsgd": {},
+    "fedavg": {},
+    "clique_averaging": {},
+    "linear": {"name": "dsgd", "model": problems.linear()},
+    "frozen": {"name": "fedavg", "on_divergence": "freeze"},
+    "pfeddst": {},
+    "random_collaboration": {},
+    "knn_per": {},
+    "some nodes": {"name": "dsgd", "some": True},
+    "looped": {"name": "dsgd", "executor": "looped"},
+    "looped and tried": {"name": "pfeddst", "executor": "looped"},
+}
+
+
+def waits_of(n, steps, name, executor, some=False, **options):
+    """Return what the host waited for, and copied, from the end of one round's training to the end of the next's."""
+    marks, counted_by = [], {"dsgd": "local_steps"}.get(name, "epochs")
+    longer = {counted_by: steps} if counted_by == "local_steps" or counted_by in ARGUMENTS[name] else {}
+    algorithm = getattr(algorithms, name)(**ARGUMENTS[name] | longer)
+    more = {"eval_every": 1, "fine_tune_every": 1, "eval_nodes": n - 1 if some else None}
+    with SimulatedDevice() as found:
+        more["on_round"] = lambda t, models: marks.append(len(found.events))
+        run(algorithm, n, device="cuda", **EXECUTORS[executor] | more | options)
+    return found.events[slice(*marks)]
+
+
+def counted(events):
+    """Return how often each function waited or copied; a matrix is copied dense or sparse, by its density."""
+    same = {"_sparse": "to_torch"}
+    return Counter((event.kind, same.get(event.function, event.function)) for event in events)
+
+
+@pytest.mark.parametrize("case", WAITED)
+def test_the_host_waits_as_often_for_many_nodes_and_steps(case):
+    options = {"name": case, "executor": "batched"} | WAITED[case]
+    few, many = waits_of(4, 1, **options), waits_of(16, 4, **options)
+    changed = {function for _, function in counted(few) - counted(many) + (counted(many) - counted(few))}
+    found = [event for event in many if event.function in changed - set(GROWING)]
+    assert changed <= set(GROWING), f"{case}, with 16 nodes and 4 times the steps:\n{told(found)}"
