@@ -15,6 +15,7 @@ from tests.algorithms.test_conformance import ARGUMENTS
 from tests.simulated_device import DEVICES, DeviceError, SimulatedDevice, told
 from topofl import algorithms, data, topologies
 from topofl._seeding import seeded_torch
+from topofl.engine.diversity import GradientStatistics
 from topofl.engine.mixer import mixer
 
 
@@ -167,6 +168,19 @@ def test_nothing_remains():
         x = torch.zeros(2, dtype=torch.float32, device="cuda")
         assert (torch.cuda.is_available(), x.device.type) == (True, "cuda")
     assert (torch.cuda.is_available(), x.device.type) == (there, "cpu")
+
+
+def test_diversity_of_some_rows_needs_no_answer_from_the_device():
+    gradients, rows, found = numbers(4, 2, 3), torch.tensor([True, False, True, True], device="cpu"), []
+    gradients[1] = torch.nan
+    for where in ("cpu", "cuda"):
+        statistics = GradientStatistics()
+        with SimulatedDevice() as device:
+            there, chosen = gradients.to(where), rows.to(where)
+            statistics.observe([there, there[:, 0, 0]], chosen)
+            assert not device.waits
+            found.append(statistics.diversity)
+    assert found[0] == pytest.approx(found[1], rel=1e-12)
 
 
 def clients_of(n):
