@@ -99,8 +99,8 @@ def clients_of(dataset, n=4):
 def run(case, rounds=4, **options):
     task, build, dataset, _ = CASES[case]
     given = {"model": build().double(), "clients": clients_of(dataset), "topology": topologies.ring(4), "task": task}
-    given |= {"rounds": rounds, "seed": 0, "dtype": torch.float64, "eval_every": 2, "progress": False}
-    return topofl.run(algorithms.dsgd(lr=0.1, batch_size=4), **given | {"init": "given"} | options)
+    given |= {"rounds": rounds, "seed": 0, "dtype": torch.float64, "every": 2, "progress": False}
+    return topofl.run(algorithms.dsgd(lr=0.1, batch_size=4), **problems.options(**given | {"init": "given"} | options))
 
 
 def by_hand(case, rounds):
@@ -124,7 +124,8 @@ def by_hand(case, rounds):
 @pytest.mark.parametrize("case", CASES)
 def test_training_equals_the_reference(case, executor):
     seen = {}
-    run(case, executor=executor, on_round=lambda t, models: seen.update({t: models.flat.clone()}))
+    seeing = problems.each_round(lambda t, models: seen.update({t: models.flat.clone()}))
+    run(case, executor=executor, callbacks=[seeing])
     wanted = [nn.utils.parameters_to_vector(module.parameters()).detach() for module in by_hand(case, 4)]
     torch.testing.assert_close(seen[4], torch.stack(wanted), rtol=1e-10, atol=1e-12)
 
@@ -175,7 +176,7 @@ def test_scores_equal_plain_ones(case, own):
     clients = clients_of(CASES[case][2])
     parts = np.array_split(clients.dataset.test, 3)
     clients = replace(clients, test=(parts[0], np.zeros(0, np.int64), parts[1], parts[2])) if own else clients
-    history = run(case, clients=clients, evaluate_on="own_test" if own else "test")
+    history = run(case, clients=clients, on="own_test" if own else "test")
     assert list(history.scores) == list(history.meta["task"]["scores"])
     modules = by_hand(case, 4)
     for i, module in enumerate(modules):
@@ -255,10 +256,10 @@ def test_padding_does_not_count():
 
 
 def test_the_default_is_classification_bit_for_bit():
-    clients, options = problems.ragged_clients(), {"rounds": 3, "seed": 0, "eval_every": 1, "progress": False}
+    clients, options = problems.ragged_clients(), {"rounds": 3, "seed": 0, "every": 1, "progress": False}
     options |= {"model": problems.linear(), "clients": clients, "topology": topologies.ring(6)}
     same = Task("mine", lambda outputs, targets: tasks.cross_entropy(outputs, targets), {"accuracy": tasks.accuracy})
-    plain, named, autograd = (topofl.run(algorithms.dsgd(lr=0.1), **options, task=task)
+    plain, named, autograd = (topofl.run(algorithms.dsgd(lr=0.1), **problems.options(**options), task=task)
                               for task in (None, classification(), same))  # fmt: skip
     assert np.array_equal(plain["loss"], named["loss"])
     assert np.array_equal(plain["accuracy"], named["accuracy"])
@@ -301,7 +302,7 @@ def test_token_ids_keep_their_value_on_the_way_to_the_model():
 
     clients = data.iid(dataset, 2, seed=0)
     topofl.run(algorithms.local_only(lr=1e-9, batch_size=2), model=Spy(), clients=clients, rounds=1,
-               seed=0, task=Task("spy", loss), executor="looped", progress=False)  # fmt: skip
+               seed=0, task=Task("spy", loss), compute=topofl.Compute(executor="looped"), progress=False)  # fmt: skip
     assert {x.dtype for x in seen} == {x.dtype for x in given} == {torch.int64}
     assert set(torch.cat([x.flatten() for x in seen]).tolist()) == {BIG, BIG + 2, 5, 6}
     assert set(torch.cat(given).tolist()) == {BIG, BIG + 2}
@@ -326,9 +327,16 @@ def test_several_nodes_try_models_by_the_loss_of_the_task():
         clients = data.with_validation(clients_of(CASES["regression"][2]), 0.4, seed=0)
         algorithm = algorithms.dpfl(lr=0.05, budget=2, batch_size=4)
         history = topofl.run(
-            algorithm, model=mlp(2).double(), clients=clients, rounds=2, seed=0, task=regression(), executor=executor,
-            dtype=torch.float64, init="given", progress=False,
-        )  # fmt: skip
+            algorithm,
+            model=mlp(2).double(),
+            clients=clients,
+            rounds=2,
+            seed=0,
+            task=regression(),
+            compute=topofl.Compute(executor=executor, dtype=torch.float64),
+            init="given",
+            progress=False,
+        )
         found.append(history)
     np.testing.assert_allclose(found[0]["mse"], found[1]["mse"], rtol=1e-9)
     for t in range(2):
@@ -338,15 +346,22 @@ def test_several_nodes_try_models_by_the_loss_of_the_task():
 def test_estimates_know_the_task():
     need = [
         topofl.estimate(algorithms.dsgd(lr=0.1, batch_size=4), model=build(), clients=clients_of(dataset),
-                        topology=topologies.ring(4), task=task, executor="batched", rounds=10)
+                        topology=topologies.ring(4), task=task, compute=topofl.Compute(executor="batched"), rounds=10)
         for task, build, dataset, _ in (CASES["next token"], CASES["regression"])
     ]  # fmt: skip
     assert all(one.activations > 0 for one in need)
     few, many = (
-        topofl.estimate(algorithms.dsgd(lr=0.1), model=mlp(3), clients=clients_of(CASES["F1 of classes"][2]),
-                        topology=topologies.ring(4), task=classification(scores), executor="looped", rounds=1000)
+        topofl.estimate(
+            algorithms.dsgd(lr=0.1),
+            model=mlp(3),
+            clients=clients_of(CASES["F1 of classes"][2]),
+            topology=topologies.ring(4),
+            task=classification(scores),
+            compute=topofl.Compute(executor="looped"),
+            rounds=1000,
+        )
         for scores in (("accuracy",), ("accuracy", "f1", "auc"))
-    )  # fmt: skip
+    )
     assert many.history - few.history == 8 * 2 * 4 * 101
     assert many.evaluation > few.evaluation, "outputs on a whole set are kept"
 
@@ -378,21 +393,26 @@ def test_a_history_follows_its_task(tmp_path):
 def test_best_on_validation_by_the_primary_score():
     dataset = CASES["regression"][2]
     clients = data.with_validation(clients_of(dataset), 0.3, seed=0)
-    history = run("regression", clients=clients, evaluate_on=("test", "own_val"))
+    history = run("regression", clients=clients, on=("test", "own_val"))
     chosen = history["mse_own_val"].argmin(0)
     assert np.array_equal(history.best_on_validation(), history["mse"][chosen, np.arange(4)])
 
 
 def test_resume_refuses_another_task(tmp_path):
-    run("regression", saving := 2, checkpoint=tmp_path, task=regression())
+    run("regression", saving := 2, saving=tmp_path, task=regression())
     with pytest.raises(ValueError, match=r"same run: task was .*squared_error.*, is .*absolute_error"):
-        run("regression", saving + 2, checkpoint=tmp_path, resume=True, task=Task("mae", tasks.absolute_error))
-    assert run("regression", saving + 2, checkpoint=tmp_path, resume=True, task=regression()).n_rounds == 4
+        run(
+            "regression",
+            saving + 2,
+            saving=topofl.Saving(tmp_path, resume=True),
+            task=Task("mae", tasks.absolute_error),
+        )
+    assert run("regression", saving + 2, saving=topofl.Saving(tmp_path, resume=True), task=regression()).n_rounds == 4
 
 
 def test_runs_before_and_after_fine_tuning_report_every_score():
     tune = algorithms.sgd(lr=0.05, epochs=1)
-    history = run("several labels", moments="both", fine_tune=tune)
+    history = run("several labels", before_exchange=True, fine_tune=tune)
     for moment in ("before_exchange", "fine_tuned"):
         assert np.isfinite(history[f"subset_accuracy_{moment}"][-1]).all()
 

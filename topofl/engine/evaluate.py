@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from topofl.engine.forward import Order, Shared, image_order, is_linear, stacked_forward
+from topofl.engine.forward import Forward, Order, image_order, is_linear, stacked_forward
 from topofl.engine.living import bytes_of_forwards
 from topofl.engine.population import Population
 from topofl.engine.threads import Each
@@ -23,7 +23,13 @@ NODES = 128
 """Linear models: at most so many a call, whose weights are put side by side, 4 MB for 7,850 parameters in float32."""
 
 EXAMPLES = 128
-"""Other models: examples whose losses are summed at a time, node after node; off CPU twice as many."""
+"""Other models: examples whose losses are summed at a time, node after node."""
+
+PAIRS = 4096
+"""Other models off CPU: at most so many (node, example) pairs a call, which fill a GPU."""
+
+BYTES = 2**29
+"""Other models off CPU: bytes of activations per call, unless these are of fewer than 256 pairs."""
 
 ACTIVATIONS = 32 * 2**20
 """Other models on CPU: bytes of activations per call, or those of the parameters where these are more, so that reading
@@ -73,12 +79,15 @@ class Way(NamedTuple):
     bytes_of
         Number of examples -> bytes that applying it to them takes, the images apart; of linear models not known here.
     examples
-        At most, per call.
+        At most, per call; of several models each so many in all.
+    nodes
+        Models per call where they are not linear.
     """
 
     order: Order
     bytes_of: Callable[[int], int]
     examples: int
+    nodes: int = 1
 
 
 def way_of(model: nn.Module, few: Tensor, task: Task = CLASSIFICATION, targets: Tensor | None = None) -> Way:
@@ -90,19 +99,30 @@ def way_of(model: nn.Module, few: Tensor, task: Task = CLASSIFICATION, targets: 
     if is_linear(model):
         return Way(order, lambda examples: 0, ROWS)
     bytes_of = bytes_of_forwards(model, order, few, task.loss, targets)
-    if few.is_cuda:
-        return Way(order, bytes_of, 2 * EXAMPLES)
     most = max(ACTIVATIONS, sum(p.nbytes for p in model.parameters()))
     an_example = max(1, bytes_of(EXAMPLES) - bytes_of(EXAMPLES - 1))
+    if few.is_cuda:
+        return Way(order, bytes_of, min(PAIRS, max(2 * EXAMPLES, BYTES // an_example)))
     return Way(order, bytes_of, min(EXAMPLES, max(LEAST, most // an_example)))
 
 
 class Job(NamedTuple):
-    """Some nodes' models, consecutive in the list of those that are evaluated, on some examples."""
+    """Some nodes' models, consecutive in the list of those that are evaluated, on some examples.
+
+    Attributes
+    ----------
+    places, rows
+        Of the nodes in that list, and of their models.
+    part
+        (b,) indices of examples that all of them see; or (k, b), where each sees its own.
+    sizes
+        Of the latter, how many are a node's: others follow them that it does not have.
+    """
 
     places: slice
-    rows: slice | list[int]
+    rows: slice | Tensor
     part: Tensor
+    sizes: Sequence[int] = ()
 
 
 def evaluate(
@@ -147,13 +167,14 @@ def evaluate(
     chosen = way or way_of(model, inputs(few), task, targets[few])
     equal = isinstance(on, Tensor) and len(nodes) > 1 and _all_equal(models.flat)
     judge, whole = Judge.of(task), any(score.whole for score in task.reported.values())
-    jobs = list(_jobs(evaluated._replace(nodes=nodes[:1]) if equal else evaluated, is_linear(model), whole))
+    some = evaluated._replace(nodes=nodes[:1]) if equal else evaluated
+    jobs = list(_jobs(some, is_linear(model), chosen, targets, whole))
 
     def work(k: int) -> Tensor:
         own = model if workers == 1 else copied(model)  # torch puts parameters into it, one after the other
         share = jobs[k * len(jobs) // workers : (k + 1) * len(jobs) // workers]
-        shared = stacked_forward(own, chosen.order).shared
-        return _sums(shared, models, inputs, targets, share, judge, len(nodes), chosen.examples)
+        forward = stacked_forward(own, chosen.order)
+        return _sums(forward, models, inputs, targets, share, judge, len(nodes), chosen.examples)
 
     sums = torch.stack(list(map(work, range(workers))) if each is None else each(work, range(workers))).sum(0)
     sizes = [len(on) if isinstance(on, Tensor) else len(on[i]) for i in nodes]
@@ -183,28 +204,42 @@ def _spread(values: Tensor, nodes: Sequence[int], n: int) -> Tensor:
     return spread
 
 
-def _jobs(evaluated: Evaluated, linear: bool, whole: bool) -> Iterator[Job]:
-    """Yield the work: linear models on shared examples together, others, and on whole sets, one after the other."""
+def _jobs(evaluated: Evaluated, linear: bool, way: Way, targets: Tensor, whole: bool) -> Iterator[Job]:
+    """Yield the work: several models together where they see the same, or off CPU; one by one on `whole` sets."""
     on, nodes = evaluated
-    together = NODES if linear and isinstance(on, Tensor) and not whole else 1
+    shared, waits = isinstance(on, Tensor), targets.device.type != "cpu"
+    together = (NODES if linear else way.nodes) if (shared or waits) and not whole else 1
+    pairs = ROWS if linear else way.examples if waits else EXAMPLES
+    places = torch.tensor(nodes, device=targets.device)
     for start in range(0, len(nodes), together):
-        group = nodes[start : start + together]
-        examples = on if isinstance(on, Tensor) else on[group[0]]
-        size = max(1, ROWS // len(group)) if linear else EXAMPLES * (1 + examples.is_cuda)
-        for part in examples.split(max(1, len(examples)) if whole else size):
-            if len(part):
-                yield Job(slice(start, start + len(group)), _rows(group), part)
+        group = slice(start, start + together)
+        rows, own = _rows(nodes[group], places[group]), nodes[group]
+        size = max(1, pairs // len(own))
+        if shared or len(own) == 1:
+            examples = on if isinstance(on, Tensor) else on[own[0]]
+            parts = examples.split(max(1, len(examples)) if whole else size)
+            yield from (Job(group, rows, part) for part in parts if len(part))
+        else:
+            yield from (Job(group, rows, *some) for some in _padded([on[i] for i in own], size))
 
 
-def _rows(nodes: Sequence[int]) -> slice | list[int]:
+def _padded(held: Sequence[Tensor], size: int) -> Iterator[tuple[Tensor, list[int]]]:
+    """Yield so many indices of each at a time, (k, b), and how many of them are its own."""
+    part = torch.nn.utils.rnn.pad_sequence(list(held), batch_first=True)
+    for start in range(0, part.shape[1], size):
+        some = part[:, start : start + size]
+        yield some, [min(max(len(own) - start, 0), some.shape[1]) for own in held]
+
+
+def _rows(nodes: Sequence[int], places: Tensor) -> slice | Tensor:
     """Return the rows of nodes: without a copy where they follow each other."""
     consecutive = nodes[-1] - nodes[0] + 1 == len(nodes)
-    return slice(nodes[0], nodes[-1] + 1) if consecutive else list(nodes)
+    return slice(nodes[0], nodes[-1] + 1) if consecutive else places
 
 
 @torch.no_grad()
 def _sums(
-    shared: Shared,
+    forward: Forward,
     models: Population,
     inputs: Callable[[Tensor], Tensor],
     targets: Tensor,
@@ -217,9 +252,12 @@ def _sums(
     sums = torch.zeros(len(judge.scores), size, dtype=torch.float64, device=targets.device)
     places, apply = None, None
     for job in jobs:
+        if job.sizes:
+            sums[:, job.places] += _sums_of_own(forward, models, inputs, targets, job, judge)
+            continue
         if apply is None or job.places != places:
             apply = None  # what it holds of the former models is given back before these are laid out
-            places, apply = job.places, shared([view[job.rows] for view in models.views])
+            places, apply = job.places, forward.shared([view[job.rows] for view in models.views])
         pieces = job.part.tensor_split(-(-len(job.part) // examples))
         if judge.joins:
             outputs = [apply(inputs(part)) for part in pieces]  # (b, k, ...)
@@ -306,6 +344,21 @@ def of_whole(name: str, score: Score, outputs: Tensor, targets: Tensor) -> float
 def loss_of(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
     """Return the losses (k, b) in float64 of outputs (k, b, ...) and targets (k, b, ...)."""
     return task.loss(outputs.flatten(0, 1), targets.flatten(0, 1)).view(targets.shape[:2]).double()
+
+
+def _sums_of_own(
+    forward: Forward,
+    models: Population,
+    inputs: Callable[[Tensor], Tensor],
+    targets: Tensor,
+    job: Job,
+    judge: Judge,
+) -> Tensor:
+    """Return the same of models that see examples of their own in one call, (scores, k)."""
+    examples = inputs(job.part.flatten()).unflatten(0, job.part.shape)
+    outputs = forward.each([view[job.rows] for view in models.views], examples)  # (k, b, ...)
+    own = ((outputs[k : k + 1, :size].transpose(0, 1), job.part[k, :size]) for k, size in enumerate(job.sizes))
+    return torch.cat([judge(some, targets[part]) for some, part in own], 1)
 
 
 def _judged(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

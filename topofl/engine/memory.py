@@ -17,7 +17,7 @@ from topofl.engine.executors import models_kept
 from topofl.engine.forward import Order, is_linear
 from topofl.engine.gradients import in_closed_form
 from topofl.engine.living import bytes_of_step
-from topofl.engine.mixer import COLUMNS, FEWEST, GATHERED, SPARSE_BELOW, adds_up, component_means
+from topofl.engine.mixer import FEWEST, GATHERED, SPARSE_BELOW, adds_up, columns_at_a_time, component_means
 from topofl.engine.neighbors import bytes_of_neighbors
 from topofl.engine.plan import Backend, Fits, Plan, Sizes, least_plans, most_nodes
 from topofl.engine.population import Layout
@@ -398,7 +398,7 @@ def _numbers_of_mixing(matrices: Sequence[MixingMatrix], n: int, d: int, compute
     gathers = compute.device.type == "cpu" and compute.dtype == torch.float32
     if gathers and any(matrix.weights.nnz < SPARSE_BELOW * n**2 for matrix in matrices):
         return 2 * min(n * d, max(n * FEWEST, GATHERED))
-    return n * min(d, COLUMNS)
+    return n * min(d, columns_at_a_time(n, compute.device))
 
 
 def _bytes_of_evaluation(module: nn.Module, few: Tensor, way: Way, sets: Evaluated, gathered: int, task: Task) -> int:
@@ -408,7 +408,7 @@ def _bytes_of_evaluation(module: nn.Module, few: Tensor, way: Way, sets: Evaluat
     largest = len(on) if shared else max((len(on[i]) for i in nodes), default=0)
     kept = _bytes_of_outputs(module, few, task) * largest
     if not is_linear(module):
-        width = max(1, min(way.examples, largest))
+        width = way.examples if few.is_cuda else max(1, min(way.examples, largest))
         living = way.bytes_of(width) + width * gathered + kept
         return int((1 if few.is_cuda else EVALUATED) * living)
     size, classes, d = few.element_size(), _classes(module), Layout.of(module).d

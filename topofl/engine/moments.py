@@ -31,18 +31,12 @@ Sets = Mapping[str, Evaluated]
 def scores_of(world: World, each: Each, sets: Sets) -> dict[str, Scores]:
     """Return the scores of the models as they are, on each set."""
     learner, workers = world.learner, world.learner.plan.workers
-    with giving_back(learner.targets.device.type == "cpu" and not is_linear(world.module)):
+    on_host = learner.targets.device.type == "cpu"
+    way = world.evaluated if on_host else world.evaluated._replace(nodes=learner.plan.chunk)
+    with giving_back(on_host and not is_linear(world.module)):
         return {
             name: evaluate(
-                world.module,
-                world.models,
-                learner.examples,
-                learner.targets,
-                on,
-                each,
-                workers,
-                world.evaluated,
-                world.task,
+                world.module, world.models, learner.examples, learner.targets, on, each, workers, way, world.task
             )
             for name, on in sets.items()
         }
@@ -52,13 +46,12 @@ def beside_neighbors(world: World, each: Each, how: Neighbors, sets: Sets) -> di
     """Return the scores of the models beside the nearest of their nodes' training examples, on each set."""
     learner = world.learner
     device = learner.targets.device
-
-    def members(node: int) -> Tensor:
-        return torch.from_numpy(learner.batches.members(node)).to(device)
+    held = list(map(learner.batches.members, range(world.models.n)))
+    members = torch.from_numpy(np.concatenate(held)).to(device).split(list(map(len, held)))
 
     with giving_back(device.type == "cpu" and not is_linear(world.module)):
         return near_scores(
-            world.module, world.models, learner.examples, learner.targets, members, how, sets, each,
+            world.module, world.models, learner.examples, learner.targets, members.__getitem__, how, sets, each,
             learner.plan.workers, world.task,
         )  # fmt: skip
 
