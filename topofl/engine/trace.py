@@ -388,12 +388,12 @@ class Trace:
         """Whether nodes talk by a server alone."""
         return self._uses("server") and not self.needs_topology and not self.chooses
 
-    @property
+    @cached_property
     def pushes(self) -> bool:
         """Whether models are pushed, and have push-sum weights."""
         return self._uses("push")
 
-    @property
+    @cached_property
     def exchange(self) -> str | None:
         """The first phase in which nodes send each other anything but gradients within local steps."""
         doors = self.seen.doors
