@@ -1,7 +1,7 @@
 """What terms make of gradients, for some nodes at a time: they are given rows, and are known by no name here."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -10,8 +10,8 @@ from torch import Tensor
 
 from topofl.algorithms.local import Training
 from topofl.algorithms.round import State
-from topofl.algorithms.schedules import rate_at
-from topofl.algorithms.terms import Step, along, check_direction
+from topofl.algorithms.schedules import constant, rate_at
+from topofl.algorithms.terms import Step, Term, along, checked_update, merged, to_be_changed
 from topofl.engine.buffers import Buffers
 from topofl.engine.living import Living
 from topofl.engine.population import Layout, Population
@@ -86,13 +86,13 @@ class Descent:
 
     def step(self, k: int) -> Step:
         """Return what is said of step k; ValueError if its learning rate cannot be used."""
-        return Step(self.t, k, rate_at(self.how.descend.lr, self.t, k))
+        return Step(self.t, k, rate_at(self.how.descend.lr, self.t, k, self.models.flat.dtype))
 
     def chunk(self, rows: slice, buffers: Buffers) -> Chunk:
         """Return some nodes, ready for the first step of the round."""
         flat, n = self.models.flat, self.models.n
         own = {name: x[rows] if len(x) == n else x for name, x in self.own.items()}
-        own |= self.how.begin(self.models.like(flat[rows]))
+        own = merged([own, self.how.begin(self.models.like(flat[rows]))])
         wide = {name: x for name, x in own.items() if x.dim() == 2 and x.shape[1] == flat.shape[1]}
         rest = {name: x for name, x in own.items() if name not in wide}
         if self._by_parameter:
@@ -137,7 +137,8 @@ class Descent:
 
     def descend(self, chunk: Chunk, k: int, gradients: Sequence[Tensor]) -> None:
         """Take step k along gradients of the trained parameters, (k, *shape) each, or of all side by side, (k, m)."""
-        step, rows = self.step(k), self.models.flat[chunk.rows]
+        # As data: each thread sees changes of its own rows alone.
+        step, rows = self.step(k), self.models.flat[chunk.rows].data
         whole = len(gradients) == 1 and gradients[0].dim() == 2 and gradients[0].shape[1] == rows.shape[1]
         if self._by_parameter and not whole:
             for place, (g, theta, own) in enumerate(zip(gradients, self._views(rows), chunk.parts, strict=True)):
@@ -171,24 +172,23 @@ class Descent:
         return values.split(sizes if self.trained is None else [sizes[k] for k in self.trained], 1)
 
     def _direction(self, chunk: Chunk, g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
-        if step.k:
+        terms = self.how.descend.terms
+        if step.k and not g.is_meta:  # a term that errs does so in the first step of a round, as a rule
             return self.how.descend.direction(g, theta, own, step)
-        for term in self.how.descend.terms:  # one that errs does so in the first step of a round, as a rule
-            given = g.isfinite().all() if step.round == 0 else None
-            version, made = theta._version, term.update(g, theta, own, step)
-            if theta._version != version:
-                raise ValueError(
-                    f"the term {term.name!r} must not change `theta`; return a direction, or work on a copy"
-                )
-            g = check_direction(made, g, term.name, step)
-            if given is not None and bool(given) and not bool(g.isfinite().all()):
-                row = chunk.rows.start + int((~g.isfinite().reshape(len(g), -1).all(1)).nonzero()[0])
-                raise ValueError(
-                    f"the term {term.name!r} must return finite directions for finite gradients, it does not for node "
-                    f"{row if self.nodes is None else self.nodes[row]} in round {step.round + 1}; look for divisions "
-                    "by 0 in it"
-                )
+        for place, term in enumerate(terms):
+            finite = step.round == 0 and not g.is_meta and bool(g.isfinite().all())
+            made = checked_update(term, g, theta, own, step)
+            if finite and not bool(made.isfinite().all()):
+                self._refuse(term, made, chunk, step)
+            g = to_be_changed(made, g, own) if place < len(terms) - 1 else made
         return g
+
+    def _refuse(self, term: Term, made: Tensor, chunk: Chunk, step: Step) -> None:
+        row = chunk.rows.start + int((~made.isfinite().reshape(len(made), -1).all(1)).nonzero()[0])
+        raise ValueError(
+            f"the term {term.name!r} must return finite directions for finite gradients, it does not for node "
+            f"{row if self.nodes is None else self.nodes[row]} in round {step.round + 1}; look for divisions by 0 in it"
+        )
 
 
 def finite_rows(values: Tensor, sums: Tensor | None = None) -> Tensor:
@@ -199,13 +199,15 @@ def finite_rows(values: Tensor, sums: Tensor | None = None) -> Tensor:
     return finite if bool(finite.all()) else torch.isfinite(values).all(1)
 
 
-def bytes_beside(how: Training, layout: Layout, dtype: torch.dtype) -> int:
+def bytes_beside(how: Training, layout: Layout, dtype: torch.dtype, n: int) -> int:
     """Return the bytes that a node's local step takes besides its model and gradient, by playing one on shapes alone.
 
-    What terms make anew in a round is among them, what they keep from round to round is not.
+    What terms make anew in a round is among them, what they keep from round to round is not. Two of all n nodes play:
+    what is made in `init` may be of n alone.
     """
-    nodes = 2
-    models = Population(torch.empty(nodes, layout.d, dtype=dtype, device="meta"), layout)
+    nodes = min(n, 2)
+    how = replace(how, descend=replace(how.descend, lr=constant(1.0)))  # one's own may not know of such a step
+    models = Population(torch.empty(n, layout.d, dtype=dtype, device="meta"), layout)
     descent = Descent(models, how, how.init(models), t=0)
     shapes = layout.shapes if descent.trained is None else [layout.shapes[k] for k in descent.trained]
     gradients = [torch.empty(nodes, *shape, dtype=dtype, device="meta") for shape in shapes]

@@ -30,8 +30,8 @@ class Gradients(Protocol):
     ) -> tuple[Tensor, Sequence[Tensor]]:
         """Return losses (k,), and the gradients of the `trained` parameters by their places (None: of all).
 
-        Parameters are (k, *shape) each, inputs (k, b, ...), labels (k, b). The gradients may lie in memory that the
-        next call uses again.
+        Parameters are (k, *shape) each, inputs (k, b, ...), labels (k, b). The gradients may be changed, and lie in
+        memory that the next call uses again.
         """
         ...
 
@@ -96,7 +96,8 @@ def batched_gradients(model: nn.Module, lower: Autocast = nullcontext, compile: 
             with lower():
                 logits = each(leaves, inputs)
             losses = _mean_loss(logits, labels, weights)
-            return losses.detach(), torch.autograd.grad(losses.sum(), [p for p in leaves if p.requires_grad])
+            found = torch.autograd.grad(losses.sum(), [p for p in leaves if p.requires_grad])
+            return losses.detach(), _to_be_changed(found)
 
     return gradients
 
@@ -126,9 +127,21 @@ def looped_gradients(model: nn.Module, order: Order, lower: Autocast = nullconte
                 logits = apply(order(inputs[0]))
             losses = _mean_loss(logits[None], labels, weights)
             leaves = [p for p in parameters_of_own if p.requires_grad]
-            return losses.detach(), [g[None] for g in torch.autograd.grad(losses.sum(), leaves)]
+            found = _to_be_changed(torch.autograd.grad(losses.sum(), leaves))
+            return losses.detach(), [g[None] for g in found]
 
     return gradients
+
+
+def _to_be_changed(gradients: Sequence[Tensor]) -> list[Tensor]:
+    """Return gradients that can be changed in place: autograd gives parameters that are added up the same memory."""
+    found, seen = [], set()
+    for g in gradients:
+        memory = g.untyped_storage()._cdata
+        repeats = any(stride == 0 and size > 1 for stride, size in zip(g.stride(), g.shape, strict=True))
+        found.append(g.clone(memory_format=torch.contiguous_format) if repeats or memory in seen else g)
+        seen.add(memory)
+    return found
 
 
 def _copy(model: nn.Module) -> nn.Module:
