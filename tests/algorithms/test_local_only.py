@@ -46,9 +46,7 @@ def test_an_epoch_is_its_steps_and_momentum_lasts():
 
 
 def test_defaults_are_told_as_before():
-    assert algorithms.local_only(0.1).settings == {
-        "local": {"lr": 0.1, "batch_size": 128, "steps": 1, "momentum": 0.0, "gradient": "own"}
-    }
+    assert algorithms.local_only(0.1).settings == {"local": {"lr": 0.1, "batch_size": 128, "steps": 1}}
 
 
 @pytest.mark.parametrize(

@@ -403,7 +403,7 @@ def test_mistakes_that_show_in_the_first_round_are_named():
     free = algorithms.sgd(0.1)
     with pytest.raises(ValueError, match="`owner` must be a phase that keeps models as 'anchor', 'a' has none"):
         engine(algorithms.chain("no anchor", a=free, b=algorithms.beside("a", free)), model, clients)
-    with pytest.raises(ValueError, match="`owner` must be another phase .* asks for the state of 'c'; there are a"):
+    with pytest.raises(ValueError, match=r"`owner` must be another phase .* asks for the state of 'c'; there are a"):
         engine(algorithms.chain("no owner", a=free, b=algorithms.beside("c", free)), model, clients)
     push = algorithms.push_sum()
     with pytest.raises(ValueError, match="must push models once a round"):

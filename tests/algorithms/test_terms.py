@@ -677,8 +677,8 @@ def flat_velocity(models):
 SHAPE = "must return directions of the shape of its gradients"
 REFUSED = {
     "shape": (lambda g, theta, own, step: g[:, :1], f"{SHAPE}, .* got shape"),
-    "None": (lambda g, theta, own, step: None, f"{SHAPE}, .*, got NoneType in round 1"),
-    "number": (lambda g, theta, own, step: 0.0, f"{SHAPE}, .*, got float in round 1"),
+    "None": (lambda g, theta, own, step: None, f"{SHAPE}, .*, got NoneType"),
+    "number": (lambda g, theta, own, step: 0.0, f"{SHAPE}, .*, got float"),
     "theta": (lambda g, theta, own, step: changes(theta, g), "must not change `theta`; return a direction"),
     "replaced": (lambda g, theta, own, step: replaces(own, g), "must change what it keeps in place, .* as 'velocity'"),
     "added": (lambda g, theta, own, step: adds(own, g), "must change what it keeps in place, .* as 'mine' into"),

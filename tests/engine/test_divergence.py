@@ -12,8 +12,8 @@ import topofl
 from tests import naive, problems
 from topofl import algorithms, data, mixing, topologies
 from topofl.engine import plan
-from topofl.engine.divergence import Guard
 from topofl.engine.descent import finite_rows
+from topofl.engine.divergence import Guard
 from topofl.engine.population import initial_population
 
 BAD = 3

@@ -157,7 +157,12 @@ def test_groups_may_change_from_round_to_round(chunk, workers, meetings):
     assert "_in_means" in meetings
 
 
-FURTHER = [{"clip": 0.1}, {"weight_decay": 0.3}, {"momentum": 0.9, "reset_momentum": True}, {"strength": 0.5}]
+FURTHER = [
+    {"clip": 0.1},
+    {"weight_decay": 0.3},
+    {"momentum": 0.9, "reset_momentum": True},
+    {"terms": [algorithms.proximal(0.5)]},
+]
 
 
 @pytest.mark.parametrize("options", FURTHER)

@@ -35,7 +35,8 @@ from topofl.engine.population import Layout, Population
 MIB = 2**20
 FACTS = Facts(
     n=100, d=MIB, itemsize=4, width=20, example=400, minibatch=MIB, looped=10 * MIB, batched=12 * MIB, state=0,
-    fine_tuning=0, groups=0, all_gradients=0, phases=0, matrices=3, mixing=5 * MIB, evaluation=50 * MIB, data=70 * MIB, held=70 * MIB,
+    fine_tuning=0, groups=0, all_gradients=0, phases=0, matrices=3, mixing=5 * MIB, evaluation=50 * MIB,
+    data=70 * MIB, held=70 * MIB,
     torch=30 * MIB, largest=MIB // 2, distance=3 * MIB, returned=True,
 )  # fmt: skip
 LOOPED = Plan("looped", 1, 1, 1)
@@ -53,7 +54,7 @@ def test_parts_by_hand():
     assert memory(FACTS, batched(8)) == {
         "parameters": 400 * MIB, "state": 0, "fine_tuning": 0, "gradients": 32 * MIB, "minibatches": 8 * MIB,
         "activations": 64 * MIB,
-        "statistics": 8 * MIB, "float64": 3 * MIB, "mixing": 5 * MIB, "evaluation": 50 * MIB,
+        "statistics": 8 * MIB, "float64": 3 * MIB, "phases": 0, "mixing": 5 * MIB, "evaluation": 50 * MIB,
         "matrices": 3, "data": 70 * MIB,
         "torch": 30 * MIB,
     }  # fmt: skip

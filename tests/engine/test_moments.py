@@ -183,7 +183,7 @@ def test_the_phase_is_the_algorithms_unless_another_is_given():
     assert "accuracy_fine_tuned" not in without.evaluations
     assert "fine_tune" not in without.meta["settings"]
     assert algorithm.fine_tune is TUNED
-    assert "fine_tune(lr=0.1, batch_size=4, epochs=2" in repr(algorithm)
+    assert "fine_tune(lr=0.1, momentum=0.9, batch_size=4, epochs=2)" in repr(algorithm)
     json.dumps(dict(own.meta))
 
 
@@ -191,7 +191,7 @@ def test_algorithms_name_their_fine_tuning():
     fedbabu = algorithms.fedbabu(0.1, momentum=0.5, weight_decay=0.1, clip=2.0, lr_decay=0.9)
     assert dict(fedbabu.fine_tune.settings) == {
         "lr": 0.1, "batch_size": 128, "epochs": 5, "momentum": 0.5, "weight_decay": 0.1, "clip": 2.0,
-        "gradient": "own", "reset_momentum": True,
+        "reset_momentum": True,
     }  # fmt: skip
     assert algorithms.fedbabu(0.1, fine_tune_lr=0.3).fine_tune.settings["lr"] == 0.3
     assert algorithms.fedbabu(0.1, fine_tune_epochs=None).fine_tune is None
@@ -438,13 +438,13 @@ BAD_INPUT = {
     "true": ({"fine_tune": True}, TypeError, "`fine_tune` must be a Phase"),
     "exchange": ({"fine_tune": algorithms.gossip()}, ValueError, "`fine_tune` must be a phase of each node alone"),
     "gradients": (
-        {"fine_tune": algorithms.sgd(0.1, gradient=mixing.within_groups)}, ValueError, "got one that uses mixed gradients",
+        {"fine_tune": algorithms.sgd(0.1, gradient=mixing.within_groups)}, ValueError, "got one that uses mixed",
     ),
     "another's state": (
-        {"fine_tune": algorithms.beside("local", algorithms.sgd(0.1))}, ValueError, "got one that uses the state of another phase",
+        {"fine_tune": algorithms.beside("local", algorithms.sgd(0.1))}, ValueError, "got one that uses the state",
     ),
     "part": ({"fine_tune": algorithms.sgd(0.1, part=algorithms.part("fc"))}, ValueError, "'fc' matches none"),
-    "epochs": ({"fine_tune": algorithms.sgd(0.1, epochs=[1, 2])}, ValueError, "`epochs` must be one number or one a node, n=6, got 2"),
+    "epochs": ({"fine_tune": algorithms.sgd(0.1, epochs=[1, 2])}, ValueError, "`epochs` must be .* one a node, n=6, got 2"),
     "lr": ({"fine_tune": algorithms.sgd(1e300)}, ValueError, "`lr` must be at most .* in the phase 'fine_tune'"),
     "every, of nothing": ({"fine_tune_every": 2}, ValueError, "`fine_tune_every` must be None where nothing is fine-"),
     "every 0": ({"fine_tune": TUNED, "fine_tune_every": 0}, ValueError, "`fine_tune_every` must be at least 1"),
@@ -481,5 +481,3 @@ def test_chains_refuse_what_cannot_fine_tune():
     local = algorithms.sgd(0.1)
     with pytest.raises(TypeError, match="`fine_tune` must be a Phase"):
         algorithms.chain("mine", local=local, fine_tune=3)
-    with pytest.raises(ValueError, match="got one that exchanges models"):
-        algorithms.chain("mine", local=local, fine_tune=algorithms.gossip())

@@ -120,7 +120,7 @@ def test_states_are_tensors_by_name(changed, message):
 
 def test_fine_tuning_is_of_each_node_alone():
     mixes = phase(lambda models, round: round.mix(UNIFORM, models.flat))
-    with pytest.raises(ValueError, match="`fine_tune` must be a phase of each node alone .* got one that uses mix"):
+    with pytest.raises(ValueError, match=r"`fine_tune` must be a phase of each node alone .* got one that uses mix"):
         run(algorithms.sgd(0.1, batch_size=BATCH), fine_tune=mixes, topology=topologies.ring(N))
 
 

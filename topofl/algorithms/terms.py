@@ -127,9 +127,9 @@ class Descend:
         return merged(term.begin(models) for term in self.terms)
 
     def direction(self, g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
-        """Return what the terms make of gradients."""
+        """Return what the terms make of gradients; where these have no numbers, what terms do is checked."""
         for place, term in enumerate(self.terms):
-            made = term.update(g, theta, own, step)
+            made = (checked_update if g.is_meta else _update)(term, g, theta, own, step)
             g = to_be_changed(made, g, own) if place < len(self.terms) - 1 else made
         return g
 
@@ -403,6 +403,10 @@ def _inner(some: Tensor, others: Tensor) -> Tensor:
     return torch.bmm(some.unsqueeze(1), others.unsqueeze(2)).view(-1)
 
 
+def _update(term: Term, g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
+    return term.update(g, theta, own, step)
+
+
 def to_be_changed(made: Tensor, g: Tensor, own: State) -> Tensor:
     """Return what a term made of gradients for the next one to change: a copy in `g` where the phase keeps it."""
     memory = made.untyped_storage()._cdata
@@ -411,12 +415,12 @@ def to_be_changed(made: Tensor, g: Tensor, own: State) -> Tensor:
 
 
 def checked_update(term: Term, g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
-    """Return what a term makes of gradients, or raise ``ValueError`` if it does not keep to what terms may do."""
+    """Return what a term makes of gradients without numbers, or raise ``ValueError`` if it does what terms may not."""
     version, kept = theta._version, dict(own)
     try:
         made: Any = term.update(g, theta, own, step)
     except (RuntimeError, TypeError) as error:  # NotImplementedError is the former
-        if not g.is_meta or "meta" not in str(error):
+        if "meta" not in str(error):
             raise
         raise ValueError(
             f"the term {term.name!r} must work on gradients without numbers, on which a step is played to see what "
@@ -434,7 +438,6 @@ def checked_update(term: Term, g: Tensor, theta: Tensor, own: State, step: Step)
     if not isinstance(made, Tensor) or made.shape != g.shape:
         got = f"shape {tuple(made.shape)}" if isinstance(made, Tensor) else type(made).__name__
         raise ValueError(
-            f"the term {term.name!r} must return directions of the shape of its gradients, {tuple(g.shape)}, got {got} "
-            f"in round {step.round + 1}"
+            f"the term {term.name!r} must return directions of the shape of its gradients, {tuple(g.shape)}, got {got}"
         )
     return made

@@ -11,7 +11,7 @@ from torch import Tensor
 from topofl.algorithms.local import Training
 from topofl.algorithms.round import State
 from topofl.algorithms.schedules import constant, rate_at
-from topofl.algorithms.terms import Step, Term, along, checked_update, merged, to_be_changed
+from topofl.algorithms.terms import Step, Term, along, merged, to_be_changed
 from topofl.engine.buffers import Buffers
 from topofl.engine.living import Living
 from topofl.engine.population import Layout, Population
@@ -137,8 +137,7 @@ class Descent:
 
     def descend(self, chunk: Chunk, k: int, gradients: Sequence[Tensor]) -> None:
         """Take step k along gradients of the trained parameters, (k, *shape) each, or of all side by side, (k, m)."""
-        # As data: each thread sees changes of its own rows alone.
-        step, rows = self.step(k), self.models.flat[chunk.rows].data
+        step, rows = self.step(k), self.models.flat[chunk.rows]
         whole = len(gradients) == 1 and gradients[0].dim() == 2 and gradients[0].shape[1] == rows.shape[1]
         if self._by_parameter and not whole:
             for place, (g, theta, own) in enumerate(zip(gradients, self._views(rows), chunk.parts, strict=True)):
@@ -173,11 +172,11 @@ class Descent:
 
     def _direction(self, chunk: Chunk, g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
         terms = self.how.descend.terms
-        if step.k and not g.is_meta:  # a term that errs does so in the first step of a round, as a rule
+        if step.k or step.round:
             return self.how.descend.direction(g, theta, own, step)
-        for place, term in enumerate(terms):
-            finite = step.round == 0 and not g.is_meta and bool(g.isfinite().all())
-            made = checked_update(term, g, theta, own, step)
+        for place, term in enumerate(terms):  # one that errs does so in the first step, as a rule
+            finite = bool(g.isfinite().all())
+            made = term.update(g, theta, own, step)
             if finite and not bool(made.isfinite().all()):
                 self._refuse(term, made, chunk, step)
             g = to_be_changed(made, g, own) if place < len(terms) - 1 else made

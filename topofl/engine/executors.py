@@ -158,7 +158,10 @@ class Job(NamedTuple):
         still = torch.zeros_like(self.bad[chunk.rows]) if idle is None else idle
         losses.masked_fill_(still, 0)
         if self.freezes:
-            self.bad[chunk.rows] |= ~still & ~(torch.isfinite(losses) & finite_rows(now[0]))
+            fine = torch.isfinite(losses)
+            for x in now if self.descent.how.at is not None else now[:1]:  # what a point keeps is trained, too
+                fine &= finite_rows(x) if x.dim() == 2 and x.is_floating_point() else True
+            self.bad[chunk.rows] |= ~still & ~fine
             still = still | self.bad[chunk.rows]
         for x, then in zip(now, before, strict=True):
             x.copy_(torch.where(along(still, x), then, x))

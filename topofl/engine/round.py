@@ -117,7 +117,8 @@ class WorldRound:
     def _descent(self, models: Population, how: Training, own: State) -> Descent:
         pushed = self.world.trace.pushed
         weighted = () if not pushed or bool((models.mass == 1).all()) else pushed
-        return Descent(models, how, own, self.t, models.mass if weighted else None, weighted)
+        kept = {name: x for name, x in own.items() if x.data_ptr() != models.flat.data_ptr()}  # it may keep the models
+        return Descent(models, how, kept, self.t, models.mass if weighted else None, weighted)
 
     def _compact(
         self, descent: Descent, batches: Sequence[Batch], counts: np.ndarray, bad: Tensor, options: dict[str, Any]

@@ -471,6 +471,10 @@ class Played:
     def round(self, t: int, models: Population, seen: Seen, states: dict[str, State]) -> DryRound:
         """Return round t, which nobody has used."""
         graph = everybody(len(self.sizes)) if self.graphs is None else self.graphs.at(t)
+        return self.on(graph, t, models, seen, states)
+
+    def on(self, graph: Topology, t: int, models: Population, seen: Seen, states: dict[str, State]) -> DryRound:
+        """Return the same on a graph that is known."""
         return DryRound(
             t, graph, self.graphs is not None, self.algorithm.name, self.rules, models, self.sizes, self.seed,
             Ledger(self.dtype.itemsize), seen, states,
@@ -499,12 +503,15 @@ def _states(algorithm: Algorithm, models: Population) -> dict[str, State]:
     return states
 
 
-def _round(played: Played, t: int, models: Population, seen: Seen, states: dict[str, State]) -> tuple[DryRound, int]:
+def _round(
+    played: Played, t: int, models: Population, seen: Seen, states: dict[str, State], rounds: int = 0
+) -> tuple[DryRound, int]:
     """Play a round; return it, and the bytes that a phase made besides where it was most."""
     current, most = played.round(t, models, seen, states), 0
+    watched = t > 0 or rounds == 1  # in the first round gradients get memory that stays
     for name, phase in played.algorithm.phases.items():
         current.phase = name
-        with Living() if t else nullcontext() as living, _without_numbers(name):
+        with Living() if watched else nullcontext() as living, _without_numbers(name):
             states[name] = checked_state(name, "apply", phase.apply(models, states[name], current))
         most = max(most, living.peak if living else 0)
     return current, most
@@ -522,21 +529,21 @@ def traced(played: Played, rounds: int = PLAYED) -> Trace:
     models, seen = played.models(), Seen()
     states = _states(played.algorithm, models)
     size = sum(value.nbytes for state in states.values() for value in state.values())
-    found = [_round(played, t, models, seen, states) for t in range(rounds)]
-    tuning = _fine_tuned(played, seen)
+    found = [_round(played, t, models, seen, states, rounds) for t in range(rounds)]
+    tuning = _fine_tuned(played, seen, found[0][0].graph)
     return Trace(
         played.algorithm, played.layout, [one for one, _ in found], seen, size, max(most for _, most in found), tuning,
         "start" in models.asked,
     )  # fmt: skip
 
 
-def _fine_tuned(played: Played, seen: Seen) -> int:
+def _fine_tuned(played: Played, seen: Seen, graph: Topology) -> int:
     """Play the fine-tuning by itself; return the bytes that it takes, 0 if there is none."""
     phase = played.algorithm.fine_tune
     if phase is None:
         return 0
     models, alone, name = played.models(), Seen(), "fine_tune"
-    current = played.round(0, models, alone, {})
+    current = played.on(graph, 0, models, alone, {})
     current.phase = name
     with _without_numbers(name):
         state = made(name, phase, models)
