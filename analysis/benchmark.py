@@ -31,7 +31,7 @@ import torch
 
 from topofl import NotApplicable, Table
 from topofl._machine import describe_software, has_fast_bf16, machine
-from topofl.engine.checks import check_device
+from topofl.engine.options import check_device
 
 from . import benchmark_evaluation, graph_benchmark
 from .benchmark_cases import LOGISTIC, TRAINING, Case, matrix_cases, on_few_nodes

@@ -11,6 +11,7 @@ import torch
 
 import topofl
 from topofl import NotApplicable, Table
+from topofl.callbacks import Event
 from topofl.engine.evaluate import Evaluated, evaluate
 from topofl.engine.examples import Examples
 from topofl.engine.population import Layout, Population
@@ -96,10 +97,11 @@ def whole_run(device: torch.device, case: Case = TRAINING[0], *, epochs: int = 1
     steps = -(-case.network.examples // case.n // case.batch_size)
     stamps: list[float] = []
 
-    def stamp(t: int, population: Population) -> None:
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        stamps.append(time.perf_counter())
+    def stamp(event: Event) -> None:
+        if event.kind == "round":
+            if device.type == "cuda":
+                torch.cuda.synchronize()
+            stamps.append(time.perf_counter())
 
     topofl.run(
         algorithm,
@@ -107,11 +109,11 @@ def whole_run(device: torch.device, case: Case = TRAINING[0], *, epochs: int = 1
         clients=clients,
         topology=graph,
         rounds=steps * (epochs + 2),
-        eval_every=steps,
+        evaluation=steps,
+        compute=device,
         seed=0,
-        device=device,
         progress=False,
-        on_round=stamp,
+        callbacks=[stamp],
     )
     lasts = [float(second) for second in np.diff(stamps[steps - 1 :: steps])[1:]]
     return WholeRun(lasts, steps * (case.simulator or 0) + case.n * SIMULATOR_NODE * images / IMAGES)

@@ -15,6 +15,7 @@ import torch
 import topofl
 from topofl import NotApplicable, data, mixing
 from topofl._machine import has_fast_bf16
+from topofl.callbacks import Event
 
 from .benchmark_cases import Case, clients_of, on_few_nodes, setting
 from .benchmark_floor import Floor, fastest, floors, seconds_of, steps_of
@@ -159,24 +160,24 @@ def ours(
     graph, algorithm = setting(case, clients)
     stamps = []
 
-    def stamp(t: int, population: Any) -> None:
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        stamps.append(time.perf_counter())
+    def stamp(event: Event) -> None:
+        if event.kind == "round":
+            if device.type == "cuda":
+                torch.cuda.synchronize()
+            stamps.append(time.perf_counter())
 
-    if case.precision != "fp32":
-        options["precision"] = case.precision
-    settings = {"rounds": rounds + 2, "eval_every": rounds + 2, "seed": 0, "eval_nodes": 1, "eval_examples": 1}
     history = topofl.run(
         algorithm,
         model=case.network.build(),
         clients=clients,
         topology=graph,
-        device=device,
-        executor=executor,
+        rounds=rounds + 2,
+        seed=0,
+        evaluation=topofl.Evaluation(every=rounds + 2, nodes=1, examples=1),
+        compute=topofl.Compute(device=device, executor=executor, precision=case.precision),
+        callbacks=[stamp],
         progress=False,
-        on_round=stamp,
-        **settings | options,
+        **options,
     )
     return [float(second) for second in np.diff(stamps)][:rounds], history  # the last round also looks at gradients
 

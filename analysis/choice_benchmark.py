@@ -89,9 +89,16 @@ def _choice(clients: data.Partition, budget: int | None) -> tuple[float, int]:
     local = algorithms.sgd(0.01, batch_size=16)  # as in every run that chooses: threads are planned by training
     algorithm = algorithms.chain("choice", local=local, exchange=algorithms.hear(policy._replace(choose=choose)))
     topofl.run(
-        algorithm, model=models.dpfl_cnn(), clients=clients, rounds=1, seed=0, init="independent", executor="looped",
-        evaluate_on="own_val", eval_nodes=1, progress=False,
-    )  # fmt: skip
+        algorithm,
+        model=models.dpfl_cnn(),
+        clients=clients,
+        rounds=1,
+        seed=0,
+        init="independent",
+        compute=topofl.Compute(executor="looped"),
+        evaluation=topofl.Evaluation(on="own_val", nodes=1),
+        progress=False,
+    )
     return took[0], tried[0]
 
 

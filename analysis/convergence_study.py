@@ -34,7 +34,7 @@ class Setting:
         The data, and the number of nodes; every node gets two label shards.
     lr, batch_size, rounds
         Of every run; a round is one minibatch step and one exchange.
-    eval_every
+    every
         Rounds between evaluations of every node's model on the test images.
     target
         Mean test accuracy over nodes that counts as learned.
@@ -45,7 +45,7 @@ class Setting:
     lr: float
     batch_size: int
     rounds: int
-    eval_every: int
+    every: int
     target: float
 
 
@@ -122,12 +122,12 @@ CONTENDERS = (
 
 def digits() -> Setting:
     """Return the setting on scikit-learn's 1,797 handwritten digits, 8 x 8 pixels: 50 nodes, 300 test images."""
-    return Setting(data.digits(), n=50, lr=0.5, batch_size=8, rounds=150, eval_every=1, target=0.8)
+    return Setting(data.digits(), n=50, lr=0.5, batch_size=8, rounds=150, every=1, target=0.8)
 
 
 def mnist(root: str | Path) -> Setting:
     """Return the setting of the D-Cliques paper (section IV-A) on MNIST: 100 nodes, 10 epochs of 4 minibatches."""
-    return Setting(data.mnist(root), n=100, lr=0.1, batch_size=128, rounds=40, eval_every=4, target=0.8)
+    return Setting(data.mnist(root), n=100, lr=0.1, batch_size=128, rounds=40, every=4, target=0.8)
 
 
 def compute(
@@ -168,7 +168,7 @@ def _run(
         clients=clients,
         topology=graph,
         rounds=setting.rounds,
-        eval_every=setting.eval_every,
+        evaluation=setting.every,
         seed=seed,
         progress=False,
     )

@@ -115,7 +115,7 @@ def _arguments(setting: Setting) -> dict[str, Any]:
         size = {"in_features": int(np.prod(setting.shape))}
     return {
         "algorithm": algorithm, "model": getattr(models, setting.model)(**size), "clients": clients, "topology": graph,
-        "executor": setting.executor, "chunk": setting.chunk, "device": "cpu",
+        "compute": topofl.Compute("cpu", executor=setting.executor, chunk=setting.chunk),
     }  # fmt: skip
 
 
@@ -178,7 +178,7 @@ def _measure(setting: Setting) -> int:
     _give_back()
     Path("/proc/self/clear_refs").write_text("5")  # sets the high-water mark to what is in use now
     before = process_bytes("VmRSS")
-    topofl.run(**arguments, rounds=3, eval_every=3, seed=0, progress=False)
+    topofl.run(**arguments, rounds=3, evaluation=3, seed=0, progress=False)
     return process_bytes("VmHWM") - before
 
 

@@ -218,9 +218,8 @@ def measure(rounds: int, *, every: int = 500) -> Soak:
         topology=topologies.one_peer_exponential(N),
         rounds=rounds,
         seed=0,
-        eval_every=2 * every,
-        checkpoint_every=every,
-        executor="batched",
+        evaluation=2 * every,
+        compute=topofl.Compute(executor="batched"),
         progress=False,
     )
     with tempfile.TemporaryDirectory(prefix="soak-") as place:
@@ -231,8 +230,8 @@ def _measure(train: Any, place: Path, rounds: int, every: int) -> Soak:
     samples, ends = list[Sample](), list[np.ndarray]()
     whole, copy, last = place / "whole", place / "copy", (rounds - 1) // every * every
     told = [callbacks.jsonl(place / "log.jsonl"), watch(samples, whole), keep(last, whole, copy, ends)]
-    history = train(checkpoint=whole, callbacks=told)
-    again = train(checkpoint=copy, resume=True, callbacks=[keep(-1, copy, copy, ends)])
+    history = train(saving=topofl.Saving(whole, every=every), callbacks=told)
+    again = train(saving=topofl.Saving(copy, every=every, resume=True), callbacks=[keep(-1, copy, copy, ends)])
     return Soak(tuple(samples), _bytes_a_round(history), _resumed(ends, history, again, last))
 
 

@@ -25,7 +25,7 @@ from .dcliques_labels import (
 )
 from .drawing import convergence
 from .figure import Arms, Figure, Setting, trained
-from .runs import Run
+from .runs import Run, with_options
 
 __all__ = ["FIGURES", "TERMS", "Problem"]
 
@@ -48,10 +48,10 @@ class Problem:
         Nodes, and members of a clique.
     lr, batch_size, momentum
         Of every arm, the momentum where the figure says so.
-    rounds, eval_every
+    rounds, every
         Of every arm.
     options
-        More arguments of :func:`topofl.run`, such as ``eval_examples``.
+        More keys of the tables of runs, by table, such as ``{"evaluation": {"examples": 150}}``.
     differences
         From the paper's setting, and choices where it says nothing, one sentence each.
     """
@@ -65,8 +65,8 @@ class Problem:
     batch_size: int
     momentum: float
     rounds: int
-    eval_every: int
-    options: Mapping[str, Any]
+    every: int
+    options: Mapping[str, Mapping[str, Any]]
     differences: tuple[str, ...] = ()
 
 
@@ -107,7 +107,7 @@ def _quick_cifar(setting: Setting, n: int) -> Problem:
         "accuracy on 150 random test images, the same ones in all evaluations of a seed; their sampling error widens "
         "the distance between best and worst node, of all arms",
     )
-    options = {"eval_examples": 150}
+    options = {"evaluation": {"examples": 150}}
     if n == 100:
         return Problem("CIFAR-10", dataset, "gn_lenet", 100, 10, 0.002, 5, 0.9, 330, 33, options, differences)
     scale = (
@@ -124,7 +124,8 @@ def _digits(name: str, model: str, n: int) -> Problem:
     )
     dataset = {"name": "digits"} if model == "logistic_regression" else {"name": "digits", "enlarge": 2}
     size, lr, momentum = (20 if n == 100 else 40), (0.5 if model == "logistic_regression" else 0.01), 0.9
-    options = {"eval_examples": 10, "executor": "batched"}  # to try both would take longer than either
+    executor = {"executor": "batched"}  # to try both would take longer than either
+    options = {"evaluation": {"examples": 10}, "compute": executor}
     return Problem(name, dataset, model, size, 10, lr, 8, momentum, 4, 2, options, differences)
 
 
@@ -152,7 +153,7 @@ def _tables(
 ) -> dict[str, dict[str, Any]]:
     """Return the tables of one run: with Clique Averaging or not, with the problem's momentum or none."""
     per_node = {"per_node": 2} if partition == "shards" else {}
-    return {
+    tables = {
         "data": {
             **problem.dataset,
             "split_seed": seed,
@@ -169,15 +170,11 @@ def _tables(
             "momentum": problem.momentum if momentum else 0.0,
         },
         "model": {"name": problem.model},
-        "run": {
-            "rounds": problem.rounds,
-            "eval_every": problem.eval_every,
-            "init": init,
-            "device": setting.device,
-            "seed": seed,
-            **problem.options,
-        },
+        "run": {"rounds": problem.rounds, "init": init, "seed": seed},
+        "evaluation": {"every": problem.every},
+        "compute": {"device": setting.device},
     }
+    return with_options(tables, problem.options)
 
 
 def _seeded(topology: Mapping[str, Any], seed: int) -> dict[str, Any]:
@@ -338,7 +335,7 @@ def reference(setting: Setting) -> Arms:
     arms = {FULLY: (FULL, False), CA: (None, True), "ring": (RING, False)}
     panels = {}
     for problem in _problems(setting, 100, "mnist"):
-        short = replace(problem, rounds=10 * problem.eval_every if setting.scale != "smoke" else problem.rounds)
+        short = replace(problem, rounds=10 * problem.every if setting.scale != "smoke" else problem.rounds)
         panels[problem.name] = {
             label: _arm(short, setting, graph or _cliques(short), averaging=averaging, init="independent")
             for label, (graph, averaging) in arms.items()

@@ -19,7 +19,7 @@ from .curves import Curve, Panels, final
 from .dfedpgp_methods import METHODS, graph_tables
 from .dfedpgp_settings import ADDED, SCALES, SPLITS, Scale, Split
 from .figure import Arms, Setting
-from .runs import Run, Store
+from .runs import Run, Store, with_options
 
 __all__ = [
     "MOMENTS",
@@ -98,15 +98,18 @@ def _tables(setting: Setting, scale: Scale, title: str, label: str, epochs: Any,
         source["root"] = setting.root_of(dataset)
     held_by = {**partition, "n": scale.clients, "seed": seed, **own_tests()}
     every = scale.tuned_every if method.fine_tuned else scale.eval_every
-    tested = {"eval_every": every, "evaluate_on": "own_test", "moments": "both"}
+    tested = {"every": every, "on": "own_test", "before_exchange": True}
     tested |= {"fine_tune_every": every} if method.fine_tuned else {}
-    return {
+    tables = {
         "data": {**source, "split_seed": seed, **held_by},
         **graph_tables(method, scale.neighbors, seed),
         "algorithm": method.table(scale, epochs=epochs),
         "model": dict(scale.model),
-        "run": {"rounds": scale.rounds, "seed": seed, "device": setting.device, **tested, **scale.options},
+        "run": {"rounds": scale.rounds, "seed": seed},
+        "evaluation": tested,
+        "compute": {"device": setting.device},
     }
+    return with_options(tables, scale.options)
 
 
 def measured(arms: Arms, store: Store) -> Measured:

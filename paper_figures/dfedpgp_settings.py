@@ -77,7 +77,7 @@ class Scale:
     neighbor_counts, client_counts
         The arms of figures 3a and 3b.
     options
-        More arguments of :func:`topofl.run`.
+        More keys of the tables of runs, by table.
     differences
         From the paper's setting, one sentence each.
     others
@@ -105,7 +105,7 @@ class Scale:
     head_epochs: int = 1
     ditto: tuple[int, int] = (2, 3)
     devices: tuple[int, ...] = (1, 2, 3, 4, 5)
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     differences: tuple[str, ...] = ()
     others: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
@@ -128,7 +128,7 @@ PAPER = Scale(
     batch_size=128,
     neighbor_counts=(2, 5, 10, 20, 40),
     client_counts=(5, 10, 20, 50, 100, 200),
-    options={"augment": "crop_and_flip,padding=4"},
+    options={"data": {"augment": "crop_and_flip,padding=4"}},
     differences=(
         "“a decay rate of 0.005” is taken as the weight decay of 0.0005 of the authors' code, and gradients are "
         "clipped at norm 10 as there; both for every method",
@@ -209,7 +209,7 @@ SMOKE = Scale(
     devices=(1, 2),
     neighbor_counts=(2, 5),
     client_counts=(3, 6, 8),
-    options={"executor": "looped"},  # to try both would take longer than either
+    options={"compute": {"executor": "looped"}},  # to try both would take longer than either
     differences=(
         "197 of scikit-learn's 1,797 digits instead of CIFAR-10, DPFL's small network instead of ResNet-18, 6 clients, "
         "2 rounds of one epoch: enough to see that all works",

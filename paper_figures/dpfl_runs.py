@@ -17,7 +17,7 @@ from .dfedpgp_settings import Split
 from .dpfl_methods import Method
 from .dpfl_settings import ADDED, SCALES, SPLITS, Scale
 from .figure import Setting
-from .runs import Run, Store
+from .runs import Run, Store, with_options
 
 __all__ = [
     "Arm",
@@ -110,15 +110,18 @@ def _tables(setting: Setting, title: str, method: Method, seed: int, flips: bool
     held_by |= {} if dataset == "femnist" else {"split_seed": seed, "match_test": "disjoint"}
     held_by |= {"flip_labels": malicious(scale, seed)} if flips else {}
     passive = {"passive": malicious(scale, seed)} if idle else {}
-    tested = {"eval_every": 1, "evaluate_on": ["own_test", "own_val"], "moments": "both"}
+    tested = {"every": 1, "on": ["own_test", "own_val"], "before_exchange": True}
     rounds = scale.rounds + (not method.prepares)
     tested |= {"fine_tune_every": scale.tuned_every} if method.is_tuned else {}
-    return {
+    tables = {
         "data": {**source, **held_by},
         "algorithm": method.table(scale) | passive,
         "model": dict(scale.model),
-        "run": {"rounds": rounds, "seed": seed, "device": setting.device, **tested, **scale.options},
+        "run": {"rounds": rounds, "seed": seed},
+        "evaluation": tested,
+        "compute": {"device": setting.device},
     }
+    return with_options(tables, scale.options)
 
 
 def measured(arm: Arm, store: Store) -> Outcome:

@@ -68,7 +68,7 @@ class Scale:
     snapshots
         Rounds from one picture of a graph to the next.
     options
-        More arguments of :func:`topofl.run`.
+        More keys of the tables of runs, by table.
     differences
         From the paper's setting, one sentence each.
     study_every
@@ -93,7 +93,7 @@ class Scale:
     periods: tuple[int, ...] = (1, 5, 10, 20)
     malicious: float = 0.4
     snapshots: int = 10
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     differences: tuple[str, ...] = ()
     study_every: int | None = None
     others: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -176,7 +176,7 @@ SMOKE = Scale(
     first_epochs=(1, 2),
     periods=(1, 2),
     snapshots=1,
-    options={"executor": "looped"},  # to try both would take longer than either
+    options={"compute": {"executor": "looped"}},  # to try both would take longer than either
     differences=(
         "497 of scikit-learn's 1,797 digits instead of CIFAR-10, 6 clients, 3 rounds: enough to see that all works; a "
         "budget of 0.3 n in place of 0.2, 0.1 and 0.05 n",

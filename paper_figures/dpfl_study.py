@@ -21,7 +21,7 @@ from .dpfl_methods import Method
 from .dpfl_runs import Arm, arm, scale_of, split, splits_of
 from .dpfl_settings import Scale
 from .figure import Data, Setting
-from .runs import Run, Store
+from .runs import Run, Store, with_options
 
 __all__ = ["DIFFERENCES", "arms", "compute", "draw", "judged", "runs", "tables"]
 
@@ -84,16 +84,12 @@ def _of_title(setting: Setting, title: str) -> dict[str, Arm]:
 
 def _tested_on_all(one: Arm, more: Mapping[str, Any], scale: Scale) -> Arm:
     """Return the runs with models tested on all images, too, in fewer rounds, over a graph if there is one."""
-    tested = {
-        "rounds": scale.rounds,
-        "eval_every": scale.study_every or scale.tuned_every,
-        "evaluate_on": ["own_test", "own_val", "test"],
-        "moments": "both",
-    }
+    tested = {"every": scale.study_every or scale.tuned_every, "on": ["own_test", "own_val", "test"]}
+    more_tables = {"run": {"rounds": scale.rounds}, "evaluation": tested}
     found = []
     for run in one.runs:
         graph = {"topology": {**more["topology"], "seed": run.seed}} if more else {}
-        found.append(Run({**run.tables, **graph, "run": {**run.tables["run"], **tested}}))
+        found.append(Run(with_options({**run.tables, **graph}, more_tables)))
     return Arm(found, one.column, one.validation)
 
 

@@ -51,9 +51,15 @@ def _accuracy(setting: Setting, group: tuple[int, ...], seed: int, rounds: int, 
     algorithm = algorithms.fedavg(0.01, batch_size=16, epochs=epochs, weight_decay=1e-3, fine_tune_epochs=epochs)
     shape = tuple(dataset.inputs.shape[1:])
     history = topofl.run(
-        algorithm, model=models.dpfl_cnn(shape), clients=some, rounds=rounds, seed=seed, eval_every=rounds,
-        evaluate_on="own_test", device=setting.device, progress=False,
-    )  # fmt: skip
+        algorithm,
+        model=models.dpfl_cnn(shape),
+        clients=some,
+        rounds=rounds,
+        seed=seed,
+        evaluation=topofl.Evaluation(every=rounds, on="own_test"),
+        compute=setting.device,
+        progress=False,
+    )
     return float(history["accuracy_fine_tuned"][-1, 0])
 
 

@@ -51,7 +51,8 @@ def few_rounds(tables: Mapping[str, Mapping[str, Any]], rounds: int, epochs: int
     """Train some rounds of so many epochs; return their seconds, and the memory beside what was foretold."""
     whole, passes = int(tables["run"]["rounds"]), int(tables["algorithm"]["epochs"])
     shorter = {"algorithm": {**tables["algorithm"], "epochs": epochs}}
-    shorter |= {"run": {**tables["run"], "rounds": rounds, "eval_every": rounds}}
+    shorter |= {"run": {**tables["run"], "rounds": rounds}}
+    shorter |= {"evaluation": {**tables.get("evaluation", {}), "every": rounds}}
     forget_peak()
     experiment = config.build({**tables, **shorter})
     foretold, before = experiment.estimate(), peak_megabytes()

@@ -20,7 +20,7 @@ from .dfedpgp_settings import Scale
 from .dfedpgp_tables import Dots, dots, plus_minus
 from .figure import Data, Setting
 from .pfeddst_peers import choices_of, explored
-from .runs import Run, Store
+from .runs import Run, Store, with_options
 
 __all__ = ["compute", "differences", "draw", "runs", "tables"]
 
@@ -36,7 +36,7 @@ SMALL: Mapping[str, Any] = {
     "data": {"name": "digits", "enlarge": 2, "test": 300, "partition": "dirichlet_per_client", "alpha": 0.1},
     "scale": {
         "model": {"name": "dpfl_cnn"}, "clients": 20, "neighbors": 5, "rounds": 20, "lr": 0.05, "batch_size": 16,
-        "options": {"executor": "batched"},
+        "options": {"compute": {"executor": "batched"}},
     },
 }  # fmt: skip
 """What differs from the setting of scale ``quick``."""
@@ -78,12 +78,14 @@ def _arms(setting: Setting) -> dict[str, list[Run]]:
 
 
 def _tables(scale: Scale, constants: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    return {
+    tables = {
         "data": {**SMALL["data"], "n": scale.clients, "seed": seed, "split_seed": seed, "match_test": "per_client"},
         "algorithm": METHODS["PFedDST"].table(scale) | dict(constants),
         "model": dict(scale.model),
-        "run": {"rounds": scale.rounds, "seed": seed, "eval_every": 1, "evaluate_on": "own_test", **scale.options},
+        "run": {"rounds": scale.rounds, "seed": seed},
+        "evaluation": {"every": 1, "on": "own_test"},
     }
+    return with_options(tables, scale.options)
 
 
 def runs(setting: Setting) -> list[Run]:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from topofl import Table, config
-from topofl.engine.checks import sets_named
 
 from .figure import Figure, Setting
 from .reproduce import needed
@@ -66,34 +65,34 @@ def probe(run: Run) -> tuple[float, float]:
     experiment = config.build(run.tables)
     prepared = time.perf_counter() - start
     few, more, share = PROBED, 3 * PROBED, _share(experiment)
-    seldom = {rounds: _seconds(experiment, rounds, eval_every=rounds) for rounds in (few, more)}  # two evaluations each
-    often = _seconds(experiment, few, eval_every=1)  # one more a round, but for the last, which has one anyway
+    seldom = {rounds: _seconds(experiment, rounds, every=rounds) for rounds in (few, more)}  # two evaluations each
+    often = _seconds(experiment, few, every=1)  # one more a round, but for the last, which has one anyway
     step = max(seldom[more] - seldom[few], 0.0) / (more - few)
     evaluation = max(often - seldom[few], 0.0) / (few - 1)  # of a share of the examples
-    rounds, every = (experiment.options[name] for name in ("rounds", "eval_every"))
+    rounds, every = experiment.options["rounds"], experiment.options["evaluation"].every
     once = max(seldom[few] - few * step - 2 * evaluation, 0.0)
     return prepared + once + rounds * step + (1 + -(-rounds // every)) * evaluation / share, peak_megabytes()
 
 
 def _share(experiment: config.Experiment) -> float:
     """Return on which share of a run's test examples a probe evaluates."""
-    there = experiment.options["eval_examples"] or len(experiment.clients.dataset.test)
+    there = experiment.options["evaluation"].examples or len(experiment.clients.dataset.test)
     return (_examples(experiment) or there) / there
 
 
 def _examples(experiment: config.Experiment) -> int | None:
     """Return on how many test examples a probe evaluates; None: as the run, as clients' own sets are small."""
-    options = experiment.options
-    if any(name.startswith("own_") for name in sets_named(options["evaluate_on"])):
+    evaluation = experiment.options["evaluation"]
+    if any(name.startswith("own_") for name in evaluation.on):
         return None
-    return min(options["eval_examples"] or len(experiment.clients.dataset.test), PROBED_EXAMPLES)
+    return min(evaluation.examples or len(experiment.clients.dataset.test), PROBED_EXAMPLES)
 
 
-def _seconds(experiment: config.Experiment, rounds: int, eval_every: int) -> float:
-    options = {**experiment.options, "rounds": rounds, "eval_every": eval_every}
-    options["eval_examples"] = _examples(experiment)
-    if options["fine_tune_every"] is not None:
-        options["fine_tune_every"] = eval_every
+def _seconds(experiment: config.Experiment, rounds: int, every: int) -> float:
+    evaluation = experiment.options["evaluation"]
+    tuned = None if evaluation.fine_tune_every is None else every
+    evaluation = replace(evaluation, every=every, examples=_examples(experiment), fine_tune_every=tuned)
+    options = {**experiment.options, "rounds": rounds, "evaluation": evaluation}
     start = time.perf_counter()
     replace(experiment, options=options).run(progress=False)
     return time.perf_counter() - start

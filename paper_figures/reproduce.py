@@ -13,7 +13,7 @@ import topofl
 from topofl import Table
 from topofl._check import check_choice, check_int, did_you_mean
 from topofl._machine import machine
-from topofl.engine.checks import check_device
+from topofl.engine.options import check_device
 from topofl.report import replacing
 
 from . import dcliques, dfedpgp, dpfl, drawing, pfeddst

@@ -77,13 +77,25 @@ class Run:
             If the data's files are missing, damaged or not the original ones.
         """
         tables = {name: dict(table) for name, table in self.tables.items()}
-        tables["run"].pop("device", None)
+        compute = {name: value for name, value in tables.pop("compute", {}).items() if name != "device"}
+        tables |= {"compute": compute} if compute else {}
         root = tables["data"].pop("root", None)
         source = {key: tables["data"].get(key) for key in ("name", "verify")}
         tables["data"]["content"] = content(source["name"], None if root is None else os.fspath(root), source["verify"])
         libraries = {library.__name__: library.__version__ for library in (topofl, torch, np)}
         text = json.dumps([tables, libraries], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def with_options(tables: Tables, options: Tables) -> dict[str, dict[str, Any]]:
+    """Return tables with more keys in some of them.
+
+    Examples
+    --------
+    >>> with_options({"run": {"rounds": 3}}, {"run": {"seed": 0}, "compute": {"executor": "looped"}})
+    {'run': {'rounds': 3, 'seed': 0}, 'compute': {'executor': 'looped'}}
+    """
+    return {name: {**tables.get(name, {}), **options.get(name, {})} for name in {**tables, **options}}
 
 
 def keyed(runs: Iterable[Run]) -> dict[str, Run]:

@@ -1,13 +1,15 @@
 """Small problems that many tests share."""
 
+from dataclasses import fields
+
 import numpy as np
 from torch import nn
 
-from topofl import data, topologies
+from topofl import Compute, Evaluation, data, topologies
 from topofl._seeding import seeded_torch
 from topofl.engine import trace
 from topofl.engine.population import Layout
-from topofl.engine.world import rules_of, weights_on
+from topofl.engine.setup import _rules_of
 
 
 def dataset(seed=0, n_examples=90, shape=(1, 6, 6), n_classes=3):
@@ -63,5 +65,23 @@ def traced(algorithm, model, clients=None, graphs=None):
     """Return what is seen of the first rounds of an algorithm."""
     clients = clients or equal_clients()
     sizes, layout = np.array([len(own) for own in clients.train]), Layout.of(model)
-    rules = rules_of(None, weights_on, graphs)
+    rules = _rules_of(None, graphs)
     return trace.traced(trace.Played(algorithm, layout, next(model.parameters()).dtype, graphs, rules, sizes))
+
+
+def options(**settings):
+    """Return arguments of topofl.run, of which those of an Evaluation or a Compute are given by their own names.
+
+    So that tests can merge settings: ``options(**{"every": 2, "executor": "looped"} | changes)``.
+    """
+    for name, kind in (("evaluation", Evaluation), ("compute", Compute)):
+        own = {field.name: settings.pop(field.name) for field in fields(kind) if field.name in settings}
+        if own:
+            assert name not in settings, f"{name} is given as a whole and by {', '.join(own)}"
+            settings[name] = kind(**own)
+    return settings
+
+
+def each_round(function):
+    """Return a callback that calls a function with the number of rounds done and the models after every round."""
+    return lambda event: function(event.round, event.models) if event.kind == "round" else None

@@ -366,11 +366,9 @@ def told(tmp_path_factory):
             topology=topologies.one_peer_exponential(6),
             rounds=9,
             seed=0,
-            eval_every=3,
-            executor="batched",
-            checkpoint=place / "checkpoints",
-            checkpoint_every=4,
-            resume=resume,
+            evaluation=3,
+            compute=topofl.Compute(executor="batched"),
+            saving=topofl.Saving(place / "checkpoints", every=4, resume=resume),
             callbacks=[callbacks.tensorboard(board), callbacks.jsonl(log), *more],
         )
 

@@ -44,7 +44,9 @@ batch_size = 8
 [run]
 rounds = 4
 seed = 3
-eval_every = 2
+
+[evaluation]
+every = 2
 """
 
 
@@ -337,8 +339,8 @@ def test_dry_run_and_run_tell_what_does_not_fit(capsys, toml, tmp_path, monkeypa
     ("change", "message"),
     [
         ("run.round=3", "small.toml [run] `run` takes rounds"),
-        ("run.checkpoint_every=0", "small.toml [run] `checkpoint_every` must be at least 1, got 0"),
-        ("run.resume=true", "small.toml [run] `run` takes rounds"),
+        ("saving.every=0", "small.toml [saving] `every` must be at least 1, got 0"),
+        ("saving.resume=true", "small.toml [saving] `Saving` takes every, not"),
         ("run.rounds=0", "small.toml [run] `rounds` must be at least 1, got 0"),
         ("topolgy=ring", "not 'topolgy'; did you mean 'topology'?"),
         ("topology=rng", "small.toml [topology] there is no topology 'rng'; did you mean 'ring'?"),
@@ -451,7 +453,7 @@ def test_a_finished_run_says_so_and_takes_more_rounds(capsys, toml, tmp_path):
     assert main(["resume", "a"]) == 0
     assert capsys.readouterr().out.startswith("a is finished: all 4 rounds are done; more are trained with --set")
     before = (tmp_path / "a" / "config.toml").read_text()
-    assert "checkpoint_every = 1" in before
+    assert "[saving]\nevery = 1\n" in before
     assert "a is finished, so that only" in fails(capsys, 2, "resume", "a", "--set", "algorithm.lr=0.1")
     assert "lr was 0.5, is 0.1" in fails(capsys, 2, "resume", "a", "--set", "algorithm.lr=0.1", "--set", "run.rounds=6")
     assert (tmp_path / "a" / "config.toml").read_text() == before
@@ -517,7 +519,7 @@ def test_compare(capsys, runs, tmp_path):
 
 
 def test_compare_by_another_accuracy(capsys, toml, tmp_path):
-    assert main(["run", toml, "--out", "a", "--set", "run.moments=both"]) == 0
+    assert main(["run", toml, "--out", "a", "--set", "evaluation.before_exchange=true"]) == 0
     assert main(["run", toml, "--out", "b"]) == 0
     capsys.readouterr()
     assert main(["compare", "a", "b", "--column", "accuracy_before_exchange", "--csv", "t.csv", "--plot", "t.png"]) == 0
@@ -527,8 +529,8 @@ def test_compare_by_another_accuracy(capsys, toml, tmp_path):
     assert frame["final accuracy"][0] == pytest.approx(history["accuracy_before_exchange"][-1].mean())
     assert frame["worst tenth"][0] == pytest.approx(history.personal("accuracy_before_exchange").worst_tenth)
     assert np.isnan(frame["final accuracy"][1])
-    assert "`--column` must be one of accuracy, accuracy_before_exchange, got 'loss'" in fails(
-        capsys, 2, "compare", "a", "--column", "loss"
+    assert "`--column` must be one of accuracy, accuracy_before_exchange, loss, loss_before_exchange, got 'x'" in fails(
+        capsys, 2, "compare", "a", "--column", "x"
     )
 
 
@@ -729,7 +731,7 @@ print(json.dumps([at, status]))
 
 
 def test_killed_at_any_moment_a_run_that_replaces_another_is_one_of_both(toml, tmp_path, capsys):
-    Path(toml).write_text(TEXT.replace("rounds = 4", 'rounds = 1\nexecutor = "batched"'))
+    Path(toml).write_text(TEXT.replace("rounds = 4", "rounds = 1") + '[compute]\nexecutor = "batched"\n')
     assert main(["run", toml, "--out", "old"]) == 0
     assert main(["run", toml, "--out", "new", "--set", "run.seed=9"]) == 0
     wanted = {seed: History.load(name)["loss"] for seed, name in ((3, "old"), (9, "new"))}

@@ -92,16 +92,20 @@ def run(algorithm=None, **changes):
         "clients": problems.equal_clients(),
         "topology": topologies.ring(6),
         "rounds": 3,
-        "eval_every": 3,
+        "every": 3,
         "seed": 0,
     }
-    return topofl.run(algorithm or algorithms.dsgd(lr=0.1, batch_size=4), **(settings | changes))
+    return topofl.run(algorithm or algorithms.dsgd(lr=0.1, batch_size=4), **problems.options(**(settings | changes)))
 
 
 def models_of(algorithm=None, **changes):
     """Return all nodes' models after a run in float64 from the model's own values, (n, d)."""
     kept = []
-    options = {"init": "given", "dtype": torch.float64, "on_round": lambda t, models: kept.append(models.flat.clone())}
+    options = {
+        "init": "given",
+        "dtype": torch.float64,
+        "callbacks": [problems.each_round(lambda t, models: kept.append(models.flat.clone()))],
+    }
     run(algorithm, **(options | changes))
     return kept[-1]
 
@@ -195,8 +199,9 @@ REFUSED = {
             "`labels` must be in 0..2, got 5 at index 2",
         ),
         "integer images in a Dataset": (
-            lambda: data.Dataset(torch.zeros(2, 4, dtype=torch.int64), torch.tensor([0, 1]), 2, "x", [0, 1], [], []),
-            "`inputs` must be a tensor of torch.float32 or torch.uint8, got torch.int64; data.from_arrays converts",
+            lambda: data.Dataset(torch.zeros(2, 4, dtype=torch.int16), torch.tensor([0, 1]), 2, "x", [0, 1], [], []),
+            "`inputs` must be a tensor of torch.float32 or torch.uint8 or torch.int32 or torch.int64, got torch.int16; "
+            "data.from_arrays converts",
         ),
         "fewer outputs than classes": (
             lambda: run(model=nn.Sequential(nn.Flatten(), nn.Linear(36, 2))),
@@ -210,7 +215,10 @@ REFUSED = {
             lambda: run(topology=topologies.ring(5)),
             "`topology` must have one node a client: ring(n=5) has n=5, `clients` has n=6",
         ),
-        "no function": (lambda: run(on_round=3), "`on_round` must be a function of (rounds done, models), got 3"),
+        "no function": (
+            lambda: run(callbacks=[3]),
+            "`callbacks` must be a list of functions that take an Event, got [3]",
+        ),
         "an array for a word": (lambda: run(executor=np.array(["auto", "auto"])), "`executor` must be one of 'auto'"),
         "a type of eight bits": (
             lambda: run(dtype=torch.float8_e5m2),
@@ -318,7 +326,7 @@ def test_single_class_clients_learn_their_class():
 def test_no_own_examples_no_score():
     blobs = problems.dataset()
     clients = clients_of([0], [1, 2], [3, 4], test=[[], blobs.test[:2], blobs.test[2:3]])
-    history = run(clients=clients, topology=topologies.ring(3), evaluate_on="own_test")
+    history = run(clients=clients, topology=topologies.ring(3), on="own_test")
     assert np.isnan(history["accuracy"]).tolist() == [[True, False, False]] * 2
     frame = history.to_pandas()
     assert np.isfinite(frame["accuracy_mean"].iloc[-1])
@@ -581,7 +589,7 @@ def test_models_that_look_odd_but_are_fine(case):
 
 
 def test_more_outputs_than_classes_are_fine():
-    history = run(model=nn.Sequential(nn.Flatten(), nn.Linear(36, 7)), rounds=30, eval_every=30)
+    history = run(model=nn.Sequential(nn.Flatten(), nn.Linear(36, 7)), rounds=30, every=30)
     assert history["accuracy"][-1].min() > 0.9
 
 

@@ -24,7 +24,9 @@ MODULE = sys.modules["topofl.estimate"]  # topofl.estimate itself is the functio
 def need(algorithm, clients=None, graph=None, model=None, **options):
     clients = problems.equal_clients() if clients is None else clients
     graph = problems.cliques(clients) if graph is None else graph
-    return topofl.estimate(algorithm, model=model or problems.linear(), clients=clients, topology=graph, **options)
+    return topofl.estimate(
+        algorithm, model=model or problems.linear(), clients=clients, topology=graph, **problems.options(**options)
+    )
 
 
 def test_logistic_regression_by_hand():
@@ -154,8 +156,8 @@ def test_what_does_not_fit_is_not_probed(monkeypatch):
 def test_plans_are_those_of_the_run(executor):
     clients = problems.equal_clients()
     options = {"model": problems.linear(), "clients": clients, "topology": problems.cliques(clients)}
-    result = topofl.estimate(algorithms.dsgd(0.1), **options, executor=executor)
-    meta = topofl.run(algorithms.dsgd(0.1), **options, rounds=1, seed=0, executor=executor).meta
+    result = topofl.estimate(algorithms.dsgd(0.1), **problems.options(executor=executor, **options))
+    meta = topofl.run(algorithms.dsgd(0.1), **problems.options(executor=executor, **options), rounds=1, seed=0).meta
     assert all(getattr(result, name) == meta[name] for name in ("executor", "chunk", "workers"))
 
 
@@ -164,7 +166,7 @@ def test_a_probe_trains_and_changes_nothing(name):
     model, clients = problems.linear(), problems.equal_clients()
     before = [p.clone() for p in model.parameters()]
     algorithm = getattr(algorithms, name)(lr=0.1, batch_size=4)
-    result = need(algorithm, clients, model=model, executor="auto", probe=True, eval_nodes=1, eval_examples=5)
+    result = need(algorithm, clients, model=model, executor="auto", probe=True, nodes=1, examples=5)
     assert result.executor == "batched"
     assert result.seconds_per_round > 0
     assert result.seconds_per_evaluation > 0
@@ -175,13 +177,13 @@ def test_a_probe_trains_and_changes_nothing(name):
 def test_a_probe_is_extrapolated_in_proportion(monkeypatch):
     trials = []
 
-    def trial(algorithm, clients, graph, options):
+    def trial(setup, clients, graph):
         trials.append((clients.n, graph.n))
         return Plan("looped", 1, 1, 1), 0.04 * clients.n, 0.5 * clients.n
 
     monkeypatch.setattr(MODULE, "_trial", trial)
     monkeypatch.setattr(MODULE, "_seconds_of_mixing", lambda *arguments: 1.0)
-    result = need(algorithms.dsgd(0.1), probe=True, eval_nodes=3, executor="looped")
+    result = need(algorithms.dsgd(0.1), probe=True, nodes=3, executor="looped")
     assert trials == [(4, 4)]  # 0.16 s are enough
     assert (result.seconds_per_round, result.seconds_per_evaluation) == (pytest.approx(0.24 + 1), pytest.approx(1.5))
 
@@ -246,9 +248,9 @@ def held(history):
     ("algorithm", "options", "topology"),
     [
         (algorithms.fedavg(lr=0.1, epochs=1, participation=0.1), {}, None),
-        (algorithms.fedavg(lr=0.1, epochs=1, participation=0.1, fine_tune_epochs=1), {"moments": "both"}, None),
-        (algorithms.dsgd(lr=0.1), {"evaluate_on": ("test", "val")}, topologies.ring(400)),
-        (algorithms.dsgd(lr=0.1), {"eval_every": 1}, topologies.one_peer_exponential(400)),
+        (algorithms.fedavg(lr=0.1, epochs=1, participation=0.1, fine_tune_epochs=1), {"before_exchange": True}, None),
+        (algorithms.dsgd(lr=0.1), {"on": ("test", "val")}, topologies.ring(400)),
+        (algorithms.dsgd(lr=0.1), {"every": 1}, topologies.one_peer_exponential(400)),
         (algorithms.osgp(lr=0.1, epochs=1), {}, topologies.exponential(400)),
         (algorithms.dsgd(lr=0.1), {}, lambda t: topologies.random_regular(400, 4, seed=t)),
         (algorithms.local_only(lr=0.1), {}, None),
@@ -258,10 +260,14 @@ def held(history):
 def test_what_the_history_will_hold_is_counted_over_all_rounds(algorithm, options, topology, rounds):
     clients = data.iid(problems.dataset(n_examples=800), 400, seed=0)
     how = {"model": problems.linear(), "clients": clients, "topology": topology, "rounds": rounds} | options
-    need = topofl.estimate(algorithm, **how)
-    history = topofl.run(algorithm, **how, seed=0, executor="batched", progress=False, on_disconnected="allow")
+    need = topofl.estimate(algorithm, **problems.options(**how))
+    history = topofl.run(
+        algorithm, **problems.options(executor="batched", **how), seed=0, progress=False, on_disconnected="allow"
+    )
     assert need.history == pytest.approx(held(history), rel=0.2)
-    without = topofl.estimate(algorithm, **{key: value for key, value in how.items() if key != "rounds"})
+    without = topofl.estimate(
+        algorithm, **problems.options(**{key: value for key, value in how.items() if key != "rounds"})
+    )
     assert (without.history, need.total - without.total) == (0, need.history)
 
 
@@ -271,8 +277,8 @@ def test_rows_of_small_servers_are_counted_and_kept_once(n, participation):
     algorithm = algorithms.fedavg(lr=0.1, epochs=1, participation=participation)
     clients = data.iid(problems.dataset(n_examples=2 * n), n, seed=0)
     how = {"model": problems.linear(), "clients": clients, "rounds": 20}
-    history = topofl.run(algorithm, **how, seed=0, executor="batched", progress=False)
-    assert topofl.estimate(algorithm, **how).history == pytest.approx(held(history), rel=0.2)
+    history = topofl.run(algorithm, **problems.options(executor="batched", **how), seed=0, progress=False)
+    assert topofl.estimate(algorithm, **problems.options(**how)).history == pytest.approx(held(history), rel=0.2)
     assert sum(map(_matrices.bytes_of, history.matrices.kept)) <= 20 * 2**13
 
 
@@ -280,14 +286,17 @@ def test_rows_of_small_servers_are_counted_and_kept_once(n, participation):
     ("change", "message"),
     [
         ({"rounds": 0}, "`rounds` must be at least 1, got 0"),
-        ({"eval_every": 0}, "`eval_every` must be at least 1"),
-        ({"moments": "none"}, "`moments` must be one of"),
+        ({"every": 0}, "`every` must be at least 1"),
+        ({"before_exchange": "none"}, "`before_exchange` must be True or False"),
     ],
 )
 def test_rounds_are_checked(change, message):
     with pytest.raises(ValueError, match=message):
         topofl.estimate(
-            algorithms.local_only(lr=0.1), model=problems.linear(), clients=problems.equal_clients(), **change
+            algorithms.local_only(lr=0.1),
+            model=problems.linear(),
+            clients=problems.equal_clients(),
+            **problems.options(**change),
         )
 
 
@@ -296,7 +305,13 @@ def test_changing_graphs_are_averaged_over_their_period():
     ring, star = topologies.ring(6), topologies.star(6)
     algorithm = algorithms.dsgd(0.1)
     history = topofl.run(
-        algorithm, model=problems.linear(), clients=clients, topology=[ring, star], rounds=4, seed=0, executor="looped"
+        algorithm,
+        model=problems.linear(),
+        clients=clients,
+        topology=[ring, star],
+        rounds=4,
+        seed=0,
+        compute=topofl.Compute(executor="looped"),
     )
     result = need(algorithm, clients, [ring, star])
     assert result.messages == 11
@@ -351,8 +366,8 @@ def test_a_million_models_need_no_memory_here():
         ({"device": "tpu"}, "`device` must be such as"),
         ({"device": "meta"}, "`device` must be such as"),
         ({"dtype": torch.int64}, "`dtype` must be a floating point type"),
-        ({"eval_nodes": 0}, "`eval_nodes` must be between 1 and"),
-        ({"eval_examples": 10**6}, "`eval_examples` must be between 1 and"),
+        ({"nodes": 0}, "`nodes` must be at least 1"),
+        ({"examples": 10**6}, "`evaluation.examples` must be between 1 and"),
         ({"graph": topologies.ring(7)}, "`topology` must have one node a client"),
         ({"model": nn.Linear(5, 3)}, "`model` cannot take examples"),
         ({"model": nn.BatchNorm1d(3)}, "`model` must not contain BatchNorm1d"),
@@ -374,8 +389,8 @@ def test_bad_arguments(options, message):
 def test_arguments_of_bad_types(options, message):
     with pytest.raises(TypeError, match=message):
         topofl.estimate(
-            algorithms.dsgd(0.1), **{"model": problems.linear(), "clients": problems.equal_clients(),
-                                     "topology": topologies.ring(6)} | options
+            algorithms.dsgd(0.1), **problems.options(**{"model": problems.linear(), "clients": problems.equal_clients(),
+                                     "topology": topologies.ring(6)} | options)
         )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ import re
 import shutil
 import struct
 from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -53,7 +54,9 @@ def small_run():
     }
 
 
-ARGUMENTS = sorted(inspect.signature(topofl.run).parameters)
+OPTIONS = {"evaluation": topofl.Evaluation, "compute": topofl.Compute}
+OWN = {name: {field.name for field in fields(kind)} for name, kind in OPTIONS.items()}
+ARGUMENTS = sorted({*inspect.signature(topofl.run).parameters, *(name for own in OWN.values() for name in own)})
 
 
 def ends(name, value):
@@ -61,22 +64,27 @@ def ends(name, value):
     return name != "rounds" or not isinstance(value, int | float) or value < 10
 
 
+def is_said_once(changed):
+    """Whether no object is given both as a whole and by its own names."""
+    return not any(name in changed and own & set(changed) for name, own in OWN.items())
+
+
 changes = st.dictionaries(st.sampled_from(ARGUMENTS), anything, min_size=1, max_size=2)
 
 
 @settings(max_examples=200)
-@given(changes.filter(lambda changed: all(ends(*item) for item in changed.items())))
+@given(changes.filter(lambda changed: is_said_once(changed) and all(ends(*item) for item in changed.items())))
 def test_run_runs_or_names_the_argument(tmp_path_factory, changed):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("run"))
         try:
-            history = topofl.run(**(small_run() | changed))
+            history = topofl.run(**problems.options(**(small_run() | changed)))
         except (ValueError, TypeError) as error:
             message = str(error)
         else:
             assert np.isfinite(history["train_loss"]).all()
             return
-    assert re.search(r"`[a-z_]+(\[.*\])?`", message), message
+    assert re.search(r"`[a-z_.]+(\[.*\])?`", message), message
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)
@@ -84,7 +92,7 @@ def test_run_runs_or_names_the_argument(tmp_path_factory, changed):
 def test_every_argument_of_run_is_checked_by_name(name, value, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises((ValueError, TypeError), match=f"`{name}`"):
-        topofl.run(**(small_run() | {name: value}))
+        topofl.run(**problems.options(**(small_run() | {name: value})))
 
 
 # Configurations and specs
@@ -95,7 +103,9 @@ TABLES = {
     "mixing": {"name": "metropolis_hastings"},
     "algorithm": {"name": "dsgd", "lr": 0.5, "batch_size": 8, "momentum": 0.5, "local_steps": 1},
     "model": {"name": "logistic_regression", "in_features": 64, "n_classes": 10},
-    "run": {"rounds": 1, "seed": 3, "eval_every": 1, "executor": "auto", "dtype": "float32", "device": "cpu"},
+    "run": {"rounds": 1, "seed": 3},
+    "evaluation": {"every": 1},
+    "compute": {"executor": "auto", "dtype": "float32", "device": "cpu"},
 }
 PATIENCE = ("rounds", "steps", "local_steps")
 tables = st.sampled_from(list(TABLES))
@@ -180,10 +190,10 @@ def test_configurations_run_or_say_what_is_wrong(tmp_path_factory, edited, dry):
         ("model", {"in_features": HUGE}, "[model] `in_features`, `in_shape`, `n_classes` and other sizes must give"),
         ("data", {"enlarge": HUGE}, "[data] `enlarge` must leave images that fit into memory"),
         ("data", {"name": "mnist", "root": 5}, "[data] `root` must be the path of a folder, got 5"),
-        ("algorithm", {"lr": 1e300}, "[run] `lr` must be at most 3.4"),
+        ("algorithm", {"lr": 1e300}, "small.toml `lr` must be at most 3.4"),
         ("algorithm", {"lr": float("inf")}, "[algorithm] `lr` must be a finite number above 0"),
-        ("run", {"device": "meta"}, "[run] `device` must be such as 'cpu'"),
-        ("run", {"device": "mps:7"}, "[run] `device` must be"),
+        ("compute", {"device": "meta"}, "[compute] `device` must be such as 'cpu'"),
+        ("compute", {"device": "mps:7"}, "[compute] `device` must be"),
     ],
 )
 @pytest.mark.parametrize("dry", [[], ["--dry-run"]])
@@ -386,7 +396,9 @@ def test_damaged_datasets_are_read_or_refused_by_file(tmp_path_factory, reader, 
 @functools.cache
 def history_to_damage():
     clients = problems.equal_clients(3)
-    return topofl.run(**(small_run() | {"clients": clients, "topology": topologies.ring(3), "eval_every": 1}))
+    return topofl.run(
+        **problems.options(**(small_run() | {"clients": clients, "topology": topologies.ring(3), "every": 1}))
+    )
 
 
 def saved_history(folder):

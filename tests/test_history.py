@@ -25,13 +25,13 @@ def run_of(algorithm, topology, **more):
         clients=problems.equal_clients(),
         topology=topology,
         seed=0,
-        **more,
+        **problems.options(**more),
     )
 
 
 @pytest.fixture(scope="module")
 def history():
-    return run_of(algorithms.dsgd, topologies.one_peer_exponential(6), rounds=7, eval_every=3, moments="both")
+    return run_of(algorithms.dsgd, topologies.one_peer_exponential(6), rounds=7, every=3, before_exchange=True)
 
 
 def assert_same(a, b):
@@ -466,7 +466,7 @@ def test_rounds_to(history):
     assert history.rounds_to(0.0) == 0
     assert history.rounds_to(means[-1]) == history["round"][(means >= means[-1]).argmax()]
     assert history.rounds_to(1.0) is None or means.max() == 1.0
-    with pytest.raises(ValueError, match="`accuracy` must be between 0 and 1, got 80"):
+    with pytest.raises(ValueError, match="`value` must be between 0 and 1, got 80"):
         history.rounds_to(80)
 
 
@@ -474,8 +474,16 @@ def test_rounds_to_takes_any_accuracy(history):
     means = history["accuracy_before_exchange"].mean(1)
     wanted = history["round"][(means >= means[-1]).argmax()]
     assert history.rounds_to(means[-1], "accuracy_before_exchange") == wanted
-    with pytest.raises(ValueError, match=r"`column` must be an accuracy .*got 'loss'"):
-        history.rounds_to(0.5, "loss")
+    with pytest.raises(ValueError, match=r"`column` must be a score, .*accuracy, loss .*got 'mixed'"):
+        scored(accuracy=[[0.5]], mixed=[[0.5]]).rounds_to(0.5, "mixed")
+
+
+def test_losses_are_reached_from_above():
+    falling = scored(accuracy=[[0.1]] * 3, loss=[[3.0], [1.0], [0.5]])
+    assert [falling.rounds_to(value, "loss") for value in (4, 1, 0.75, 0.25)] == [0, 1, 2, None]
+    assert falling.bytes_to(0.25, "loss") == topofl.NotApplicable(
+        "no mean loss of 3 evaluations in 2 rounds is 0.25 or less: the lowest is 0.5"
+    )
 
 
 def test_bytes_to(history):
@@ -490,7 +498,7 @@ def test_bytes_to(history):
         "no mean accuracy of 2 evaluations in 1 rounds is 0.9 or more: the highest is 0.3"
     )
     assert "it has no value" in scored(accuracy=[[np.nan, np.nan]]).bytes_to(0.1).reason
-    with pytest.raises(ValueError, match="`accuracy` must be between 0 and 1, got 80"):
+    with pytest.raises(ValueError, match="`value` must be between 0 and 1, got 80"):
         history.bytes_to(80)
 
 
@@ -595,7 +603,7 @@ def test_columns_that_are_not_there_are_named(method, history):
 
 
 def test_validation_that_was_not_evaluated_says_how(history):
-    with pytest.raises(KeyError, match=r"`validation`: no column .*run with evaluate_on=\('own_test', 'own_val'\)"):
+    with pytest.raises(KeyError, match=r"`validation`: no column .*run with evaluation=\('own_test', 'own_val'\)"):
         history.best_on_validation()
 
 

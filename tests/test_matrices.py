@@ -179,7 +179,7 @@ def fedavg(n=400, rounds=6, **more):
     clients = data.iid(problems.dataset(n_examples=2 * n), n, seed=0)
     algorithm = algorithms.fedavg(lr=0.1, epochs=1, participation=0.1)
     how = {"model": models.logistic_regression(36, 3), "clients": clients, "seed": 0, "executor": "batched"}
-    return topofl.run(algorithm, rounds=rounds, eval_every=rounds, progress=False, **how, **more)
+    return topofl.run(algorithm, rounds=rounds, progress=False, **problems.options(every=rounds, **how, **more))
 
 
 def test_a_server_s_rows_are_kept_once_in_memory_and_on_disk(tmp_path, monkeypatch):
@@ -229,10 +229,9 @@ def test_memory_does_not_grow_by_a_dense_matrix_a_round():
 def test_checkpoints_keep_them_and_take_those_of_older_versions(tmp_path, monkeypatch, least):
     whole = fedavg(60)
     pack_from(monkeypatch, least)
-    stop = {"checkpoint": tmp_path, "checkpoint_every": 2}
     with pytest.raises(ZeroDivisionError):
-        fedavg(60, callbacks=[lambda event: 1 / (event.round - 4)], **stop)
+        fedavg(60, callbacks=[lambda event: 1 / (event.round - 4)], saving=topofl.Saving(tmp_path, every=2))
     pack_from(monkeypatch, 0)
-    resumed = fedavg(60, resume=True, **stop)
+    resumed = fedavg(60, saving=topofl.Saving(tmp_path, every=2, resume=True))
     assert list(resumed.matrix_of_round) == list(whole.matrix_of_round)
     assert [same(a, b) for a, b in zip(resumed.matrices, whole.matrices, strict=True)] == 6 * [True]

@@ -5,24 +5,29 @@ edges weights (:mod:`topofl.mixing`), an algorithm trains over it (:mod:`topofl.
 history of the run stands beside the numbers of the graph (:mod:`topofl.metrics`).
 """
 
-from topofl import algorithms, data, metrics, mixing, models, topologies
+from topofl import algorithms, data, metrics, mixing, models, tasks, topologies
 from topofl._table import NotApplicable, Spread, Table
-from topofl.engine import DivergenceError, Interrupted, run
+from topofl.engine import Compute, DivergenceError, Evaluation, Interrupted, Saving, run
 from topofl.estimate import estimate
 from topofl.history import History
 from topofl.mixing import MixingMatrix
+from topofl.tasks import Task
 from topofl.topology import Topology, TopologyError, TopologySequence, as_topology, from_edges
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Compute",
     "DivergenceError",
+    "Evaluation",
     "History",
     "Interrupted",
     "MixingMatrix",
     "NotApplicable",
+    "Saving",
     "Spread",
     "Table",
+    "Task",
     "Topology",
     "TopologyError",
     "TopologySequence",
@@ -35,5 +40,6 @@ __all__ = [
     "mixing",
     "models",
     "run",
+    "tasks",
     "topologies",
 ]

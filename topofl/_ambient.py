@@ -45,11 +45,12 @@ def plain_torch(device: Any = None) -> ExitStack:
 
 
 def in_plain_torch(function: Callable[P, R]) -> Callable[P, R]:
-    """Return the function that runs in :func:`plain_torch`, on the device that its keyword `device` names."""
+    """Return the function that runs in :func:`plain_torch`, on the device that its keyword `compute` names."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        with plain_torch(kwargs.get("device")):
+        compute: Any = kwargs.get("compute")
+        with plain_torch(getattr(compute, "device", compute)):
             return function(*args, **kwargs)
 
     return call

@@ -35,7 +35,8 @@ class Event:
     round
         Number of rounds done.
     values
-        What is told of it: numbers and text that JSON can hold, except that numbers may be NaN or infinite.
+        What is told of it: numbers and text that JSON can hold, except that numbers may be NaN or infinite. ``seconds``
+        of a round includes that of its evaluation.
     models
         All nodes' models, where they are at hand; ``models.flat`` is (n, d), to read or copy.
     """

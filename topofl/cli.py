@@ -251,7 +251,7 @@ def _add_resume(verbs: Any) -> None:
     text = "go on with a run that was stopped, or with more rounds"
     verb = _add_verb(verbs, "resume", _resume, text, examples, _KEPT)
     verb.add_argument("folder", type=_path, metavar="DIR", help="of the run, as named by run --out")
-    help_set = "table.key=value, of what may change: run.rounds (more of them), run.checkpoint_every, run.device"
+    help_set = "table.key=value, of what may change: run.rounds (more of them), saving.every, compute.device"
     verb.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=help_set)
     _add_logs(verb)
     verb.add_argument("--progress", action=argparse.BooleanOptionalAction, help="a bar (default: on terminals)")
@@ -264,9 +264,9 @@ def _add_compare(verbs: Any) -> None:
     """
     verb = _add_verb(verbs, "compare", _compare, "saved runs side by side", examples)
     verb.add_argument("runs", nargs="+", type=_path, metavar="RUN", help="a folder that run (or History.save) wrote")
-    verb.add_argument("--target", type=float, default=0.8, metavar="ACCURACY", help="to count rounds to (default: 0.8)")
-    verb.add_argument("--column", default="accuracy", metavar="NAME", help="which accuracy, e.g. accuracy_fine_tuned")
-    verb.add_argument("--plot", type=_path, metavar="FILE", help="draw accuracy against rounds (.png, .pdf, .svg)")
+    verb.add_argument("--target", type=float, default=0.8, metavar="SCORE", help="to count rounds to (default: 0.8)")
+    verb.add_argument("--column", metavar="NAME", help="which score, e.g. accuracy_fine_tuned (default: the task's)")
+    verb.add_argument("--plot", type=_path, metavar="FILE", help="draw scores against rounds (.png, .pdf, .svg)")
     _add_table_options(verb)
 
 
@@ -465,12 +465,12 @@ def _shards(options: argparse.Namespace, sizes: Sequence[Any]) -> Partition:
 
 
 def _run(options: argparse.Namespace) -> None:
-    every = [] if options.checkpoint_every is None else [f"run.checkpoint_every={options.checkpoint_every}"]
+    every = [] if options.checkpoint_every is None else [f"saving.every={options.checkpoint_every}"]
     experiment = config.load(options.config, [*options.set, *every])
     _note(experiment.notes)
     if options.dry_run:
         need = experiment.estimate(probe=True)
-        print("\n\n".join([str(need), *_in_all(need, experiment.tables["run"])]))
+        print("\n\n".join([str(need), *_in_all(need, experiment.tables)]))
         return
     out = options.out or Path("runs", options.config.stem)
     if options.skip_done and _is_finished(out):
@@ -504,7 +504,7 @@ def _trained(place: Path, experiment: config.Experiment, options: argparse.Names
 
     (place / "checkpoints").mkdir(parents=True, exist_ok=True)
     _write_config(place, experiment.tables)
-    how = {"progress": options.progress, "checkpoint": place / "checkpoints"}
+    how = {"progress": options.progress, "folder": place / "checkpoints"}
     return experiment.run(**how, callbacks=[write_again, *_logs(options)])
 
 
@@ -521,12 +521,12 @@ def _saved_beside(out: Path, history: History) -> Iterator[None]:
         raise OSError(f"{what}; when nothing is in its way, topofl resume {out} puts it in place") from error
 
 
-def _in_all(need: Estimate, run: Mapping[str, Any]) -> list[str]:
+def _in_all(need: Estimate, tables: config.Tables) -> list[str]:
     """Return what all rounds will take by the times of a probe, if there are any."""
     if need.seconds_per_round is None or need.seconds_per_evaluation is None:
         return []
-    rounds = run["rounds"]
-    tested = 1 + -(-rounds // run["eval_every"])  # before the first round, every so often, after the last
+    rounds = tables["run"]["rounds"]
+    tested = 1 + -(-rounds // tables["evaluation"]["every"])  # before the first round, every so often, after the last
     seconds = round(rounds * need.seconds_per_round + tested * need.seconds_per_evaluation)
     return [f"in all about {timedelta(seconds=seconds)} h for {rounds} rounds and {tested} evaluations"]
 
@@ -566,7 +566,7 @@ def _go_on(out: Path, options: argparse.Namespace) -> None:
         if event.kind == "start" or (event.kind == "checkpoint" and not there):  # what was asked for is accepted
             _write_config(out, experiment.tables)
 
-    how = {"progress": options.progress, "checkpoint": out / "checkpoints", "resume": True}
+    how = {"progress": options.progress, "folder": out / "checkpoints", "resume": True}
     try:
         history = experiment.run(**how, callbacks=[keep_changes, *_logs(options)])
     except Interrupted as stopped:
@@ -586,8 +586,8 @@ def _finish(out: Path, experiment: config.Experiment, history: History, kept: in
     history.save(out / "history")
     _write_config(out, experiment.tables_of(history))
     prune(out / "checkpoints", kept)
-    _check_column({str(out): history}, "accuracy")
-    print(_table_of_runs({str(out): history}, 0.8))
+    _check_column({str(out): history}, history.primary)
+    print(_table_of_runs({str(out): history}, 0.8, history.primary))
     print(f"saved in {printable(str(out))}")
     if diverged := history.meta["diverged"]:
         first = diverged[0]
@@ -683,7 +683,7 @@ def _other_settings(out: Path, experiment: config.Experiment) -> list[str]:
     if not (out / "config.toml").is_file():
         return []
     own, asked = config.read(out / "config.toml"), tomllib.loads(config.dumps(experiment.tables))
-    free = {("run", "executor"), ("run", "chunk")}  # chosen meanwhile
+    free = {("compute", "executor"), ("compute", "chunk")}  # chosen meanwhile
     keys = {(table, key) for tables in (own, asked) for table in tables for key in tables[table]} - free
     other = sorted(f"{t}.{k}" for t, k in keys if own.get(t, {}).get(k) != asked.get(t, {}).get(k))
     return [f"the finished run in {out} has other settings: {', '.join(other)}"] if other else []
@@ -748,10 +748,11 @@ def _compare(options: argparse.Namespace) -> None:
     if not 0 < options.target <= 1:
         raise ValueError(f"`--target` must be above 0 and at most 1, got {options.target:g}")
     histories = {str(path): _loaded(path) for path in options.runs}
-    _check_column(histories, options.column)
-    _print_table(_table_of_runs(histories, options.target, options.column), options)
+    column = next(iter(histories.values())).primary if options.column is None else options.column
+    _check_column(histories, column)
+    _print_table(_table_of_runs(histories, options.target, column), options)
     if options.plot is not None:
-        _plot(histories, options.plot, options.column)
+        _plot(histories, options.plot, column)
 
 
 def _graphs(options: argparse.Namespace) -> None:
@@ -784,7 +785,7 @@ def _clients_of(folder: Path) -> Partition:
 
 def _check_column(histories: Mapping[str, History], column: str) -> None:
     """Refuse what no run has a score of, and say which runs have a better one."""
-    known = {name for history in histories.values() for name in history.evaluations if name.startswith("accuracy")}
+    known = {name for one in histories.values() for name in one.evaluations if one.score_of(name) is not None}
     if column not in known:
         raise ValueError(f"`--column` must be one of {', '.join(sorted(known))}, got {column!r}")
     for other, how in _OTHER_SCORES.items():
@@ -796,11 +797,12 @@ def _check_column(histories: Mapping[str, History], column: str) -> None:
 _OTHER_SCORES = {"accuracy_fine_tuned": "after fine-tuning", "accuracy_knn": "beside nearest examples"}
 
 
-def _table_of_runs(histories: Mapping[str, History], target: float, column: str = "accuracy") -> Table:
-    columns = ("run", "algorithm", "topology", "spectral gap", f"rounds to {target:g}", "final accuracy",
+def _table_of_runs(histories: Mapping[str, History], target: float, column: str) -> Table:
+    score = next((found for one in histories.values() if (found := one.score_of(column))), column)
+    columns = ("run", "algorithm", "topology", "spectral gap", f"rounds to {target:g}", f"final {score}",
                "worst tenth", "messages a round", "MB a round")  # fmt: skip
     rows = tuple(_row(name, history, target, column) for name, history in histories.items())
-    return Table(columns, rows, title="" if column == "accuracy" else f"accuracy: {column}")
+    return Table(columns, rows, title="" if column == score else f"{score}: {column}")
 
 
 def _row(name: str, history: History, target: float, column: str) -> tuple[Any, ...]:
@@ -824,12 +826,13 @@ def _gap(history: History) -> float | NotApplicable:
 
 
 def _scores(history: History, target: float, column: str) -> tuple[Any, Any, Any]:
-    """Return rounds to the target, the final accuracy, and that of the worst tenth of the nodes."""
+    """Return rounds to the target, the final score, and that of the worst tenth of the nodes."""
     if column not in history.evaluations:
         none = NotApplicable(f"the run has no {column}")
         return none, none, none
     rounds, final = history.rounds_to(target, column), history.last(column)
-    reached = NotApplicable(f"accuracy stayed below {target:g}") if rounds is None else rounds
+    side = "above" if history.low_is_good(column) else "below"
+    reached = NotApplicable(f"{history.score_of(column)} stayed {side} {target:g}") if rounds is None else rounds
     over = over_nodes(final)
     return reached, Spread(*(float(over[key]) for key in ("mean", "min", "max"))), history.personal(column).worst_tenth
 

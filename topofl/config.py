@@ -10,6 +10,7 @@
     match_test = "disjoint"      # test data for each node (topofl.data.match_test); without it all have the same
     with_validation = 0.2        # a share of each node's training data (topofl.data.with_validation)
     flip_labels = 5              # so many nodes, or a list of them, learn wrong labels (topofl.data.flip_labels)
+    augment = "crop_and_flip,padding=4"    # images change each time a node trains on them (topofl.data.augmented)
 
     [topology]                   # topofl.topologies, or a file; gets the label counts, or n, from the data
     name = "dcliques"
@@ -19,14 +20,23 @@
     name = "dsgd"
     lr = 0.1
 
-    [run]                        # arguments of topofl.run
+    [run]                        # rounds, seed, init, on_disconnected, progress of topofl.run
     rounds = 100
+
+    [evaluation]                 # topofl.Evaluation; one line, evaluation = 4 or evaluation = "own_test", does as well
+    every = 4
+
+    [compute]                    # topofl.Compute; compute = "cpu" does as well
+    device = "cpu"
+
+    [saving]                     # topofl.Saving, of which `topofl run` sets folder and resume
+    every = 50
 
 ``[mixing]`` (a weight rule of :mod:`topofl.mixing`) and ``[model]`` (:mod:`topofl.models`) may follow; sizes of the
 model come from the data. A table may also be one line of text, as on the command line: ``topology = "ring"``. So may a
-graph within a table: ``base = "ring"`` or ``base = { name = "ring" }``, and under ``[run]`` what becomes of images in
-training: ``augment = "crop_and_flip,padding=4"``. A graph may also be the path of a file (GraphML, GML, edge list, or
-a matrix of scipy or numpy): ``topology = "graph.graphml,own_weights=true"`` mixes by the weights of its edges.
+graph within a table: ``base = "ring"`` or ``base = { name = "ring" }``. A graph may also be the path of a file
+(GraphML, GML, edge list, or a matrix of scipy or numpy): ``topology = "graph.graphml,own_weights=true"`` mixes by the
+weights of its edges.
 
 Names may be a user's own: ``name = "mymodule:dsgt"`` is the function ``dsgt`` of the module ``mymodule``, which Python
 must find, and a name may be an entry point of an installed package, in one of the groups ``topofl.algorithms``,
@@ -39,13 +49,14 @@ import math
 import os
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import nn
 
-from topofl._check import check_choice, check_path, shown
+from topofl._ambient import plain_torch
+from topofl._check import check_choice, check_path, check_switch, shown
 from topofl._seeding import seeded_torch
 from topofl._spec import (
     Built,
@@ -65,10 +76,9 @@ from topofl.algorithms.parts import Part
 from topofl.algorithms.phase import Algorithm
 from topofl.algorithms.round import Rule
 from topofl.callbacks import Callback
-from topofl.data import Augmentation, Partition, flip_labels, match_test, with_validation
-from topofl.engine import run
-from topofl.engine.checkpoint import check_every
-from topofl.engine.checks import check_device, check_options, check_topology
+from topofl.data import Partition, augmented, flip_labels, match_test, with_validation
+from topofl.engine import Compute, Evaluation, Saving, run
+from topofl.engine.setup import check_words, resolve
 from topofl.estimate import Estimate, estimate
 from topofl.history import History
 
@@ -76,10 +86,8 @@ __all__ = ["Experiment", "build", "dumps", "load", "override", "read"]
 
 Tables = dict[str, dict[str, Any]]
 
-_TABLES = ("data", "topology", "mixing", "algorithm", "model", "run")
-_NOT_IN_RUN = ("algorithm", "model", "clients", "topology", "mixing", "checkpoint", "resume", "callbacks", "on_round")
-_ESTIMATED = ("executor", "chunk", "precision", "device", "dtype", "evaluate_on", "eval_examples", "eval_nodes",
-              "augment", "fine_tune", "rounds", "eval_every", "moments")  # fmt: skip
+_TABLES = ("data", "topology", "mixing", "algorithm", "model", "run", "evaluation", "compute", "saving")
+_RUN = ("rounds", "seed", "init", "on_disconnected", "progress")
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 
@@ -92,7 +100,7 @@ class Experiment:
     algorithm, model, clients, topology, mixing
         As in :func:`topofl.run`.
     options
-        Its other arguments.
+        Its other arguments; `saving` has no folder yet.
     tables
         What was configured, all defaults filled in; :func:`build` makes the same experiment of them.
     notes
@@ -116,7 +124,7 @@ class Experiment:
         self,
         *,
         progress: bool | None = None,
-        checkpoint: str | os.PathLike[str] | None = None,
+        folder: str | os.PathLike[str] | None = None,
         resume: bool = False,
         callbacks: Sequence[Callback] = (),
     ) -> History:
@@ -126,7 +134,9 @@ class Experiment:
         ----------
         progress
             None leaves it to the configuration.
-        checkpoint, resume, callbacks
+        folder, resume
+            As in :class:`topofl.Saving`.
+        callbacks
             As in :func:`topofl.run`.
 
         Raises
@@ -134,21 +144,23 @@ class Experiment:
         DivergenceError, Interrupted, OSError
             As :func:`topofl.run`.
         """
-        options = dict(self.options) | {"checkpoint": checkpoint, "resume": resume, "callbacks": callbacks}
+        saving = replace(self.options["saving"], folder=folder, resume=resume)
+        options = dict(self.options) | {"saving": saving, "callbacks": callbacks}
         if progress is not None:
             options["progress"] = progress
         return run(**self._parts, **options)
 
     def estimate(self, *, probe: bool = False) -> Estimate:
         """Return what the run will need, by :func:`topofl.estimate`, with `probe` also its times."""
-        return estimate(**self._parts, **{key: self.options[key] for key in _ESTIMATED}, probe=probe)
+        asked = {key: self.options[key] for key in ("rounds", "evaluation", "compute")}
+        return estimate(**self._parts, **asked, probe=probe)
 
     def tables_of(self, history: History) -> Tables:
         """Return the tables that repeat the run exactly, on as many threads: with the executor and chunk chosen."""
         chosen = {"executor": history.meta["executor"]}
         if chosen["executor"] == "batched":
             chosen["chunk"] = history.meta["chunk"]
-        return self.tables | {"run": self.tables["run"] | chosen}
+        return self.tables | {"compute": self.tables["compute"] | chosen}
 
 
 def load(path: str | os.PathLike[str], assignments: Sequence[str] = ()) -> Experiment:
@@ -191,8 +203,8 @@ def override(tables: Mapping[str, Any], assignments: Sequence[str]) -> dict[str,
 
     Examples
     --------
-    >>> override({"run": {"rounds": 100}}, ["run.rounds=10", "topology=ring"])
-    {'run': {'rounds': 10}, 'topology': 'ring'}
+    >>> override({"run": {"rounds": 100}}, ["run.rounds=10", "topology=ring", "evaluation=4"])
+    {'run': {'rounds': 10}, 'topology': 'ring', 'evaluation': 4}
     """
     tables = dict(tables)
     for text in assignments:
@@ -201,7 +213,10 @@ def override(tables: Mapping[str, Any], assignments: Sequence[str]) -> dict[str,
         if not equals or not table or "." in name or bool(dot) != bool(name):
             raise ValueError(f"`--set` must be table.key=value, as in run.rounds=100, or table=spec, got {text!r}")
         check_keys("an experiment", [table], _TABLES)
-        tables[table] = {**_as_table(table, tables.get(table, {})), name: parse_value(value)} if name else value.strip()
+        if name:
+            tables[table] = {**_as_table(table, tables.get(table, {})), name: parse_value(value)}
+        else:
+            tables[table] = parse_value(value) if table in _SHORT else value.strip()
     return tables
 
 
@@ -228,10 +243,14 @@ def build(tables: Mapping[str, Any]) -> Experiment:
     if "mixing" in given:  # else the run takes its default, which warns where it drops weights; a named rule does not
         built["mixing"] = _build("mixing", given["mixing"], _rule)
     built["model"] = _build("model", given.get("model", {}), lambda table: _model(table, clients))
-    built["run"] = _build("run", given["run"], _options)
+    built["run"] = _build("run", given["run"], _run)
+    built["evaluation"] = _build("evaluation", given.get("evaluation", {}), _evaluation)
+    built["compute"] = _build("compute", given.get("compute", {}), _compute)
+    built["saving"] = _build("saving", given.get("saving", {}), _saving)
     parts = {name: part.value for name, part in built.items()}
+    options = parts["run"] | {name: parts[name] for name in ("evaluation", "compute", "saving")}
     experiment = Experiment(
-        parts["algorithm"], parts["model"], clients, parts.get("topology"), parts.get("mixing"), parts["run"],
+        parts["algorithm"], parts["model"], clients, parts.get("topology"), parts.get("mixing"), options,
         tables={name: built[name].arguments for name in _TABLES if name in built},
         notes=tuple(f"[{name}] {note}" for name, part in built.items() for note in part.notes),
     )  # fmt: skip
@@ -241,12 +260,9 @@ def build(tables: Mapping[str, Any]) -> Experiment:
 
 def _check(experiment: Experiment) -> None:
     """Refuse what :func:`topofl.run` will refuse, before anything else is done."""
-    options = experiment.options
-    with at("[run]"):
-        check_options({**experiment._parts, **options})
-        check_every(options["checkpoint_every"])
-    with at("[topology]"):
-        check_topology(experiment.algorithm, experiment.topology, experiment.clients.n)
+    names = ("rounds", "seed", "init", "on_disconnected", "evaluation", "compute")
+    with plain_torch(experiment.options["compute"].device):
+        resolve(**experiment._parts, **{name: experiment.options[name] for name in names})
 
 
 def _build(name: str, table: dict[str, Any], function: Callable[[dict[str, Any]], Built]) -> Built:
@@ -254,8 +270,18 @@ def _build(name: str, table: dict[str, Any], function: Callable[[dict[str, Any]]
         return function(table)
 
 
+_SHORT: dict[str, Callable[[Any], dict[str, Any]]] = {
+    "evaluation": lambda value: {"every" if isinstance(value, int) else "on": value},
+    "compute": lambda value: {"device": value},
+    "saving": lambda value: {"every": value},
+}
+"""What one line in place of one of these tables means."""
+
+
 def _as_table(name: str, value: Any) -> dict[str, Any]:
     """Return a table as it is, or made of its one line of text, which may also stand under its key ``spec``."""
+    if name in _SHORT:
+        return dict(value) if isinstance(value, Mapping) else _SHORT[name](value)
     with at(f"[{name}]"):
         return table_of(value)
 
@@ -267,11 +293,12 @@ def _clients(table: dict[str, Any]) -> Built:
     if a user's partition has none.
     """
     name, rest = named(table)
-    partition, after = rest.pop("partition", "shards"), {key: rest.pop(key, None) for key in _AFTER}
+    partition, augment = rest.pop("partition", "shards"), rest.pop("augment", None)
+    after = {key: rest.pop(key, None) for key in _AFTER}
     reader, partitioner = find("dataset", name), find("partition", partition)
     of_reader = ["split_seed" if key == "seed" else key for key in parameters(reader)]
     of_partitioner = [key for key in parameters(partitioner) if key != first(partitioner)]
-    check_keys(f"`{name}` with `{partition}`", rest, [*of_reader, "partition", *of_partitioner, *_AFTER])
+    check_keys(f"`{name}` with `{partition}`", rest, [*of_reader, "partition", *of_partitioner, *_AFTER, "augment"])
     split, notes = with_seed(partitioner, {key: rest[key] for key in rest if key in of_partitioner})
     split = arguments_of(partitioner, split, hidden=[first(partitioner)])
     source = {key.removeprefix("split_"): rest[key] for key in rest if key not in of_partitioner}
@@ -284,6 +311,9 @@ def _clients(table: dict[str, Any]) -> Built:
     for key, value in after.items():
         if value is not None:
             clients, split = _AFTER[key](clients, value, split.get("seed", 0)), split | {key: value}
+    if augment is not None:
+        found = _augmentation(augment)
+        clients, split = augmented(clients, found.value), split | {"augment": found.arguments}
     said = {"split_seed" if key == "seed" else key: value for key, value in source.items()}
     return Built(clients, {"name": name, **said, "partition": partition, **split}, notes)
 
@@ -330,25 +360,38 @@ def _model(table: dict[str, Any], clients: Partition) -> Built:
         return Built(function(**arguments), {"name": name, **arguments}, [])
 
 
-def _options(table: dict[str, Any]) -> Built:
-    arguments, notes = with_seed(run, table)
-    arguments = arguments_of(run, arguments, hidden=_NOT_IN_RUN)
+def _run(table: dict[str, Any]) -> Built:
+    table, notes = with_seed(run, table)
+    arguments = arguments_of(run, table, hidden=set(parameters(run)) - set(_RUN))
+    check_words(*(arguments[name] for name in ("rounds", "seed", "init", "on_disconnected")))
+    check_switch("progress", arguments["progress"])
+    return Built(arguments, arguments, notes)
+
+
+def _evaluation(table: dict[str, Any]) -> Built:
+    arguments = arguments_of(Evaluation, table)
+    evaluation = Evaluation(**arguments)
+    return Built(evaluation, arguments | {"on": evaluation.on[0] if len(evaluation.on) == 1 else evaluation.on}, [])
+
+
+def _compute(table: dict[str, Any]) -> Built:
+    arguments = arguments_of(Compute, table)
     dtype = check_choice("dtype", str(arguments["dtype"]).removeprefix("torch."), _DTYPES)
-    check_device(arguments["device"])
-    augment, words = _augmentation(arguments["augment"])
-    said = arguments | {"dtype": dtype, "augment": words}
-    return Built(arguments | {"dtype": getattr(torch, dtype), "augment": augment}, said, notes)
+    return Built(Compute(**arguments | {"dtype": getattr(torch, dtype)}), arguments | {"dtype": dtype}, [])
 
 
-def _augmentation(value: Any) -> tuple[Augmentation | None, dict[str, Any] | None]:
-    """Return what becomes of images, and the table that says so; both None if nothing does."""
-    if value is None:
-        return None, None
+def _saving(table: dict[str, Any]) -> Built:
+    arguments = arguments_of(Saving, table, hidden=["folder", "resume"])
+    return Built(Saving(**arguments), arguments, [])
+
+
+def _augmentation(value: Any) -> Built:
+    """Return what becomes of images in training."""
     with at("`augment`:"):
         name, arguments = named(table_of(value))
         function = find("augmentation", name)
         arguments = arguments_of(function, arguments)
-        return function(**arguments), {"name": name, **arguments}
+        return Built(function(**arguments), {"name": name, **arguments}, [])
 
 
 def dumps(tables: Mapping[str, Mapping[str, Any]]) -> str:

@@ -4,32 +4,31 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import nn
 
 from topofl._ambient import in_plain_torch
-from topofl._check import check_choice, check_int, check_switch
+from topofl._check import check_switch
 from topofl._table import Table
-from topofl.algorithms.phase import Algorithm, Phase
+from topofl.algorithms.phase import Algorithm
 from topofl.algorithms.round import Rule
-from topofl.data import Augmentation, Partition
-from topofl.engine.checks import check_common, check_graphs, check_topology, evaluated_by, with_fine_tuning
+from topofl.callbacks import Event
+from topofl.data import Partition
 from topofl.engine.evaluate import way_of
-from topofl.engine.forward import is_linear
+from topofl.engine.forward import image_order, is_linear
 from topofl.engine.free_memory import free_memory, watched_growth
-from topofl.engine.memory import facts_of, first_of, fits_into, in_gib, memory, needed, peak, remedy
+from topofl.engine.memory import Facts, facts_of, first_of, fits_into, in_gib, memory, needed, peak, remedy
 from topofl.engine.mixer import mixer
-from topofl.engine.plan import SHARED_WORK, Compute, Plan, Sizes, choose_plan
-from topofl.engine.population import Layout
+from topofl.engine.options import Compute, Evaluation
+from topofl.engine.plan import SHARED_WORK, Plan, Sizes, choose_plan
 from topofl.engine.recorder import bytes_kept
 from topofl.engine.run import run
-from topofl.engine.trace import DryRound, Played, Trace, play, traced
-from topofl.engine.world import checked_model, rules_of, weights_on
+from topofl.engine.setup import Setup, resolve
+from topofl.engine.trace import DryRound, Trace, play
 from topofl.mixing import MixingMatrix
+from topofl.tasks import Task
 from topofl.topology import Topology
 
 __all__ = ["Estimate", "estimate"]
@@ -201,20 +200,11 @@ def estimate(
     clients: Partition,
     topology: Any = None,
     mixing: Rule | MixingMatrix | None = None,
-    chunk: int | str = "auto",
-    executor: str = "auto",
-    precision: str = "fp32",
-    device: torch.device | str | None = None,
-    dtype: torch.dtype = torch.float32,
-    probe: bool = False,
+    task: Task | None = None,
     rounds: int | None = None,
-    eval_every: int = 10,
-    moments: str = "after",
-    evaluate_on: str | Sequence[str] = "test",
-    eval_examples: int | None = None,
-    eval_nodes: int | None = None,
-    fine_tune: Phase | Literal[False] | None = None,
-    augment: Augmentation | None = None,
+    evaluation: Evaluation | int | str | Sequence[str] | None = None,
+    compute: Compute | torch.device | str | None = None,
+    probe: bool = False,
 ) -> Estimate:
     """Return the memory that :func:`topofl.run` will need, and what nodes will send, without training.
 
@@ -226,19 +216,17 @@ def estimate(
 
     Parameters
     ----------
-    algorithm, model, clients, topology, mixing, precision, device, dtype
+    algorithm, model, clients, topology, mixing, task, evaluation
         As in :func:`topofl.run`. Of graphs that change, messages are means over a period (over the first 10 rounds if
         there is none), those of the busiest node the largest.
-    evaluate_on, eval_examples, eval_nodes, fine_tune, augment
-        As in :func:`topofl.run`.
-    rounds, eval_every, moments
+    rounds
         As in :func:`topofl.run`, to count what the history of so many rounds will hold. Where graphs do not repeat, or
         other nodes take part in every round, mixing matrices are those of the first rounds and as many more in
         proportion. None: the history is not counted.
-    chunk, executor
-        As in :func:`topofl.run`. ``"auto"`` is resolved as the run does it where that is by a rule (linear models, and
-        what does not fit into memory). Where the run will time executors, memory is that of the first batched trial, 2
-        to 8 nodes a call, or by a probe that of the executor that the probe chose.
+    compute
+        As in :func:`topofl.run`. An executor and a chunk that are ``"auto"`` are resolved as the run does it where that
+        is by a rule (linear models, and what does not fit into memory). Where the run will time executors, memory is
+        that of the first batched trial, 2 to 8 nodes a call, or by a probe that of the executor that the probe chose.
     probe
         Train a few of the nodes, at least as many as are trained at once, for 4 rounds, in seconds as a rule, and
         predict the run's times from theirs; on Linux also its memory on CPU, from how this process grows meanwhile. Not
@@ -258,51 +246,27 @@ def estimate(
     >>> need.parameters, need.state, need.messages  # 10 models of 650 numbers of 4 bytes; 2 messages a node
     (26000, 26000, 20)
     """
-    check_common(dict(locals()))
     check_switch("probe", probe, auto=False)
-    _check_rounds(rounds, eval_every, moments)
-    algorithm = with_fine_tuning(algorithm, fine_tune)
-    clients = clients.pooled() if algorithm.pooled else clients
-    given = check_topology(algorithm, topology, clients.n)
-    place = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    compute = Compute(executor, chunk, precision, "auto", False, place, dtype)
-    with watched_growth(probe and place.type == "cpu") as growth:
-        module, few = checked_model(model, clients, compute)
-        layout, sizes = Layout.of(module), np.array(list(map(len, clients.train)))
-        rules = rules_of(mixing, lru_cache(maxsize=64)(weights_on), given)
-        playing = Played(algorithm, layout, dtype, given, rules, sizes)
-        trace = traced(playing)
-        graphs = check_graphs(trace, given, clients, mixing, "allow")
-        played = SAMPLED_ROUNDS if trace.chooses else graphs.period or SAMPLED_ROUNDS
-        dry = list(play(playing, played))
-        matrices = list({id(e.weights): e.weights for r in dry for e in r.ledger.exchanges}.values())
-        sets = evaluated_by(clients, evaluate_on, eval_examples, eval_nodes, 0, torch.device("cpu"))
-        way, some = way_of(module, few), list(sets.values())
-        facts = facts_of(trace, module, few, way.order, way, clients, matrices, some, compute, augment, graphs)
-        recorded = 0
-        if rounds is not None:
-            stages = 1 + (moments == "both") + (algorithm.fine_tune is not None) + (algorithm.neighbors is not None)
-            scores = 2 * stages * len(sets) + trace.pushes
-            ahead = min(rounds, played + SAMPLED_ROUNDS)
-            used = (r.used for r in play(playing, ahead))
-            recorded = _bytes_recorded(clients.n, rounds, eval_every, scores) + bytes_kept(used, played, ahead, rounds)
-        facts, free = replace(facts, history=recorded), free_memory(place)
-        fits, linear = fits_into(facts, free), is_linear(module)
-        plan, beyond = choose_plan(compute, linear, facts.sizes, None, fits), 0
+    with watched_growth(probe) as growth:
+        setup = resolve(
+            algorithm, model=model, clients=clients, rounds=rounds, topology=topology, mixing=mixing,
+            evaluation=evaluation, compute=compute, on_disconnected="allow", task=task,
+        )  # fmt: skip
+        facts, dry = _facts(setup)
+        free, backend, linear = free_memory(setup.device), setup.backend(), is_linear(setup.module)
+        fits = fits_into(facts, free)
+        plan, beyond = choose_plan(backend, linear, facts.sizes, None, fits), 0
         seconds: dict[str, Any] = {}
         if probe and fits(plan):
-            evaluated = {"evaluate_on": evaluate_on, "eval_examples": eval_examples, "augment": augment}
-            how = {"executor": executor, "chunk": chunk, "precision": precision, "device": place, "dtype": dtype}
-            trial, least = how | {"model": model} | evaluated, _least(plan, facts.sizes)
-            found = _probed(trace, clients, graphs.at(0), dry, len(some[0].nodes), trial, least)
-            if (taken := growth()) is not None:
+            found = _probed(setup, dry, _least(plan, facts.sizes))
+            if setup.device.type == "cpu" and (taken := growth()) is not None:
                 beyond = taken - needed(first_of(facts, found.nodes), found.plan)
-            plan = choose_plan(replace(compute, executor=found.plan.executor), linear, facts.sizes, None, fits)
+            plan = choose_plan(replace(backend, executor=found.plan.executor), linear, facts.sizes, None, fits)
             seconds = found.seconds
     return Estimate(
-        name=f"{algorithm.name} on {graphs.name}",
-        n=clients.n,
-        d=layout.d,
+        name=f"{setup.algorithm.name} on {setup.graphs.name}",
+        n=facts.n,
+        d=facts.d,
         executor=plan.executor,
         chunk=plan.chunk,
         workers=plan.workers,
@@ -317,16 +281,31 @@ def estimate(
     )
 
 
-def _check_rounds(rounds: int | None, eval_every: int, moments: str) -> None:
-    if rounds is not None:
-        check_int("rounds", rounds, minimum=1)
-    check_int("eval_every", eval_every, minimum=1)
-    check_choice("moments", moments, ["after", "both"])
+def _facts(setup: Setup) -> tuple[Facts, list[DryRound]]:
+    """Return what memory depends on, and the rounds that were played for it."""
+    algorithm, clients, graphs, trace = setup.algorithm, setup.clients, setup.graphs, setup.trace
+    module, sample, backend, sets = setup.module, setup.sample, setup.backend(), list(setup.sets.values())
+    played = SAMPLED_ROUNDS if trace.chooses else graphs.period or SAMPLED_ROUNDS
+    dry = list(play(setup.played, played))
+    matrices = list({id(e.weights): e.weights for r in dry for e in r.ledger.exchanges}.values())
+    task, order = setup.task, image_order(module, sample, backend.channels_last)
+    way = way_of(module, sample, task, clients.dataset.learned(backend.dtype)[:2].to(backend.device))
+    facts = facts_of(trace, module, sample, order, way, clients, matrices, sets, backend, graphs, task)
+    recorded = 0
+    if (rounds := setup.rounds) is not None:
+        further = (algorithm.fine_tune, algorithm.neighbors)
+        stages = 1 + setup.evaluation.before_exchange + sum(one is not None for one in further)
+        scores = len(setup.task.reported) * stages * len(sets) + trace.pushes
+        ahead = min(rounds, played + SAMPLED_ROUNDS)
+        used = (r.used for r in play(setup.played, ahead))
+        recorded = _bytes_recorded(clients.n, rounds, setup.evaluation.every, scores)
+        recorded += bytes_kept(used, played, ahead, rounds)
+    return replace(facts, history=recorded), dry
 
 
-def _bytes_recorded(n: int, rounds: int, eval_every: int, scores: int) -> int:
+def _bytes_recorded(n: int, rounds: int, every: int, scores: int) -> int:
     """Return the bytes that a history holds beside matrices: losses and totals of rounds, and `scores` of n nodes."""
-    evaluated = 1 + -(-rounds // eval_every)
+    evaluated = 1 + -(-rounds // every)
     return 8 * (rounds * (n + 9) + evaluated * (scores * n + 3))
 
 
@@ -344,25 +323,19 @@ class _Probed(NamedTuple):
     seconds: dict[str, float]
 
 
-def _probed(
-    trace: Trace,
-    clients: Partition,
-    graph: Topology,
-    rounds: Sequence[DryRound],
-    evaluated: int,
-    trial: dict[str, Any],
-    least: int,
-) -> _Probed:
+def _probed(setup: Setup, rounds: Sequence[DryRound], least: int) -> _Probed:
     """Train at least so many nodes, and more until that takes a while."""
-    k = min(least, clients.n) if _scales(trace) else clients.n
+    n, graph = setup.clients.n, setup.graphs.at(0)
+    k = min(least, n) if _scales(setup.trace) else n
     while True:
-        plan, step, evaluation = _trial(trace, _first(clients, k), _part(graph, k), trial)
-        if k == clients.n or step >= PROBE_SECONDS:
+        plan, step, evaluation = _trial(setup, _first(setup.clients, k), _part(graph, k))
+        if k == n or step >= PROBE_SECONDS:
             break
-        k = min(4 * k, clients.n)
-    mixing = _seconds_of_mixing(rounds[0], k, trial["device"], trial["dtype"])
+        k = min(4 * k, n)
+    mixing = _seconds_of_mixing(rounds[0], k, setup.device, setup.compute.dtype)
+    evaluated = len(next(iter(setup.sets.values())).nodes)
     scores = evaluation * (evaluated / k)
-    return _Probed(k, plan, {"seconds_per_round": step * clients.n / k + mixing, "seconds_per_evaluation": scores})
+    return _Probed(k, plan, {"seconds_per_round": step * n / k + mixing, "seconds_per_evaluation": scores})
 
 
 def _scales(trace: Trace) -> bool:
@@ -373,31 +346,37 @@ def _scales(trace: Trace) -> bool:
     return alike and all((one.counts == one.how.counts(sizes)).all() for one in trace.trained)
 
 
-def _trial(trace: Trace, clients: Partition, graph: Topology, trial: dict[str, Any]) -> tuple[Plan, float, float]:
+def _trial(setup: Setup, clients: Partition, graph: Topology) -> tuple[Plan, float, float]:
     """Train some nodes for 4 rounds; return the plan and the seconds of a round and of the last evaluation."""
-    stamps: list[float] = []
+    rounds, evaluations = [], []
+
+    def note(event: Event) -> None:
+        if event.kind in ("round", "evaluation"):
+            (rounds if event.kind == "round" else evaluations).append(event.values["seconds"])
+
     history = run(
-        trace.algorithm,
+        setup.algorithm,
+        model=setup.model,
+        task=setup.task,
         clients=clients,
         topology=graph,
         rounds=4,
-        eval_every=4,
         seed=0,
-        init="common" if trace.common_start else "independent",  # equal models would be evaluated as one
-        fine_tune=False,
+        init="common" if setup.trace.common_start else "independent",  # equal models would be evaluated as one
+        evaluation=Evaluation(every=4, on=setup.evaluation.on, examples=setup.evaluation.examples, fine_tune=False),
+        compute=setup.compute,
         on_disconnected="allow",
+        callbacks=[note],
         progress=False,
-        on_round=lambda t, models: stamps.append(time.perf_counter()),
-        **trial,
     )
-    end = time.perf_counter()
-    step = min(stamps[1] - stamps[0], stamps[2] - stamps[1])  # the last round also looks at its gradients
-    return Plan(*(history.meta[name] for name in Plan._fields)), step, end - stamps[-1]
+    step = min(rounds[1:3])  # the last round also looks at its gradients
+    return Plan(*(history.meta[name] for name in Plan._fields)), step, evaluations[-1]
 
 
 def _first(clients: Partition, k: int) -> Partition:
     parts = (clients.train[:k], clients.val[:k], clients.test[:k])
-    return Partition(clients.dataset, *parts, name=f"{k} of {clients.name}", overlapping=clients.overlapping)
+    name = f"{k} of {clients.name}"
+    return Partition(clients.dataset, *parts, name=name, overlapping=clients.overlapping, augment=clients.augment)
 
 
 def _part(graph: Topology, k: int) -> Topology:

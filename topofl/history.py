@@ -15,7 +15,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from topofl._arrays import Header, read_arrays
-from topofl._check import as_array, check_choice, check_int, check_path, check_probability, did_you_mean, shown
+from topofl._check import (
+    as_array,
+    check_choice,
+    check_int,
+    check_number,
+    check_path,
+    check_probability,
+    did_you_mean,
+    shown,
+)
 from topofl._drawing import new_axes
 from topofl._files import aside, holds_only, new_beside, replace_folder, sync_file, sync_folder
 from topofl._matrices import Kept, Matrices, Packed, kept, kept_of
@@ -107,21 +116,24 @@ class History:
     Parameters
     ----------
     meta
-        What determined the run: algorithm, topology, seed, sizes, versions. JSON values only.
+        What determined the run: algorithm, topology, seed, sizes, versions. JSON values only. ``meta["task"]`` has the
+        name of the task, and of its scores whether high or low is good, the primary one first; without it the task is
+        classification with accuracy.
     rounds
         Columns of length R, one entry a round 1..R: ``train_loss`` (mean over nodes of the minibatch loss before each
         step), ``messages``, ``bytes``, ``busiest_messages``, ``busiest_bytes`` (sums over nodes, and the largest
         in + out of one node, or of a server), and ``messages_paper``, ``bytes_paper`` (the D-Cliques paper's
         accounting, in which gradients go to all neighbors); of push-sum ``smallest_push_weight``.
     evaluations
-        Entries of length E, one an evaluation: ``round`` (0 is before training), ``accuracy`` and ``loss`` (E, n) of
-        every node's model at the end of the round (NaN for nodes that were not evaluated), ``consensus_distance``,
-        ``gradient_diversity`` of the round's first step (NaN for round 0, which has none); with ``moments="both"`` also
-        ``accuracy_before_exchange`` and ``loss_before_exchange`` (E, n); with fine-tuning also ``accuracy_fine_tuned``
-        and ``loss_fine_tuned`` (E, n), NaN where models were evaluated without; beside their nearest neighbors
-        ``accuracy_knn`` and ``loss_knn`` (E, n). Where several sets are evaluated, those
-        of the further ones end in their names, as in ``accuracy_own_val`` and ``loss_before_exchange_own_val``. Of
-        push-sum also ``push_weight`` (E, n). Where only a part of the models travels, distances are of that part.
+        Entries of length E, one an evaluation: ``round`` (0 is before training), the scores of the task, such as
+        ``accuracy``, and ``loss``, (E, n) of every node's model at the end of the round (NaN for nodes that were not
+        evaluated), ``consensus_distance``, ``gradient_diversity`` of the round's first step (NaN for round 0, which has
+        none); with ``before_exchange=True`` also ``accuracy_before_exchange`` and ``loss_before_exchange`` (E, n); with
+        fine-tuning also ``accuracy_fine_tuned`` and ``loss_fine_tuned`` (E, n), NaN where models were evaluated
+        without; beside their nearest neighbors ``accuracy_knn`` and ``loss_knn`` (E, n). Where several sets are
+        evaluated, those of the further ones end in their names, as in ``accuracy_own_val`` and
+        ``loss_before_exchange_own_val``. Of push-sum also ``push_weight`` (E, n). Where only a part of the models
+        travels, distances are of that part.
     node_loss
         (R, n) minibatch loss of each node, mean over the steps of the last phase that trains what predicts; NaN where
         the node did not train.
@@ -140,13 +152,33 @@ class History:
     matrix_of_round: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def __repr__(self) -> str:
-        accuracy = self.evaluations["accuracy"][-1]
-        mean = float(over_nodes(accuracy)["mean"])
+        values = self.evaluations[self.primary][-1]
+        mean = float(over_nodes(values)["mean"])
         what = printable(f"{self.meta.get('algorithm')} on {self.meta.get('topology')}")
         return (
             f"History({what}: {self.n_rounds} rounds, "
-            f"n={len(accuracy)}, final accuracy {mean:.4f}{self._evaluated}{self._diverged})"
+            f"n={len(values)}, final {self.primary} {mean:.4f}{self._evaluated}{self._diverged})"
         )
+
+    @property
+    def scores(self) -> dict[str, str]:
+        """``"high"`` or ``"low"``, whichever is better, by score of the task and ``loss``; the primary one first."""
+        task = self.meta.get("task")
+        return dict(task["scores"]) if task else {"accuracy": "high", "loss": "low"}
+
+    @property
+    def primary(self) -> str:
+        """Name of the task's primary score."""
+        return next(iter(self.scores))
+
+    def score_of(self, column: str) -> str | None:
+        """Return the score that a column is of, for example ``"accuracy"`` of ``"accuracy_own_val"``; None: of none."""
+        fitting = (name for name in self.scores if column == name or column.startswith(f"{name}_"))
+        return max(fitting, key=len, default=None)
+
+    def low_is_good(self, column: str) -> bool:
+        """Whether lower is better in a column of scores."""
+        return self.scores.get(self.score_of(column) or "loss") == "low"
 
     @property
     def _diverged(self) -> str:
@@ -156,7 +188,7 @@ class History:
     @property
     def _evaluated(self) -> str:
         """What a sample of examples or nodes was evaluated, if not all."""
-        sizes = {what: self.meta.get(f"eval_{what}") for what in ("nodes", "examples")}
+        sizes = {what: self.meta.get("evaluation", {}).get(what) for what in ("nodes", "examples")}
         said = " and ".join(f"{size} {what}" for what, size in sizes.items() if size is not None)
         return said and f" of a sample of {said}"
 
@@ -207,59 +239,64 @@ class History:
         period = 1 if len(self.matrices) == 1 else None
         return MixingSequence(self.mixing(0).n, self.mixing, name, period, self.n_rounds)
 
-    def rounds_to(self, accuracy: float, column: str = "accuracy") -> int | None:
-        """Return the first evaluated round whose mean accuracy over nodes reaches `accuracy`, None if none does.
+    def rounds_to(self, value: float, column: str | None = None) -> int | None:
+        """Return the first evaluated round whose mean score over nodes reaches `value`, None if none does.
 
-        It is as fine as the run's ``eval_every``: evaluate every round to count rounds.
+        Where high is good it is reached from `value` on, where low is good down to it.
+
+        It is as fine as the run's ``evaluation.every``: evaluate every round to count rounds.
 
         Parameters
         ----------
-        accuracy
-            A share between 0 and 1.
+        value
+            Of accuracies a share between 0 and 1.
         column
-            Which accuracy, for example ``"accuracy_before_exchange"``.
+            Which score, for example ``"accuracy_before_exchange"``; None: the task's primary one.
 
         Raises
         ------
         ValueError
-            If `accuracy` is not a share between 0 and 1, or `column` is no accuracy.
+            If `value` is not a number, of accuracies a share between 0 and 1, or `column` is no score.
         KeyError
             If there is no such column.
         """
-        check_probability("accuracy", accuracy)
+        column = self.primary if column is None else column
         values = self._scores("column", column)
-        if not column.startswith("accuracy"):
-            raise ValueError(
-                f"`column` must be an accuracy such as 'accuracy', which can be reached, got {shown(column)}"
-            )
-        reached = over_nodes(values)["mean"] >= accuracy
+        if self.score_of(column) is None:
+            scores = ", ".join(self.scores)
+            raise ValueError(f"`column` must be a score, which can be reached, {scores} or such, got {shown(column)}")
+        (check_probability if self.score_of(column) == "accuracy" else check_number)("value", value)
+        means = over_nodes(values)["mean"]
+        reached = means <= value if self.low_is_good(column) else means >= value
         return int(self.evaluations["round"][reached.argmax()]) if reached.any() else None
 
-    def bytes_to(self, accuracy: float, column: str = "accuracy") -> int | NotApplicable:
+    def bytes_to(self, value: float, column: str | None = None) -> int | NotApplicable:
         """Return the bytes that all nodes sent up to the round of :meth:`rounds_to`, or why there is no number.
 
         Parameters
         ----------
-        accuracy, column
-            As there; so are the errors. Accuracies before an exchange do not count the bytes of its round.
+        value, column
+            As there; so are the errors. Scores before an exchange do not count the bytes of its round.
         """
-        done = self.rounds_to(accuracy, column)
+        column = self.primary if column is None else column
+        done = self.rounds_to(value, column)
         if done is not None:
             counted = max(0, done - 1) if BEFORE_EXCHANGE in column else done
             return int(self.rounds["bytes"][:counted].sum())
-        best = over_nodes(self.evaluations[column])["mean"]
-        reached = "it has no value" if np.isnan(best).all() else f"the highest is {np.nanmax(best):.4g}"
+        means, low = over_nodes(self.evaluations[column])["mean"], self.low_is_good(column)
+        side, best, limit = ("less", "lowest", np.nanmin) if low else ("more", "highest", np.nanmax)
+        reached = "it has no value" if np.isnan(means).all() else f"the {best} is {limit(means):.4g}"
         return NotApplicable(
-            f"no mean {column} of {len(best)} evaluations in {self.n_rounds} rounds is {accuracy:g} or more: {reached}"
+            f"no mean {column} of {len(means)} evaluations in {self.n_rounds} rounds is {value:g} or {side}: {reached}"
         )
 
-    def last(self, column: str = "accuracy") -> np.ndarray:
+    def last(self, column: str | None = None) -> np.ndarray:
         """Return the nodes' scores after the last round, (n,); NaN for nodes without one.
 
         Parameters
         ----------
         column
-            One with a value a node, such as ``"accuracy_fine_tuned"``.
+            One with a value a node, such as ``"accuracy_fine_tuned"``; None: the task's primary score.
 
         Raises
         ------
@@ -268,9 +305,9 @@ class History:
         ValueError
             If it has one value for all nodes.
         """
-        return self._scores("column", column)[-1]
+        return self._scores("column", self.primary if column is None else column)[-1]
 
-    def best(self, column: str = "accuracy") -> np.ndarray:
+    def best(self, column: str | None = None) -> np.ndarray:
         """Return the nodes' scores, (n,), at the evaluation where their mean over nodes is best, the latest of equals.
 
         On a test set this chooses the round by the examples that it is judged by, and so promises too much: it is here
@@ -279,18 +316,19 @@ class History:
         Parameters
         ----------
         column
-            An accuracy (the highest is best) or a loss (the lowest is).
+            A score, of which the highest or the lowest is best as the task says; None: its primary one.
 
         Raises
         ------
         KeyError, ValueError
             As :meth:`last`.
         """
+        column = self.primary if column is None else column
         values = self._scores("column", column)
-        means = _goodness(column, over_nodes(values)["mean"])
+        means = _goodness(over_nodes(values)["mean"], self.low_is_good(column))
         return values[len(means) - 1 - means[::-1].argmax()]
 
-    def best_on_validation(self, column: str = "accuracy", validation: str = "accuracy_own_val") -> np.ndarray:
+    def best_on_validation(self, column: str | None = None, validation: str | None = None) -> np.ndarray:
         """Return each node's score, (n,), at the evaluation where its own validation score is best.
 
         Each node keeps the model of its own best round, of equal ones the latest. Evaluations in which one of the two
@@ -299,15 +337,15 @@ class History:
         Parameters
         ----------
         column
-            What is reported.
+            What is reported; None: the task's primary score.
         validation
-            An accuracy (the highest is best) or a loss (the lowest is) on other examples, of the same moment: with
-            ``"accuracy_before_exchange"`` go ``"accuracy_before_exchange_own_val"``.
+            A score on other examples, of the same moment: with ``"accuracy_before_exchange"`` go
+            ``"accuracy_before_exchange_own_val"``. None: the primary score on ``"own_val"``.
 
         Raises
         ------
         KeyError
-            If there is no such column; validation needs ``topofl.run(evaluate_on=("own_test", "own_val"))``.
+            If there is no such column; validation needs ``topofl.run(evaluation=("own_test", "own_val"))``.
         ValueError
             As :meth:`last`.
 
@@ -315,20 +353,22 @@ class History:
         ----------
         Kharrat, Canini and Horváth (2025), DPFL, appendix F and its code.
         """
+        validation = f"{self.primary}_own_val" if validation is None else validation
+        column = self.primary if column is None else column
         values, judged = self._scores("column", column), self._scores("validation", validation)
         usable = ~(np.isnan(values) | np.isnan(judged))
-        goodness = np.where(usable, _goodness(validation, judged), -np.inf)
+        goodness = np.where(usable, _goodness(judged, self.low_is_good(validation)), -np.inf)
         place = len(goodness) - 1 - goodness[::-1].argmax(0)
         chosen = np.take_along_axis(values, place[None], axis=0)[0]
         return np.where(usable.any(0), chosen, np.nan)
 
-    def personal(self, column: str = "accuracy", *, validation: str | None = None) -> Personal:
+    def personal(self, column: str | None = None, *, validation: str | None = None) -> Personal:
         """Return mean, variance and worst tenth over nodes, after the last round or of each node's best one.
 
         Parameters
         ----------
         column
-            An accuracy or a loss.
+            A score; None: the task's primary one.
         validation
             Take each node's evaluation that is best by this column, as :meth:`best_on_validation`; None: the last.
 
@@ -337,8 +377,9 @@ class History:
         KeyError, ValueError
             As :meth:`best_on_validation`.
         """
+        column = self.primary if column is None else column
         values = self.last(column) if validation is None else self.best_on_validation(column, validation)
-        return Personal.of(values, low_is_good=_low_is_good(column))
+        return Personal.of(values, low_is_good=self.low_is_good(column))
 
     def _scores(self, argument: str, name: str) -> np.ndarray:
         """Return a column of (E, n), or raise naming the argument."""
@@ -347,7 +388,7 @@ class History:
         except TypeError as error:
             raise TypeError(str(error).replace("`column`", f"`{argument}`")) from None
         except KeyError as error:
-            remedy = "; run with evaluate_on=('own_test', 'own_val')" if argument == "validation" else ""
+            remedy = "; run with evaluation=('own_test', 'own_val')" if argument == "validation" else ""
             raise KeyError(f"`{argument}`: {error.args[0]}{remedy}") from None
         if values.ndim != 2:
             nodewise = ", ".join(key for key, column in self.evaluations.items() if column.ndim == 2)
@@ -370,7 +411,7 @@ class History:
         check_choice("per", per, ["round", "node"])
         if per == "round":
             return pd.DataFrame(self._records()).set_index("round")
-        shape = self.evaluations["accuracy"].shape
+        shape = self.evaluations[self.primary].shape
         nodes = np.tile(np.arange(shape[1]), shape[0])
         index = {"round": np.repeat(self.evaluations["round"], shape[1]), "node": nodes}
         nodewise = {key: value.reshape(-1) for key, value in self.evaluations.items() if value.shape == shape}
@@ -386,13 +427,13 @@ class History:
             records[t] |= evaluation_record({name: column[k] for name, column in self.evaluations.items()})
         return records
 
-    def plot(self, column: str = "accuracy", *, ax: "Axes | None" = None, label: str | None = None) -> "Axes":
+    def plot(self, column: str | None = None, *, ax: "Axes | None" = None, label: str | None = None) -> "Axes":
         """Draw a column against rounds: mean over nodes as a line, min to max as a band.
 
         Parameters
         ----------
         column
-            Any column of `evaluations` or `rounds`.
+            Any column of `evaluations` or `rounds`; None: the task's primary score.
         ax
             Where to draw; None makes a figure.
         label
@@ -400,6 +441,7 @@ class History:
         """
         import matplotlib.pyplot as plt
 
+        column = self.primary if column is None else column
         values = self[column]
         ax = plt.subplots()[1] if ax is None else new_axes(ax)
         t = self.evaluations["round"] if column in self.evaluations else np.arange(1, self.n_rounds + 1)
@@ -493,17 +535,24 @@ def _check_meta(path: Path, meta: dict[str, Any]) -> list[str]:
     for key in ("columns", "matrices"):
         if not isinstance(meta[key], list) or not all(isinstance(name, str) for name in meta[key]):
             raise ValueError(f"{path}: {key} must be a list of names")
-    for key, kind in {"algorithm": str, "topology": str, "diverged": list}.items():
+    for key, kind in {"algorithm": str, "topology": str, "diverged": list, "evaluation": dict}.items():
         if not isinstance(meta.get(key, kind()), kind):
             raise ValueError(f"{path}: {key} must be a {kind.__name__}")
+    if "task" in meta and not _is_task(meta["task"]):
+        raise ValueError(f"{path}: task must have scores, of each whether high or low is good")
     return meta["matrices"]
+
+
+def _is_task(task: Any) -> bool:
+    scores = task.get("scores") if isinstance(task, dict) else None
+    return isinstance(scores, dict) and "loss" in scores and set(map(str, scores.values())) <= {"high", "low"}
 
 
 def _wanted(n_rounds: int, matrices: int, headers: Mapping[str, Header]) -> list[str]:
     """Return which arrays belong to a history of so many rounds and matrices, or raise if their shapes do not fit."""
     rounds, n = headers["node_loss"].shape
     shapes = {"node_loss": {(n_rounds, n)}, "matrix_of_round": {(n_rounds,), (0,)}}
-    evaluated = headers["evaluation.accuracy"].shape[0]
+    evaluated = headers["evaluation.round"].shape[0]
     for name in headers:
         if name.startswith("evaluation."):
             shapes[name] = {(evaluated,), (evaluated, n)}
@@ -607,8 +656,8 @@ def _misfit(history: History) -> str:
     for name, column in history.rounds.items():
         if column.shape != (history.n_rounds,) or column.dtype.kind not in "iuf":
             return name
-    shape = history.evaluations["accuracy"].shape
-    for name in ("round", "accuracy", "loss", *history.evaluations):
+    shape = history.evaluations[history.primary].shape
+    for name in ("round", *history.scores, *history.evaluations):
         wanted = shape if history.evaluations[name].ndim == 2 else shape[:1]
         if history.evaluations[name].shape != wanted or history.evaluations[name].dtype.kind not in "iuf":
             return name
@@ -616,7 +665,7 @@ def _misfit(history: History) -> str:
     known = places.dtype.kind in "iu" and bool(((places >= 0) & (places < len(history.matrices))).all())
     if history.matrices and (places.shape != (history.n_rounds,) or not known):
         return "matrix_of_round"
-    return "" if len(shape) == 2 and history.node_loss.shape[1:] == shape[1:] else "accuracy"
+    return "" if len(shape) == 2 and history.node_loss.shape[1:] == shape[1:] else history.primary
 
 
 def _write(history: History, folder: Path) -> None:
@@ -656,13 +705,9 @@ def over_nodes(values: np.ndarray) -> dict[str, np.ndarray]:
     return {"mean": mean} | {key: np.where(count > 0, bound, np.nan) for key, bound in bounds.items()}
 
 
-def _low_is_good(column: str) -> bool:
-    return column.startswith("loss")
-
-
-def _goodness(column: str, values: np.ndarray) -> np.ndarray:
-    """Return numbers that are larger where a column is better, above -inf where it is not NaN."""
-    signed = -values if _low_is_good(column) else values
+def _goodness(values: np.ndarray, low_is_good: bool) -> np.ndarray:
+    """Return numbers that are larger where scores are better, above -inf where they are not NaN."""
+    signed = -values if low_is_good else values
     largest = np.finfo(np.float64).max
     return np.where(np.isnan(values), -np.inf, np.clip(signed, -largest, largest))
 

@@ -61,7 +61,7 @@ def test_apfl(adaptive, local, make, settings):
     start, how = nodes.flat(), {"lr": 0.1, "alpha": 0.3, "adaptive": adaptive, "epochs": 2, **local}
     own, alphas = naive.apfl(nodes, members, ROUNDS, **how)
     algorithm = watched(algorithms.apfl(batch_size=BATCH, participation=0.5, **how), seen)
-    history, models = engine(algorithm, model, clients, moments="both", evaluate_on="own_test", **settings)
+    history, models = engine(algorithm, model, clients, before_exchange=True, on="own_test", **settings)
     check(nodes.flat(), models.flat, start)
     np.testing.assert_allclose(seen["share"].numpy(), alphas, rtol=0, atol=1e-12)
     assert (len(set(alphas)) > 1) == adaptive
@@ -108,7 +108,11 @@ def flat_of(algorithm, model=None, clients=None, **settings):
 
 def test_without_strength_fedprox_is_fedavg_and_so_is_one_step_of_it():
     how = {"batch_size": BATCH, "epochs": 2, "participation": 0.5}
-    assert torch.equal(flat_of(algorithms.fedprox(0.1, strength=0.0, **how)), flat_of(algorithms.fedavg(0.1, **how)))
+    one, same = (
+        flat_of(algorithm, executor="looped")
+        for algorithm in (algorithms.fedprox(0.1, strength=0.0, **how), algorithms.fedavg(0.1, **how))
+    )
+    assert torch.equal(one, same)
     whole = {"batch_size": 100, "epochs": 1}
     one, same = (algorithms.fedprox(0.1, strength=5.0, **whole), algorithms.fedavg(0.1, **whole))
     torch.testing.assert_close(flat_of(one), flat_of(same), rtol=0, atol=1e-12)
@@ -220,8 +224,8 @@ def test_knn_per(build, make, settings, monkeypatch):
     naive.fedavg(nodes, members, ROUNDS, lr=0.1, epochs=2, momentum=0.9)
     base = {"batch_size": BATCH, "epochs": 2, "participation": 0.5}
     algorithm = algorithms.knn_per(0.1, head=head, **base, **how)
-    history, models = engine(algorithm, model, clients, evaluate_on=("own_test", "test"), **settings)
-    plain, same = engine(algorithms.fedavg(0.1, **base), model, clients, evaluate_on=("own_test", "test"), **settings)
+    history, models = engine(algorithm, model, clients, on=("own_test", "test"), **settings)
+    plain, same = engine(algorithms.fedavg(0.1, **base), model, clients, on=("own_test", "test"), **settings)
     assert torch.equal(models.flat, same.flat), "training noticed"
     np.testing.assert_array_equal(history["loss"], plain["loss"])
     torch.testing.assert_close(models.flat, nodes.flat(), rtol=0, atol=1e-10)
@@ -238,7 +242,7 @@ def near(chunk="auto", **changes):
     clients = personal_clients()
     how = {"lr": 0.1, "batch_size": BATCH, "epochs": 1, "head": "1", **changes}
     algorithm = algorithms.knn_per(**how)
-    how = {"evaluate_on": ("own_test", "own_val"), "eval_every": 1, "chunk": chunk}
+    how = {"on": ("own_test", "own_val"), "every": 1, "chunk": chunk}
     return engine(algorithm, problems.linear(), clients, **how)[0]
 
 
@@ -283,7 +287,7 @@ def test_threads_share_the_nodes(monkeypatch):
 
 def test_only_evaluated_nodes_have_neighbors():
     algorithm = algorithms.knn_per(0.1, batch_size=BATCH, epochs=1, head="1")
-    history, _ = engine(algorithm, problems.linear(), personal_clients(), evaluate_on="own_test", eval_nodes=2)
+    history, _ = engine(algorithm, problems.linear(), personal_clients(), on="own_test", nodes=2)
     np.testing.assert_array_equal(np.isnan(history["loss_knn"]), np.isnan(history["loss"]))
     assert np.isfinite(history.last("loss_knn")).sum() == 2
 
@@ -318,7 +322,7 @@ def test_what_is_compared_must_be_one_layer_that_is_called_once():
         with pytest.raises(ValueError, match=message):
             topofl.run(
                 algorithms.knn_per(0.1, head=head), model=model, clients=problems.equal_clients(), rounds=1, seed=0,
-                on_round=lambda t, m, rounds=rounds: rounds.append(t),
+                callbacks=[problems.each_round(lambda t, m, rounds=rounds: rounds.append(t))],
             )  # fmt: skip
         assert not rounds
 
@@ -341,7 +345,7 @@ def test_the_model_best_on_validation_then_fine_tuned(name):
             if judged >= best[i]:
                 best[i], (wanted[i], _) = judged, scores(tuned[i], clients.dataset, clients.test[i])
     algorithm = getattr(algorithms, name)(batch_size=BATCH, participation=0.5, fine_tune_epochs=2, **how)
-    history, _ = engine(algorithm, model, clients, evaluate_on=("own_test", "own_val"), eval_every=1, fine_tune_every=1)
+    history, _ = engine(algorithm, model, clients, on=("own_test", "own_val"), every=1, fine_tune_every=1)
     got = history.best_on_validation("accuracy_fine_tuned", validation="accuracy_own_val")
     np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-12)
 
@@ -377,7 +381,7 @@ def test_memory_counts_what_steps_need_besides_and_what_lasts():
     def need(algorithm):
         return topofl.estimate(
             algorithm, model=problems.linear(), clients=problems.equal_clients(), topology=topologies.ring(N),
-            executor="looped",
+            compute=topofl.Compute(executor="looped"),
         )  # fmt: skip
 
     plain = need(algorithms.fedavg(0.1))

@@ -48,7 +48,7 @@ def run(name, clients=None, **settings):
     clients = clients or (problems.validated_clients() if name in ASKING else problems.equal_clients())
     settings = {"rounds": 25, "topology": problems.cliques(clients), "seed": 0, "executor": "looped"} | settings
     model = problems.convolutional() if name in PERSONAL else problems.linear()
-    return topofl.run(build(name), model=model, clients=clients, **settings)
+    return topofl.run(build(name), model=model, clients=clients, **problems.options(**settings))
 
 
 def test_every_algorithm_has_a_row():
@@ -157,9 +157,11 @@ def test_fully_connected_with_whole_minibatches_is_one_model_on_all_data():
     clients = problems.equal_clients(6)
     size = int(clients.sizes.min())
     equal = data.Partition(clients.dataset, tuple(m[:size] for m in clients.train), name="equal")
-    settings = {"model": problems.linear(), "clients": equal, "rounds": 5, "seed": 0, "eval_every": 1}
-    many = topofl.run(algorithms.dsgd(0.1, batch_size=size), topology=topologies.fully_connected(6), **settings)
-    one = topofl.run(algorithms.centralized(0.1, batch_size=6 * size), **settings)
+    settings = {"model": problems.linear(), "clients": equal, "rounds": 5, "seed": 0, "every": 1}
+    many = topofl.run(
+        algorithms.dsgd(0.1, batch_size=size), topology=topologies.fully_connected(6), **problems.options(**settings)
+    )
+    one = topofl.run(algorithms.centralized(0.1, batch_size=6 * size), **problems.options(**settings))
     np.testing.assert_allclose(many["loss"], np.broadcast_to(one["loss"], many["loss"].shape), rtol=1e-5)
 
 
@@ -176,9 +178,15 @@ def test_complete_cliques_take_the_same_step():
     clients, models = problems.equal_clients(), []
     graph = topologies.random_cliques(6, 3, seed=0)
     topofl.run(
-        algorithms.clique_averaging(lr=0.1, batch_size=4, momentum=0.9), model=problems.linear(), clients=clients,
-        topology=graph, on_disconnected="allow", rounds=6, seed=0, on_round=lambda t, m: models.append(m.flat.clone()),
-    )  # fmt: skip
+        algorithms.clique_averaging(lr=0.1, batch_size=4, momentum=0.9),
+        model=problems.linear(),
+        clients=clients,
+        topology=graph,
+        on_disconnected="allow",
+        rounds=6,
+        seed=0,
+        callbacks=[problems.each_round(lambda t, m: models.append(m.flat.clone()))],
+    )
     for group in graph.groups:
         assert metrics.consensus_distance(models[-1][list(group)]) < 1e-6
 

@@ -251,12 +251,14 @@ def test_any_policy_can_be_saved_resumed_and_estimated(tmp_path):
     policy = algorithms.Policy(choose, lambda models: {"seen": models.flat.numpy().sum() + torch.zeros(1)})
     algorithm = algorithms.chain("mine", exchange=algorithms.hear(policy))
     how = {"model": problems.linear(), "clients": problems.validated_clients()}
-    settings = {**how, "seed": 0, "init": "independent", "eval_every": 1}
-    whole = topofl.run(algorithm, **settings, rounds=4)
-    topofl.run(algorithm, **settings, rounds=2, checkpoint=tmp_path)
-    resumed = topofl.run(algorithm, **settings, rounds=4, checkpoint=tmp_path, resume=True)
+    settings = {**how, "seed": 0, "init": "independent", "every": 1}
+    whole = topofl.run(algorithm, **problems.options(**settings), rounds=4)
+    topofl.run(algorithm, **problems.options(saving=tmp_path, **settings), rounds=2)
+    resumed = topofl.run(
+        algorithm, **problems.options(saving=topofl.Saving(tmp_path, resume=True), **settings), rounds=4
+    )
     np.testing.assert_array_equal(whole["loss"], resumed["loss"])
-    assert topofl.estimate(algorithm, **how).messages == N * (N - 1)  # as if everybody heard all
+    assert topofl.estimate(algorithm, **problems.options(**how)).messages == N * (N - 1)  # as if everybody heard all
 
 
 @HOW
@@ -319,7 +321,7 @@ def test_models_that_diverged_are_not_chosen(value, executor):
     algorithm = algorithms.chain("broken", broken=phase, exchange=algorithms.hear(algorithms.greedy_peers()))
     history = topofl.run(
         algorithm, model=problems.convolutional(), clients=problems.validated_clients(), rounds=1, seed=0,
-        executor=executor, on_divergence="record",
+        compute=topofl.Compute(executor=executor, on_divergence="record"),
     )  # fmt: skip
     chosen = heard(history, 0)
     assert chosen[2] == []

@@ -40,9 +40,17 @@ def nodes_at_start(model, clients):
 def engine(algorithm, model, clients, graph=None, **settings):
     kept = []
     history = topofl.run(
-        algorithm, model=model, clients=clients, topology=graph, rounds=ROUNDS, seed=SEED, init="independent",
-        dtype=torch.float64, on_disconnected="allow", on_round=lambda t, models: kept.append(models), **settings,
-    )  # fmt: skip
+        algorithm,
+        model=model,
+        clients=clients,
+        topology=graph,
+        rounds=ROUNDS,
+        seed=SEED,
+        init="independent",
+        on_disconnected="allow",
+        callbacks=[problems.each_round(lambda t, models: kept.append(models))],
+        **problems.options(dtype=torch.float64, **settings),
+    )
     return history, kept[-1]
 
 
@@ -172,10 +180,17 @@ def exchanged(phase, graph, rounds=1, model=None, **settings):
     """Return history and models of rounds without training."""
     clients, kept = problems.equal_clients(), []
     history = topofl.run(
-        algorithms.chain("exchange", exchange=phase), model=model or problems.convolutional(), clients=clients,
-        topology=graph, rounds=rounds, seed=SEED, init="independent", dtype=torch.float64, on_disconnected="allow",
-        on_round=lambda t, models: kept.append((models.flat.clone(), models.mass.clone())), **settings,
-    )  # fmt: skip
+        algorithms.chain("exchange", exchange=phase),
+        model=model or problems.convolutional(),
+        clients=clients,
+        topology=graph,
+        rounds=rounds,
+        seed=SEED,
+        init="independent",
+        on_disconnected="allow",
+        callbacks=[problems.each_round(lambda t, models: kept.append((models.flat.clone(), models.mass.clone())))],
+        **problems.options(dtype=torch.float64, **settings),
+    )
     return history, kept
 
 
@@ -223,8 +238,8 @@ def test_pull_keeps_weights_and_constants_but_no_sum():
     same = []
     topofl.run(
         phase, model=problems.convolutional(), clients=problems.equal_clients(), seed=SEED, rounds=3,
-        topology=topologies.random_in(N, 2, seed=4), dtype=torch.float64,
-        on_round=lambda t, models: same.append(models.flat.clone()),
+        topology=topologies.random_in(N, 2, seed=4), compute=topofl.Compute(dtype=torch.float64),
+        callbacks=[problems.each_round(lambda t, models: same.append(models.flat.clone()))],
     )  # fmt: skip
     torch.testing.assert_close(same[-1], same[-1][:1].expand(N, -1), rtol=0, atol=1e-14)
 

@@ -51,9 +51,16 @@ def neighbors(graph):
 def engine(algorithm, model, clients, graph=None, rounds=ROUNDS, **settings):
     kept = []
     history = topofl.run(
-        algorithm, model=model, clients=clients, topology=graph, rounds=rounds, seed=SEED, on_disconnected="allow",
-        dtype=torch.float64, on_round=lambda t, models: kept.append(models), **{"init": "independent"} | settings,
-    )  # fmt: skip
+        algorithm,
+        model=model,
+        clients=clients,
+        topology=graph,
+        rounds=rounds,
+        seed=SEED,
+        on_disconnected="allow",
+        callbacks=[problems.each_round(lambda t, models: kept.append(models))],
+        **problems.options(dtype=torch.float64, **{"init": "independent"} | settings),
+    )
     return history, kept[-1].flat
 
 
@@ -389,7 +396,7 @@ def test_messages_are_heads_of_all_bodies_of_the_heard_and_models_to_try(loss_re
     assert history["messages"].tolist() == [N * (N - 1) + 2 * N + 2 * tried] * 3
     numbers = N * (N - 1) * 111 + 2 * N * body + tried * (body + 111) + tried
     assert history["bytes"].tolist() == [8 * numbers] * 3
-    need = topofl.estimate(algorithm, model=model, clients=clients, dtype=torch.float64)
+    need = topofl.estimate(algorithm, model=model, clients=clients, compute=topofl.Compute(dtype=torch.float64))
     assert (need.messages, need.bytes) == (history["messages"][0], history["bytes"][0])
     assert need.state == 8 * N * N * (1 if loss_refresh == "none" else 2)
 

@@ -39,9 +39,14 @@ def engine(algorithm, model=None, clients=None, graph=None, **settings):
     """Return history and models of a run in float64."""
     kept, settings = [], {"rounds": ROUNDS, "on_disconnected": "allow"} | settings
     history = topofl.run(
-        algorithm, model=model or problems.linear(), clients=clients or problems.ragged_clients(), topology=graph,
-        seed=SEED, dtype=torch.float64, on_round=lambda t, models: kept.append(models), **settings,
-    )  # fmt: skip
+        algorithm,
+        model=model or problems.linear(),
+        clients=clients or problems.ragged_clients(),
+        topology=graph,
+        seed=SEED,
+        callbacks=[problems.each_round(lambda t, models: kept.append(models))],
+        **problems.options(dtype=torch.float64, **settings),
+    )
     return history, kept[-1]
 
 
@@ -182,7 +187,7 @@ def test_every_node_sends_one_message_and_gets_one(graph, regulariser, models):
     assert (history["busiest_messages"] == 2 * N).all(), "the server"
     assert (history["busiest_bytes"] == models * N * NUMBERS * 8).all()
     need = topofl.estimate(
-        algorithm, model=problems.linear(), clients=clients, topology=graph, dtype=torch.float64
+        algorithm, model=problems.linear(), clients=clients, topology=graph, compute=topofl.Compute(dtype=torch.float64)
     )  # fmt: skip
     assert (need.messages, need.bytes) == (2 * N, models * N * NUMBERS * 8)
     assert need.state == NUMBERS * 8 * (1 + N * bool(regulariser)), "one start, and where each turns"
@@ -219,10 +224,10 @@ def test_gradients_of_the_turn_are_those_of_autograd():
 
 
 def test_a_resumed_run_goes_on_as_it_was(tmp_path):
-    settings = {"executor": "batched", "checkpoint": tmp_path, "checkpoint_every": 1}
     whole, models = engine(pfedgraph(), rounds=4, executor="batched")
-    engine(pfedgraph(), rounds=2, **settings)
-    resumed, others = engine(pfedgraph(), rounds=4, resume=True, **settings)
+    engine(pfedgraph(), rounds=2, executor="batched", saving=topofl.Saving(tmp_path, every=1))
+    again = topofl.Saving(tmp_path, every=1, resume=True)
+    resumed, others = engine(pfedgraph(), rounds=4, executor="batched", saving=again)
     assert torch.equal(models.flat, others.flat)
     np.testing.assert_array_equal(weights_in(whole), weights_in(resumed))
 

@@ -51,9 +51,15 @@ def built(**changes):
 def run(algorithm, rounds=ROUNDS, graph=HEARD, clients=None, model=convolutional, **settings):
     kept = []
     history = topofl.run(
-        algorithm, model=model(), clients=clients or problems.equal_clients(), topology=graph, rounds=rounds, seed=SEED,
-        on_round=lambda t, models: kept.append(models.flat.clone()), **settings,
-    )  # fmt: skip
+        algorithm,
+        model=model(),
+        clients=clients or problems.equal_clients(),
+        topology=graph,
+        rounds=rounds,
+        seed=SEED,
+        callbacks=[problems.each_round(lambda t, models: kept.append(models.flat.clone()))],
+        **problems.options(**settings),
+    )
     return history, kept
 
 
@@ -174,8 +180,8 @@ def test_nothing_is_pruned_without_a_share():
 
 def test_both_moments_are_after_local_training_and_after_averaging():
     whole, part = built(rounds=1), algorithms.chain("part", local=built().phases["local"])
-    settings = {"rounds": 1, "init": "independent", "eval_every": 1, "executor": "looped"}
-    both, _ = run(whole, moments="both", **settings)
+    settings = {"rounds": 1, "init": "independent", "every": 1, "executor": "looped"}
+    both, _ = run(whole, before_exchange=True, **settings)
     trained, _ = run(part, **settings)
     np.testing.assert_array_equal(both["loss_before_exchange"][-1], trained["loss"][-1])
     assert not np.allclose(both["loss"][-1], trained["loss"][-1])
@@ -235,8 +241,8 @@ def test_gradients_of_all_nodes(model, make, settings):
 
 def test_memory_counts_masks_and_gradients():
     settings = {"model": convolutional(), "clients": problems.equal_clients(), "topology": HEARD}
-    with_gradients = topofl.estimate(built(), executor="looped", **settings)
-    without = topofl.estimate(built(regrow="random"), executor="looped", **settings)
+    with_gradients = topofl.estimate(built(), **problems.options(executor="looped", **settings))
+    without = topofl.estimate(built(regrow="random"), **problems.options(executor="looped", **settings))
     d = with_gradients.d
     assert with_gradients.state == without.state == N * d  # one byte a parameter
     assert with_gradients.gradients - without.gradients == N * d * 4

@@ -130,6 +130,11 @@ def naive_models(model, clients, make, *, part=algorithms.everything, turned=pla
     return torch.stack([nn.utils.parameters_to_vector(node.module.parameters()).detach() for node in nodes]), nodes
 
 
+def run(algorithm, on_round=lambda t, models: None, **settings):
+    """Run with settings by their own names."""
+    return topofl.run(algorithm, callbacks=[problems.each_round(on_round)], **problems.options(**settings))
+
+
 def plain_sgd(parameters):
     return torch.optim.SGD(parameters, LR)
 
@@ -138,7 +143,7 @@ def ran(phase, model, clients, rounds=ROUNDS, *, after=None, **settings):
     """Return all models after a run of one phase, and another one."""
     kept = []
     more = {} if after is None else {"after": after}
-    topofl.run(
+    run(
         chain("own", local=phase, **more), model=model, clients=clients, rounds=rounds, seed=SEED, init="independent",
         dtype=torch.float64, on_round=lambda t, models: kept.append(models.flat.clone()), **settings,
     )  # fmt: skip
@@ -249,7 +254,7 @@ def test_what_is_trained_together_and_one_by_one_is_the_same_with_push_sum_weigh
         for settings in SETTINGS.values():
             method = chain("pushed", local=phase, exchange=push_sum(algorithms.part("1")), looking=looking)
             kept = []
-            topofl.run(
+            run(
                 method, model=model(), clients=problems.ragged_clients(N), topology=graph, rounds=ROUNDS, seed=SEED,
                 init="independent", dtype=torch.float64, on_disconnected="allow",
                 on_round=lambda t, models, kept=kept: kept.append(models.flat.clone()), **settings,
@@ -274,7 +279,7 @@ def test_push_sum_weights_divide_steps_by_adam(settings):
     phase = train(descend(adam(), lr=LR), batch_size=BATCH, epochs=1, part=part)
     method = chain("weighed", weigh=Phase(lambda models: {}, weigh), local=phase)
     kept, clients = [], problems.ragged_clients(N)
-    topofl.run(
+    run(
         method, model=model, clients=clients, topology=topologies.random_out(N, 2, seed=0), rounds=1, seed=SEED,
         init="independent", dtype=torch.float64, on_disconnected="allow",
         on_round=lambda t, models: kept.append(models.flat.clone()), **settings,
@@ -581,7 +586,7 @@ def test_rates_beyond_a_short_dtype_are_refused_where_they_come(t):
     with pytest.raises(
         ValueError, match=rf"`lr` must be at most 65504 for torch\.float16, got 1e\+06 .*round {t + 1} "
     ):
-        topofl.run(
+        run(
             chain("own", local=phase), model=problems.linear(), clients=problems.equal_clients(N), rounds=5, seed=SEED,
             dtype=torch.float16,
         )  # fmt: skip
@@ -784,9 +789,11 @@ def test_resumed_is_as_if_never_stopped(tmp_path, name, trained, settings):
         "seed": SEED, "init": "independent", "device": "cpu",
     } | settings  # fmt: skip
     whole = killed.trained(arguments)
+    saving = topofl.Saving(tmp_path, every=2)
     with pytest.raises(ZeroDivisionError):
-        topofl.run(**arguments, checkpoint=tmp_path, checkpoint_every=2, callbacks=[lambda e: 1 / (e.round - 4)])
-    assert killed.differences(killed.trained(arguments, checkpoint=tmp_path, resume=True), whole) == []
+        topofl.run(**problems.options(**arguments, saving=saving), callbacks=[lambda e: 1 / (e.round - 4)])
+    again = killed.trained(arguments, saving=topofl.Saving(tmp_path, resume=True))
+    assert killed.differences(again, whole) == []
 
 
 @BOTH_WAYS
@@ -796,7 +803,7 @@ def test_a_frozen_node_keeps_what_it_had(name, trained, settings):
     """Its first step overflows: nothing of it stays."""
     (model, part), (looking, seen) = TRAINED[trained], watched()
     phase = train(descend(*OPTIMIZERS[name][0], lr=LR), batch_size=BATCH, steps=2, part=part)
-    topofl.run(
+    run(
         chain("own", local=phase, looking=looking), model=model(), clients=clients_with_extremes(), rounds=2, seed=0,
         on_divergence="freeze", **settings,
     )  # fmt: skip
@@ -849,8 +856,8 @@ STATES = {
 def need(terms, **settings):
     phase = train(descend(*terms, lr=LR), batch_size=BATCH)
     return topofl.estimate(
-        chain("own", local=phase), model=problems.linear(), clients=problems.equal_clients(N), executor="looped",
-        **settings,
+        chain("own", local=phase), model=problems.linear(), clients=problems.equal_clients(N),
+        compute=topofl.Compute(executor="looped"), **settings,
     )  # fmt: skip
 
 

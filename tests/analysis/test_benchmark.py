@@ -34,6 +34,7 @@ from analysis.benchmark_floor import Floor, floors
 from analysis.benchmark_plot import Point
 from analysis.benchmark_targets import Check, checks_of_matrix, checks_of_training, memory_ratio, verdicts
 from analysis.benchmark_timing import EXECUTORS, Measured, Plan, in_turns, measure, ours
+from tests import problems
 from topofl import NotApplicable, Table
 
 CPU = torch.device("cpu")
@@ -68,10 +69,18 @@ def test_floors_do_the_work_of_the_engine(case):
     graph, algorithm = setting(case, clients)
     after = {}
     topofl.run(
-        algorithm, model=case.network.build(), clients=clients, topology=graph, rounds=2, eval_every=2, seed=0,
-        init="given", device="cpu", eval_examples=1, progress=False,
-        on_round=lambda t, models: after.update({t: models.flat.clone()}),
-    )  # fmt: skip
+        algorithm,
+        model=case.network.build(),
+        clients=clients,
+        topology=graph,
+        rounds=2,
+        evaluation=topofl.Evaluation(every=2, examples=1),
+        compute="cpu",
+        seed=0,
+        init="given",
+        progress=False,
+        callbacks=[problems.each_round(lambda t, models: after.update({t: models.flat.clone()}))],
+    )
     start = torch.nn.utils.parameters_to_vector(case.network.build().parameters()).detach()
     moved = (after[2] - start).abs().max()
     for name, opened in ways(case).items():

@@ -97,7 +97,7 @@ def test_the_data_of_dpfl():
 def test_configured():
     table = {"name": "digits", "partition": "dirichlet_per_class", "alpha": 0.5, "n": 10, "seed": 3}
     after = {"flip_labels": 4, "with_validation": 0.25, "match_test": "disjoint"}
-    tables = {"algorithm": "local_only,lr=0.1", "run": {"rounds": 1, "evaluate_on": ["own_test", "own_val"]}}
+    tables = {"algorithm": "local_only,lr=0.1", "run": {"rounds": 1}, "evaluation": {"on": ["own_test", "own_val"]}}
     experiment = config.build(tables | {"data": table | after})
     wanted = data.dirichlet_per_class(data.digits(), 10, alpha=0.5, seed=3)
     wanted = data.match_test(wanted, rule="disjoint", seed=3)
@@ -128,7 +128,7 @@ def test_validation_is_what_a_run_is_evaluated_on():
         topology=None,
         rounds=1,
         seed=0,
-        evaluate_on="own_val",
+        evaluation="own_val",
     )
     assert history["accuracy"][-1].min() > 0.7
 

@@ -126,6 +126,6 @@ def test_own_tests_are_what_a_run_is_evaluated_on(rule):
         topology=None,
         rounds=1,
         seed=0,
-        evaluate_on="own_test",
+        evaluation="own_test",
     )
     assert history["accuracy"][-1].min() > 0.7, "two classes are easy when no other is asked for"

@@ -196,7 +196,7 @@ def history(x, executor, model, **normalization):
     clients = data.iid(made, 6, seed=0)
     return topofl.run(
         algorithms.dsgd(lr=0.1, batch_size=4), model=model(), clients=clients, topology=topologies.ring(6), rounds=6,
-        eval_every=2, seed=0, executor=executor, progress=False,
+        evaluation=2, compute=topofl.Compute(executor=executor), seed=0, progress=False,
     )  # fmt: skip
 
 

@@ -81,15 +81,17 @@ def settings(problem):
     how = {"model": model, "clients": clients, "topology": topology, "device": "cpu", "init": start}
     if "head" in ALGORITHMS[name]:
         how["executor"] = "looped"  # auto chooses by the clock, which no two runs share
-    return {"algorithm": algorithm, "rounds": 7, "seed": 0, "eval_every": 3} | how
+    return {"algorithm": algorithm, "rounds": 7, "seed": 0, "every": 3} | how
 
 
 def trained(arguments, **more):
     """Return the history of a run and its models."""
     import topofl
+    from tests import problems
 
-    kept = {}
-    history = topofl.run(**arguments, **more, callbacks=[lambda event: kept.update(models=event.models)])
+    kept, how = {}, problems.options(**arguments, **more)
+    further = how.pop("callbacks", [])
+    history = topofl.run(**how, callbacks=[lambda event: kept.update(models=event.models), *further])
     return history, kept["models"].flat.clone()
 
 
@@ -147,12 +149,13 @@ def die_with_half(checkpoint, call):
 
 def plan(moment):
     """Prepare this process to die at a moment of a run with a checkpoint every two rounds; return further arguments."""
+    from tests import problems
     from topofl.engine import checkpoint
     from topofl.engine.round import WorldRound
 
     if moment in ("between rounds", "in the last round"):
         last = 5 if moment == "between rounds" else 7
-        return {"on_round": lambda done, models: die() if done == last else None}
+        return {"callbacks": [problems.each_round(lambda done, models: die() if done == last else None)]}
     {
         "after train, in the second round": lambda: die_at(WorldRound, "train", 2, after=True),
         "after train": lambda: die_at(WorldRound, "train", 4, after=True),
@@ -170,17 +173,19 @@ def plan(moment):
 
 def verdict(case, reference, folder):
     """Kill a run, resume it, and return what is wrong."""
+    import topofl
+
     problem, _, moment = case.partition(": ")
     child = os.fork()
     if child == 0:
         try:
-            trained(settings(problem), checkpoint=folder, checkpoint_every=2, **plan(moment))
+            trained(settings(problem), saving=topofl.Saving(folder, every=2), **plan(moment))
         finally:
             os._exit(1)
     _, status = os.waitpid(child, 0)
     if not os.WIFSIGNALED(status) or os.WTERMSIG(status) != signal.SIGKILL:
         return [f"it was not killed: status {status}"]
-    resumed = trained(settings(problem), checkpoint=folder, checkpoint_every=2, resume=True)
+    resumed = trained(settings(problem), saving=topofl.Saving(folder, every=2, resume=True))
     names = sorted(path.name for path in Path(folder).iterdir())
     leftovers = [] if len(names) == 4 else [f"files {names}"]
     return differences(resumed, reference) + leftovers

@@ -98,8 +98,8 @@ CASES = {
     "bfloat16, looped": {"precision": "bf16"},
     "bfloat16, batched": {"precision": "bf16", "executor": "batched", "chunk": 4},
     "sparse products": {"dtype": torch.float64, "topology": topologies.ring(6)},
-    "pixels": {"clients": pixels(), "augment": data.crop_and_flip(padding=1), "evaluate_on": "own_test"},
-    "fine-tuning": {"fine_tune": algorithms.sgd(lr=0.1), "moments": "both"},
+    "pixels": {"clients": data.augmented(pixels(), data.crop_and_flip(padding=1)), "on": "own_test"},
+    "fine-tuning": {"fine_tune": algorithms.sgd(lr=0.1), "before_exchange": True},
     "as given": {"init": "given"},
     "frozen": {"on_divergence": "freeze"},
     "a forward that makes a tensor": {"model": Padded(*problems.convolutional())},
@@ -145,9 +145,9 @@ def test_data_graphs_models_and_metrics_are_made_as_if_nothing_was_set(ambient):
 @pytest.mark.parametrize("name", ["dsgd", "dpfl", "pfeddst", "clique_averaging"])
 def test_estimates_are_made_as_if_nothing_was_set(name, ambient):
     arguments = {k: v for k, v in killed.settings(name).items() if k in ("algorithm", "model", "clients", "topology")}
-    wanted = topofl.estimate(**arguments, device="cpu", executor="looped")
+    wanted = topofl.estimate(**problems.options(device="cpu", executor="looped", **arguments))
     with ambient():
-        found = topofl.estimate(**arguments, device="cpu", executor="looped", probe=True)
+        found = topofl.estimate(**problems.options(device="cpu", executor="looped", **arguments), probe=True)
     for part in ("parameters", "state", "gradients", "activations", "evaluation", "messages", "bytes", "busiest_bytes"):
         assert getattr(found, part) == getattr(wanted, part), part
 
@@ -155,9 +155,9 @@ def test_estimates_are_made_as_if_nothing_was_set(name, ambient):
 def test_runs_are_saved_loaded_and_resumed_as_if_nothing_was_set(tmp_path, ambient):
     arguments = killed.settings("dpfl")
     wanted = killed.trained(arguments)
-    topofl.run(**arguments | {"rounds": 3}, checkpoint=tmp_path / "states")
+    topofl.run(**problems.options(saving=tmp_path / "states", **arguments | {"rounds": 3}))
     with ambient():
-        found = killed.trained(arguments, checkpoint=tmp_path / "states", resume=True)
+        found = killed.trained(arguments, saving=topofl.Saving(tmp_path / "states", resume=True))
         found[0].save(tmp_path / "history")
         loaded = topofl.History.load(tmp_path / "history")
     assert killed.differences(found, wanted) == []

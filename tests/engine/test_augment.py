@@ -35,16 +35,20 @@ def in_pixels(clients):
     return data.Partition(dataset, clients.train, clients.val, clients.test, name=clients.name)
 
 
-def run(algorithm=None, clients=None, **options):
+def run(algorithm=None, clients=None, augment=None, **options):
     """Return the history and the models of a small run."""
     algorithm = algorithms.dsgd(0.1, batch_size=BATCH, momentum=0.9) if algorithm is None else algorithm
     clients = in_pixels(problems.equal_clients()) if clients is None else clients
+    clients = clients if augment is None else data.augmented(clients, augment)
     kept = []
     history = topofl.run(
         algorithm,
         clients=clients,
-        **{"model": problems.linear(), "topology": problems.cliques(clients), "rounds": ROUNDS, "seed": SEED} | options,
-        on_round=lambda t, population: kept.append(population.flat.clone()),
+        **problems.options(
+            **{"model": problems.linear(), "topology": problems.cliques(clients), "rounds": ROUNDS, "seed": SEED}
+            | options
+        ),
+        callbacks=[problems.each_round(lambda t, population: kept.append(population.flat.clone()))],
     )
     return history, kept[-1]
 
@@ -226,16 +230,15 @@ def test_executors_and_chunks_see_the_same_images(threads, monkeypatch):
 
 
 def test_nothing_changes_by_default():
-    (history, flat), (same, equal) = run(), run(augment=None)
-    assert torch.equal(flat, equal)
-    assert history.meta["augment"] is same.meta["augment"] is None
+    history, flat = run()
+    assert history.meta["augment"] is None
     assert not torch.equal(run(augment=MIRRORS)[1], flat)
 
 
 def test_evaluations_see_images_as_they_are():
     clients = in_pixels(problems.equal_clients())
-    history, flat = run(clients=clients, augment=CROPS, eval_every=ROUNDS)
-    plain, _ = run(clients=clients, eval_every=ROUNDS)
+    history, flat = run(clients=data.augmented(clients, CROPS), every=ROUNDS)
+    plain, _ = run(clients=clients, every=ROUNDS)
     np.testing.assert_array_equal(history["loss"][0], plain["loss"][0])
     dataset = clients.dataset
     inputs, labels = dataset.examples(dataset.test), dataset.labels[torch.tensor(dataset.test)]
@@ -246,15 +249,17 @@ def test_evaluations_see_images_as_they_are():
 
 
 def test_a_resumed_run_is_that_of_one_never_stopped(tmp_path):
-    whole, flat = run(augment=CROPS, rounds=6, eval_every=3)
-    run(augment=CROPS, rounds=3, eval_every=3, checkpoint=tmp_path)
-    resumed, again = run(augment=CROPS, rounds=6, eval_every=3, checkpoint=tmp_path, resume=True)
+    whole, flat = run(augment=CROPS, rounds=6, every=3)
+    run(augment=CROPS, rounds=3, every=3, saving=tmp_path)
+    resumed, again = run(augment=CROPS, rounds=6, every=3, saving=topofl.Saving(tmp_path, resume=True))
     assert torch.equal(again, flat)
     for column in ("loss", "accuracy", "train_loss", "gradient_diversity"):
         np.testing.assert_array_equal(resumed[column], whole[column])
     for other in (None, data.crop_and_flip(padding=1), data.crop_and_flip(padding=2, flip=False)):
-        with pytest.raises(ValueError, match=r"`resume` must .*: augment was Augmentation\(padding=2, flip=True\), is"):
-            run(augment=other, rounds=6, eval_every=3, checkpoint=tmp_path, resume=True)
+        with pytest.raises(
+            ValueError, match=r"`resume` must .*: augment was crop_and_flip\(padding=2, flip=True\), is"
+        ):
+            run(augment=other, rounds=6, every=3, saving=topofl.Saving(tmp_path, resume=True))
 
 
 def test_the_history_says_so_and_is_saved(tmp_path):
@@ -269,14 +274,14 @@ def test_the_history_says_so_and_is_saved(tmp_path):
 def need(clients, **options):
     return topofl.estimate(
         algorithms.dsgd(0.1, batch_size=10), model=models.logistic_regression(36, 3), clients=clients,
-        topology=topofl.topologies.ring(N), executor="batched", **options,
+        topology=topofl.topologies.ring(N), **problems.options(executor="batched", **options),
     )  # fmt: skip
 
 
 @pytest.mark.parametrize(("kind", "size"), [(in_pixels, 1), (lambda clients: clients, 4)])
 def test_memory_is_estimated(kind, size):
     clients = kind(problems.equal_clients())
-    plain, augmented = need(clients), need(clients, augment=CROPS)
+    plain, augmented = need(clients), need(data.augmented(clients, CROPS))
     width = 10
     assert augmented.minibatches - plain.minibatches == N * width * (100 * size + 36 * 8)  # padded, and places
     assert augmented.total - plain.total == augmented.minibatches - plain.minibatches
@@ -286,7 +291,7 @@ def test_memory_is_estimated(kind, size):
 
 
 def test_a_probe_trains_so():
-    assert need(problems.equal_clients(), augment=CROPS, probe=True).seconds_per_round > 0
+    assert need(data.augmented(problems.equal_clients(), CROPS), probe=True).seconds_per_round > 0
 
 
 # What is refused
@@ -311,17 +316,34 @@ FLAT = data.from_arrays(np.eye(30, 36), np.arange(30) % 3, test=0.2)
 
 
 @pytest.mark.parametrize(
-    ("options", "error", "message"),
+    ("clients", "augment", "error", "message"),
     [
-        ({"augment": True}, TypeError, r"`augment` must be such as data.crop_and_flip\(padding=4\), or None, got True"),
-        ({"augment": data.crop_and_flip(6)}, ValueError, "`augment` must have a padding below the side .* 6, got crop"),
-        ({"augment": CROPS, "clients": data.iid(FLAT, N, seed=0)}, ValueError, r"`augment` .* no images, .*\(30, 36\)"),
+        (problems.equal_clients(), True, TypeError, r"`augment` must be .* data.crop_and_flip\(padding=4\), got True"),
+        (problems.equal_clients(), data.crop_and_flip(6), ValueError, "`augment` must have a padding below the side"),
+        (data.iid(FLAT, N, seed=0), CROPS, ValueError, r"`augment` .* no images, .*\(30, 36\)"),
+        (FLAT, CROPS, TypeError, "`clients` must be a data.Partition, got Dataset"),
     ],
+    ids=["no augmentation", "too far", "no images", "no partition"],
 )
-def test_refused_before_the_first_round(options, error, message):
-    events = []
+def test_what_cannot_be_augmented(clients, augment, error, message):
     with pytest.raises(error, match=message):
-        run(model=models.logistic_regression(36, 3), callbacks=[events.append], **options)
-    assert events == []
-    with pytest.raises(error, match=message):
-        need(**{"clients": problems.equal_clients()} | options)
+        data.augmented(clients, augment)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda clients: clients.pooled(),
+        lambda clients: data.match_test(clients, rule="disjoint"),
+        lambda clients: data.with_validation(clients, 0.2),
+        lambda clients: data.flip_labels(clients, 2, seed=0),
+        lambda clients: data.augmented(clients, CROPS),
+    ],
+    ids=["pooled", "match_test", "with_validation", "flip_labels", "augmented"],
+)
+def test_what_is_made_of_augmented_clients_is_augmented(make):
+    clients = data.augmented(problems.equal_clients(), MIRRORS)
+    made = make(clients)
+    assert made.augment == (CROPS if make(problems.equal_clients()).augment else MIRRORS)
+    assert made.augment.name in repr(made)
+    assert make(problems.equal_clients()).augment in (None, CROPS)

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import topofl
+from tests import problems
 from tests.engine import killed
 from topofl.engine import checkpoint, fingerprint
 from topofl.engine.checkpoint import rounds_in
@@ -22,8 +23,8 @@ def arguments(**changes):
     return killed.settings("clique_averaging") | changes
 
 
-def train(folder, **more):
-    return killed.trained(arguments(), checkpoint=folder, checkpoint_every=2, **more)
+def train(folder, resume=False):
+    return killed.trained(arguments(), saving=topofl.Saving(folder, every=2, resume=resume))
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,10 @@ def folder(tmp_path):
     """Checkpoints of rounds 4 and 6 of 7: the last one is not there yet."""
     folder = tmp_path / "checkpoints"
     with pytest.raises(ZeroDivisionError):
-        topofl.run(**arguments(), checkpoint=folder, checkpoint_every=2, callbacks=[lambda e: 1 / (e.round - 6)])
+        topofl.run(
+            **problems.options(saving=topofl.Saving(folder, every=2), **arguments()),
+            callbacks=[lambda e: 1 / (e.round - 6)],
+        )
     assert rounds_in(folder) == [4, 6]
     return folder
 
@@ -77,7 +81,7 @@ def test_if_none_is_good_it_is_an_error(folder):
         flip(path)
     with (
         pytest.warns(RuntimeWarning, match="is damaged: its checksum"),
-        pytest.raises(ValueError, match=r"`checkpoint` must hold a good checkpoint .* all 2 in .* are damaged"),
+        pytest.raises(ValueError, match=r"`saving` must hold a good checkpoint .* all 2 in .* are damaged"),
     ):
         train(folder, resume=True)
 
@@ -90,7 +94,7 @@ def test_checkpoints_are_not_overwritten_unasked(folder):
 def test_nothing_there_starts_and_needs_a_folder(whole, tmp_path):
     assert killed.differences(train(tmp_path / "a" / "b", resume=True), whole) == []
     with pytest.raises(ValueError, match="`resume` must be False without a folder"):
-        topofl.run(**arguments(), resume=True)
+        topofl.run(**problems.options(saving=topofl.Saving(resume=True), **arguments()))
 
 
 def test_two_are_kept_and_leftovers_removed_but_not_files_of_others(folder):
@@ -266,10 +270,10 @@ def test_states_that_are_nested_without_end_do_not_crash(folder):
 
 def test_an_empty_name_is_no_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ValueError, match="`checkpoint` must be the path of a folder, got an empty text"):
-        topofl.run(**arguments(), checkpoint="")
-    with pytest.raises(ValueError, match=r"`checkpoint` must be the path of a folder, got 'a\\x00b' with a null"):
-        topofl.run(**arguments(), checkpoint="a\0b")
+    with pytest.raises(ValueError, match="`folder` must be the path of a folder, got an empty text"):
+        topofl.run(**problems.options(saving="", **arguments()))
+    with pytest.raises(ValueError, match=r"`folder` must be the path of a folder, got 'a\\x00b' with a null"):
+        topofl.run(**problems.options(saving="a\0b", **arguments()))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -300,7 +304,7 @@ def test_a_full_disk_costs_no_work(whole, tmp_path, monkeypatch, broken):
 
 
 def run_with(callback, folder):
-    return topofl.run(**arguments(), checkpoint=folder, checkpoint_every=2, callbacks=[callback])
+    return topofl.run(**problems.options(saving=topofl.Saving(folder, every=2), **arguments()), callbacks=[callback])
 
 
 @pytest.fixture
@@ -340,7 +344,7 @@ def test_a_folder_that_cannot_be_written_to_is_told_before_training(tmp_path, mo
     file = tmp_path / "file"
     file.write_text("x")
     for place in (file, file / "below"):
-        with pytest.raises(OSError, match=r"`checkpoint` must be a folder that can be written to, .* is not"):
+        with pytest.raises(OSError, match=r"`saving` must be a folder that can be written to, .* is not"):
             run_with(lambda event: pytest.fail("trained"), place)
     monkeypatch.setattr(checkpoint.tempfile, "TemporaryFile", lambda **words: full())
     with pytest.raises(OSError, match="is not: No space left on device"):
@@ -350,16 +354,13 @@ def test_a_folder_that_cannot_be_written_to_is_told_before_training(tmp_path, mo
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"checkpoint_every": 0}, ValueError, "`checkpoint_every` must be at least 1, got 0"),
-        ({"checkpoint_every": "often"}, TypeError, '`checkpoint_every` must be an integer or "auto", got .often.'),
-        ({"resume": "yes"}, TypeError, "`resume` must be True or False, got 'yes'"),
         ({"callbacks": ["print"]}, TypeError, "`callbacks` must be a list of functions that take an Event"),
         ({"callbacks": print}, TypeError, "`callbacks` must be a list of functions that take an Event"),
     ],
 )
 def test_bad_arguments(tmp_path, change, error, message):
     with pytest.raises(error, match=message):
-        topofl.run(**arguments(**change), checkpoint=tmp_path / "new")
+        topofl.run(**problems.options(saving=tmp_path / "new", **arguments()), **change)
     assert not (tmp_path / "new").exists()
 
 

@@ -23,10 +23,17 @@ def trained(seed, **settings):
     """Return the models after a run whose initial models are drawn, and its losses."""
     clients, kept = problems.equal_clients(), []
     history = topofl.run(
-        algorithms.dsgd(lr=0.1, batch_size=8), model=problems.convolutional(), clients=clients,
-        topology=topologies.ring(6), rounds=ROUNDS, seed=seed, init="independent", progress=False,
-        on_round=lambda t, models: kept.append(models.flat.clone()), **{"executor": "looped"} | settings,
-    )  # fmt: skip
+        algorithms.dsgd(lr=0.1, batch_size=8),
+        model=problems.convolutional(),
+        clients=clients,
+        topology=topologies.ring(6),
+        rounds=ROUNDS,
+        seed=seed,
+        init="independent",
+        progress=False,
+        callbacks=[problems.each_round(lambda t, models: kept.append(models.flat.clone()))],
+        **problems.options(**{"executor": "looped"} | settings),
+    )
     return kept[-1].numpy(), history
 
 
@@ -98,8 +105,8 @@ def test_initial_models_that_torch_does_not_draw_are_refused(draw):
     settings = {"clients": problems.equal_clients(), "rounds": 1, "seed": 0}
     model = nn.Sequential(nn.Flatten(), Own(36, 3))
     with pytest.raises(ValueError, match=r"`model` must draw its initial parameters by torch.*'1.bias' got other"):
-        topofl.run(algorithms.local_only(lr=0.1), model=model, **settings)
-    topofl.run(algorithms.local_only(lr=0.1), model=model, init="given", **settings)
+        topofl.run(algorithms.local_only(lr=0.1), model=model, **problems.options(**settings))
+    topofl.run(algorithms.local_only(lr=0.1), model=model, init="given", **problems.options(**settings))
 
 
 @pytest.fixture

@@ -46,7 +46,9 @@ def models_at_start(model, n):
 def run(method="dsgd", clients=None, rounds=4, **settings):
     clients = clients or clients_with_extremes()
     settings = {"model": problems.linear(), "topology": problems.cliques(clients), "seed": 0} | settings
-    return topofl.run(METHODS[method](momentum=0.9), clients=clients, rounds=rounds, eval_every=1, **settings)
+    return topofl.run(
+        METHODS[method](momentum=0.9), clients=clients, rounds=rounds, **problems.options(every=1, **settings)
+    )
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -82,7 +84,7 @@ def test_gradients_that_diverged_are_zero_for_others_in_their_clique(chunk, poli
     try:
         run("clique_averaging", clients, rounds=1, topology=graph, on_divergence=policy, on_disconnected="allow",
             mixing=mixing.from_weights(np.eye(18)), init="independent", executor="batched", chunk=chunk,
-            on_round=lambda t, models: kept.append(models.flat.clone()))  # fmt: skip
+            callbacks=[problems.each_round(lambda t, models: kept.append(models.flat.clone()))])  # fmt: skip
     finally:
         torch.set_num_threads(1)
     start, modules = models_at_start(problems.linear(), 18)
@@ -104,7 +106,7 @@ def test_a_frozen_node_exchanges_but_does_not_train(settings):
     clients, model, kept = clients_with_extremes(), problems.linear(), []
     graph = problems.cliques(clients)
     run(clients=clients, model=model, topology=graph, rounds=5, on_divergence="freeze", init="independent",
-        on_round=lambda t, models: kept.append(models.flat.clone()), **settings)  # fmt: skip
+        callbacks=[problems.each_round(lambda t, models: kept.append(models.flat.clone()))], **settings)  # fmt: skip
     _, modules = models_at_start(model, 6)
     blobs = clients.dataset
     nodes = naive.Nodes(modules, blobs.inputs, blobs.labels, clients.train, 4, 0)
@@ -203,9 +205,9 @@ def test_gradients_that_are_not_finite_spread_if_that_is_recorded():
     clients = clients_with_extremes()
     method = algorithms.chain("mine", local=algorithms.sgd(lr=0.1, batch_size=4, gradient=gradients_of_all))
     settings = {"model": problems.linear(), "clients": clients, "topology": topologies.fully_connected(6), "seed": 0}
-    history = topofl.run(method, rounds=2, on_divergence="record", **settings)
+    history = topofl.run(method, rounds=2, **problems.options(on_divergence="record", **settings))
     assert len(history.meta["diverged"]) == 6
-    history = topofl.run(method, rounds=2, on_divergence="freeze", **settings)
+    history = topofl.run(method, rounds=2, **problems.options(on_divergence="freeze", **settings))
     assert len(history.meta["diverged"]) == 1
 
 
@@ -215,8 +217,8 @@ def test_evaluating_more_often_freezes_nobody():
         method = algorithms.dsgd(lr=1e37, batch_size=4)  # finite models whose logits overflow
         settings = {"model": problems.linear(), "clients": clients, "topology": topologies.ring(6), "rounds": 3}
         topofl.run(
-            method, seed=0, eval_every=every, on_divergence="freeze", **settings,
-            on_round=lambda t, models: kept.append(models.flat.clone()),
+            method, seed=0, **problems.options(every=every, on_divergence="freeze", **settings),
+            callbacks=[problems.each_round(lambda t, models: kept.append(models.flat.clone()))],
         )  # fmt: skip
     for one, other in zip(kept[:3], kept[3:], strict=True):
         assert torch.equal(one, other)

@@ -68,9 +68,8 @@ def engine_models(name, model, clients, graph, options, **settings):
         rounds=ROUNDS,
         seed=SEED,
         init="independent",
-        dtype=torch.float64,
-        on_round=lambda t, models: kept.append(models.flat.clone()),
-        **settings,
+        callbacks=[problems.each_round(lambda t, models: kept.append(models.flat.clone()))],
+        **problems.options(dtype=torch.float64, **settings),
     )
     return kept[-1]
 
@@ -233,9 +232,17 @@ def test_float32_agrees_with_float64_up_to_rounding():
     kept = {}
     for dtype in (torch.float32, torch.float64):
         topofl.run(
-            algorithms.dsgd(lr=0.1, batch_size=BATCH), model=model, clients=clients, topology=graph, rounds=3, seed=0,
-            dtype=dtype, on_round=lambda t, models, dtype=dtype: kept.__setitem__(dtype, models.flat.double()),
-        )  # fmt: skip
+            algorithms.dsgd(lr=0.1, batch_size=BATCH),
+            model=model,
+            clients=clients,
+            topology=graph,
+            rounds=3,
+            seed=0,
+            compute=topofl.Compute(dtype=dtype),
+            callbacks=[
+                problems.each_round(lambda t, models, dtype=dtype: kept.__setitem__(dtype, models.flat.double()))
+            ],
+        )
     np.testing.assert_allclose(kept[torch.float32], kept[torch.float64], atol=1e-5)
 
 
@@ -243,10 +250,16 @@ def test_float32_agrees_with_float64_up_to_rounding():
 def test_gradient_diversity_is_that_of_all_nodes_on_any_number_of_threads(name, workers):
     clients = problems.equal_clients()
     history = topofl.run(
-        getattr(algorithms, name)(lr=0.1, batch_size=4), model=problems.linear(), clients=clients,
-        topology=problems.cliques(clients), rounds=1, eval_every=1, seed=SEED, init="independent", chunk=1,
-        dtype=torch.float64,
-    )  # fmt: skip
+        getattr(algorithms, name)(lr=0.1, batch_size=4),
+        model=problems.linear(),
+        clients=clients,
+        topology=problems.cliques(clients),
+        rounds=1,
+        evaluation=1,
+        compute=topofl.Compute(chunk=1, dtype=torch.float64),
+        seed=SEED,
+        init="independent",
+    )
     nodes = naive.Nodes(
         modules_at_start(problems.linear(), 6), clients.dataset.inputs.double(), clients.dataset.labels,
         clients.train, BATCH, SEED,

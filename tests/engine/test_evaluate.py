@@ -36,13 +36,13 @@ def test_equals_naive_evaluation_for_any_chunk(build, rows, monkeypatch):
         accuracy, loss = naive_scores(
             model, models.flat[i].clone(), inputs[blobs.test.tolist()], blobs.labels[blobs.test.tolist()]
         )
-        assert shared.accuracy[i] == accuracy
-        torch.testing.assert_close(shared.loss[i], loss)
+        assert shared["accuracy"][i] == accuracy
+        torch.testing.assert_close(shared["loss"][i], loss)
         if len(own[i]):
             accuracy, loss = naive_scores(model, models.flat[i].clone(), inputs[own[i]], blobs.labels[own[i]])
-            assert each.accuracy[i] == accuracy
-            torch.testing.assert_close(each.loss[i], loss)
-    assert torch.isnan(each.accuracy[2]), "a node without examples has no score"
+            assert each["accuracy"][i] == accuracy
+            torch.testing.assert_close(each["loss"][i], loss)
+    assert torch.isnan(each["accuracy"][2]), "a node without examples has no score"
 
 
 @pytest.mark.parametrize(("dtype", "rounding"), [(torch.float64, 1e-15), (torch.float32, 2e-7), (torch.bfloat16, 2e-7)])
@@ -74,7 +74,7 @@ def test_some_nodes_have_the_scores_they_have_among_all(build, nodes, shared):
     everyone = evaluate(model, models, inputs.__getitem__, blobs.labels, Evaluated(on, range(4)))
     some = evaluate(model, models, inputs.__getitem__, blobs.labels, Evaluated(on, nodes))
     others = [i for i in range(4) if i not in nodes]
-    for few, all_of_them in zip(some, everyone, strict=True):
+    for few, all_of_them in zip(some.values(), everyone.values(), strict=True):
         torch.testing.assert_close(few[nodes], all_of_them[nodes])
         assert torch.isnan(few[others]).all()
 
@@ -104,7 +104,7 @@ def test_one_of_equal_models_is_evaluated_for_all(build, nodes, monkeypatch):
     monkeypatch.setattr(module, "_all_equal", lambda flat: False)
     wanted, every = forwards(models, model, monkeypatch, nodes=nodes)
     assert every == len(nodes)
-    for values, expected in zip(scores, wanted, strict=True):
+    for values, expected in zip(scores.values(), wanted.values(), strict=True):
         torch.testing.assert_close(values, expected, rtol=1e-12, atol=0, equal_nan=True)
 
 
@@ -141,7 +141,7 @@ def test_equal_logits_count_for_the_first_class_only():
     models.flat.zero_()
     models.flat[1, 0] = 1.0  # so that not all models are equal
     scores = evaluate(model, models, torch.zeros_like(blobs.inputs).double().__getitem__, blobs.labels, SHARED)
-    assert torch.equal(scores.accuracy, (blobs.labels[SHARED.on] == 0).double().mean().expand(4))
+    assert torch.equal(scores["accuracy"], (blobs.labels[SHARED.on] == 0).double().mean().expand(4))
 
 
 class Constant(torch.nn.Module):
@@ -169,4 +169,4 @@ def test_no_examples_have_no_score():
     blobs, model = problems.dataset(), problems.linear().double()
     empty = Evaluated(torch.arange(0), range(4))
     scores = evaluate(model, population(model), blobs.inputs.double().__getitem__, blobs.labels, empty)
-    assert torch.isnan(torch.stack(scores)).all()
+    assert torch.isnan(torch.stack(list(scores.values()))).all()

@@ -51,10 +51,17 @@ def run(model, executor):
     kept = []
     clients = data.iid(problems.dataset(shape=(3, 6, 6)), 6, seed=0)
     history = topofl.run(
-        algorithms.dsgd(lr=0.1, batch_size=4, momentum=0.9), model=model, clients=clients, topology=topologies.ring(6),
-        rounds=5, eval_every=1, seed=0, init="given", dtype=torch.float64, executor=executor,
-        on_round=lambda t, m: kept.append(m.flat.clone()),
-    )  # fmt: skip
+        algorithms.dsgd(lr=0.1, batch_size=4, momentum=0.9),
+        model=model,
+        clients=clients,
+        topology=topologies.ring(6),
+        rounds=5,
+        evaluation=1,
+        compute=topofl.Compute(dtype=torch.float64, executor=executor),
+        seed=0,
+        init="given",
+        callbacks=[problems.each_round(lambda t, m: kept.append(m.flat.clone()))],
+    )
     return history, kept[-1]
 
 
@@ -74,7 +81,7 @@ def test_the_looped_executor_and_evaluation_convolve_channels_last(monkeypatch):
     convolve = nn.Conv2d.forward
     monkeypatch.setattr(nn.Conv2d, "forward", lambda self, x: seen.append(is_channels_last(x)) or convolve(self, x))
     run(Viewing(flatten=True), "looped")
-    assert seen.count(False) == 3, "the checks that the model takes these examples"
+    assert seen.count(False) == 4, "the checks that the model and the task take these examples"
     seen.clear()
     run(Viewing(flatten=False), "looped")
     assert seen.count(True) == 2, "one trial for the executor, one for all evaluations"

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 import topofl
+from tests import problems
 from tests.engine import killed
 from topofl.engine import lock
 from topofl.engine.checkpoint import rounds_in
@@ -51,8 +52,8 @@ def holder(tmp_path):
         process.communicate()
 
 
-def train(folder, **more):
-    return killed.trained(killed.settings("dsgd"), checkpoint=folder, checkpoint_every=2, **more)
+def train(folder, resume=False):
+    return killed.trained(killed.settings("dsgd"), saving=topofl.Saving(folder, every=2, resume=resume))
 
 
 @pytest.fixture(scope="module")
@@ -241,12 +242,15 @@ def test_one_process_runs_in_a_folder_once_at_a_time(tmp_path):
     def again(event):
         if event.kind == "start":
             with pytest.raises(BlockingIOError, match=f"in use by process {os.getpid()} on"):
-                topofl.run(**killed.settings("dsgd"), checkpoint=tmp_path, resume=True)
+                topofl.run(**problems.options(saving=topofl.Saving(tmp_path, resume=True), **killed.settings("dsgd")))
         if event.round == 3:
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        topofl.run(**killed.settings("dsgd"), checkpoint=tmp_path, checkpoint_every=2, callbacks=[again])
+        topofl.run(
+            **problems.options(saving=topofl.Saving(tmp_path, every=2), **killed.settings("dsgd")),
+            callbacks=[again],
+        )
     assert not (tmp_path / lock.NAME).exists()
     train(tmp_path, resume=True)
     assert rounds_in(tmp_path) == [6, 7]
@@ -293,9 +297,9 @@ def test_a_folder_that_vanishes_is_made_again(whole, tmp_path):
 def traced(folder, callback):
     kept = {}
     result = topofl.run(
-        **killed.settings("dsgd"), checkpoint=folder, checkpoint_every=2,
+        **problems.options(saving=topofl.Saving(folder, every=2), **killed.settings("dsgd")),
         callbacks=[callback, lambda event: kept.update(models=event.models)],
-    )  # fmt: skip
+    )
     return result, kept["models"].flat.clone()
 
 

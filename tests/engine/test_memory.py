@@ -29,7 +29,7 @@ from topofl.engine.memory import (
     needed,
     peak,
 )
-from topofl.engine.plan import Compute, Plan, choose_plan
+from topofl.engine.plan import Backend, Plan, choose_plan
 from topofl.engine.population import Layout, Population
 
 MIB = 2**20
@@ -47,7 +47,7 @@ def batched(chunk, workers=1):
 
 
 def compute(executor="auto", chunk="auto", plan=None):
-    return Compute(executor, chunk, "fp32", "auto", False, torch.device("cpu"), torch.float32, plan)
+    return Backend(executor, chunk, "fp32", "auto", False, torch.device("cpu"), torch.float32, plan)
 
 
 def test_parts_by_hand():
@@ -249,7 +249,7 @@ def refused(monkeypatch, free, **options):
     with pytest.raises(ValueError, match="must fit into memory") as caught:
         topofl.run(
             algorithms.dsgd(0.1, batch_size=4), model=problems.convolutional(), clients=clients,
-            topology=problems.cliques(clients), rounds=1, seed=0, **options,
+            topology=problems.cliques(clients), rounds=1, seed=0, **problems.options(**options),
         )  # fmt: skip
     return str(caught.value)
 
@@ -259,7 +259,9 @@ def test_runs_are_refused_before_anything_is_made(monkeypatch):
     options = {"model": problems.convolutional(), "clients": clients, "topology": problems.cliques(clients)}
     algorithm = algorithms.dsgd(0.1, batch_size=4)
     size = {
-        (executor, chunk): topofl.estimate(algorithm, **options, executor=executor, chunk=chunk).added
+        (executor, chunk): topofl.estimate(
+            algorithm, **problems.options(executor=executor, chunk=chunk, **options)
+        ).added
         for executor, chunk in (("batched", 6), ("batched", 4), ("batched", 1), ("looped", 1))
     }
     text = refused(monkeypatch, size["batched", 4], executor="batched", chunk=6)

@@ -84,8 +84,8 @@ def test_evaluations_hold_the_activations_of_few_examples(monkeypatch):
     parts, least = evaluated(model, models, inputs, labels)
     assert least < most / 4
     assert least < way.bytes_of(way.examples) + 2 * way.examples * inputs[0].nbytes + 120 * 3 * 100
-    assert torch.equal(whole.accuracy, parts.accuracy)
-    torch.testing.assert_close(whole.loss, parts.loss)
+    assert torch.equal(whole["accuracy"], parts["accuracy"])
+    torch.testing.assert_close(whole["loss"], parts["loss"])
 
 
 def test_the_activations_of_an_evaluation_are_no_less_than_its_parameters():

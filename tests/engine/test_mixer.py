@@ -6,6 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.simulated_device import SimulatedDevice
 from topofl import as_topology, mixing, topologies
 from topofl.engine import mixer as module
 from topofl.engine.mixer import COLUMNS, mixer
@@ -117,3 +118,18 @@ def test_mixing_part_of_the_columns_leaves_the_others():
     wanted[:, 2:5] = torch.from_numpy(weights.weights.toarray()) @ values[:, 2:5]
     mixer(weights, CPU, torch.float64)(values[:, 2:5])
     torch.testing.assert_close(values, wanted)
+
+
+def test_off_cpu_few_large_blocks_are_multiplied(monkeypatch):
+    assert module.columns_at_a_time(1000, CPU) == COLUMNS
+    assert module.columns_at_a_time(1000, torch.device("cuda")) == 2**26 // 1000
+    assert module.columns_at_a_time(2**20, torch.device("cuda")) == COLUMNS
+    monkeypatch.setattr(module, "COLUMNS", 3)
+    monkeypatch.setattr(module, "PRODUCTS", 12 * 7)
+    values = torch.from_numpy(np.random.default_rng(0).standard_normal((12, 100)))
+    wanted = MATRICES["dense"].weights.toarray() @ values.numpy()
+    with SimulatedDevice():
+        moved = values.to("cuda")
+        mixer(MATRICES["dense"], moved.device, torch.float64)(moved)
+        found = moved.cpu()
+    np.testing.assert_allclose(found.numpy(), wanted, atol=1e-13, rtol=0)

@@ -38,10 +38,17 @@ def ragged_clients():
 
 def run(algorithm=None, **changes):
     settings = {
-        "model": problems.linear(), "clients": personal_clients(), "topology": topologies.ring(N), "rounds": 4,
-        "eval_every": 2, "seed": 0, "evaluate_on": "own_test",
-    }  # fmt: skip
-    return topofl.run(algorithm or algorithms.dsgd(lr=0.1, batch_size=4, momentum=0.9), **(settings | changes))
+        "model": problems.linear(),
+        "clients": personal_clients(),
+        "topology": topologies.ring(N),
+        "rounds": 4,
+        "every": 2,
+        "seed": 0,
+        "on": "own_test",
+    }
+    return topofl.run(
+        algorithm or algorithms.dsgd(lr=0.1, batch_size=4, momentum=0.9), **problems.options(**(settings | changes))
+    )
 
 
 # Fine-tuned models
@@ -110,10 +117,17 @@ def test_fine_tuned_scores_equal_a_naive_loop(name, make, settings):
     tuned = naive.fine_tuned(nodes, ROUNDS - 1, **local)
     kept = []
     history = topofl.run(
-        algorithm, model=model, clients=clients, topology=graphs, rounds=ROUNDS, seed=SEED, init="independent",
-        dtype=torch.float64, on_disconnected="allow", evaluate_on="own_test", moments="both",
-        on_round=lambda t, models: kept.append(models.flat.clone()), **settings,
-    )  # fmt: skip
+        algorithm,
+        model=model,
+        clients=clients,
+        topology=graphs,
+        rounds=ROUNDS,
+        seed=SEED,
+        init="independent",
+        on_disconnected="allow",
+        callbacks=[problems.each_round(lambda t, models: kept.append(models.flat.clone()))],
+        **problems.options(dtype=torch.float64, on="own_test", before_exchange=True, **settings),
+    )
     torch.testing.assert_close(kept[-1], nodes.flat(), rtol=0, atol=1e-9)
     for i in range(N):
         wanted = (np.nan, np.nan) if not len(clients.test[i]) else scores(tuned[i], clients.dataset, clients.test[i])
@@ -125,7 +139,7 @@ def test_fine_tuned_scores_equal_a_naive_loop(name, make, settings):
 
 def test_with_a_server_everyone_is_fine_tuned_from_its_model():
     kept, algorithm = [], algorithms.fedavg(0.1, batch_size=4, epochs=1, participation=2, fine_tune_epochs=1)
-    history = run(algorithm, on_round=lambda t, m: kept.append(m.flat.clone()))
+    history = run(algorithm, callbacks=[problems.each_round(lambda t, m: kept.append(m.flat.clone()))])
     assert (kept[-1] == kept[-1][0]).all()
     assert len(set(history["loss_fine_tuned"][-1])) == N
     assert (history["loss_fine_tuned"][-1] != history["loss"][-1]).all()
@@ -146,9 +160,19 @@ EVERYTHING = {
 @pytest.mark.parametrize("executor", ["batched", "looped"])
 def test_training_does_not_notice(name, executor):
     clients = personal_clients()
-    how = {"algorithm": getattr(algorithms, name)(batch_size=4, **EVERYTHING[name]), "model": problems.linear(),
-           "clients": clients, "topology": problems.cliques(clients), "rounds": 4, "eval_every": 1, "seed": 0,
-           "init": "independent", "executor": executor, "moments": "both", "evaluate_on": "own_test"}  # fmt: skip
+    how = {
+        "algorithm": getattr(algorithms, name)(batch_size=4, **EVERYTHING[name]),
+        "model": problems.linear(),
+        "clients": clients,
+        "topology": problems.cliques(clients),
+        "rounds": 4,
+        "every": 1,
+        "seed": 0,
+        "init": "independent",
+        "executor": executor,
+        "before_exchange": True,
+        "on": "own_test",
+    }
     plain, models = killed.trained(how)
     tuned, same = killed.trained(how | {"fine_tune": TUNED, "fine_tune_every": 1})
     assert torch.equal(models, same)
@@ -162,14 +186,14 @@ def test_training_does_not_notice(name, executor):
 
 @pytest.mark.parametrize("every", [None, 2, 4, 6])
 def test_only_some_evaluations_have_it(every):
-    history = run(rounds=5, eval_every=2, fine_tune=TUNED, fine_tune_every=every)
+    history = run(rounds=5, every=2, fine_tune=TUNED, fine_tune_every=every)
     assert list(history["round"]) == [0, 2, 4, 5]
     wanted = {None: [3], 2: [1, 2, 3], 4: [2, 3], 6: [3]}[every]
     for column in ("accuracy_fine_tuned", "loss_fine_tuned"):
         assert np.flatnonzero(np.isfinite(history[column]).all(1)).tolist() == wanted
         assert np.isnan(np.delete(history[column], wanted, axis=0)).all()
-    assert history.meta["fine_tune_every"] == every
-    seldom = run(rounds=5, eval_every=5, fine_tune=TUNED)
+    assert history.meta["evaluation"]["fine_tune_every"] == every
+    seldom = run(rounds=5, every=5, fine_tune=TUNED)
     np.testing.assert_array_equal(history.last("loss_fine_tuned"), seldom.last("loss_fine_tuned"))
 
 
@@ -211,7 +235,7 @@ def test_only_nodes_that_are_evaluated_are_trained(monkeypatch):
     everyone = run(fine_tune=TUNED, rounds=1, chunk=3)
     assert sizes == [N, N]
     sizes.clear()
-    some = run(fine_tune=TUNED, rounds=1, eval_nodes=2, chunk=3)
+    some = run(fine_tune=TUNED, rounds=1, nodes=2, chunk=3)
     assert sizes == [N, 2]
     chosen = ~np.isnan(some["loss"][-1])
     for column in ("loss", "loss_fine_tuned"):
@@ -233,10 +257,10 @@ def test_graphs_are_asked_for_once():
     asked = []
     graphs = topofl.as_topology(lambda t: asked.append(t) or topologies.random_regular(N, 3, seed=t))
     asked.clear()
-    run(topology=graphs, rounds=3, eval_every=1)
+    run(topology=graphs, rounds=3, every=1)
     plain = list(asked)
     asked.clear()
-    run(topology=graphs, rounds=3, eval_every=1, fine_tune=TUNED, fine_tune_every=1)
+    run(topology=graphs, rounds=3, every=1, fine_tune=TUNED, fine_tune_every=1)
     assert asked == plain
 
 
@@ -261,7 +285,7 @@ def test_divergence_of_a_copy_is_not_the_models(policy):
 
 def test_frozen_nodes_are_not_fine_tuned():
     clients = clients_with_extremes()
-    options = {"clients": clients, "topology": problems.cliques(clients), "evaluate_on": "test"}
+    options = {"clients": clients, "topology": problems.cliques(clients), "on": "test"}
     history = run(fine_tune=TUNED, on_divergence="freeze", **options)
     assert [one["node"] for one in history.meta["diverged"]] == [BAD]
     changed = history.last("loss_fine_tuned") != history.last("loss")
@@ -272,7 +296,7 @@ def test_frozen_nodes_are_not_fine_tuned():
 
 
 def arguments(**changes):
-    return killed.settings("dsgd over a period") | {"fine_tune": TUNED, "eval_every": 2} | changes
+    return killed.settings("dsgd over a period") | {"fine_tune": TUNED, "every": 2} | changes
 
 
 class Stop(Exception):
@@ -285,7 +309,10 @@ def stopped(folder, at, **changes):
             raise Stop
 
     with pytest.raises(Stop):
-        topofl.run(**arguments(**changes), checkpoint=folder, checkpoint_every=1, callbacks=[callback])
+        topofl.run(
+            **problems.options(saving=topofl.Saving(folder, every=1), **arguments(**changes)),
+            callbacks=[callback],
+        )
     assert rounds_in(folder)[-1] == at
 
 
@@ -293,24 +320,26 @@ def stopped(folder, at, **changes):
 @pytest.mark.parametrize("at", [1, 2, 5])
 def test_resumed_equals_never_stopped(tmp_path, every, at):
     stopped(tmp_path, at, fine_tune_every=every)
-    resumed = killed.trained(arguments(fine_tune_every=every), checkpoint=tmp_path, resume=True)
+    resumed = killed.trained(arguments(fine_tune_every=every), saving=topofl.Saving(tmp_path, resume=True))
     assert killed.differences(resumed, killed.trained(arguments(fine_tune_every=every))) == []
 
 
 @pytest.mark.parametrize("every", [None, 2, 4])
 @pytest.mark.parametrize("first", [4, 6])
 def test_more_rounds_are_as_if_asked_for_at_once(tmp_path, every, first):
-    killed.trained(arguments(rounds=first, fine_tune_every=every), checkpoint=tmp_path)
-    longer = killed.trained(arguments(fine_tune_every=every), checkpoint=tmp_path, resume=True)
+    killed.trained(arguments(rounds=first, fine_tune_every=every), saving=tmp_path)
+    longer = killed.trained(arguments(fine_tune_every=every), saving=topofl.Saving(tmp_path, resume=True))
     assert killed.differences(longer, killed.trained(arguments(fine_tune_every=every))) == []
 
 
 def test_a_round_that_was_not_the_last_cannot_become_it(tmp_path):
     stopped(tmp_path, 4)
     with pytest.raises(ValueError, match=r"`rounds` must be at least 5, got 4: .* was not fine-tuned"):
-        topofl.run(**arguments(rounds=4), checkpoint=tmp_path, resume=True)
+        topofl.run(**problems.options(saving=topofl.Saving(tmp_path, resume=True), **arguments(rounds=4)))
     stopped(tmp_path / "often", 4, fine_tune_every=2)
-    short = killed.trained(arguments(rounds=4, fine_tune_every=2), checkpoint=tmp_path / "often", resume=True)
+    short = killed.trained(
+        arguments(rounds=4, fine_tune_every=2), saving=topofl.Saving(tmp_path / "often", resume=True)
+    )
     assert killed.differences(short, killed.trained(arguments(rounds=4, fine_tune_every=2))) == []
 
 
@@ -319,14 +348,14 @@ def test_a_round_that_was_not_the_last_cannot_become_it(tmp_path):
     [
         ({"fine_tune": algorithms.sgd(0.2, batch_size=BATCH, epochs=2, momentum=0.9)}, "fine_tune.lr was 0.1, is 0.2"),
         ({"fine_tune": False}, "fine_tune.lr was 0.1, is None"),
-        ({"fine_tune_every": 4}, "fine_tune_every was None, is 4"),
-        ({"evaluate_on": ["test", "val"]}, r"evaluate_on was test, is \['test', 'val'\]"),
+        ({"fine_tune_every": 4}, "evaluation.fine_tune_every was None, is 4"),
+        ({"on": ["test", "val"]}, r"evaluation.on was \['test'\], is \['test', 'val'\]"),
     ],
 )
 def test_another_evaluation_is_another_run(tmp_path, changes, message):
-    topofl.run(**arguments(rounds=1), checkpoint=tmp_path)
+    topofl.run(**problems.options(saving=tmp_path, **arguments(rounds=1)))
     with pytest.raises(ValueError, match=f"`resume` must continue the same run: .*{message}"):
-        topofl.run(**arguments(**changes), checkpoint=tmp_path, resume=True)
+        topofl.run(**problems.options(saving=topofl.Saving(tmp_path, resume=True), **arguments(**changes)))
 
 
 # Several sets
@@ -334,31 +363,31 @@ def test_another_evaluation_is_another_run(tmp_path, changes, message):
 
 def test_several_sets_are_those_of_runs_with_one():
     names = ("own_test", "own_val", "test")
-    how = {"moments": "both", "fine_tune": TUNED, "init": "independent"}
-    together = run(evaluate_on=names, **how)
+    how = {"before_exchange": True, "fine_tune": TUNED, "init": "independent"}
+    together = run(on=names, **how)
     for place, name in enumerate(names):
-        alone = run(evaluate_on=name, **how)
+        alone = run(on=name, **how)
         for moment in ("", "_before_exchange", "_fine_tuned"):
             for score in ("accuracy", "loss"):
                 ending = f"_{name}" if place else ""
                 np.testing.assert_allclose(
                     together[f"{score}{moment}{ending}"], alone[f"{score}{moment}"], rtol=1e-12, err_msg=name
                 )
-    assert together.meta["evaluate_on"] == list(names)
+    assert together.meta["evaluation"]["on"] == list(names)
     assert len(together.evaluations) == 3 + 3 * 3 * 2
     assert not np.array_equal(together["loss"], together["loss_own_val"])
 
 
 def test_a_list_of_one_is_that_one(tmp_path):
-    first = run(evaluate_on=["own_test"], checkpoint=tmp_path)
-    assert first.meta["evaluate_on"] == "own_test"
+    first = run(on=["own_test"], saving=tmp_path)
+    assert first.meta["evaluation"]["on"] == ["own_test"]
     assert killed.differences(*[(one, torch.zeros(1)) for one in (first, run())]) == []
-    run(evaluate_on="own_test", checkpoint=tmp_path, resume=True)
-    run(evaluate_on=("own_test",), checkpoint=tmp_path, resume=True)
+    run(on="own_test", saving=topofl.Saving(tmp_path, resume=True))
+    run(on=("own_test",), saving=topofl.Saving(tmp_path, resume=True))
 
 
 def test_several_sets_are_saved_and_shown(tmp_path):
-    history = run(evaluate_on=("own_test", "own_val"), fine_tune=TUNED)
+    history = run(on=("own_test", "own_val"), fine_tune=TUNED)
     again = topofl.History.load(history.save(tmp_path / "run"))
     for name, values in history.evaluations.items():
         np.testing.assert_array_equal(again[name], values)
@@ -372,12 +401,12 @@ def test_drawn_nodes_have_examples_in_every_set():
         test=tuple(own if i in (1, 3, 4) else own[:0] for i, own in enumerate(iid.test)),
         val=tuple(own if i in (0, 1, 4) else own[:0] for i, own in enumerate(iid.val)),
     )
-    history = run(clients=clients, evaluate_on=("own_test", "own_val"), eval_nodes=2)
+    history = run(clients=clients, on=("own_test", "own_val"), nodes=2)
     for column in ("loss", "loss_own_val"):
         assert np.flatnonzero(~np.isnan(history.last(column))).tolist() == [1, 4]
-    with pytest.raises(ValueError, match=r"`eval_nodes` must be between 1 and .* examples=2, got 3"):
-        run(clients=clients, evaluate_on=("own_test", "own_val"), eval_nodes=3)
-    everyone = run(clients=clients, evaluate_on=("own_test", "own_val"), fine_tune=TUNED)
+    with pytest.raises(ValueError, match=r"`evaluation.nodes` must be between 1 and .* examples=2, got 3"):
+        run(clients=clients, on=("own_test", "own_val"), nodes=3)
+    everyone = run(clients=clients, on=("own_test", "own_val"), fine_tune=TUNED)
     assert np.flatnonzero(np.isnan(everyone.last("loss_fine_tuned"))).tolist() == [0, 2, 5]
     assert np.flatnonzero(np.isnan(everyone.last("loss_fine_tuned_own_val"))).tolist() == [2, 3, 5]
     personal = everyone.personal("accuracy_fine_tuned")
@@ -391,7 +420,8 @@ def test_configurations_evaluate_and_fine_tune():
     tables = {
         "data": {"name": "digits", "n": 4, "seed": 0, "test_fraction": 0.2, "val_fraction": 0.2},
         "algorithm": {"name": "fedavg", "lr": 0.1, "epochs": 1, "fine_tune_epochs": 1},
-        "run": {"rounds": 2, "seed": 0, "eval_every": 1, "evaluate_on": ["own_test", "own_val"], "fine_tune_every": 1},
+        "run": {"rounds": 2, "seed": 0},
+        "evaluation": {"every": 1, "on": ["own_test", "own_val"], "fine_tune_every": 1},
     }
     experiment = config.build(tables)
     history = experiment.run()
@@ -399,16 +429,18 @@ def test_configurations_evaluate_and_fine_tune():
     assert experiment.estimate().fine_tuning == experiment.estimate().parameters
     again = config.build(experiment.tables_of(history)).run()
     np.testing.assert_array_equal(history["loss_fine_tuned"][1:], again["loss_fine_tuned"][1:])
-    off = config.build(tables | {"run": tables["run"] | {"fine_tune": False, "fine_tune_every": None}})
+    off = config.build(tables | {"evaluation": tables["evaluation"] | {"fine_tune": False, "fine_tune_every": None}})
     assert "loss_fine_tuned" not in off.run().evaluations
     assert off.estimate().fine_tuning == 0
-    with pytest.raises(TypeError, match=r"\[run\] `fine_tune` must be a Phase"):
-        config.build(tables | {"run": tables["run"] | {"fine_tune": "sgd"}})
+    with pytest.raises(TypeError, match=r"\[evaluation\] `fine_tune` must be a Phase"):
+        config.build(tables | {"evaluation": {"fine_tune": "sgd"}})
 
 
 def need(algorithm, **options):
     clients = personal_clients()
-    return topofl.estimate(algorithm, model=problems.linear(), clients=clients, topology=topologies.ring(N), **options)
+    return topofl.estimate(
+        algorithm, model=problems.linear(), clients=clients, topology=topologies.ring(N), **problems.options(**options)
+    )
 
 
 def test_memory_counts_copies_their_momentum_and_their_minibatches():
@@ -421,8 +453,8 @@ def test_memory_counts_copies_their_momentum_and_their_minibatches():
     assert wide.fine_tuning == plain.parameters
     assert wide.minibatches == plain.minibatches
     assert need(algorithms.fedbabu(0.1, head="1.weight"), fine_tune=False).fine_tuning == 0
-    two = need(algorithms.dsgd(0.1), evaluate_on=("own_test", "test"))
-    assert two.evaluation == need(algorithms.dsgd(0.1), evaluate_on="test").evaluation
+    two = need(algorithms.dsgd(0.1), on=("own_test", "test"))
+    assert two.evaluation == need(algorithms.dsgd(0.1), on="test").evaluation
 
 
 def test_a_probe_does_not_fine_tune(monkeypatch):
@@ -438,34 +470,46 @@ BAD_INPUT = {
     "true": ({"fine_tune": True}, TypeError, "`fine_tune` must be a Phase"),
     "exchange": ({"fine_tune": algorithms.gossip()}, ValueError, "`fine_tune` must be a phase of each node alone"),
     "gradients": (
-        {"fine_tune": algorithms.sgd(0.1, gradient=mixing.within_groups)}, ValueError, "got one that uses mixed",
+        {"fine_tune": algorithms.sgd(0.1, gradient=mixing.within_groups)},
+        ValueError,
+        "got one that uses mixed",
     ),
     "another's state": (
-        {"fine_tune": algorithms.beside("local", algorithms.sgd(0.1))}, ValueError, "got one that uses the state",
+        {"fine_tune": algorithms.beside("local", algorithms.sgd(0.1))},
+        ValueError,
+        "got one that uses the state",
     ),
     "part": ({"fine_tune": algorithms.sgd(0.1, part=algorithms.part("fc"))}, ValueError, "'fc' matches none"),
-    "epochs": ({"fine_tune": algorithms.sgd(0.1, epochs=[1, 2])}, ValueError, "`epochs` must be .* one a node, n=6, got 2"),
+    "epochs": (
+        {"fine_tune": algorithms.sgd(0.1, epochs=[1, 2])},
+        ValueError,
+        "`epochs` must be .* one a node, n=6, got 2",
+    ),
     "lr": ({"fine_tune": algorithms.sgd(1e300)}, ValueError, "`lr` must be at most .* in the phase 'fine_tune'"),
-    "every, of nothing": ({"fine_tune_every": 2}, ValueError, "`fine_tune_every` must be None where nothing is fine-"),
+    "every, of nothing": ({"fine_tune_every": 2}, ValueError, "`evaluation.fine_tune_every` must be None where"),
     "every 0": ({"fine_tune": TUNED, "fine_tune_every": 0}, ValueError, "`fine_tune_every` must be at least 1"),
     "every 1.5": ({"fine_tune": TUNED, "fine_tune_every": 1.5}, TypeError, "`fine_tune_every` must be an integer"),
-    "every 3": ({"fine_tune": TUNED, "fine_tune_every": 3}, ValueError, "must be a multiple of eval_every=2, .* got 3"),
-    "no set": ({"evaluate_on": ()}, ValueError, "`evaluate_on` must be one of 'test', 'val', 'own_test', 'own_val'"),
-    "unknown set": ({"evaluate_on": ("own_test", "own_vel")}, ValueError, "`evaluate_on` .* did you mean 'own_val'"),
-    "twice": ({"evaluate_on": ("test", "test")}, ValueError, "`evaluate_on` must name each set once, got test, test"),
+    "every 3": ({"fine_tune": TUNED, "fine_tune_every": 3}, ValueError, "must be a multiple of every=2, .* got 3"),
+    "no set": ({"on": ()}, ValueError, "`on` must be one of 'test', 'val', 'own_test', 'own_val'"),
+    "unknown set": ({"on": ("own_test", "own_vel")}, ValueError, "`on` .* did you mean 'own_val'"),
+    "twice": ({"on": ("test", "test")}, ValueError, "`on` must name each set once, got test, test"),
     "no own test examples": (
-        {"clients": problems.equal_clients()}, ValueError, "'own_test' is empty; partition with test_fraction",
+        {"clients": problems.equal_clients()},
+        ValueError,
+        "'own_test' is empty; partition with test_fraction",
     ),
     "no validation": (
-        {"clients": personal_clients(val_fraction=0.0), "evaluate_on": ("own_test", "own_val")}, ValueError,
+        {"clients": personal_clients(val_fraction=0.0), "on": ("own_test", "own_val")},
+        ValueError,
         "'own_val' is empty; partition with val_fraction",
     ),
     "no shared validation": (
-        {"clients": data.iid(data.from_arrays(np.eye(36), [0, 1, 2] * 12, test=0.2), N, seed=0),
-         "evaluate_on": ("test", "val")}, ValueError, "'val' is empty; load the data with val=",
+        {"clients": data.iid(data.from_arrays(np.eye(36), [0, 1, 2] * 12, test=0.2), N, seed=0), "on": ("test", "val")},
+        ValueError,
+        "'val' is empty; load the data with val=",
     ),
-    "examples of one": ({"evaluate_on": ("test", "own_test"), "eval_examples": 3}, ValueError, "`eval_examples` must"),
-}  # fmt: skip
+    "examples of one": ({"on": ("test", "own_test"), "examples": 3}, ValueError, "`evaluation.examples` must"),
+}
 
 
 @pytest.mark.parametrize("case", BAD_INPUT)
@@ -473,7 +517,7 @@ def test_bad_input_is_refused_before_work_is_done(case):
     changes, error, message = BAD_INPUT[case]
     rounds = []
     with pytest.raises(error, match=message):
-        run(**{"on_round": lambda t, m: rounds.append(t)} | changes)
+        run(**{"callbacks": [problems.each_round(lambda t, m: rounds.append(t))]} | changes)
     assert not rounds
 
 

@@ -33,7 +33,7 @@ def phase(use):
 def run(tried, rounds=2, **settings):
     settings = {"clients": problems.equal_clients(N), "model": problems.linear(), "executor": "looped"} | settings
     algorithm = algorithms.chain("own", local=algorithms.sgd(0.1, batch_size=BATCH), tried=tried)
-    return topofl.run(algorithm, rounds=rounds, seed=SEED, eval_every=1, **settings)
+    return topofl.run(algorithm, rounds=rounds, seed=SEED, **problems.options(every=1, **settings))
 
 
 MIXED = algorithms.Training(algorithms.descend(lr=0.1), BATCH, gradient=mixing.uniform)
@@ -76,7 +76,7 @@ def test_matrices_of_ones_own_need_no_graph():
 def test_models_are_evaluated_before_the_first_phase_that_mixes_whatever_it_says_of_itself():
     """The spread of models is gone after the exchange, and there before it."""
     everybody = mixing.uniform(topologies.fully_connected(N))
-    history = run(phase(lambda models, round: round.mix(everybody, models.flat)), moments="both")
+    history = run(phase(lambda models, round: round.mix(everybody, models.flat)), before_exchange=True)
     before, after = history["accuracy_before_exchange"][-1], history["accuracy"][-1]
     assert np.ptp(before) > 0
     assert np.ptp(after) == 0
@@ -160,7 +160,7 @@ def descended(keys, rounds=3, clients=None, **settings):
     algorithm, seen = own_descent(keys)
     history = topofl.run(
         algorithm, model=problems.linear(), clients=clients or problems.ragged_clients(N), rounds=rounds, seed=SEED,
-        dtype=torch.float64, **settings,
+        **problems.options(dtype=torch.float64, **settings),
     )  # fmt: skip
     return history, seen
 
@@ -227,9 +227,9 @@ def test_losses_of_local_steps_come_first():
     looking = phase(lambda models, round: round.gradients(models, BATCH, "look"))
     local = algorithms.sgd(0.1, batch_size=BATCH)
     settings = {"model": problems.linear(), "clients": problems.equal_clients(N), "rounds": 3, "seed": SEED}
-    plain = topofl.run(algorithms.chain("plain", local=local), **settings)
+    plain = topofl.run(algorithms.chain("plain", local=local), **problems.options(**settings))
     for order in ({"local": local, "look": looking}, {"look": looking, "local": local}):
-        history = topofl.run(algorithms.chain("looking", **order), **settings)
+        history = topofl.run(algorithms.chain("looking", **order), **problems.options(**settings))
         np.testing.assert_array_equal(history.node_loss, plain.node_loss)
 
 
@@ -243,8 +243,8 @@ def test_divergence_of_steps_of_ones_own_is_noticed():
     algorithm, _ = own_descent(["step"], lr=1e38)
     settings = {"model": problems.linear(), "clients": problems.equal_clients(N), "rounds": 4, "seed": SEED}
     with pytest.raises(topofl.DivergenceError, match=r"the loss of node \d is (nan|inf) in round 2"):
-        topofl.run(algorithm, **settings, eval_every=10)
-    history = topofl.run(algorithm, **settings, eval_every=10, on_divergence="record")
+        topofl.run(algorithm, **problems.options(every=10, **settings))
+    history = topofl.run(algorithm, **problems.options(every=10, on_divergence="record", **settings))
     assert {found["round"] for found in history.meta["diverged"]} == {2}
 
 

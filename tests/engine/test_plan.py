@@ -5,12 +5,13 @@ import pytest
 import torch
 from torch import nn
 
+import topofl
 from tests import problems
 from topofl import algorithms, run
 from topofl.engine import executors, plan, world
 from topofl.engine.evaluate import Evaluated, way_of
 from topofl.engine.memory import facts_of
-from topofl.engine.plan import Compute, Plan, Sizes, choose_plan
+from topofl.engine.plan import Backend, Plan, Sizes, choose_plan
 from topofl.topologies import ring
 
 LARGE = Sizes(n=100, d=100_000, batch=20, batch_bytes=20 * 3072 * 4)
@@ -18,7 +19,7 @@ LARGE = Sizes(n=100, d=100_000, batch=20, batch_bytes=20 * 3072 * 4)
 
 def compute(**changes):
     options = {"executor": "auto", "chunk": "auto", "precision": "fp32", "channels_last": "auto", "compile": False}
-    return Compute(**options | {"device": torch.device("cpu"), "dtype": torch.float32} | changes)
+    return Backend(**options | {"device": torch.device("cpu"), "dtype": torch.float32} | changes)
 
 
 @pytest.fixture
@@ -121,7 +122,15 @@ def test_waiting_is_what_the_engine_computes(monkeypatch, chunk, epochs):
     monkeypatch.setattr(executors, "differentiate", counted)
     clients, model = problems.ragged_clients(), Counted()
     algorithm = algorithms.local_only(0.1, batch_size=4, epochs=epochs)
-    run(algorithm, model=model, clients=clients, rounds=1, seed=0, executor="batched", chunk=chunk, progress=False)
+    run(
+        algorithm,
+        model=model,
+        clients=clients,
+        rounds=1,
+        seed=0,
+        compute=topofl.Compute(executor="batched", chunk=chunk),
+        progress=False,
+    )
     few = clients.dataset.examples(range(2))
     way = way_of(model, few)
     trace, sets = problems.traced(algorithm, model, clients), [Evaluated(torch.arange(9), range(6))]
@@ -142,7 +151,7 @@ def test_trials_are_of_as_many_nodes_as_they_say(monkeypatch):
     monkeypatch.setattr(world, "differentiate", noted)
     clients = problems.equal_clients()
     run(algorithms.dsgd(0.1, batch_size=4), model=Counted(), clients=clients, topology=ring(6), rounds=1, seed=0,
-        chunk=4, progress=False)  # fmt: skip
+        compute=topofl.Compute(chunk=4), progress=False)  # fmt: skip
     assert {(start, stop) for executor, start, stop in tried if executor == "looped"} == {(k, k + 1) for k in range(6)}
     assert {(start, stop) for executor, start, stop in tried if executor == "batched"} == {(0, 4), (4, 6)}
 

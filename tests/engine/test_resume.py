@@ -63,9 +63,9 @@ def test_every_round_can_be_resumed_from(whole, tmp_path, stop):
             raise Stop
 
     with pytest.raises(Stop):
-        topofl.run(**arguments(), checkpoint=tmp_path, checkpoint_every=1, callbacks=[callback])
+        topofl.run(**problems.options(saving=topofl.Saving(tmp_path, every=1), **arguments()), callbacks=[callback])
     assert rounds_in(tmp_path)[-1] == stop, "the checkpoint that was due is written first"
-    assert killed.differences(killed.trained(arguments(), checkpoint=tmp_path, resume=True), whole) == []
+    assert killed.differences(killed.trained(arguments(), saving=topofl.Saving(tmp_path, resume=True)), whole) == []
 
 
 @pytest.mark.parametrize("policy", ["freeze", "record"])
@@ -75,53 +75,60 @@ def test_what_diverged_stays_so(tmp_path, policy):
     without = killed.trained(diverging)
     assert without[0].meta["diverged"]
     with pytest.raises(ZeroDivisionError):
-        topofl.run(**diverging, checkpoint=tmp_path, checkpoint_every=2, callbacks=[lambda e: 1 / (e.round - 4)])
-    assert killed.differences(killed.trained(diverging, checkpoint=tmp_path, resume=True), without) == []
+        topofl.run(
+            **problems.options(saving=topofl.Saving(tmp_path, every=2), **diverging),
+            callbacks=[lambda e: 1 / (e.round - 4)],
+        )
+    assert killed.differences(killed.trained(diverging, saving=topofl.Saving(tmp_path, resume=True)), without) == []
 
 
 @pytest.mark.parametrize(
     "more",
     [
-        {"checkpoint_every": 1},
-        {"checkpoint_every": 3},
-        {"eval_every": 1, "moments": "both"},
-        {"eval_every": 100, "progress": True},
-        {"on_round": lambda t, models: None},
+        {"saving": 1},
+        {"saving": 3},
+        {"every": 1, "before_exchange": True},
+        {"every": 100, "progress": True},
+        {"callbacks": [problems.each_round(lambda t, models: None)]},
     ],
     ids=["every round", "every third", "evaluated", "with a bar", "with a hook"],
 )
 def test_saving_and_looking_change_no_bit_of_the_models(whole, tmp_path, more, capfd):
-    history, models = killed.trained(arguments(**more), checkpoint=tmp_path)
+    saving = topofl.Saving(tmp_path, every=more.get("saving", "auto"))
+    history, models = killed.trained(arguments(**more | {"saving": saving}))
     assert torch.equal(models, whole[1])
     np.testing.assert_array_equal(history["train_loss"], whole[0]["train_loss"])
 
 
 @pytest.mark.parametrize("first", [3, 4, 6])
 def test_more_rounds_are_as_if_asked_for_at_once(whole, tmp_path, first):
-    short, _ = killed.trained(arguments(rounds=first), checkpoint=tmp_path)
+    short, _ = killed.trained(arguments(rounds=first), saving=tmp_path)
     assert short["round"][-1] == first
-    longer = killed.trained(arguments(), checkpoint=tmp_path, resume=True)
+    longer = killed.trained(arguments(), saving=topofl.Saving(tmp_path, resume=True))
     assert killed.differences(longer, whole) == []
     assert list(longer[0]["round"]) == [0, 3, 6, 7]
 
 
 def test_a_finished_run_is_returned_at_once(whole, tmp_path, monkeypatch):
-    killed.trained(arguments(), checkpoint=tmp_path)
+    killed.trained(arguments(), saving=tmp_path)
     monkeypatch.setattr(WorldRound, "train", lambda *a, **k: pytest.fail("trained"))
     before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
-    assert killed.differences(killed.trained(arguments(), checkpoint=tmp_path, resume=True), whole) == []
+    assert killed.differences(killed.trained(arguments(), saving=topofl.Saving(tmp_path, resume=True)), whole) == []
     assert before == {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
 
 
 def test_rounds_cannot_be_fewer_than_are_done(tmp_path):
-    killed.trained(arguments(rounds=4), checkpoint=tmp_path)
+    killed.trained(arguments(rounds=4), saving=tmp_path)
     with pytest.raises(ValueError, match="`rounds` must be at least 4, which are done"):
-        topofl.run(**arguments(rounds=3), checkpoint=tmp_path, resume=True)
+        topofl.run(**problems.options(saving=topofl.Saving(tmp_path, resume=True), **arguments(rounds=3)))
     stopped = tmp_path / "stopped"
     with pytest.raises(ZeroDivisionError):
-        topofl.run(**arguments(), checkpoint=stopped, checkpoint_every=4, callbacks=[lambda e: 1 / (e.round - 4)])
+        topofl.run(
+            **problems.options(saving=topofl.Saving(stopped, every=4), **arguments()),
+            callbacks=[lambda e: 1 / (e.round - 4)],
+        )
     with pytest.raises(ValueError, match=r"`rounds` must be at least 5, got 4: so many are done .* was not evaluated"):
-        topofl.run(**arguments(rounds=4), checkpoint=stopped, resume=True)
+        topofl.run(**problems.options(saving=topofl.Saving(stopped, resume=True), **arguments(rounds=4)))
 
 
 def looser(clients):
@@ -148,9 +155,9 @@ OTHER = {
     "data": ({"clients": brighter(problems.equal_clients())}, "dataset was blobs"),
     "model": ({"model": problems.convolutional(), "executor": "batched"}, "model was Sequential"),
     "init": ({"init": "common"}, "init was independent, is common"),
-    "dtype": ({"dtype": torch.float64}, "dtype was torch.float32, is torch.float64"),
-    "eval_every": ({"eval_every": 2}, "eval_every was 3, is 2"),
-    "precision": ({"precision": "bf16"}, "precision was fp32, is bf16"),
+    "dtype": ({"dtype": torch.float64}, "compute.dtype was torch.float32, is torch.float64"),
+    "every": ({"every": 2}, "evaluation.every was 3, is 2"),
+    "precision": ({"precision": "bf16"}, "compute.precision was fp32, is bf16"),
     "executor": ({"executor": "looped"}, "executor was batched, is looped"),
     "chunk": ({"chunk": 2}, "chunk was 6, is 2"),
 }
@@ -160,9 +167,9 @@ OTHER = {
 def test_another_run_is_refused_naming_the_difference(tmp_path, case):
     changes, message = OTHER[case]
     start = {"topology": topologies.ring(6)} if case == "edges of one name" else {}
-    topofl.run(**arguments(rounds=1, **start), checkpoint=tmp_path)
+    topofl.run(**problems.options(saving=tmp_path, **arguments(rounds=1, **start)))
     with pytest.raises(ValueError, match=f"`resume` must continue the same run: .*{message}"):
-        topofl.run(**arguments(**changes), checkpoint=tmp_path, resume=True)
+        topofl.run(**problems.options(saving=topofl.Saving(tmp_path, resume=True), **arguments(**changes)))
 
 
 def test_values_of_the_model_matter_where_they_are_used(tmp_path):
@@ -170,19 +177,29 @@ def test_values_of_the_model_matter_where_they_are_used(tmp_path):
     with torch.no_grad():
         other[1].bias += 1
     for init in ("common", "given"):
-        topofl.run(**arguments(rounds=1, init=init), checkpoint=tmp_path / init)
-    topofl.run(**arguments(rounds=1, init="common", model=other), checkpoint=tmp_path / "common", resume=True)
+        topofl.run(**problems.options(saving=tmp_path / init, **arguments(rounds=1, init=init)))
+    topofl.run(
+        **problems.options(
+            saving=topofl.Saving(tmp_path / "common", resume=True),
+            **arguments(rounds=1, init="common", model=other),
+        )
+    )
     with pytest.raises(ValueError, match="model was Sequential"):
-        topofl.run(**arguments(rounds=1, init="given", model=other), checkpoint=tmp_path / "given", resume=True)
+        topofl.run(
+            **problems.options(
+                saving=topofl.Saving(tmp_path / "given", resume=True),
+                **arguments(rounds=1, init="given", model=other),
+            )
+        )
 
 
 @pytest.mark.parametrize("asked", [{"executor": "auto"}, {"executor": "auto", "chunk": 4}, {"executor": "looped"}])
 def test_the_executor_is_not_chosen_anew(tmp_path, monkeypatch, asked):
     monkeypatch.setattr("topofl.engine.plan._timed", lambda *a: ("looped", 1))
     settings = arguments(model=problems.convolutional(), rounds=2) | asked
-    topofl.run(**settings, checkpoint=tmp_path)
+    topofl.run(**problems.options(saving=tmp_path, **settings))
     monkeypatch.setattr("topofl.engine.plan._timed", lambda *a: ("batched", 4))
-    resumed = topofl.run(**settings | {"rounds": 3}, checkpoint=tmp_path, resume=True)
+    resumed = topofl.run(**problems.options(saving=topofl.Saving(tmp_path, resume=True), **settings | {"rounds": 3}))
     assert resumed.meta["executor"] == "looped"
 
 
@@ -195,14 +212,14 @@ def stop_by(number, at):
 def test_the_first_signal_ends_the_round_and_saves(whole, tmp_path, number):
     events, before = [], signal.getsignal(number)
     callbacks = [stop_by(number, 2), lambda event: events.append((event.kind, event.round))]
-    message = r"interrupted after round 2 of 7; go on with run\(..., checkpoint='.*', resume=True\)"
+    message = r"interrupted after round 2 of 7; go on with run\(..., saving=Saving\('.*', resume=True\)\)"
     with pytest.raises(topofl.Interrupted, match=message) as stopped:
-        topofl.run(**arguments(), checkpoint=tmp_path, callbacks=callbacks)
+        topofl.run(**problems.options(saving=tmp_path, **arguments()), callbacks=callbacks)
     assert isinstance(stopped.value, KeyboardInterrupt)
     assert (stopped.value.done, stopped.value.rounds, stopped.value.saved) == (2, 7, 2)
     assert events[-3:] == [("round", 2), ("checkpoint", 2), ("interrupt", 2)]
     assert signal.getsignal(number) is before
-    assert killed.differences(killed.trained(arguments(), checkpoint=tmp_path, resume=True), whole) == []
+    assert killed.differences(killed.trained(arguments(), saving=topofl.Saving(tmp_path, resume=True)), whole) == []
 
 
 def test_a_second_signal_stops_at_once(tmp_path):
@@ -213,7 +230,7 @@ def test_a_second_signal_stops_at_once(tmp_path):
 
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt) as stopped:
-        topofl.run(**arguments(), checkpoint=tmp_path, callbacks=[twice])
+        topofl.run(**problems.options(saving=tmp_path, **arguments()), callbacks=[twice])
     assert not isinstance(stopped.value, topofl.Interrupted)
     assert rounds_in(tmp_path) == []
     assert signal.getsignal(signal.SIGINT) is before
@@ -224,21 +241,21 @@ def test_a_signal_before_the_first_round_and_in_the_last(whole, tmp_path):
         kind = "evaluation" if at == 0 else "round"
         stop = [lambda e, k=kind, t=at: signal.raise_signal(signal.SIGINT) if (e.kind, e.round) == (k, t) else None]
         with pytest.raises(topofl.Interrupted, match=f"after round {at} of 7"):
-            topofl.run(**arguments(), checkpoint=tmp_path / str(at), callbacks=stop)
-        resumed = killed.trained(arguments(), checkpoint=tmp_path / str(at), resume=True)
+            topofl.run(**problems.options(saving=tmp_path / str(at), **arguments()), callbacks=stop)
+        resumed = killed.trained(arguments(), saving=topofl.Saving(tmp_path / str(at), resume=True))
         assert killed.differences(resumed, whole) == []
 
 
 def test_without_a_folder_a_signal_interrupts_as_ever():
     with pytest.raises(KeyboardInterrupt) as stopped:
-        topofl.run(**arguments(), callbacks=[stop_by(signal.SIGINT, 2)])
+        topofl.run(**problems.options(**arguments()), callbacks=[stop_by(signal.SIGINT, 2)])
     assert not isinstance(stopped.value, topofl.Interrupted)
 
 
 def test_events_tell_what_the_history_says(tmp_path):
     events = []
-    how = {"checkpoint": tmp_path, "checkpoint_every": 3, "callbacks": [events.append]}
-    history = topofl.run(**arguments(rounds=5, eval_every=2), **how)
+    how = {"saving": topofl.Saving(tmp_path, every=3), "callbacks": [events.append]}
+    history = topofl.run(**problems.options(**arguments(rounds=5, every=2), **how))
     kinds = [(event.kind, event.round) for event in events if event.kind != "round"]
     assert kinds == [
         ("start", 0), ("evaluation", 0), ("evaluation", 2), ("checkpoint", 3), ("evaluation", 4), ("evaluation", 5),
@@ -252,7 +269,8 @@ def test_events_tell_what_the_history_says(tmp_path):
                 assert event.values[name] == table[name][event.round] or np.isnan(event.values[name])
     assert events[0].values | {"diverged": []} == {**history.meta, "resumed_at": 0}
     events.clear()
-    topofl.run(**arguments(rounds=6, eval_every=2), **how, resume=True)
+    how |= {"saving": topofl.Saving(tmp_path, every=3, resume=True)}
+    topofl.run(**problems.options(**arguments(rounds=6, every=2), **how))
     assert (events[0].kind, events[0].values["resumed_at"], events[1].round) == ("start", 5, 6)
 
 
@@ -286,5 +304,5 @@ class Clock:
 def test_checkpoints_by_time(tmp_path, monkeypatch, round_seconds, write_seconds, wanted):
     written, clock = [], Clock(monkeypatch, round_seconds, write_seconds)
     callbacks = [clock, lambda event: written.append(event.round) if event.kind == "checkpoint" else None]
-    topofl.run(**arguments(rounds=40), checkpoint=tmp_path, callbacks=callbacks)
+    topofl.run(**problems.options(saving=tmp_path, **arguments(rounds=40)), callbacks=callbacks)
     assert written == wanted

@@ -26,10 +26,10 @@ def run(algorithm=None, **changes):
         "clients": problems.equal_clients(),
         "topology": topologies.ring(6),
         "rounds": 4,
-        "eval_every": 2,
+        "every": 2,
         "seed": 0,
     }
-    return topofl.run(algorithm or algorithms.dsgd(lr=0.1, batch_size=4), **(settings | changes))
+    return topofl.run(algorithm or algorithms.dsgd(lr=0.1, batch_size=4), **problems.options(**(settings | changes)))
 
 
 def same(a, b):
@@ -61,7 +61,7 @@ def test_model_and_thread_setting_are_left_alone():
 
 
 def test_evaluating_more_often_changes_nothing():
-    often, seldom = run(eval_every=1, moments="both"), run(eval_every=4)
+    often, seldom = run(every=1, before_exchange=True), run(every=4)
     np.testing.assert_array_equal(often["accuracy"][-1], seldom["accuracy"][-1])
     np.testing.assert_array_equal(often["train_loss"], seldom["train_loss"])
     assert list(often["round"]) == [0, 1, 2, 3, 4]
@@ -106,7 +106,7 @@ def test_initial_models(init):
         init=init,
         rounds=1,
         algorithm=algorithms.local_only(lr=1e-30),
-        on_round=lambda t, m: start.update(m=m.flat.clone()),
+        callbacks=[problems.each_round(lambda t, m: start.update(m=m.flat.clone()))],
     )
     rows_equal = bool((start["m"] == start["m"][0]).all())
     assert rows_equal == (init != "independent")
@@ -146,7 +146,9 @@ def test_centralized_trains_one_model_on_everything():
 
 def test_consensus_distance_and_gradient_diversity_are_recorded():
     kept = []
-    history = run(init="independent", eval_every=1, on_round=lambda t, m: kept.append(m.flat.clone()))
+    history = run(
+        init="independent", every=1, callbacks=[problems.each_round(lambda t, m: kept.append(m.flat.clone()))]
+    )
     np.testing.assert_allclose(history["consensus_distance"][1:], [metrics.consensus_distance(m) for m in kept])
     assert np.isnan(history["gradient_diversity"][0])
     assert (history["gradient_diversity"][1:] >= 1 / 6 - 1e-12).all()
@@ -169,9 +171,9 @@ def test_gradient_diversity_is_its_definition():
 
 
 def test_moment_before_the_exchange_differs_from_after():
-    history = run(moments="both", init="independent")
+    history = run(before_exchange=True, init="independent")
     assert not np.array_equal(history["loss_before_exchange"][-1], history["loss"][-1])
-    alone = run(algorithms.local_only(lr=0.1), moments="both")
+    alone = run(algorithms.local_only(lr=0.1), before_exchange=True)
     np.testing.assert_array_equal(alone["loss_before_exchange"], alone["loss"])
 
 
@@ -179,7 +181,12 @@ def test_moment_before_the_exchange_differs_from_after():
 def test_evaluation_sets_are_those_named(where):
     clients, kept = data.iid(problems.dataset(), 6, seed=0, val_fraction=0.2, test_fraction=0.3), []
     model = problems.linear()
-    history = run(clients=clients, evaluate_on=where, model=model, on_round=lambda t, m: kept.append(m.flat.clone()))
+    history = run(
+        clients=clients,
+        on=where,
+        model=model,
+        callbacks=[problems.each_round(lambda t, m: kept.append(m.flat.clone()))],
+    )
     blobs = clients.dataset
     shared = {"test": [blobs.test] * 6, "val": [blobs.val] * 6, "own_test": clients.test, "own_val": clients.val}
     for node, indices in enumerate(shared[where]):
@@ -191,7 +198,7 @@ def test_evaluation_sets_are_those_named(where):
 
 def test_a_sample_of_examples_is_shared_by_all_nodes_and_rounds():
     kept, model = [], problems.linear()
-    history = run(eval_examples=5, model=model, on_round=lambda t, m: kept.append(m.flat.clone()))
+    history = run(examples=5, model=model, callbacks=[problems.each_round(lambda t, m: kept.append(m.flat.clone()))])
     whole = run()
     assert same_training(history, whole)
     blobs = problems.dataset()
@@ -203,12 +210,12 @@ def test_a_sample_of_examples_is_shared_by_all_nodes_and_rounds():
     assert np.abs(np.array(means) - history["loss"][-1, 2]).min() < 1e-6
     assert history["loss"][-1, 2] != whole["loss"][-1, 2]
     assert set(history["accuracy"].ravel() * 5) <= set(range(6))
-    assert same(history, run(eval_examples=5))
-    assert same(whole, run(eval_examples=len(blobs.test), eval_nodes=6))
+    assert same(history, run(examples=5))
+    assert same(whole, run(examples=len(blobs.test), nodes=6))
 
 
 def test_a_sample_of_nodes_has_the_scores_that_it_has_among_all():
-    some, whole = run(eval_nodes=2, moments="both"), run(moments="both")
+    some, whole = run(nodes=2, before_exchange=True), run(before_exchange=True)
     assert same_training(some, whole)
     nodes = np.flatnonzero(~np.isnan(some["accuracy"][0]))
     assert len(nodes) == 2
@@ -226,7 +233,7 @@ def same_training(a, b):
 
 def test_samples_are_drawn_from_the_seed_and_larger_ones_include_smaller():
     drawn = {
-        (size, seed): np.flatnonzero(~np.isnan(run(rounds=1, eval_nodes=size, seed=seed)["loss"][0])).tolist()
+        (size, seed): np.flatnonzero(~np.isnan(run(rounds=1, nodes=size, seed=seed)["loss"][0])).tolist()
         for size in (2, 4)
         for seed in range(4)
     }
@@ -237,24 +244,24 @@ def test_samples_are_drawn_from_the_seed_and_larger_ones_include_smaller():
 def test_nodes_without_examples_of_their_own_are_not_drawn():
     iid = data.iid(problems.dataset(), 6, seed=0, test_fraction=0.3)
     clients = replace(iid, test=tuple(own if i in (1, 4) else own[:0] for i, own in enumerate(iid.test)))
-    history = run(clients=clients, evaluate_on="own_test", eval_nodes=2)
+    history = run(clients=clients, on="own_test", nodes=2)
     assert np.flatnonzero(~np.isnan(history["loss"][-1])).tolist() == [1, 4]
-    with pytest.raises(ValueError, match=r"`eval_nodes` must be between 1 and .* examples=2, got 3"):
-        run(clients=clients, evaluate_on="own_test", eval_nodes=3)
+    with pytest.raises(ValueError, match=r"`evaluation.nodes` must be between 1 and .* examples=2, got 3"):
+        run(clients=clients, on="own_test", nodes=3)
 
 
 def test_samples_are_recorded_and_said():
-    history = run(rounds=1, eval_examples=np.int64(5), eval_nodes=np.int64(2))
-    assert (history.meta["eval_examples"], history.meta["eval_nodes"]) == (5, 2)
+    history = run(rounds=1, examples=np.int64(5), nodes=np.int64(2))
+    assert [history.meta["evaluation"][name] for name in ("examples", "nodes")] == [5, 2]
     assert repr(history).endswith(" of a sample of 2 nodes and 5 examples)")
     json.dumps(dict(history.meta))
     assert "sample" not in repr(run(rounds=1))
 
 
 def test_divergence_of_an_evaluated_node_is_told_by_its_number():
-    drawn = np.flatnonzero(~np.isnan(run(rounds=1, eval_nodes=2)["loss"][0])).tolist()
+    drawn = np.flatnonzero(~np.isnan(run(rounds=1, nodes=2)["loss"][0])).tolist()
     with pytest.raises(topofl.DivergenceError, match=rf"loss of node {drawn[0]} is \w+ after round 1"):
-        run(algorithms.dsgd(lr=1e38, batch_size=4), rounds=1, eval_nodes=2)
+        run(algorithms.dsgd(lr=1e38, batch_size=4), rounds=1, nodes=2)
 
 
 def test_models_are_equal_after_exact_averaging_and_evaluated_once(monkeypatch):
@@ -280,7 +287,7 @@ def test_a_period_is_connected_if_its_union_is():
 
 def test_long_periods_have_each_matrix_computed_once():
     graphs = [topologies.random_regular(6, 3, seed=seed) for seed in range(70)]
-    assert len(run(topology=graphs, rounds=150, eval_every=150).matrices) == 70
+    assert len(run(topology=graphs, rounds=150, every=150).matrices) == 70
 
 
 def test_equal_matrices_of_new_graphs_are_kept_once():
@@ -291,8 +298,8 @@ def test_equal_matrices_of_new_graphs_are_kept_once():
 
 
 def test_numpy_integers_are_integers(tmp_path):
-    history = run(seed=np.int64(3), rounds=np.int32(2), eval_every=np.int64(1))
-    assert same(history, run(seed=3, rounds=2, eval_every=1))
+    history = run(seed=np.int64(3), rounds=np.int32(2), every=np.int64(1))
+    assert same(history, run(seed=3, rounds=2, every=1))
     topofl.History.load(history.save(tmp_path / "run"))
 
 
@@ -401,46 +408,42 @@ BAD = {
     "no rounds": ({"rounds": 0}, ValueError, "`rounds` must be at least 1"),
     "rounds as float": ({"rounds": 1.5}, TypeError, "`rounds` must be an integer"),
     "seed": ({"seed": -1}, ValueError, "`seed`"),
-    "eval_every": ({"eval_every": 0}, ValueError, "`eval_every`"),
+    "every": ({"every": 0}, ValueError, "`every`"),
     "chunk": ({"chunk": 0}, ValueError, "`chunk`"),
     "chunk of a loop": (
         {"executor": "looped", "chunk": 8},
         ValueError,
         '`chunk` must be "auto" or 1 with executor="looped"',
     ),
-    "evaluate_on": ({"evaluate_on": "tset"}, ValueError, "did you mean 'test'"),
-    "eval_examples": (
-        {"eval_examples": 0},
+    "on": ({"on": "tset"}, ValueError, "did you mean 'test'"),
+    "examples": (
+        {"examples": 0},
         ValueError,
-        r"`eval_examples` must be between 1 and len\(dataset.test\)=18",
+        "`examples` must be at least 1, got 0",
     ),
-    "more examples": ({"eval_examples": 19}, ValueError, r"`eval_examples` must be .*=18, got 19; None takes all"),
+    "more examples": ({"examples": 19}, ValueError, r"`evaluation.examples` must be .*=18, got 19; None takes all"),
     "examples of an empty set": (
         {
-            "eval_examples": 2,
-            "evaluate_on": "val",
+            "examples": 2,
+            "on": "val",
             "clients": data.iid(data.from_arrays(np.eye(36), [0, 1, 2] * 12, test=0.2), 6, seed=0),
         },
         ValueError,
-        "`evaluate_on` must name a set with examples",
+        "`evaluation.on` must name a set with examples",
     ),
     "examples of own sets": (
-        {
-            "eval_examples": 2,
-            "evaluate_on": "own_test",
-            "clients": data.iid(problems.dataset(), 6, seed=0, test_fraction=0.3),
-        },
+        {"examples": 2, "on": "own_test", "clients": data.iid(problems.dataset(), 6, seed=0, test_fraction=0.3)},
         ValueError,
-        "`eval_examples` must be None with evaluate_on='own_test'",
+        "`evaluation.examples` must be None with on='own_test'",
     ),
-    "share of examples": ({"eval_examples": 0.5}, TypeError, "`eval_examples` must be an integer"),
-    "more nodes": ({"eval_nodes": 7}, ValueError, "`eval_nodes` must be between 1 and n=6, got 7; None takes all"),
+    "share of examples": ({"examples": 0.5}, TypeError, "`examples` must be an integer"),
+    "more nodes": ({"nodes": 7}, ValueError, "`evaluation.nodes` must be between 1 and n=6, got 7; None takes all"),
     "nodes of a pooled run": (
-        {"algorithm": algorithms.centralized(lr=0.1), "eval_nodes": 2},
+        {"algorithm": algorithms.centralized(lr=0.1), "nodes": 2},
         ValueError,
-        "`eval_nodes` must be between 1 and n=1",
+        "`evaluation.nodes` must be between 1 and n=1",
     ),
-    "moments": ({"moments": "before"}, ValueError, "`moments`"),
+    "before_exchange": ({"before_exchange": "both"}, ValueError, "`before_exchange` must be True or False"),
     "init": ({"init": "zero"}, ValueError, "`init`"),
     "executor": ({"executor": "batch"}, ValueError, "did you mean 'batched'"),
     "on_disconnected": ({"on_disconnected": "ignore"}, ValueError, "`on_disconnected`"),
@@ -468,7 +471,7 @@ BAD = {
         ValueError,
         "`mixing` must have rows that sum to 1",
     ),
-    "no own test data": ({"evaluate_on": "own_test"}, ValueError, "partition with test_fraction"),
+    "no own test data": ({"on": "own_test"}, ValueError, "partition with test_fraction"),
     "not a model": ({"model": "logistic"}, TypeError, "`model` must be an nn.Module"),
     "model of another shape": ({"model": models.logistic_regression(50)}, ValueError, "cannot take examples of shape"),
     "model of fewer classes": (
@@ -512,7 +515,7 @@ def test_bad_input_is_refused_before_work_is_done(case):
     changes, error, message = BAD[case]
     rounds = []
     with pytest.raises(error, match=message):
-        run(**{"on_round": lambda t, m: rounds.append(t)} | changes)
+        run(**{"callbacks": [problems.each_round(lambda t, m: rounds.append(t))]} | changes)
     assert not rounds
 
 
@@ -579,7 +582,12 @@ def test_weights_that_a_later_round_drops_are_told_once():
     for graphs in (later, few, down):
         seen = []
         with pytest.warns(UserWarning, match="carry weights from 0.1 to 0.4, which are not used") as told:
-            run(topology=graphs, rounds=6, on_disconnected="allow", on_round=lambda t, m: seen.append((t, len(told))))  # noqa: B023
+            run(
+                topology=graphs,
+                rounds=6,
+                on_disconnected="allow",
+                callbacks=[problems.each_round(lambda t, m: seen.append((t, len(told))))],  # noqa: B023
+            )
         assert [str(warning.filename) for warning in told] == [__file__]
         if graphs is later:
             assert dict(seen) == {1: 0, 2: 0, 3: 1, 4: 1, 5: 1, 6: 1}
@@ -613,8 +621,8 @@ def test_a_fixed_matrix_with_labels_stands_where_its_graph_does():
 def test_a_run_by_own_weights_is_saved_loaded_and_resumed(tmp_path):
     own = {"topology": topofl.as_topology(weighted_ring(), own_weights=True)}
     whole = run(**own, rounds=4)
-    run(**own, rounds=2, checkpoint=tmp_path / "c")
-    resumed = run(**own, rounds=4, checkpoint=tmp_path / "c", resume=True)
+    run(**own, rounds=2, saving=tmp_path / "c")
+    resumed = run(**own, rounds=4, saving=topofl.Saving(tmp_path / "c", resume=True))
     np.testing.assert_array_equal(resumed["loss"], whole["loss"])
     loaded = topofl.History.load(resumed.save(tmp_path / "h"))
     assert loaded.mixing(0).spectral_gap == whole.mixing(0).spectral_gap
@@ -622,18 +630,23 @@ def test_a_run_by_own_weights_is_saved_loaded_and_resumed(tmp_path):
         pytest.raises(ValueError, match="topology"),
         pytest.warns(UserWarning, match="carry weights"),
     ):
-        run(topology=weighted_ring(), rounds=4, checkpoint=tmp_path / "c", resume=True)
+        run(topology=weighted_ring(), rounds=4, saving=topofl.Saving(tmp_path / "c", resume=True))
 
 
 def test_estimating_a_weighted_graph_by_a_probe_warns_of_nothing():
     for chosen in ({"mixing": mixing.metropolis_hastings}, {}):
         topology = topofl.as_topology(weighted_ring(), own_weights=not chosen)
         parts = {"model": problems.linear(), "clients": problems.equal_clients(), "topology": topology}
-        assert topofl.estimate(algorithms.dsgd(lr=0.1), **parts, **chosen, probe=True).seconds_per_round > 0
+        assert (
+            topofl.estimate(
+                algorithms.dsgd(lr=0.1), **problems.options(**parts, **chosen), probe=True
+            ).seconds_per_round
+            > 0
+        )
 
 
 def test_rounds_whose_records_do_not_fit_into_memory_are_refused():
-    message = r"`rounds` and `eval_every` must give records that fit into memory, got .*; take fewer rounds"
+    message = r"`rounds` and `evaluation.every` must give records that fit into memory, got .*; take fewer rounds"
     with pytest.raises(ValueError, match=message):
         topofl.run(
             algorithms.dsgd(lr=0.1, batch_size=4), model=problems.linear(), clients=problems.equal_clients(),

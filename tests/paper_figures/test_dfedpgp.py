@@ -48,13 +48,17 @@ def figure(id):
 
 def test_a_probe_runs_methods_that_are_fine_tuned_and_tests_clients_on_their_own(monkeypatch):
     runs = keyed(figure("dfedpgp-tab01").runs(SMOKE)).values()
-    tuned = next(run for run in runs if run.tables["run"].get("fine_tune_every"))
+    tuned = next(run for run in runs if run.tables["evaluation"].get("fine_tune_every"))
     asked = []
     told = config.Experiment.run
     monkeypatch.setattr(config.Experiment, "run", lambda self, **how: asked.append(self.options) or told(self, **how))
     seconds, _ = plan.probe(tuned)
-    names = ("rounds", "eval_every", "fine_tune_every", "eval_examples")
-    assert [tuple(o[name] for name in names) for o in asked] == [(2, 2, 2, None), (6, 6, 6, None), (2, 1, 1, None)]
+    looked = [(o["rounds"], o["evaluation"]) for o in asked]
+    assert [(rounds, e.every, e.fine_tune_every, e.examples) for rounds, e in looked] == [
+        (2, 2, 2, None),
+        (6, 6, 6, None),
+        (2, 1, 1, None),
+    ]
     assert 0 < seconds < 60
 
 
@@ -156,7 +160,7 @@ def test_arms_are_compared_at_the_rounds_that_all_of_them_were_tested_after():
 def test_served_methods_are_tested_after_passes_of_all_clients_as_often_as_otherwise(whole):
     for label in ("FedAvg", "FedPer", "FedRep", "FedBABU"):
         (run,) = dfedpgp.arm(Setting("smoke", (0,)), DIR, label)
-        assert run.tables["run"]["fine_tune_every"] == run.tables["run"]["eval_every"]
+        assert run.tables["evaluation"]["fine_tune_every"] == run.tables["evaluation"]["every"]
         assert run.tables["algorithm"]["fine_tune_epochs"] == SCALES["smoke"].epochs
     _, results = whole
     panel = read(results["dfedpgp-tab01"].data["panels"])[DIR]
@@ -245,7 +249,7 @@ def test_what_differs_in_images_masks_and_directions_is_said_beside_the_figures_
     assert "OSGP pushes (columns sum to 1" in said["dfedpgp-tab04"]
     assert "training alone (Local) is shown but not compared with" in said["dfedpgp-tab02"]
     assert {"mean", "std", "normalize"}.isdisjoint(runs["fedavg"]["data"])
-    assert ("augment" in runs["fedavg"]["run"]) == (scale == "paper")
+    assert ("augment" in runs["fedavg"]["data"]) == (scale == "paper")
     assert "delay" not in runs["osgp"]["algorithm"]
     assert {"regrow", "different_initial"}.isdisjoint(runs["dispfl"]["algorithm"])
     assert [runs[name]["mixing"]["direction"] for name in ("osgp", "dfedpgp")] == ["push", "pull"]

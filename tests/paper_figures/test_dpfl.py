@@ -57,11 +57,11 @@ def test_a_probe_tests_clients_on_their_own_images_and_on_all(monkeypatch):
     asked, told = [], config.Experiment.run
     monkeypatch.setattr(config.Experiment, "run", lambda self, **how: asked.append(self.options) or told(self, **how))
     first, *_ = figure("dpfl-study").runs(SMOKE)
-    assert first.tables["run"]["evaluate_on"] == ["own_test", "own_val", "test"]
+    assert first.tables["evaluation"]["on"] == ["own_test", "own_val", "test"]
     for run in (first, figure("dpfl-tab01").runs(SMOKE)[0]):
         seconds, _ = plan.probe(run)
         assert 0 < seconds < 60
-    assert [options["eval_examples"] for options in asked] == [None] * 6
+    assert [options["evaluation"].examples for options in asked] == [None] * 6
 
 
 def test_table_1_has_all_methods_and_the_papers_numbers(whole):
@@ -157,7 +157,7 @@ def test_what_differs_from_the_code_is_said_beside_every_figure_and_true(scale, 
         for run in one.runs(setting):
             assert "clip" not in run.tables["algorithm"]
             assert "count_self" not in run.tables["algorithm"]
-            assert "augment" not in run.tables["run"]
+            assert "augment" not in run.tables["data"]
     assert algorithms.dpfl(0.1, budget=3).phases["exchange"].settings["count_self"] is False
 
 

@@ -281,10 +281,12 @@ def test_a_plan_counts_runs_once_and_those_that_are_done_not_at_all(tmp_path, mo
 def test_a_probe_foretells_what_rounds_and_evaluations_cost(monkeypatch):
     (figure,) = figures_named("dcliques-fig09")[1]
     run = figure.runs(Setting("smoke", (0,)))[1]
-    long = Run({**run.tables, "run": {**run.tables["run"], "rounds": 1000, "eval_every": 16, "eval_examples": None}})
+    long = Run(
+        {**run.tables, "run": {**run.tables["run"], "rounds": 1000}, "evaluation": {"every": 16, "examples": None}}
+    )
 
-    def seconds(experiment, rounds, eval_every):
-        evaluations = 1 + -(-rounds // eval_every)
+    def seconds(experiment, rounds, every):
+        evaluations = 1 + -(-rounds // every)
         return 30.0 + 0.5 * rounds + 2.0 * evaluations  # once, a round, an evaluation of as many examples as are probed
 
     monkeypatch.setattr(plan, "_seconds", seconds)
@@ -303,7 +305,11 @@ def test_a_probe_runs_what_it_times(monkeypatch):
         plan.config.Experiment, "run", lambda self, **how: asked.append(self.options) or told(self, **how)
     )
     seconds, _ = plan.probe(run)
-    assert [(o["rounds"], o["eval_every"], o["eval_examples"]) for o in asked] == [(2, 2, 10), (6, 6, 10), (2, 1, 10)]
+    assert [(o["rounds"], o["evaluation"].every, o["evaluation"].examples) for o in asked] == [
+        (2, 2, 10),
+        (6, 6, 10),
+        (2, 1, 10),
+    ]
     assert 0 < seconds < 60
 
 

@@ -23,11 +23,12 @@ def tables(**changes):
         "data": {"name": "digits", "partition": "shards", "n": 6, "seed": 0},
         "topology": {"name": "dcliques", "clique_size": 3, "seed": 0},
         "algorithm": {"name": "clique_averaging", "lr": 0.5, "batch_size": 64},
-        "run": {"rounds": 2, "eval_every": 1, "seed": 0},
+        "run": {"rounds": 2, "seed": 0},
+        "evaluation": {"every": 1},
     }
     for key, value in changes.items():
         table, _, name = key.partition("_")
-        given[table] = given[table] | {name: value}
+        given[table] = given.get(table, {}) | {name: value}
     return given
 
 
@@ -206,7 +207,7 @@ def test_a_run_that_is_known_to_fail_is_not_tried_again(tmp_path, monkeypatch):
 
 
 def test_the_device_is_not_in_the_key():
-    assert Run(tables(run_device="cpu")).key == Run(tables(run_device=None)).key == Run(tables()).key
+    assert Run(tables(compute_device="cpu")).key == Run(tables(compute_device=None)).key == Run(tables()).key
 
 
 def test_an_interrupted_command_keeps_what_is_finished(tmp_path):

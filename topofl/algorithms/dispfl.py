@@ -36,9 +36,9 @@ def dispfl(
         w_i <- m_i * sum_{j in N_i and i} w_j / sum_{j in N_i and i} m_j
 
     The round of the paper begins with the average. This is the same sequence from its first local pass on: models that
-    start as one are their own average. Ending with the average, ``run(..., moments="both")`` evaluates both moments of
-    the paper: before the exchange, after local training under the old mask; and at the end of the round, the average
-    under the new mask. What is pruned and comes back at once keeps its value, what is new starts at 0.
+    start as one are their own average. Ending with the average, ``Evaluation(before_exchange=True)`` evaluates both
+    moments of the paper: before the exchange, after local training under the old mask; and at the end of the round, the
+    average under the new mask. What is pruned and comes back at once keeps its value, what is new starts at 0.
 
     Every parameter, biases too, is a layer with a number of ones that stays, see
     :func:`topofl.algorithms.masks.erk_densities`. Masks are drawn at random at the start of the first round; the

@@ -35,7 +35,7 @@ def knn_per(
         K(x, x_j) = exp(-|phi(x) - phi(x_j)|^2 / (dim(phi) * scale)),   N(x): the `k` nearest, or all if there are fewer
 
     Of equally near ones any is taken. This happens at every evaluation and takes, at each node, one pass of its model
-    over its training data and one over what is evaluated: own test sets, ``evaluate_on="own_test"``, are small.
+    over its training data and one over what is evaluated: own test sets, ``evaluation="own_test"``, are small.
 
     Parameters
     ----------

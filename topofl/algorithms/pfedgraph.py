@@ -39,7 +39,7 @@ def pfedgraph(
     In round 0 there is no ``a_i`` yet, and no second term. :func:`topofl.algorithms.similar_peers` makes the weights;
     ``history.mixings`` holds them. All nodes take part in every round. Messages are one up and one down a node; one
     down holds two models where there is a regulariser, the mean and ``a_i``. Evaluated are the means that nodes get;
-    the paper also looks at models after local training, which ``run(..., moments="both")`` does.
+    the paper also looks at models after local training, which ``Evaluation(before_exchange=True)`` does.
 
     Parameters
     ----------

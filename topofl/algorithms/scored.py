@@ -310,7 +310,9 @@ def _refresh(losses: Tensor, flat: Tensor, pairs: Tensor, round: Round) -> None:
         losses[pairs] = 0.0
         return
     askers = {j: column.nonzero()[:, 0] for j, column in enumerate(pairs.T) if column.any()}
-    found = round.ask({j: _trial(flat, nodes) for j, nodes in askers.items()}, "train")
+    rows = torch.cat(list(askers.values())).to(flat.device) if askers else pairs.new_zeros(0)
+    groups = dict(zip(askers, rows.split(list(map(len, askers.values()))), strict=True))
+    found = round.ask({j: _trial(flat, nodes) for j, nodes in groups.items()}, "train")
     for j, nodes in askers.items():
         losses[nodes, j] = found[j].clamp(max=torch.finfo(torch.float64).max)  # infinite ones were never tried
 
@@ -319,5 +321,5 @@ def _trial(flat: Tensor, nodes: Tensor) -> Trial[Tensor]:
     """Try some nodes' models, a few at a time."""
     found = []
     for few in nodes.split(max(1, NUMBERS // flat.shape[1])):
-        found.append((yield flat[few.to(flat.device)]))
+        found.append((yield flat[few]))
     return torch.cat(found)

@@ -1,6 +1,8 @@
 """Data: datasets in memory, and who holds what."""
 
 from topofl.data.augment import Augmentation, crop_and_flip
+from topofl.data.augmented import augmented
+from topofl.data.binned import binned
 from topofl.data.cifar import cifar10, cifar100
 from topofl.data.dataset import Dataset, from_arrays, from_torch
 from topofl.data.flipped import flip_labels
@@ -27,6 +29,8 @@ __all__ = [
     "Augmentation",
     "Dataset",
     "Partition",
+    "augmented",
+    "binned",
     "cifar10",
     "cifar100",
     "cinic10",

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from topofl._check import as_array, check_number, check_positive
 
-__all__ = ["Channels", "check_channels", "check_no_hidden_pixels", "check_range", "scale_and_shift"]
+__all__ = ["Channels", "check_channels", "check_range", "scale_and_shift"]
 
 Channels = float | tuple[float, ...]
 """One number for all channels, or one for each."""
@@ -43,14 +43,3 @@ def check_range(mean: Channels, std: Channels) -> None:
     scale, shift = scale_and_shift(mean, std, 2, torch.float32)
     if not bool(torch.isfinite(torch.cat([shift, 255 * scale + shift])).all()):
         raise ValueError(f"`std` must keep (pixel / 255 - mean) / std finite in float32, got {std} with mean={mean}")
-
-
-def check_no_hidden_pixels(name: str, values: Tensor, dtype: object) -> None:
-    """Raise ValueError if `values`, given as integers other than uint8, look like pixels: that they go up to 255."""
-    low, high = (int(value) for value in values.aminmax())
-    if low >= 0 and 128 <= high <= 255:
-        raise ValueError(
-            f"`{name}` must have a dtype that says what its integers mean, got {low}..{high} as {dtype}; convert "
-            "pixels to uint8, which models see divided by 255, and anything else, such as token ids or counts, to "
-            "float32, which models see as it is"
-        )

@@ -1,14 +1,14 @@
 """Random crops and flips of the images that nodes train on."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor
 
-from topofl._check import check_int, check_switch
+from topofl._check import check_int, check_switch, shown
 
-__all__ = ["Augmentation", "Moves", "crop_and_flip"]
+__all__ = ["Augmentation", "Moves", "check_augmentation", "crop_and_flip"]
 
 BITS = 32
 """Random bits of which a choice is made."""
@@ -86,8 +86,15 @@ class Augmentation:
         return Moves(crops // side, crops % side, choices % (1 + self.flip))
 
 
+def check_augmentation(augment: Any) -> Augmentation:
+    """Return an augmentation as it is, or raise ``TypeError`` if it is none."""
+    if not isinstance(augment, Augmentation):
+        raise TypeError(f"`augment` must be such as data.crop_and_flip(padding=4), got {shown(augment)}")
+    return augment
+
+
 def crop_and_flip(padding: int = 4, flip: bool = True) -> Augmentation:
-    """Return random crops and horizontal flips, for ``topofl.run(..., augment=...)``.
+    """Return random crops and horizontal flips, for :func:`topofl.data.augmented`.
 
     Every time a node trains on an image, the image is padded on all four sides, cut to its size again at a place where
     all (2 * padding + 1)^2 are equally likely, and then, with probability 1/2, mirrored left to right. Images of uint8

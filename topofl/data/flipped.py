@@ -47,7 +47,8 @@ def flip_labels(
     TypeError
         If `clients` is no Partition, or numbers are not integers.
     ValueError
-        If there are not so many nodes, one does not exist, comes twice or is flipped already, or `permutation` is none.
+        If there are not so many nodes, one does not exist, comes twice or is flipped already, or `permutation` is none;
+        if the dataset has targets besides its labels.
 
     References
     ----------
@@ -64,6 +65,11 @@ def flip_labels(
     array([9, 9, 9, 9])
     """
     check_clients(clients)
+    if clients.dataset.targets is not None:
+        raise ValueError(
+            f"`clients` must learn their labels for these to be flipped, {clients.dataset.name} has targets of shape "
+            f"{tuple(clients.dataset.targets.shape)}; change its targets instead"
+        )
     chosen = _chosen(clients, nodes, seed)
     classes = _classes(permutation, clients.n_classes)
     theirs = np.unique(np.concatenate([part[node] for part in (clients.train, clients.val) for node in chosen]))

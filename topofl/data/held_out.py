@@ -30,7 +30,7 @@ def with_validation(clients: Partition, share: float = 0.2, *, seed: int | np.ra
     Returns
     -------
     Partition
-        The same with `val` filled in and `train` without these; for ``run(evaluate_on="own_val")``. A node with two or
+        The same with `val` filled in and `train` without these; for ``run(evaluation="own_val")``. A node with two or
         more examples of each of its classes goes on to train on all of these.
 
     Raises

@@ -39,7 +39,7 @@ def match_test(clients: Partition, *, rule: str, seed: int | np.random.Generator
     Returns
     -------
     Partition
-        The same with `test` filled in, for ``run(evaluate_on="own_test")``. Every node is tested on classes only that
+        The same with `test` filled in, for ``run(evaluation="own_test")``. Every node is tested on classes only that
         it trains on; classes without test examples are passed over.
 
     Raises

@@ -6,7 +6,7 @@ Every partitioner but :func:`shards` and :func:`iid` decides *how many* examples
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,7 @@ from topofl.data._allocation import (
     shared_out,
 )
 from topofl.data._split import apportion, by_class, draw
+from topofl.data.augment import Augmentation, check_augmentation
 from topofl.data.dataset import Dataset
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ class Partition:
         Whether different nodes may hold the same other example.
     flipped
         Nodes that train on wrong labels, by :func:`flip_labels`. Stored as an ascending tuple.
+    augment
+        Random crops and flips of the images each time a node trains on them, by :func:`augmented`; None: none.
 
     Raises
     ------
@@ -77,7 +80,8 @@ class Partition:
     ValueError
         If a node has nothing to train on; if an index or a node is out of range; if an example is held twice by a node,
         or one not of ``dataset.test`` by two nodes without `overlapping`; if a node trains on an example of
-        ``dataset.test`` or of any node's `test`; if its `val` has an example of ``dataset.test``.
+        ``dataset.test`` or of any node's `test`; if its `val` has an example of ``dataset.test``; if the examples are
+        no images that `augment` can take.
 
     Examples
     --------
@@ -96,6 +100,7 @@ class Partition:
     name: str = "partition"
     overlapping: bool = False
     flipped: Sequence[int] = ()
+    augment: Augmentation | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         check_dataset(self.dataset)
@@ -111,6 +116,8 @@ class Partition:
         check_switch("overlapping", self.overlapping, auto=False)
         self._check_disjoint()
         self._check_test_unseen()
+        if self.augment is not None:
+            check_augmentation(self.augment).check_on(self.dataset.inputs)
 
     def _frozen(self, key: str, nodes: Any) -> tuple[np.ndarray, ...]:
         if not isinstance(nodes, Iterable):
@@ -165,6 +172,7 @@ class Partition:
         held += f" and classes={_span((self.label_counts > 0).sum(axis=1))} a node"
         shared = ", overlapping" if self.overlapping else ""
         shared += f", flipped={len(self.flipped)}" if self.flipped else ""
+        shared += f", augment={self.augment.name}" if self.augment is not None else ""
         return f"Partition({self.name!r}, n={self.n}, train={_span(self.sizes)}{held}{shared})"
 
     @property
@@ -197,7 +205,7 @@ class Partition:
         """
         train, val, test = (np.unique(np.concatenate(nodes)) for nodes in (self.train, self.val, self.test))
         val = np.setdiff1d(val, np.concatenate([train, test]))
-        return Partition(self.dataset, (train,), (val,), (test,), name=f"pooled({self.name})")
+        return Partition(self.dataset, (train,), (val,), (test,), name=f"pooled({self.name})", augment=self.augment)
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Draw how many training examples of each class (vertical) each node (horizontal) holds, as areas of disks.

@@ -2,6 +2,7 @@
 
 from topofl.engine.divergence import DivergenceError
 from topofl.engine.interrupt import Interrupted
+from topofl.engine.options import Compute, Evaluation, Saving
 from topofl.engine.run import run
 
-__all__ = ["DivergenceError", "Interrupted", "run"]
+__all__ = ["Compute", "DivergenceError", "Evaluation", "Interrupted", "Saving", "run"]

@@ -1,19 +1,19 @@
 """Nodes try models on their own examples."""
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from topofl._generators import answered
 from topofl.algorithms.round import Trial
-from topofl.engine.evaluate import EXAMPLES, copied
+from topofl.engine.evaluate import EXAMPLES, copied, loss_of
 from topofl.engine.forward import Shared, is_linear, one_forward, stacked_forward
 from topofl.engine.population import Layout
 from topofl.engine.threads import Each
+from topofl.tasks import Task
 
 if TYPE_CHECKING:
     from topofl.engine.world import World
@@ -24,10 +24,10 @@ T = TypeVar("T")
 
 
 class _Examples(NamedTuple):
-    """Examples of some nodes, (k, b, ...) and (k, b), and the weight of each in its node's mean, 0 where none is."""
+    """Examples of some nodes, (k, b, ...) each, and the weight (k, b) of each in its node's mean, 0 where none is."""
 
     inputs: Tensor
-    labels: Tensor
+    targets: Tensor
     weights: Tensor
 
 
@@ -35,7 +35,8 @@ def ask(world: "World", each: Each, trials: Mapping[int, Trial[T]], held: Sequen
     """Return what nodes find out by trying models.
 
     Looped, a node after the other tries one model at a time (linear ones together); batched, the nodes of a chunk try
-    theirs in one call, on 128 examples at a time.
+    theirs in one call, on 128 examples at a time. Off CPU all nodes are answered at once, so that the device is waited
+    for as often as the node asks that asks most.
 
     Parameters
     ----------
@@ -48,6 +49,8 @@ def ask(world: "World", each: Each, trials: Mapping[int, Trial[T]], held: Sequen
     """
     _check_trials(trials, held)
     plan, nodes, linear = world.learner.plan, list(trials), is_linear(world.module)
+    if world.learner.targets.device.type != "cpu":
+        return _at_once(world, trials, held)
     size = 1 if plan.executor == "looped" or linear else plan.chunk
     pending = iter([nodes[start : start + size] for start in range(0, len(nodes), size)])  # who is ready takes the next
 
@@ -93,22 +96,28 @@ def _asked(models: Any, d: int) -> Tensor:
 @torch.no_grad()
 def _alone(world: "World", shared: Shared, trial: Trial[T], held: np.ndarray) -> T:
     """Let one node try its models, one after the other."""
-    learner, layout, linear = world.learner, world.models.layout, is_linear(world.module)
-    indices = torch.tensor(held, device=learner.labels.device)
-    order = world.evaluated.order
-    size = len(indices) if linear else world.evaluated.examples
-    parts = [(order(learner.examples(part)), learner.labels[part]) for part in indices.split(size)]
+    parts = _parts(world, torch.tensor(held, device=world.learner.targets.device))
+    d = world.models.layout.d
+    return answered(trial, lambda models: _one_by_one(world, shared, _asked(models, d), parts).cpu())
 
-    def losses(models: Tensor) -> Tensor:
-        models = _asked(models, layout.d)
-        total = torch.zeros(len(models), dtype=torch.float64, device=models.device)
-        for rows in [slice(0, len(models))] if linear else [slice(k, k + 1) for k in range(len(models))]:
-            apply = shared(layout.views(models[rows]))
-            for inputs, labels in parts:
-                total[rows] += _losses(apply(inputs).transpose(0, 1), labels.expand(len(total[rows]), -1)).sum(1)
-        return (total / len(indices)).cpu()
 
-    return answered(trial, losses)
+def _parts(world: "World", indices: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Return one node's examples, inputs and labels, so many at a time as models are applied to."""
+    learner, order = world.learner, world.evaluated.order
+    size = len(indices) if is_linear(world.module) else world.evaluated.examples
+    return [(order(learner.examples(part)), learner.targets[part]) for part in indices.split(size)]
+
+
+def _one_by_one(world: "World", shared: Shared, models: Tensor, parts: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+    """Return the mean losses of models (k, d) on one node's examples, (k,); linear ones are applied together."""
+    layout, linear = world.models.layout, is_linear(world.module)
+    total = torch.zeros(len(models), dtype=torch.float64, device=models.device)
+    for rows in [slice(0, len(models))] if linear else [slice(k, k + 1) for k in range(len(models))]:
+        apply = shared(layout.views(models[rows]))
+        for inputs, targets in parts:
+            wanted = targets.expand(len(total[rows]), *targets.shape)
+            total[rows] += loss_of(world.task, apply(inputs).transpose(0, 1), wanted).sum(1)
+    return total / sum(len(targets) for _, targets in parts)
 
 
 @torch.no_grad()
@@ -123,15 +132,78 @@ def _together(
     asked = _next(trials, dict.fromkeys(trials), found, layout.d)
     while asked:
         counts = [len(models) for models in asked.values()]
-        owners = torch.tensor(np.repeat([place[i] for i in asked], counts), device=examples.labels.device)
-        parameters = layout.views(torch.cat(list(asked.values())))
-        means = torch.zeros(len(owners), dtype=torch.float64, device="cpu")
-        for some in zip(*(part.split(EXAMPLES, dim=1) for part in examples), strict=True):
-            inputs, labels, weights = (part[owners] for part in some)
-            losses = _losses(each(parameters, inputs), labels) * weights
-            means += losses.masked_fill_(weights == 0, 0).sum(1).cpu()  # an infinite loss, too, of what fills up
+        means = _means(world.task, each, layout, examples, [place[i] for i in asked], list(asked.values()))
         asked = _next(trials, dict(zip(asked, means.split(counts), strict=True)), found, layout.d)
     return found
+
+
+def _means(
+    task: Task,
+    each: Callable[[Sequence[Tensor], Tensor], Tensor],
+    layout: Layout,
+    examples: _Examples,
+    places: Sequence[int],
+    asked: Sequence[Tensor],
+) -> Tensor:
+    """Return the mean losses, one behind the other, of the models (k, d) that nodes ask for, each on its examples.
+
+    `places` are the nodes' among the examples.
+    """
+    owners = np.repeat(places, [len(models) for models in asked])
+    parameters = layout.views(torch.cat(list(asked)))
+    means = torch.zeros(len(owners), dtype=torch.float64, device=examples.targets.device)
+    take = _taking(owners, means.device)
+    for some in zip(*(part.split(EXAMPLES, dim=1) for part in examples), strict=True):
+        inputs, targets, weights = map(take, some)
+        losses = loss_of(task, each(parameters, inputs), targets) * weights
+        means += losses.masked_fill_(weights == 0, 0).sum(1)  # an infinite loss, too, of what fills up
+    return means
+
+
+def _taking(rows: np.ndarray, device: torch.device) -> Callable[[Tensor], Tensor]:
+    """Return what takes rows of tensors; off CPU nothing is copied there for it."""
+    if device.type != "cpu":
+        return lambda part: torch.cat([part[k : k + 1] for k in rows.tolist()])
+    indices = torch.tensor(rows, device=device)
+    return lambda part: part[indices]
+
+
+@torch.no_grad()
+def _at_once(world: "World", trials: Mapping[int, Trial[T]], held: Sequence[np.ndarray]) -> dict[int, T]:
+    """Let all nodes try their models, those of a chunk in one call, and answer all of them before they ask again.
+
+    Of each chunk only the losses stay until the others have asked, not the models and examples.
+    """
+    chunk, d, nodes = world.learner.plan.chunk, world.models.layout.d, list(trials)
+    losses_of, found = _losses_on_device(world, nodes, held), dict[int, T]()
+    answers: dict[int, Tensor | None] = dict.fromkeys(nodes)
+    while answers:
+        losses, sizes = list[Tensor](), dict[int, int]()
+        for start in range(0, len(nodes), chunk):
+            group = {i: answers[i] for i in nodes[start : start + chunk] if i in answers}
+            if asked := _next(trials, group, found, d):
+                losses.append(losses_of(asked))
+                sizes |= {i: len(models) for i, models in asked.items()}
+        known = torch.cat(losses).cpu().split(list(sizes.values())) if losses else ()
+        answers = dict(zip(sizes, known, strict=True))
+    return found
+
+
+def _losses_on_device(
+    world: "World", nodes: Sequence[int], held: Sequence[np.ndarray]
+) -> Callable[[Mapping[int, Tensor]], Tensor]:
+    """Return the function: models by node -> their mean losses, one behind the other; indices are copied now."""
+    indices = torch.from_numpy(np.concatenate([held[i] for i in nodes])).to(world.learner.targets.device)
+    own = dict(zip(nodes, indices.split([len(held[i]) for i in nodes]), strict=True))
+    if world.learner.plan.executor == "looped" and not is_linear(world.module):
+        shared = one_forward(world.module, world.evaluated.order)
+        return lambda asked: torch.cat(
+            [_one_by_one(world, shared, models, _parts(world, own[i])) for i, models in asked.items()]
+        )
+    each, layout = stacked_forward(world.module).each, world.models.layout
+    return lambda asked: _means(
+        world.task, each, layout, _filled_up(world, [own[i] for i in asked]), range(len(asked)), list(asked.values())
+    )
 
 
 def _next(
@@ -150,14 +222,16 @@ def _next(
 def _padded(world: "World", held: Sequence[np.ndarray]) -> _Examples:
     """Return some nodes' examples, as many of each as of the one with most: others have some twice, of no weight."""
     learner, most = world.learner, max(map(len, held))
-    indices = torch.from_numpy(np.stack([np.resize(own, most) for own in held])).to(learner.labels.device)
+    indices = torch.from_numpy(np.stack([np.resize(own, most) for own in held])).to(learner.targets.device)
     sizes = torch.tensor([len(own) for own in held], device=indices.device)[:, None]
     weights = (torch.arange(most, device=indices.device) < sizes) / sizes.double()
     inputs = learner.examples(indices.flatten()).unflatten(0, indices.shape)
-    return _Examples(inputs, learner.labels[indices], weights)
+    return _Examples(inputs, learner.targets[indices], weights)
 
 
-def _losses(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the losses (k, b) in float64 of logits (k, b, classes)."""
-    losses = functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
-    return losses.view(labels.shape).double()
+def _filled_up(world: "World", held: Sequence[Tensor]) -> _Examples:
+    """Return the same of indices that are on the device; others have the first example of all instead, of no weight."""
+    padded = torch.nn.utils.rnn.pad_sequence(list(held), batch_first=True, padding_value=-1)
+    real, indices = padded >= 0, padded.clamp(min=0)
+    inputs = world.learner.examples(indices.flatten()).unflatten(0, indices.shape)
+    return _Examples(inputs, world.learner.targets[indices], real / real.sum(1, keepdim=True).double())

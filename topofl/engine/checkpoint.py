@@ -21,13 +21,12 @@ from typing import IO, Any
 
 import torch
 
-from topofl._check import check_int_or_auto
 from topofl._files import sync_folder
 from topofl._text import printable
 from topofl.engine.lock import NAME as LOCK
 from topofl.engine.lock import Lock, locked
 
-__all__ = ["OURS", "Checkpoint", "check_every", "check_space", "check_tensors", "held", "move_all", "newest",
+__all__ = ["OURS", "Checkpoint", "check_space", "check_tensors", "held", "move_all", "newest",
            "newest_there", "prune", "rounds_in", "save", "taken_from", "to_resume_from"]  # fmt: skip
 
 FORMAT = 2
@@ -126,11 +125,6 @@ class _Damaged(ValueError):
     """A file that is not what was written."""
 
 
-def check_every(every: object) -> int | str:
-    """Return `checkpoint_every` if it is a number of rounds or ``"auto"``, or raise."""
-    return check_int_or_auto("checkpoint_every", every, minimum=1)
-
-
 def rounds_in(folder: Path) -> list[int]:
     """Return the rounds of the checkpoints in a folder, good or damaged, in order."""
     try:
@@ -162,7 +156,7 @@ def newest(folder: Path) -> Checkpoint | None:
             warnings.warn(f"{error}; the checkpoint before it is used", RuntimeWarning, stacklevel=3)
     if rounds:
         raise ValueError(
-            f"`checkpoint` must hold a good checkpoint to resume from, all {len(rounds)} in {folder} are damaged; "
+            f"`saving` must hold a good checkpoint to resume from, all {len(rounds)} in {folder} are damaged; "
             "start again in another folder"
         )
     return None
@@ -190,7 +184,7 @@ def _marker(path: Path) -> dict[str, Any]:
         raise _Damaged(f"{path} is damaged: format is not as it is written")
     if marker["format"] not in READABLE:
         raise ValueError(
-            f"`checkpoint` must hold checkpoints of format {FORMAT} or older, {path} has format {marker['format']}; "
+            f"`saving` must hold checkpoints of format {FORMAT} or older, {path} has format {marker['format']}; "
             f"go on with topofl {_writer(marker)}, or start again in another folder"
         )
     if (where := _forged(marker)) or marker["round"] != int(path.stem.partition("-")[2]):
@@ -347,7 +341,7 @@ def to_resume_from(folder: Path, resume: bool) -> Checkpoint | None:
     """
     if not resume and rounds_in(folder):
         raise ValueError(
-            f"`checkpoint` must be a folder without checkpoints, {folder} holds some of round {rounds_in(folder)[-1]}; "
+            f"`saving` must be a folder without checkpoints, {folder} holds some of round {rounds_in(folder)[-1]}; "
             "go on with resume=True, or take another folder"
         )
     return newest(folder) if resume else None
@@ -360,12 +354,10 @@ def _try_to_write(folder: Path) -> None:
             probe.write(b"x")
     except OSError as error:
         raise type(error)(
-            f"`checkpoint` must be a folder that can be written to, {folder} is not: {error.strerror or error}"
+            f"`saving` must be a folder that can be written to, {folder} is not: {error.strerror or error}"
         ) from error
     except ValueError as error:  # of names that no system takes
-        raise ValueError(
-            f"`checkpoint` must be a folder that can be written to, got {str(folder)!r}: {error}"
-        ) from error
+        raise ValueError(f"`saving` must be a folder that can be written to, got {str(folder)!r}: {error}") from error
 
 
 def check_space(folder: Path, size: int) -> None:
@@ -380,6 +372,6 @@ def check_space(folder: Path, size: int) -> None:
     needed, free = (KEPT + 1) * size, shutil.disk_usage(folder).free + own
     if needed > free:
         raise OSError(
-            f"`checkpoint` must have space for {KEPT + 1} checkpoints, {needed} bytes, {folder} has {free} bytes free; "
+            f"`saving` must have space for {KEPT + 1} checkpoints, {needed} bytes, {folder} has {free} bytes free; "
             "make room, or take a folder on another disk"
         )

@@ -9,44 +9,19 @@ import scipy.sparse as sparse
 import torch
 from torch import Tensor, nn
 
-from topofl._check import check_choice, check_int, check_int_or_auto, check_switch, shown
+from topofl._check import check_int
 from topofl._seeding import NoGeneratorError, seeded_torch, stream
 from topofl.algorithms.phase import Algorithm, check_fine_tune
-from topofl.data import Augmentation, Partition
+from topofl.data import Partition
 from topofl.engine.evaluate import Evaluated
 from topofl.engine.forward import is_linear, stacked_forward
+from topofl.engine.options import Evaluation
 from topofl.engine.trace import Trace, everybody
 from topofl.mixing import warn_of_unused_weights
 from topofl.topology import Topology, TopologyError, TopologySequence, graph_of
 
-__all__ = [
-    "check_asked",
-    "check_augment",
-    "check_batched",
-    "check_common",
-    "check_device",
-    "check_executor",
-    "check_graphs",
-    "check_options",
-    "check_output",
-    "check_topology",
-    "evaluated_by",
-    "sets_named",
-    "with_fine_tuning",
-]  # fmt: skip
-
-DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-EVALUATION_SETS = ("test", "val", "own_test", "own_val")
-
-
-def sets_named(evaluate_on: Any) -> tuple[str, ...]:
-    """Return the names of the sets that are evaluated, or raise unless they are known ones, each once."""
-    if isinstance(evaluate_on, str) or not isinstance(evaluate_on, Sequence) or not len(evaluate_on):
-        return (check_choice("evaluate_on", evaluate_on, EVALUATION_SETS),)
-    names = tuple(check_choice("evaluate_on", name, EVALUATION_SETS) for name in evaluate_on)
-    if len(set(names)) != len(names):
-        raise ValueError(f"`evaluate_on` must name each set once, got {', '.join(names)}; leave the others out")
-    return names
+__all__ = ["check_asked", "check_batched", "check_evaluated", "check_fine_tuning", "check_graphs", "check_output",
+           "check_topology", "evaluated_by", "with_fine_tuning"]  # fmt: skip
 
 
 def with_fine_tuning(algorithm: Algorithm, fine_tune: Any) -> Algorithm:
@@ -60,142 +35,58 @@ def _checked(algorithm: Algorithm, fine_tune: Any) -> Algorithm:
     return replace(algorithm, fine_tune=check_fine_tune(fine_tune))
 
 
-def _check_fine_tuning(algorithm: Algorithm, options: Mapping[str, Any]) -> None:
-    """Check when models are fine-tuned, and by how many passes, before the rounds that come first."""
-    every, eval_every = options["fine_tune_every"], options["eval_every"]
-    if every is not None:
-        check_int("fine_tune_every", every, minimum=1)
+def check_fine_tuning(algorithm: Algorithm, evaluation: Evaluation, n: int, rounds: int | None) -> None:
+    """Check when models are fine-tuned, and by how many passes, in a run of so many rounds (None: unknown)."""
+    if (every := evaluation.fine_tune_every) is not None:
         if algorithm.fine_tune is None:
             raise ValueError(
-                f"`fine_tune_every` must be None where nothing is fine-tuned, got {every}; say how by `fine_tune`, "
-                "e.g. fine_tune=sgd(lr=0.1, epochs=5)"
+                f"`evaluation.fine_tune_every` must be None where nothing is fine-tuned, got {every}; say how by "
+                "`fine_tune`, e.g. Evaluation(fine_tune=sgd(lr=0.1, epochs=5))"
             )
-        if every % eval_every and every < options["rounds"]:
+        if every % evaluation.every and (rounds is None or every < rounds):
             raise ValueError(
-                f"`fine_tune_every` must be a multiple of eval_every={eval_every}, since it is part of an evaluation, "
-                f"got {every}; None fine-tunes after the last round"
+                f"`evaluation.fine_tune_every` must be a multiple of every={evaluation.every}, since it is part of an "
+                f"evaluation, got {every}; None fine-tunes after the last round"
             )
 
 
-def check_common(options: Mapping[str, Any]) -> None:
-    """Check those arguments that :func:`topofl.run` and :func:`topofl.estimate` share, and that can be one by one."""
-    if not isinstance(options["algorithm"], Algorithm):
-        kind = type(options["algorithm"]).__name__
-        raise TypeError(f"`algorithm` must be an Algorithm such as algorithms.dsgd(lr=0.1), got {kind}")
-    if not isinstance(options["clients"], Partition):
-        kind = type(options["clients"]).__name__
-        raise TypeError(f"`clients` must be a Partition such as data.shards(data.digits(), n=10, seed=0), got {kind}")
-    check_executor(options["executor"], options["chunk"])
-    check_choice("precision", options["precision"], ["fp32", "bf16"])
-    if options["precision"] == "bf16" and options["dtype"] != torch.float32:
-        raise ValueError(
-            f"`dtype` must be torch.float32 with precision='bf16', got {shown(options['dtype'])}; leave it out"
-        )
-    if not isinstance(options["dtype"], torch.dtype):
-        raise TypeError(f"`dtype` must be a torch dtype such as torch.float32, got {shown(options['dtype'])}")
-    if options["dtype"] not in DTYPES:
-        known = ", ".join(str(dtype) for dtype in DTYPES)
-        raise ValueError(f"`dtype` must be a floating point type to train with, {known}, got {options['dtype']}")
-    check_device(options["device"])
-    check_augment(options["augment"], options["clients"])
-    _check_evaluated(options)
-
-
-def check_options(options: Mapping[str, Any]) -> None:
-    """Check those arguments of :func:`topofl.run` that can be checked one by one."""
-    check_common(options)
-    for name, minimum in (("rounds", 1), ("seed", 0), ("eval_every", 1)):
-        check_int(name, options[name], minimum=minimum)
-    check_choice("on_divergence", options["on_divergence"], ["raise", "freeze", "record"])
-    check_switch("channels_last", options["channels_last"])
-    check_switch("compile", options["compile"], auto=False)
-    check_switch("progress", options["progress"])
-    check_choice("moments", options["moments"], ["after", "both"])
-    check_choice("on_disconnected", options["on_disconnected"], ["raise", "allow"])
-    algorithm = with_fine_tuning(options["algorithm"], options["fine_tune"])
-    _check_fine_tuning(algorithm, options)
-    if (on_round := options.get("on_round")) is not None and not callable(on_round):
-        raise TypeError(f"`on_round` must be a function of (rounds done, models), got {shown(on_round)}")
-
-
-def _check_evaluated(options: Mapping[str, Any]) -> None:
-    """Check what is evaluated: that there are examples, and as many of them and of nodes as are asked for."""
-    clients = options["clients"].pooled() if options["algorithm"].pooled else options["clients"]
-    names = sets_named(options["evaluate_on"])
-    able = _able(clients, names)
-    if options["eval_nodes"] is not None:
-        named = "the number of nodes with such examples" if any(map(_is_own, names)) else "n"
+def check_evaluated(clients: Partition, evaluation: Evaluation) -> None:
+    """Check that there are examples to evaluate on, and as many of them and of nodes as are asked for."""
+    able = _able(clients, evaluation.on)
+    if evaluation.nodes is not None:
+        named = "the number of nodes with such examples" if any(map(_is_own, evaluation.on)) else "n"
         check_int(
-            "eval_nodes", options["eval_nodes"], minimum=1, maximum=len(able), maximum_name=named,
+            "evaluation.nodes", evaluation.nodes, minimum=1, maximum=len(able), maximum_name=named,
             remedy="None takes all",
         )  # fmt: skip
-    if options["eval_examples"] is not None:
-        for name in names:
-            _check_examples(clients, name, options["eval_examples"])
+    if evaluation.examples is not None:
+        for name in evaluation.on:
+            _check_examples(clients, name, evaluation.examples)
 
 
-def _check_examples(clients: Partition, where: str, examples: Any) -> None:
+def _check_examples(clients: Partition, where: str, examples: int) -> None:
     """Check that so many examples of a set can be drawn."""
     if _is_own(where):
         raise ValueError(
-            f"`eval_examples` must be None with evaluate_on={where!r}, whose sets are small, got {shown(examples)}; "
-            "leave it out, or evaluate fewer nodes by eval_nodes"
+            f"`evaluation.examples` must be None with on={where!r}, whose sets are small, got {examples}; leave it "
+            "out, or evaluate fewer nodes by evaluation.nodes"
         )
     there = len(getattr(clients.dataset, where))
     check_int(
-        "eval_examples", examples, minimum=1, maximum=there, maximum_name=f"len(dataset.{where})",
+        "evaluation.examples", examples, minimum=1, maximum=there, maximum_name=f"len(dataset.{where})",
         remedy="None takes all",
     )  # fmt: skip
 
 
-def check_executor(executor: Any, chunk: Any) -> None:
-    """Check an executor, and the nodes per call that it is asked for."""
-    check_choice("executor", executor, ["auto", "batched", "looped"])
-    nodes = check_int_or_auto("chunk", chunk, minimum=1)
-    if executor == "looped" and nodes not in ("auto", 1):
-        raise ValueError(
-            f'`chunk` must be "auto" or 1 with executor="looped", which takes one node a call, got {chunk}; '
-            'leave it out, or set it to "auto"'
-        )
-
-
-def check_augment(augment: Any, clients: Partition) -> None:
-    """Check that the images of the data, if they are images, can be augmented so; None is fine."""
-    if augment is None:
-        return
-    if not isinstance(augment, Augmentation):
-        raise TypeError(f"`augment` must be such as data.crop_and_flip(padding=4), or None, got {shown(augment)}")
-    augment.check_on(clients.dataset.inputs)
-
-
-def check_device(device: Any) -> None:
-    """Check that torch knows the device, has it, and can compute there; None is fine."""
-    try:
-        kind = "cpu" if device is None or isinstance(device, bool) else torch.device(device).type
-    except (RuntimeError, TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"`device` must be such as 'cpu' or 'cuda:0', got {shown(device)}") from error
-    if isinstance(device, bool) or kind == "meta":
-        raise ValueError(f"`device` must be such as 'cpu' or 'cuda:0', got {shown(device)}")
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise ValueError(
-            f"`device` must be one that is there, got {shown(device)} without CUDA; leave it out or use 'cpu'"
-        )
-    try:
-        torch.zeros(1, dtype=torch.float32, device=device or "cpu").sum()
-    except Exception as error:  # each backend has its own
-        raise ValueError(
-            f"`device` must be one that is there, got {shown(device)}: {_first_line(error)}; leave it out or use 'cpu'"
-        ) from error
-
-
-def check_output(module: nn.Module, inputs: Tensor, n_classes: int) -> None:
+def check_output(module: nn.Module, inputs: Tensor, n_classes: int | None) -> None:
     """Apply the model to one example and to two, so that a misfit is told before training.
 
     Raises
     ------
     ValueError
-        If it cannot take them or returns something else than logits; if a parameter is not used; if its output is
-        random, or depends on other examples of the minibatch; if it changes its buffers.
+        If it cannot take them or returns something else than logits of so many classes (None: than a tensor); if a
+        parameter is not used; if its output is random, or depends on other examples of the minibatch; if it changes its
+        buffers.
     """
     buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
     try:
@@ -222,8 +113,8 @@ _RANDOM = (
 )
 
 
-def _logits(module: nn.Module, inputs: Tensor, n_classes: int) -> Tensor:
-    """Return what the model returns for the first example, if these are logits."""
+def _logits(module: nn.Module, inputs: Tensor, n_classes: int | None) -> Tensor:
+    """Return what the model returns for the first example, if these are logits (None: any numbers of it)."""
     try:
         logits = module(inputs[:1])
     except (torch.OutOfMemoryError, MemoryError, NoGeneratorError):
@@ -235,15 +126,20 @@ def _logits(module: nn.Module, inputs: Tensor, n_classes: int) -> Tensor:
     if not isinstance(logits, Tensor):
         raise ValueError(f"`model` must return a tensor of logits, got {type(logits).__name__}; return these alone")
     shape = tuple(logits.shape)
-    if len(shape) != 2 or shape[0] != 1 or shape[1] < n_classes:
+    if n_classes is None and shape[:1] != (1,):
+        raise ValueError(
+            f"`model` must return outputs of shape (b, ...) for b examples, got shape {shape} for one example; keep "
+            "the first axis as it is"
+        )
+    if n_classes is not None and (len(shape) != 2 or shape[0] != 1 or shape[1] < n_classes):
         raise ValueError(
             f"`model` must return at least n_classes={n_classes} logits an example, got shape {shape} for one example"
             + (f"; put nn.Flatten() before its linear layers, of {inputs[0].numel()} features" * (len(shape) > 2))
         )
     if not logits.is_floating_point() or not logits.requires_grad:
         raise ValueError(
-            f"`model` must return real logits that can be differentiated, got {logits.dtype} with requires_grad="
-            f"{logits.requires_grad}; return them neither rounded nor detached"
+            f"`model` must return real {'logits' if n_classes else 'outputs'} that can be differentiated, got "
+            f"{logits.dtype} with requires_grad={logits.requires_grad}; return them neither rounded nor detached"
         )
     return logits
 
@@ -251,7 +147,9 @@ def _logits(module: nn.Module, inputs: Tensor, n_classes: int) -> Tensor:
 def _remedy(module: nn.Module, inputs: Tensor) -> str:
     """Return what to do with a model that cannot take the examples."""
     if any(isinstance(part, nn.Embedding | nn.EmbeddingBag) for part in module.modules()):
-        return f"examples are {inputs.dtype}: apply .long() to token ids in its forward, before the embedding"
+        return f"examples are {inputs.dtype}: give token ids as int64, below the number of embeddings"
+    if not inputs.is_floating_point():
+        return f"examples are {inputs.dtype} and stay so: give pixels as uint8, and other numbers as float32"
     try:
         module(inputs[:1].flatten(1))
     except Exception:  # whatever the user's forward raises
@@ -384,7 +282,7 @@ def _evaluation_indices(clients: Partition, where: str) -> Any:
             if own
             else f"load the data with {kind}=, or choose another set"
         )
-        raise ValueError(f"`evaluate_on` must name a set with examples, {where!r} is empty; {remedy}")
+        raise ValueError(f"`evaluation.on` must name a set with examples, {where!r} is empty; {remedy}")
     return indices
 
 
@@ -397,23 +295,17 @@ def _able(clients: Partition, names: Sequence[str]) -> np.ndarray:
     return np.flatnonzero(able)
 
 
-def evaluated_by(
-    clients: Partition,
-    evaluate_on: str | Sequence[str],
-    examples: int | None,
-    nodes: int | None,
-    seed: int,
-    device: torch.device,
-) -> dict[str, Evaluated]:
-    """Return what a run evaluates, by the sets' names; `examples` and `nodes` are numbers of those drawn, None: all.
+def evaluated_by(clients: Partition, evaluation: Evaluation, seed: int, device: torch.device) -> dict[str, Evaluated]:
+    """Return what a run evaluates, by the sets' names.
 
-    They are drawn from the run's seed; more examples or nodes include fewer. Of nodes those are drawn that have
+    Examples and nodes are drawn from the run's seed; more of them include fewer. Of nodes those are drawn that have
     examples in all sets, the same for all of them.
     """
-    names = sets_named(evaluate_on)
-    able, rng = _able(clients, names), stream(seed, "evaluated nodes")
-    chosen = range(clients.n) if nodes is None else _some(able, nodes, rng).tolist()
-    return {name: Evaluated(_examples(clients, name, examples, seed, device), chosen) for name in names}
+    able, rng = _able(clients, evaluation.on), stream(seed, "evaluated nodes")
+    nodes = range(clients.n) if evaluation.nodes is None else _some(able, evaluation.nodes, rng).tolist()
+    return {
+        name: Evaluated(_examples(clients, name, evaluation.examples, seed, device), nodes) for name in evaluation.on
+    }
 
 
 def _examples(

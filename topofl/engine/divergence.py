@@ -50,10 +50,11 @@ class Guard:
 
     def frozen(self, device: torch.device) -> Tensor:
         """Return (n,) which nodes train no more."""
-        frozen = torch.zeros(self.n, dtype=torch.bool, device=device)
-        if self.policy == "freeze":
-            frozen[[diverged.node for diverged in self.found]] = True
-        return frozen
+        if self.policy != "freeze" or not self.found:
+            return torch.zeros(self.n, dtype=torch.bool, device=device)
+        frozen = torch.zeros(self.n, dtype=torch.bool, device="cpu")
+        frozen[[diverged.node for diverged in self.found]] = True
+        return frozen.to(device)
 
     def note(self, losses: Tensor, bad: Tensor, t: int, lr: float) -> list[Diverged]:
         """Note nodes that diverged in training, and return those that are new, the earliest step first.
@@ -89,7 +90,8 @@ class Guard:
 
         Other policies are about training alone, so that evaluating more or less often changes nothing.
         """
-        bad = [i for i in nodes if not bool(torch.isfinite(losses[i]))] if self.policy == "raise" else []
+        finite = torch.isfinite(losses).tolist() if self.policy == "raise" else [True] * len(losses)
+        bad = [i for i in nodes if not finite[i]]
         if bad:
             found = [Diverged(node, t + 1, float("nan") if lr is None else lr) for node in bad]
             reason = f"the loss of node {bad[0]} is {float(losses[bad[0]])} after round {t + 1}"

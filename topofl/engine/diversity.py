@@ -22,8 +22,9 @@ class GradientStatistics:
         self._squares: Tensor | None = None
         self._sums: list[Tensor] = []
 
-    def observe(self, gradients: Sequence[Tensor]) -> None:
-        """Add the gradients of some nodes, each (k, *shape)."""
+    def observe(self, gradients: Sequence[Tensor], rows: Tensor | None = None) -> None:
+        """Add the gradients of some nodes, each (k, *shape), or of those `rows` of them, (k,) booleans."""
+        gradients = gradients if rows is None else _of(rows, gradients)
         gradients = [g if g.dim() > 1 else g.unsqueeze(1) for g in gradients]
         if self._squares is None:  # before what is copied next is freed, or they would lie where the next copy could
             self._sums = [g.new_zeros(g.shape[1:], dtype=torch.float64) for g in gradients]
@@ -51,8 +52,16 @@ class GradientStatistics:
         """The ratio; NaN before any gradient was seen, infinite if they cancel exactly."""
         if self._squares is None:
             return float("nan")
-        total = float(torch.stack([s.square().sum() for s in self._sums]).sum())
-        return float(self._squares) / total if total else float("inf")
+        total = torch.stack([s.square().sum() for s in self._sums]).sum()
+        squares, total = torch.stack([self._squares, total]).tolist()  # the host waits once
+        return squares / total if total else float("inf")
+
+
+def _of(rows: Tensor, gradients: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Return the gradients of some rows; off CPU zeros for the others, so that the host need not know who they are."""
+    if rows.device.type != "cpu":
+        return [torch.where(rows.view(-1, *[1] * (g.dim() - 1)), g, 0) for g in gradients]
+    return gradients if bool(rows.all()) else [g[rows] for g in gradients]
 
 
 def _rows(g: Tensor) -> int:

@@ -1,18 +1,19 @@
-"""Accuracy and loss of every node's model, on one set for all or on each node's own."""
+"""Scores and loss of every node's model, on one set for all or on each node's own."""
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from topofl.engine.forward import Order, Shared, image_order, is_linear, stacked_forward
+from topofl.engine.forward import Forward, Order, image_order, is_linear, stacked_forward
 from topofl.engine.living import bytes_of_forwards
 from topofl.engine.population import Population
 from topofl.engine.threads import Each
+from topofl.tasks import Function, Score, Task, accuracy, classification, cross_entropy
 
-__all__ = ["Evaluated", "Scores", "Way", "copied", "evaluate", "scored", "way_of"]
+__all__ = ["CLASSIFICATION", "Evaluated", "Scores", "Way", "copied", "evaluate", "loss_of", "scored", "way_of"]
 
 ROWS = 50_000
 """Linear models: at most so many (node, example) pairs a call and thread; their logits are the largest tensor, 2 MB for
@@ -22,7 +23,13 @@ NODES = 128
 """Linear models: at most so many a call, whose weights are put side by side, 4 MB for 7,850 parameters in float32."""
 
 EXAMPLES = 128
-"""Other models: examples whose losses are summed at a time, node after node; off CPU twice as many."""
+"""Other models: examples whose losses are summed at a time, node after node."""
+
+PAIRS = 4096
+"""Other models off CPU: at most so many (node, example) pairs a call, which fill a GPU."""
+
+BYTES = 2**29
+"""Other models off CPU: bytes of activations per call, unless these are of fewer than 256 pairs."""
 
 ACTIVATIONS = 32 * 2**20
 """Other models on CPU: bytes of activations per call, or those of the parameters where these are more, so that reading
@@ -31,6 +38,9 @@ call, with 32 MiB 1.05 times."""
 
 LEAST = 16
 """Examples per call all the same. Kernels compute an example among fewer than 4 in another order of summation."""
+
+CLASSIFICATION = classification()
+"""The task of runs that name none."""
 
 
 class Evaluated(NamedTuple):
@@ -54,11 +64,9 @@ def scored(evaluated: Evaluated) -> list[int]:
     return [i for i in nodes if isinstance(on, Tensor) or len(on[i])]
 
 
-class Scores(NamedTuple):
-    """What an evaluation finds, (n,) each; NaN for nodes without examples, and for those that are not evaluated."""
-
-    accuracy: Tensor
-    loss: Tensor
+Scores = Mapping[str, Tensor]
+"""What an evaluation finds by the names that the task gives it, ``loss`` the last, (n,) each; NaN for nodes without
+examples, and for those that are not evaluated."""
 
 
 class Way(NamedTuple):
@@ -71,44 +79,62 @@ class Way(NamedTuple):
     bytes_of
         Number of examples -> bytes that applying it to them takes, the images apart; of linear models not known here.
     examples
-        At most, per call.
+        At most, per call; of several models each so many in all.
+    nodes
+        Models per call where they are not linear.
     """
 
     order: Order
     bytes_of: Callable[[int], int]
     examples: int
+    nodes: int = 1
 
 
-def way_of(model: nn.Module, few: Tensor) -> Way:
-    """Return how a model is applied to many examples like `few`; it is applied to some of them for that."""
+def way_of(model: nn.Module, few: Tensor, task: Task = CLASSIFICATION, targets: Tensor | None = None) -> Way:
+    """Return how a model is applied to many examples like `few`; it is applied to some of them for that.
+
+    `targets` are theirs, of classification classes if they are not given.
+    """
     order = image_order(model, few)
     if is_linear(model):
         return Way(order, lambda examples: 0, ROWS)
-    bytes_of = bytes_of_forwards(model, order, few)
-    if few.is_cuda:
-        return Way(order, bytes_of, 2 * EXAMPLES)
+    bytes_of = bytes_of_forwards(model, order, few, task.loss, targets)
     most = max(ACTIVATIONS, sum(p.nbytes for p in model.parameters()))
     an_example = max(1, bytes_of(EXAMPLES) - bytes_of(EXAMPLES - 1))
+    if few.is_cuda:
+        return Way(order, bytes_of, min(PAIRS, max(2 * EXAMPLES, BYTES // an_example)))
     return Way(order, bytes_of, min(EXAMPLES, max(LEAST, most // an_example)))
 
 
 class Job(NamedTuple):
-    """Some nodes' models, consecutive in the list of those that are evaluated, on some examples."""
+    """Some nodes' models, consecutive in the list of those that are evaluated, on some examples.
+
+    Attributes
+    ----------
+    places, rows
+        Of the nodes in that list, and of their models.
+    part
+        (b,) indices of examples that all of them see; or (k, b), where each sees its own.
+    sizes
+        Of the latter, how many are a node's: others follow them that it does not have.
+    """
 
     places: slice
-    rows: slice | list[int]
+    rows: slice | Tensor
     part: Tensor
+    sizes: Sequence[int] = ()
 
 
 def evaluate(
     model: nn.Module,
     models: Population,
     inputs: Callable[[Tensor], Tensor],
-    labels: Tensor,
+    targets: Tensor,
     evaluated: Evaluated,
     each: Each | None = None,
     workers: int = 1,
     way: Way | None = None,
+    task: Task = CLASSIFICATION,
 ) -> Scores:
     """Evaluate nodes' models.
 
@@ -120,30 +146,42 @@ def evaluate(
         All nodes' parameters.
     inputs
         (k,) indices -> (k, ...) examples as models see them.
-    labels
-        Of the whole dataset, (N,).
+    targets
+        Of the whole dataset, (N, ...).
     evaluated
         Whose models, on what.
     each, workers
         Spreads the work over so many threads; None: one after the other.
     way
         What :func:`way_of` returned for the model; None: it is called.
+    task
+        Whose scores are reported.
+
+    Raises
+    ------
+    ValueError
+        If a score of the task cannot be computed, or does not have the shape that it must have.
     """
     on, nodes = evaluated
-    chosen = way or way_of(model, inputs(torch.arange(min(2, len(labels)), device=labels.device)))
+    few = torch.arange(min(2, len(targets)), device=targets.device)
+    chosen = way or way_of(model, inputs(few), task, targets[few])
     equal = isinstance(on, Tensor) and len(nodes) > 1 and _all_equal(models.flat)
-    jobs = list(_jobs(evaluated._replace(nodes=nodes[:1]) if equal else evaluated, is_linear(model)))
+    judge, whole = Judge.of(task), any(score.whole for score in task.reported.values())
+    some = evaluated._replace(nodes=nodes[:1]) if equal else evaluated
+    jobs = list(_jobs(some, is_linear(model), chosen, targets, whole))
 
     def work(k: int) -> Tensor:
         own = model if workers == 1 else copied(model)  # torch puts parameters into it, one after the other
         share = jobs[k * len(jobs) // workers : (k + 1) * len(jobs) // workers]
-        shared = stacked_forward(own, chosen.order).shared
-        return _sums(shared, models, inputs, labels, share, len(nodes), chosen.examples)
+        forward = stacked_forward(own, chosen.order)
+        return _sums(forward, models, inputs, targets, share, judge, len(nodes), chosen.examples)
 
     sums = torch.stack(list(map(work, range(workers))) if each is None else each(work, range(workers))).sum(0)
     sizes = [len(on) if isinstance(on, Tensor) else len(on[i]) for i in nodes]
-    means = (sums[:, :1] if equal else sums) / torch.tensor(sizes, device=sums.device)  # 0 / 0 is NaN: no score
-    return Scores(*(_spread(values, nodes, models.n) for values in means))
+    counts = torch.tensor(sizes, device=sums.device)
+    whole_once = [counts.clamp(max=1) if score.whole else counts for score in judge.scores.values()]
+    means = (sums[:, :1] if equal else sums) / torch.stack(whole_once)  # 0 / 0 is NaN: no score
+    return {name: _spread(values, nodes, models.n) for name, values in judge.finished(means).items()}
 
 
 def copied(model: nn.Module) -> nn.Module:
@@ -166,50 +204,161 @@ def _spread(values: Tensor, nodes: Sequence[int], n: int) -> Tensor:
     return spread
 
 
-def _jobs(evaluated: Evaluated, linear: bool) -> Iterator[Job]:
-    """Yield the work: linear models on shared examples together, others one after the other."""
+def _jobs(evaluated: Evaluated, linear: bool, way: Way, targets: Tensor, whole: bool) -> Iterator[Job]:
+    """Yield the work: several models together where they see the same, or off CPU; one by one on `whole` sets."""
     on, nodes = evaluated
-    together = NODES if linear and isinstance(on, Tensor) else 1
+    shared, waits = isinstance(on, Tensor), targets.device.type != "cpu"
+    together = (NODES if linear else way.nodes) if (shared or waits) and not whole else 1
+    pairs = ROWS if linear else way.examples if waits else EXAMPLES
+    places = torch.tensor(nodes, device=targets.device)
     for start in range(0, len(nodes), together):
-        group = nodes[start : start + together]
-        examples = on if isinstance(on, Tensor) else on[group[0]]
-        size = max(1, ROWS // len(group)) if linear else EXAMPLES * (1 + examples.is_cuda)
-        for part in examples.split(size):
-            if len(part):
-                yield Job(slice(start, start + len(group)), _rows(group), part)
+        group = slice(start, start + together)
+        rows, own = _rows(nodes[group], places[group]), nodes[group]
+        size = max(1, pairs // len(own))
+        if shared or len(own) == 1:
+            examples = on if isinstance(on, Tensor) else on[own[0]]
+            parts = examples.split(max(1, len(examples)) if whole else size)
+            yield from (Job(group, rows, part) for part in parts if len(part))
+        else:
+            yield from (Job(group, rows, *some) for some in _padded([on[i] for i in own], size))
 
 
-def _rows(nodes: Sequence[int]) -> slice | list[int]:
+def _padded(held: Sequence[Tensor], size: int) -> Iterator[tuple[Tensor, list[int]]]:
+    """Yield so many indices of each at a time, (k, b), and how many of them are its own."""
+    part = torch.nn.utils.rnn.pad_sequence(list(held), batch_first=True)
+    for start in range(0, part.shape[1], size):
+        some = part[:, start : start + size]
+        yield some, [min(max(len(own) - start, 0), some.shape[1]) for own in held]
+
+
+def _rows(nodes: Sequence[int], places: Tensor) -> slice | Tensor:
     """Return the rows of nodes: without a copy where they follow each other."""
     consecutive = nodes[-1] - nodes[0] + 1 == len(nodes)
-    return slice(nodes[0], nodes[-1] + 1) if consecutive else list(nodes)
+    return slice(nodes[0], nodes[-1] + 1) if consecutive else places
 
 
 @torch.no_grad()
 def _sums(
-    shared: Shared,
+    forward: Forward,
     models: Population,
     inputs: Callable[[Tensor], Tensor],
-    labels: Tensor,
+    targets: Tensor,
     jobs: Sequence[Job],
+    judge: "Judge",
     size: int,
     examples: int,
 ) -> Tensor:
-    """Return the number of correct examples and the summed loss of the evaluated nodes, (2, size) float64."""
-    sums = torch.zeros(2, size, dtype=torch.float64, device=labels.device)
+    """Return the summed values of the evaluated nodes by score, (scores, size) float64."""
+    sums = torch.zeros(len(judge.scores), size, dtype=torch.float64, device=targets.device)
     places, apply = None, None
     for job in jobs:
+        if job.sizes:
+            sums[:, job.places] += _sums_of_own(forward, models, inputs, targets, job, judge)
+            continue
         if apply is None or job.places != places:
             apply = None  # what it holds of the former models is given back before these are laid out
-            places, apply = job.places, shared([view[job.rows] for view in models.views])
-        parts = [apply(inputs(part)) for part in job.part.tensor_split(-(-len(job.part) // examples))]
-        logits = torch.cat(parts) if len(parts) > 1 else parts[0]  # (b, k, classes)
-        sums[:, places] += _totals(logits.permute(1, 2, 0), labels[job.part])
+            places, apply = job.places, forward.shared([view[job.rows] for view in models.views])
+        pieces = job.part.tensor_split(-(-len(job.part) // examples))
+        if judge.joins:
+            outputs = [apply(inputs(part)) for part in pieces]  # (b, k, ...)
+            sums[:, places] += judge(torch.cat(outputs) if len(outputs) > 1 else outputs[0], targets[job.part])
+        else:
+            for part in pieces:
+                sums[:, places] += judge(apply(inputs(part)), targets[part])
     return sums
 
 
-def _totals(logits: Tensor, labels: Tensor) -> Tensor:
-    return torch.stack([values.sum(1, dtype=torch.float64) for values in _judged(logits, labels)])
+class Judge(NamedTuple):
+    """What makes scores of outputs.
+
+    Attributes
+    ----------
+    loss
+        Of the task; cross-entropy and accuracy have a pass of their own.
+    scores
+        What is reported, by name.
+    joins
+        Whether outputs of one job are looked at in one piece: they are small, or some score is of a whole set.
+    """
+
+    loss: Function
+    scores: Mapping[str, Score]
+    joins: bool
+
+    @classmethod
+    def of(cls, task: Task) -> "Judge":
+        """Return what reports the scores of a task."""
+        scores = task.reported
+        return cls(task.loss, scores, task.loss is cross_entropy or any(score.whole for score in scores.values()))
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return sums over examples by score, (scores, k) float64, of outputs (b, k, ...); of whole sets the scores."""
+        outputs = outputs.float() if outputs.dtype in (torch.bfloat16, torch.float16) else outputs
+        known: dict[Any, Tensor] = {}
+        if self.loss is cross_entropy:
+            known[accuracy], known[cross_entropy] = _judged(outputs.permute(1, 2, 0), targets)
+        rows = []
+        for name, score in self.scores.items():
+            if score.whole:
+                own = (outputs[:, k] for k in range(outputs.shape[1]))
+                found = [of_whole(name, score, each, targets) for each in own]
+                rows.append(torch.tensor(found, dtype=torch.float64, device=targets.device))
+                continue
+            if score.function not in known:
+                known[score.function] = _each(name, score.function, outputs, targets)
+            rows.append(known[score.function].sum(1, dtype=torch.float64))
+        return torch.stack(rows)
+
+    def finished(self, means: Tensor) -> dict[str, Tensor]:
+        """Return what is reported of means by score, (scores, k)."""
+        pairs = zip(self.scores.items(), means, strict=True)
+        return {name: values if score.finish is None else score.finish(values) for (name, score), values in pairs}
+
+
+def _each(name: str, function: Function, outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return values (k, b) of outputs (b, k, ...) and targets (b, ...)."""
+    b, k = outputs.shape[:2]
+    wanted = targets.expand(k, *targets.shape).flatten(0, 1)
+    found = function(outputs.transpose(0, 1).flatten(0, 1), wanted)
+    if not isinstance(found, Tensor) or found.shape != (k * b,):
+        got = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+        raise ValueError(
+            f"`task` must have a number per example for {name!r}, shape (b,)=({k * b},), got {got}; leave out the mean "
+            "over the batch, or say that it is of a whole set by Score(function, whole=True)"
+        )
+    return found.view(k, b)
+
+
+def of_whole(name: str, score: Score, outputs: Tensor, targets: Tensor) -> float:
+    """Return the score of one model on a whole set; its tensors are on the CPU."""
+    try:
+        return float(score.function(outputs.cpu(), targets.cpu()))
+    except Exception as error:  # whatever the user's function raises
+        shapes = f"outputs {tuple(outputs.shape)} and targets {tuple(targets.shape)}"
+        raise ValueError(
+            f"`task` must have a number for {name!r} of {shapes}, got {type(error).__name__}: {error}; return NaN "
+            "where it is not defined"
+        ) from error
+
+
+def loss_of(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
+    """Return the losses (k, b) in float64 of outputs (k, b, ...) and targets (k, b, ...)."""
+    return task.loss(outputs.flatten(0, 1), targets.flatten(0, 1)).view(targets.shape[:2]).double()
+
+
+def _sums_of_own(
+    forward: Forward,
+    models: Population,
+    inputs: Callable[[Tensor], Tensor],
+    targets: Tensor,
+    job: Job,
+    judge: Judge,
+) -> Tensor:
+    """Return the same of models that see examples of their own in one call, (scores, k)."""
+    examples = inputs(job.part.flatten()).unflatten(0, job.part.shape)
+    outputs = forward.each([view[job.rows] for view in models.views], examples)  # (k, b, ...)
+    own = ((outputs[k : k + 1, :size].transpose(0, 1), job.part[k, :size]) for k, size in enumerate(job.sizes))
+    return torch.cat([judge(some, targets[part]) for some, part in own], 1)
 
 
 def _judged(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

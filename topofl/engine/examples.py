@@ -19,11 +19,11 @@ class Examples:
     Parameters
     ----------
     stored
-        (N, ...) numbers of type `dtype`, used as they are, or uint8 pixels.
+        (N, ...) numbers of type `dtype` or integers such as token ids, used as they are, or uint8 pixels.
     affine
         Of pixels: scale and shift, a model sees ``pixels * scale + shift``; None for numbers.
     dtype
-        Of what models see.
+        Of what models see, integers that are used as they are apart.
     augment
         What may become of images that are gathered; None: they stay.
     """
@@ -37,10 +37,11 @@ class Examples:
     def of(
         cls, dataset: Dataset, device: torch.device, dtype: torch.dtype, augment: Augmentation | None = None
     ) -> "Examples":
-        """Put a dataset's inputs on a device; pixels stay uint8, numbers become `dtype`."""
+        """Put a dataset's inputs on a device; pixels stay uint8, token ids integers, other numbers become `dtype`."""
         affine = dataset.affine(dtype)
         if affine is None:
-            return cls(dataset.inputs.to(device=device, dtype=dtype), None, dtype, augment)
+            own = dtype if dataset.inputs.is_floating_point() else dataset.inputs.dtype
+            return cls(dataset.inputs.to(device=device, dtype=own), None, dtype, augment)
         scale, shift = (part.to(device) for part in affine)
         return cls(dataset.inputs.to(device), (scale, shift), dtype, augment)
 

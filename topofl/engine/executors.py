@@ -62,8 +62,8 @@ class Learner:
         Executor, nodes a call and threads.
     workers
         One a thread.
-    examples, labels
-        The whole dataset on the device, (N, ...) and (N,).
+    examples, targets
+        The whole dataset on the device, (N, ...) each.
     batches
         Who trains on what, when.
     buffers
@@ -73,13 +73,13 @@ class Learner:
     plan: Plan
     workers: Sequence[Worker]
     examples: Examples
-    labels: Tensor
+    targets: Tensor
     batches: Batches
     buffers: Buffers
 
     def minibatches(self, batches: Sequence[Batch]) -> list[Minibatches]:
         """Return the minibatches of some steps on the device; off the CPU they travel there at once."""
-        device = self.labels.device
+        device = self.targets.device
         if device.type == "cpu":
             return [self._made(batch, np.ascontiguousarray(batch.indices), batch.weights) for batch in batches]
         return self._sent(batches, device)
@@ -125,6 +125,8 @@ class Job(NamedTuple):
         Whether steps are undone for nodes that they would lead out of the finite numbers, and for bad ones.
     statistics
         Of each node's own gradient in the first step, if wanted.
+    left
+        `counts` on the device.
     """
 
     descent: Descent
@@ -133,6 +135,7 @@ class Job(NamedTuple):
     bad: Tensor
     freezes: bool
     statistics: GradientStatistics | None
+    left: Tensor | None = None
 
     @property
     def n(self) -> int:
@@ -141,9 +144,9 @@ class Job(NamedTuple):
 
     def idle(self, rows: slice, k: int) -> Tensor | None:
         """Return which of some nodes take no step k any more, None if all do."""
-        if self.counts is None or bool((self.counts[rows] > k).all()):
+        if self.counts is None or self.left is None or bool((self.counts[rows] > k).all()):
             return None
-        return torch.from_numpy(self.counts[rows] <= k).to(self.bad.device)
+        return self.left[rows] <= k
 
     @contextmanager
     def kept(self, chunk: Chunk, losses: Tensor, idle: Tensor | None) -> Iterator[None]:
@@ -195,7 +198,8 @@ def local_steps(
     bad = guard.frozen(descent.models.flat.device) if bad is None else bad
     made, each_step = learner.minibatches(batches), descent.how.minibatches
     steps = [made[k : k + each_step] for k in range(0, len(made), each_step)]
-    job = Job(descent, steps, counts, bad, guard.policy == "freeze", statistics)
+    left = None if counts is None else torch.from_numpy(counts).to(bad.device)
+    job = Job(descent, steps, counts, bad, guard.policy == "freeze", statistics, left)
     if mix_gradients is None:
         return _apart(learner, each, job), bad
     return _together(learner, each, job, mix_gradients, contained=guard.policy != "record"), bad
@@ -224,8 +228,8 @@ def _apart(learner: Learner, each: Each, job: Job) -> Tensor:
     if job.descent.how.at is not None:  # what a point keeps is trained, too
         for own in job.descent.own.values():
             found |= ~finite_rows(own) if own.shape == models.flat.shape else False
-    if job.counts is not None:
-        found &= torch.from_numpy(job.counts > 0).to(found.device)  # others brought it along
+    if job.left is not None:
+        found &= job.left > 0  # others brought it along
     job.bad.logical_or_(found)
     return losses
 
@@ -261,7 +265,7 @@ def _observe(
 ) -> None:
     """Look at the gradients of the first step, of nodes that take it."""
     if k == 0 and job.statistics is not None:
-        seen.observe(_of(~job.bad[rows] if idle is None else ~(job.bad[rows] | idle), gradients))
+        seen.observe(gradients, ~job.bad[rows] if idle is None else ~(job.bad[rows] | idle))
 
 
 Contain = Callable[[slice, Tensor], None]
@@ -436,9 +440,9 @@ def differentiate(
     weights = None if minibatches.weights is None else minibatches.weights[rows]
     choices = None if minibatches.choices is None else minibatches.choices[rows].view(-1)
     inputs = learner.examples.gather(indices.view(-1), worker.buffers, choices).unflatten(0, indices.shape)
-    labels = torch.index_select(learner.labels, 0, indices.view(-1)).view(indices.shape)
+    targets = torch.index_select(learner.targets, 0, indices.view(-1)).unflatten(0, indices.shape)
     parameters = [view[rows] for view in models.views] if point is None else point
-    return worker.gradients(parameters, inputs, labels, weights, trained)
+    return worker.gradients(parameters, inputs, targets, weights, trained)
 
 
 Work = Callable[[Worker, slice, GradientStatistics], None]
@@ -479,10 +483,3 @@ def _most_first(chunks: Sequence[slice], counts: np.ndarray) -> list[slice]:
     """Return the chunks of nodes that take steps, those that take most first."""
     most = [int(counts[chunk].max()) for chunk in chunks]
     return [chunks[k] for k in sorted(range(len(chunks)), key=lambda k: -most[k]) if most[k]]
-
-
-def _of(rows: Tensor, gradients: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Return the gradients of some rows, (k,) booleans; off the CPU, where that would wait, the others count as 0."""
-    if rows.device.type != "cpu":
-        return [torch.where(along(rows, g), g, 0) for g in gradients]
-    return gradients if bool(rows.all()) else [g[rows] for g in gradients]

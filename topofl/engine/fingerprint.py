@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from topofl.algorithms.phase import Algorithm
 from topofl.data import Partition
 from topofl.data.dataset import Dataset
+from topofl.engine.setup import Setup
 from topofl.engine.world import World
 from topofl.topology import Topology, TopologySequence
 
@@ -24,32 +24,17 @@ __all__ = ["check_same", "fingerprint", "versions"]
 SAMPLE = 3
 """Rounds of which graphs and weights are looked at where there is no end of them."""
 
-_ELSEWHERE = {"algorithm", "fine_tune", "model", "clients", "topology", "mixing", "executor", "chunk"}
-_FREE = {"rounds", "device", "on_disconnected", "on_divergence", "checkpoint", "checkpoint_every", "resume",
-         "callbacks", "on_round", "progress"}  # fmt: skip
+_ROUNDING = ("precision", "channels_last", "compile", "dtype")
+"""Options of a Compute that decide on rounding, beside the plan."""
 
 
-def fingerprint(
-    options: Mapping[str, Any],
-    algorithm: Algorithm,
-    model: nn.Module,
-    clients: Partition,
-    graphs: Topology | TopologySequence,
-    world: World,
-) -> dict[str, Any]:
+def fingerprint(setup: Setup, world: World) -> dict[str, Any]:
     """Return what decides on the results of a run, the number of rounds apart.
 
     Not looked at: graphs and weights without an end beyond their first rounds, and what a model's ``forward`` does
     beside its parameters and buffers.
-
-    Parameters
-    ----------
-    options
-        The arguments of :func:`topofl.run`.
-    algorithm, model, clients, graphs, world
-        What was made of them.
     """
-    rest = {key: value for key, value in options.items() if key not in _ELSEWHERE | _FREE}
+    algorithm, clients, graphs, model = setup.algorithm, setup.clients, setup.graphs, setup.model
     settings = {f"{phase}.{key}": value for phase, own in algorithm.settings.items() for key, value in own.items()}
     return {
         "algorithm": f"{algorithm.name}: {' -> '.join(algorithm.phases)}",
@@ -58,9 +43,14 @@ def fingerprint(
         "mixing": _of_mixing(world),
         "clients": f"{clients.name} {_of(_indices(clients))}",
         "dataset": f"{clients.dataset.name} {_of(_of_dataset(clients.dataset))}",
-        "model": f"{type(model).__name__} {_of(_of_model(model, options['init'] == 'given'))}",
+        "model": f"{type(model).__name__} {_of(_of_model(model, setup.init == 'given'))}",
+        "task": _plain(setup.task),
         **world.learner.plan._asdict(),
-        **{key: _plain(value) for key, value in rest.items()},
+        "seed": setup.seed,
+        "init": setup.init,
+        "augment": None if clients.augment is None else clients.augment.name,
+        **{f"evaluation.{key}": _plain(value) for key, value in setup.evaluated.items()},
+        **{f"compute.{key}": _plain(getattr(setup.compute, key)) for key in _ROUNDING},
     }
 
 

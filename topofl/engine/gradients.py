@@ -12,9 +12,11 @@ from torch.overrides import TorchFunctionMode
 
 from topofl.engine.buffers import Buffers
 from topofl.engine.forward import Order, is_linear, stacked_forward
-from topofl.engine.plan import Compute
+from topofl.engine.plan import Backend
+from topofl.tasks import Function, Task, cross_entropy
 
-__all__ = ["Gradients", "autocast", "batched_gradients", "linear_gradients", "looped_gradients", "new_gradients"]
+__all__ = ["Gradients", "autocast", "batched_gradients", "in_closed_form", "linear_gradients", "looped_gradients",
+           "new_gradients"]  # fmt: skip
 
 
 class Gradients(Protocol):
@@ -24,14 +26,14 @@ class Gradients(Protocol):
         self,
         parameters: Sequence[Tensor],
         inputs: Tensor,
-        labels: Tensor,
+        targets: Tensor,
         weights: Tensor | None,
         trained: Sequence[int] | None = None,
     ) -> tuple[Tensor, Sequence[Tensor]]:
         """Return losses (k,), and the gradients of the `trained` parameters by their places (None: of all).
 
-        Parameters are (k, *shape) each, inputs (k, b, ...), labels (k, b). The gradients may be changed, and lie in
-        memory that the next call uses again.
+        Parameters are (k, *shape) each, inputs (k, b, ...), targets (k, b, ...). The gradients may be changed, and lie
+        in memory that the next call uses again.
         """
         ...
 
@@ -75,7 +77,9 @@ class _Lowered(TorchFunctionMode):
 _CONVOLUTIONS = (functional.conv1d, functional.conv2d, functional.conv3d)
 
 
-def batched_gradients(model: nn.Module, lower: Autocast = nullcontext, compile: bool = False) -> Gradients:
+def batched_gradients(
+    model: nn.Module, lower: Autocast = nullcontext, compile: bool = False, loss: Function = cross_entropy
+) -> Gradients:
     """Return the executor that differentiates all given nodes in one call.
 
     The model is copied: while it is applied torch puts parameters into it, so every thread needs one of its own.
@@ -86,7 +90,7 @@ def batched_gradients(model: nn.Module, lower: Autocast = nullcontext, compile: 
     def gradients(
         parameters: Sequence[Tensor],
         inputs: Tensor,
-        labels: Tensor,
+        targets: Tensor,
         weights: Tensor | None,
         trained: Sequence[int] | None = None,
     ) -> tuple[Tensor, Sequence[Tensor]]:
@@ -94,15 +98,21 @@ def batched_gradients(model: nn.Module, lower: Autocast = nullcontext, compile: 
         leaves = [p.data.requires_grad_(trained is None or k in trained) for k, p in enumerate(parameters)]
         with torch.enable_grad():
             with lower():
-                logits = each(leaves, inputs)
-            losses = _mean_loss(logits, labels, weights)
+                outputs = each(leaves, inputs)
+            losses = _mean_loss(loss, outputs, targets, weights)
             found = torch.autograd.grad(losses.sum(), [p for p in leaves if p.requires_grad])
             return losses.detach(), _to_be_changed(found)
 
     return gradients
 
 
-def looped_gradients(model: nn.Module, order: Order, lower: Autocast = nullcontext, compile: bool = False) -> Gradients:
+def looped_gradients(
+    model: nn.Module,
+    order: Order,
+    lower: Autocast = nullcontext,
+    compile: bool = False,
+    loss: Function = cross_entropy,
+) -> Gradients:
     """Return the executor that takes one node, its parameters being views into the population.
 
     `order` is of its images only: torch then reorders the kernels itself where that pays. The model is copied, as
@@ -115,7 +125,7 @@ def looped_gradients(model: nn.Module, order: Order, lower: Autocast = nullconte
     def gradients(
         parameters: Sequence[Tensor],
         inputs: Tensor,
-        labels: Tensor,
+        targets: Tensor,
         weights: Tensor | None,
         trained: Sequence[int] | None = None,
     ) -> tuple[Tensor, Sequence[Tensor]]:
@@ -124,8 +134,8 @@ def looped_gradients(model: nn.Module, order: Order, lower: Autocast = nullconte
             parameter.requires_grad_(trained is None or k in trained)
         with torch.enable_grad():
             with lower():
-                logits = apply(order(inputs[0]))
-            losses = _mean_loss(logits[None], labels, weights)
+                outputs = apply(order(inputs[0]))
+            losses = _mean_loss(loss, outputs[None], targets, weights)
             leaves = [p for p in parameters_of_own if p.requires_grad]
             found = _to_be_changed(torch.autograd.grad(losses.sum(), leaves))
             return losses.detach(), [g[None] for g in found]
@@ -149,35 +159,38 @@ def _copy(model: nn.Module) -> nn.Module:
     return copy.deepcopy(model, {id(p): nn.Parameter(p.detach()) for p in model.parameters()})
 
 
-def _mean_loss(logits: Tensor, labels: Tensor, weights: Tensor | None) -> Tensor:
-    """Return the cross-entropy of each node's minibatch, (k,), in at least float32."""
-    logits = logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
-    losses = functional.cross_entropy(logits.transpose(1, 2), labels, reduction="none")
+def _mean_loss(loss: Function, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
+    """Return the loss of each node's minibatch, (k,), in at least float32."""
+    outputs = outputs.float() if outputs.dtype in (torch.bfloat16, torch.float16) else outputs
+    if loss is cross_entropy:
+        losses = functional.cross_entropy(outputs.transpose(1, 2), targets, reduction="none")
+    else:
+        losses = loss(outputs.flatten(0, 1), targets.flatten(0, 1)).view(targets.shape[:2])
     return losses.mean(1) if weights is None else (losses * weights).sum(1)
 
 
 def linear_gradients(buffers: Buffers, low: torch.dtype | None = None) -> Gradients:
-    """Return the closed form for one linear layer with bias: ``(softmax(W x + b) - onehot) x^T``, without autograd.
+    """Return the closed form for one linear layer with bias under cross-entropy: ``(softmax(W x + b) - onehot) x^T``.
 
-    Two stacked products into memory that is used again; for 100 nodes 1.4 times faster than autograd, which writes new
-    tensors in every step.
+    Two stacked products into memory that is used again, without autograd; for 100 nodes 1.4 times faster than autograd,
+    which writes new tensors in every step.
     """
 
     def gradients(
         parameters: Sequence[Tensor],
         inputs: Tensor,
-        labels: Tensor,
+        targets: Tensor,
         weights: Tensor | None,
         trained: Sequence[int] | None = None,
     ) -> tuple[Tensor, Sequence[Tensor]]:
         weight, bias = parameters  # (k, classes, features), (k, classes)
-        x, place = inputs.flatten(2), labels.unsqueeze(1)  # (k, b, features), (k, 1, b)
+        x, place = inputs.flatten(2), targets.unsqueeze(1)  # (k, b, features), (k, 1, b)
         if x.shape[1] < WIDE:
             logits = _product("logits", x, weight.transpose(1, 2)).transpose(1, 2)
         else:
             logits = _product("logits", weight, x.transpose(1, 2))
         logs = torch.log_softmax(logits.add_(bias.unsqueeze(2)), 1)  # (k, classes, b)
-        share = 1 / labels.shape[1] if weights is None else weights.unsqueeze(1)
+        share = 1 / targets.shape[1] if weights is None else weights.unsqueeze(1)
         losses = (logs.gather(1, place) * -share).sum((1, 2))
         errors = logs.exp_().scatter_add_(1, place, logs.new_full((1, 1, 1), -1).expand(place.shape)).mul_(share)
         both = _product("gradient", errors, x), errors.sum(2)
@@ -190,11 +203,18 @@ def linear_gradients(buffers: Buffers, low: torch.dtype | None = None) -> Gradie
     return gradients
 
 
-def new_gradients(model: nn.Module, executor: str, order: Order, buffers: Buffers, compute: Compute) -> Gradients:
-    """Return an executor for one thread. Linear models have their closed form in both, and nothing to compile."""
-    if is_linear(model):
+def in_closed_form(model: nn.Module, task: Task) -> bool:
+    """Whether gradients are computed without autograd: of linear models under cross-entropy; nothing is compiled."""
+    return task.loss is cross_entropy and is_linear(model)
+
+
+def new_gradients(
+    model: nn.Module, executor: str, order: Order, buffers: Buffers, compute: Backend, task: Task
+) -> Gradients:
+    """Return an executor for one thread; see :func:`in_closed_form` for those that both executors share."""
+    if in_closed_form(model, task):
         return linear_gradients(buffers, compute.low)
     lower = autocast(compute.device, compute.low)
     if executor == "looped":
-        return looped_gradients(model, order, lower, compute.compile)
-    return batched_gradients(model, lower, compute.compile)
+        return looped_gradients(model, order, lower, compute.compile, task.loss)
+    return batched_gradients(model, lower, compute.compile, task.loss)

@@ -35,7 +35,7 @@ class Interrupted(KeyboardInterrupt):
         if saved != done:
             kept = "there is none" if saved is None else f"the newest is of round {saved}"
             text += f", whose checkpoint could not be written to {folder} ({kept})"
-        super().__init__(f"{text}; go on with run(..., checkpoint={str(folder)!r}, resume=True)")
+        super().__init__(f"{text}; go on with run(..., saving=Saving({str(folder)!r}, resume=True))")
         self.done, self.rounds, self.folder, self.saved = done, rounds, folder, saved
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -2,16 +2,17 @@
 
 import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from topofl.engine.forward import Order, stacked_forward
 from topofl.engine.gradients import batched_gradients, looped_gradients
+from topofl.tasks import Function, cross_entropy
 
 __all__ = ["Living", "bytes_of_forward", "bytes_of_forwards", "bytes_of_step"]
 
@@ -61,10 +62,19 @@ class Living(TorchDispatchMode):
         self.now -= self._sizes.pop(key)
 
 
-def bytes_of_step(model: nn.Module, executor: str, order: Order, few: Tensor, width: int) -> int:
+def bytes_of_step(
+    model: nn.Module,
+    executor: str,
+    order: Order,
+    few: Tensor,
+    width: int,
+    loss: Function = cross_entropy,
+    targets: Tensor | None = None,
+) -> int:
     """Return the bytes of one node's gradients and activations where they are most, on `width` examples like `few`.
 
-    With the batched executor, of one node among others. What kernels need inside is not seen.
+    With the batched executor, of one node among others. What kernels need inside is not seen. The loss is of `targets`
+    like these; None: classes.
 
     Raises
     ------
@@ -72,15 +82,22 @@ def bytes_of_step(model: nn.Module, executor: str, order: Order, few: Tensor, wi
         If the executor is ``"batched"``, and torch cannot batch the model.
     """
     nodes = 2 if executor == "batched" else 1  # stacks of one take a short cut
-    function = batched_gradients(model) if executor == "batched" else looped_gradients(model, order)
+    makes = batched_gradients if executor == "batched" else partial(looped_gradients, order=order)
+    function = makes(model, loss=loss)
     parameters = [p.detach().expand(nodes, *p.shape).contiguous() for p in model.parameters()]
 
     def step(inputs: Tensor) -> Callable[[], object]:
-        labels = torch.zeros(nodes, len(inputs), dtype=torch.long, device=inputs.device)
-        stacked = inputs.expand(nodes, *inputs.shape).contiguous()
-        return lambda: function(parameters, stacked, labels, None)
+        wanted = _targets(targets, inputs)
+        stacked, wanted = (part.expand(nodes, *part.shape).contiguous() for part in (inputs, wanted))
+        return lambda: function(parameters, stacked, wanted, None)
 
     return -(-_played(step, few)(width) // nodes)
+
+
+def _targets(like: Tensor | None, inputs: Tensor) -> Tensor:
+    """Return as many targets as inputs, (b, ...)."""
+    one = torch.zeros(1, dtype=torch.long, device=inputs.device) if like is None else like[:1]
+    return one.expand(len(inputs), *one.shape[1:])
 
 
 def bytes_of_forward(model: nn.Module, order: Order, few: Tensor, width: int) -> int:
@@ -88,16 +105,16 @@ def bytes_of_forward(model: nn.Module, order: Order, few: Tensor, width: int) ->
     return bytes_of_forwards(model, order, few)(width)
 
 
-def bytes_of_forwards(model: nn.Module, order: Order, few: Tensor) -> Callable[[int], int]:
+def bytes_of_forwards(
+    model: nn.Module, order: Order, few: Tensor, loss: Function = cross_entropy, targets: Tensor | None = None
+) -> Callable[[int], int]:
     """Return :func:`bytes_of_forward` as a function of `width`; the model is played here, once for all of them."""
     shared = stacked_forward(model, order).shared
     parameters = [p.detach()[None] for p in model.parameters()]
 
     def evaluate(inputs: Tensor) -> Callable[[], object]:
-        labels = torch.zeros(len(inputs), dtype=torch.long, device=inputs.device)
-        return torch.no_grad()(
-            lambda: functional.cross_entropy(shared(parameters)(inputs)[:, 0], labels, reduction="none")
-        )
+        wanted = _targets(targets, inputs).contiguous()
+        return torch.no_grad()(lambda: loss(shared(parameters)(inputs)[:, 0], wanted))
 
     return _played(evaluate, few)
 

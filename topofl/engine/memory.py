@@ -12,17 +12,19 @@ from topofl.algorithms.phase import Algorithm
 from topofl.data import Augmentation, Partition
 from topofl.engine.descent import bytes_beside
 from topofl.engine.diversity import NUMBERS
-from topofl.engine.evaluate import NODES, ROWS, Evaluated, Way
+from topofl.engine.evaluate import CLASSIFICATION, NODES, ROWS, Evaluated, Way
 from topofl.engine.executors import models_kept
 from topofl.engine.forward import Order, is_linear
+from topofl.engine.gradients import in_closed_form
 from topofl.engine.living import bytes_of_step
-from topofl.engine.mixer import COLUMNS, FEWEST, GATHERED, SPARSE_BELOW, adds_up, component_means
+from topofl.engine.mixer import FEWEST, GATHERED, SPARSE_BELOW, adds_up, columns_at_a_time, component_means
 from topofl.engine.neighbors import bytes_of_neighbors
-from topofl.engine.plan import Compute, Fits, Plan, Sizes, least_plans, most_nodes
+from topofl.engine.plan import Backend, Fits, Plan, Sizes, least_plans, most_nodes
 from topofl.engine.population import Layout
 from topofl.engine.trace import Trace, Trained
 from topofl.metrics import consensus
 from topofl.mixing import MixingMatrix
+from topofl.tasks import Task
 from topofl.topology import Topology, TopologySequence
 
 __all__ = ["Facts", "check_memory", "facts_of", "first_of", "fits_into", "groups_of", "in_gib",
@@ -196,7 +198,7 @@ def largest_chunk(facts: Facts, size: int, workers: int = 1) -> int:
     return most_nodes(facts.n, workers, fits_into(facts, size))
 
 
-def check_memory(facts: Facts, compute: Compute, free: int | None) -> None:
+def check_memory(facts: Facts, compute: Backend, free: int | None) -> None:
     """Raise if a run does not fit into free memory even on one thread, and say what would.
 
     Raises
@@ -248,7 +250,7 @@ def in_gib(size: float) -> str:
     return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{math.ceil(size / 2**20)} MiB"
 
 
-def groups_of(trace: Trace, graphs: Topology | TopologySequence, compute: Compute) -> int:
+def groups_of(trace: Trace, graphs: Topology | TopologySequence, compute: Backend) -> int:
     """Return into how many means gradients are mixed in local steps; n if all nodes' must exist at once, 0 if none are.
 
     Where graphs change nothing is said of their groups.
@@ -272,9 +274,9 @@ def facts_of(
     clients: Partition,
     matrices: Sequence[MixingMatrix],
     sets: Sequence[Evaluated],
-    compute: Compute,
-    augment: Augmentation | None,
+    compute: Backend,
     graphs: Topology | TopologySequence,
+    task: Task = CLASSIFICATION,
 ) -> Facts:
     """Return the facts of a run.
 
@@ -292,27 +294,27 @@ def facts_of(
         What is evaluated, one after the other.
     compute
         Device, dtype and executor.
-    augment
-        What may become of images.
     graphs
         Of the run.
+    task
+        What is learned.
     """
     n, d, dtype = clients.n, Layout.of(module).d, compute.dtype
-    inputs, labels = clients.dataset.inputs, clients.dataset.labels
-    stored = inputs.dtype if inputs.dtype == torch.uint8 else dtype
-    pixels = inputs[0].numel()
-    gathered = pixels * (stored.itemsize + dtype.itemsize * (stored != dtype))
+    inputs, targets = clients.dataset.inputs, clients.dataset.learned(dtype)
+    stored = dtype if inputs.is_floating_point() else inputs.dtype
+    pixels, seen = inputs[0].numel(), dtype if inputs.dtype == torch.uint8 else stored
+    gathered = pixels * (stored.itemsize + seen.itemsize * (stored != seen))
     layout, sizes = Layout.of(module), np.array(list(map(len, clients.train)))
     width = int(np.minimum(trace.batch_sizes(), sizes).max())
-    looped, batched = _bytes_of_steps(module, few, order, width, compute)
+    looped, batched = _bytes_of_steps(module, few, order, width, compute, task, targets[:1])
     besides = max((bytes_beside(one.how, layout, dtype, n) for one in _largest_steps(trace).values()), default=0)
     return Facts(
         n=n,
         d=d,
         itemsize=dtype.itemsize,
         width=width,
-        example=pixels * dtype.itemsize,
-        minibatch=width * (gathered + _bytes_of_moves(inputs, stored, augment) + labels.itemsize),
+        example=pixels * seen.itemsize,
+        minibatch=width * (gathered + _bytes_of_moves(inputs, stored, clients.augment) + targets[0].nbytes),
         looped=looped + besides,
         batched=batched + besides,
         state=trace.state,
@@ -326,14 +328,21 @@ def facts_of(
         mixing=_numbers_of_mixing(matrices, n, d, compute) * dtype.itemsize * trace.exchanges,
         evaluation=max(
             _bytes_beside_neighbors(trace.algorithm, module, few, order, clients, gathered),
-            *(_bytes_of_evaluation(module, few, way, one, gathered) for one in sets),
+            *(_bytes_of_evaluation(module, few, way, one, gathered, task) for one in sets),
         ),
-        data=inputs.numel() * stored.itemsize + labels.nbytes,
+        data=inputs.numel() * stored.itemsize + targets.nbytes,
         torch=d * dtype.itemsize + TORCH + CONVOLUTIONS * any(isinstance(m, nn.Conv2d) for m in module.modules()),
         returned=not is_linear(module),
         steps=tuple(_steps(one.counts) for name, one in _largest_steps(trace).items() if name != "fine_tune"),
-        held=(inputs.nbytes if inputs.dtype == stored else 0) + labels.nbytes if compute.device.type == "cpu" else 0,
+        held=_bytes_held(clients, stored, targets) if compute.device.type == "cpu" else 0,
     )
+
+
+def _bytes_held(clients: Partition, stored: torch.dtype, targets: Tensor) -> int:
+    """Return the bytes of the dataset that the run uses where they are."""
+    dataset = clients.dataset
+    kept = targets is dataset.labels or targets is dataset.targets
+    return (dataset.inputs.nbytes if dataset.inputs.dtype == stored else 0) + (targets.nbytes if kept else 0)
 
 
 def _largest_steps(trace: Trace) -> dict[str, Trained]:
@@ -346,18 +355,23 @@ def _steps(counts: np.ndarray) -> tuple[int, ...]:
     return tuple(sorted(counts[counts > 0].tolist(), reverse=True))
 
 
-def _bytes_of_steps(module: nn.Module, few: Tensor, order: Order, width: int, compute: Compute) -> tuple[int, int]:
+def _bytes_of_steps(
+    module: nn.Module, few: Tensor, order: Order, width: int, compute: Backend, task: Task, targets: Tensor
+) -> tuple[int, int]:
     """Return the bytes of one node's step, alone and among others."""
-    if is_linear(module):  # in closed form: gradients, logits, their log-softmax, and three numbers an example
+    if in_closed_form(
+        module, task
+    ):  # in closed form: gradients, logits, their log-softmax, and three numbers an example
         classes, d = _classes(module), Layout.of(module).d
         size = (d + width * (2 * classes + 3)) * compute.dtype.itemsize
         return size, size
     taken = 1 if few.is_cuda else TRAINED
-    looped = int(taken * bytes_of_step(module, "looped", order, few, width))
+    learned = (task.loss, targets.to(few.device))
+    looped = int(taken * bytes_of_step(module, "looped", order, few, width, *learned))
     if compute.executor == "looped":
         return looped, looped
     try:
-        return looped, int(taken * bytes_of_step(module, "batched", order, few, width))
+        return looped, int(taken * bytes_of_step(module, "batched", order, few, width, *learned))
     except RuntimeError:  # torch.func cannot batch every module: the run will loop
         return looped, looped
 
@@ -379,30 +393,39 @@ def _bytes_of_matrix(matrix: MixingMatrix, dtype: torch.dtype) -> int:
     )
 
 
-def _numbers_of_mixing(matrices: Sequence[MixingMatrix], n: int, d: int, compute: Compute) -> int:
+def _numbers_of_mixing(matrices: Sequence[MixingMatrix], n: int, d: int, compute: Backend) -> int:
     """Return how many numbers a worker needs to mix: a block of columns, twice where it is gathered from."""
     gathers = compute.device.type == "cpu" and compute.dtype == torch.float32
     if gathers and any(matrix.weights.nnz < SPARSE_BELOW * n**2 for matrix in matrices):
         return 2 * min(n * d, max(n * FEWEST, GATHERED))
-    return n * min(d, COLUMNS)
+    return n * min(d, columns_at_a_time(n, compute.device))
 
 
-def _bytes_of_evaluation(module: nn.Module, few: Tensor, way: Way, sets: Evaluated, gathered: int) -> int:
+def _bytes_of_evaluation(module: nn.Module, few: Tensor, way: Way, sets: Evaluated, gathered: int, task: Task) -> int:
     """Return the bytes that one worker's part of an evaluation needs at most at once."""
     on, nodes = sets
     shared = isinstance(on, Tensor)
     largest = len(on) if shared else max((len(on[i]) for i in nodes), default=0)
+    kept = _bytes_of_outputs(module, few, task) * largest
     if not is_linear(module):
-        width = max(1, min(way.examples, largest))
-        living = way.bytes_of(width) + width * gathered
+        width = way.examples if few.is_cuda else max(1, min(way.examples, largest))
+        living = way.bytes_of(width) + width * gathered + kept
         return int((1 if few.is_cuda else EVALUATED) * living)
     size, classes, d = few.element_size(), _classes(module), Layout.of(module).d
-    together = min(NODES, len(nodes)) if shared else 1
+    together = min(NODES, len(nodes)) if shared and not kept else 1
     width = min(max(1, ROWS // together), largest)
     wide = max(size, 4)  # in which logits are looked at: a copy of them, if it is another
     logits = classes * size
     scores = classes * (wide + wide * (wide != size)) + 3 * wide + 8  # their exponentials, three numbers and a label
-    return together * d * size + width * (together * logits + max(gathered, together * scores))
+    return together * d * size + width * (together * logits + max(gathered, together * scores)) + kept
+
+
+def _bytes_of_outputs(module: nn.Module, few: Tensor, task: Task) -> int:
+    """Return the bytes of outputs that are kept for each example of a node's set: twice, in parts and as a whole."""
+    if not any(score.whole for score in task.reported.values()):
+        return 0
+    with torch.no_grad():
+        return 2 * module(few[:1]).nbytes
 
 
 def _bytes_beside_neighbors(

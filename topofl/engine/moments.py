@@ -19,6 +19,7 @@ from topofl.engine.neighbors import near_scores
 from topofl.engine.round import WorldRound
 from topofl.engine.threads import Each
 from topofl.engine.world import World
+from topofl.tasks import Task
 from topofl.topology import Topology
 
 __all__ = ["Sets", "beside_neighbors", "check_scores", "columns_of", "fine_tuned", "no_scores", "scores_of"]
@@ -30,10 +31,12 @@ Sets = Mapping[str, Evaluated]
 def scores_of(world: World, each: Each, sets: Sets) -> dict[str, Scores]:
     """Return the scores of the models as they are, on each set."""
     learner, workers = world.learner, world.learner.plan.workers
-    with giving_back(learner.labels.device.type == "cpu" and not is_linear(world.module)):
+    on_host = learner.targets.device.type == "cpu"
+    way = world.evaluated if on_host else world.evaluated._replace(nodes=learner.plan.chunk)
+    with giving_back(on_host and not is_linear(world.module)):
         return {
             name: evaluate(
-                world.module, world.models, learner.examples, learner.labels, on, each, workers, world.evaluated
+                world.module, world.models, learner.examples, learner.targets, on, each, workers, way, world.task
             )
             for name, on in sets.items()
         }
@@ -42,43 +45,43 @@ def scores_of(world: World, each: Each, sets: Sets) -> dict[str, Scores]:
 def beside_neighbors(world: World, each: Each, how: Neighbors, sets: Sets) -> dict[str, Scores]:
     """Return the scores of the models beside the nearest of their nodes' training examples, on each set."""
     learner = world.learner
-    device = learner.labels.device
-
-    def members(node: int) -> Tensor:
-        return torch.from_numpy(learner.batches.members(node)).to(device)
+    device = learner.targets.device
+    held = list(map(learner.batches.members, range(world.models.n)))
+    members = torch.from_numpy(np.concatenate(held)).to(device).split(list(map(len, held)))
 
     with giving_back(device.type == "cpu" and not is_linear(world.module)):
         return near_scores(
-            world.module, world.models, learner.examples, learner.labels, members, how, sets, each,
-            learner.plan.workers,
+            world.module, world.models, learner.examples, learner.targets, members.__getitem__, how, sets, each,
+            learner.plan.workers, world.task,
         )  # fmt: skip
 
 
-def no_scores(sets: Sets, n: int) -> dict[str, Scores]:
+def no_scores(sets: Sets, n: int, task: Task) -> dict[str, Scores]:
     """Return NaN for n nodes: the scores of a moment that a round does not have."""
-    return {name: Scores(*torch.full((2, n), torch.nan, dtype=torch.float64, device="cpu")) for name in sets}
+    nothing = torch.full((n,), torch.nan, dtype=torch.float64, device="cpu")
+    return {name: dict.fromkeys(task.reported, nothing) for name in sets}
 
 
 def columns_of(scores: Mapping[str, Scores], moment: str = "") -> dict[str, Tensor]:
-    """Return scores as columns, (n,) each: ``accuracy`` and ``loss``, then moment, then the set unless it is the first.
+    """Return scores as columns, (n,) each: the score's name, then moment, then the set unless it is the first.
 
     Examples
     --------
-    >>> zeros = Scores(torch.zeros(3), torch.zeros(3))
+    >>> zeros = {"accuracy": torch.zeros(3), "loss": torch.zeros(3)}
     >>> list(columns_of({"own_test": zeros, "own_val": zeros}, "_fine_tuned"))
     ['accuracy_fine_tuned', 'loss_fine_tuned', 'accuracy_fine_tuned_own_val', 'loss_fine_tuned_own_val']
     """
     columns = {}
     for place, (name, found) in enumerate(scores.items()):
         ending = moment + (f"_{name}" if place else "")
-        columns |= {f"accuracy{ending}": found.accuracy, f"loss{ending}": found.loss}
+        columns |= {f"{score}{ending}": values for score, values in found.items()}
     return columns
 
 
 def check_scores(guard: Guard, scores: Mapping[str, Scores], sets: Sets, t: int, lr: float | None) -> None:
     """Raise ``DivergenceError``, if that is the policy, for nodes whose loss on some set is not finite."""
     for name, found in scores.items():
-        guard.check_scores(found.loss, scored(sets[name]), t, lr)
+        guard.check_scores(found["loss"], scored(sets[name]), t, lr)
 
 
 def fine_tuned(world: World, each: Each, phase: Phase, sets: Sets, t: int, graph: Topology) -> dict[str, Scores]:

@@ -2,18 +2,19 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from topofl.algorithms.parts import Part
 from topofl.algorithms.phase import Neighbors
-from topofl.engine.evaluate import EXAMPLES, Evaluated, Scores, copied, scored
+from topofl.engine.evaluate import CLASSIFICATION, EXAMPLES, Evaluated, Judge, Scores, copied, of_whole, scored
 from topofl.engine.forward import Order, applied, image_order
 from topofl.engine.living import bytes_of_forward
 from topofl.engine.population import Layout, Population
 from topofl.engine.threads import Each
+from topofl.tasks import Task, accuracy, cross_entropy
 
 __all__ = ["bytes_of_neighbors", "near_scores"]
 
@@ -39,12 +40,15 @@ def near_scores(
     sets: Mapping[str, Evaluated],
     each: Each,
     workers: int = 1,
+    task: Task = CLASSIFICATION,
 ) -> dict[str, Scores]:
     """Return the scores of models and neighbors together, on each set; nothing is changed.
 
+    Scores other than accuracy and loss are of the logarithms of their common probabilities.
+
     Parameters
     ----------
-    module, models, inputs, labels, each, workers
+    module, models, inputs, labels, each, workers, task
         As in :func:`topofl.engine.evaluate.evaluate`.
     members
         node -> (m,) indices of its training examples, the neighbors.
@@ -55,17 +59,18 @@ def near_scores(
     """
     nodes = sorted({i for on in sets.values() for i in scored(on)})
     few = inputs(torch.arange(min(2, len(labels)), device=labels.device))
-    order, layer = image_order(module, few), _head_layer(module, how.head)
+    order, layer, judge = image_order(module, few), _head_layer(module, how.head), Judge.of(task)
 
     def work(k: int) -> list[Tensor]:
         see = _seeing(module, layer, order)
         own = nodes[k * len(nodes) // workers : (k + 1) * len(nodes) // workers]
-        return [_means(see, [v[i] for v in models.views], inputs, labels, members(i), how, sets, i) for i in own]
+        return [_means(see, [v[i] for v in models.views], inputs, labels, members(i), how, sets, i, judge) for i in own]
 
-    found = torch.full((models.n, len(sets), 2), torch.nan, dtype=torch.float64, device=labels.device)
+    shape = (models.n, len(sets), len(judge.scores))
+    found = torch.full(shape, torch.nan, dtype=torch.float64, device=labels.device)
     for i, means in zip(nodes, (means for share in each(work, range(workers)) for means in share), strict=True):
         found[i] = means
-    return {name: Scores(found[:, place, 0], found[:, place, 1]) for place, name in enumerate(sets)}
+    return {name: judge.finished(found[:, place].T) for place, name in enumerate(sets)}
 
 
 @torch.no_grad()
@@ -78,21 +83,36 @@ def _means(
     how: Neighbors,
     sets: Mapping[str, Evaluated],
     node: int,
+    judge: Judge,
 ) -> Tensor:
-    """Return a node's accuracy and loss on each set, (sets, 2) float64; NaN where it has none."""
+    """Return a node's scores on each set, (sets, scores) float64; NaN where it has none."""
     store = torch.cat([see(parameters, inputs(part)).features for part in members.split(EXAMPLES)])
-    means = torch.full((len(sets), 2), torch.nan, dtype=torch.float64, device=labels.device)
+    means = torch.full((len(sets), len(judge.scores)), torch.nan, dtype=torch.float64, device=labels.device)
     for place, (on, nodes) in enumerate(sets.values()):
         indices = on if isinstance(on, Tensor) else on[node]
         if node not in nodes or not len(indices):
             continue
-        sums = means.new_zeros(2)
-        for part in indices.split(EXAMPLES):
-            logs, wanted = _interpolated(see(parameters, inputs(part)), store, labels[members], how), labels[part]
-            sums[0] += (logs.argmax(1) == wanted).sum()
-            sums[1] -= logs.gather(1, wanted[:, None]).sum(dtype=torch.float64)
+        parts = indices.split(EXAMPLES)
+        logs = [_interpolated(see(parameters, inputs(part)), store, labels[members], how) for part in parts]
+        sums = sum((_sums(judge, own, labels[part]) for own, part in zip(logs, parts, strict=True)), means.new_zeros(1))
         means[place] = sums / len(indices)
+        for k, (name, score) in enumerate(judge.scores.items()):
+            if score.whole:
+                means[place, k] = of_whole(name, score, torch.cat(logs), labels[indices])
     return means
+
+
+def _sums(judge: Judge, logs: Tensor, wanted: Tensor) -> Tensor:
+    """Return sums over examples by score, (scores,) float64, of log-probabilities (b, classes); 0 of whole sets."""
+    own: dict[Any, Callable[[], Tensor]] = {
+        accuracy: lambda: (logs.argmax(1) == wanted).sum(),
+        cross_entropy: lambda: -logs.gather(1, wanted[:, None]).sum(dtype=torch.float64),
+    }
+    sums = logs.new_zeros(len(judge.scores), dtype=torch.float64)
+    for k, score in enumerate(judge.scores.values()):
+        if not score.whole:
+            sums[k] = own.get(score.function, lambda f=score.function: f(logs, wanted).sum(dtype=torch.float64))()
+    return sums
 
 
 def _interpolated(seen: Seen, store: Tensor, labels: Tensor, how: Neighbors) -> Tensor:

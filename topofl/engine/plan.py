@@ -10,7 +10,7 @@ import torch
 
 from topofl.engine.threads import torch_threads
 
-__all__ = ["Compute", "Fits", "Plan", "Sizes", "choose_plan", "least_plans", "most_nodes"]
+__all__ = ["Backend", "Fits", "Plan", "Sizes", "choose_plan", "least_plans", "most_nodes"]
 
 SHARED_WORK = 10_000_000
 """Parameters of all models times minibatch size from which a step is spread over threads: less is done sooner alone."""
@@ -33,8 +33,8 @@ BRIEF, OFTEN = 0.06, 10
 
 
 @dataclass(frozen=True)
-class Compute:
-    """Arguments of :func:`topofl.run` that decide how, but up to rounding not what, is computed.
+class Backend:
+    """What decides how, but up to rounding not what, a run computes: a :class:`topofl.Compute` with a device.
 
     `plan` is the one that a resumed run had; None: it is chosen.
     """
@@ -121,7 +121,7 @@ Fits = Callable[[Plan], bool]
 
 
 def choose_plan(
-    compute: Compute, linear: bool, sizes: Sizes, trial: Trial | None, fits: Fits = lambda plan: True
+    compute: Backend, linear: bool, sizes: Sizes, trial: Trial | None, fits: Fits = lambda plan: True
 ) -> Plan:
     """Return the fastest plan that fits into memory, by rule for linear models, else timed on a few nodes.
 
@@ -154,7 +154,7 @@ def choose_plan(
     return plan._replace(threads=threads if plan.workers == 1 else 1)
 
 
-def least_plans(compute: Compute, n: int, workers: int = 1) -> list[Plan]:
+def least_plans(compute: Backend, n: int, workers: int = 1) -> list[Plan]:
     """Return the plans that need least memory of those that are asked for, one an executor."""
     if compute.plan is not None:
         return [compute.plan]
@@ -163,7 +163,7 @@ def least_plans(compute: Compute, n: int, workers: int = 1) -> list[Plan]:
     return [plan for plan in plans if compute.executor in ("auto", plan.executor)]
 
 
-def _most_workers(compute: Compute, n: int, threads: int, fits: Fits) -> int:
+def _most_workers(compute: Backend, n: int, threads: int, fits: Fits) -> int:
     """Return how many threads can work side by side."""
     numbers = range(threads, 0, -1)
     return next((workers for workers in numbers if any(map(fits, least_plans(compute, n, workers)))), 1)
@@ -184,13 +184,13 @@ def _spread(executor: str, chunk: int, n: int, most: int, even: bool) -> Plan:
     return Plan(executor, chunk, workers, 1)
 
 
-def _timed(compute: Compute, most: int, trial: Trial, sizes: Sizes) -> tuple[str, int]:
+def _timed(compute: Backend, most: int, trial: Trial, sizes: Sizes) -> tuple[str, int]:
     """Return the faster executor and its nodes per call, `most` at the most, timed with one thread."""
     with torch_threads(1):
         return _climb(compute, most, trial, sizes)
 
 
-def _climb(compute: Compute, most: int, trial: Trial, sizes: Sizes) -> tuple[str, int]:
+def _climb(compute: Backend, most: int, trial: Trial, sizes: Sizes) -> tuple[str, int]:
     best, best_seconds, few = ("looped", 1), float("inf"), sizes.few
     if compute.executor == "auto":
         one = _seconds(lambda: trial("looped", 1, 1), compute.device)
@@ -208,12 +208,12 @@ def _climb(compute: Compute, most: int, trial: Trial, sizes: Sizes) -> tuple[str
         size = min(2 * size, most)
 
 
-def _first_size(compute: Compute, most: int, few: int) -> int:
+def _first_size(compute: Backend, most: int, few: int) -> int:
     """Return the nodes of the first batched trial."""
     return min(few if compute.chunk == "auto" else int(compute.chunk), most)
 
 
-def _batched_seconds(compute: Compute, size: int, nodes: int, trial: Trial) -> float:
+def _batched_seconds(compute: Backend, size: int, nodes: int, trial: Trial) -> float:
     """Return seconds a node, infinite if torch cannot batch the model and need not."""
     try:
         return _seconds(lambda: trial("batched", size, nodes), compute.device) / nodes

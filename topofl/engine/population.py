@@ -165,9 +165,9 @@ def _reason_against(module: nn.Module) -> str:
     if _draws_numbers(module):
         return "draws random numbers of its own, so runs could not be repeated; set its dropout to 0, or remove it"
     if isinstance(module, nn.modules.batchnorm._BatchNorm) and not module.track_running_stats:
-        return "normalizes each example by the others in its minibatch; use nn.GroupNorm"
+        return "normalizes each example by the others in its minibatch; use models.with_group_norm(model)"
     if isinstance(module, nn.modules.batchnorm._BatchNorm) or getattr(module, "track_running_stats", False):
-        return "keeps running statistics, neither averaged nor personal; use nn.GroupNorm"
+        return "keeps running statistics, neither averaged nor personal; use models.with_group_norm(model)"
     if isinstance(module, torch.jit.ScriptModule | nn.DataParallel | nn.parallel.DistributedDataParallel):
         return "hides the model that it was made from; give that one"
     computed = [name for name, value in vars(module).items() if isinstance(value, Tensor) and value.grad_fn is not None]

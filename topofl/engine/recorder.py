@@ -122,12 +122,12 @@ class Recorder:
 
     Parameters
     ----------
-    rounds, eval_every
+    rounds, every
         Of the run.
     """
 
-    def __init__(self, rounds: int, eval_every: int) -> None:
-        evaluated = 1 + -(-rounds // eval_every)
+    def __init__(self, rounds: int, every: int) -> None:
+        evaluated = 1 + -(-rounds // every)
         self._rounds = _Columns(rounds)
         self._evaluations = _Columns(evaluated)
         self._used = _Columns(rounds)
@@ -170,7 +170,7 @@ class Recorder:
 
     def add_evaluation(self, values: dict[str, Any]) -> dict[str, Any]:
         """Add an evaluation, numbers and (n,) tensors; return it with arrays for tensors."""
-        converted = {k: v.double().cpu().numpy() if isinstance(v, Tensor) else v for k, v in values.items()}
+        converted = _on_host(values)
         self._evaluations.add(converted)
         return converted
 
@@ -277,8 +277,8 @@ class _Columns:
                 }
             except MemoryError as error:
                 raise ValueError(
-                    f"`rounds` and `eval_every` must give records that fit into memory, got {self._length:,} of them: "
-                    f"{error}; take fewer rounds, or evaluate less often"
+                    "`rounds` and `evaluation.every` must give records that fit into memory, got "
+                    f"{self._length:,} of them: {error}; take fewer rounds, or evaluate less often"
                 ) from error
         count = self._count
         for name, values in rows.items():
@@ -327,6 +327,14 @@ def _digest(one: Kept) -> bytes:
     for array in (csr.data, csr.indices.astype(np.int64), csr.indptr.astype(np.int64), *row_of):
         digest.update(np.ascontiguousarray(array).data)
     return digest.digest()
+
+
+def _on_host(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values with float64 arrays for (n,) tensors; those of a device are copied together."""
+    tensors = {name: value.double() for name, value in values.items() if isinstance(value, Tensor)}
+    if away := [name for name, value in tensors.items() if value.device.type != "cpu"]:
+        tensors |= zip(away, torch.stack([tensors[name] for name in away]).cpu(), strict=True)
+    return dict(values) | {name: value.numpy() for name, value in tensors.items()}
 
 
 def _as_tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:

@@ -24,8 +24,8 @@ from topofl.engine.recorder import Ledger
 from topofl.mixing import MixingMatrix, check_pulls, check_pushes
 from topofl.topology import Topology, TopologySequence
 
-__all__ = ["DryRound", "Played", "Rules", "Trace", "Trained", "checked_state", "everybody", "made", "play", "state_of",
-           "traced"]  # fmt: skip
+__all__ = ["PLAYED", "DryRound", "Played", "Rules", "Trace", "Trained", "checked_state", "everybody", "made", "play",
+           "state_of", "traced"]  # fmt: skip
 
 T = TypeVar("T")
 

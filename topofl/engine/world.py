@@ -6,17 +6,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from torch import Tensor, nn
+from torch import nn
 
-from topofl._check import shown
-from topofl.algorithms.phase import Algorithm
 from topofl.algorithms.round import Rule
-from topofl.data import Augmentation, Partition
+from topofl.data import Partition
 from topofl.engine.batches import Batches
 from topofl.engine.buffers import Buffers
-from topofl.engine.checks import check_batched, check_graphs, check_output
 from topofl.engine.divergence import Guard
-from topofl.engine.evaluate import Evaluated, Way, way_of
+from topofl.engine.evaluate import Way, way_of
 from topofl.engine.examples import Examples
 from topofl.engine.executors import Learner, Worker, differentiate
 from topofl.engine.forward import Order, image_order, is_linear
@@ -24,22 +21,20 @@ from topofl.engine.free_memory import free_memory
 from topofl.engine.gradients import new_gradients
 from topofl.engine.memory import check_memory, facts_of, fits_into
 from topofl.engine.mixer import Mixer, mixer
-from topofl.engine.plan import Compute, Plan, Trial, choose_plan
-from topofl.engine.population import Layout, Population, check_model, initial_population
+from topofl.engine.plan import Backend, Plan, Trial, choose_plan
+from topofl.engine.population import Population, initial_population
+from topofl.engine.setup import Setup
 from topofl.engine.threads import Each, torch_threads, worker_threads
-from topofl.engine.trace import Played, Rules, Trace, traced
+from topofl.engine.trace import Rules, Trace
 from topofl.mixing import (
     MixingMatrix,
     check_pulls,
     check_pushes,
-    metropolis_or_uniform,
-    own_weights,
-    uniform,
-    warning_once,
 )
+from topofl.tasks import Task
 from topofl.topology import Topology, TopologySequence
 
-__all__ = ["World", "as_rule", "checked_model", "rules_of", "weights_on"]
+__all__ = ["World"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +42,7 @@ class World:
     """Everything that stays the same from round to round (the models' numbers, and who diverged, apart)."""
 
     module: nn.Module
+    task: Task
     evaluated: Way
     models: Population
     learner: Learner
@@ -60,56 +56,42 @@ class World:
     mixer: Callable[[MixingMatrix], Mixer]
 
     @classmethod
-    def build(
-        cls,
-        algorithm: Algorithm,
-        model: nn.Module,
-        clients: Partition,
-        graphs: Topology | TopologySequence | None,
-        mixing: Rule | MixingMatrix | None,
-        seed: int,
-        init: str,
-        compute: Compute,
-        on_divergence: str,
-        on_disconnected: str,
-        sets: Sequence[Evaluated],
-        augment: Augmentation | None,
-    ) -> "World":
+    def build(cls, setup: Setup, compute: Backend) -> "World":
         """Check that the run fits into memory, put models and data on the device and choose how to compute.
 
         Raises
         ------
         ValueError
-            If the model does not fit the data, or the run the free memory.
+            If the run does not fit into the free memory.
         """
-        module, few = checked_model(model, clients, compute)
-        order, way = image_order(module, few, compute.channels_last), way_of(module, few)
-        known = 64 if graphs is None else max(64, graphs.period or 0)
-        rules = rules_of(mixing, lru_cache(maxsize=known)(weights_on), graphs)
-        sizes = np.array(list(map(len, clients.train)))
-        played = Played(algorithm, Layout.of(module), compute.dtype, graphs, rules, sizes, seed, init == "independent")
-        trace = traced(played)
-        graphs = check_graphs(trace, graphs, clients, mixing, on_disconnected)
-        matrices = list(trace.rounds[0].mixed)
-        facts = facts_of(trace, module, few, order, way, clients, matrices, sets, compute, augment, graphs)
+        module, clients, graphs, trace = setup.module, setup.clients, setup.graphs, setup.trace
+        task, few = setup.task, setup.sample
+        order = image_order(module, few, compute.channels_last)
+        way = way_of(module, few, task, clients.dataset.learned(compute.dtype)[:2].to(compute.device))
+        matrices, sets = list(trace.rounds[0].mixed), list(setup.sets.values())
+        largest = int(trace.batch_sizes().max())
+        facts = facts_of(trace, module, few, order, way, clients, matrices, sets, compute, graphs, task)
         check_memory(facts, compute, free := free_memory(compute.device))
 
         def plan(trial: Trial) -> Plan:
             return choose_plan(compute, is_linear(module), facts.sizes, trial, fits_into(facts, free))
 
-        examples = Examples.of(clients.dataset, compute.device, compute.dtype, augment)
-        models = initial_population(module, clients.n, init=init, seed=seed, device=compute.device, dtype=compute.dtype)
+        examples = Examples.of(clients.dataset, compute.device, compute.dtype, clients.augment)
+        models = initial_population(
+            module, clients.n, init=setup.init, seed=setup.seed, device=compute.device, dtype=compute.dtype
+        )
         return cls(
             module,
+            task,
             way,
             models,
-            new_learner(module, order, models, examples, clients, seed, compute, int(trace.batch_sizes().max()), plan),
-            Guard(on_divergence, clients.n),
+            new_learner(module, order, models, examples, clients, setup.seed, compute, largest, plan, task),
+            Guard(setup.compute.on_divergence, clients.n),
             graphs,
-            seed,
+            setup.seed,
             trace,
-            rules,
-            rules.resolve,
+            setup.rules,
+            setup.rules.resolve,
             {"train": clients.train, "val": clients.val},
             lru_cache(maxsize=1 if trace.chooses else max(64, graphs.period or 0))(_mixer_for(models)),
         )
@@ -133,16 +115,6 @@ class World:
         return check_pulls(self.resolve(rule or self.rules.pull, graph))
 
 
-def checked_model(model: nn.Module, clients: Partition, compute: Compute) -> tuple[nn.Module, Tensor]:
-    """Return a copy of the model, and at most two examples, both on the device; or raise if they do not fit."""
-    module = check_model(model).to(device=compute.device, dtype=compute.dtype)
-    few = clients.dataset.examples(range(min(2, len(clients.dataset.labels))), compute.dtype).to(compute.device)
-    check_output(module, few, clients.n_classes)
-    if compute.executor == "batched":
-        check_batched(module, few)
-    return module, few
-
-
 def new_learner(
     module: nn.Module,
     order: Order,
@@ -150,27 +122,28 @@ def new_learner(
     examples: Examples,
     clients: Partition,
     seed: int,
-    compute: Compute,
+    compute: Backend,
     batch_size: int,
     choose: Callable[[Trial], Plan],
+    task: Task,
 ) -> Learner:
     """Return the learner of a run, planned by trials on its largest minibatches."""
     batches = Batches(clients.train, seed, examples.augment)
-    labels = clients.dataset.labels.to(compute.device)
+    targets = clients.dataset.learned(compute.dtype).to(compute.device)
 
     def learner(plan: Plan) -> Learner:
         return Learner(
             plan,
             [worker(plan.executor) for _ in range(plan.workers)],
             examples,
-            labels,
+            targets,
             batches,
             Buffers(compute.device),
         )
 
     def worker(executor: str) -> Worker:
         buffers = Buffers(compute.device)
-        return Worker(new_gradients(module, executor, order, buffers, compute), buffers)
+        return Worker(new_gradients(module, executor, order, buffers, compute, task), buffers)
 
     def trial(executor: str, chunk: int, nodes: int) -> None:
         tried = learner(Plan(executor, chunk, 1, 1))
@@ -199,54 +172,5 @@ def _told_of_compiling(compiled: bool) -> Iterator[None]:
         ) from error
 
 
-def rules_of(
-    mixing: Rule | MixingMatrix | None,
-    resolve: Callable[[Rule, Topology], MixingMatrix],
-    graphs: Topology | TopologySequence | None,
-) -> Rules:
-    """Return what gives the graphs of a run their weights; a default warns of the first whose own weights it drops."""
-    pull, push = (as_rule(mixing, pushes) for pushes in (False, True))
-    if mixing is None and graphs is not None and graphs.period is None:  # else all rounds of a period are looked at
-        pull, push = (warning_once(rule, "mixing", pushes=k == 1) for k, rule in enumerate((pull, push)))
-    return Rules(pull, push, resolve)
-
-
-def weights_on(rule: Rule, graph: Topology) -> MixingMatrix:
-    """Return the matrix that a rule gives a graph, checked."""
-    weights = rule(graph)
-    if not isinstance(weights, MixingMatrix):
-        raise TypeError(
-            f"`mixing` must return a MixingMatrix, got {type(weights).__name__}; use from_weights(weights, graph)"
-        )
-    return weights.check_on(graph)
-
-
 def _mixer_for(models: Population) -> Callable[[MixingMatrix], Mixer]:
     return lambda weights: mixer(weights, models.flat.device, models.flat.dtype)
-
-
-def as_rule(mixing: Rule | MixingMatrix | None, pushes: bool = False) -> Rule:
-    """Return the weight rule of a run; a fixed matrix becomes the rule that checks it on each graph."""
-    if mixing is None:
-        return _pushed if pushes else metropolis_or_uniform
-    if not isinstance(mixing, MixingMatrix) and not callable(mixing):
-        raise TypeError(
-            f"`mixing` must be a weight rule such as mixing.metropolis_hastings or a MixingMatrix, got {shown(mixing)}"
-        )
-    return mixing.check_on if isinstance(mixing, MixingMatrix) else mixing
-
-
-def _pushed(graph: Topology) -> MixingMatrix:
-    """Return the default weights of an algorithm that pushes, or raise ``ValueError`` if the graph's own cannot."""
-    if not graph.own_weights:
-        return uniform(graph, direction="push")
-    weights = own_weights(graph)
-    if not weights.is_column_stochastic:
-        sums = weights.weights.sum(axis=0)
-        node = int(np.abs(sums - 1).argmax())
-        raise ValueError(
-            f"`topology` must, with `own_weights`, have columns that sum to 1 to push models: what node {node} of "
-            f"{graph.name} keeps and what others take from it sum to {sums[node]:.6g}; push in equal shares by "
-            "mixing=functools.partial(mixing.uniform, direction='push'), or average by an algorithm such as dsgd"
-        )
-    return weights

@@ -77,11 +77,14 @@ def consensus_distance(models: np.ndarray | torch.Tensor, *, relative: bool = Fa
     1.0
     """
     _check(models)
-    squares = norms = 0.0
+    squares: Any = 0.0
+    norms: Any = 0.0
     columns = max(1, NUMBERS // len(models))
     for start in range(0, models.shape[1], columns):
         more = _squares(models[:, start : start + columns])
         squares, norms = squares + more[0], norms + more[1]
+    if isinstance(squares, torch.Tensor):
+        squares, norms = torch.stack([squares, norms]).tolist()  # a device is waited for once
     distance = (squares / len(models)) ** 0.5
     if not check_switch("relative", relative, auto=False):
         return distance
@@ -92,7 +95,7 @@ def consensus_distance(models: np.ndarray | torch.Tensor, *, relative: bool = Fa
     return distance / norms**0.5
 
 
-def _squares(block: Any) -> tuple[float, float]:
+def _squares(block: Any) -> tuple[Any, Any]:
     """Return the summed squares of some columns' differences from their mean, and of their mean."""
     differences, first = _float64_copy(block), _float64_copy(block[0])
     with np.errstate(over="ignore", invalid="ignore"):  # what is beyond 1e308 is infinite, as in torch
@@ -100,7 +103,8 @@ def _squares(block: Any) -> tuple[float, float]:
         mean_difference = differences.mean(0)
         differences -= mean_difference
         differences *= differences
-        return float(differences.sum()), float(((first + mean_difference) ** 2).sum())
+        sums = differences.sum(), ((first + mean_difference) ** 2).sum()
+        return sums if isinstance(block, torch.Tensor) else (float(sums[0]), float(sums[1]))
 
 
 def _as_float64(models: Any) -> Any:

@@ -1,0 +1,347 @@
+"""What a run does on a device: nothing mixes host and device, results are those of CPU, and the host waits rarely."""
+
+from collections import Counter
+from functools import cache
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import topofl
+from tests import problems
+from tests.algorithms.test_conformance import ARGUMENTS
+from tests.simulated_device import DEVICES, DeviceError, SimulatedDevice, told
+from topofl import algorithms, data, topologies
+from topofl._seeding import seeded_torch
+from topofl.engine.diversity import GradientStatistics
+from topofl.engine.mixer import mixer
+
+
+@pytest.fixture(params=DEVICES)
+def device(request):
+    with DEVICES[request.param]():
+        yield torch.device("cuda", 0)
+
+
+@pytest.fixture
+def simulated():
+    with SimulatedDevice() as found:
+        yield found
+
+
+def numbers(*shape, device="cpu"):
+    return torch.arange(np.prod(shape), dtype=torch.float64, device="cpu").view(shape).to(device)
+
+
+def mixed(weights, device):
+    mixer(weights, device, torch.float64)(values := numbers(weights.n, 2, device=device))
+    return values
+
+
+MADE = {
+    "moved": lambda device: numbers(2, 3).to(device),
+    "moved and converted": lambda device: numbers(2, 3).to(device, torch.float32),
+    "moved like another": lambda device: numbers(2, 3).to(torch.zeros(1, dtype=torch.float64, device=device)),
+    "made there": lambda device: torch.zeros(2, 3, dtype=torch.float64, device=device),
+    "made of a list": lambda device: torch.tensor([[1.0, 2.0]], dtype=torch.float64, device=device),
+    "made like another": lambda device: torch.empty_like(torch.zeros(2, dtype=torch.float64, device=device)),
+    "computed": lambda device: numbers(2, 3, device=device).exp() * 2,
+    "a view": lambda device: numbers(4, 3, device=device)[1:3].flatten().view(3, 2).T,
+    "with a number of the host": lambda device: numbers(3, device=device) + torch.tensor(2.0, device="cpu"),
+    "filled": lambda device: torch.ones(3, dtype=torch.float64, device=device).copy_(numbers(3)),
+    "vmapped": lambda device: torch.func.vmap(lambda x: x.mul(2).sum())(numbers(4, 3, device=device)),
+    "padded": lambda device: torch.nn.utils.rnn.pad_sequence([numbers(2, device=device), numbers(3, device=device)]),
+    "a parameter": lambda device: torch.nn.Linear(2, 3, device="cpu").to(device).weight,
+    "a gradient": lambda device: torch.autograd.grad(
+        (x := numbers(3, device=device).requires_grad_()).square().sum(), x
+    )[0],
+    "a sparse product": lambda device: mixed(topofl.mixing.metropolis_hastings(topologies.ring(40)), device),
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_what_is_made_on_the_device_is_there(name, device):
+    found = MADE[name](device)
+    assert (found.device, found.is_cuda) == (device, True)
+    assert (found.cpu().device.type, found.cpu().is_cuda) == ("cpu", False)
+    assert np.isfinite(np.asarray(found.detach().cpu().to_dense())).all()
+
+
+@pytest.mark.parametrize("name", ["new_zeros", "zeros_like", "to"])
+def test_what_is_asked_for_on_the_host_is_there(name, device):
+    x = numbers(3, device=device)
+    makes = {
+        "new_zeros": lambda: x.new_zeros(3, device="cpu"),
+        "zeros_like": lambda: torch.zeros_like(x, device="cpu"),
+        "to": lambda: x.to("cpu"),
+    }
+    assert makes[name]().numpy().shape == (3,)
+
+
+MIXED = {
+    "sum": lambda host, there: host + there,
+    "product": lambda host, there: there @ host,
+    "choice": lambda host, there: torch.where(there > 0, there, host),
+    "stack": lambda host, there: torch.stack([there, host]),
+    "numbers in a stack": lambda host, there: torch.stack([there[0, 0], host[0, 0]]),
+    "in place on the host": lambda host, there: host.add_(there),
+    "a number into the host": lambda host, there: host.add_(there[0, 0]),
+    "index": lambda host, there: host[there[0].long()],
+    "gather": lambda host, there: torch.index_select(there, 0, host[0].long()),
+    "put": lambda host, there: there.__setitem__(torch.zeros(2, dtype=torch.int64, device=there.device), host[:2]),
+    "batched": lambda host, there: torch.func.vmap(torch.dot)(host, there),
+    "model": lambda host, there: torch.nn.functional.linear(there, host),
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_mixed_operands_are_refused(name, device):
+    host = numbers(3, 3)
+    with pytest.raises(RuntimeError):
+        MIXED[name](host, host.to(device))
+
+
+@pytest.mark.parametrize(
+    "convert", [np.asarray, torch.Tensor.numpy, lambda x: np.add(x, 1)], ids=["array", "numpy", "add"]
+)
+def test_arrays_are_of_the_host(convert, device):
+    with pytest.raises(TypeError, match="cuda:0"):
+        convert(numbers(3, device=device))
+
+
+def test_a_refusal_names_operation_operand_and_place(simulated):
+    with pytest.raises(
+        DeviceError, match=r"mm got operands on cuda:0, and `self` of shape \(6, 6\) on cpu, in engine/mixer"
+    ):
+        mixer(topofl.mixing.metropolis_hastings(problems.cliques(problems.equal_clients())), torch.device("cpu"),
+              torch.float64)(numbers(6, 2, device="cuda"))  # fmt: skip
+
+
+WAITS = {
+    "item": (lambda x: x[0].item(), "_local_scalar_dense"),
+    "bool": (lambda x: bool((x > 0).any()), "_local_scalar_dense"),
+    "float": (lambda x: float(x[1]), "_local_scalar_dense"),
+    "tolist": (lambda x: x.tolist(), "tolist"),
+    "cpu": (lambda x: x.cpu(), "copy to the host"),
+    "to": (lambda x: x.to("cpu", torch.float32), "copy to the host"),
+    "copied": (lambda x: torch.empty_like(x, device="cpu").copy_(x), "copy to the host"),
+    "nonzero": (lambda x: torch.nonzero(x), "nonzero"),
+    "mask": (lambda x: x[x > 0], "index"),
+    "set by mask": (lambda x: x.__setitem__(x > 0, x[x > 0]), "index_put_"),
+    "equal": (lambda x: torch.equal(x, x + 1), "equal"),
+    "unique": (lambda x: torch.unique(x), "_unique2"),
+}
+
+
+@pytest.mark.parametrize("name", WAITS)
+def test_waits_are_noted(name, simulated):
+    does, kind = WAITS[name]
+    x = numbers(3, device="cuda")
+    assert not simulated.waits
+    does(x)
+    assert simulated.waits[-1] == (kind, "elsewhere", 0, "")
+    assert len(simulated.waits) == (2 if name == "set by mask" else 1)
+
+
+def test_what_does_not_wait():
+    with SimulatedDevice() as found:
+        x = numbers(4, device="cuda")
+        x[x > 2] = 0
+        x[1:3].mul_(2)
+        y = torch.where(x > 0, x, 1.0).clone()
+        y[torch.zeros(2, dtype=torch.int64, device="cuda")] = 3.0
+    assert not found.waits
+    assert len(found.uploads) == 1
+
+
+def test_places_are_lines_of_the_package(simulated):
+    topofl.metrics.consensus_distance(numbers(4, 3, device="cuda"))
+    assert [event[1::2] for event in simulated.waits] == [("metrics/consensus.py", "consensus_distance")]
+    assert "metrics/consensus.py:" in told(simulated.waits)
+
+
+def test_nothing_remains():
+    there = torch.cuda.is_available()
+    with SimulatedDevice():
+        x = torch.zeros(2, dtype=torch.float32, device="cuda")
+        assert (torch.cuda.is_available(), x.device.type) == (True, "cuda")
+    assert (torch.cuda.is_available(), x.device.type) == (there, "cpu")
+
+
+def test_diversity_of_some_rows_needs_no_answer_from_the_device():
+    gradients, rows, found = numbers(4, 2, 3), torch.tensor([True, False, True, True], device="cpu"), []
+    gradients[1] = torch.nan
+    for where in ("cpu", "cuda"):
+        statistics = GradientStatistics()
+        with SimulatedDevice() as device:
+            there, chosen = gradients.to(where), rows.to(where)
+            statistics.observe([there, there[:, 0, 0]], chosen)
+            assert not device.waits
+            found.append(statistics.diversity)
+    assert found[0] == pytest.approx(found[1], rel=1e-12)
+
+
+def clients_of(n):
+    """Clients of whom every other one has twice as many examples, with sets of their own of 3 to 5."""
+    blobs, held = problems.dataset(n_examples=50 * n), [3 + i % 3 for i in range(n)]
+    order = np.random.default_rng(0).permutation(blobs.train)
+    starts = np.cumsum([0, *(2 * k + 8 + 8 * (i % 2) for i, k in enumerate(held))])
+    parts = [order[start:stop] for start, stop in pairwise(starts)]
+    return data.Partition(
+        blobs,
+        tuple(part[2 * k :] for part, k in zip(parts, held, strict=True)),
+        tuple(part[:k] for part, k in zip(parts, held, strict=True)),
+        tuple(part[k : 2 * k] for part, k in zip(parts, held, strict=True)),
+        name="uneven",
+    )
+
+
+@seeded_torch(0)
+def perceptron():
+    """Return a small network, with a head where those of the table have theirs."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(36, 4), nn.GroupNorm(2, 4), nn.ReLU(), nn.Identity(), nn.Linear(4, 3))
+
+
+def run(algorithm, n=4, model=None, **options):
+    """Run 2 rounds with everything that is evaluated, in float64."""
+    clients = clients_of(n)
+    settings = {
+        "model": model or perceptron(), "topology": problems.cliques(clients, 2), "rounds": 2, "seed": 0,
+        "eval_every": 2, "evaluate_on": ("test", "own_test"), "moments": "both",
+        "fine_tune": algorithms.sgd(lr=0.1, batch_size=8), "dtype": torch.float64,
+    }  # fmt: skip
+    return topofl.run(algorithm, clients=clients, **settings | options)
+
+
+@cache
+def on_host(name, linear=False, **options):
+    """Return the history of an algorithm of the table on CPU."""
+    algorithm = getattr(algorithms, name)(**ARGUMENTS[name])
+    return run(algorithm, model=problems.linear() if linear else None, device="cpu", executor="looped", **options)
+
+
+def check_same(found, wanted):
+    """Check that two histories hold the same, up to the order of sums in float64."""
+    for name, column in (wanted.rounds | wanted.evaluations).items():
+        np.testing.assert_allclose(found[name], column, rtol=1e-9, atol=1e-9, err_msg=name)
+
+
+EXECUTORS = {"batched": {"executor": "batched", "chunk": 3}, "looped": {"executor": "looped"}}
+
+
+LOOPED = ("apfl", "clique_averaging", "dfedpgp", "dpfl", "knn_per", "per_fedavg", "pfeddst")
+"""Algorithms that ask more of an executor than steps, each something else."""
+
+
+@pytest.mark.parametrize(
+    ("name", "executor"), [*((name, "batched") for name in ARGUMENTS), *((name, "looped") for name in LOOPED)]
+)
+def test_every_algorithm_runs_on_a_device(name, executor, device):
+    found = run(getattr(algorithms, name)(**ARGUMENTS[name]), device="cuda", **EXECUTORS[executor])
+    check_same(found, on_host(name))
+    assert found.meta["device"] == str(device)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("name", ["clique_averaging", "fedavg", "dpfl"])
+def test_linear_models_run_on_a_device(name, executor, device):
+    algorithm = getattr(algorithms, name)(**ARGUMENTS[name])
+    check_same(
+        run(algorithm, model=problems.linear(), device="cuda", **EXECUTORS[executor]), on_host(name, linear=True)
+    )
+
+
+OPTIONS = {
+    "frozen": {"on_divergence": "freeze"},
+    "recorded": {"on_divergence": "record"},
+    "independent": {"init": "independent"},
+    "some nodes": {"eval_nodes": 3},
+    "moved images": {"augment": data.crop_and_flip(padding=1)},
+    "float32 is mixed otherwise": {"dtype": torch.float32},
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_every_option_works_on_a_device(name, device):
+    options = OPTIONS[name] | EXECUTORS["batched"]
+    algorithm = algorithms.dfedavgm(**ARGUMENTS["dfedavgm"])
+    found, wanted = (run(algorithm, device=where, **options) for where in ("cuda", "cpu"))
+    tolerance = 1e-4 if "dtype" in options else 1e-9
+    for column in ("loss", "train_loss", "loss_own_test", "consensus_distance"):
+        np.testing.assert_allclose(found[column], wanted[column], rtol=tolerance, atol=tolerance, err_msg=column)
+
+
+@pytest.mark.parametrize("policy", ["freeze", "record"])
+def test_nodes_diverge_alike(policy, device):
+    algorithm = algorithms.fedavg(**ARGUMENTS["fedavg"] | {"lr": 1e200})
+    options = {"on_divergence": policy} | EXECUTORS["batched"]
+    found, wanted = (run(algorithm, device=where, **options) for where in ("cuda", "cpu"))
+    assert found.meta["diverged"] == wanted.meta["diverged"] != []
+    np.testing.assert_array_equal(np.isfinite(found["loss"]), np.isfinite(wanted["loss"]))
+
+
+def test_divergence_is_refused_alike(device):
+    algorithm = algorithms.dsgd(**ARGUMENTS["dsgd"] | {"lr": 1e200})
+    with pytest.raises(topofl.DivergenceError, match=r"node 0 is (inf|nan)"):
+        run(algorithm, device="cuda", rounds=5)
+
+
+def test_a_run_on_a_device_resumes(device, tmp_path):
+    algorithm = algorithms.dfedavgm(**ARGUMENTS["dfedavgm"])
+    options = {"device": "cuda", "checkpoint": tmp_path, "checkpoint_every": 1, "executor": "looped"}
+    run(algorithm, rounds=1, **options)
+    check_same(run(algorithm, rounds=2, resume=True, **options), on_host("dfedavgm"))
+
+
+GROWING = {
+    "minibatches": "uploads of each step's indices, weights and choices",
+    "_of": "asks each chunk whether all nodes are well, for the diversity of gradients",
+    "_finite_rows": "asks each chunk, under freeze in each step, whether its sums are finite",
+    "take": "looks up the nodes of a chunk that take no step, under freeze in each step",
+    "idle": "uploads of who in a chunk takes no step",
+    "_trial": "uploads of the peers that a node tries",
+}
+"""Functions that are known to wait, or to copy, the more often the more nodes, chunks or steps there are."""
+
+WAITED = {
+    "dsgd": {},
+    "fedavg": {},
+    "clique_averaging": {},
+    "linear": {"name": "dsgd", "model": problems.linear()},
+    "frozen": {"name": "fedavg", "on_divergence": "freeze"},
+    "pfeddst": {},
+    "random_collaboration": {},
+    "knn_per": {},
+    "some nodes": {"name": "dsgd", "some": True},
+    "looped": {"name": "dsgd", "executor": "looped"},
+    "looped and tried": {"name": "pfeddst", "executor": "looped"},
+}
+
+
+def waits_of(n, steps, name, executor, some=False, **options):
+    """Return what the host waited for, and copied, from the end of one round's training to the end of the next's."""
+    marks, counted_by = [], {"dsgd": "local_steps"}.get(name, "epochs")
+    longer = {counted_by: steps} if counted_by == "local_steps" or counted_by in ARGUMENTS[name] else {}
+    algorithm = getattr(algorithms, name)(**ARGUMENTS[name] | longer)
+    more = {"eval_every": 1, "fine_tune_every": 1, "eval_nodes": n - 1 if some else None}
+    with SimulatedDevice() as found:
+        more["on_round"] = lambda t, models: marks.append(len(found.events))
+        run(algorithm, n, device="cuda", **EXECUTORS[executor] | more | options)
+    return found.events[slice(*marks)]
+
+
+def counted(events):
+    """Return how often each function waited or copied; a matrix is copied dense or sparse, by its density."""
+    same = {"_sparse": "to_torch"}
+    return Counter((event.kind, same.get(event.function, event.function)) for event in events)
+
+
+@pytest.mark.parametrize("case", WAITED)
+def test_the_host_waits_as_often_for_many_nodes_and_steps(case):
+    options = {"name": case, "executor": "batched"} | WAITED[case]
+    few, many = waits_of(4, 1, **options), waits_of(16, 4, **options)
+    changed = {function for _, function in counted(few) - counted(many) + (counted(many) - counted(few))}
+    found = [event for event in many if event.function in changed - set(GROWING)]
+    assert changed <= set(GROWING), f"{case}, with 16 nodes and 4 times the steps:\n{told(found)}"

@@ -1,0 +1,231 @@
+"""Everything that a run is made of, resolved and checked once, before any work is done."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from topofl._check import check_choice, check_int, shown
+from topofl.algorithms.phase import Algorithm
+from topofl.algorithms.round import Rule
+from topofl.data import Partition
+from topofl.engine.checks import (
+    check_batched,
+    check_evaluated,
+    check_fine_tuning,
+    check_graphs,
+    check_output,
+    check_topology,
+    evaluated_by,
+    with_fine_tuning,
+)
+from topofl.engine.evaluate import Evaluated
+from topofl.engine.options import Compute, Evaluation, as_compute, as_evaluation
+from topofl.engine.plan import Backend, Plan
+from topofl.engine.population import Layout, check_model
+from topofl.engine.task_checks import as_task, check_task, check_voters
+from topofl.engine.trace import PLAYED, Played, Rules, Trace, everybody, traced
+from topofl.mixing import MixingMatrix, metropolis_or_uniform, own_weights, uniform, warning_once
+from topofl.tasks import Task, cross_entropy
+from topofl.topology import Topology, TopologySequence
+
+__all__ = ["Setup", "check_words", "resolve"]
+
+
+@dataclass(frozen=True, eq=False)
+class Setup:
+    """What a run is made of, each part checked and fitting the others; made by :func:`resolve`.
+
+    Parameters
+    ----------
+    algorithm
+        With the fine-tuning of the run.
+    model, module
+        As given, and the copy of it that is used, on the device.
+    sample
+        At most two examples, on the device.
+    clients
+        Pooled where the algorithm pools them.
+    played, trace
+        The first rounds on tensors without memory, and what was seen in them.
+    rounds
+        None where there is no run, but an estimate of one.
+    seed, init, on_disconnected
+        As in :func:`topofl.run`.
+    evaluation, compute
+        Options, shorthands written out.
+    device
+        Of `compute`, chosen if it names none.
+    sets
+        The nodes and examples that are evaluated, by the names of the sets.
+    task
+        What is learned.
+    """
+
+    algorithm: Algorithm
+    model: nn.Module
+    module: nn.Module
+    sample: Tensor
+    clients: Partition
+    played: Played
+    trace: Trace
+    rounds: int | None
+    seed: int
+    init: str
+    on_disconnected: str
+    evaluation: Evaluation
+    compute: Compute
+    device: torch.device
+    sets: Mapping[str, Evaluated]
+    task: Task
+
+    @property
+    def graphs(self) -> Topology | TopologySequence:
+        """What the topology means for the algorithm: no edges where it exchanges nothing."""
+        return self.played.graphs or everybody(self.clients.n)
+
+    @property
+    def rules(self) -> Rules:
+        """What gives graphs their weights."""
+        return self.played.rules
+
+    def backend(self, plan: Plan | None = None) -> Backend:
+        """Return what decides how it is computed, with the plan of a run that is resumed."""
+        return _backend(self.compute, self.device, plan)
+
+    @property
+    def evaluated(self) -> dict[str, Any]:
+        """When and on what models are evaluated, as JSON values; fine-tuning is in the algorithm's settings."""
+        names = [field.name for field in fields(self.evaluation) if field.name != "fine_tune"]
+        return {name: getattr(self.evaluation, name) for name in names} | {"on": list(self.evaluation.on)}
+
+
+def resolve(
+    algorithm: Algorithm,
+    *,
+    model: nn.Module,
+    clients: Partition,
+    rounds: int | None,
+    seed: int = 0,
+    topology: Any = None,
+    mixing: Rule | MixingMatrix | None = None,
+    init: str = "common",
+    evaluation: Any = None,
+    compute: Any = None,
+    on_disconnected: str = "raise",
+    task: Task | None = None,
+) -> Setup:
+    """Return what the arguments of :func:`topofl.run` mean together.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If they do not fit each other.
+    TopologyError
+        If the graph cannot do what the algorithm needs.
+    """
+    if not isinstance(algorithm, Algorithm):
+        kind = type(algorithm).__name__
+        raise TypeError(f"`algorithm` must be an Algorithm such as algorithms.dsgd(lr=0.1), got {kind}")
+    if not isinstance(clients, Partition):
+        kind = type(clients).__name__
+        raise TypeError(f"`clients` must be a Partition such as data.shards(data.digits(), n=10, seed=0), got {kind}")
+    evaluation, compute, task = as_evaluation(evaluation), as_compute(compute), as_task(task)
+    rounds, seed = check_words(rounds, seed, init, on_disconnected)
+
+    algorithm = with_fine_tuning(algorithm, evaluation.fine_tune)
+    clients = clients.pooled() if algorithm.pooled else clients
+    check_fine_tuning(algorithm, evaluation, clients.n, rounds)
+    check_evaluated(clients, evaluation)
+    check_voters(algorithm, task)
+    given = check_topology(algorithm, topology, clients.n)
+
+    device = torch.device(compute.device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    module, sample = _checked_model(model, clients, _backend(compute, device), task)
+    sets = evaluated_by(clients, evaluation, seed, device)
+    played = Played(
+        algorithm, Layout.of(module), compute.dtype, given, _rules_of(mixing, given),
+        np.array(list(map(len, clients.train))), seed, init == "independent",
+    )  # fmt: skip
+    trace = traced(played, PLAYED if rounds is None else min(rounds, PLAYED))
+    graphs = check_graphs(trace, given, clients, mixing, on_disconnected)
+    return Setup(
+        algorithm, model, module, sample, clients, replace(played, graphs=graphs), trace, rounds, seed, init,
+        on_disconnected, evaluation, compute, device, sets, task,
+    )  # fmt: skip
+
+
+def check_words(rounds: int | None, seed: int, init: str, on_disconnected: str) -> tuple[int | None, int]:
+    """Return rounds and seed as Python's integers; raise if these arguments of a run are wrong whatever the others."""
+    check_choice("init", init, ["common", "independent", "given"])
+    check_choice("on_disconnected", on_disconnected, ["raise", "allow"])
+    return None if rounds is None else check_int("rounds", rounds, minimum=1), check_int("seed", seed, minimum=0)
+
+
+def _backend(compute: Compute, device: torch.device, plan: Plan | None = None) -> Backend:
+    return Backend(
+        compute.executor, compute.chunk, compute.precision, compute.channels_last, compute.compile, device,
+        compute.dtype, plan,
+    )  # fmt: skip
+
+
+def _checked_model(model: nn.Module, clients: Partition, backend: Backend, task: Task) -> tuple[nn.Module, Tensor]:
+    """Return a copy of the model, and at most two examples, both on the device; or raise if they do not fit."""
+    module, dataset = check_model(model).to(device=backend.device, dtype=backend.dtype), clients.dataset
+    sample = dataset.examples(range(min(2, len(dataset.labels))), backend.dtype).to(backend.device)
+    known = task.loss is cross_entropy and dataset.targets is None
+    check_output(module, sample, clients.n_classes if known else None)
+    check_task(module, sample, dataset, task)
+    if backend.executor == "batched":
+        check_batched(module, sample)
+    return module, sample
+
+
+def _rules_of(mixing: Rule | MixingMatrix | None, graphs: Topology | TopologySequence | None) -> Rules:
+    """Return what gives the graphs of a run their weights; a default warns of the first whose own weights it drops."""
+    pull, push = (_as_rule(mixing, pushes) for pushes in (False, True))
+    if mixing is None and graphs is not None and graphs.period is None:  # else all rounds of a period are looked at
+        pull, push = (warning_once(rule, "mixing", pushes=k == 1) for k, rule in enumerate((pull, push)))
+    known = 64 if graphs is None else max(64, graphs.period or 0)
+    return Rules(pull, push, lru_cache(maxsize=known)(_weights_on))
+
+
+def _weights_on(rule: Rule, graph: Topology) -> MixingMatrix:
+    """Return the matrix that a rule gives a graph, checked."""
+    weights = rule(graph)
+    if not isinstance(weights, MixingMatrix):
+        raise TypeError(
+            f"`mixing` must return a MixingMatrix, got {type(weights).__name__}; use from_weights(weights, graph)"
+        )
+    return weights.check_on(graph)
+
+
+def _as_rule(mixing: Rule | MixingMatrix | None, pushes: bool) -> Rule:
+    """Return the weight rule of a run; a fixed matrix becomes the rule that checks it on each graph."""
+    if mixing is None:
+        return _pushed if pushes else metropolis_or_uniform
+    if not isinstance(mixing, MixingMatrix) and not callable(mixing):
+        raise TypeError(
+            f"`mixing` must be a weight rule such as mixing.metropolis_hastings or a MixingMatrix, got {shown(mixing)}"
+        )
+    return mixing.check_on if isinstance(mixing, MixingMatrix) else mixing
+
+
+def _pushed(graph: Topology) -> MixingMatrix:
+    """Return the default weights of an algorithm that pushes, or raise ``ValueError`` if the graph's own cannot."""
+    if not graph.own_weights:
+        return uniform(graph, direction="push")
+    weights = own_weights(graph)
+    if not weights.is_column_stochastic:
+        sums = weights.weights.sum(axis=0)
+        node = int(np.abs(sums - 1).argmax())
+        raise ValueError(
+            f"`topology` must, with `own_weights`, have columns that sum to 1 to push models: what node {node} of "
+            f"{graph.name} keeps and what others take from it sum to {sums[node]:.6g}; push in equal shares by "
+            "mixing=functools.partial(mixing.uniform, direction='push'), or average by an algorithm such as dsgd"
+        )
+    return weights
