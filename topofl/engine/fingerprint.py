@@ -83,8 +83,8 @@ def _csr(matrix: Any) -> tuple[np.ndarray, ...]:
 
 
 def _of_mixing(world: World) -> str:
-    """Return what the exchanges of the first rounds use, of models and of gradients, by name and digest."""
-    used = [exchange.weights for played in world.trace.rounds for exchange in played.ledger.exchanges]
+    """Return what the exchanges of the first round use, of models and of gradients, by name and digest."""
+    used = [exchange.weights for exchange in world.trace.rounds[0].ledger.exchanges]
     names = ", ".join(dict.fromkeys(weights.name for weights in used)) or "none"
     return f"{names} {_of(part for weights in used for part in _csr(weights.weights))}"
 
