@@ -1,5 +1,9 @@
 """One table of all algorithms, one set of obligations; a missing row fails."""
 
+import ast
+import inspect
+import sys
+
 import numpy as np
 import pytest
 
@@ -49,6 +53,50 @@ def run(name, clients=None, **settings):
 
 def test_every_algorithm_has_a_row():
     assert set(ARGUMENTS) == set(algorithms.__all__)
+
+
+def lines_of_code(source):
+    """Numbers of the lines of a module that hold code, its imports and docstrings apart."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        is_text = (
+            isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        )
+        if isinstance(node, ast.stmt) and not is_text and not isinstance(node, ast.Import | ast.ImportFrom):
+            last = node.body[0].lineno - 1 if isinstance(node, ast.FunctionDef | ast.ClassDef) else node.end_lineno
+            found |= set(range(node.lineno, last + 1))
+    lines = source.splitlines()
+    return [number for number in sorted(found) if lines[number - 1].split("#")[0].strip()]
+
+
+def test_lines_of_code_are_counted():
+    text = [
+        '"""Text."""',
+        "import ast",
+        "",
+        "def f(a,",
+        "      b):",
+        '    """More."""',
+        "    # why",
+        "    return (a,",
+        "",
+        "b)",
+    ]
+    source = "\n".join(text)
+    assert lines_of_code(source) == [4, 5, 8, 10]
+
+
+FAMILIES = {"dfedavgm_p": "dfedavgm", "random_collaboration": "dpfl"}
+"""Methods that are another one but for an argument, or its ablation."""
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_a_method_is_a_short_file_of_its_own(name):
+    """Under 60 lines: a chain of words that others may use."""
+    module = sys.modules[getattr(algorithms, name).__module__]
+    assert module.__name__ == f"topofl.algorithms.{FAMILIES.get(name, name)}"
+    assert name in module.__all__
+    assert len(lines_of_code(inspect.getsource(module))) < 60
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -13,8 +14,8 @@ from tests import naive, problems
 from tests.algorithms.test_personalized import BATCH, CLIENTS, HOW, ROUNDS, SEED, N, check, engine, nodes_at_start
 from topofl import algorithms, mixing, topologies
 from topofl._seeding import seeded_torch
+from topofl.algorithms.masks import erk_densities
 from topofl.algorithms.phase import Phase
-from topofl.algorithms.sparse import erk_densities
 from topofl.engine.population import Layout
 from topofl.engine.recorder import Ledger
 
@@ -249,7 +250,7 @@ def test_memory_counts_masks_and_gradients():
 
 def test_blocks_change_nothing(monkeypatch):
     wanted = run(built(different_initial=True), dtype=torch.float64)[1][-1]
-    monkeypatch.setattr("topofl.algorithms.sparse.BLOCK", 50)
+    monkeypatch.setattr(sys.modules[erk_densities.__module__], "BLOCK", 50)
     got = run(built(different_initial=True), dtype=torch.float64)[1][-1]
     torch.testing.assert_close(got, wanted, rtol=0, atol=1e-12)
 

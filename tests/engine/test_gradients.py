@@ -146,3 +146,36 @@ def test_what_torch_cannot_compile_is_refused_by_name(monkeypatch):
                 algorithms.dsgd(lr=0.1), model=problems.convolutional(), clients=clients,
                 topology=problems.cliques(clients), rounds=1, seed=0, **problems.options(compile=True, **settings),
             )  # fmt: skip
+
+
+class AddedUp(nn.Module):
+    """Parameters whose gradients autograd gives the same memory, or memory in which a number stands for several."""
+
+    def __init__(self):
+        super().__init__()
+        self.some, self.others = nn.Parameter(torch.zeros(3, 36)), nn.Parameter(torch.ones(3, 36))
+        self.shifts = nn.Parameter(torch.ones(3))
+
+    def forward(self, x):
+        x = x.flatten(1)
+        return x @ (self.some + self.others).T + x[:, :3] * self.shifts.sum()
+
+
+@pytest.mark.parametrize("executor", ["looped", "batched"])
+def test_gradients_can_be_changed_one_by_one(executor):
+    """As a weight decay does, which adds to each what is its own."""
+    clients, kept = problems.equal_clients(4), []
+    topofl.run(
+        algorithms.local_only(0.1, batch_size=100, local_steps=3, weight_decay=0.5), model=AddedUp(), clients=clients,
+        rounds=1, seed=0, init="given", compute=topofl.Compute(executor=executor),
+        callbacks=[problems.each_round(lambda t, models: kept.append(models.flat.clone()))],
+    )  # fmt: skip
+    for i, own in enumerate(clients.train):
+        module, labels = AddedUp(), clients.dataset.labels[own.tolist()]
+        optimizer = torch.optim.SGD(module.parameters(), 0.1, weight_decay=0.5)
+        for _ in range(3):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(module(clients.dataset.inputs[own.tolist()]), labels).backward()
+            optimizer.step()
+        wanted = nn.utils.parameters_to_vector(module.parameters()).detach()
+        torch.testing.assert_close(kept[-1][i], wanted, rtol=0, atol=1e-5)

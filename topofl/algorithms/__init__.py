@@ -1,23 +1,36 @@
 """Published algorithms, each a docstring with its equations over one chain of phases; ``__all__`` lists the algorithms.
 
+Each has a file of its own, under its name, and is made of words that all may use, in files named by what they are.
+
 The parts they are made of are here too, for your own: :func:`chain`; the phases :func:`sgd`, :func:`gossip`,
 :func:`push_sum`, :func:`server_average` and :func:`hear`, where nodes choose whom by a policy (:func:`greedy_peers`,
 :func:`random_peers`, :func:`similar_peers`, :func:`scored_peers` with :func:`refresh_losses`); which parameters they
 concern (:data:`everything`, :data:`head`, :data:`body`, :func:`part`) and which nodes (:func:`sampled`).
 """
 
-from topofl.algorithms.decentralized import centralized, clique_averaging, dsgd, local_only
-from topofl.algorithms.directed import dfedavgm, dfedavgm_p, dfedpgp, osgp
+from topofl.algorithms.apfl import apfl
+from topofl.algorithms.centralized import centralized
+from topofl.algorithms.clique_averaging import clique_averaging
+from topofl.algorithms.dfedavgm import dfedavgm, dfedavgm_p
+from topofl.algorithms.dfedpgp import dfedpgp
+from topofl.algorithms.dispfl import dispfl
+from topofl.algorithms.ditto import ditto
+from topofl.algorithms.dpfl import dpfl, random_collaboration
+from topofl.algorithms.dsgd import dsgd
 from topofl.algorithms.exchange import gossip as gossip
 from topofl.algorithms.exchange import push_sum as push_sum
 from topofl.algorithms.exchange import server_average as server_average
-from topofl.algorithms.federated import ditto, fedavg, fedbabu, fedper, fedprox, fedrep
-from topofl.algorithms.interpolation import apfl, knn_per
-from topofl.algorithms.learned import dpfl, pfeddst, random_collaboration
+from topofl.algorithms.fedavg import fedavg
+from topofl.algorithms.fedbabu import fedbabu
+from topofl.algorithms.fedper import fedper
+from topofl.algorithms.fedprox import fedprox
+from topofl.algorithms.fedrep import fedrep
+from topofl.algorithms.knn_per import knn_per
 from topofl.algorithms.local import Training as Training
 from topofl.algorithms.local import sgd as sgd
 from topofl.algorithms.local import train as train
-from topofl.algorithms.meta import per_fedavg
+from topofl.algorithms.local_only import local_only
+from topofl.algorithms.osgp import osgp
 from topofl.algorithms.participation import sampled as sampled
 from topofl.algorithms.parts import Part as Part
 from topofl.algorithms.parts import body as body
@@ -29,6 +42,9 @@ from topofl.algorithms.peers import Policy as Policy
 from topofl.algorithms.peers import greedy_peers as greedy_peers
 from topofl.algorithms.peers import hear as hear
 from topofl.algorithms.peers import random_peers as random_peers
+from topofl.algorithms.per_fedavg import per_fedavg
+from topofl.algorithms.pfeddst import pfeddst
+from topofl.algorithms.pfedgraph import pfedgraph
 from topofl.algorithms.phase import Algorithm as Algorithm
 from topofl.algorithms.phase import Phase as Phase
 from topofl.algorithms.phase import beside as beside
@@ -45,9 +61,7 @@ from topofl.algorithms.schedules import cosine as cosine
 from topofl.algorithms.schedules import exponential as exponential
 from topofl.algorithms.scored import refresh_losses as refresh_losses
 from topofl.algorithms.scored import scored_peers as scored_peers
-from topofl.algorithms.similar import pfedgraph
 from topofl.algorithms.similar import similar_peers as similar_peers
-from topofl.algorithms.sparse import dispfl
 from topofl.algorithms.terms import Descend as Descend
 from topofl.algorithms.terms import Step as Step
 from topofl.algorithms.terms import Term as Term

@@ -16,7 +16,7 @@ from topofl.algorithms.round import Models, Round, Rule, State
 from topofl.algorithms.schedules import exponential
 from topofl.algorithms.terms import Descend, Term, merged
 
-__all__ = ["Training", "check_epochs", "sgd", "train", "usual"]
+__all__ = ["Training", "check_epochs", "fine_tuning", "sgd", "steps", "train", "usual"]
 
 Amount = int | tuple[int, ...]
 """One number for all nodes, or one a node."""
@@ -289,3 +289,18 @@ def _amount(name: str, value: Any, *, minimum: int) -> Amount:
 def check_epochs(name: str, epochs: int | Sequence[int] | None) -> Amount | None:
     """Return passes over the local data, one number or one a node, or raise."""
     return None if epochs is None else _amount(name, epochs, minimum=1)
+
+
+def steps(batch_size: int, momentum: float, weight_decay: float, clip: float | None) -> dict[str, Any]:
+    """Return the arguments of all local steps of a method; its models come from elsewhere, so momentum starts anew."""
+    return {
+        "batch_size": batch_size, "momentum": momentum, "reset_momentum": True, "weight_decay": weight_decay,
+        "clip": clip,
+    }  # fmt: skip
+
+
+def fine_tuning(lr: float, epochs: int | None, **rest: Any) -> Phase | None:
+    """Return the passes of every node over its own data, of whole models; None if there are none."""
+    if epochs is None:
+        return None
+    return sgd(lr, epochs=check_int("fine_tune_epochs", epochs, minimum=1), **rest)

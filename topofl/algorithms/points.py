@@ -84,7 +84,7 @@ def ascent(radius: float) -> At:
 
     ::
 
-        g_i = grad F(theta_i + radius * grad F(theta_i; S_i) / ||grad F(theta_i; S_i)||; S_i)
+        g_i = grad F(theta_i + radius * grad F(theta_i; S_i) / (||grad F(theta_i; S_i)|| + 1e-12); S_i)
 
     Parameters
     ----------

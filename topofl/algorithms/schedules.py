@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from topofl._check import check_int, check_nonnegative, check_positive, shown
 
 __all__ = ["Schedule", "as_schedule", "constant", "cosine", "exponential", "rate_at", "told_of"]
@@ -120,19 +122,20 @@ def as_schedule(name: str, lr: float | Schedule) -> Schedule:
     return lr if callable(lr) else _Constant(check_positive(name, lr))
 
 
-def rate_at(lr: Schedule, round: int, step: int) -> float:
-    """Return the learning rate of a step, or raise ``ValueError`` if it cannot be used."""
-    rate = lr(round, step)
+def rate_at(lr: Schedule, round: int, step: int, dtype: torch.dtype, phase: str = "") -> float:
+    """Return the learning rate of a step, or raise ``ValueError`` if models of a dtype cannot go by it."""
+    rate, most = lr(round, step), torch.finfo(dtype).max
+    place = f"{f'the phase {phase!r}, ' if phase else ''}round {round + 1} (step {step} of it)"
     try:
         usable = math.isfinite(rate) and rate >= 0
-    except TypeError:
+    except (TypeError, ValueError, RuntimeError, OverflowError):  # text, vectors, integers beyond all floats
         usable = False
     if not usable:
-        raise ValueError(
-            f"`lr` must return a finite learning rate of at least 0, got {shown(rate)} in round {round + 1} "
-            f"(step {step} of it)"
-        )
-    return float(rate)
+        raise ValueError(f"`lr` must return a finite learning rate of at least 0, got {shown(rate)} in {place}")
+    rate = float(rate)
+    if rate > most:
+        raise ValueError(f"`lr` must be at most {most:g} for {dtype}, got {rate:g} in {place}; lower it")
+    return rate
 
 
 def told_of(lr: Schedule) -> Any:

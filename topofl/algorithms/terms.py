@@ -7,8 +7,7 @@ A step of node i on its minibatch ``S_i`` runs gradients through a chain of term
     theta_i = theta_i - lr(round, step) * g_i
 """
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -66,7 +65,8 @@ class Term(NamedTuple):
         ``init(models) -> {name: tensor}``: what lasts from round to round, one row a node: (n, d) or (n,). Other
         phases of the chain find it by ``round.state``.
     begin
-        The same of what begins anew in every round, such as a momentum that starts from zero.
+        The same of what begins anew in every round, such as a momentum that starts from zero. It is given the models
+        of those k nodes that are trained together.
     elementwise
         Whether each number of the result depends on the numbers at its own place alone. Such a term may be given any
         tensors (k, ...) of one shape, a parameter after the other, which saves a copy; tensors of its own are (n, d).
@@ -127,9 +127,10 @@ class Descend:
         return merged(term.begin(models) for term in self.terms)
 
     def direction(self, g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
-        """Return what the terms make of gradients."""
-        for term in self.terms:
-            g = term.update(g, theta, own, step)
+        """Return what the terms make of gradients; where these have no numbers, what terms do is checked."""
+        for place, term in enumerate(self.terms):
+            made = (checked_update if g.is_meta else _update)(term, g, theta, own, step)
+            g = to_be_changed(made, g, own) if place < len(self.terms) - 1 else made
         return g
 
 
@@ -402,21 +403,41 @@ def _inner(some: Tensor, others: Tensor) -> Tensor:
     return torch.bmm(some.unsqueeze(1), others.unsqueeze(2)).view(-1)
 
 
-def check_direction(g: Any, like: Tensor, name: str, step: Step) -> Tensor:
-    """Return what a term made of gradients, or raise if it has another shape or is none."""
-    if not isinstance(g, Tensor) or g.shape != like.shape:
-        got = f"shape {tuple(g.shape)}" if isinstance(g, Tensor) else type(g).__name__
+def _update(term: Term, g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
+    return term.update(g, theta, own, step)
+
+
+def to_be_changed(made: Tensor, g: Tensor, own: State) -> Tensor:
+    """Return what a term made of gradients for the next one to change: a copy in `g` where the phase keeps it."""
+    memory = made.untyped_storage()._cdata
+    kept = any(memory == x.untyped_storage()._cdata for x in own.values())
+    return g.copy_(made) if kept else made
+
+
+def checked_update(term: Term, g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
+    """Return what a term makes of gradients without numbers, or raise ``ValueError`` if it does what terms may not."""
+    version, kept = theta._version, dict(own)
+    try:
+        made: Any = term.update(g, theta, own, step)
+    except (RuntimeError, TypeError) as error:  # NotImplementedError is the former
+        if "meta" not in str(error):
+            raise
         raise ValueError(
-            f"the term {name!r} must return directions of the shape of its gradients, {tuple(like.shape)}, got {got}"
+            f"the term {term.name!r} must work on gradients without numbers, on which a step is played to see what "
+            f"memory it takes: {str(error).strip().partition(chr(10))[0][:120]}; make tensors on the device of those "
+            "given, and use torch.where in place of branches"
+        ) from error
+    if theta._version != version:
+        raise ValueError(f"the term {term.name!r} must not change `theta`; return a direction, or work on a copy")
+    other = next((name for name in kept | own if own.get(name) is not kept.get(name)), None)
+    if other is not None:
+        raise ValueError(
+            f"the term {term.name!r} must change what it keeps in place, it put another tensor as {other!r} into "
+            f"`own`; use own[{other!r}].copy_(...), and `init` or `begin` for new ones"
         )
-    return g
-
-
-def names_of(terms: Sequence[Term]) -> str:
-    """Return what terms are called, for messages."""
-    return ", ".join(term.name for term in terms) or "none"
-
-
-def is_usable(value: float) -> bool:
-    """Whether a learning rate can be used: a finite number of at least 0."""
-    return math.isfinite(value) and value >= 0
+    if not isinstance(made, Tensor) or made.shape != g.shape:
+        got = f"shape {tuple(made.shape)}" if isinstance(made, Tensor) else type(made).__name__
+        raise ValueError(
+            f"the term {term.name!r} must return directions of the shape of its gradients, {tuple(g.shape)}, got {got}"
+        )
+    return made

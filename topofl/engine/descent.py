@@ -1,7 +1,7 @@
 """What terms make of gradients, for some nodes at a time: they are given rows, and are known by no name here."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -10,8 +10,8 @@ from torch import Tensor
 
 from topofl.algorithms.local import Training
 from topofl.algorithms.round import State
-from topofl.algorithms.schedules import rate_at
-from topofl.algorithms.terms import Step, along, check_direction
+from topofl.algorithms.schedules import constant, rate_at
+from topofl.algorithms.terms import Step, Term, along, merged, to_be_changed
 from topofl.engine.buffers import Buffers
 from topofl.engine.living import Living
 from topofl.engine.population import Layout, Population
@@ -86,13 +86,13 @@ class Descent:
 
     def step(self, k: int) -> Step:
         """Return what is said of step k; ValueError if its learning rate cannot be used."""
-        return Step(self.t, k, rate_at(self.how.descend.lr, self.t, k))
+        return Step(self.t, k, rate_at(self.how.descend.lr, self.t, k, self.models.flat.dtype))
 
     def chunk(self, rows: slice, buffers: Buffers) -> Chunk:
         """Return some nodes, ready for the first step of the round."""
         flat, n = self.models.flat, self.models.n
         own = {name: x[rows] if len(x) == n else x for name, x in self.own.items()}
-        own |= self.how.begin(self.models.like(flat[rows]))
+        own = merged([own, self.how.begin(self.models.like(flat[rows]))])
         wide = {name: x for name, x in own.items() if x.dim() == 2 and x.shape[1] == flat.shape[1]}
         rest = {name: x for name, x in own.items() if name not in wide}
         if self._by_parameter:
@@ -171,19 +171,23 @@ class Descent:
         return values.split(sizes if self.trained is None else [sizes[k] for k in self.trained], 1)
 
     def _direction(self, chunk: Chunk, g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
+        terms = self.how.descend.terms
         if step.k or step.round:
             return self.how.descend.direction(g, theta, own, step)
-        for term in self.how.descend.terms:  # one that errs does so in the first step, as a rule
-            given = bool(g.isfinite().all())
-            g = term.update(g, theta, own, step)
-            if given and not bool(g.isfinite().all()):
-                row = chunk.rows.start + int((~g.isfinite().reshape(len(g), -1).all(1)).nonzero()[0])
-                raise ValueError(
-                    f"the term {term.name!r} must return finite directions for finite gradients, it does not for node "
-                    f"{row if self.nodes is None else self.nodes[row]} in round {step.round + 1}; look for divisions "
-                    "by 0 in it"
-                )
+        for place, term in enumerate(terms):  # one that errs does so in the first step, as a rule
+            finite = bool(g.isfinite().all())
+            made = term.update(g, theta, own, step)
+            if finite and not bool(made.isfinite().all()):
+                self._refuse(term, made, chunk, step)
+            g = to_be_changed(made, g, own) if place < len(terms) - 1 else made
         return g
+
+    def _refuse(self, term: Term, made: Tensor, chunk: Chunk, step: Step) -> None:
+        row = chunk.rows.start + int((~made.isfinite().reshape(len(made), -1).all(1)).nonzero()[0])
+        raise ValueError(
+            f"the term {term.name!r} must return finite directions for finite gradients, it does not for node "
+            f"{row if self.nodes is None else self.nodes[row]} in round {step.round + 1}; look for divisions by 0 in it"
+        )
 
 
 def finite_rows(values: Tensor, sums: Tensor | None = None) -> Tensor:
@@ -194,33 +198,22 @@ def finite_rows(values: Tensor, sums: Tensor | None = None) -> Tensor:
     return finite if bool(finite.all()) else torch.isfinite(values).all(1)
 
 
-def bytes_beside(how: Training, layout: Layout, dtype: torch.dtype) -> int:
+def bytes_beside(how: Training, layout: Layout, dtype: torch.dtype, n: int) -> int:
     """Return the bytes that a node's local step takes besides its model and gradient, by playing one on shapes alone.
 
-    What terms make anew in a round is among them, what they keep from round to round is not.
+    What terms make anew in a round is among them, what they keep from round to round is not. Two of all n nodes play:
+    what is made in `init` may be of n alone.
     """
-    nodes = 2
-    models = Population(torch.empty(nodes, layout.d, dtype=dtype, device="meta"), layout)
+    nodes = min(n, 2)
+    how = replace(how, descend=replace(how.descend, lr=constant(1.0)))  # one's own may not know of such a step
+    models = Population(torch.empty(n, layout.d, dtype=dtype, device="meta"), layout)
     descent = Descent(models, how, how.init(models), t=0)
     shapes = layout.shapes if descent.trained is None else [layout.shapes[k] for k in descent.trained]
     gradients = [torch.empty(nodes, *shape, dtype=dtype, device="meta") for shape in shapes]
-    chunk = descent.chunk(slice(0, nodes), Buffers(models.flat.device))
-    _check_terms(descent, chunk, gradients)
     with Living() as living:
         chunk = descent.chunk(slice(0, nodes), Buffers(models.flat.device))
         descent.descend(chunk, 1, gradients if how.at is None else [_played(descent, chunk, gradients)])
     return -(-living.peak // nodes)
-
-
-def _check_terms(descent: Descent, chunk: Chunk, gradients: Sequence[Tensor]) -> None:
-    """Raise ``ValueError`` if a term returns anything but directions of the shape it was given, or changes models."""
-    g, theta, step = descent.flat(gradients), descent.taken(descent.models.flat), descent.step(1)
-    own = {name: descent.taken(x) if x.shape == descent.models.flat.shape else x for name, x in chunk.own.items()}
-    for term in descent.how.descend.terms:
-        version = theta._version
-        g = check_direction(term.update(g, theta, own, step), g, term.name, step)
-        if theta._version != version:
-            raise ValueError(f"the term {term.name!r} must not change `theta`; return a direction instead")
 
 
 def _played(descent: Descent, chunk: Chunk, gradients: Sequence[Tensor]) -> Tensor:

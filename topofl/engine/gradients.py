@@ -32,8 +32,8 @@ class Gradients(Protocol):
     ) -> tuple[Tensor, Sequence[Tensor]]:
         """Return losses (k,), and the gradients of the `trained` parameters by their places (None: of all).
 
-        Parameters are (k, *shape) each, inputs (k, b, ...), targets (k, b, ...). The gradients may lie in memory
-        that the next call uses again.
+        Parameters are (k, *shape) each, inputs (k, b, ...), targets (k, b, ...). The gradients may be changed, and lie
+        in memory that the next call uses again.
         """
         ...
 
@@ -100,7 +100,8 @@ def batched_gradients(
             with lower():
                 outputs = each(leaves, inputs)
             losses = _mean_loss(loss, outputs, targets, weights)
-            return losses.detach(), torch.autograd.grad(losses.sum(), [p for p in leaves if p.requires_grad])
+            found = torch.autograd.grad(losses.sum(), [p for p in leaves if p.requires_grad])
+            return losses.detach(), _to_be_changed(found)
 
     return gradients
 
@@ -136,9 +137,21 @@ def looped_gradients(
                 outputs = apply(order(inputs[0]))
             losses = _mean_loss(loss, outputs[None], targets, weights)
             leaves = [p for p in parameters_of_own if p.requires_grad]
-            return losses.detach(), [g[None] for g in torch.autograd.grad(losses.sum(), leaves)]
+            found = _to_be_changed(torch.autograd.grad(losses.sum(), leaves))
+            return losses.detach(), [g[None] for g in found]
 
     return gradients
+
+
+def _to_be_changed(gradients: Sequence[Tensor]) -> list[Tensor]:
+    """Return gradients that can be changed in place: autograd gives parameters that are added up the same memory."""
+    found, seen = [], set()
+    for g in gradients:
+        memory = g.untyped_storage()._cdata
+        repeats = any(stride == 0 and size > 1 for stride, size in zip(g.stride(), g.shape, strict=True))
+        found.append(g.clone(memory_format=torch.contiguous_format) if repeats or memory in seen else g)
+        seen.add(memory)
+    return found
 
 
 def _copy(model: nn.Module) -> nn.Module:

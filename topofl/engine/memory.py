@@ -307,7 +307,7 @@ def facts_of(
     layout, sizes = Layout.of(module), np.array(list(map(len, clients.train)))
     width = int(np.minimum(trace.batch_sizes(), sizes).max())
     looped, batched = _bytes_of_steps(module, few, order, width, compute, task, targets[:1])
-    besides = max((bytes_beside(one.how, layout, dtype) for one in _largest_steps(trace).values()), default=0)
+    besides = max((bytes_beside(one.how, layout, dtype, n) for one in _largest_steps(trace).values()), default=0)
     return Facts(
         n=n,
         d=d,

@@ -205,10 +205,15 @@ class DryRound:
 
     def train(self, models: Models, how: Training, own: State, *, who: np.ndarray | None = None) -> np.ndarray:
         """See the protocol."""
-        del own
+        if missing := sorted(how.init(models).keys() - own.keys()):
+            raise ValueError(
+                f"`own` must hold what the steps of the phase {self.phase!r} keep, {missing[0]!r} is missing; let its "
+                "`init` return how.init(models)"
+            )
         counts = how.counts(self.sizes)
         counts = counts if who is None else np.where(_checked(who, counts), counts, 0)
-        self._check_rate(rate_at(how.descend.lr, self.t, 0), models.flat.dtype)
+        if self.t == 0:  # later ones may be beyond the run's last
+            rate_at(how.descend.lr, 0, 0, models.flat.dtype, self.phase)
         self.seen.trained.setdefault(self.phase, []).append(Trained(how, counts))
         if how.gradient is not None and isinstance(how.steps, int):
             self._note("mixed gradients")
@@ -264,13 +269,6 @@ class DryRound:
 
     def _multiply(self, weights: MixingMatrix, columns: int) -> None:
         self.mixed[weights] = self.mixed.get(weights, 0) + columns
-
-    def _check_rate(self, lr: float, dtype: torch.dtype) -> None:
-        most = torch.finfo(dtype).max
-        if lr > most:
-            raise ValueError(
-                f"`lr` must be at most {most:g} for {dtype}, got {lr:g} in the phase {self.phase!r}; lower it"
-            )
 
 
 def _no_losses(models: Tensor) -> Tensor:

@@ -1,9 +1,8 @@
-"""Methods that train models from which one step leads far."""
+"""Per-FedAvg: a common model from which one step leads far."""
 
 from topofl._check import check_positive
 from topofl.algorithms.exchange import server_average
-from topofl.algorithms.federated import fine_tuning, steps
-from topofl.algorithms.local import sgd
+from topofl.algorithms.local import fine_tuning, sgd, steps
 from topofl.algorithms.participation import sampled
 from topofl.algorithms.phase import Algorithm, chain
 from topofl.algorithms.points import lookahead
