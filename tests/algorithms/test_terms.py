@@ -145,7 +145,7 @@ def ran(phase, model, clients, rounds=ROUNDS, *, after=None, **settings):
     more = {} if after is None else {"after": after}
     run(
         chain("own", local=phase, **more), model=model, clients=clients, rounds=rounds, seed=SEED, init="independent",
-        dtype=torch.float64, on_round=lambda t, models: kept.append(models.flat.clone()), **settings,
+        dtype=torch.float64, callbacks=[problems.each_round(lambda t, models: kept.append(models.flat.clone()))], **settings,
     )  # fmt: skip
     return kept[-1]
 
@@ -257,7 +257,7 @@ def test_what_is_trained_together_and_one_by_one_is_the_same_with_push_sum_weigh
             run(
                 method, model=model(), clients=problems.ragged_clients(N), topology=graph, rounds=ROUNDS, seed=SEED,
                 init="independent", dtype=torch.float64, on_disconnected="allow",
-                on_round=lambda t, models, kept=kept: kept.append(models.flat.clone()), **settings,
+                callbacks=[problems.each_round(lambda t, models, kept=kept: kept.append(models.flat.clone()))], **settings,
             )  # fmt: skip
             found.append(kept[-1])
             assert (masses[-1] - 1).abs().max() > 0.1
@@ -282,7 +282,7 @@ def test_push_sum_weights_divide_steps_by_adam(settings):
     run(
         method, model=model, clients=clients, topology=topologies.random_out(N, 2, seed=0), rounds=1, seed=SEED,
         init="independent", dtype=torch.float64, on_disconnected="allow",
-        on_round=lambda t, models: kept.append(models.flat.clone()), **settings,
+        callbacks=[problems.each_round(lambda t, models: kept.append(models.flat.clone()))], **settings,
     )  # fmt: skip
 
     def halved(i):
@@ -857,7 +857,7 @@ def need(terms, **settings):
     phase = train(descend(*terms, lr=LR), batch_size=BATCH)
     return topofl.estimate(
         chain("own", local=phase), model=problems.linear(), clients=problems.equal_clients(N),
-        compute=topofl.Compute(executor="looped"), **settings,
+        compute=topofl.Compute(executor="looped"), **problems.options(**settings),
     )  # fmt: skip
 
 

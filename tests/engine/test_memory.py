@@ -170,7 +170,7 @@ def facts_for(model, batch_size=4, sets=None, clients=None, algorithm=None, dtyp
     how = replace(compute(), dtype=dtype)
     graph = topologies.ring(clients.n)
     trace = problems.traced(algorithm, model, clients, graph)
-    return facts_of(trace, model, few, way.order, way, clients, [], [sets], how, None, graph)
+    return facts_of(trace, model, few, way.order, way, clients, [], [sets], how, graph)
 
 
 def test_steps_of_every_phase_are_counted():

@@ -207,12 +207,8 @@ def perceptron():
 def run(algorithm, n=4, model=None, **options):
     """Run 2 rounds with everything that is evaluated, in float64."""
     clients = clients_of(n)
-    settings = {
-        "model": model or perceptron(), "topology": problems.cliques(clients, 2), "rounds": 2, "seed": 0,
-        "eval_every": 2, "evaluate_on": ("test", "own_test"), "moments": "both",
-        "fine_tune": algorithms.sgd(lr=0.1, batch_size=8), "dtype": torch.float64,
-    }  # fmt: skip
-    return topofl.run(algorithm, clients=clients, **settings | options)
+    settings = {"model": model or perceptron(), "topology": problems.cliques(clients, 2), "rounds": 2, "seed": 0, "every": 2, "on": ("test", "own_test"), "before_exchange": True, "fine_tune": algorithms.sgd(lr=0.1, batch_size=8), "dtype": torch.float64}  # fmt: skip
+    return topofl.run(algorithm, clients=clients, **problems.options(**settings | options))
 
 
 @cache
@@ -257,7 +253,7 @@ OPTIONS = {
     "frozen": {"on_divergence": "freeze"},
     "recorded": {"on_divergence": "record"},
     "independent": {"init": "independent"},
-    "some nodes": {"eval_nodes": 3},
+    "some nodes": {"nodes": 3},
     "moved images": {"augment": data.crop_and_flip(padding=1)},
     "float32 is mixed otherwise": {"dtype": torch.float32},
 }
@@ -290,7 +286,7 @@ def test_divergence_is_refused_alike(device):
 
 def test_a_run_on_a_device_resumes(device, tmp_path):
     algorithm = algorithms.dfedavgm(**ARGUMENTS["dfedavgm"])
-    options = {"device": "cuda", "checkpoint": tmp_path, "checkpoint_every": 1, "executor": "looped"}
+    options = {"device": "cuda", "saving": topofl.Saving(tmp_path, every=1), "executor": "looped"}
     run(algorithm, rounds=1, **options)
     check_same(run(algorithm, rounds=2, resume=True, **options), on_host("dfedavgm"))
 
@@ -325,7 +321,7 @@ def waits_of(n, steps, name, executor, some=False, **options):
     marks, counted_by = [], {"dsgd": "local_steps"}.get(name, "epochs")
     longer = {counted_by: steps} if counted_by == "local_steps" or counted_by in ARGUMENTS[name] else {}
     algorithm = getattr(algorithms, name)(**ARGUMENTS[name] | longer)
-    more = {"eval_every": 1, "fine_tune_every": 1, "eval_nodes": n - 1 if some else None}
+    more = {"every": 1, "fine_tune_every": 1, "nodes": n - 1 if some else None}
     with SimulatedDevice() as found:
         more["on_round"] = lambda t, models: marks.append(len(found.events))
         run(algorithm, n, device="cuda", **EXECUTORS[executor] | more | options)
