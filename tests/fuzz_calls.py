@@ -95,6 +95,7 @@ def _values() -> dict[str, Any]:
         **{"one_class_per_node.n": 3, "reciprocity.topology": graph, "steps": 5, "gossip_rounds": 2},
         **{"neighborhood_swap.base": graph, "p_peer_exponential.p": 2, "thin_cliques.base": cliques, "removed": 1},
         **{"own_weights.topology": own, "within_groups.topology": cliques, "min_size": 1, "min_per_class": 1},
+        **{"loss": lambda outputs, targets: (outputs - targets).square().mean(1), "values": np.arange(8.0)},
         **{"run.progress": False, "dcliques.n": 8, "clique_size": 4, "degree": 2},
     }  # fmt: skip
 
@@ -106,6 +107,7 @@ GIVEN = {
     "run": ("topology", "progress"),
     "estimate": ("topology",),
     "effective_resistance": ("u", "v"),
+    "from_arrays": ("y",),
 }
 """Arguments with defaults that are given too, to be quick or to be understood."""
 ONE_OF_TWO = ("label_counts", "n")

@@ -413,11 +413,11 @@ def stop_in_step(monkeypatch, step):
     """Let a Ctrl-C arrive while a step is taken."""
     take, steps = WorldRound.train, []
 
-    def interrupted(self, models, how, **words):
+    def interrupted(self, models, how, own, **words):
         steps.append(self.t)
         if len(steps) == step:
             signal.raise_signal(signal.SIGINT)
-        return take(self, models, how, **words)
+        return take(self, models, how, own, **words)
 
     monkeypatch.setattr(WorldRound, "train", interrupted)
 

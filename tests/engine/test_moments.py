@@ -470,7 +470,7 @@ BAD_INPUT = {
     "true": ({"fine_tune": True}, TypeError, "`fine_tune` must be a Phase"),
     "exchange": ({"fine_tune": algorithms.gossip()}, ValueError, "`fine_tune` must be a phase of each node alone"),
     "gradients": (
-        {"fine_tune": algorithms.sgd(0.1, gradient=mixing.within_groups)},
+        {"fine_tune": algorithms.sgd(0.1, gradient=mixing.max_degree)},
         ValueError,
         "got one that uses mixed",
     ),

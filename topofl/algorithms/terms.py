@@ -126,10 +126,10 @@ class Descend:
         """Return what the terms make anew in every round."""
         return merged(term.begin(models) for term in self.terms)
 
-    def direction(self, g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
-        """Return what the terms make of gradients; where these have no numbers, what terms do is checked."""
+    def direction(self, g: Tensor, theta: Tensor, own: State, step: Step, *, checked: bool = False) -> Tensor:
+        """Return what the terms make of gradients; `checked`: raise if one does what terms may not."""
         for place, term in enumerate(self.terms):
-            made = (checked_update if g.is_meta else _update)(term, g, theta, own, step)
+            made = (checked_update if checked else _update)(term, g, theta, own, step)
             g = to_be_changed(made, g, own) if place < len(self.terms) - 1 else made
         return g
 

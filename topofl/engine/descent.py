@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -59,6 +59,8 @@ class Descent:
         (n,) push-sum weights, and the places of the parameters whose steps they divide.
     nodes
         Which nodes these are, where they are not all.
+    plays
+        Whether a step is played to see what it takes, and whether terms do only what they may.
     """
 
     models: Population
@@ -68,6 +70,7 @@ class Descent:
     mass: Tensor | None = None
     weighted: Sequence[int] = ()
     nodes: Sequence[int] | None = None
+    plays: bool = False
 
     @cached_property
     def trained(self) -> Sequence[int] | None:
@@ -173,7 +176,7 @@ class Descent:
     def _direction(self, chunk: Chunk, g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
         terms = self.how.descend.terms
         if step.k or step.round:
-            return self.how.descend.direction(g, theta, own, step)
+            return self.how.descend.direction(g, theta, own, step, checked=self.plays)
         for place, term in enumerate(terms):  # one that errs does so in the first step, as a rule
             finite = bool(g.isfinite().all())
             made = term.update(g, theta, own, step)
@@ -198,6 +201,21 @@ def finite_rows(values: Tensor, sums: Tensor | None = None) -> Tensor:
     return finite if bool(finite.all()) else torch.isfinite(values).all(1)
 
 
+SMALL = 2**20
+"""Numbers of all models up to which a step is played on zeros: the first operation on a tensor without numbers makes
+torch load sympy, and some its compiler, 35 MB and a second for either."""
+
+
+class _Numberless(Living):
+    """Counts bytes, and refuses to tell numbers, which models of more parameters will not have."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Note the storages that an operation made."""
+        if func in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default):
+            raise RuntimeError("numbers of meta tensors were asked for")
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+
 def bytes_beside(how: Training, layout: Layout, dtype: torch.dtype, n: int) -> int:
     """Return the bytes that a node's local step takes besides its model and gradient, by playing one on shapes alone.
 
@@ -206,11 +224,12 @@ def bytes_beside(how: Training, layout: Layout, dtype: torch.dtype, n: int) -> i
     """
     nodes = min(n, 2)
     how = replace(how, descend=replace(how.descend, lr=constant(1.0)))  # one's own may not know of such a step
-    models = Population(torch.empty(n, layout.d, dtype=dtype, device="meta"), layout)
-    descent = Descent(models, how, how.init(models), t=0)
+    device = "cpu" if n * layout.d <= SMALL else "meta"
+    models = Population(torch.zeros(n, layout.d, dtype=dtype, device=device), layout)
+    descent = Descent(models, how, how.init(models), t=0, plays=True)
     shapes = layout.shapes if descent.trained is None else [layout.shapes[k] for k in descent.trained]
-    gradients = [torch.empty(nodes, *shape, dtype=dtype, device="meta") for shape in shapes]
-    with Living() as living:
+    gradients = [torch.zeros(nodes, *shape, dtype=dtype, device=device) for shape in shapes]
+    with _Numberless() as living:
         chunk = descent.chunk(slice(0, nodes), Buffers(models.flat.device))
         descent.descend(chunk, 1, gradients if how.at is None else [_played(descent, chunk, gradients)])
     return -(-living.peak // nodes)

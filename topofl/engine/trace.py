@@ -10,6 +10,7 @@ import numpy as np
 import scipy.sparse as sparse
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from topofl._check import check_choice, did_you_mean
 from topofl._generators import answered
@@ -205,7 +206,9 @@ class DryRound:
 
     def train(self, models: Models, how: Training, own: State, *, who: np.ndarray | None = None) -> np.ndarray:
         """See the protocol."""
-        if missing := sorted(how.init(models).keys() - own.keys()):
+        with _disable_current_modes():  # what is made here is none of the phase's
+            needed = how.init(models).keys()
+        if missing := sorted(needed - own.keys()):
             raise ValueError(
                 f"`own` must hold what the steps of the phase {self.phase!r} keep, {missing[0]!r} is missing; let its "
                 "`init` return how.init(models)"
@@ -466,7 +469,9 @@ class Played:
     def models(self) -> _DryModels:
         """Return the models, without numbers."""
         flat = torch.empty(len(self.sizes), self.layout.d, dtype=self.dtype, device="meta")
-        return _DryModels(flat, self.layout, self.algorithm.name, self.apart)
+        models = _DryModels(flat, self.layout, self.algorithm.name, self.apart)
+        _ = models.mass  # made now, not while bytes are counted
+        return models
 
     def round(self, t: int, models: Population, seen: Seen, states: dict[str, State]) -> DryRound:
         """Return round t, which nobody has used."""
