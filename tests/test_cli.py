@@ -890,12 +890,12 @@ def test_a_folder_that_vanishes_while_a_run_lasts_can_be_gone_on_with(capsys, to
         words = ["resume", "r", "--set", "run.rounds=6"]
     take, steps, first = WorldRound.train, [], 4 if verb == "resume" else 0
 
-    def vanishing(self, models, how, **more):
+    def vanishing(self, models, how, own, **more):
         steps.append(self.t)
         if len(steps) == (1 if verb == "resume" else 3):
             shutil.rmtree(tmp_path / "r")
             signal.raise_signal(signal.SIGINT)
-        return take(self, models, how, **more)
+        return take(self, models, how, own, **more)
 
     with monkeypatch.context() as patch:
         patch.setattr(WorldRound, "train", vanishing)
