@@ -31,7 +31,7 @@ from topofl.engine.fingerprint import check_same, fingerprint, versions
 from topofl.engine.free_memory import giving_back
 from topofl.engine.interrupt import stop_between_rounds
 from topofl.engine.keeper import Keeper
-from topofl.engine.moments import Sets, beside_neighbors, check_scores, columns_of, fine_tuned, no_scores, scores_of
+from topofl.engine.stages import Sets, beside_neighbors, check_scores, columns_of, fine_tuned, no_scores, scores_of
 from topofl.engine.options import Compute, Evaluation, Saving, as_saving
 from topofl.engine.plan import Backend, Plan
 from topofl.engine.recorder import Recorder
