@@ -237,7 +237,7 @@ def test_half_written_history_is_refused(history, tmp_path, name, damage):
         topofl.History.load(tmp_path / "run")
 
 
-@pytest.mark.parametrize("key", ["n_rounds", "columns", "matrices"])
+@pytest.mark.parametrize("key", ["n_rounds", "columns", "round_columns", "matrices"])
 def test_files_that_do_not_fit_are_refused(history, tmp_path, key):
     file = history.save(tmp_path / "run") / "meta.json"
     meta = json.loads(file.read_text())
@@ -373,15 +373,15 @@ JSON = {
     "nested": ("meta.json", lambda meta: json.dumps(meta).replace("{", f'{{"x": {NESTED}, ', 1)),
     "nested a little": ("meta.json", lambda meta: json.dumps(meta | {"x": json.loads("[" * 200 + "]" * 200)})),
     "a number": ("meta.json", lambda meta: json.dumps(meta).replace("{", f'{{"x": {"9" * 10_000}, ', 1)),
-    "no list": ("meta.json", lambda meta: json.dumps(meta | {"columns": "messages"})),
+    "no list": ("meta.json", lambda meta: json.dumps(meta | {"round_columns": "messages"})),
     "names": ("meta.json", lambda meta: json.dumps(meta | {"matrices": [1, 2, 3]})),
     "rounds": ("meta.json", lambda meta: json.dumps(meta | {"n_rounds": 7.0})),
     "algorithm": ("meta.json", lambda meta: json.dumps(meta | {"algorithm": {"a": 1}})),
     "diverged": ("meta.json", lambda meta: json.dumps(meta | {"diverged": 3})),
     "lines": ("rounds.jsonl", lambda meta: "\n".join([f'{{"x": {NESTED}}}'] * 8)),
-    "values": ("rounds.jsonl", lambda meta: "\n".join([json.dumps({key: [1] for key in meta["columns"]})] * 8)),
-    "texts": ("rounds.jsonl", lambda meta: "\n".join([json.dumps(dict.fromkeys(meta["columns"], "1"))] * 8)),
-    "large": ("rounds.jsonl", lambda meta: "\n".join([json.dumps(dict.fromkeys(meta["columns"], 10**300))] * 8)),
+    "values": ("rounds.jsonl", lambda meta: "\n".join([json.dumps({key: [1] for key in meta["round_columns"]})] * 8)),
+    "texts": ("rounds.jsonl", lambda meta: "\n".join([json.dumps(dict.fromkeys(meta["round_columns"], "1"))] * 8)),
+    "large": ("rounds.jsonl", lambda meta: "\n".join([json.dumps(dict.fromkeys(meta["round_columns"], 10**300))] * 8)),
 }
 
 

@@ -1,7 +1,6 @@
 """The moments of evaluation: fine-tuned copies equal a naive loop, training does not notice, and columns say which."""
 
 import json
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +16,7 @@ from tests.engine.test_equivalence import modules_at_start
 from topofl import algorithms, config, data, mixing, topologies
 from topofl._seeding import stream
 from topofl.engine import round as rounds
+from topofl.engine import stages
 from topofl.engine.checkpoint import rounds_in
 
 ROUNDS, SEED, BATCH, N = 3, 3, 4, 6
@@ -458,8 +458,7 @@ def test_memory_counts_copies_their_momentum_and_their_minibatches():
 
 
 def test_a_probe_does_not_fine_tune(monkeypatch):
-    module = sys.modules["topofl.engine.run"]  # topofl.engine.run itself is the function
-    monkeypatch.setattr(module, "fine_tuned", lambda *args: pytest.fail("fine-tuned"))
+    monkeypatch.setattr(stages, "fine_tuned", lambda *args: pytest.fail("fine-tuned"))
     assert need(algorithms.dsgd(0.1), fine_tune=TUNED, probe=True).seconds_per_evaluation > 0
 
 

@@ -326,7 +326,7 @@ def test_seeds_are_the_papers_three():
     assert (dfedpgp.SEEDS["paper"], dfedpgp.SEEDS["quick"]) == (3, 3)
 
 
-def test_stages_are_columns_of_a_history():
+def test_moments_are_columns_of_a_history():
     assert list(MOMENTS.values()) == ["accuracy", "accuracy_before_exchange", "accuracy_fine_tuned"]
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from topofl._matrices import Kept, Matrices, Packed, bytes_of, kept, kept_of
-from topofl.history import FINE_TUNED, History
+from topofl.history import History
 from topofl.mixing import MixingMatrix
 
 __all__ = ["Exchange", "Ledger", "Recorder", "bytes_kept"]
@@ -193,12 +193,13 @@ class Recorder:
         self,
         state: Mapping[str, Any],
         evaluated: Callable[[int], bool],
-        fine_tuned: Callable[[int], bool] = lambda t: True,
+        scored: Callable[[str, int], bool] = lambda column, t: True,
         done: int | None = None,
     ) -> None:
         """Take over what :meth:`state` returned, of evaluations those after rounds that are `evaluated`.
 
-        Of rounds that are not `fine_tuned` (any more, when more rounds follow) such scores are forgotten.
+        Columns that an evaluation after a round does not have (any more, when more rounds follow), for which
+        ``scored(column, round)`` is False, are forgotten there.
 
         Raises
         ------
@@ -212,8 +213,8 @@ class Recorder:
         kept = [evaluated(t) for t in evaluations["round"].tolist()]
         evaluations = {name: column[kept] for name, column in evaluations.items()}
         for name in evaluations:
-            if FINE_TUNED in name:
-                evaluations[name][[not fine_tuned(t) for t in evaluations["round"].tolist()]] = np.nan
+            if lacking := [k for k, t in enumerate(evaluations["round"].tolist()) if not scored(name, t)]:
+                evaluations[name][lacking] = np.nan
         self._evaluations.fill(evaluations)
         for one in _kept_in(state, self._rounds.filled["node_loss"].shape[1] if len(state["names"]) else 0):
             self._keep(one)
