@@ -22,6 +22,7 @@ from topofl._check import (
     check_number,
     check_path,
     check_probability,
+    check_switch,
     did_you_mean,
     shown,
 )
@@ -36,13 +37,19 @@ from topofl.mixing import MixingMatrix, MixingSequence
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+    from torch import Tensor, nn
+
+    from topofl.trained import Trained
 
 __all__ = ["History", "Personal", "check_replaceable", "evaluation_record", "over_nodes", "saved_in"]
 
 FILES = ("meta.json", "rounds.jsonl", "arrays.npz")
 """What a saved history consists of."""
 
-OURS = re.compile("|".join(map(re.escape, FILES)))
+MODELS = "models.pt"
+"""What it also has if it was asked to."""
+
+OURS = re.compile("|".join(map(re.escape, (*FILES, MODELS))))
 """What a folder that holds a history, or a part of one, holds and nothing else."""
 
 DEEPEST = 20
@@ -140,6 +147,10 @@ class History:
         kept, and the matrix is made when it is asked for.
     matrix_of_round
         (R,) index into `matrices`.
+    models
+        The nodes' models after the last round: their parameters ``models.flat``, (n, d) on the CPU,
+        ``models.state_dict(node)`` and ``models.module(node)``. None if the run kept none
+        (``topofl.Saving(models=False)``), or the history was saved without.
     """
 
     meta: Mapping[str, Any]
@@ -148,6 +159,7 @@ class History:
     node_loss: np.ndarray
     matrices: Sequence[MixingMatrix] = ()
     matrix_of_round: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    models: "Trained | None" = None
 
     def __repr__(self) -> str:
         values = self.evaluations[self.primary][-1]
@@ -442,6 +454,49 @@ class History:
             )
         return values
 
+    def predict(self, x: Any, node: int | None = None, *, network: "nn.Module | None" = None) -> "Tensor":
+        """Return what models after the last round put out for examples, on the CPU and in plain precision.
+
+        Parameters
+        ----------
+        x
+            (b, ...) examples of the shape that the run's dataset has, as array or tensor: uint8 pixels are divided by
+            255 and normalized as the dataset does, numbers and token ids are used as they are. Floating-point numbers
+            for a dataset of pixels are taken as normalized already, as ``dataset.examples()`` returns them.
+        node
+            Whose model; None: all of them.
+        network
+            The model that :func:`topofl.run` was called with; only needed for a history that was loaded, whose files
+            hold no network.
+
+        Returns
+        -------
+        torch.Tensor
+            (b, ...) outputs of one model, such as scores of classes before a softmax, or (n, b, ...) of all.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If the history has no models, there is no such node, no network, or the examples have another shape or kind.
+
+        Examples
+        --------
+        >>> import topofl
+        >>> from topofl import algorithms, data, models, topologies
+        >>> clients = data.iid(data.digits(), n=4, seed=0)
+        >>> history = topofl.run(algorithms.dsgd(lr=0.5), model=models.logistic_regression(64), clients=clients,
+        ...                      topology=topologies.ring(4), rounds=5, seed=0)
+        >>> pixels = clients.dataset.inputs[:7]
+        >>> history.predict(pixels, node=2).shape, history.predict(pixels).shape
+        (torch.Size([7, 10]), torch.Size([4, 7, 10]))
+        """
+        if self.models is None:
+            raise ValueError(
+                "`history` must have models to predict, got one without; keep them by topofl.Saving(models=True), and "
+                "save them by history.save(path, models=True)"
+            )
+        return self.models.predict(x, node, network)
+
     def to_pandas(self, per: str = "round") -> "pd.DataFrame":
         """Return a tidy table.
 
@@ -502,7 +557,7 @@ class History:
         ax.set_ylabel(column.replace("_", " "))
         return ax
 
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False, models: bool = False) -> Path:
         """Write the history to a folder: ``meta.json``, ``rounds.jsonl`` and ``arrays.npz``.
 
         JSON has no NaN and no infinity: where a run diverged, ``rounds.jsonl`` has null, and :meth:`load` gives NaN.
@@ -513,23 +568,30 @@ class History:
         Parameters
         ----------
         path
-            A new or empty folder, or one that holds these three files and nothing else.
+            A new or empty folder, or one that holds these files and nothing else.
         overwrite
             Replace a folder that holds anything else, too: **all of its contents are removed**.
+        models
+            Write the models after the last round, too, as ``models.pt``: n * d numbers, without the network. Those of
+            an older history there are removed in any case.
 
         Raises
         ------
         FileExistsError
             If `path` is a file, or a folder with other contents and `overwrite` is False.
         ValueError
-            If `path` is empty, a link that leads back to itself, or the current folder or one above it.
+            If `path` is empty, a link that leads back to itself, or the current folder or one above it; if `models` is
+            True and the history has none.
         """
+        check_switch("models", models, auto=False)
+        if models and self.models is None:
+            raise ValueError("`models` must be False for a history without models, got True; leave it out")
         place = _resolved(check_path("path", path))  # a link stays, and the folder that it names is replaced
         check_replaceable(place, overwrite=overwrite)
         place.parent.mkdir(parents=True, exist_ok=True)
         complete = new_beside(place)
         try:
-            _write(self, complete)
+            _write(self, complete, models=models)
             umask = os.umask(0)
             os.umask(umask)
             complete.chmod(0o777 & ~umask)  # mkdtemp lets nobody else in
@@ -541,6 +603,8 @@ class History:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "History":
         """Read a history that :meth:`save` wrote; the folder of ``topofl run``, which holds one, will do too.
+
+        Models that were saved with it are mapped into memory, and read where they are looked at.
 
         Raises
         ------
@@ -669,7 +733,7 @@ def check_replaceable(folder: Path, *, overwrite: bool = False) -> None:
     if not folder.is_dir():
         raise FileExistsError(f"`path` must be a folder, {folder} is a file; name another one")
     found = sorted(folder.iterdir())
-    others = [path.name for path in found if path.name not in FILES or not path.is_file()]
+    others = [path.name for path in found if path.name not in (*FILES, MODELS) or not path.is_file()]
     missing = [name for name in FILES if not (folder / name).is_file()]
     if overwrite or not found or not (others or missing):
         return
@@ -692,7 +756,9 @@ def _assemble(
     meta.setdefault("columns", as_json(_columns_of(meta, evaluations)))
     names = meta.pop("matrices")
     matrices = Matrices([kept_of(_part(arrays, f"matrix.{k}."), n, name) for k, name in enumerate(names)])
-    history = History(meta, columns, evaluations, arrays["node_loss"], matrices, arrays["matrix_of_round"])
+    history = History(
+        meta, columns, evaluations, arrays["node_loss"], matrices, arrays["matrix_of_round"], _models_in(path, n)
+    )
     if what := _misfit(history):
         raise ValueError(f"{what} is missing or does not fit the rest; run it again")
     return history
@@ -708,6 +774,15 @@ def _columns_of(meta: Mapping[str, Any], evaluations: Iterable[str]) -> dict[str
     """Return what the columns of a history are of that does not say it."""
     sets = meta.get("evaluation", {}).get("on") or ["test"]
     return columns_named(evaluations, _scores_in(meta), sets if isinstance(sets, str) else str(sets[0]))
+
+
+def _models_in(folder: Path, n: int) -> "Trained | None":
+    """Return the models of n nodes that were saved in a folder, None if none were."""
+    if not (folder / MODELS).is_file():
+        return None
+    from topofl.trained import Trained  # it needs torch, which reading numbers does not
+
+    return Trained.load(folder / MODELS, n)
 
 
 def _misfit(history: History) -> str:
@@ -730,7 +805,7 @@ def _misfit(history: History) -> str:
     return "" if len(shape) == 2 and history.node_loss.shape[1:] == shape[1:] else history.primary
 
 
-def _write(history: History, folder: Path) -> None:
+def _write(history: History, folder: Path, *, models: bool) -> None:
     matrices = _kept_in(history)
     extra = {
         "n_rounds": history.n_rounds,
@@ -747,8 +822,10 @@ def _write(history: History, folder: Path) -> None:
         arrays |= {f"matrix.{k}.row_of": one.row_of} if isinstance(one, Packed) else {}
     np.savez_compressed(folder / "arrays.npz", **arrays)  # pyright: ignore[reportArgumentType]
     (folder / "meta.json").write_text(json.dumps(dict(history.meta) | extra, indent=2) + "\n")
-    for name in FILES:
-        sync_file(folder / name)
+    if models and history.models is not None:
+        history.models.save(folder / MODELS)
+    for path in folder.iterdir():
+        sync_file(path)
     sync_folder(folder)
 
 

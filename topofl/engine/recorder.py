@@ -14,6 +14,7 @@ from torch import Tensor
 from topofl._matrices import Kept, Matrices, Packed, bytes_of, kept, kept_of
 from topofl.history import History
 from topofl.mixing import MixingMatrix
+from topofl.trained import Trained
 
 __all__ = ["Exchange", "Ledger", "Recorder", "bytes_kept"]
 
@@ -219,8 +220,8 @@ class Recorder:
         for one in _kept_in(state, self._rounds.filled["node_loss"].shape[1] if len(state["names"]) else 0):
             self._keep(one)
 
-    def history(self, meta: dict[str, Any]) -> History:
-        """Return all of it."""
+    def history(self, meta: dict[str, Any], models: Trained | None) -> History:
+        """Return all of it, with the models after the last round if they are kept."""
         rounds = dict(self._rounds.filled)
         return History(
             meta=meta,
@@ -229,6 +230,7 @@ class Recorder:
             evaluations=self._evaluations.filled,
             matrices=Matrices(self._matrices),
             matrix_of_round=self._used.filled.get("matrix", np.zeros(0, dtype=np.int64)),
+            models=models,
         )
 
 

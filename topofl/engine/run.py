@@ -1,5 +1,6 @@
 """The only loop over rounds."""
 
+import copy
 import math
 import os
 import platform
@@ -46,6 +47,7 @@ from topofl.history import History, evaluation_record
 from topofl.metrics import consensus_distance
 from topofl.mixing import MixingMatrix
 from topofl.tasks import Task
+from topofl.trained import Normalization, Trained
 
 __all__ = ["run"]
 
@@ -184,7 +186,8 @@ def run(
             _train(training, each, keeper, tell, bar)
         seconds = time.perf_counter() - began
         tell(Event("end", training.rounds, {"seconds": seconds, "rounds": training.rounds}, world.models))
-        return training.recorder.history(meta | {"diverged": [one._asdict() for one in world.guard.found]})
+        meta |= {"diverged": [one._asdict() for one in world.guard.found]}
+        return training.recorder.history(meta, _trained(training) if saving.models else None)
 
 
 def _check_callbacks(callbacks: object) -> None:
@@ -425,6 +428,17 @@ def _shared(world: World) -> Tensor:
     """Return what nodes may agree on: all columns, or those that travel."""
     parts = [world.models.flat[:, part] for part in world.trace.share]
     return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+
+
+def _trained(training: _Training) -> Trained:
+    """Return the models as they are, on the CPU, with all that predicting takes."""
+    models, setup = training.world.models, training.setup
+    dataset, dtype = setup.clients.dataset, models.flat.dtype
+    affine = dataset.affine(dtype)
+    scale, shift = (None, None) if affine is None else (part.cpu() for part in affine)
+    inputs = Normalization(tuple(dataset.inputs.shape[1:]), dataset.inputs.dtype, scale, shift)
+    shapes = {name: tuple(shape) for name, shape in models.shapes.items()}
+    return Trained(shapes, inputs, copy.deepcopy(setup.module).cpu(), models.flat.detach().cpu())
 
 
 def _progress(start: int, rounds: int, progress: bool | str, title: str) -> Iterator[int]:
