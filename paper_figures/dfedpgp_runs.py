@@ -35,11 +35,11 @@ __all__ = [
 ]
 
 MOMENTS: Mapping[str, str] = {
-    "after exchange": "accuracy",
-    "after training": "accuracy_before_exchange",
-    "fine-tuned": "accuracy_fine_tuned",
+    "after exchange": "",
+    "after training": "before_exchange",
+    "fine-tuned": "fine_tuned",
 }
-"""The column of a history that has the accuracies of a moment; not every method has all of them."""
+"""The stage of evaluations that a moment is; not every method has all of them."""
 
 Measured = Mapping[str, Mapping[str, Mapping[str, Curve]]]
 """Curves by title of the panel, label of the arm and moment; epochs are rounds."""
@@ -128,16 +128,16 @@ def _moments(runs: Sequence[Run], store: Store, label: str) -> dict[str, Curve]:
     numbers = [note["numbers"] | {key: note[key] for key in ("seconds", "megabytes")} for _, note in loaded]
     seeds = [run.seed for run in runs]
     return {
-        moment: Curve.of(seeds, histories, 1, numbers, column=column)
-        for moment, column in _moments_of(label).items()
-        if _has(histories[0], column) and not (moment == "after training" and _is_served(label))
+        moment: Curve.of(seeds, histories, 1, numbers, column=histories[0].column(stage=stage))
+        for moment, stage in _moments_of(label).items()
+        if _has(histories[0], stage) and not (moment == "after training" and _is_served(label))
     }
 
 
 def _moments_of(label: str) -> Mapping[str, str]:
-    """Return the columns of a method's moments; rounds of those who choose peers first end after training."""
+    """Return the stages of a method's moments; rounds of those who choose peers first end after training."""
     if label in METHODS and METHODS[label].over == "peers":
-        return {"after training": "accuracy"}
+        return {"after training": ""}
     return MOMENTS
 
 
@@ -145,10 +145,10 @@ def _is_served(label: str) -> bool:
     return label in METHODS and METHODS[label].over == "server"
 
 
-def _has(history: History, column: str) -> bool:
-    """Whether a history has a column that says more than others: who is alone is tested once a round."""
-    alone = column != "accuracy" and not history.matrices
-    return column in history.evaluations and not alone
+def _has(history: History, stage: str) -> bool:
+    """Whether a history has a stage that says more than others: who is alone is tested once a round."""
+    alone = stage != "" and not history.matrices
+    return any(column.stage == stage for column in history.columns.values()) and not alone
 
 
 def written(value: Measured) -> dict[str, Any]:

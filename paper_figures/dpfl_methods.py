@@ -8,8 +8,8 @@ from .dpfl_settings import Scale
 
 __all__ = ["BASELINES", "METHODS", "Method", "budget_label", "collaborating", "of_budget"]
 
-END, TRAINED, TUNED, NEAREST = "accuracy", "accuracy_before_exchange", "accuracy_fine_tuned", "accuracy_knn"
-"""Columns of a history: at the end of a round, after local training, after fine-tuning, beside nearest neighbors."""
+END, TRAINED, TUNED, NEAREST = "", "before_exchange", "fine_tuned", "knn"
+"""Stages of evaluations: at the end of a round, after local training, after fine-tuning, beside nearest neighbors."""
 
 
 @dataclass(frozen=True)
@@ -20,23 +20,23 @@ class Method:
     ----------
     name
         Of the function in :mod:`topofl.algorithms`.
-    column
-        The accuracy that it is judged by, of each client's best round.
+    stage
+        Of the models by whose accuracy it is judged, in each client's best round.
     chosen_by
-        The accuracy on validation images by which that round is best; None: the same as `column`.
+        The stage whose accuracy on validation images says which round is best; None: the same as `stage`.
     more
         Further arguments; ``"once"`` and ``"twice"`` stand for the epochs of a round, and for twice as many.
     """
 
     name: str
-    column: str
+    stage: str
     more: Mapping[str, Any] = field(default_factory=dict)
     chosen_by: str | None = None
 
     @property
-    def validation(self) -> str:
-        """The column by which each client's round is chosen."""
-        return f"{self.chosen_by or self.column}_own_val"
+    def chosen_at(self) -> str:
+        """The stage by which each client's round is chosen."""
+        return self.stage if self.chosen_by is None else self.chosen_by
 
     @property
     def prepares(self) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from topofl import History
+from topofl.history import Personal
 
 from .curves import Curve
 from .dfedpgp_settings import Split
@@ -36,11 +37,23 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Arm:
-    """Runs of one method, one a seed, the accuracy that it is judged by, and that which chooses each client's round."""
+    """Runs of one method, one a seed; the stage by which it is judged, and that which chooses each client's round."""
 
     runs: Sequence[Run]
-    column: str
-    validation: str
+    stage: str
+    chosen_at: str
+
+    def column(self, history: History) -> str:
+        """Return the name of the accuracies that the method is judged by."""
+        return history.column(stage=self.stage)
+
+    def validation(self, history: History) -> str:
+        """Return the name of those by which each client's round is chosen."""
+        return history.column(stage=self.chosen_at, on="own_val")
+
+    def personal(self, history: History) -> Personal:
+        """Return what the accuracies of each client's best round come to."""
+        return history.personal(self.column(history), validation=self.validation(history))
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +104,7 @@ def arm(setting: Setting, title: str, method: Method, *, flips: bool = False, id
         Whether these choose nobody, and only send.
     """
     runs = [Run(_tables(setting, title, method, seed, flips, idle)) for seed in setting.seeds]
-    return Arm(runs, method.column, method.validation)
+    return Arm(runs, method.stage, method.chosen_at)
 
 
 def malicious(scale: Scale, seed: int) -> list[int]:
@@ -130,9 +143,9 @@ def measured(arm: Arm, store: Store) -> Outcome:
     histories = [history for history, _ in loaded]
     numbers = [note["numbers"] | {key: note[key] for key in ("seconds", "megabytes")} for _, note in loaded]
     seeds = [run.seed for run in arm.runs]
-    personal = [history.personal(arm.column, validation=arm.validation) for history in histories]
+    personal = [arm.personal(history) for history in histories]
     return Outcome(
-        Curve.of(seeds, histories, 1, numbers, column=arm.column),
+        Curve.of(seeds, histories, 1, numbers, column=arm.column(histories[0])),
         100 * np.array([one.mean for one in personal]),
         1e4 * np.array([one.variance for one in personal]),
         100 * np.array([one.worst_tenth for one in personal]),

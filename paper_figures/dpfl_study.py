@@ -17,7 +17,7 @@ from topofl import History, NotApplicable, Table, config, metrics
 
 from .claims import OURS, Claim, judge_seeds
 from .dfedpgp_tables import Dots, dots, plus_minus
-from .dpfl_methods import Method
+from .dpfl_methods import END, TRAINED, Method
 from .dpfl_runs import Arm, arm, scale_of, split, splits_of
 from .dpfl_settings import Scale
 from .figure import Data, Setting
@@ -55,7 +55,7 @@ DIFFERENCES = (
 
 def _methods(scale: Scale) -> dict[str, tuple[Method, dict[str, Any]]]:
     """Return, by label, the method and further tables of the run."""
-    budget, seen = scale.budgets[1] or 1, "accuracy_before_exchange"
+    budget, seen = scale.budgets[1] or 1, TRAINED
     once = {"budget": budget, "first_epochs": "once"}
     cliques = {"topology": {"name": "dcliques", "clique_size": budget, "inter": "ring"}}
     shuffled = {"topology": cliques["topology"] | {"steps": 0}}
@@ -65,7 +65,7 @@ def _methods(scale: Scale) -> dict[str, tuple[Method, dict[str, Any]]]:
         DIFFERENT: (Method("dfedavgm", seen), cliques),
         SHUFFLED: (Method("dfedavgm", seen), shuffled),
         ALL: (Method("fedavg", seen), {}),
-        NONE: (Method("local_only", "accuracy", {"reset_momentum": True}), {}),
+        NONE: (Method("local_only", END, {"reset_momentum": True}), {}),
     }
 
 
@@ -90,7 +90,7 @@ def _tested_on_all(one: Arm, more: Mapping[str, Any], scale: Scale) -> Arm:
     for run in one.runs:
         graph = {"topology": {**more["topology"], "seed": run.seed}} if more else {}
         found.append(Run(with_options({**run.tables, **graph}, more_tables)))
-    return Arm(found, one.column, one.validation)
+    return Arm(found, one.stage, one.chosen_at)
 
 
 def runs(setting: Setting) -> list[Run]:
@@ -110,8 +110,8 @@ def compute(setting: Setting, store: Store) -> Data:
 
 def _of_run(one: Arm, run: Run, store: Store) -> dict[str, Any]:
     history, _ = store.load(run)
-    own = history.personal(one.column, validation=one.validation)
-    everybodys = history.last("accuracy_test")
+    own = one.personal(history)
+    everybodys = history.last(history.column(on="test"))
     return {
         OWN: 100 * own.mean,
         EVERYBODYS: 100 * float(everybodys.mean()),

@@ -60,7 +60,7 @@ def _accuracy(setting: Setting, group: tuple[int, ...], seed: int, rounds: int, 
         compute=setting.device,
         progress=False,
     )
-    return float(history["accuracy_fine_tuned"][-1, 0])
+    return float(history.last(history.column(stage="fine_tuned"))[0])
 
 
 def _dataset(setting: Setting) -> data.Dataset:

@@ -340,7 +340,7 @@ def test_dry_run_and_run_tell_what_does_not_fit(capsys, toml, tmp_path, monkeypa
     [
         ("run.round=3", "small.toml [run] `run` takes rounds"),
         ("saving.every=0", "small.toml [saving] `every` must be at least 1, got 0"),
-        ("saving.resume=true", "small.toml [saving] `Saving` takes every, not"),
+        ("saving.resume=true", "small.toml [saving] `Saving` takes every, models, not"),
         ("run.rounds=0", "small.toml [run] `rounds` must be at least 1, got 0"),
         ("topolgy=ring", "not 'topolgy'; did you mean 'topology'?"),
         ("topology=rng", "small.toml [topology] there is no topology 'rng'; did you mean 'ring'?"),

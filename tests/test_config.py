@@ -1,5 +1,6 @@
 """TOML files and the runs they describe."""
 
+import sys
 import textwrap
 import tomllib
 
@@ -106,6 +107,7 @@ def test_all_defaults_are_filled_in():
             "before_exchange": False,
             "fine_tune": None,
             "fine_tune_every": None,
+            "also": None,
         },
         "compute": {
             "executor": "auto",
@@ -117,7 +119,7 @@ def test_all_defaults_are_filled_in():
             "dtype": "float32",
             "on_divergence": "raise",
         },
-        "saving": {"every": "auto"},
+        "saving": {"every": "auto", "models": True},
     }
     assert experiment.notes == ("[data] no `seed` given; 0 is used", "[run] no `seed` given; 0 is used")
 
@@ -382,3 +384,77 @@ def test_toml_leaves_out_none_and_refuses_objects():
     assert config.dumps({"a": {"b": {"c": None, "d": 1, "e": {}}}}) == "[a]\nb = {d = 1, e = {}}\n"
     with pytest.raises(TypeError, match="must be a number, true, false, text, a list or a table"):
         config.dumps({"run": {}, "compute": {"dtype": torch.float32}})
+
+
+# Tasks, and evaluations of the user's own
+
+
+@pytest.fixture
+def own_module(tmp_path, monkeypatch):
+    """Make a module with a task and a stage of evaluations that Python finds."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "owntask_", raising=False)
+    (tmp_path / "owntask_.py").write_text(OWN)
+    yield
+    sys.modules.pop("owntask_", None)
+
+
+OWN = """
+from topofl import tasks
+
+def halved(weight=0.5, scores=("accuracy",)):
+    base = tasks.classification(scores)
+    return tasks.Task("halved", lambda outputs, targets: weight * base.loss(outputs, targets), base.scores)
+
+def no_task():
+    return 3
+
+def mean(models, round):
+    return models.flat.mean(0).expand(round.n, -1)
+"""
+
+
+def test_tasks_are_configured_and_repeated(tmp_path):
+    experiment = config.build(tables(task={"name": "classification", "scores": ["accuracy", "f1"]}))
+    history = experiment.run()
+    assert list(history.scores) == ["accuracy", "f1", "loss"]
+    (tmp_path / "again.toml").write_text(config.dumps(experiment.tables_of(history)))
+    again = config.load(tmp_path / "again.toml")
+    assert again.tables["task"] == experiment.tables["task"] == {"name": "classification", "scores": ["accuracy", "f1"]}
+    np.testing.assert_array_equal(again.run()["f1"], history["f1"])
+
+
+def test_tasks_may_be_a_users_own(own_module):
+    experiment = config.build(tables(task="owntask_:halved,weight=0.25"))
+    assert experiment.tables["task"] == {"name": "owntask_:halved", "weight": 0.25, "scores": ["accuracy"]}
+    plain = config.build(tables()).run()["loss"]
+    np.testing.assert_allclose(experiment.run()["loss"][0], 0.25 * plain[0], rtol=1e-6)
+
+
+def test_own_stages_are_configured_and_repeated(own_module, tmp_path):
+    experiment = config.build(tables(evaluation={"every": 1, "also": {"ensemble": "owntask_:mean"}}))
+    history = experiment.run()
+    assert experiment.tables["evaluation"]["also"] == {"ensemble": "owntask_:mean"}
+    (tmp_path / "again.toml").write_text(config.dumps(experiment.tables))
+    again = config.load(tmp_path / "again.toml").run()
+    np.testing.assert_array_equal(again["accuracy_ensemble"], history["accuracy_ensemble"])
+
+
+BAD_OWN = {
+    "no task": ({"task": "clasification"}, r"\[task\] there is no task 'clasification'; did you mean 'classification'"),
+    "no score": ({"task": "classification,scores=[f2]"}, r"\[task\] .*f2"),
+    "no such key": ({"task": "classification,score=f1"}, r"\[task\] `classification` takes scores, not 'score'"),
+    "another kind": ({"task": "owntask_:no_task"}, r"\[task\] `owntask_:no_task` must return a Task, got 3"),
+    "no targets": ({"task": "regression"}, "`targets` must be of the shape of the model's outputs"),
+    "no stage": ({"evaluation": {"also": {"a": "owntask_:men"}}}, "there is no evaluation 'owntask_:men'"),
+    "no colon": ({"evaluation": {"also": {"a": "mean"}}}, r"must be module:function"),
+    "a number": ({"evaluation": {"also": {"a": 3}}}, r"\[evaluation\] `also` must name functions, as in .*, got 3"),
+    "no table": ({"evaluation": {"also": "mean"}}, r"\[evaluation\] `also` must be a dictionary"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BAD_OWN)
+def test_tasks_and_stages_that_cannot_be_had_are_refused(own_module, case):
+    changes, message = BAD_OWN[case]
+    with pytest.raises((ValueError, TypeError), match=message):
+        config.build(tables(**changes))

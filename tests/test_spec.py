@@ -194,6 +194,7 @@ def test_catalogue_is_what_the_packages_export():
     assert set(kinds["partition"]) == {name for name in partition.__all__ if name != "Partition"} | {"natural"}
     assert {"metropolis_hastings", "uniform"} <= set(kinds["mixing"])
     assert list(kinds["augmentation"]) == ["crop_and_flip"]
+    assert list(kinds["task"]) == ["classification", "multi_label", "next_token", "regression"]
     assert not {"lazy", "from_weights"} & set(kinds["mixing"])
     for kind, functions in kinds.items():
         assert functions, kind

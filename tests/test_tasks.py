@@ -373,7 +373,7 @@ def test_a_history_follows_its_task(tmp_path):
     history = run("regression")
     assert history.primary == "mse"
     assert history.low_is_good("rmse")
-    assert not history.low_is_good("r2_own_val")
+    assert not history.low_is_good("r2")
     assert f"final mse {history.last().mean():.4f}" in repr(history)
     best = history["mse"].mean(1).argmin()
     assert np.array_equal(history.best(), history["mse"][best])

@@ -15,13 +15,14 @@ from typing import Any, NamedTuple, get_origin
 import numpy as np
 from torch import nn
 
-from topofl import algorithms, data, mixing, models, topologies
+from topofl import algorithms, data, mixing, models, tasks, topologies
 from topofl._check import did_you_mean, shown
 from topofl._graph_files import is_graph_file, read_graph
 from topofl._plugins import GROUPS, Offer, load, offered, resolve, returning, signature
 from topofl.algorithms import Algorithm
 from topofl.data import cifar, folders, leaf, readers
 from topofl.mixing import MixingMatrix
+from topofl.tasks import Task
 from topofl.topology import Topology, TopologySequence
 
 __all__ = [
@@ -55,6 +56,7 @@ _WANTED: dict[str, tuple[str, tuple[type, ...]]] = {
     "partition": ("a Partition", (data.Partition,)),
     "augmentation": ("an Augmentation", (data.Augmentation,)),
     "mixing": ("a MixingMatrix", (MixingMatrix,)),
+    "task": ("a Task", (Task,)),
 }
 """What functions of a kind return."""
 
@@ -212,6 +214,7 @@ def catalogue() -> dict[str, dict[str, Function]]:
         "partition": {k: f for k, f in of_data.items() if _returns(f) is data.Partition and first(f) == "dataset"},
         "augmentation": {k: f for k, f in of_data.items() if _returns(f) is data.Augmentation},
         "mixing": {k: f for k, f in _functions(mixing).items() if first(f) == "topology"},
+        "task": _functions(tasks),
     }
 
 

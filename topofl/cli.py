@@ -788,13 +788,21 @@ def _check_column(histories: Mapping[str, History], column: str) -> None:
     known = {name for one in histories.values() for name in one.evaluations if one.score_of(name) is not None}
     if column not in known:
         raise ValueError(f"`--column` must be one of {', '.join(sorted(known))}, got {column!r}")
-    for other, how in _OTHER_SCORES.items():
-        found = [name for name, history in histories.items() if other in history.evaluations]
-        if found and column == "accuracy":
+    for stage, how in _OTHER_STAGES.items():
+        found = {name: other for name, one in histories.items() if (other := _beside(one, column, stage)) is not None}
+        if found:
+            other = next(iter(found.values()))
             _note([f"models of {', '.join(found)} were also tested {how}: topofl compare --column {other}"])
 
 
-_OTHER_SCORES = {"accuracy_fine_tuned": "after fine-tuning", "accuracy_knn": "beside nearest examples"}
+def _beside(history: History, column: str, stage: str) -> str | None:
+    """Return the column of a stage that has the score and the set of another one at the end of rounds, None if none."""
+    of = history.columns.get(column)
+    wanted = None if of is None or of.stage else of._replace(stage=stage)
+    return next((name for name, one in history.columns.items() if one == wanted), None)
+
+
+_OTHER_STAGES = {"fine_tuned": "after fine-tuning", "knn": "beside nearest examples"}
 
 
 def _table_of_runs(histories: Mapping[str, History], target: float, column: str) -> Table:

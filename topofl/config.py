@@ -32,6 +32,10 @@
     [saving]                     # topofl.Saving, of which `topofl run` sets folder and resume
     every = 50
 
+    [task]                       # topofl.tasks; task = "regression" does as well; without it classification
+    name = "classification"
+    scores = ["accuracy", "f1"]
+
 ``[mixing]`` (a weight rule of :mod:`topofl.mixing`) and ``[model]`` (:mod:`topofl.models`) may follow; sizes of the
 model come from the data. A table may also be one line of text, as on the command line: ``topology = "ring"``. So may a
 graph within a table: ``base = "ring"`` or ``base = { name = "ring" }``. A graph may also be the path of a file
@@ -41,6 +45,7 @@ weights of its edges.
 Names may be a user's own: ``name = "mymodule:dsgt"`` is the function ``dsgt`` of the module ``mymodule``, which Python
 must find, and a name may be an entry point of an installed package, in one of the groups ``topofl.algorithms``,
 ``topofl.topologies`` and ``topofl.data``. Numbers, text and lists among the function's arguments are keys like ours.
+The functions of ``also`` in ``[evaluation]`` are named in the same way: ``also = { ensemble = "mymodule:mean" }``.
 """
 
 import functools
@@ -57,6 +62,8 @@ from torch import nn
 
 from topofl._ambient import plain_torch
 from topofl._check import check_choice, check_path, check_switch, shown
+from topofl._plugins import failing
+from topofl._plugins import load as load_function
 from topofl._seeding import seeded_torch
 from topofl._spec import (
     Built,
@@ -81,12 +88,13 @@ from topofl.engine import Compute, Evaluation, Saving, run
 from topofl.engine.setup import check_words, resolve
 from topofl.estimate import Estimate, estimate
 from topofl.history import History
+from topofl.tasks import Task
 
 __all__ = ["Experiment", "build", "dumps", "load", "override", "read"]
 
 Tables = dict[str, dict[str, Any]]
 
-_TABLES = ("data", "topology", "mixing", "algorithm", "model", "run", "evaluation", "compute", "saving")
+_TABLES = ("data", "topology", "mixing", "algorithm", "model", "task", "run", "evaluation", "compute", "saving")
 _RUN = ("rounds", "seed", "init", "on_disconnected", "progress")
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
 
@@ -97,7 +105,7 @@ class Experiment:
 
     Parameters
     ----------
-    algorithm, model, clients, topology, mixing
+    algorithm, model, clients, topology, mixing, task
         As in :func:`topofl.run`.
     options
         Its other arguments; `saving` has no folder yet.
@@ -115,10 +123,11 @@ class Experiment:
     options: Mapping[str, Any]
     tables: Tables
     notes: tuple[str, ...] = ()
+    task: Task | None = None
 
     @property
     def _parts(self) -> dict[str, Any]:
-        return {key: getattr(self, key) for key in ("algorithm", "model", "clients", "topology", "mixing")}
+        return {key: getattr(self, key) for key in ("algorithm", "model", "clients", "topology", "mixing", "task")}
 
     def run(
         self,
@@ -243,6 +252,8 @@ def build(tables: Mapping[str, Any]) -> Experiment:
     if "mixing" in given:  # else the run takes its default, which warns where it drops weights; a named rule does not
         built["mixing"] = _build("mixing", given["mixing"], _rule)
     built["model"] = _build("model", given.get("model", {}), lambda table: _model(table, clients))
+    if "task" in given:
+        built["task"] = _build("task", given["task"], _task)
     built["run"] = _build("run", given["run"], _run)
     built["evaluation"] = _build("evaluation", given.get("evaluation", {}), _evaluation)
     built["compute"] = _build("compute", given.get("compute", {}), _compute)
@@ -253,6 +264,7 @@ def build(tables: Mapping[str, Any]) -> Experiment:
         parts["algorithm"], parts["model"], clients, parts.get("topology"), parts.get("mixing"), options,
         tables={name: built[name].arguments for name in _TABLES if name in built},
         notes=tuple(f"[{name}] {note}" for name, part in built.items() for note in part.notes),
+        task=parts.get("task"),
     )  # fmt: skip
     _check(experiment)
     return experiment
@@ -360,6 +372,14 @@ def _model(table: dict[str, Any], clients: Partition) -> Built:
         return Built(function(**arguments), {"name": name, **arguments}, [])
 
 
+def _task(table: dict[str, Any]) -> Built:
+    name, arguments = named(table)
+    function = find("task", name)
+    arguments = arguments_of(function, arguments)
+    said = {key: list(value) if isinstance(value, tuple) else value for key, value in arguments.items()}
+    return Built(function(**arguments), {"name": name, **said}, [])
+
+
 def _run(table: dict[str, Any]) -> Built:
     table, notes = with_seed(run, table)
     arguments = arguments_of(run, table, hidden=set(parameters(run)) - set(_RUN))
@@ -370,8 +390,21 @@ def _run(table: dict[str, Any]) -> Built:
 
 def _evaluation(table: dict[str, Any]) -> Built:
     arguments = arguments_of(Evaluation, table)
-    evaluation = Evaluation(**arguments)
+    evaluation = Evaluation(**arguments | {"also": _own(arguments["also"])})
     return Built(evaluation, arguments | {"on": evaluation.on[0] if len(evaluation.on) == 1 else evaluation.on}, [])
+
+
+def _own(also: Any) -> Any:
+    """Return functions of evaluations for their names, ``module:function``."""
+    if not isinstance(also, Mapping):
+        return also
+    found = {}
+    for key, name in also.items():
+        if not isinstance(name, str):
+            raise TypeError(f'`also` must name functions, as in {{ensemble = "mymodule:mean"}}, got {shown(name)}')
+        with failing(f"there is no evaluation {name!r}:"):
+            found[key] = load_function(name)
+    return found
 
 
 def _compute(table: dict[str, Any]) -> Built:

@@ -26,6 +26,7 @@ from topofl.engine.plan import SHARED_WORK, Plan, Sizes, choose_plan
 from topofl.engine.recorder import bytes_kept
 from topofl.engine.run import run
 from topofl.engine.setup import Setup, resolve
+from topofl.engine.stages import columns_in, stages_of
 from topofl.engine.trace import DryRound, Trace, play
 from topofl.mixing import MixingMatrix
 from topofl.tasks import Task
@@ -283,7 +284,7 @@ def estimate(
 
 def _facts(setup: Setup) -> tuple[Facts, list[DryRound]]:
     """Return what memory depends on, and the rounds that were played for it."""
-    algorithm, clients, graphs, trace = setup.algorithm, setup.clients, setup.graphs, setup.trace
+    clients, graphs, trace = setup.clients, setup.graphs, setup.trace
     module, sample, backend, sets = setup.module, setup.sample, setup.backend(), list(setup.sets.values())
     played = SAMPLED_ROUNDS if trace.chooses else graphs.period or SAMPLED_ROUNDS
     dry = list(play(setup.played, played))
@@ -293,9 +294,7 @@ def _facts(setup: Setup) -> tuple[Facts, list[DryRound]]:
     facts = facts_of(trace, module, sample, order, way, clients, matrices, sets, backend, graphs, task)
     recorded = 0
     if (rounds := setup.rounds) is not None:
-        further = (algorithm.fine_tune, algorithm.neighbors)
-        stages = 1 + setup.evaluation.before_exchange + sum(one is not None for one in further)
-        scores = len(setup.task.reported) * stages * len(sets) + trace.pushes
+        scores = len(columns_in(stages_of(setup), setup.sets, setup.task)) + trace.pushes
         ahead = min(rounds, played + SAMPLED_ROUNDS)
         used = (r.used for r in play(setup.played, ahead))
         recorded = _bytes_recorded(clients.n, rounds, setup.evaluation.every, scores)

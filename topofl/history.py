@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +22,11 @@ from topofl._check import (
     check_number,
     check_path,
     check_probability,
+    check_switch,
     did_you_mean,
     shown,
 )
+from topofl._columns import Column, as_json, columns_named, from_json
 from topofl._drawing import new_axes
 from topofl._files import aside, holds_only, new_beside, replace_folder, sync_file, sync_folder
 from topofl._matrices import Kept, Matrices, Packed, kept, kept_of
@@ -35,17 +37,19 @@ from topofl.mixing import MixingMatrix, MixingSequence
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+    from torch import Tensor, nn
 
-__all__ = ["BEFORE_EXCHANGE", "FINE_TUNED", "NEAREST", "History", "Personal", "check_replaceable", "evaluation_record",
-           "over_nodes", "saved_in"]  # fmt: skip
+    from topofl.trained import Trained
 
-BEFORE_EXCHANGE, FINE_TUNED, NEAREST = "_before_exchange", "_fine_tuned", "_knn"
-"""Moments of an evaluation, as they stand in the names of columns."""
+__all__ = ["History", "Personal", "check_replaceable", "evaluation_record", "over_nodes", "saved_in"]
 
 FILES = ("meta.json", "rounds.jsonl", "arrays.npz")
 """What a saved history consists of."""
 
-OURS = re.compile("|".join(map(re.escape, FILES)))
+MODELS = "models.pt"
+"""What it also has if it was asked to."""
+
+OURS = re.compile("|".join(map(re.escape, (*FILES, MODELS))))
 """What a folder that holds a history, or a part of one, holds and nothing else."""
 
 DEEPEST = 20
@@ -118,7 +122,8 @@ class History:
     meta
         What determined the run: algorithm, topology, seed, sizes, versions. JSON values only. ``meta["task"]`` has the
         name of the task, and of its scores whether high or low is good, the primary one first; without it the task is
-        classification with accuracy.
+        classification with accuracy. ``meta["columns"]`` has of each column of scores its ``score``, the ``stage`` at
+        which models were scored, ``""`` at the end of a round, and the ``set`` of examples; without it names tell.
     rounds
         Columns of length R, one entry a round 1..R: ``train_loss`` (mean over nodes of the minibatch loss before each
         step), ``messages``, ``bytes``, ``busiest_messages``, ``busiest_bytes`` (sums over nodes, and the largest
@@ -132,8 +137,8 @@ class History:
         fine-tuning also ``accuracy_fine_tuned`` and ``loss_fine_tuned`` (E, n), NaN where models were evaluated
         without; beside their nearest neighbors ``accuracy_knn`` and ``loss_knn`` (E, n). Where several sets are
         evaluated, those of the further ones end in their names, as in ``accuracy_own_val`` and
-        ``loss_before_exchange_own_val``. Of push-sum also ``push_weight`` (E, n). Where only a part of the models
-        travels, distances are of that part.
+        ``loss_before_exchange_own_val``; :meth:`column` finds names. Of push-sum also ``push_weight`` (E, n). Where
+        only a part of the models travels, distances are of that part.
     node_loss
         (R, n) minibatch loss of each node, mean over the steps of the last phase that trains what predicts; NaN where
         the node did not train.
@@ -142,6 +147,10 @@ class History:
         kept, and the matrix is made when it is asked for.
     matrix_of_round
         (R,) index into `matrices`.
+    models
+        The nodes' models after the last round: their parameters ``models.flat``, (n, d) on the CPU,
+        ``models.state_dict(node)`` and ``models.module(node)``. None if the run kept none
+        (``topofl.Saving(models=False)``), or the history was saved without.
     """
 
     meta: Mapping[str, Any]
@@ -150,6 +159,7 @@ class History:
     node_loss: np.ndarray
     matrices: Sequence[MixingMatrix] = ()
     matrix_of_round: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    models: "Trained | None" = None
 
     def __repr__(self) -> str:
         values = self.evaluations[self.primary][-1]
@@ -163,8 +173,7 @@ class History:
     @property
     def scores(self) -> dict[str, str]:
         """``"high"`` or ``"low"``, whichever is better, by score of the task and ``loss``; the primary one first."""
-        task = self.meta.get("task")
-        return dict(task["scores"]) if task else {"accuracy": "high", "loss": "low"}
+        return _scores_in(self.meta)
 
     @property
     def primary(self) -> str:
@@ -173,8 +182,50 @@ class History:
 
     def score_of(self, column: str) -> str | None:
         """Return the score that a column is of, for example ``"accuracy"`` of ``"accuracy_own_val"``; None: of none."""
-        fitting = (name for name in self.scores if column == name or column.startswith(f"{name}_"))
-        return max(fitting, key=len, default=None)
+        found = self.columns.get(column)
+        return found and found.score
+
+    @cached_property
+    def columns(self) -> Mapping[str, Column]:
+        """Of each column of scores its score, its stage and its set, as ``meta["columns"]`` says, or else its name."""
+        said = self.meta.get("columns")
+        return _columns_of(self.meta, self.evaluations) if said is None else from_json(said)
+
+    def column(self, score: str | None = None, stage: str = "", on: str | None = None) -> str:
+        """Return the name of a column of scores, which ``history[name]``, :meth:`last` and others take.
+
+        Parameters
+        ----------
+        score
+            Such as ``"accuracy"``; None: the task's primary one.
+        stage
+            ``""``: the models at the end of a round; ``"before_exchange"``, ``"fine_tuned"``, ``"knn"``, or a name in
+            the ``also`` of the run's :class:`topofl.Evaluation`.
+        on
+            The examples, such as ``"own_val"``; None: the set that was named first.
+
+        Raises
+        ------
+        ValueError
+            If there is no such column, naming those that could be meant.
+
+        Examples
+        --------
+        >>> history = History({}, {}, {"accuracy": np.zeros((1, 2)), "accuracy_knn": np.ones((1, 2))}, np.zeros((0, 2)))
+        >>> history.column(stage="knn"), history.columns["accuracy_knn"].stage
+        ('accuracy_knn', 'knn')
+        """
+        first = next((one.set for one in self.columns.values()), "test")
+        wanted = Column(self.primary if score is None else score, stage, first if on is None else on)
+        for name, column in self.columns.items():
+            if column == wanted:
+                return name
+        for argument, value, key in (("score", score, "score"), ("stage", stage, "stage"), ("on", on, "set")):
+            known = dict.fromkeys(getattr(column, key) for column in self.columns.values())
+            if value is not None and value not in known:
+                listed = ", ".join(map(repr, known))
+                raise ValueError(f"`{argument}` must be one that was evaluated, {listed}, got {shown(value)}")
+        raise ValueError(f"`score`, `stage` and `on` must name one of {', '.join(self.columns)}, got {tuple(wanted)}")
 
     def low_is_good(self, column: str) -> bool:
         """Whether lower is better in a column of scores."""
@@ -281,7 +332,7 @@ class History:
         column = self.primary if column is None else column
         done = self.rounds_to(value, column)
         if done is not None:
-            counted = max(0, done - 1) if BEFORE_EXCHANGE in column else done
+            counted = max(0, done - 1) if self.columns[column].stage == "before_exchange" else done
             return int(self.rounds["bytes"][:counted].sum())
         means, low = over_nodes(self.evaluations[column])["mean"], self.low_is_good(column)
         side, best, limit = ("less", "lowest", np.nanmin) if low else ("more", "highest", np.nanmax)
@@ -353,7 +404,7 @@ class History:
         ----------
         Kharrat, Canini and Horváth (2025), DPFL, appendix F and its code.
         """
-        validation = f"{self.primary}_own_val" if validation is None else validation
+        validation = self._validation if validation is None else validation
         column = self.primary if column is None else column
         values, judged = self._scores("column", column), self._scores("validation", validation)
         usable = ~(np.isnan(values) | np.isnan(judged))
@@ -381,6 +432,12 @@ class History:
         values = self.last(column) if validation is None else self.best_on_validation(column, validation)
         return Personal.of(values, low_is_good=self.low_is_good(column))
 
+    @property
+    def _validation(self) -> str:
+        """Name of the primary score on the nodes' own validation sets, also where it is not there."""
+        wanted = Column(self.primary, "", "own_val")
+        return next((name for name, one in self.columns.items() if one == wanted), f"{self.primary}_own_val")
+
     def _scores(self, argument: str, name: str) -> np.ndarray:
         """Return a column of (E, n), or raise naming the argument."""
         try:
@@ -396,6 +453,49 @@ class History:
                 f"`{argument}` must have a score a node, as {nodewise}, got {shown(name)}, one number for all"
             )
         return values
+
+    def predict(self, x: Any, node: int | None = None, *, network: "nn.Module | None" = None) -> "Tensor":
+        """Return what models after the last round put out for examples, on the CPU and in plain precision.
+
+        Parameters
+        ----------
+        x
+            (b, ...) examples of the shape that the run's dataset has, as array or tensor: uint8 pixels are divided by
+            255 and normalized as the dataset does, numbers and token ids are used as they are. Floating-point numbers
+            for a dataset of pixels are taken as normalized already, as ``dataset.examples()`` returns them.
+        node
+            Whose model; None: all of them.
+        network
+            The model that :func:`topofl.run` was called with; only needed for a history that was loaded, whose files
+            hold no network.
+
+        Returns
+        -------
+        torch.Tensor
+            (b, ...) outputs of one model, such as scores of classes before a softmax, or (n, b, ...) of all.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If the history has no models, there is no such node, no network, or the examples have another shape or kind.
+
+        Examples
+        --------
+        >>> import topofl
+        >>> from topofl import algorithms, data, models, topologies
+        >>> clients = data.iid(data.digits(), n=4, seed=0)
+        >>> history = topofl.run(algorithms.dsgd(lr=0.5), model=models.logistic_regression(64), clients=clients,
+        ...                      topology=topologies.ring(4), rounds=5, seed=0)
+        >>> pixels = clients.dataset.inputs[:7]
+        >>> history.predict(pixels, node=2).shape, history.predict(pixels).shape
+        (torch.Size([7, 10]), torch.Size([4, 7, 10]))
+        """
+        if self.models is None:
+            raise ValueError(
+                "`history` must have models to predict, got one without; keep them by topofl.Saving(models=True), and "
+                "save them by history.save(path, models=True)"
+            )
+        return self.models.predict(x, node, network)
 
     def to_pandas(self, per: str = "round") -> "pd.DataFrame":
         """Return a tidy table.
@@ -445,7 +545,7 @@ class History:
         values = self[column]
         ax = plt.subplots()[1] if ax is None else new_axes(ax)
         t = self.evaluations["round"] if column in self.evaluations else np.arange(1, self.n_rounds + 1)
-        if FINE_TUNED in column:  # the others would tear the line apart
+        if column in self.columns and self.columns[column].stage:  # evaluations without it would tear the line apart
             t, values = (part[~np.isnan(values).all(1)] for part in (t, values))
         nodes = None if values.ndim == 1 else over_nodes(values)
         name = label or f"{self.meta.get('algorithm')}, {self.meta.get('topology')}"
@@ -457,7 +557,7 @@ class History:
         ax.set_ylabel(column.replace("_", " "))
         return ax
 
-    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False, models: bool = False) -> Path:
         """Write the history to a folder: ``meta.json``, ``rounds.jsonl`` and ``arrays.npz``.
 
         JSON has no NaN and no infinity: where a run diverged, ``rounds.jsonl`` has null, and :meth:`load` gives NaN.
@@ -468,23 +568,30 @@ class History:
         Parameters
         ----------
         path
-            A new or empty folder, or one that holds these three files and nothing else.
+            A new or empty folder, or one that holds these files and nothing else.
         overwrite
             Replace a folder that holds anything else, too: **all of its contents are removed**.
+        models
+            Write the models after the last round, too, as ``models.pt``: n * d numbers, without the network. Those of
+            an older history there are removed in any case.
 
         Raises
         ------
         FileExistsError
             If `path` is a file, or a folder with other contents and `overwrite` is False.
         ValueError
-            If `path` is empty, a link that leads back to itself, or the current folder or one above it.
+            If `path` is empty, a link that leads back to itself, or the current folder or one above it; if `models` is
+            True and the history has none.
         """
+        check_switch("models", models, auto=False)
+        if models and self.models is None:
+            raise ValueError("`models` must be False for a history without models, got True; leave it out")
         place = _resolved(check_path("path", path))  # a link stays, and the folder that it names is replaced
         check_replaceable(place, overwrite=overwrite)
         place.parent.mkdir(parents=True, exist_ok=True)
         complete = new_beside(place)
         try:
-            _write(self, complete)
+            _write(self, complete, models=models)
             umask = os.umask(0)
             os.umask(umask)
             complete.chmod(0o777 & ~umask)  # mkdtemp lets nobody else in
@@ -496,6 +603,8 @@ class History:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "History":
         """Read a history that :meth:`save` wrote; the folder of ``topofl run``, which holds one, will do too.
+
+        Models that were saved with it are mapped into memory, and read where they are looked at.
 
         Raises
         ------
@@ -532,7 +641,11 @@ class History:
 def _check_meta(path: Path, meta: dict[str, Any]) -> list[str]:
     """Return the names of the matrices; raise unless what is read of a meta.json is of the right kinds."""
     check_int("n_rounds", meta["n_rounds"], minimum=0)
-    for key in ("columns", "matrices"):
+    if isinstance(meta["columns"], list):  # as versions wrote it that said nothing of columns of scores
+        meta["round_columns"] = meta.pop("columns")
+    else:
+        from_json(meta["columns"])
+    for key in ("round_columns", "matrices"):
         if not isinstance(meta[key], list) or not all(isinstance(name, str) for name in meta[key]):
             raise ValueError(f"{path}: {key} must be a list of names")
     for key, kind in {"algorithm": str, "topology": str, "diverged": list, "evaluation": dict}.items():
@@ -620,7 +733,7 @@ def check_replaceable(folder: Path, *, overwrite: bool = False) -> None:
     if not folder.is_dir():
         raise FileExistsError(f"`path` must be a folder, {folder} is a file; name another one")
     found = sorted(folder.iterdir())
-    others = [path.name for path in found if path.name not in FILES or not path.is_file()]
+    others = [path.name for path in found if path.name not in (*FILES, MODELS) or not path.is_file()]
     missing = [name for name in FILES if not (folder / name).is_file()]
     if overwrite or not found or not (others or missing):
         return
@@ -638,14 +751,38 @@ def _assemble(
     """Return the history that the three files hold, or raise whatever shows that they do not fit."""
     n = arrays["node_loss"].shape[1]
     del meta["n_rounds"]
-    columns = {name: _column([r[name] for r in records[1:]]) for name in meta.pop("columns")}
+    columns = {name: _column([r[name] for r in records[1:]]) for name in meta.pop("round_columns")}
     evaluations = {k.removeprefix("evaluation."): v for k, v in arrays.items() if k.startswith("evaluation.")}
+    meta.setdefault("columns", as_json(_columns_of(meta, evaluations)))
     names = meta.pop("matrices")
     matrices = Matrices([kept_of(_part(arrays, f"matrix.{k}."), n, name) for k, name in enumerate(names)])
-    history = History(meta, columns, evaluations, arrays["node_loss"], matrices, arrays["matrix_of_round"])
+    history = History(
+        meta, columns, evaluations, arrays["node_loss"], matrices, arrays["matrix_of_round"], _models_in(path, n)
+    )
     if what := _misfit(history):
         raise ValueError(f"{what} is missing or does not fit the rest; run it again")
     return history
+
+
+def _scores_in(meta: Mapping[str, Any]) -> dict[str, str]:
+    """Return of each score of a task whether high or low is good."""
+    task = meta.get("task")
+    return dict(task["scores"]) if task else {"accuracy": "high", "loss": "low"}
+
+
+def _columns_of(meta: Mapping[str, Any], evaluations: Iterable[str]) -> dict[str, Column]:
+    """Return what the columns of a history are of that does not say it."""
+    sets = meta.get("evaluation", {}).get("on") or ["test"]
+    return columns_named(evaluations, _scores_in(meta), sets if isinstance(sets, str) else str(sets[0]))
+
+
+def _models_in(folder: Path, n: int) -> "Trained | None":
+    """Return the models of n nodes that were saved in a folder, None if none were."""
+    if not (folder / MODELS).is_file():
+        return None
+    from topofl.trained import Trained  # it needs torch, which reading numbers does not
+
+    return Trained.load(folder / MODELS, n)
 
 
 def _misfit(history: History) -> str:
@@ -657,7 +794,7 @@ def _misfit(history: History) -> str:
         if column.shape != (history.n_rounds,) or column.dtype.kind not in "iuf":
             return name
     shape = history.evaluations[history.primary].shape
-    for name in ("round", *history.scores, *history.evaluations):
+    for name in ("round", *history.scores, *history.columns, *history.evaluations):
         wanted = shape if history.evaluations[name].ndim == 2 else shape[:1]
         if history.evaluations[name].shape != wanted or history.evaluations[name].dtype.kind not in "iuf":
             return name
@@ -668,11 +805,12 @@ def _misfit(history: History) -> str:
     return "" if len(shape) == 2 and history.node_loss.shape[1:] == shape[1:] else history.primary
 
 
-def _write(history: History, folder: Path) -> None:
+def _write(history: History, folder: Path, *, models: bool) -> None:
     matrices = _kept_in(history)
     extra = {
         "n_rounds": history.n_rounds,
-        "columns": list(history.rounds),
+        "columns": as_json(history.columns),
+        "round_columns": list(history.rounds),
         "matrices": [one.name for one in matrices],
     }
     lines = [json.dumps({k: _finite(v) for k, v in record.items()}, allow_nan=False) for record in history._records()]
@@ -684,8 +822,10 @@ def _write(history: History, folder: Path) -> None:
         arrays |= {f"matrix.{k}.row_of": one.row_of} if isinstance(one, Packed) else {}
     np.savez_compressed(folder / "arrays.npz", **arrays)  # pyright: ignore[reportArgumentType]
     (folder / "meta.json").write_text(json.dumps(dict(history.meta) | extra, indent=2) + "\n")
-    for name in FILES:
-        sync_file(folder / name)
+    if models and history.models is not None:
+        history.models.save(folder / MODELS)
+    for path in folder.iterdir():
+        sync_file(path)
     sync_folder(folder)
 
 

@@ -16,7 +16,7 @@ __all__ = ["Score", "Task", "classification", "multi_label", "next_token", "regr
 Function = Callable[[Tensor, Tensor], Any]
 """(outputs (b, ...), targets (b, ...)) -> (b,) numbers, one per example; of scores of a whole set one number."""
 
-_COLUMNS = ("round", "loss", "consensus_distance", "gradient_diversity", "push_weight", "train_loss", "node_loss")
+COLUMNS = ("round", "loss", "consensus_distance", "gradient_diversity", "push_weight", "train_loss", "node_loss")
 """Names of other columns of a history."""
 
 
@@ -132,10 +132,10 @@ class Task:
 
 
 def _check_name(name: Any) -> None:
-    if not isinstance(name, str) or not name.isidentifier() or name in _COLUMNS:
+    if not isinstance(name, str) or not name.isidentifier() or name in COLUMNS:
         raise ValueError(
             f"`scores` of a Task must have names such as 'f1', which are identifiers and none of "
-            f"{', '.join(_COLUMNS)}, got {shown(name)}; name it otherwise"
+            f"{', '.join(COLUMNS)}, got {shown(name)}; name it otherwise"
         )
 
 

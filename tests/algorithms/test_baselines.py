@@ -21,7 +21,7 @@ from tests.algorithms.test_personalized import (
     members,
     nodes_at_start,
 )
-from tests.engine.test_moments import personal_clients, scores
+from tests.engine.test_stages import personal_clients, scores
 from topofl import algorithms, mixing, topologies
 from topofl.engine import neighbors, plan
 

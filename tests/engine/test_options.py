@@ -232,7 +232,7 @@ def test_assignments_reach_the_objects(assignments, name, wanted):
         ({"evaluation": {"nodes": 7}}, "`evaluation.nodes` must be between 1 and n=6, got 7"),
         ({"compute": {"compile": 1}}, r"\[compute\] `compile` must be true or false, got 1"),
         ({"compute": "tpu"}, r"\[compute\] `device` must be such as 'cpu' or 'cuda:0', got 'tpu'"),
-        ({"saving": {"folder": "x"}}, r"\[saving\] `Saving` takes every, not 'folder'"),
+        ({"saving": {"folder": "x"}}, r"\[saving\] `Saving` takes every, models, not 'folder'"),
         ({"run": {"rounds": 1, "evaluation": 3}}, r"\[run\] `run` takes rounds, .* not 'evaluation'"),
     ],
     ids=str,

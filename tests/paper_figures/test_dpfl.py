@@ -77,13 +77,13 @@ def test_numbers_are_of_each_clients_best_model(whole):
     out, results = whole
     store, told = Store(out / "runs"), read(results["dpfl-tab01"].data["panels"])[DIR]
     arms = dpfl.tab01(SMOKE)[DIR]
-    chosen = {label: arm.validation.removesuffix("_own_val") for label, arm in arms.items()}
-    assert chosen["FedAvg+FT"] == chosen["FedAvg"] == "accuracy"  # the best server's model is fine-tuned
-    assert chosen["DPFL"] == "accuracy_before_exchange"
+    chosen = {label: arm.chosen_at for label, arm in arms.items()}
+    assert chosen["FedAvg+FT"] == chosen["FedAvg"] == ""  # the best server's model is fine-tuned
+    assert chosen["DPFL"] == "before_exchange"
     for label in ("Local", "FedAvg+FT", "DPFL"):
         arm = arms[label]
         history, _ = store.load(arm.runs[0])
-        best = 100 * history.best_on_validation(arm.column, arm.validation)
+        best = 100 * history.best_on_validation(arm.column(history), arm.validation(history))
         one = told[label]
         assert one.accuracy[0] == pytest.approx(best.mean())
         assert one.variance[0] == pytest.approx(((best - best.mean()) ** 2).mean())
@@ -197,7 +197,7 @@ def test_the_study_compares_arms_with_one_budget(whole):
             history, _ = store.load(run)
             counts = config.build(run.tables).clients.label_counts
             assert told["all test images"] == pytest.approx(100 * history["accuracy_test"][-1].mean())
-            own = history.personal(arm.column, validation=arm.validation)
+            own = arm.personal(history)
             assert told["own test images"] == pytest.approx(100 * own.mean)
             assert run.tables["algorithm"]["epochs"] == scale.epochs
             assert run.tables["algorithm"].get("first_epochs", scale.epochs) == scale.epochs

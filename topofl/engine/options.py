@@ -1,8 +1,8 @@
 """Options of a run, by what they are about: what is evaluated, how it is computed, where checkpoints go."""
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
@@ -10,11 +10,14 @@ from typing import Any, Literal
 import torch
 
 from topofl._check import check_choice, check_int, check_int_or_auto, check_path, check_switch, shown
+from topofl._columns import STAGES
 from topofl.algorithms.phase import Phase, check_fine_tune
+from topofl.algorithms.round import Models, Round
 
 __all__ = [
     "Compute",
     "Evaluation",
+    "Own",
     "Saving",
     "as_compute",
     "as_evaluation",
@@ -24,6 +27,9 @@ __all__ = [
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 SETS = ("test", "val", "own_test", "own_val")
+
+Own = Callable[[Models, Round], Models | torch.Tensor]
+"""A user's own stage of evaluations: (models, round) -> the models that are scored."""
 
 
 @dataclass(frozen=True)
@@ -60,17 +66,34 @@ class Evaluation:
     fine_tune_every
         Fine-tune after every so many rounds and after the last, a multiple of `every`; each time costs what the phase
         does, for all evaluated nodes. None: only after the last round. Other evaluations have NaN.
+    also
+        Name -> function of ``(models, round)``: what it returns, models or an (n, d) tensor, is scored a further time
+        at every evaluation, in columns that end in the name, such as ``accuracy_ensemble``. `models` are the
+        :class:`topofl.algorithms.Models` at the end of the round, which it must not change, and `round` is a
+        :class:`topofl.algorithms.Round` beside that of the training: it has the same graph and the phases' states, and
+        what is drawn, trained (on copies) or exchanged there is not part of the run, nor of its messages. Before
+        training it has the number and the graph of round 0, and states as phases begin. Estimates of memory do not know
+        what the function takes. Names and functions are part of what makes two runs the same. None: nothing.
 
     Raises
     ------
     ValueError, TypeError
-        If a number is not a positive integer, a set is unknown or named twice, or `fine_tune` is no phase of each node
-        alone. What depends on the data or on the algorithm is checked by :func:`topofl.run`.
+        If a number is not a positive integer, a set is unknown or named twice, `fine_tune` is no phase of each node
+        alone, or `also` is not a dictionary of functions by identifiers that are no names of ours. What depends on the
+        data or on the algorithm is checked by :func:`topofl.run`, and what a function of `also` returns is checked when
+        it does.
 
     Examples
     --------
     >>> Evaluation(every=5, on="own_test").on
     ('own_test',)
+
+    What all nodes' models are worth as one, their mean:
+
+    >>> def mean(models, round):
+    ...     return models.flat.mean(0).expand(round.n, -1)
+    >>> list(Evaluation(also={"mean": mean}).own)
+    ['mean']
     """
 
     every: int = 10
@@ -80,6 +103,7 @@ class Evaluation:
     before_exchange: bool = False
     fine_tune: Phase | Literal[False] | None = None
     fine_tune_every: int | None = None
+    also: Mapping[str, Own] | None = field(default=None, hash=False)
 
     def __post_init__(self) -> None:
         for name in ("every", "examples", "nodes", "fine_tune_every"):
@@ -89,6 +113,28 @@ class Evaluation:
         check_switch("before_exchange", self.before_exchange, auto=False)
         if self.fine_tune is not None and self.fine_tune is not False:
             check_fine_tune(self.fine_tune)
+        if self.also is not None:
+            object.__setattr__(self, "also", _own(self.also))
+
+    @property
+    def own(self) -> Mapping[str, Own]:
+        """The user's own stages by name; none where `also` is None."""
+        return self.also or {}
+
+
+def _own(also: Any) -> dict[str, Own]:
+    """Return a user's own stages, or raise unless they are functions by names that can end a column's."""
+    if not isinstance(also, Mapping):
+        raise TypeError(f"`also` must be a dictionary such as {{'ensemble': function}}, got {shown(also)}")
+    for name, function in also.items():
+        if not isinstance(name, str) or not name.isidentifier() or name in (*STAGES, *SETS):
+            taken = ", ".join(filter(None, (*STAGES, *SETS)))
+            raise ValueError(
+                f"names in `also` must be identifiers other than {taken}, got {shown(name)}; name it otherwise"
+            )
+        if not callable(function):
+            raise TypeError(f"`also[{name!r}]` must be a function of (models, round), got {shown(function)}")
+    return dict(also)
 
 
 def _sets_named(on: Any) -> tuple[str, ...]:
@@ -224,12 +270,15 @@ class Saving:
         may differ, that `rounds` may be raised (the evaluation after the former last round is then dropped, unless
         ``evaluation.every`` asks for it) and that ``"auto"`` takes the executor chosen before. On a finished run its
         history is returned at once.
+    models
+        Whether the history keeps the models after the last round, as ``history.models``: their parameters remain in the
+        CPU's memory for as long as the history does. False gives it back, as for hundreds of runs in one process.
 
     Raises
     ------
     ValueError, TypeError
-        If `folder` is no path, `every` neither a positive integer nor ``"auto"``, or `resume` not True or False, or
-        True without a folder.
+        If `folder` is no path, `every` neither a positive integer nor ``"auto"``, `resume` or `models` not True or
+        False, or `resume` True without a folder.
 
     Examples
     --------
@@ -240,12 +289,14 @@ class Saving:
     folder: str | os.PathLike[str] | None = None
     every: int | str = "auto"
     resume: bool = False
+    models: bool = True
 
     def __post_init__(self) -> None:
         if self.folder is not None:
             object.__setattr__(self, "folder", check_path("folder", self.folder))
         object.__setattr__(self, "every", check_int_or_auto("every", self.every, minimum=1))
         check_switch("resume", self.resume, auto=False)
+        check_switch("models", self.models, auto=False)
         if self.folder is None and self.resume:
             raise ValueError("`resume` must be False without a folder to resume from; give one as `folder`")
 

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from topofl._matrices import Kept, Matrices, Packed, bytes_of, kept, kept_of
-from topofl.history import FINE_TUNED, History
+from topofl.history import History
 from topofl.mixing import MixingMatrix
+from topofl.trained import Trained
 
 __all__ = ["Exchange", "Ledger", "Recorder", "bytes_kept"]
 
@@ -193,12 +194,13 @@ class Recorder:
         self,
         state: Mapping[str, Any],
         evaluated: Callable[[int], bool],
-        fine_tuned: Callable[[int], bool] = lambda t: True,
+        scored: Callable[[str, int], bool] = lambda column, t: True,
         done: int | None = None,
     ) -> None:
         """Take over what :meth:`state` returned, of evaluations those after rounds that are `evaluated`.
 
-        Of rounds that are not `fine_tuned` (any more, when more rounds follow) such scores are forgotten.
+        Columns that an evaluation after a round does not have (any more, when more rounds follow), for which
+        ``scored(column, round)`` is False, are forgotten there.
 
         Raises
         ------
@@ -212,14 +214,14 @@ class Recorder:
         kept = [evaluated(t) for t in evaluations["round"].tolist()]
         evaluations = {name: column[kept] for name, column in evaluations.items()}
         for name in evaluations:
-            if FINE_TUNED in name:
-                evaluations[name][[not fine_tuned(t) for t in evaluations["round"].tolist()]] = np.nan
+            if lacking := [k for k, t in enumerate(evaluations["round"].tolist()) if not scored(name, t)]:
+                evaluations[name][lacking] = np.nan
         self._evaluations.fill(evaluations)
         for one in _kept_in(state, self._rounds.filled["node_loss"].shape[1] if len(state["names"]) else 0):
             self._keep(one)
 
-    def history(self, meta: dict[str, Any]) -> History:
-        """Return all of it."""
+    def history(self, meta: dict[str, Any], models: Trained | None) -> History:
+        """Return all of it, with the models after the last round if they are kept."""
         rounds = dict(self._rounds.filled)
         return History(
             meta=meta,
@@ -228,6 +230,7 @@ class Recorder:
             evaluations=self._evaluations.filled,
             matrices=Matrices(self._matrices),
             matrix_of_round=self._used.filled.get("matrix", np.zeros(0, dtype=np.int64)),
+            models=models,
         )
 
 

@@ -1,5 +1,6 @@
 """The only loop over rounds."""
 
+import copy
 import math
 import os
 import platform
@@ -7,7 +8,8 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from torch import Tensor, nn
 
 from topofl._ambient import in_plain_torch
 from topofl._check import check_switch, shown
+from topofl._columns import Column, as_json
 from topofl._machine import emulates_bf16
 from topofl._text import printable
 from topofl.algorithms.phase import Algorithm
@@ -31,20 +34,20 @@ from topofl.engine.fingerprint import check_same, fingerprint, versions
 from topofl.engine.free_memory import giving_back
 from topofl.engine.interrupt import stop_between_rounds
 from topofl.engine.keeper import Keeper
-from topofl.engine.moments import Sets, beside_neighbors, check_scores, columns_of, fine_tuned, no_scores, scores_of
 from topofl.engine.options import Compute, Evaluation, Saving, as_saving
 from topofl.engine.plan import Backend, Plan
 from topofl.engine.recorder import Recorder
 from topofl.engine.round import WorldRound
 from topofl.engine.setup import Setup, resolve
+from topofl.engine.stages import Moment, Stage, columns_in, scores_of_stages, stages_of
 from topofl.engine.threads import Each
 from topofl.engine.trace import checked_state, made
 from topofl.engine.world import World
-from topofl.history import BEFORE_EXCHANGE, FINE_TUNED, NEAREST, History, evaluation_record
+from topofl.history import History, evaluation_record
 from topofl.metrics import consensus_distance
 from topofl.mixing import MixingMatrix
 from topofl.tasks import Task
-from topofl.topology import Topology
+from topofl.trained import Normalization, Trained
 
 __all__ = ["run"]
 
@@ -164,7 +167,7 @@ def run(
         training = _Training.build(setup, int(rounds), backend)
         marker = {} if folder is None else _marker(training, folder)
         start = 0 if found is None else training.resume(found, marker)
-        world, meta = training.world, _meta(setup, training.world)
+        world, meta = training.world, _meta(training)
 
         def tell(event: Event) -> None:
             for callback in callbacks:
@@ -183,7 +186,8 @@ def run(
             _train(training, each, keeper, tell, bar)
         seconds = time.perf_counter() - began
         tell(Event("end", training.rounds, {"seconds": seconds, "rounds": training.rounds}, world.models))
-        return training.recorder.history(meta | {"diverged": [one._asdict() for one in world.guard.found]})
+        meta |= {"diverged": [one._asdict() for one in world.guard.found]}
+        return training.recorder.history(meta, _trained(training) if saving.models else None)
 
 
 def _check_callbacks(callbacks: object) -> None:
@@ -200,14 +204,16 @@ class _Training:
     world: World
     states: dict[str, State]
     recorder: Recorder
+    stages: Mapping[str, Stage]
 
     @classmethod
     def build(cls, setup: Setup, rounds: int, backend: Backend) -> "_Training":
         """Return a run before its first round."""
+        stages = stages_of(setup)
         with giving_back(setup.device.type == "cpu"):  # what checks and the choice of an executor took
             world = World.build(setup, backend)
         states = {name: made(name, phase, world.models) for name, phase in setup.algorithm.phases.items()}
-        return cls(setup, rounds, world, states, Recorder(rounds, setup.evaluation.every))
+        return cls(setup, rounds, world, states, Recorder(rounds, setup.evaluation.every), stages)
 
     @property
     def algorithm(self) -> Algorithm:
@@ -221,19 +227,26 @@ class _Training:
         """Whether models are evaluated after so many rounds."""
         return done % self.setup.evaluation.every == 0 or done == self.rounds
 
-    def fine_tuned(self, done: int) -> bool:
-        """Whether copies of the models are fine-tuned, and evaluated, after so many rounds."""
-        every = self.setup.evaluation.fine_tune_every or self.rounds
-        return self.algorithm.fine_tune is not None and done > 0 and (done % every == 0 or done == self.rounds)
+    @cached_property
+    def columns(self) -> dict[str, Column]:
+        """The columns of scores by name."""
+        return columns_in(self.stages, self.setup.sets, self.setup.task)
+
+    def scored(self, column: str, done: int) -> bool:
+        """Whether an evaluation after so many rounds has a column; one that is of no stage always is there."""
+        found = self.columns.get(column)
+        return found is None or self.stages[found.stage].due(done, self.rounds)
+
+    def moment(self, each: Each, done: int) -> Moment:
+        """Return the moment at which models are evaluated, before the first round or in one."""
+        return Moment(self.world, each, self.setup.sets, done, self.states)
 
     @property
     def size(self) -> int:
         """Bytes that a checkpoint takes, mixing matrices apart."""
         flat = self.world.models.flat
         tensors = [flat, *(tensor for state in self.states.values() for tensor in state.values())]
-        further = (self.algorithm.fine_tune, self.algorithm.neighbors)
-        stages = 1 + self.setup.evaluation.before_exchange + sum(one is not None for one in further)
-        scores = len(self.setup.task.reported) * stages * len(self.setup.sets)
+        scores = len(self.columns)
         scores *= 2 + self.rounds // self.setup.evaluation.every
         recorded = 8 * len(flat) * (self.rounds + scores)
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors) + recorded + 2**14
@@ -271,7 +284,7 @@ class _Training:
                 raise ValueError(f"states of {', '.join(self.states)} are needed, got {', '.join(state['phases'])}")
             for name, kept in state["phases"].items():
                 _restore(self.states[name], kept, self.world.models.flat.device)
-            self.recorder.restore(state["recorder"], self.evaluated, self.fine_tuned, found.round)
+            self.recorder.restore(state["recorder"], self.evaluated, self.scored, found.round)
             self.world.guard.restore(state["guard"])
         if self.rounds == found.round and (lacking := self._lacking(found)):
             raise ValueError(
@@ -284,10 +297,9 @@ class _Training:
         """Return what was not done after a round that was not to be the last, and now is."""
         if found.round != self.recorder.last_evaluation:
             return "evaluated"
-        every = self.setup.evaluation.fine_tune_every
-        regular = every is not None and found.round % every == 0
-        last = found.marker["rounds"] == found.round
-        return "" if last or regular or self.algorithm.fine_tune is None else "fine-tuned"
+        was, now = found.marker["rounds"], self.rounds
+        lacking = (one for one in self.stages.values() if one.due(now, now) and not one.due(now, was))
+        return next((one.said for one in lacking), "")
 
 
 def _copy(own: Tensor, kept: Tensor) -> None:
@@ -314,7 +326,7 @@ def _restore(state: State, kept: Mapping[str, Tensor], device: torch.device) -> 
 def _begin(training: _Training, each: Each, keeper: Keeper, tell: Callback) -> None:
     """Evaluate the models before the first round."""
     began = time.perf_counter()
-    scores = _scores(training, each, scores_of(training.world, each, training.setup.sets), 0)
+    scores = _scores(training, training.moment(each, 0), {}, math.nan)
     recorded = training.recorder.add_evaluation({"round": 0} | scores)
     seconds = time.perf_counter() - began
     with keeper.after(0):
@@ -342,12 +354,12 @@ def _round(
     training: _Training, each: Each, t: int
 ) -> tuple[Sequence[Diverged], dict[str, float], dict[str, float] | None]:
     """Run and record a round; return who diverged in it, its numbers, and those of its evaluation, if there was one."""
-    algorithm, world, setup = training.algorithm, training.world, training.setup
+    algorithm, world = training.algorithm, training.world
     evaluated = training.evaluated(t + 1)
     current = WorldRound(world, each, t, statistics=GradientStatistics() if evaluated else None)
-    looked_at = setup.sets if evaluated and setup.evaluation.before_exchange else None
-    current.states = training.states
-    before = _play(algorithm, world, current, training.states, looked_at)
+    current.states, moment = training.states, training.moment(each, t + 1)
+    early = {name: one for name, one in training.stages.items() if evaluated and one.before_exchange}
+    before = _play(algorithm, current, training.states, moment, early)
     totals: dict[str, float] = dict(current.ledger.totals(current.used))
     if world.trace.pushes:
         totals |= {"smallest_push_weight": float(world.models.mass.min())}
@@ -356,9 +368,8 @@ def _round(
         return current.diverged, columns, None
     diversity, current.statistics = current.statistics.diversity if current.statistics else math.nan, None
     began = time.perf_counter()
-    after = scores_of(world, each, setup.sets)
-    check_scores(world.guard, after, setup.sets, t, current.lr)
-    scores = _scores(training, each, after, t + 1, before, diversity, current.topology)
+    moment = replace(moment, graph=current.topology, lr=current.lr)
+    scores = _scores(training, moment, before, diversity)
     recorded = evaluation_record(training.recorder.add_evaluation({"round": t + 1} | scores))
     return current.diverged, columns, recorded | {"seconds": time.perf_counter() - began}
 
@@ -386,45 +397,30 @@ def _plan_of(found: Checkpoint, compute: Compute) -> Plan | None:
 
 def _play(
     algorithm: Algorithm,
-    world: World,
     current: WorldRound,
     states: dict[str, State],
-    sets: Sets | None,
-) -> dict[str, Scores] | None:
-    """Run the phases of one round; return the scores right before models are exchanged, if `sets` is given."""
-    before = None
+    moment: Moment,
+    early: Mapping[str, Stage],
+) -> dict[str, Mapping[str, Scores]]:
+    """Run the phases of one round; return the scores of stages that are right before models are exchanged."""
+    before, world = {}, moment.world
     for name, phase in algorithm.phases.items():
-        if name == world.trace.exchange and sets is not None:
-            before = scores_of(world, current.each, sets)
+        if name == world.trace.exchange:
+            before = {key: stage.scores(moment) for key, stage in early.items()}
         current.phase = name
         states[name] = checked_state(name, "apply", phase.apply(world.models, states[name], current))
     return before
 
 
 def _scores(
-    training: _Training,
-    each: Each,
-    after: Mapping[str, Scores],
-    done: int,
-    before: Mapping[str, Scores] | None = None,
-    diversity: float = math.nan,
-    graph: Topology | None = None,
+    training: _Training, moment: Moment, before: Mapping[str, Mapping[str, Scores]], diversity: float
 ) -> dict[str, Any]:
-    """Return the columns of an evaluation after so many rounds, the last of them on a `graph`."""
-    world, sets, phase = training.world, training.setup.sets, training.algorithm.fine_tune
-    columns: dict[str, Any] = columns_of(after)
+    """Return the columns of an evaluation, of whose scores some were found `before` in the round."""
+    world = moment.world
+    columns: dict[str, Any] = dict(scores_of_stages(training.stages, moment, training.rounds, before))
     columns |= {"consensus_distance": consensus_distance(_shared(world)), "gradient_diversity": diversity}
     if world.trace.pushes:
         columns |= {"push_weight": world.models.mass.clone()}
-    if training.setup.evaluation.before_exchange:
-        columns |= columns_of(before or after, BEFORE_EXCHANGE)
-    if (neighbors := training.algorithm.neighbors) is not None:
-        columns |= columns_of(beside_neighbors(world, each, neighbors, sets), NEAREST)
-    if phase is not None:
-        tuned = no_scores(sets, world.models.n, world.task)
-        if graph is not None and training.fine_tuned(done):
-            tuned = fine_tuned(world, each, phase, sets, done - 1, graph)
-        columns |= columns_of(tuned, FINE_TUNED)
     return columns
 
 
@@ -432,6 +428,17 @@ def _shared(world: World) -> Tensor:
     """Return what nodes may agree on: all columns, or those that travel."""
     parts = [world.models.flat[:, part] for part in world.trace.share]
     return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+
+
+def _trained(training: _Training) -> Trained:
+    """Return the models as they are, on the CPU, with all that predicting takes."""
+    models, setup = training.world.models, training.setup
+    dataset, dtype = setup.clients.dataset, models.flat.dtype
+    affine = dataset.affine(dtype)
+    scale, shift = (None, None) if affine is None else (part.cpu() for part in affine)
+    inputs = Normalization(tuple(dataset.inputs.shape[1:]), dataset.inputs.dtype, scale, shift)
+    shapes = {name: tuple(shape) for name, shape in models.shapes.items()}
+    return Trained(shapes, inputs, copy.deepcopy(setup.module).cpu(), models.flat.detach().cpu())
 
 
 def _progress(start: int, rounds: int, progress: bool | str, title: str) -> Iterator[int]:
@@ -443,8 +450,9 @@ def _progress(start: int, rounds: int, progress: bool | str, title: str) -> Iter
     return iter(tqdm(range(start, rounds), initial=start, total=rounds, **bar))
 
 
-def _meta(setup: Setup, world: World) -> dict[str, Any]:
+def _meta(training: _Training) -> dict[str, Any]:
     """Return what was run, as JSON values."""
+    setup, world = training.setup, training.world
     augment, compute = setup.clients.augment, setup.compute
     return {
         "algorithm": setup.algorithm.name,
@@ -460,6 +468,7 @@ def _meta(setup: Setup, world: World) -> dict[str, Any]:
         "on_disconnected": setup.on_disconnected,
         "task": {"name": setup.task.name, "scores": setup.task.directions},
         "evaluation": setup.evaluated,
+        "columns": as_json(training.columns),
         **world.learner.plan._asdict(),
         "asked": {"executor": compute.executor, "chunk": compute.chunk},
         "device": str(world.models.flat.device),

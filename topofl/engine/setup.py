@@ -100,8 +100,16 @@ class Setup:
     @property
     def evaluated(self) -> dict[str, Any]:
         """When and on what models are evaluated, as JSON values; fine-tuning is in the algorithm's settings."""
-        names = [field.name for field in fields(self.evaluation) if field.name != "fine_tune"]
-        return {name: getattr(self.evaluation, name) for name in names} | {"on": list(self.evaluation.on)}
+        names = [field.name for field in fields(self.evaluation) if field.name not in ("fine_tune", "also")]
+        found = {name: getattr(self.evaluation, name) for name in names} | {"on": list(self.evaluation.on)}
+        own = {name: _name_of(function) for name, function in self.evaluation.own.items()}
+        return found | ({"also": own} if own else {})
+
+
+def _name_of(function: Any) -> str:
+    """Return the module and the name of a function, or of the kind of another object that can be called."""
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return f"{named.__module__}:{named.__qualname__}"
 
 
 def resolve(
