@@ -145,7 +145,8 @@ def ran(phase, model, clients, rounds=ROUNDS, *, after=None, **settings):
     more = {} if after is None else {"after": after}
     run(
         chain("own", local=phase, **more), model=model, clients=clients, rounds=rounds, seed=SEED, init="independent",
-        dtype=torch.float64, callbacks=[problems.each_round(lambda t, models: kept.append(models.flat.clone()))], **settings,
+        dtype=torch.float64, callbacks=[problems.each_round(lambda t, models: kept.append(models.flat.clone()))],
+        **settings,
     )  # fmt: skip
     return kept[-1]
 
@@ -257,7 +258,8 @@ def test_what_is_trained_together_and_one_by_one_is_the_same_with_push_sum_weigh
             run(
                 method, model=model(), clients=problems.ragged_clients(N), topology=graph, rounds=ROUNDS, seed=SEED,
                 init="independent", dtype=torch.float64, on_disconnected="allow",
-                callbacks=[problems.each_round(lambda t, models, kept=kept: kept.append(models.flat.clone()))], **settings,
+                callbacks=[problems.each_round(lambda t, models, kept=kept: kept.append(models.flat.clone()))],
+                **settings,
             )  # fmt: skip
             found.append(kept[-1])
             assert (masses[-1] - 1).abs().max() > 0.1
