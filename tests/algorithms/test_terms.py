@@ -130,9 +130,9 @@ def naive_models(model, clients, make, *, part=algorithms.everything, turned=pla
     return torch.stack([nn.utils.parameters_to_vector(node.module.parameters()).detach() for node in nodes]), nodes
 
 
-def run(algorithm, on_round=lambda t, models: None, **settings):
+def run(algorithm, **settings):
     """Run with settings by their own names."""
-    return topofl.run(algorithm, callbacks=[problems.each_round(on_round)], **problems.options(**settings))
+    return topofl.run(algorithm, **problems.options(**settings))
 
 
 def plain_sgd(parameters):
