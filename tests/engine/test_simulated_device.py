@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import topofl
-from tests import problems
+from tests import problems, test_tasks
 from tests.algorithms.test_conformance import ARGUMENTS
 from tests.simulated_device import DEVICES, DeviceError, SimulatedDevice, told
 from topofl import algorithms, data, topologies
@@ -204,9 +204,9 @@ def perceptron():
     return nn.Sequential(nn.Flatten(), nn.Linear(36, 4), nn.GroupNorm(2, 4), nn.ReLU(), nn.Identity(), nn.Linear(4, 3))
 
 
-def run(algorithm, n=4, model=None, augment=None, **options):
+def run(algorithm, n=4, model=None, augment=None, clients=None, **options):
     """Run 2 rounds with everything that is evaluated, in float64."""
-    clients = clients_of(n)
+    clients = clients or clients_of(n)
     if augment is not None:
         clients = data.augmented(clients, augment)
     settings = {
@@ -233,7 +233,7 @@ def check_same(found, wanted):
 EXECUTORS = {"batched": {"executor": "batched", "chunk": 3}, "looped": {"executor": "looped"}}
 
 
-LOOPED = ("clique_averaging", "dpfl", "knn_per", "per_fedavg")
+LOOPED = ("clique_averaging", "dpfl", "per_fedavg")
 """Algorithms that ask more of an executor than steps, each something else."""
 
 
@@ -262,7 +262,7 @@ def test_every_algorithm_runs_on_a_device(name, executor, kind):
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-@pytest.mark.parametrize("name", ["clique_averaging", "fedavg", "dpfl"])
+@pytest.mark.parametrize("name", ["clique_averaging", "dpfl"])
 def test_linear_models_run_on_a_device(name, executor, device):
     algorithm = getattr(algorithms, name)(**ARGUMENTS[name])
     check_same(
@@ -288,6 +288,55 @@ def test_every_option_works_on_a_device(name, device):
     tolerance = 1e-4 if "dtype" in options else 1e-9
     for column in ("loss", "train_loss", "loss_own_test", "consensus_distance"):
         np.testing.assert_allclose(found[column], wanted[column], rtol=tolerance, atol=tolerance, err_msg=column)
+
+
+@pytest.mark.parametrize("case", ["regression", "next token", "F1 of classes"])
+def test_every_kind_of_task_runs_on_a_device(case, device):
+    """Scores of whole sets among them, which are computed on the host."""
+    task, build, dataset, _ = test_tasks.CASES[case]
+    clients = data.match_test(test_tasks.clients_of(dataset), rule="per_client")
+    options = {"task": task, "clients": clients, "fine_tune": None} | EXECUTORS["batched"]
+    algorithm = algorithms.fedavg(**ARGUMENTS["fedavg"])
+    found, wanted = (run(algorithm, model=build(), device=where, **options) for where in ("cuda", "cpu"))
+    check_same(found, wanted)
+
+
+def stepping(*terms, lr=0.05, part=algorithms.everything, at=None):
+    return algorithms.chain(
+        "own", local=algorithms.train(algorithms.descend(*terms, lr=lr), batch_size=8, epochs=2, part=part, at=at)
+    )
+
+
+STEPS = {
+    "adam": lambda: stepping(algorithms.clip(0.1), algorithms.adam()),
+    "adamw": lambda: stepping(algorithms.adamw(reset=True), lr=algorithms.cosine(0.05, rounds=2)),
+    "apart": lambda: stepping(algorithms.weight_decay(0.1), algorithms.momentum(0.9, nesterov=True), part="5"),
+    "pulled": lambda: stepping(algorithms.proximal(0.1), algorithms.cosine_pull(0.1)),
+    "ahead": lambda: stepping(algorithms.momentum(0.9), at=algorithms.lookahead(0.01)),
+    "upwards": lambda: stepping(algorithms.adam(), at=algorithms.ascent(0.05)),
+}
+
+
+@pytest.mark.parametrize(("name", "policy"), list(zip(STEPS, ["freeze", "raise"] * 3, strict=True)))
+def test_every_kind_of_step_works_on_a_device(name, policy, device):
+    """Where nodes that diverge freeze, each step may be undone."""
+    options = {"on_divergence": policy, "topology": None, "before_exchange": False, "rounds": 1} | EXECUTORS["batched"]
+    found, wanted = (run(STEPS[name](), device=where, **options) for where in ("cuda", "cpu"))
+    check_same(found, wanted)
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+def test_a_term_that_errs_is_named_on_a_device(executor, device):
+    def update(g, theta, own, step):
+        return torch.where(own["number"].view(-1, *[1] * (g.dim() - 1)) >= 2, torch.nan, g)
+
+    def init(models):
+        flat = models.flat
+        return {"number": torch.arange(len(flat), dtype=flat.dtype, device=flat.device)}
+
+    algorithm = stepping(algorithms.Term("mine", update, init))
+    with pytest.raises(ValueError, match=r"the term 'mine' must return finite .* for node 2 in round 1"):
+        run(algorithm, device="cuda", topology=None, before_exchange=False, **EXECUTORS[executor])
 
 
 @pytest.mark.parametrize("policy", ["freeze", "record"])

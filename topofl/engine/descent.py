@@ -188,14 +188,14 @@ class Descent:
         """Raise if a term made something else of finite gradients in the first step; asked once, as it may wait."""
         if not self.looked_at:
             return
-        names = [name for name, _, bad in self.looked_at for _ in range(len(bad))]
-        rows = [row for _, some, bad in self.looked_at for row in range(some.start, some.start + len(bad))]
+        nodes = range(self.models.n) if self.nodes is None else self.nodes
+        found = [(node, name) for name, rows, bad in self.looked_at for node in nodes[rows]]
         flags = torch.cat([bad for _, _, bad in self.looked_at]).tolist()
-        if erred := [(row, name) for row, name, bad in zip(rows, names, flags, strict=True) if bad]:
-            row, name = min(erred, key=lambda one: one[0])  # of one node the first term, whoever was trained first
+        if erred := [one for one, bad in zip(found, flags, strict=True) if bad]:
+            node, name = min(erred, key=lambda one: one[0])  # of one node the first term, whoever was trained first
             raise ValueError(
-                f"the term {name!r} must return finite directions for finite gradients, it does not for node "
-                f"{row if self.nodes is None else self.nodes[row]} in round {self.t + 1}; look for divisions by 0 in it"
+                f"the term {name!r} must return finite directions for finite gradients, it does not for node {node} in "
+                f"round {self.t + 1}; look for divisions by 0 in it"
             )
 
 
