@@ -130,9 +130,9 @@ def naive_models(model, clients, make, *, part=algorithms.everything, turned=pla
     return torch.stack([nn.utils.parameters_to_vector(node.module.parameters()).detach() for node in nodes]), nodes
 
 
-def run(algorithm, on_round=lambda t, models: None, **settings):
+def run(algorithm, **settings):
     """Run with settings by their own names."""
-    return topofl.run(algorithm, callbacks=[problems.each_round(on_round)], **problems.options(**settings))
+    return topofl.run(algorithm, **problems.options(**settings))
 
 
 def plain_sgd(parameters):
@@ -145,7 +145,8 @@ def ran(phase, model, clients, rounds=ROUNDS, *, after=None, **settings):
     more = {} if after is None else {"after": after}
     run(
         chain("own", local=phase, **more), model=model, clients=clients, rounds=rounds, seed=SEED, init="independent",
-        dtype=torch.float64, callbacks=[problems.each_round(lambda t, models: kept.append(models.flat.clone()))], **settings,
+        dtype=torch.float64, callbacks=[problems.each_round(lambda t, models: kept.append(models.flat.clone()))],
+        **settings,
     )  # fmt: skip
     return kept[-1]
 
@@ -257,7 +258,8 @@ def test_what_is_trained_together_and_one_by_one_is_the_same_with_push_sum_weigh
             run(
                 method, model=model(), clients=problems.ragged_clients(N), topology=graph, rounds=ROUNDS, seed=SEED,
                 init="independent", dtype=torch.float64, on_disconnected="allow",
-                callbacks=[problems.each_round(lambda t, models, kept=kept: kept.append(models.flat.clone()))], **settings,
+                callbacks=[problems.each_round(lambda t, models, kept=kept: kept.append(models.flat.clone()))],
+                **settings,
             )  # fmt: skip
             found.append(kept[-1])
             assert (masses[-1] - 1).abs().max() > 0.1

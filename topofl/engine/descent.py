@@ -1,7 +1,7 @@
 """What terms make of gradients, for some nodes at a time: they are given rows, and are known by no name here."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from topofl.algorithms.local import Training
 from topofl.algorithms.round import State
 from topofl.algorithms.schedules import constant, rate_at
-from topofl.algorithms.terms import Step, Term, along, merged, to_be_changed
+from topofl.algorithms.terms import Step, along, merged, to_be_changed
 from topofl.engine.buffers import Buffers
 from topofl.engine.living import Living
 from topofl.engine.population import Layout, Population
@@ -61,6 +61,8 @@ class Descent:
         Which nodes these are, where they are not all.
     plays
         Whether a step is played to see what it takes, and whether terms do only what they may.
+    looked_at
+        In the first step of a run: terms, rows, and which of these (k,) are not finite although their gradients were.
     """
 
     models: Population
@@ -71,6 +73,7 @@ class Descent:
     weighted: Sequence[int] = ()
     nodes: Sequence[int] | None = None
     plays: bool = False
+    looked_at: list[tuple[str, slice, Tensor]] = field(default_factory=list)
 
     @cached_property
     def trained(self) -> Sequence[int] | None:
@@ -178,19 +181,30 @@ class Descent:
         if step.k or step.round:
             return self.how.descend.direction(g, theta, own, step, checked=self.plays)
         for place, term in enumerate(terms):  # one that errs does so in the first step, as a rule
-            finite = bool(g.isfinite().all())
+            finite = _all_finite(g)
             made = term.update(g, theta, own, step)
-            if finite and not bool(made.isfinite().all()):
-                self._refuse(term, made, chunk, step)
+            self.looked_at.append((term.name, chunk.rows, finite & ~_all_finite(made)))
             g = to_be_changed(made, g, own) if place < len(terms) - 1 else made
         return g
 
-    def _refuse(self, term: Term, made: Tensor, chunk: Chunk, step: Step) -> None:
-        row = chunk.rows.start + int((~made.isfinite().reshape(len(made), -1).all(1)).nonzero()[0])
-        raise ValueError(
-            f"the term {term.name!r} must return finite directions for finite gradients, it does not for node "
-            f"{row if self.nodes is None else self.nodes[row]} in round {step.round + 1}; look for divisions by 0 in it"
-        )
+    def check(self) -> None:
+        """Raise if a term made something else of finite gradients in the first step; asked once, as it may wait."""
+        if not self.looked_at:
+            return
+        nodes = range(self.models.n) if self.nodes is None else self.nodes
+        found = [(node, name) for name, rows, bad in self.looked_at for node in nodes[rows]]
+        flags = torch.cat([bad for _, _, bad in self.looked_at]).tolist()
+        if erred := [one for one, bad in zip(found, flags, strict=True) if bad]:
+            node, name = min(erred, key=lambda one: one[0])  # of one node the first term, whoever was trained first
+            raise ValueError(
+                f"the term {name!r} must return finite directions for finite gradients, it does not for node {node} in "
+                f"round {self.t + 1}; look for divisions by 0 in it"
+            )
+
+
+def _all_finite(values: Tensor) -> Tensor:
+    """Return which rows of (k, ...) numbers hold only finite ones, (k,)."""
+    return values.isfinite().reshape(len(values), -1).all(1)
 
 
 def finite_rows(values: Tensor, sums: Tensor | None = None) -> Tensor:

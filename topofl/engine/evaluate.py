@@ -297,11 +297,13 @@ class Judge(NamedTuple):
         known: dict[Any, Tensor] = {}
         if self.loss is cross_entropy:
             known[accuracy], known[cross_entropy] = _judged(outputs.permute(1, 2, 0), targets)
-        rows = []
+        rows, there = [], (outputs, targets)
+        if any(score.whole for score in self.scores.values()):
+            there = outputs.cpu(), targets.cpu()  # once for all scores
         for name, score in self.scores.items():
             if score.whole:
-                own = (outputs[:, k] for k in range(outputs.shape[1]))
-                found = [of_whole(name, score, each, targets) for each in own]
+                own = (there[0][:, k] for k in range(outputs.shape[1]))
+                found = [of_whole(name, score, each, there[1]) for each in own]
                 rows.append(torch.tensor(found, dtype=torch.float64, device=targets.device))
                 continue
             if score.function not in known:

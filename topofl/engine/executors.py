@@ -194,6 +194,11 @@ def local_steps(
         (n, steps); 0 for steps that were not taken.
     bad
         (n,) which nodes left the finite numbers; those that `guard` freezes keep the last finite model they had.
+
+    Raises
+    ------
+    ValueError
+        If a term does not return finite directions for finite gradients in the first step of a run.
     """
     bad = guard.frozen(descent.models.flat.device) if bad is None else bad
     made, each_step = learner.minibatches(batches), descent.how.minibatches
@@ -201,8 +206,11 @@ def local_steps(
     left = None if counts is None else torch.from_numpy(counts).to(bad.device)
     job = Job(descent, steps, counts, bad, guard.policy == "freeze", statistics, left)
     if mix_gradients is None:
-        return _apart(learner, each, job), bad
-    return _together(learner, each, job, mix_gradients, contained=guard.policy != "record"), bad
+        losses = _apart(learner, each, job)
+    else:
+        losses = _together(learner, each, job, mix_gradients, contained=guard.policy != "record")
+    descent.check()
+    return losses, bad
 
 
 def _apart(learner: Learner, each: Each, job: Job) -> Tensor:
