@@ -8,6 +8,7 @@ concern (:data:`everything`, :data:`head`, :data:`body`, :func:`part`) and which
 
 from topofl.algorithms.decentralized import centralized, clique_averaging, dsgd, local_only
 from topofl.algorithms.directed import dfedavgm, dfedavgm_p, dfedpgp, osgp
+from topofl.algorithms.dsgt import dsgt
 from topofl.algorithms.exchange import gossip as gossip
 from topofl.algorithms.exchange import push_sum as push_sum
 from topofl.algorithms.exchange import server_average as server_average
@@ -40,6 +41,7 @@ from topofl.algorithms.points import lookahead as lookahead
 from topofl.algorithms.points import mixture as mixture
 from topofl.algorithms.round import Models as Models
 from topofl.algorithms.round import Round as Round
+from topofl.algorithms.scaffold import scaffold
 from topofl.algorithms.schedules import constant as constant
 from topofl.algorithms.schedules import cosine as cosine
 from topofl.algorithms.schedules import exponential as exponential
@@ -73,6 +75,7 @@ __all__ = [
     "ditto",
     "dpfl",
     "dsgd",
+    "dsgt",
     "fedavg",
     "fedbabu",
     "fedper",
@@ -85,4 +88,5 @@ __all__ = [
     "pfeddst",
     "pfedgraph",
     "random_collaboration",
+    "scaffold",
 ]
