@@ -10,7 +10,7 @@ from topofl.algorithms.local import Training, check_epochs
 from topofl.algorithms.participation import Participation, name_of, sampled
 from topofl.algorithms.phase import Algorithm, Phase, chain
 from topofl.algorithms.round import Models, Round, State
-from topofl.algorithms.schedules import Schedule, rate_at
+from topofl.algorithms.schedules import Schedule
 from topofl.algorithms.terms import correction, descend
 from topofl.mixing import MixingMatrix, average_of
 
@@ -80,7 +80,7 @@ def _corrected(how: Training, who: Participation) -> Phase:
     def apply(models: Models, state: State, round: Round) -> State:
         start = models.flat.clone()
         steps = round.train(models, how, state, who=who(round))
-        rates = np.cumsum([0.0, *(rate_at(how.descend.lr, round.t, k) for k in range(int(steps.max())))])[steps]
+        rates = np.cumsum([0.0, *(how.descend.lr(round.t, k) for k in range(int(steps.max())))])[steps]
         total = torch.from_numpy(rates).to(start)[:, None]
         controls = start.sub_(models.flat).div_(total).sub_(state["correction"])
         state["control"].copy_(torch.where(total > 0, controls, state["control"]))
