@@ -591,3 +591,47 @@ def pfedgraph(nodes, rounds, *, lr, hears=None, strength=0.8, regulariser=0.01, 
         average(nodes.modules, weights)
         found.append(weights)
     return found
+
+
+def dsgt(nodes, weights, rounds, *, lr):
+    """Gradient tracking: x <- W (x - lr y) after y <- W y + g - the gradient of the round before."""
+    tracked, before = [still(module) for module in nodes.modules], [still(module) for module in nodes.modules]
+    for t in range(rounds):
+        for i, module in enumerate(nodes.modules):
+            g = nodes.gradient(i, t)
+            tracked[i] = [y + new - old for y, new, old in zip(tracked[i], g, before[i], strict=True)]
+            before[i] = g
+            for p, y in zip(module.parameters(), tracked[i], strict=True):
+                p.data.sub_(lr(t, 0) * y)
+        average(nodes.modules, weights)
+        tracked = [[sum(w * y[k] for w, y in zip(row, tracked, strict=True)) for k in range(len(tracked[0]))]
+                   for row in weights.tolist()]  # fmt: skip
+
+
+def scaffold(nodes, members, rounds, *, lr, epochs):
+    """Correct local steps; a control becomes the mean of the gradients of its node's steps, by where these have led."""
+    n = len(nodes.modules)
+    controls = [still(module) for module in nodes.modules]
+    for t in range(rounds):
+        common = [sum(c[k] for c in controls) / n for k in range(len(controls[0]))]
+        for i in members(t):
+            module, start = nodes.modules[i], copy.deepcopy(nodes.modules[i])
+            steps = epochs * math.ceil(len(nodes.members[i]) / nodes.batch_size)
+            for k in range(steps):
+                g = gradient(module, *batch_of(nodes, i, t * steps + k, "local"))
+                for p, g_p, c, c_i in zip(module.parameters(), g, common, controls[i], strict=True):
+                    p.data.sub_(lr(t, k) * (g_p + c - c_i))
+            length = sum(lr(t, k) for k in range(steps))
+            controls[i] = [
+                c_i - c + (x.data - y.data) / length
+                for c_i, c, x, y in zip(controls[i], common, start.parameters(), module.parameters(), strict=True)
+            ]
+        serve_equally(nodes, members(t))
+
+
+def serve_equally(nodes, active):
+    """All nodes take the plain mean of the models of those that take part."""
+    old = [[p.detach().clone() for p in nodes.modules[i].parameters()] for i in active]
+    for module in nodes.modules:
+        for k, p in enumerate(module.parameters()):
+            p.data.copy_(sum(model[k] for model in old) / len(old))

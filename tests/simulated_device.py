@@ -208,6 +208,8 @@ class SimulatedDevice(TorchFunctionMode):
             like = next((a for a in (*args[:1], kwargs.get("other")) if isinstance(a, Tensor)), None)
             kwargs = {("tensor" if key == "other" else key): value for key, value in kwargs.items()}
             asked, dtype, _, order = PARSE(*args, **kwargs)
+            if asked is not None and asked.type == "meta":
+                return Tensor.to(x, asked, dtype or x.dtype)  # shapes without numbers are on no device
             becomes = self.holds(like) if like is not None else was if asked is None else asked.type == "cuda"
         else:
             dtype, order, becomes = None, kwargs.get("memory_format"), name == "cuda"

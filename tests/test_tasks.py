@@ -242,6 +242,53 @@ def test_labels_by_their_own_scores():
     assert tasks.f1_of_labels(outputs, targets) == pytest.approx((0.5 + 1) / 2)
 
 
+class Transformer(nn.Module):
+    """One layer of attention over tokens before, and normalized layers."""
+
+    def __init__(self, width=8):
+        super().__init__()
+        self.token, self.place = nn.Embedding(7, width), nn.Embedding(6, width)
+        self.norms = nn.ModuleList([nn.LayerNorm(width), nn.GroupNorm(2, 6), nn.LayerNorm(width)])
+        self.attend, self.further = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.out = nn.Linear(width, 7)
+
+    def forward(self, tokens):
+        x = self.token(tokens) + self.place(torch.arange(tokens.shape[1], device=tokens.device))
+        q, k, v = self.attend(self.norms[0](x)).chunk(3, dim=-1)
+        later = torch.ones(q.shape[1], q.shape[1], dtype=torch.bool, device=x.device).triu(1)
+        x = x + (q @ k.transpose(-1, -2)).masked_fill(later, -torch.inf).softmax(-1) @ v
+        return self.out(self.norms[2](x + self.further(self.norms[1](x)).relu()))
+
+
+MODERN = {
+    "a transformer": (next_token(), TOKENS, np.roll(TOKENS, -1, axis=1), seeded_torch(0)(Transformer)),
+    "a regression": (regression(), X, NUMBERS, lambda: mlp(2)),
+    "several labels": (multi_label(), X, LABELS, lambda: mlp(3)),
+}
+
+
+@pytest.mark.parametrize("case", MODERN)
+def test_executors_agree_on_adamw_with_a_schedule(case):
+    task, inputs, targets, model = MODERN[case]
+    clients = data.dirichlet_per_class(dataset_of(inputs, targets), 4, alpha=1.0, min_size=2, seed=0)
+    kept = []
+    steps = algorithms.descend(
+        algorithms.clip(1.0), algorithms.adamw(decay=0.1), lr=algorithms.cosine(0.05, rounds=4, warmup=1)
+    )
+    local = algorithms.train(steps, batch_size=4, epochs=1)
+    for how in ({"executor": "batched", "chunk": 3}, {"executor": "batched"}, {"executor": "looped"}):
+        topofl.run(
+            algorithms.chain("adamw", local=local, exchange=algorithms.gossip()), model=model(), clients=clients,
+            topology=topologies.ring(4), rounds=4, seed=0, task=task,
+            callbacks=[lambda event: kept.append(event.models.flat.clone()) if event.kind == "end" else None],
+            **problems.options(dtype=torch.float64, **how),
+        )  # fmt: skip
+    for models in kept[:-1]:
+        torch.testing.assert_close(models, kept[-1], rtol=0, atol=1e-9)
+    assert len(kept) == 3
+    assert torch.linalg.vector_norm(kept[0][0] - kept[0][1]) > 1e-3, "nodes are alike"
+
+
 def test_padding_does_not_count():
     outputs = torch.randn(2, 3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     task, targets = next_token(ignored=-1), torch.tensor([[1, 2, -1], [-1, -1, -1]])

@@ -16,6 +16,7 @@ import numpy as np
 
 ALGORITHMS = {
     "dsgd": {"momentum": 0.9, "local_steps": 2},
+    "dsgt": {},
     "clique_averaging": {"momentum": 0.9},
     "centralized": {"momentum": 0.9},
     "local_only": {"local_steps": 2},
@@ -37,6 +38,7 @@ ALGORITHMS = {
     "fedprox": {"epochs": 1, "participation": 0.5},
     "knn_per": {"epochs": 1, "head": "5", "k": 3},
     "per_fedavg": {"epochs": 1},
+    "scaffold": {"epochs": 1, "participation": 0.5},
 }
 PROBLEMS = [*ALGORITHMS, "dsgd over a period", "dsgd over new graphs"]
 TRAINING = [

@@ -145,6 +145,13 @@ def test_waits_are_noted(name, simulated):
     assert len(simulated.waits) == (2 if name == "set by mask" else 1)
 
 
+@pytest.mark.parametrize("target", [torch.device("meta"), torch.empty(1, device="meta")], ids=["device", "tensor"])
+def test_shapes_without_numbers_are_on_no_device(target, device):
+    found = numbers(2, 3).to(target)
+    assert (found.device.type, found.shape) == ("meta", (2, 3))
+    assert torch.where(found > 0, found, torch.empty_like(found)).is_meta
+
+
 def test_what_does_not_wait():
     with SimulatedDevice() as found:
         x = numbers(4, device="cuda")

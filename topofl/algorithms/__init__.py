@@ -17,6 +17,7 @@ from topofl.algorithms.dispfl import dispfl
 from topofl.algorithms.ditto import ditto
 from topofl.algorithms.dpfl import dpfl, random_collaboration
 from topofl.algorithms.dsgd import dsgd
+from topofl.algorithms.dsgt import dsgt
 from topofl.algorithms.exchange import gossip as gossip
 from topofl.algorithms.exchange import push_sum as push_sum
 from topofl.algorithms.exchange import server_average as server_average
@@ -56,6 +57,7 @@ from topofl.algorithms.points import lookahead as lookahead
 from topofl.algorithms.points import mixture as mixture
 from topofl.algorithms.round import Models as Models
 from topofl.algorithms.round import Round as Round
+from topofl.algorithms.scaffold import scaffold
 from topofl.algorithms.schedules import constant as constant
 from topofl.algorithms.schedules import cosine as cosine
 from topofl.algorithms.schedules import exponential as exponential
@@ -87,6 +89,7 @@ __all__ = [
     "ditto",
     "dpfl",
     "dsgd",
+    "dsgt",
     "fedavg",
     "fedbabu",
     "fedper",
@@ -99,4 +102,5 @@ __all__ = [
     "pfeddst",
     "pfedgraph",
     "random_collaboration",
+    "scaffold",
 ]

@@ -1,0 +1,215 @@
+"""Gradient tracking and SCAFFOLD equal their naive loops in float64, and find the optimum of the mean loss."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import topofl
+from tests import naive, problems
+from tests.algorithms.test_personalized import BATCH, CLIENTS, HOW, ROUNDS, N, check, engine, members, nodes_at_start
+from topofl import algorithms, data, mixing, tasks, topologies
+
+WHOLE = 1000
+"""More than any node's examples: whole batches."""
+
+RATES = pytest.mark.parametrize(
+    "lr",
+    [algorithms.constant(0.1), algorithms.cosine(0.2, rounds=ROUNDS), lambda t, k: 0.1 / (1 + t + k)],
+    ids=["constant", "cosine", "by step"],
+)
+
+
+@HOW
+@CLIENTS
+@RATES
+def test_dsgt_equals_naive_loop(lr, make, settings):
+    clients, model = make(), problems.convolutional()
+    graph = problems.cliques(clients)
+    nodes = nodes_at_start(model, clients)
+    start = nodes.flat()
+    naive.dsgt(nodes, mixing.metropolis_hastings(graph).weights.toarray(), ROUNDS, lr=lr)
+    _, models = engine(algorithms.dsgt(lr, batch_size=BATCH), model, clients, graph, **settings)
+    check(nodes.flat(), models.flat, start)
+
+
+@HOW
+@CLIENTS
+@RATES
+def test_scaffold_equals_naive_loop(lr, make, settings):
+    clients, model = make(), problems.convolutional()
+    nodes = nodes_at_start(model, clients)
+    start = nodes.flat()
+    naive.scaffold(nodes, members, ROUNDS, lr=lr, epochs=2)
+    algorithm = algorithms.scaffold(lr, batch_size=BATCH, epochs=2, participation=0.5)
+    _, models = engine(algorithm, model, clients, **settings)
+    check(nodes.flat(), models.flat, start)
+
+
+def watched(algorithm, seen):
+    """Return the algorithm, and further what its first phase keeps after every round."""
+
+    def note(models, state, round):
+        if not models.flat.is_meta:
+            seen.append({name: x.clone() for name, x in round.state("local").items()})
+        return state
+
+    return algorithms.chain("watched", **algorithm.phases, watch=algorithms.Phase(lambda models: {}, note))
+
+
+@pytest.mark.parametrize("name", ["ring", "one_peer_exponential"])
+def test_what_is_tracked_has_the_mean_of_the_gradients(name):
+    """One-peer graphs have doubly stochastic matrices that are not symmetric."""
+    clients, seen = problems.ragged_clients(), []
+    algorithm = watched(algorithms.dsgt(0.1, batch_size=BATCH), seen)
+    engine(algorithm, problems.convolutional(), clients, getattr(topologies, name)(N))
+    assert len(seen) == ROUNDS
+    for state in seen:
+        torch.testing.assert_close(state["tracked"].mean(0), state["gradient"].mean(0), rtol=0, atol=1e-12)
+        assert not torch.allclose(state["tracked"], state["gradient"], atol=1e-4), "nothing was mixed"
+
+
+def test_controls_have_the_mean_that_corrects():
+    clients, seen = problems.ragged_clients(), []
+    algorithm = watched(algorithms.scaffold(0.1, batch_size=BATCH, epochs=2, participation=0.5), seen)
+    engine(algorithm, problems.convolutional(), clients)
+    assert len(seen) == ROUNDS
+    kept = torch.zeros_like(seen[0]["control"])
+    for t, state in enumerate(seen):
+        common = state["control"].mean(0)
+        torch.testing.assert_close(common - state["control"], state["correction"], rtol=0, atol=1e-12)
+        moved = ((state["control"] - kept).abs().sum(1) > 0).nonzero().flatten().tolist()
+        assert moved == members(t), "controls of others changed, or those of members did not"
+        kept = state["control"]
+
+
+def test_after_one_step_a_control_is_the_gradient_at_the_start():
+    clients, seen, found = problems.equal_clients(), [], []
+
+    def note(models, state, round):
+        if not models.flat.is_meta:
+            found.append(round.gradients(models, WHOLE, "there").clone())
+        return state
+
+    scaffold = watched(algorithms.scaffold(0.1, batch_size=WHOLE, epochs=1), seen)
+    first = algorithms.Phase(lambda models: {}, note)
+    engine(algorithms.chain("noted", first=first, **scaffold.phases), problems.convolutional(), clients)
+    for state, gradients in zip(seen, found, strict=True):
+        torch.testing.assert_close(state["control"], gradients, rtol=0, atol=1e-10)
+
+
+def test_where_everybody_hears_everybody_tracking_is_dsgd():
+    """All models are then equal, and the mean of what is tracked is the mean gradient, on minibatches too."""
+    clients, model, graph = problems.ragged_clients(), problems.convolutional(), topologies.fully_connected(N)
+    (_, tracked), (_, plain) = (
+        engine(one(0.1, batch_size=BATCH), model, clients, graph) for one in (algorithms.dsgt, algorithms.dsgd)
+    )
+    torch.testing.assert_close(tracked.flat, plain.flat, rtol=0, atol=1e-10)
+
+
+def test_with_one_step_of_all_nodes_scaffold_is_descent_on_the_mean_loss():
+    clients, model = problems.ragged_clients(), problems.convolutional()
+    _, models = engine(algorithms.scaffold(0.1, batch_size=WHOLE, epochs=1), model, clients)
+    plain = algorithms.dsgd(0.1, batch_size=WHOLE)
+    _, mean = engine(plain, model, clients, topologies.fully_connected(N))
+    torch.testing.assert_close(models.flat, mean.flat, rtol=0, atol=1e-10)
+
+
+def unlike_lines(n=6, examples=12):
+    """Return nodes each of whom has another line to fit, and the coefficients that fit all of them best."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(n * examples + 1, 3)).astype(np.float32)
+    own = np.arange(n * examples + 1) % n
+    y = (x * rng.normal(size=(n, 3))[own]).sum(1)
+    train = np.arange(n * examples)  # the last example is for evaluation
+    dataset = data.Dataset(
+        torch.from_numpy(x), torch.from_numpy(own), n, "lines", train, train[:0], np.array([n * examples]),
+        targets=torch.from_numpy(y),
+    )  # fmt: skip
+    clients = data.Partition(dataset, tuple(train[own[train] == i] for i in range(n)), name="lines")
+    return clients, np.linalg.lstsq(x[train].astype(float), y[train], rcond=None)[0]
+
+
+def distances(algorithm, rounds, **settings):
+    """Return how far each node's model is from the optimum of the mean loss."""
+    clients, best = unlike_lines()
+    kept = []
+    topofl.run(
+        algorithm, model=nn.Linear(3, 1, bias=False), clients=clients, rounds=rounds, seed=0, task=tasks.regression(),
+        callbacks=[problems.each_round(lambda t, models: kept.append(models.flat.clone()))],
+        **problems.options(dtype=torch.float64, every=rounds, **settings),
+    )  # fmt: skip
+    return np.abs(kept[-1].numpy() - best).max(axis=1)
+
+
+def test_tracking_reaches_the_optimum_of_the_mean_loss_and_dsgd_does_not():
+    ring = topologies.ring(6)
+    assert distances(algorithms.dsgt(0.1, batch_size=WHOLE), 200, topology=ring).max() < 1e-9
+    assert distances(algorithms.dsgd(0.1, batch_size=WHOLE), 200, topology=ring).min() > 1e-3
+
+
+@pytest.mark.parametrize("participation", [1.0, 0.5])
+def test_scaffold_reaches_the_optimum_of_the_mean_loss_and_fedavg_does_not(participation):
+    whole = {"batch_size": WHOLE, "epochs": 5, "participation": participation}
+    assert distances(algorithms.scaffold(0.05, **whole), 150).max() < 1e-9
+    assert distances(algorithms.fedavg(0.05, momentum=0.0, **whole), 150).min() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("corrected", "plain"),
+    [
+        (algorithms.dsgt(0.1), algorithms.dsgd(0.1)),
+        (algorithms.scaffold(0.1, participation=0.5), algorithms.fedavg(0.1, participation=0.5)),
+    ],
+    ids=["dsgt", "scaffold"],
+)
+def test_a_message_holds_two_numbers_a_parameter(corrected, plain):
+    clients, model = problems.equal_clients(), problems.linear()
+    graph = problems.cliques(clients) if corrected.name == "dsgt" else None
+    (one, _), (other, _) = (engine(algorithm, model, clients, graph) for algorithm in (corrected, plain))
+    np.testing.assert_array_equal(one["messages"], other["messages"])
+    np.testing.assert_array_equal(one["bytes"], 2 * other["bytes"])
+
+
+def test_nodes_that_take_no_step_keep_their_controls():
+    """A schedule may end at 0."""
+    seen = []
+    rate = lambda t, k: 0.1 * (t == 0)  # noqa: E731
+    algorithm = watched(algorithms.scaffold(rate, batch_size=BATCH, epochs=1), seen)
+    engine(algorithm, problems.linear(), problems.equal_clients())
+    assert torch.isfinite(seen[-1]["control"]).all()
+    torch.testing.assert_close(seen[-1]["control"], seen[0]["control"], rtol=0, atol=0)
+    assert seen[0]["control"].abs().max() > 0.01
+
+
+def test_before_the_exchange_models_differ_and_after_it_they_are_the_servers():
+    clients = problems.equal_clients()
+    history, _ = engine(algorithms.scaffold(0.1, batch_size=BATCH), problems.linear(), clients, before_exchange=True)
+    assert np.ptp(history["loss_before_exchange"][-1]) > 0
+    assert np.ptp(history["loss"][-1]) < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("build", "error", "message"),
+    [
+        (lambda: algorithms.dsgt("0.1"), TypeError, "`lr`"),
+        (lambda: algorithms.dsgt(0.1, batch_size=0.5), TypeError, "`batch_size`"),
+        (lambda: algorithms.scaffold(0.1, epochs=0), ValueError, "`epochs`"),
+        (lambda: algorithms.scaffold(0.1, participation=0.0), ValueError, "`participation`"),
+    ],
+    ids=["text", "half an example", "no pass", "nobody"],
+)
+def test_bad_arguments_are_named(build, error, message):
+    with pytest.raises(error, match=message):
+        build()
+
+
+def test_settings_tell_what_was_asked_for():
+    assert algorithms.dsgt(0.1).settings == {
+        "local": {"lr": 0.1, "tracking": True, "batch_size": 128, "steps": 1},
+        "exchange": {"weights": "round"},
+    }
+    assert algorithms.scaffold(0.1, participation=3).settings == {
+        "local": {"lr": 0.1, "correction": "correction", "batch_size": 128, "epochs": 5, "who": "3 nodes"},
+        "server": {"weights": "equal", "who": "3 nodes"},
+    }

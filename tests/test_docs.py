@@ -1,0 +1,90 @@
+"""What the pages of the documentation show works as it stands there."""
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import pytest
+
+from topofl import algorithms
+from topofl.algorithms import round
+from topofl.cli import main
+
+FOLDER = Path(__file__).resolve().parents[1] / "docs"
+PAGES = sorted(path.name for path in FOLDER.glob("*.md"))
+
+
+def blocks(page, language):
+    return re.findall(rf"^```{language}\n(.*?)^```", (FOLDER / page).read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+def code(page):
+    """Return the Python code of a page, on the lines of the page, for messages."""
+    inside, lines = False, []
+    for line in (FOLDER / page).read_text().splitlines():
+        lines.append(line if inside and line != "```" else "")
+        inside = line == "```python" or (inside and line != "```")
+    return "\n".join(lines)
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    """Work in an empty folder, and forget the modules that were written there."""
+    monkeypatch.chdir(tmp_path)
+    known = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - known:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+    plt.close("all")
+
+
+def write_files(page, folder):
+    """Write the blocks whose first line is a comment with the name of a file."""
+    for block in [*blocks(page, "python"), *blocks(page, "toml")]:
+        if named := re.match(r"# (\w+\.\w+)\n", block):
+            (folder / named[1]).write_text(block)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_python_runs(page, elsewhere):
+    exec(compile(code(page), page, "exec"), {"__name__": "page"})
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_shell_commands_run(page, elsewhere, capsys):
+    write_files(page, elsewhere)
+    for line in "\n".join(blocks(page, "sh")).splitlines():
+        command, *words = shlex.split(line)
+        assert (command, main(words)) == ("topofl", 0), line
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_blocks_are_known_and_links_lead_somewhere(page):
+    text = (FOLDER / page).read_text()
+    assert set(re.findall(r"^```(\w+)$", text, flags=re.MULTILINE)) <= {"python", "toml", "sh"}
+    assert blocks(page, "python"), "a page without code"
+    prose = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", prose):
+        assert (FOLDER / target).exists(), target
+
+
+TABLES = {
+    "What `apply` gets as `models`:": round.Models,
+    "What it gets as `round`:": round.Round,
+    "The parts of a `Phase`:": algorithms.Phase,
+    "The parts of a `Term` of local steps:": algorithms.Term,
+    "The parts of an `At`, the place at which gradients are taken:": algorithms.At,
+}
+
+
+@pytest.mark.parametrize("title", TABLES)
+def test_tables_name_all_that_a_method_can_use(title):
+    table = (FOLDER / "write-your-own-method.md").read_text().split(title)[1].split("\n\n")[1]
+    rows = [row.split("|")[1] for row in table.splitlines()[2:]]
+    of = TABLES[title]
+    wanted = getattr(of, "_fields", None) or [name for name in vars(of) if not name.startswith("_")]
+    assert sorted(re.findall(r"`(\w+)`", "".join(rows))) == sorted(wanted)
