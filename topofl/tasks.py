@@ -370,7 +370,8 @@ def next_token(scores: Sequence[str] = ("accuracy", "perplexity"), *, ignored: i
     ----------
     scores
         Some of ``"accuracy"``, the share of positions that are predicted, and ``"perplexity"``, the exponential of the
-        mean loss; low is good. The first is the primary one.
+        mean loss; low is good. The first is the primary one. Both are means over sequences of the means over their
+        positions that count: where sequences differ in length, each counts the same, not each position.
     ignored
         Target of positions that do not count, such as padding.
 

@@ -87,8 +87,8 @@ def test_after_one_step_a_control_is_the_gradient_at_the_start():
     clients, seen, found = problems.equal_clients(), [], []
 
     def note(models, state, round):
-        if not models.flat.is_meta:
-            found.append(round.gradients(models, WHOLE, "there").clone())
+        gradients = round.gradients(models, WHOLE, "there").clone()
+        found.extend([] if models.flat.is_meta else [gradients])
         return state
 
     scaffold = watched(algorithms.scaffold(0.1, batch_size=WHOLE, epochs=1), seen)

@@ -690,10 +690,6 @@ REFUSED = {
     "replaced": (lambda g, theta, own, step: replaces(own, g), "must change what it keeps in place, .* as 'velocity'"),
     "added": (lambda g, theta, own, step: adds(own, g), "must change what it keeps in place, .* as 'mine' into"),
     "branch": (lambda g, theta, own, step: g if g.sum() > 0 else -g, "must work on gradients without numbers"),
-    "device": (
-        lambda g, theta, own, step: g + torch.ones(g.shape, device="cpu"),
-        "must work on gradients without numbers, .*; make tensors on the device of those given",
-    ),
 }  # fmt: skip
 
 

@@ -100,8 +100,54 @@ def goes_through_numpy(models, round):
 def test_a_phase_that_needs_numbers_is_told_by_name_what_to_do(use):
     with pytest.raises(ValueError, match=r"the phase 'tried' must work on models without numbers.*flat\.is_meta"):
         run(phase(use))
-    history = run(phase(lambda models, round: None if models.flat.is_meta else use(models, round)))
-    assert history.n_rounds == 2
+
+    def most(models, round):
+        round.mix(UNIFORM, models.flat) if models.flat.is_meta else use(models, round)
+
+    assert run(phase(most)).n_rounds == 2
+
+
+@pytest.mark.parametrize("door", OF_A_GRAPH)
+@pytest.mark.parametrize("topology", [None, topologies.ring(N)], ids=["no topology", "ring"])
+def test_what_a_phase_does_only_later_is_refused_then(door, topology):
+    """A graph that was not asked for, or an exchange of which nothing was known, would otherwise go unnoticed."""
+    later = phase(lambda models, round: OF_A_GRAPH[door](models, round) if round.t == 4 else None)
+    done = []
+    with pytest.raises(ValueError, match=r"the phase 'tried' must use round\..* in the first rounds too.* in round 5"):
+        run(later, rounds=6, topology=topology, callbacks=[problems.each_round(lambda t, models: done.append(t))])
+    assert done == [1, 2, 3, 4]
+
+
+def test_models_that_moved_are_no_start():
+    with pytest.raises(ValueError, match=r"`models\.start` must be asked for in `init`"):
+        run(phase(lambda models, round: models.flat.copy_(models.start.expand_as(models.flat))))
+
+
+def test_a_second_call_of_training_draws_other_minibatches():
+    how = algorithms.Training(algorithms.descend(lr=0.1), BATCH)
+
+    def twice(models, round):
+        round.train(models, how, {})
+        round.train(models, how, {})
+
+    def flat(apply):
+        kept = []
+        algorithm = algorithms.chain("own", tried=phase(apply))
+        topofl.run(
+            algorithm, model=problems.linear(), clients=problems.equal_clients(N), rounds=1, seed=SEED,
+            callbacks=[problems.each_round(lambda t, models: kept.append(models.flat.clone()))],
+        )  # fmt: skip
+        return kept[0]
+
+    same = algorithms.chain("same", tried=algorithms.sgd(0.1, batch_size=BATCH, steps=2))
+    kept = []
+    topofl.run(
+        same, model=problems.linear(), clients=problems.equal_clients(N), rounds=1, seed=SEED,
+        callbacks=[problems.each_round(lambda t, models: kept.append(models.flat.clone()))],
+    )  # fmt: skip
+    first = flat(lambda models, round: round.train(models, how, {}))
+    assert not torch.equal(flat(twice), first)
+    assert not torch.equal(flat(twice), kept[0])
 
 
 @pytest.mark.parametrize(
@@ -206,8 +252,8 @@ def test_keys_tell_minibatches_apart():
         found = []
 
         def use(models, round):
-            if not models.flat.is_meta:
-                found.extend(round.gradients(models, BATCH, one).clone() for one in key)
+            gradients = [round.gradients(models, BATCH, one).clone() for one in key]
+            found.extend([] if models.flat.is_meta else gradients)
 
         topofl.run(
             algorithms.chain("own", step=phase(use)), model=problems.linear(),
@@ -252,10 +298,10 @@ def test_gradients_of_two_keys_lie_side_by_side():
     apart = {}
 
     def use(models, round):
+        first = round.gradients(models, BATCH, "first")
+        before = first.clone()
+        second = round.gradients(models, BATCH, "second")
         if not models.flat.is_meta:
-            first = round.gradients(models, BATCH, "first")
-            before = first.clone()
-            second = round.gradients(models, BATCH, "second")
             apart["kept"], apart["other"] = torch.equal(first, before), torch.equal(first, second)
 
     method = algorithms.chain("own", step=phase(use))

@@ -146,7 +146,7 @@ OTHER = {
     "algorithm": ({"algorithm": algorithms.local_only(lr=0.1)}, "algorithm was dsgd: local -> exchange, is local_only"),
     "setting": (
         {"algorithm": algorithms.dsgd(lr=0.2, batch_size=4, momentum=0.9, local_steps=2)},
-        "local.lr was 0.1, is 0.2; start",
+        "local.lr was 0.1, is 0.2; local.steps was",
     ),
     "topology": ({"topology": topologies.ring(6)}, "topology was one_peer_exponential"),
     "edges of one name": ({"topology": topologies.star(6).renamed("ring(n=6)")}, "topology was ring"),

@@ -52,6 +52,9 @@ class Training:
     at: At | None = None
     gradient: Rule | None = None
 
+    def __post_init__(self) -> None:
+        _check_together(self)
+
     @property
     def minibatches(self) -> int:
         """Minibatches that a step takes."""
@@ -163,7 +166,10 @@ def train(
         _check_point(at),
         gradient,
     )
-    _check_together(how, who)
+    if who is not None and not callable(who):
+        raise TypeError(f"`who` must be a function of the round such as sampled(0.1), got {shown(who)}")
+    if who is not None and gradient is not None:
+        raise ValueError(_TOGETHER)
 
     def apply(models: Models, state: State, round: Round) -> State:
         round.train(models, how, state, who=None if who is None else np.asarray(who(round)))
@@ -178,17 +184,18 @@ def _check_point(at: Any) -> At | None:
     return at
 
 
-def _check_together(how: Training, who: Participation | None) -> None:
-    """Raise unless `who` and `gradient` are functions, and all nodes take the same steps where gradients are mixed."""
-    if who is not None and not callable(who):
-        raise TypeError(f"`who` must be a function of the round such as sampled(0.1), got {shown(who)}")
+_TOGETHER = "`gradient` must be None unless all nodes take the same steps of all parameters; use steps="
+
+
+def _check_together(how: Training) -> None:
+    """Raise unless all nodes take the same steps where gradients are mixed, by a rule that is a function."""
     if how.gradient is None:
         return
     if not callable(how.gradient):
         raise TypeError(f"`gradient` must be a weight rule such as mixing.within_groups, got {shown(how.gradient)}")
-    alike = how.epochs is None and isinstance(how.steps, int) and isinstance(how.batch_size, int) and who is None
+    alike = how.epochs is None and isinstance(how.steps, int) and isinstance(how.batch_size, int)
     if not alike or not how.part.is_everything:
-        raise ValueError("`gradient` must be None unless all nodes take the same steps of all parameters; use steps=")
+        raise ValueError(_TOGETHER)
     if how.at is not None:
         raise ValueError(f"`gradient` must be None with at={how.at.name}, which each node does alone; leave one out")
 

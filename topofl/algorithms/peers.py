@@ -150,11 +150,23 @@ def _played(init: Callable[[Models], State], models: Models) -> State:
         return {}
 
 
+def _needs_numbers(error: BaseException | None) -> bool:
+    """Whether an error, or one that led to it, is that a tensor has no numbers."""
+    while error is not None:
+        if "meta" in str(error).lower():
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 def _foretold(policy: Policy, models: Models, state: State, round: Round) -> Choice:
     """Return what a policy chooses by shapes alone; if it needs numbers, that every node hears all whom it can."""
     try:
         return _made(policy.choose(models, dict(state), round))
-    except (TypeError, ValueError, RuntimeError, LookupError):
+    except (TypeError, ValueError, RuntimeError, KeyError) as error:
+        unmade = isinstance(error, KeyError) and not state  # what `init` makes needs numbers, too
+        if not unmade and not _needs_numbers(error):
+            raise
         return Choice(average_of_chosen(can_hear(round.peers)))
 
 

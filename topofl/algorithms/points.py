@@ -9,6 +9,7 @@ from torch import Tensor
 
 from topofl._check import check_positive, check_probability, check_switch
 from topofl.algorithms.round import Models, State
+from topofl.algorithms.schedules import rate_at
 from topofl.algorithms.terms import Descend, Step
 
 __all__ = ["At", "ascent", "lookahead", "mixture"]
@@ -37,8 +38,8 @@ class At(NamedTuple):
         models, `own` the rows of the tensors that the phase keeps, as in :class:`Term`, and ``gradient(values)`` the
         gradients, (k, m), at other values of `theta`. It returns a new tensor (k, m), and leaves `theta` as it is.
     back
-        ``back(g, theta, own, step, gradient) -> g`` makes of the gradients at the point those of the models (chain
-        rule), before the terms see them; left out: they are taken as they are.
+        ``back(g, theta, own, step, gradient) -> g`` turns gradients by the point into gradients by the models (chain
+        rule), before the terms see them; left out: they are used unchanged.
     init, begin
         As in :class:`Term`.
     minibatches
@@ -57,7 +58,7 @@ class At(NamedTuple):
 
 
 def lookahead(inner_lr: float) -> At:
-    """Return that gradients are those one plain step ahead, on a minibatch of its own.
+    """Return the point one plain gradient step ahead, on a minibatch of its own, at which gradients are taken.
 
     ::
 
@@ -80,7 +81,7 @@ def lookahead(inner_lr: float) -> At:
 
 
 def ascent(radius: float) -> At:
-    """Return that gradients are those a step uphill, on the same minibatch (sharpness-aware minimization).
+    """Return the point a step uphill, on the same minibatch, at which gradients are taken (SAM).
 
     ::
 
@@ -107,7 +108,7 @@ def ascent(radius: float) -> At:
 
 
 def mixture(common: Descend, *, share: float = 0.5, adaptive: bool = False) -> At:
-    """Return that gradients are those of mixtures with other models, which are trained beside, on the same minibatches.
+    """Return the mixture with other models, trained beside on the same minibatches, at which gradients are taken.
 
     ::
 
@@ -152,11 +153,14 @@ def mixture(common: Descend, *, share: float = 0.5, adaptive: bool = False) -> A
             own["share"].copy_(torch.where(torch.isfinite(slopes), moved, shares))
         mine = {name.removeprefix(_PREFIX): tensor for name, tensor in own.items() if name.startswith(_PREFIX)}
         g = g.clone()  # the next gradient may lie in the same memory
-        direction = common.direction(gradient(own["common"]), own["common"], mine, step)
-        own["common"].sub_(direction, alpha=step.lr)
+        apart = step._replace(lr=rate_at(common.lr, step.round, step.k, g.dtype))
+        direction = common.direction(gradient(own["common"]), own["common"], mine, apart)
+        own["common"].sub_(direction, alpha=apart.lr)
         return g.mul_(shares[:, None])
 
-    return At("mixture", where, back, init, begin, settings={"alpha": share, "adaptive": adaptive})
+    return At(
+        "mixture", where, back, init, begin, settings={"alpha": share, "adaptive": adaptive, "common": common.settings}
+    )
 
 
 _PREFIX = "common "

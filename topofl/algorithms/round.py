@@ -45,7 +45,7 @@ class Models(Protocol):
 
     @property
     def start(self) -> Tensor:
-        """(1, d): a copy of the model from which all nodes start, for what a phase makes in `init`.
+        """(1, d): a copy of the model from which all nodes start; to be asked for in `init` only.
 
         A run whose nodes start apart refuses a phase that asks for it.
         """
@@ -114,7 +114,15 @@ class Round(Protocol):
         ...
 
     def rng(self, purpose: str) -> np.random.Generator:
-        """Return the round's stream of random numbers for a purpose, the same at every call."""
+        """Return the round's stream of random numbers for a purpose, numpy's generator, the same at every call.
+
+        Examples
+        --------
+        Noise on the models::
+
+            noise = round.rng("noise").standard_normal(models.flat.shape)
+            models.flat.add_(torch.from_numpy(noise).to(models.flat), alpha=0.01)
+        """
         ...
 
     def train(self, models: Models, how: "Training", own: State, *, who: np.ndarray | None = None) -> np.ndarray:
@@ -131,6 +139,11 @@ class Round(Protocol):
             tensors of (n, ...) rows they get by name.
         who
             (n,) booleans: who trains; None: all.
+
+        Notes
+        -----
+        Minibatches are those of the phase; a second call in the same phase and round draws others. Nodes that are
+        frozen since they diverged take no step.
         """
         ...
 

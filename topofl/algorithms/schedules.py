@@ -35,7 +35,7 @@ class _Exponential:
         return self.lr * self.decay**round
 
     def __str__(self) -> str:
-        return f"exponential({self.lr:g}, {self.decay:g})"
+        return f"exponential({self.lr!r}, {self.decay!r})"
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ class _Cosine:
         return self.end + (self.lr - self.end) * (1 + math.cos(math.pi * done)) / 2
 
     def __str__(self) -> str:
-        warmup = f", warmup={self.warmup}" if self.warmup else ""
-        return f"cosine({self.lr:g}, rounds={self.rounds}{warmup})"
+        rest = "".join(f", {name}={getattr(self, name)!r}" for name in ("warmup", "end") if getattr(self, name))
+        return f"cosine({self.lr!r}, rounds={self.rounds}{rest})"
 
 
 def constant(lr: float) -> Schedule:

@@ -110,7 +110,8 @@ class Descend:
         """What it was built with."""
         told: dict[str, Any] = {"lr": told_of(self.lr)}
         for term in self.terms:
-            told |= dict(term.settings) or {term.name: True}
+            for name, value in (dict(term.settings) or {term.name: True}).items():
+                told[name if name not in told else f"{name} of {term.name} {len(told)}"] = value
         return told
 
     @property
@@ -328,7 +329,7 @@ def adam(beta1: float = 0.9, beta2: float = 0.999, *, eps: float = 1e-8, reset: 
         torch.div(square, second, out=g)
         return g.sqrt_().add_(eps).reciprocal_().mul_(own["mean"]).div_(first)
 
-    told = {"adam": [beta1, beta2]} | ({"reset_adam": True} if reset else {})
+    told = {"adam": [beta1, beta2, eps]} | ({"reset_adam": True} if reset else {})
     return Term("adam", update, _nothing if reset else zeros, zeros if reset else _nothing, settings=told)
 
 
@@ -353,7 +354,7 @@ def adamw(
     def update(g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
         return plain.update(g, theta, own, step).add_(theta, alpha=decay)
 
-    told = {"adamw": [beta1, beta2], "decay": decay} | ({"reset_adam": True} if reset else {})
+    told = {"adamw": [beta1, beta2, eps], "decay": decay} | ({"reset_adam": True} if reset else {})
     return Term("adamw", update, plain.init, plain.begin, settings=told)
 
 

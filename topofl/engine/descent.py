@@ -97,7 +97,7 @@ class Descent:
     def chunk(self, rows: slice, buffers: Buffers) -> Chunk:
         """Return some nodes, ready for the first step of the round."""
         flat, n = self.models.flat, self.models.n
-        own = {name: x[rows] if len(x) == n else x for name, x in self.own.items()}
+        own = {name: x[rows] if x.dim() and len(x) == n else x for name, x in self.own.items()}
         own = merged([own, self.how.begin(self.models.like(flat[rows]))])
         wide = {name: x for name, x in own.items() if x.dim() == 2 and x.shape[1] == flat.shape[1]}
         rest = {name: x for name, x in own.items() if name not in wide}

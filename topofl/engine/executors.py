@@ -154,7 +154,9 @@ class Job(NamedTuple):
         if idle is None and not self.freezes:
             yield
             return
-        own = [part[name] for part in chunk.parts for name in part if len(part[name]) == len(losses)]
+        own = [
+            part[name] for part in chunk.parts for name in part if part[name].dim() and len(part[name]) == len(losses)
+        ]
         now = [self.descent.models.flat[chunk.rows], *own]
         before = [x.clone() for x in now]
         yield

@@ -1,11 +1,12 @@
 """What makes two runs the same, as a few JSON values that tell them apart."""
 
 import hashlib
+import inspect
 import json
 import platform
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -13,9 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from topofl.algorithms.phase import Phase
 from topofl.data import Partition
 from topofl.data.dataset import Dataset
 from topofl.engine.setup import Setup
+from topofl.engine.trace import Trained
 from topofl.engine.world import World
 from topofl.topology import Topology, TopologySequence
 
@@ -39,6 +42,8 @@ def fingerprint(setup: Setup, world: World) -> dict[str, Any]:
     return {
         "algorithm": f"{algorithm.name}: {' -> '.join(algorithm.phases)}",
         **{key: _plain(value) for key, value in settings.items()},
+        **{f"{name}.code": code for name, phase in algorithm.phases.items() if (code := _of_code(phase))},
+        **{f"{phase}.steps": _of_steps(some) for phase, some in setup.trace.seen.trained.items()},
         "topology": f"{graphs.name} {_of_graphs(graphs)}",
         "mixing": _of_mixing(world),
         "clients": f"{clients.name} {_of(_indices(clients))}",
@@ -71,6 +76,30 @@ def _bytes_of(values: Tensor | np.ndarray) -> memoryview:
     if isinstance(values, Tensor):
         values = values.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
     return np.ascontiguousarray(values).data
+
+
+def _of_steps(trained: Sequence[Trained]) -> str:
+    """Return the terms of local steps in their order, where gradients are taken, and a digest of their functions."""
+    how = trained[0].how
+    terms = [*how.descend.terms, *([] if how.at is None else [how.at])]
+    functions = [f for one in terms for f in one if inspect.isfunction(f)]
+    return f"{' -> '.join(one.name for one in terms) or 'plain'} {_of(map(_told, [*functions, how.descend.lr]))}"
+
+
+def _of_code(phase: Phase) -> str:
+    """Return a digest of the functions of a phase that is not ours, empty for ours."""
+    own = [f for f in (phase.init, phase.apply) if not getattr(f, "__module__", "topofl").startswith("topofl")]
+    return _of(map(_told, own)) if own else ""
+
+
+def _told(function: Any) -> str:
+    """Return what tells a function from others: its name, code, and the numbers and text that it closes over."""
+    if not inspect.isfunction(function):
+        return _nameless(repr(function))
+    held = [cell.cell_contents for cell in function.__closure__ or ()] + list(function.__defaults__ or ())
+    plain = [value for value in held if isinstance(value, str | int | float | bool | None)]
+    code = function.__code__
+    return f"{function.__module__}:{function.__qualname__} {code.co_code.hex()} {code.co_names} {plain}"
 
 
 def _of_graphs(graphs: Topology | TopologySequence) -> str:

@@ -25,10 +25,14 @@ from topofl.engine.threads import Each
 from topofl.engine.trace import state_of
 from topofl.engine.world import World
 from topofl.mixing import MixingMatrix
+from topofl.topology import Topology
 
 __all__ = ["WorldRound"]
 
 T = TypeVar("T")
+
+EXCHANGES = frozenset(("mix", "send", "server"))
+"""Doors of which each stands for all: what nodes exchange may depend on numbers, whether they do may not."""
 
 
 @dataclass(eq=False)
@@ -47,11 +51,35 @@ class WorldRound:
     used: MixingMatrix | None = None
     seen: dict[str, list[Tensor]] = field(default_factory=dict)
     diverged: list[Diverged] = field(default_factory=list)
+    calls: dict[str, int] = field(default_factory=dict)
     ledger: Ledger = field(init=False)
 
     def __post_init__(self) -> None:
         self.ledger = Ledger(self.world.models.flat.element_size())
-        self.topology = self.peers = self.world.graphs.at(self.t)
+        self.graph = self.world.graphs.at(self.t)
+
+    def _enter(self, door: str) -> None:
+        """Raise ``ValueError`` if a phase uses a door that it did not use when the first rounds were played."""
+        trace = self.world.trace
+        alike = EXCHANGES if door in EXCHANGES else {door}
+        if self.phase in trace.algorithm.phases and not alike & trace.seen.doors.get(self.phase, set()):
+            raise ValueError(
+                f"the phase {self.phase!r} must use round.{door} in the first rounds too, as which a run sees what it "
+                f"needs; it does so in round {self.t + 1} only: where `models.flat.is_meta`, let it do the most that "
+                "it may do in any round"
+            )
+
+    @property
+    def topology(self) -> Topology:
+        """The graph of the round."""
+        self._enter("topology")
+        return self.graph
+
+    @property
+    def peers(self) -> Topology:
+        """The graph of whom nodes may choose to hear."""
+        self._enter("peers")
+        return self.graph
 
     @property
     def n(self) -> int:
@@ -71,6 +99,7 @@ class WorldRound:
     @property
     def push_weights(self) -> MixingMatrix:
         """The column stochastic matrix of the round; asking for it records it as used."""
+        self._enter("push")
         self.used = self.world.push_weights(self.topology)
         return self.used
 
@@ -91,7 +120,9 @@ class WorldRound:
             return counts
         learner, steps = self.world.learner, int(counts.max())
         firsts, drawn = self.t * whole * how.minibatches, steps * how.minibatches
-        batches = [learner.batches.at(firsts + k, how.sizes, self.phase) for k in range(drawn)]
+        self.calls[self.phase] = call = self.calls.get(self.phase, 0) + 1
+        key = self.phase if call == 1 else f"{self.phase}/{call}"  # another call draws other minibatches
+        batches = [learner.batches.at(firsts + k, how.sizes, key) for k in range(drawn)]
         descent, bad = self._descent(cast(Population, models), how, own), self.world.guard.frozen(models.flat.device)
         mix_gradients = None if how.gradient is None else self._gradient_mixer(how.gradient, steps)
         statistics = None if self.losses is not None else self.statistics  # of the first phase that trains
@@ -102,6 +133,13 @@ class WorldRound:
         else:
             losses = self._compact(descent, batches, counts, bad, options)
         self._note(losses, bad, counts, descent.step(0).lr, predicts=models is self.world.models)
+        return self._taken(counts)
+
+    def _taken(self, counts: np.ndarray) -> np.ndarray:
+        """Return how many steps nodes took: none where they are frozen, whose models stayed as they were."""
+        if self.world.guard.policy == "freeze":
+            counts = counts.copy()
+            counts[[found.node for found in self.world.guard.found]] = 0
         return counts
 
     def _counts(self, counts: np.ndarray, who: np.ndarray | None) -> np.ndarray:
@@ -129,7 +167,7 @@ class WorldRound:
         small = replace(
             descent,
             models=descent.models.like(descent.models.flat[rows]),
-            own={name: x[rows.to(x.device)] if len(x) == n else x for name, x in descent.own.items()},
+            own={name: x[rows.to(x.device)] if x.dim() and len(x) == n else x for name, x in descent.own.items()},
             mass=None if descent.mass is None else descent.mass[rows],
             nodes=nodes.tolist(),
         )
@@ -139,7 +177,7 @@ class WorldRound:
         )
         descent.models.flat[rows], bad[rows] = small.models.flat, found
         for name, x in descent.own.items():
-            if len(x) == n:
+            if x.dim() and len(x) == n:
                 x[rows.to(x.device)] = small.own[name]
         losses = some.new_zeros(n, some.shape[1])
         losses[rows] = some
@@ -159,6 +197,7 @@ class WorldRound:
 
     def gradients(self, models: Models, batch_size: int, key: str) -> Tensor:
         """See the protocol."""
+        self._enter("gradients")
         learner = self.world.learner
         batch = learner.batches.at(self.t, batch_size, f"{self.phase}/{key}" if check_key(key) else self.phase)
         losses, gradients = all_gradients(learner, self.each, cast(Population, models), batch, key)
@@ -203,6 +242,7 @@ class WorldRound:
         counted: bool = True,
     ) -> None:
         """See the protocol."""
+        self._enter("server" if server else "mix")
         parts = [values[:, part] for part in columns]
         if counted:
             self.ledger.add(weights, sum(part.shape[1] for part in parts) + scalars, server=server)
@@ -215,6 +255,7 @@ class WorldRound:
 
     def send(self, weights: MixingMatrix, nbytes: int | np.ndarray, *, server: bool = False) -> None:
         """See the protocol."""
+        self._enter("server" if server else "send")
         self.ledger.send(weights, nbytes, server=server)
         self.used = self.used or weights
 

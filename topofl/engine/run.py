@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from topofl._ambient import in_plain_torch
-from topofl._check import check_switch, shown
+from topofl._check import check_int, check_switch, shown
 from topofl._columns import Column, as_json
 from topofl._machine import emulates_bf16
 from topofl._text import printable
@@ -152,6 +152,7 @@ def run(
     >>> history["accuracy"].shape  # rounds 0, 10 and 20; 10 nodes
     (3, 10)
     """
+    rounds = check_int("rounds", rounds, minimum=1)
     check_switch("progress", progress)
     _check_callbacks(callbacks)
     saving = as_saving(saving)
@@ -164,7 +165,7 @@ def run(
         found = None if folder is None else to_resume_from(folder, saving.resume)
         backend = setup.backend(None if found is None else _plan_of(found, setup.compute))
         _tell_of_emulation(backend)
-        training = _Training.build(setup, int(rounds), backend)
+        training = _Training.build(setup, rounds, backend)
         marker = {} if folder is None else _marker(training, folder)
         start = 0 if found is None else training.resume(found, marker)
         world, meta = training.world, _meta(training)
@@ -368,7 +369,7 @@ def _round(
         return current.diverged, columns, None
     diversity, current.statistics = current.statistics.diversity if current.statistics else math.nan, None
     began = time.perf_counter()
-    moment = replace(moment, graph=current.topology, lr=current.lr)
+    moment = replace(moment, graph=current.graph, lr=current.lr)
     scores = _scores(training, moment, before, diversity)
     recorded = evaluation_record(training.recorder.add_evaluation({"round": t + 1} | scores))
     return current.diverged, columns, recorded | {"seconds": time.perf_counter() - began}

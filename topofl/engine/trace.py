@@ -1,7 +1,7 @@
 """What a run needs: its first rounds, played on tensors without memory, and which doors the phases used."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import TypeVar
@@ -78,6 +78,8 @@ class _DryModels(Population):
     @property
     def start(self) -> Tensor:
         """See the protocol."""
+        if "apply" in self.asked:
+            raise ValueError("`models.start` must be asked for in `init`, models move later; keep a copy in the state")
         self.asked.append("start")
         if self.apart:
             raise ValueError(
@@ -237,7 +239,8 @@ class DryRound:
         self._note("gradients")
         self.seen.batch_sizes.append(batch_size)
         if check_key(key) not in self.seen.gradients:
-            self.seen.gradients[key] = torch.empty_like(models.flat)
+            with _disable_current_modes():  # memory that stays, and is counted apart
+                self.seen.gradients[key] = torch.empty_like(models.flat)
         return self.seen.gradients[key]
 
     def mix(
@@ -310,7 +313,7 @@ def _without_numbers(name: str) -> Iterator[None]:
         raise ValueError(
             f"the phase {name!r} must work on models without numbers, as which its first rounds are played to see what "
             f"a run needs: {what}; where `models.flat.is_meta`, let it do the most that it may do, such as round.mix "
-            "with all whom a node can hear, and return"
+            "(which also is how models are multiplied by a mixing matrix), and return"
         ) from error
 
 
@@ -508,18 +511,21 @@ def _states(algorithm: Algorithm, models: Population) -> dict[str, State]:
     return states
 
 
-def _round(
-    played: Played, t: int, models: Population, seen: Seen, states: dict[str, State], rounds: int = 0
-) -> tuple[DryRound, int]:
+def _round(played: Played, t: int, models: Population, seen: Seen, states: dict[str, State]) -> tuple[DryRound, int]:
     """Play a round; return it, and the bytes that a phase made besides where it was most."""
     current, most = played.round(t, models, seen, states), 0
-    watched = t > 0 or rounds == 1  # in the first round gradients get memory that stays
+    if isinstance(models, _DryModels):
+        models.asked.append("apply")
     for name, phase in played.algorithm.phases.items():
         current.phase = name
-        with Living() if watched else nullcontext() as living, _without_numbers(name):
+        with Living() as living, _without_numbers(name):
             states[name] = checked_state(name, "apply", phase.apply(models, states[name], current))
-        most = max(most, living.peak if living else 0)
+        most = max(most, living.peak)
     return current, most
+
+
+def _size(states: Mapping[str, State]) -> int:
+    return sum(value.nbytes for state in states.values() for value in state.values())
 
 
 def traced(played: Played, rounds: int = PLAYED) -> Trace:
@@ -533,12 +539,14 @@ def traced(played: Played, rounds: int = PLAYED) -> Trace:
     """
     models, seen = played.models(), Seen()
     states = _states(played.algorithm, models)
-    size = sum(value.nbytes for state in states.values() for value in state.values())
-    found = [_round(played, t, models, seen, states, rounds) for t in range(rounds)]
+    sizes, found = [_size(states)], []
+    for t in range(rounds):
+        found.append(_round(played, t, models, seen, states))
+        sizes.append(_size(states))
     tuning = _fine_tuned(played, seen, found[0][0].graph)
     return Trace(
-        played.algorithm, played.layout, [one for one, _ in found], seen, size, max(most for _, most in found), tuning,
-        "start" in models.asked,
+        played.algorithm, played.layout, [one for one, _ in found], seen, max(sizes),
+        max(most for _, most in found), tuning, "start" in models.asked,
     )  # fmt: skip
 
 
