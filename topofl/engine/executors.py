@@ -158,6 +158,14 @@ class Job(NamedTuple):
             part[name] for part in chunk.parts for name in part if part[name].dim() and len(part[name]) == len(losses)
         ]
         now = [self.descent.models.flat[chunk.rows], *own]
+        if idle is not None and not self.freezes and idle.device.type == "cpu":  # elsewhere one would wait for places
+            places = idle.nonzero().view(-1)
+            before = [x[places] for x in now]
+            yield
+            losses[places] = 0
+            for x, then in zip(now, before, strict=True):
+                x[places] = then
+            return
         before = [x.clone() for x in now]
         yield
         still = torch.zeros_like(self.bad[chunk.rows]) if idle is None else idle
