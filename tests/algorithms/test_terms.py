@@ -877,8 +877,8 @@ BESIDE = {
     "heavy ball and decay": ([weight_decay(0.1), momentum(0.9)], 0),
     "decay after the heavy ball": ([momentum(0.9), weight_decay(0.1)], 0),
     "reset": ([momentum(0.9, reset=True)], 4 * D),
-    "to the start": ([proximal(0.1)], 4 * D + 4 * 36 * 3),  # a copy; a difference of the largest parameter
-    "to models kept": ([proximal(0.1, kept="anchor")], 4 * 36 * 3),
+    "to the start": ([proximal(0.1)], 2 * 4 * D),  # a copy, and the difference from it
+    "to models kept": ([proximal(0.1, kept="anchor")], 4 * D),
 }
 
 

@@ -228,12 +228,16 @@ def proximal(strength: float, *, kept: str | None = None) -> Term:
     def anchors(models: Models) -> State:
         return {name: models.flat.clone()}
 
+    def begin(models: Models) -> State:
+        scratch = {f"from {name}": torch.empty_like(models.flat)}  # used again in every step: large ones take pages
+        return scratch if kept else anchors(models) | scratch
+
     def update(g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
         del step
-        return g.add_(theta - own[name], alpha=strength)
+        return g.add_(torch.sub(theta, own[name], out=own[f"from {name}"]), alpha=strength)
 
     settings = {"strength": strength} | ({} if kept else {"anchor": "start of the round"})
-    return Term("proximal", update, anchors if kept else _nothing, _nothing if kept else anchors, True, settings)
+    return Term("proximal", update, anchors if kept else _nothing, begin, True, settings)
 
 
 def masked(name: str = "mask") -> Term:
