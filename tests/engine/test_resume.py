@@ -172,6 +172,54 @@ def test_another_run_is_refused_naming_the_difference(tmp_path, case):
         topofl.run(**problems.options(saving=topofl.Saving(tmp_path, resume=True), **arguments(**changes)))
 
 
+def steps_by(*terms, lr=0.1):
+    """Return the algorithm of local steps by some terms."""
+    return algorithms.chain("own", local=algorithms.train(algorithms.descend(*terms, lr=lr), batch_size=4))
+
+
+def signed(strength):
+    return algorithms.Term("signed", lambda g, theta, own, step: g + strength * g.sign())
+
+
+def shrinking(apply):
+    return algorithms.chain(
+        "own", local=algorithms.sgd(0.1, batch_size=4), last=algorithms.Phase(lambda models: {}, apply)
+    )
+
+
+def shrink(models, state, round):
+    models.flat.mul_(0.5)
+    return {}
+
+
+def shrink_less(models, state, round):
+    models.flat.mul_(0.75)
+    return {}
+
+
+shrink_less.__name__ = shrink_less.__qualname__ = "shrink"
+clip, decay = algorithms.clip(1.0), algorithms.weight_decay(0.1)
+UNLIKE = {
+    "eps of Adam": (steps_by(algorithms.adam()), steps_by(algorithms.adam(eps=1e-3))),
+    "end of a cosine": [steps_by(lr=algorithms.cosine(0.1, rounds=9, end=end)) for end in (0.0, 0.05)],
+    "seventh digit of a rate": [steps_by(lr=algorithms.exponential(lr, 0.5)) for lr in (0.1, 0.10000001)],
+    "order of terms": (steps_by(clip, decay), steps_by(decay, clip)),
+    "a rate of one's own": (steps_by(lr=lambda t, k: 0.1), steps_by(lr=lambda t, k: 0.2)),
+    "a number that a term holds": (steps_by(signed(0.1)), steps_by(signed(0.2))),
+    "code of a phase": (shrinking(shrink), shrinking(shrink_less)),
+}
+
+
+@pytest.mark.parametrize("case", UNLIKE)
+def test_another_method_of_the_same_name_is_refused(tmp_path, case):
+    one, other = UNLIKE[case]
+    how = {"model": problems.linear(), "clients": problems.equal_clients(), "seed": 0, "compute": "cpu"}
+    topofl.run(one, rounds=1, saving=tmp_path, **how)
+    with pytest.raises(ValueError, match="`resume` must continue the same run: "):
+        topofl.run(other, rounds=2, saving=topofl.Saving(tmp_path, resume=True), **how)
+    assert topofl.run(one, rounds=2, saving=topofl.Saving(tmp_path, resume=True), **how).n_rounds == 2
+
+
 def test_values_of_the_model_matter_where_they_are_used(tmp_path):
     other = problems.linear()
     with torch.no_grad():

@@ -8,6 +8,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -88,18 +89,33 @@ def _of_steps(trained: Sequence[Trained]) -> str:
 
 def _of_code(phase: Phase) -> str:
     """Return a digest of the functions of a phase that is not ours, empty for ours."""
-    own = [f for f in (phase.init, phase.apply) if not getattr(f, "__module__", "topofl").startswith("topofl")]
+    own = [function for function in (phase.init, phase.apply) if not _is_ours(function)]
     return _of(map(_told, own)) if own else ""
 
 
+def _is_ours(function: Any) -> bool:
+    """Whether a function is one of the library, which its name and settings tell from others."""
+    return getattr(function, "__module__", "topofl").partition(".")[0] == "topofl"
+
+
 def _told(function: Any) -> str:
-    """Return what tells a function from others: its name, code, and the numbers and text that it closes over."""
+    """Return what tells a function from others: its name, what it closes over, and the code of one that is not ours."""
     if not inspect.isfunction(function):
         return _nameless(repr(function))
     held = [cell.cell_contents for cell in function.__closure__ or ()] + list(function.__defaults__ or ())
     plain = [value for value in held if isinstance(value, str | int | float | bool | None)]
-    code = function.__code__
-    return f"{function.__module__}:{function.__qualname__} {code.co_code.hex()} {code.co_names} {plain}"
+    code = "" if _is_ours(function) else _told_code(function.__code__)
+    return f"{function.__module__}:{function.__qualname__} {code} {plain}"
+
+
+def _told_code(code: CodeType) -> str:
+    """Return what code does, with the numbers and text in it and the functions that it makes."""
+    constants = []
+    for value in code.co_consts:
+        if isinstance(value, frozenset):  # whose order differs from process to process
+            value = sorted(map(repr, value))
+        constants.append(_told_code(value) if isinstance(value, CodeType) else repr(value))
+    return f"{code.co_code.hex()} {code.co_names} {constants}"
 
 
 def _of_graphs(graphs: Topology | TopologySequence) -> str:
