@@ -8,6 +8,7 @@ from torch import nn
 import topofl
 from tests import naive, problems
 from tests.algorithms.test_personalized import BATCH, CLIENTS, HOW, ROUNDS, N, check, engine, members, nodes_at_start
+from tests.engine.test_divergence import BAD, clients_with_extremes
 from topofl import algorithms, data, mixing, tasks, topologies
 
 WHOLE = 1000
@@ -96,6 +97,20 @@ def test_after_one_step_a_control_is_the_gradient_at_the_start():
     engine(algorithms.chain("noted", first=first, **scaffold.phases), problems.convolutional(), clients)
     for state, gradients in zip(seen, found, strict=True):
         torch.testing.assert_close(state["control"], gradients, rtol=0, atol=1e-10)
+
+
+def test_the_control_of_a_frozen_node_stays():
+    """It takes no steps, whose mean gradient the control would be."""
+    seen, clients = [], clients_with_extremes()
+    scaffold = watched(algorithms.scaffold(0.1, batch_size=BATCH, epochs=1), seen)
+    topofl.run(
+        scaffold, model=problems.linear(), clients=clients, rounds=4, seed=0,
+        compute=topofl.Compute(on_divergence="freeze"),
+    )  # fmt: skip
+    assert len(seen) == 4
+    for state in seen:
+        assert not state["control"][BAD].any()
+        assert state["control"].any(1).sum() == N - 1
 
 
 def test_where_everybody_hears_everybody_tracking_is_dsgd():

@@ -471,13 +471,13 @@ def test_a_step_ahead_of_a_part(trained, settings):
 @BOTH_WAYS
 @pytest.mark.parametrize("trained", ["linear", "apart"])
 def test_mixtures_of_a_part_with_steps_of_two_kinds(trained, settings):
-    """The personal models go by a heavy ball, the common ones by Adam; the shares move in the first step of a round."""
+    """Personal models go by a heavy ball, common ones by Adam at half the rate; shares move in a round's first step."""
     model, part = TRAINED[trained]
 
     def turned(node, step, t, k):
         if not node.memory.get("common"):
             common = nn.Parameter(node.theta)
-            node.memory |= {"common": [common], "adam": torch.optim.Adam([common], LR), "share": 0.7}
+            node.memory |= {"common": [common], "adam": torch.optim.Adam([common], LR / 2), "share": 0.7}
         (common,), share, theta = node.memory["common"], node.memory["share"], node.theta
         g = node.gradient(share * theta + (1 - share) * common.detach(), step)
         if k == 0:
@@ -487,7 +487,7 @@ def test_mixtures_of_a_part_with_steps_of_two_kinds(trained, settings):
         node.memory["adam"].step()
         return share * g
 
-    at = mixture(descend(adam(), lr=LR), share=0.7, adaptive=True)
+    at = mixture(descend(adam(), lr=LR / 2), share=0.7, adaptive=True)
     phase = train(descend(momentum(0.9), lr=LR), batch_size=BATCH, epochs=2, part=part, at=at)
     looking, seen = watched()
     clients = problems.ragged_clients(N)

@@ -118,6 +118,19 @@ def test_what_a_phase_does_only_later_is_refused_then(door, topology):
     assert done == [1, 2, 3, 4]
 
 
+def test_memory_counts_what_only_later_rounds_keep_and_only_the_first_makes():
+    def grows(models, state, round):
+        copies = [models.flat.clone() for _ in range(5 if round.t == 0 else 1)]
+        return state | {"kept": copies[0]}
+
+    tried = phase(lambda models, round: None)._replace(apply=grows)
+    need = topofl.estimate(
+        algorithms.chain("own", tried=tried), model=problems.linear(), clients=problems.equal_clients(N)
+    )
+    assert need.state == need.parameters
+    assert need.phases == 5 * need.parameters
+
+
 def test_models_that_moved_are_no_start():
     with pytest.raises(ValueError, match=r"`models\.start` must be asked for in `init`"):
         run(phase(lambda models, round: models.flat.copy_(models.start.expand_as(models.flat))))

@@ -130,7 +130,7 @@ class Descend:
     def direction(self, g: Tensor, theta: Tensor, own: State, step: Step, *, checked: bool = False) -> Tensor:
         """Return what the terms make of gradients; `checked`: raise if one does what terms may not."""
         for place, term in enumerate(self.terms):
-            made = (checked_update if checked else _update)(term, g, theta, own, step)
+            made = checked_update(term, g, theta, own, step) if checked else term.update(g, theta, own, step)
             g = to_be_changed(made, g, own) if place < len(self.terms) - 1 else made
         return g
 
@@ -406,10 +406,6 @@ def cosine_pull(name: str = "toward") -> Term:
 def _inner(some: Tensor, others: Tensor) -> Tensor:
     """Return (k,) inner products of rows (k, m), without a product of each number."""
     return torch.bmm(some.unsqueeze(1), others.unsqueeze(2)).view(-1)
-
-
-def _update(term: Term, g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
-    return term.update(g, theta, own, step)
 
 
 def to_be_changed(made: Tensor, g: Tensor, own: State) -> Tensor:
