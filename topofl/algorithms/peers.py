@@ -14,7 +14,7 @@ from topofl._check import check_int, check_sequence, check_switch, shown
 from topofl._generators import translated
 from topofl.algorithms.parts import Part, as_part, everything
 from topofl.algorithms.phase import Phase
-from topofl.algorithms.round import Models, Round, State, Trial
+from topofl.algorithms.round import Models, Round, State, Trial, nothing
 from topofl.mixing import MixingMatrix, average_of_chosen, check_pulls, from_weights
 from topofl.topologies.greedy_choice import WORST, double_greedy, shuffled
 from topofl.topology import Topology, TopologyError
@@ -49,10 +49,6 @@ class Choice(NamedTuple):
     server: int = 0
 
 
-def _nothing(models: Models) -> State:
-    return {}
-
-
 class Policy(NamedTuple):
     """How nodes choose whom they hear.
 
@@ -69,7 +65,7 @@ class Policy(NamedTuple):
     """
 
     choose: Callable[[Models, State, Round], Choice]
-    init: Callable[[Models], State] = _nothing
+    init: Callable[[Models], State] = nothing
     settings: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -363,7 +359,8 @@ def _greedily(models: Models, candidates: Tensor, limit: int | None, round: Roun
     pools = {k: row.nonzero()[:, 0].numpy() for k, row in enumerate(candidates) if row.any()}
     limits = {k: len(pool) if limit is None else min(limit, len(pool)) for k, pool in pools.items()}
     if models.flat.is_meta:  # as many as can be
-        found = round.ask({}, "val") or {k: pool[: limits[k]] for k, pool in pools.items()}
+        round.ask({}, "val")  # so that nodes without such examples are found before the run
+        found = {k: pool[: limits[k]] for k, pool in pools.items()}
     else:
         found = round.ask({k: _trial(models, k, pool, limits[k], round) for k, pool in pools.items()}, "val")
     chosen = torch.zeros_like(candidates)

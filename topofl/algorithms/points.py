@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from topofl._check import check_positive, check_probability, check_switch
-from topofl.algorithms.round import Models, State
+from topofl.algorithms.round import Models, State, nothing
 from topofl.algorithms.schedules import rate_at
 from topofl.algorithms.terms import Descend, Step
 
@@ -16,10 +16,6 @@ __all__ = ["At", "ascent", "lookahead", "mixture"]
 
 Gradient = Callable[[Tensor], Tensor]
 """(k, m) values of what is trained -> (k, m) gradients there, on the first minibatch of the step."""
-
-
-def _nothing(models: Models) -> State:
-    return {}
 
 
 def _unchanged(g: Tensor, theta: Tensor, own: State, step: Step, gradient: Gradient) -> Tensor:
@@ -51,8 +47,8 @@ class At(NamedTuple):
     name: str
     where: Callable[[Tensor, State, Step, Gradient], Tensor]
     back: Callable[[Tensor, Tensor, State, Step, Gradient], Tensor] = _unchanged
-    init: Callable[[Models], State] = _nothing
-    begin: Callable[[Models], State] = _nothing
+    init: Callable[[Models], State] = nothing
+    begin: Callable[[Models], State] = nothing
     minibatches: int = 1
     settings: Mapping[str, Any] = MappingProxyType({})
 

@@ -15,7 +15,7 @@ from topofl.topology import Topology
 if TYPE_CHECKING:
     from topofl.algorithms.local import Training
 
-__all__ = ["Models", "Round", "Rule", "State", "Trial", "check_key"]
+__all__ = ["Models", "Round", "Rule", "State", "Trial", "check_key", "nothing"]
 
 State = dict[str, Tensor]
 """What one phase carries to the next round: tensors whose first axis is the node, or of length 1 for all of them."""
@@ -234,6 +234,12 @@ class Round(Protocol):
         one message and gets one, of so many bytes on average, one number.
         """
         ...
+
+
+def nothing(models: Models) -> State:
+    """Return no tensors: the `init` of what keeps none."""
+    del models
+    return {}
 
 
 def check_key(key: object) -> str:

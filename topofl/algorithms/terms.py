@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from topofl._check import check_fraction, check_nonnegative, check_positive, check_switch, shown
-from topofl.algorithms.round import Models, State
+from topofl.algorithms.round import Models, State, nothing
 from topofl.algorithms.schedules import Schedule, as_schedule, told_of
 
 __all__ = ["Descend", "Step", "Term", "adam", "adamw", "clip", "correction", "cosine_pull", "descend", "masked",
@@ -39,10 +39,6 @@ class Step(NamedTuple):
     round: int
     k: int
     lr: float
-
-
-def _nothing(models: Models) -> State:
-    return {}
 
 
 Update = Callable[[Tensor, Tensor, State, Step], Tensor]
@@ -84,8 +80,8 @@ class Term(NamedTuple):
 
     name: str
     update: Update
-    init: Callable[[Models], State] = _nothing
-    begin: Callable[[Models], State] = _nothing
+    init: Callable[[Models], State] = nothing
+    begin: Callable[[Models], State] = nothing
     elementwise: bool = False
     settings: Mapping[str, Any] = MappingProxyType({})
 
@@ -237,7 +233,7 @@ def proximal(strength: float, *, kept: str | None = None) -> Term:
         return g.add_(torch.sub(theta, own[name], out=own[f"from {name}"]), alpha=strength)
 
     settings = {"strength": strength} | ({} if kept else {"anchor": "start of the round"})
-    return Term("proximal", update, anchors if kept else _nothing, begin, True, settings)
+    return Term("proximal", update, anchors if kept else nothing, begin, True, settings)
 
 
 def masked(name: str = "mask") -> Term:
@@ -291,7 +287,7 @@ def momentum(rate: float, *, nesterov: bool = False, reset: bool = False, name: 
         return g.add_(velocity, alpha=rate) if nesterov else velocity
 
     told = {"momentum": rate} | ({"nesterov": True} if nesterov else {}) | ({"reset_momentum": True} if reset else {})
-    return Term("momentum", update, _nothing if reset else zeros, zeros if reset else _nothing, True, told)
+    return Term("momentum", update, nothing if reset else zeros, zeros if reset else nothing, True, told)
 
 
 def adam(beta1: float = 0.9, beta2: float = 0.999, *, eps: float = 1e-8, reset: bool = False) -> Term:
@@ -334,7 +330,7 @@ def adam(beta1: float = 0.9, beta2: float = 0.999, *, eps: float = 1e-8, reset: 
         return g.sqrt_().add_(eps).reciprocal_().mul_(own["mean"]).div_(first)
 
     told = {"adam": [beta1, beta2, eps]} | ({"reset_adam": True} if reset else {})
-    return Term("adam", update, _nothing if reset else zeros, zeros if reset else _nothing, settings=told)
+    return Term("adam", update, nothing if reset else zeros, zeros if reset else nothing, settings=told)
 
 
 def adamw(

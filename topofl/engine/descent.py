@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from topofl.algorithms.local import Training
+from topofl.algorithms.points import At
 from topofl.algorithms.round import State
 from topofl.algorithms.schedules import constant, rate_at
 from topofl.algorithms.terms import Step, along, merged, to_be_changed
@@ -117,10 +118,13 @@ class Descent:
 
     def put(self, target: Tensor, values: Tensor) -> None:
         """Write trained columns, as :meth:`taken` returned them, back into (k, d) numbers."""
-        if len(self._columns) > 1:
-            widths = [part.stop - part.start for part in self._columns]
-            for part, some in zip(self._columns, values.split(widths, 1), strict=True):
-                target[:, part] = some
+        if len(self._columns) > 1:  # else what was taken is a view
+            self._write(target, values)
+
+    def _write(self, target: Tensor, values: Tensor) -> None:
+        widths = [part.stop - part.start for part in self._columns]
+        for part, some in zip(self._columns, values.split(widths, 1), strict=True):
+            target[:, part] = some
 
     def flat(self, gradients: Sequence[Tensor], buffers: Buffers | None = None) -> Tensor:
         """Return gradients of parameters, (k, *shape) each, side by side, (k, m)."""
@@ -136,9 +140,7 @@ class Descent:
         if values.shape == whole.shape:
             return self.models.layout.views(values)
         full = chunk.buffers.take("point", tuple(whole.shape), whole.dtype).copy_(whole)
-        widths = [part.stop - part.start for part in self._columns]
-        for part, some in zip(self._columns, values.split(widths, 1), strict=True):
-            full[:, part] = some
+        self._write(full, values)
         return self.models.layout.views(full)
 
     def descend(self, chunk: Chunk, k: int, gradients: Sequence[Tensor]) -> None:
@@ -245,16 +247,13 @@ def bytes_beside(how: Training, layout: Layout, dtype: torch.dtype, n: int) -> i
     gradients = [torch.zeros(nodes, *shape, dtype=dtype, device=device) for shape in shapes]
     with _Numberless() as living:
         chunk = descent.chunk(slice(0, nodes), Buffers(models.flat.device))
-        descent.descend(chunk, 1, gradients if how.at is None else [_played(descent, chunk, gradients)])
+        descent.descend(chunk, 1, gradients if how.at is None else [_played(descent, how.at, chunk, gradients)])
     return -(-living.peak // nodes)
 
 
-def _played(descent: Descent, chunk: Chunk, gradients: Sequence[Tensor]) -> Tensor:
-    """Return a gradient that was taken elsewhere, without computing it."""
-    at, step = descent.how.at, descent.step(1)
-    theta, own = descent.taken(descent.models.flat[chunk.rows]), chunk.parts[0]
-    if at is None:
-        return descent.flat(gradients)
+def _played(descent: Descent, at: At, chunk: Chunk, gradients: Sequence[Tensor]) -> Tensor:
+    """Return a gradient that was taken at another point, without computing it."""
+    theta, own, step = descent.taken(descent.models.flat[chunk.rows]), chunk.parts[0], descent.step(1)
     point = descent.parameters(at.where(theta, own, step, lambda values: descent.flat(gradients)), chunk)
     g = at.back(descent.flat(gradients), theta, own, step, lambda values: descent.flat(gradients))
     del point

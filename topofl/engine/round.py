@@ -22,7 +22,7 @@ from topofl.engine.mixer import Mixer
 from topofl.engine.population import Population
 from topofl.engine.recorder import Ledger
 from topofl.engine.threads import Each
-from topofl.engine.trace import state_of
+from topofl.engine.trace import EXCHANGES, checked_who, state_of
 from topofl.engine.world import World
 from topofl.mixing import MixingMatrix
 from topofl.topology import Topology
@@ -30,9 +30,6 @@ from topofl.topology import Topology
 __all__ = ["WorldRound"]
 
 T = TypeVar("T")
-
-EXCHANGES = frozenset(("mix", "send", "server"))
-"""Doors of which each stands for all: what nodes exchange may depend on numbers, whether they do may not."""
 
 
 @dataclass(eq=False)
@@ -144,11 +141,7 @@ class WorldRound:
 
     def _counts(self, counts: np.ndarray, who: np.ndarray | None) -> np.ndarray:
         """Return how many steps each node takes: none where it does not take part, or the round is not about it."""
-        if who is not None and (who.dtype != bool or who.shape != counts.shape):
-            raise ValueError(
-                f"`who` must return one boolean a node, shape {counts.shape}, got {who.dtype} of shape {who.shape}"
-            )
-        for taking_part in (who, self.only):
+        for taking_part in (None if who is None else checked_who(who, counts), self.only):
             counts = counts if taking_part is None else np.where(taking_part, counts, 0)
         return counts
 

@@ -25,10 +25,13 @@ from topofl.engine.recorder import Ledger
 from topofl.mixing import MixingMatrix, check_pulls, check_pushes
 from topofl.topology import Topology, TopologySequence
 
-__all__ = ["PLAYED", "DryRound", "Played", "Rules", "Trace", "Trained", "checked_state", "everybody", "made", "play",
-           "state_of", "traced"]  # fmt: skip
+__all__ = ["EXCHANGES", "PLAYED", "DryRound", "Played", "Rules", "Trace", "Trained", "checked_state", "checked_who",
+           "everybody", "made", "play", "state_of", "traced"]  # fmt: skip
 
 T = TypeVar("T")
+
+EXCHANGES = frozenset(("mix", "send", "server"))
+"""Doors of which each stands for all: what nodes exchange may depend on numbers, whether they do may not."""
 
 PLAYED = 3
 """Rounds that are played: methods that begin in another way do so in round 0."""
@@ -216,7 +219,7 @@ class DryRound:
                 "`init` return how.init(models)"
             )
         counts = how.counts(self.sizes)
-        counts = counts if who is None else np.where(_checked(who, counts), counts, 0)
+        counts = counts if who is None else np.where(checked_who(who, counts), counts, 0)
         if self.t == 0:  # later ones may be beyond the run's last
             rate_at(how.descend.lr, 0, 0, models.flat.dtype, self.phase)
         self.seen.trained.setdefault(self.phase, []).append(Trained(how, counts))
@@ -281,7 +284,7 @@ def _no_losses(models: Tensor) -> Tensor:
     return torch.zeros(len(models), dtype=torch.float64, device="cpu")
 
 
-def _checked(who: np.ndarray, counts: np.ndarray) -> np.ndarray:
+def checked_who(who: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """Return who trains, or raise unless it is one boolean a node."""
     if who.dtype != bool or who.shape != counts.shape:
         raise ValueError(
@@ -375,7 +378,7 @@ class Trace:
     @property
     def exchanges(self) -> bool:
         """Whether nodes talk to each other, directly or by a server."""
-        return self._uses("mix", "send", "server", "mixed gradients")
+        return self._uses(*EXCHANGES, "mixed gradients")
 
     @property
     def needs_topology(self) -> bool:
@@ -401,9 +404,7 @@ class Trace:
     def exchange(self) -> str | None:
         """The first phase in which nodes send each other anything but gradients within local steps."""
         doors = self.seen.doors
-        return next(
-            (name for name in self.algorithm.phases if doors.get(name, set()) & {"mix", "send", "server"}), None
-        )
+        return next((name for name in self.algorithm.phases if doors.get(name, set()) & EXCHANGES), None)
 
     @cached_property
     def share(self) -> list[slice]:
@@ -511,11 +512,10 @@ def _states(algorithm: Algorithm, models: Population) -> dict[str, State]:
     return states
 
 
-def _round(played: Played, t: int, models: Population, seen: Seen, states: dict[str, State]) -> tuple[DryRound, int]:
+def _round(played: Played, t: int, models: _DryModels, seen: Seen, states: dict[str, State]) -> tuple[DryRound, int]:
     """Play a round; return it, and the bytes that a phase made besides where it was most."""
     current, most = played.round(t, models, seen, states), 0
-    if isinstance(models, _DryModels):
-        models.asked.append("apply")
+    models.asked.append("apply")
     for name, phase in played.algorithm.phases.items():
         current.phase = name
         with Living() as living, _without_numbers(name):
