@@ -16,7 +16,7 @@ from tests import problems
 from tests.algorithms.test_conformance import ARGUMENTS
 from tests.engine import killed
 from tests.engine.test_divergence import clients_with_extremes
-from topofl import algorithms, topologies
+from topofl import algorithms, mixing, topologies
 from topofl.engine import keeper
 from topofl.engine.checkpoint import rounds_in
 from topofl.engine.round import WorldRound
@@ -146,7 +146,7 @@ OTHER = {
     "algorithm": ({"algorithm": algorithms.local_only(lr=0.1)}, "algorithm was dsgd: local -> exchange, is local_only"),
     "setting": (
         {"algorithm": algorithms.dsgd(lr=0.2, batch_size=4, momentum=0.9, local_steps=2)},
-        "local.lr was 0.1, is 0.2; local.steps was",
+        "local.lr was 0.1, is 0.2; start",
     ),
     "topology": ({"topology": topologies.ring(6)}, "topology was one_peer_exponential"),
     "edges of one name": ({"topology": topologies.star(6).renamed("ring(n=6)")}, "topology was ring"),
@@ -198,6 +198,15 @@ def shrink_less(models, state, round):
 
 
 shrink_less.__name__ = shrink_less.__qualname__ = "shrink"
+
+
+def hearing(share):
+    def choose(models, state, round):
+        return algorithms.Choice(mixing.from_weights((1 - share) * np.eye(6) + share / 6))
+
+    return algorithms.chain("own", exchange=algorithms.hear(algorithms.Policy(choose)))
+
+
 clip, decay = algorithms.clip(1.0), algorithms.weight_decay(0.1)
 UNLIKE = {
     "eps of Adam": (steps_by(algorithms.adam()), steps_by(algorithms.adam(eps=1e-3))),
@@ -206,6 +215,7 @@ UNLIKE = {
     "order of terms": (steps_by(clip, decay), steps_by(decay, clip)),
     "a rate of one's own": (steps_by(lr=lambda t, k: 0.1), steps_by(lr=lambda t, k: 0.2)),
     "a number that a term holds": (steps_by(signed(0.1)), steps_by(signed(0.2))),
+    "a number that a policy holds": (hearing(0.1), hearing(0.2)),
     "code of a phase": (shrinking(shrink), shrinking(shrink_less)),
 }
 
@@ -218,6 +228,16 @@ def test_another_method_of_the_same_name_is_refused(tmp_path, case):
     with pytest.raises(ValueError, match="`resume` must continue the same run: "):
         topofl.run(other, rounds=2, saving=topofl.Saving(tmp_path, resume=True), **how)
     assert topofl.run(one, rounds=2, saving=topofl.Saving(tmp_path, resume=True), **how).n_rounds == 2
+
+
+def test_a_loss_that_was_edited_is_another(tmp_path):
+    def task(power):
+        return topofl.Task("own", lambda outputs, targets: (outputs[:, 0] - targets).abs() ** power)
+
+    how = {"model": problems.linear(), "clients": problems.equal_clients(), "seed": 0, "compute": "cpu"}
+    topofl.run(steps_by(), rounds=1, saving=tmp_path, task=task(2), **how)
+    with pytest.raises(ValueError, match=r"`resume` must continue the same run: .*task\.code was"):
+        topofl.run(steps_by(), rounds=2, saving=topofl.Saving(tmp_path, resume=True), task=task(3), **how)
 
 
 def test_values_of_the_model_matter_where_they_are_used(tmp_path):

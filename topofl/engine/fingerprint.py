@@ -1,25 +1,24 @@
 """What makes two runs the same, as a few JSON values that tell them apart."""
 
 import hashlib
-import inspect
 import json
 import platform
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
-from types import CodeType
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from functools import partial
+from types import CellType, CodeType, FunctionType
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from topofl.algorithms.phase import Phase
+from topofl.algorithms.local import Training
 from topofl.data import Partition
 from topofl.data.dataset import Dataset
 from topofl.engine.setup import Setup
-from topofl.engine.trace import Trained
 from topofl.engine.world import World
 from topofl.topology import Topology, TopologySequence
 
@@ -35,22 +34,23 @@ _ROUNDING = ("precision", "channels_last", "compile", "dtype")
 def fingerprint(setup: Setup, world: World) -> dict[str, Any]:
     """Return what decides on the results of a run, the number of rounds apart.
 
-    Not looked at: graphs and weights without an end beyond their first rounds, and what a model's ``forward`` does
-    beside its parameters and buffers.
+    Not looked at: graphs and weights without an end beyond their first rounds, what a model's ``forward`` does beside
+    its parameters and buffers, and what users' functions call by name.
     """
     algorithm, clients, graphs, model = setup.algorithm, setup.clients, setup.graphs, setup.model
     settings = {f"{phase}.{key}": value for phase, own in algorithm.settings.items() for key, value in own.items()}
     return {
         "algorithm": f"{algorithm.name}: {' -> '.join(algorithm.phases)}",
         **{key: _plain(value) for key, value in settings.items()},
-        **{f"{name}.code": code for name, phase in algorithm.phases.items() if (code := _of_code(phase))},
-        **{f"{phase}.steps": _of_steps(some) for phase, some in setup.trace.seen.trained.items()},
+        **{f"{name}.{key}": code for name, phase in algorithm.phases.items() for key, code in _of_code(*phase).items()},
+        **{f"{phase}.steps": _of_steps(some[0].how) for phase, some in setup.trace.seen.trained.items() if some},
         "topology": f"{graphs.name} {_of_graphs(graphs)}",
         "mixing": _of_mixing(world),
         "clients": f"{clients.name} {_of(_indices(clients))}",
         "dataset": f"{clients.dataset.name} {_of(_of_dataset(clients.dataset))}",
         "model": f"{type(model).__name__} {_of(_of_model(model, setup.init == 'given'))}",
         "task": _plain(setup.task),
+        **{f"task.{key}": code for key, code in _of_code(setup.task).items()},
         **world.learner.plan._asdict(),
         "seed": setup.seed,
         "init": setup.init,
@@ -79,33 +79,50 @@ def _bytes_of(values: Tensor | np.ndarray) -> memoryview:
     return np.ascontiguousarray(values).data
 
 
-def _of_steps(trained: Sequence[Trained]) -> str:
-    """Return the terms of local steps in their order, where gradients are taken, and a digest of their functions."""
-    how = trained[0].how
-    terms = [*how.descend.terms, *([] if how.at is None else [how.at])]
-    functions = [f for one in terms for f in one if inspect.isfunction(f)]
-    return f"{' -> '.join(one.name for one in terms) or 'plain'} {_of(map(_told, [*functions, how.descend.lr]))}"
+def _of_steps(how: Training) -> str:
+    """Return the terms of local steps in their order, and where gradients are taken."""
+    words = [*how.descend.terms, *([] if how.at is None else [how.at])]
+    return " -> ".join(word.name for word in words) or "plain"
 
 
-def _of_code(phase: Phase) -> str:
-    """Return a digest of the functions of a phase that is not ours, empty for ours."""
-    own = [function for function in (phase.init, phase.apply) if not _is_ours(function)]
-    return _of(map(_told, own)) if own else ""
+def _of_code(*parts: Any) -> dict[str, str]:
+    """Return a digest of the users' functions in some parts of a run, as ``code``; nothing if all are ours."""
+    own = list(_users(parts, set()))
+    return {"code": _of(map(_told, own))} if own else {}
 
 
-def _is_ours(function: Any) -> bool:
-    """Whether a function is one of the library, which its name and settings tell from others."""
-    return getattr(function, "__module__", "topofl").partition(".")[0] == "topofl"
+def _users(value: Any, seen: set[int]) -> Iterator[FunctionType]:
+    """Yield the functions that are not ours, in sequences, dataclasses, and what functions close over."""
+    if id(value) in seen:
+        return
+    seen.add(id(value))
+    inside: Iterable[Any] = ()
+    if isinstance(value, FunctionType):
+        if value.__module__.partition(".")[0] != "topofl":
+            yield value
+        inside = _held(value)
+    elif isinstance(value, partial):
+        inside = (value.func, value.args, tuple(value.keywords.values()))
+    elif isinstance(value, Mapping):
+        inside = value.values()
+    elif isinstance(value, tuple | list):
+        inside = value
+    elif is_dataclass(value) and not isinstance(value, type):
+        inside = [getattr(value, field.name) for field in fields(value)]
+    for part in inside:
+        yield from _users(part, seen)
 
 
-def _told(function: Any) -> str:
-    """Return what tells a function from others: its name, what it closes over, and the code of one that is not ours."""
-    if not inspect.isfunction(function):
-        return _nameless(repr(function))
-    held = [cell.cell_contents for cell in function.__closure__ or ()] + list(function.__defaults__ or ())
-    plain = [value for value in held if isinstance(value, str | int | float | bool | None)]
-    code = "" if _is_ours(function) else _told_code(function.__code__)
-    return f"{function.__module__}:{function.__qualname__} {code} {plain}"
+def _held(function: FunctionType) -> list[Any]:
+    """Return what a function closes over, as far as it is there yet."""
+    return [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]
+
+
+def _told(function: FunctionType) -> str:
+    """Return what tells a user's function from others: name, code, and the numbers and text that it closes over."""
+    values = (*_held(function), *(function.__defaults__ or ()))
+    plain = [value for value in values if isinstance(value, str | int | float | bool | None)]
+    return f"{function.__module__}:{function.__qualname__} {_told_code(function.__code__)} {plain}"
 
 
 def _told_code(code: CodeType) -> str:
