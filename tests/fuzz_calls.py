@@ -103,7 +103,7 @@ def _values() -> dict[str, Any]:
         **{"sizes": [1, 2, 3], "module": torch.nn.BatchNorm2d(8)},
         **{"algorithm": algorithms.dsgd(lr=0.1)},
         **{"model": problems.linear(), "adjacency": graph.adjacency},
-        **{"edges": [(0, 1), (1, 2)], "from_edges.n": 3, "hears": np.eye(8, dtype=bool)},
+        **{"edges": [(0, 1), (1, 2)], "from_edges.n": 3, "chosen": np.eye(8, dtype=bool)},
         **{"reward": lambda models_, i: 0.0, "generate": lambda t: graph},
         **{"MixingSequence.generate": lambda t: weights},
         **{"from_arrays.x": np.eye(8), "y": [0, 1] * 4},

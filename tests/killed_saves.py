@@ -72,7 +72,7 @@ def verdict(place, *, portable):
     history("newest").save(place)
     if (found := History.load(place).meta["algorithm"]) != "newest":
         return f"after the next save there is {found}"
-    files.remove_new_beside(
+    files.remove_new_siblings(
         place, OURS
     )  # whoever knows that nobody is saving can remove what was being written
     left = {path.name for path in place.parent.iterdir()} - {place.name}

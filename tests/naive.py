@@ -145,11 +145,11 @@ def passes(
     momentum=0.0,
     weight_decay=0.0,
     clip=None,
-    mass=1.0,
+    push_sum_weights=1.0,
     anchor=None,
     strength=0.0,
     mask=None,
-    toward=None,
+    cosine_directions=None,
 ):
     """Take some epochs of heavy-ball SGD, from velocity zero, on one node's data.
 
@@ -169,7 +169,11 @@ def passes(
         functional.cross_entropy(module(seen), nodes.labels[batch]).backward()
         gradients = [p.grad.clone() for _, p in named]
         norm = float(sum(g.square().sum() for g in gradients)) ** 0.5
-        turns = [0.0] * len(named) if toward is None else turning([p for _, p in named], toward)
+        turns = (
+            [0.0] * len(named)
+            if cosine_directions is None
+            else turning([p for _, p in named], cosine_directions)
+        )
         for v, g, turn, (name, p) in zip(velocity, gradients, turns, named, strict=True):
             if clip is not None:
                 g = g * min(1.0, clip / (norm + 1e-6))
@@ -180,7 +184,7 @@ def passes(
             if mask is not None:
                 g = g * mask[name]
             v.mul_(momentum).add_(g)
-            p.data.sub_(lr / mass * v)
+            p.data.sub_(lr / push_sum_weights * v)
 
 
 def fine_tuned(nodes, t, **local):
@@ -256,7 +260,7 @@ def dfedpgp(
                 epochs=epochs,
                 lr=lr * lr_decay**t,
                 trains=lambda name: not is_head(name),
-                mass=masses[i],
+                push_sum_weights=masses[i],
                 **local,
             )
         if mode == "push":
@@ -283,7 +287,14 @@ def osgp(nodes, matrices, rounds, *, lr, delay=0, epochs=5, lr_decay=1.0, **loca
     for t in range(rounds):
         for i in range(n):
             passes(
-                nodes, i, t, "local", epochs=epochs, lr=lr * lr_decay**t, mass=masses[i], **local
+                nodes,
+                i,
+                t,
+                "local",
+                epochs=epochs,
+                lr=lr * lr_decay**t,
+                push_sum_weights=masses[i],
+                **local,
             )
         held = [[masses[j] * p.detach() for p in nodes.modules[j].parameters()] for j in range(n)]
         for j in range(n):
@@ -292,10 +303,12 @@ def osgp(nodes, matrices, rounds, *, lr, delay=0, epochs=5, lr_decay=1.0, **loca
                 letters.append((t if i == j else t + delay, i, *content))
         for i in range(n):
             arriving = [letter for letter in letters if letter[:2] == (t, i)]
-            masses[i] = sum(mass for *_, mass in arriving)
+            masses[i] = sum(push_sum_weights for *_, push_sum_weights in arriving)
             for k, p in enumerate(nodes.modules[i].parameters()):
                 p.data.copy_(sum(x[k] for _, _, x, _ in arriving) / masses[i])
-    under_way = sum(mass for arrival, *_, mass in letters if arrival >= rounds)
+    under_way = sum(
+        push_sum_weights for arrival, *_, push_sum_weights in letters if arrival >= rounds
+    )
     return masses, under_way
 
 
@@ -420,7 +433,7 @@ def prune_and_regrow(module, mask, rho, scores):
         p.data.mul_(mask[name])
 
 
-def average_masked(modules, masks, heard):
+def average_masked(modules, masks, received):
     """Every number in node i's mask becomes the mean over i and those of heard[i] that have it."""
     old = [
         {name: p.detach().clone() for name, p in module.named_parameters()} for module in modules
@@ -428,14 +441,14 @@ def average_masked(modules, masks, heard):
     for i, module in enumerate(modules):
         for name, p in module.named_parameters():
             total, have = torch.zeros_like(p), torch.zeros_like(p)
-            for j in {i, *heard[i]}:
+            for j in {i, *received[i]}:
                 total, have = total + old[j][name], have + masks[j][name]
             p.data.copy_(torch.where(masks[i][name] > 0, total / have.clamp(min=1), 0))
 
 
 def dispfl(
     nodes,
-    heard,
+    received,
     rounds,
     *,
     lr,
@@ -478,7 +491,7 @@ def dispfl(
                     for name in names
                 }
             prune_and_regrow(module, masks[i], rho, scores)
-        average_masked(nodes.modules, masks, heard[t])
+        average_masked(nodes.modules, masks, received[t])
         history.append([{name: m.clone() for name, m in mask.items()} for mask in masks])
     return history
 
@@ -530,7 +543,7 @@ def dpfl(
     """
     n, sizes = len(nodes.modules), [len(own) for own in nodes.members]
     candidates = [[] if k in passive else [i for i in range(n) if i != k] for k in range(n)]
-    chosen, heard = [[] for _ in range(n)], []
+    chosen, received = [[] for _ in range(n)], []
     for t in range(rounds):
         for i in range(n):
             phase, passed = ("local", epochs) if t else ("first", first_epochs)
@@ -552,8 +565,8 @@ def dpfl(
         means = [mean_of(nodes.modules, groups[k], sizes) for k in range(n)]
         for module, mean in zip(nodes.modules, means, strict=True):
             module.load_state_dict(mean.state_dict())
-        heard.append([[i for i in group if i != k] for k, group in enumerate(groups)])
-    return heard
+        received.append([[i for i in group if i != k] for k, group in enumerate(groups)])
+    return received
 
 
 def batch_of(nodes, i, step, phase):
@@ -734,7 +747,7 @@ def scores(
 
 def pfeddst(
     nodes,
-    can_hear,
+    can_receive,
     rounds,
     *,
     lr,
@@ -755,7 +768,7 @@ def pfeddst(
     for t in range(rounds):
         chosen = []
         for i in range(n):
-            peers = can_hear[i]
+            peers = can_receive[i]
             known = [0.0 if loss_refresh == "none" else losses.get((i, j), math.inf) for j in peers]
             cosines = [cosine(nodes.modules[i], nodes.modules[j], is_head) for j in peers]
             ages = [t - last[i, j] if (i, j) in last else None for j in peers]
@@ -770,7 +783,9 @@ def pfeddst(
             for j in chosen[i]:
                 last[i, j] = t
         average_some(nodes.modules, weights, lambda name: not is_head(name))
-        tries = {"selected": chosen, "all": can_hear, "none": [[] for _ in range(n)]}[loss_refresh]
+        tries = {"selected": chosen, "all": can_receive, "none": [[] for _ in range(n)]}[
+            loss_refresh
+        ]
         for i in range(n):
             for j in tries[i]:
                 images, labels = (
@@ -805,10 +820,10 @@ def pfeddst(
     return history
 
 
-def turning(parameters, toward):
+def turning(parameters, cosine_directions):
     """Gradients of -<toward, theta> / ||theta||."""
     theta = torch.cat([p.flatten() for p in parameters])
-    return torch.autograd.grad(-(toward @ theta) / theta.norm(), parameters)
+    return torch.autograd.grad(-(cosine_directions @ theta) / theta.norm(), parameters)
 
 
 def nearest_weights(wanted):
@@ -835,7 +850,7 @@ def pfedgraph(
     rounds,
     *,
     lr,
-    hears=None,
+    receives=None,
     strength=0.8,
     regulariser=0.01,
     threshold=0.9,
@@ -848,21 +863,28 @@ def pfedgraph(
     In the code the regulariser is below 0.
     """
     n, sizes, start = len(nodes.modules), [len(own) for own in nodes.members], nodes.flat()[0]
-    toward, found = [None] * n, []
+    cosine_directions, found = [None] * n, []
     for t in range(rounds):
         for i in range(n):
             passes(
-                nodes, i, t, "local", epochs=epochs, lr=lr * lr_decay**t, toward=toward[i], **local
+                nodes,
+                i,
+                t,
+                "local",
+                epochs=epochs,
+                lr=lr * lr_decay**t,
+                cosine_directions=cosine_directions[i],
+                **local,
             )
         flat, weights = nodes.flat(), np.zeros((n, n))
         for i in range(n):
-            group = list(range(n)) if hears is None else hears[i]
+            group = list(range(n)) if receives is None else receives[i]
             data = [sizes[j] / sum(sizes[k] for k in group) for j in group]
             alike = [similarity(flat[i] - start, flat[j] - start, threshold) for j in group]
             weights[i, group] = nearest_weights(
                 [p + s / (2 * strength) for p, s in zip(data, alike, strict=True)]
             )
-        toward = [
+        cosine_directions = [
             regulariser * sum(weights[i, j] * flat[j] / flat[j].norm() for j in range(n))
             for i in range(n)
         ]
@@ -951,8 +973,8 @@ def robust(nodes, weights, rounds, *, lr, rule, momentum=0.0, local_steps=1, alp
                 descend(module, nodes.velocities[i], g, lr, momentum)
         sent = nodes.flat().tolist()
         for i, module in enumerate(nodes.modules):
-            heard = [j for j in range(len(sent)) if j != i and weights[i, j] != 0]
-            made = rule(sent[i], [sent[j] for j in heard], [weights[i, j] for j in heard])
+            received = [j for j in range(len(sent)) if j != i and weights[i, j] != 0]
+            made = rule(sent[i], [sent[j] for j in received], [weights[i, j] for j in received])
             nn.utils.vector_to_parameters(
                 torch.tensor(made, dtype=torch.float64), module.parameters()
             )
@@ -964,8 +986,8 @@ def clipping(tau=None, delta=None):
     The nearest decide the radius if it is not given.
     """
 
-    def rule(own, heard, shares):
-        apart = [[theirs - mine for theirs, mine in zip(row, own, strict=True)] for row in heard]
+    def rule(own, received, shares):
+        apart = [[theirs - mine for theirs, mine in zip(row, own, strict=True)] for row in received]
         lengths = [math.sqrt(sum(x * x for x in row)) for row in apart]
         radius = tau if delta is None else found(lengths, shares)
         made = list(own)
@@ -984,17 +1006,17 @@ def clipping(tau=None, delta=None):
     return rule
 
 
-def medians(own, heard, shares):
+def medians(own, received, shares):
     """Return, number by number, the value in the middle."""
-    return [statistics.median(values) for values in zip(own, *heard, strict=True)]
+    return [statistics.median(values) for values in zip(own, *received, strict=True)]
 
 
 def trimming(trim):
     """Return the rule of means, by number, of one's own value and others that are not extreme."""
 
-    def rule(own, heard, shares):
+    def rule(own, received, shares):
         made = []
-        for mine, *theirs in zip(own, *heard, strict=True):
+        for mine, *theirs in zip(own, *received, strict=True):
             left = sorted(theirs)
             for _ in range(trim):
                 left = left[1:-1]

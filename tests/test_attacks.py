@@ -138,17 +138,17 @@ def test_dissensus_by_hand():
 def test_dissensus_takes_back_what_gossip_brings(graph, strength):
     """Gossip moves an attacked node by 1 - strength of the way to its honest neighbors."""
     sent, weights = models(graph.n), weights_of(graph)
-    heard = forged(attacks.dissensus(BAD, strength=strength), sent, weights)
+    received = forged(attacks.dissensus(BAD, strength=strength), sent, weights)
     bad = np.isin(np.arange(graph.n), BAD)
     attacked = 0
     for i in np.flatnonzero(~bad):
         w = weights[i].numpy()
-        toward = sum(w[k] * (sent[k] - sent[i]) for k in np.flatnonzero(~bad))
+        cosine_directions = sum(w[k] * (sent[k] - sent[i]) for k in np.flatnonzero(~bad))
         mixed = sent[i] + sum(
-            w[k] * ((heard[i] if bad[k] else sent[k]) - sent[i]) for k in range(graph.n)
+            w[k] * ((received[i] if bad[k] else sent[k]) - sent[i]) for k in range(graph.n)
         )
         attacked += bool(w[BAD].any())
-        wanted = sent[i] + (1 - strength if w[BAD].any() else 1) * toward
+        wanted = sent[i] + (1 - strength if w[BAD].any() else 1) * cosine_directions
         torch.testing.assert_close(mixed, wanted, rtol=0, atol=1e-14)
     assert attacked > 1
 

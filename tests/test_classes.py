@@ -81,12 +81,12 @@ def spectrum_of_blocks(weights: sparse.csr_array) -> np.ndarray:
 
 def exact_weights(graph: Topology, direction: str) -> mpmath.matrix:
     """Uniform weights with 60 digits."""
-    hears = (
+    receives = (
         graph.to_scipy().toarray().T > 0 if direction == "pull" else graph.to_scipy().toarray() > 0
     )
-    hears |= np.eye(graph.n, dtype=bool)
+    receives |= np.eye(graph.n, dtype=bool)
     return mpmath.matrix(
-        [[mpmath.mpf(int(entry)) / int(row.sum()) for entry in row] for row in hears]
+        [[mpmath.mpf(int(entry)) / int(row.sum()) for entry in row] for row in receives]
     )
 
 
@@ -170,12 +170,12 @@ def test_a_large_class_that_is_not_closed() -> None:
 )
 def test_a_path_below_a_source_mixes_slowly(n: int, solver: str) -> None:
     """Thirds to each side and itself; the far end reflects: ``(1 + 2 cos(pi / (2 n + 1))) / 3``."""
-    diagonal, beside = np.full(n + 1, 1 / 3), np.full(n, 1 / 3)
+    diagonal, on_kept_models = np.full(n + 1, 1 / 3), np.full(n, 1 / 3)
     diagonal[[0, -1]] = 1, 2 / 3
-    above = beside.copy()
+    above = on_kept_models.copy()
     above[0] = 0  # the source hears nobody
     W = mixing.from_weights(
-        sparse.csr_array(sparse.diags_array([diagonal, above, beside], offsets=[0, 1, -1]))
+        sparse.csr_array(sparse.diags_array([diagonal, above, on_kept_models], offsets=[0, 1, -1]))
     )
     assert W.slem_solution.solver == solver
     assert W.slem == pytest.approx((1 + 2 * math.cos(math.pi / (2 * n + 1))) / 3, abs=1e-12)

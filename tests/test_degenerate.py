@@ -468,13 +468,13 @@ def test_asymmetric_weights_are_used_as_they_are():
     adjacency[0, 3] = 0.25
     for rule in (mixing.own_weights, mixing.uniform):
         weights = run(topology=adjacency, mixing=rule).mixing(0).weights.toarray()
-        heard = weights - np.diag(np.diag(weights))
+        received = weights - np.diag(np.diag(weights))
         wanted = (
             adjacency.T
             if rule is mixing.own_weights
             else adjacency.T.astype(bool) * np.diag(weights)[:, None]
         )
-        np.testing.assert_allclose(heard, wanted)
+        np.testing.assert_allclose(received, wanted)
         nodes = naive_nodes(problems.equal_clients(), problems.linear())
         naive.dsgd(nodes, weights, 3, lr=0.1)
         got = models_of(topology=adjacency, mixing=rule)

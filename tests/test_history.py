@@ -160,7 +160,7 @@ def test_neighbors_that_somebody_else_made_stay(way, history, tmp_path, name):
     else:
         history.save(tmp_path / "run")
     assert_same(topofl.History.load(tmp_path / "run"), history)
-    files.remove_new_beside(tmp_path / "run", OURS)
+    files.remove_new_siblings(tmp_path / "run", OURS)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, "run"])
     assert {path.read_text() for path in (tmp_path / name).iterdir()} == {"years of work"}
 
@@ -194,7 +194,7 @@ def test_leftovers_are_removed_only_if_all_in_them_is_ours(tmp_path):
     (tmp_path / ".run.topofl-new-3").symlink_to(".run.topofl-new-2")
     (tmp_path / ".run.topofl-new-4").mkdir()
     (tmp_path / ".run.topofl-new-4" / "meta.json").symlink_to("../.run.topofl-new-2/a")
-    files.remove_new_beside(tmp_path / "run", OURS)
+    files.remove_new_siblings(tmp_path / "run", OURS)
     assert sorted(path.name[-1] for path in tmp_path.iterdir()) == ["2", "3", "4"]
 
 

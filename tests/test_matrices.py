@@ -29,9 +29,11 @@ def pack_from(monkeypatch, size):
 
 
 def average(n, chosen, seed=0):
-    who = np.zeros(n, dtype=bool)
-    who[np.random.default_rng(seed).permutation(n)[:chosen]] = True
-    return mixing.average_of(np.random.default_rng(seed).integers(1, 9, n).astype(float), who)
+    participants = np.zeros(n, dtype=bool)
+    participants[np.random.default_rng(seed).permutation(n)[:chosen]] = True
+    return mixing.average_of(
+        np.random.default_rng(seed).integers(1, 9, n).astype(float), participants
+    )
 
 
 def in_groups(n, size):

@@ -526,22 +526,22 @@ def test_a_package_hides_older_ones_of_its_name(package, tmp_path, monkeypatch):
 def test_metrics_may_be_a_users(package):
     graphs = [topologies.ring(6), topologies.random_in(6, 2, seed=0)]
 
-    def edges_heard(matrix):
+    def edges_received(matrix):
         return matrix.n if isinstance(matrix, mixing.MixingMatrix) else None
 
     names = ["mine_:heaviest", "heavy", "diameter", "mine_:of_lines", "mine_:of_nothing"]
-    table = metrics.compare(graphs[:1], about="averaging", metrics=[*names, edges_heard])
+    table = metrics.compare(graphs[:1], about="averaging", metrics=[*names, edges_received])
     assert table.columns[-6:] == (*names, "edges_heard")
     third = pytest.approx(1 / 3)
     assert table.rows[0][-6:-3] == (third, third, 3)
     assert [str(cell) for cell in table.rows[0][-3:]] == ["n/a", "n/a", "6"]
     assert table.rows[0][-3].reason == "it is no line"
-    assert metrics.compare(graphs[:1], about=[], metrics=edges_heard).columns == (
+    assert metrics.compare(graphs[:1], about=[], metrics=edges_received).columns == (
         "name",
         "edges_heard",
     )
     with pytest.raises(TypeError, match="`edges_heard` must return a number, got None"):
-        metrics.compare(graphs[1:], about=[], metrics=edges_heard)
+        metrics.compare(graphs[1:], about=[], metrics=edges_received)
     with pytest.warns(
         UserWarning, match=r"slem is the metric of topofl, not entry point slem \(mine_:heaviest\)"
     ):

@@ -67,9 +67,11 @@ class _CountingRound:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.round, name)
 
-    def ask(self, trials: Any, on: str) -> Any:
+    def cross_evaluate(self, trials: Any, on: str) -> Any:
         """Evaluate models as the round does, and count them."""
-        return self.round.ask({i: self._counted(trial) for i, trial in trials.items()}, on)
+        return self.round.cross_evaluate(
+            {i: self._counted(trial) for i, trial in trials.items()}, on
+        )
 
     def _counted(self, trial: Any) -> Any:
         answer = None
@@ -97,7 +99,7 @@ def _time_choice(clients: data.Partition, budget: int | None) -> tuple[float, in
 
     # with local steps, as in every run with such a choice: threads are planned by training
     local = algorithms.sgd(0.01, batch_size=16)
-    exchange = algorithms.hear(policy._replace(choose=choose))
+    exchange = algorithms.average_over_peers(policy._replace(choose=choose))
     topofl.run(
         algorithms.chain("choice", local=local, exchange=exchange),
         model=models.dpfl_cnn(),

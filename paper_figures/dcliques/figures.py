@@ -32,7 +32,7 @@ from .experiments import (
 from .graphs import FIG05
 from .greedy_swap import FIG17, FIG18
 from .labels import RANDOM_MOMENTUM
-from .settings import HEARD, INIT, STEPS, USUAL, problems_at_hand
+from .settings import INIT, RECEIVED, STEPS, USUAL, problems_at_hand
 
 __all__ = ["FIGURES"]
 
@@ -154,7 +154,7 @@ FIGURES: tuple[Figure, ...] = (
         fig15,
         draw=_drawn_from_89,
         claims=clique_claims.fig15,
-        differences=_differences(100, "mnist", more=(INIT, HEARD)),
+        differences=_differences(100, "mnist", more=(INIT, RECEIVED)),
         datasets=("mnist",),
     ),
     trained(
@@ -163,7 +163,7 @@ FIGURES: tuple[Figure, ...] = (
         fig16,
         draw=convergence,
         claims=clique_claims.fig16,
-        differences=_differences(100, "cifar10", more=(INIT, HEARD)),
+        differences=_differences(100, "cifar10", more=(INIT, RECEIVED)),
         datasets=("cifar10",),
     ),
     FIG17,

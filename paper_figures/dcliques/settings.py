@@ -6,7 +6,7 @@ from typing import Any
 
 from ..kit.setting import Setting
 
-__all__ = ["HEARD", "INIT", "STEPS", "TERMS", "USUAL", "Problem", "mnist", "problems_at_hand"]
+__all__ = ["INIT", "RECEIVED", "STEPS", "TERMS", "USUAL", "Problem", "mnist", "problems_at_hand"]
 
 
 EPOCHS = "100 epochs (the paper does not say how many)"
@@ -193,7 +193,7 @@ USUAL = (
 STEPS = "10 steps of Greedy-Swap a node, at least 1,000, as the paper's 1,000 for 100 nodes"
 
 
-HEARD = (
+RECEIVED = (
     "with Clique Averaging a node averages the gradients of those members of its "
     "clique that it still hears"
 )

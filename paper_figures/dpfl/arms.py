@@ -168,15 +168,15 @@ def graphs(arm: Arm, store: Store, rounds: Sequence[int]) -> list[dict[str, Any]
     found = []
     for run in arm.runs:
         history, _ = store.load(run)
-        heard = {str(t): _heard(history, t) for t in rounds}
-        found.append({"heard": heard, "malicious": run.tables["data"].get("flip_labels", [])})
+        received = {str(t): _heard(history, t) for t in rounds}
+        found.append({"heard": received, "malicious": run.tables["data"].get("flip_labels", [])})
     return found
 
 
 def _heard(history: History, t: int) -> list[list[int]]:
     rows = history.mixing(t).weights
-    heard = np.split(rows.indices, rows.indptr[1:-1])
-    return [sorted(int(i) for i in own if i != k) for k, own in enumerate(heard)]
+    received = np.split(rows.indices, rows.indptr[1:-1])
+    return [sorted(int(i) for i in own if i != k) for k, own in enumerate(received)]
 
 
 def written(panels: Mapping[str, Mapping[str, Outcome]]) -> dict[str, Any]:

@@ -101,7 +101,7 @@ def asymmetry(graphs: Mapping[str, Graphs]) -> list[Claim]:
 
 
 def _reciprocities(seed: Mapping[str, Any]) -> np.ndarray:
-    return np.array([reciprocity(heard) for heard in seed["heard"].values()])
+    return np.array([reciprocity(received) for received in seed["heard"].values()])
 
 
 def ceased(graphs: Mapping[str, Graphs]) -> list[Claim]:
@@ -153,7 +153,7 @@ def _shares(graphs: Mapping[str, Graphs]) -> np.ndarray:
     (seeds,) = graphs.values()
     return np.array(
         [
-            [malicious_share(heard, seed["malicious"]) for heard in seed["heard"].values()]
+            [malicious_share(received, seed["malicious"]) for received in seed["heard"].values()]
             for seed in seeds
         ]
     )

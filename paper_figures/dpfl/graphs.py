@@ -26,7 +26,7 @@ __all__ = [
     "sparsity",
 ]
 
-Heard = Sequence[Sequence[int]]
+Received = Sequence[Sequence[int]]
 """For each node, whom it hears."""
 
 COLORS = {
@@ -38,62 +38,62 @@ COLORS = {
 """Of pairs of nodes."""
 
 
-def adjacency(heard: Heard) -> np.ndarray:
+def adjacency(received: Received) -> np.ndarray:
     """Return (n, n) booleans, row k: whom node k hears."""
-    matrix = np.zeros((len(heard), len(heard)), dtype=bool)
-    for k, nodes in enumerate(heard):
+    matrix = np.zeros((len(received), len(received)), dtype=bool)
+    for k, nodes in enumerate(received):
         matrix[k, list(nodes)] = True
     return matrix
 
 
-def graph(heard: Heard) -> Topology:
+def graph(received: Received) -> Topology:
     """Return the directed graph with an edge to each node from everyone it hears."""
     return from_edges(
-        [(j, k) for k, nodes in enumerate(heard) for j in nodes], len(heard), directed=True
+        [(j, k) for k, nodes in enumerate(received) for j in nodes], len(received), directed=True
     )
 
 
-def sparsity(heard: Heard) -> float:
+def sparsity(received: Received) -> float:
     """Return the share of pairs without an edge; a node with itself counts as an edge.
 
     The paper says 95 % for budgets of 5 of 100, which are 4 others by its code: nodes count
     themselves.
     """
-    return metrics.sparsity(graph(heard), count_self=True)
+    return metrics.sparsity(graph(received), count_self=True)
 
 
-def reciprocity(heard: Heard) -> float:
+def reciprocity(received: Received) -> float:
     """Return the share of edges whose opposite is there too, 1 if there is no edge."""
-    return metrics.reciprocity(graph(heard))
+    return metrics.reciprocity(graph(received))
 
 
-def kept(before: Heard, after: Heard) -> float:
+def kept(before: Received, after: Received) -> float:
     """Return the share of common edges among the edges of either graph, 1 if there are none."""
     one, other = adjacency(before), adjacency(after)
     either = int((one | other).sum())
     return float((one & other).sum() / either) if either else 1.0
 
 
-def malicious_share(heard: Heard, malicious: Sequence[int]) -> float:
+def malicious_share(received: Received, malicious: Sequence[int]) -> float:
     """Return the share of malicious nodes among the peers of benign ones, 0 if these have none."""
     bad = set(malicious)
-    chosen = [j for k, nodes in enumerate(heard) if k not in bad for j in nodes]
+    chosen = [j for k, nodes in enumerate(received) if k not in bad for j in nodes]
     return sum(j in bad for j in chosen) / max(1, len(chosen))
 
 
-def crossing(heard: Heard, malicious: Sequence[int]) -> float:
+def crossing(received: Received, malicious: Sequence[int]) -> float:
     """Return the share of edges between a benign and a malicious node, 0 without edges."""
     bad = set(malicious)
-    apart = [(j in bad) != (k in bad) for k, nodes in enumerate(heard) for j in nodes]
+    apart = [(j in bad) != (k in bad) for k, nodes in enumerate(received) for j in nodes]
     return sum(apart) / max(1, len(apart))
 
 
-def _codes(heard: Heard, candidates: Heard, malicious: Sequence[int]) -> np.ndarray:
+def _codes(received: Received, candidates: Received, malicious: Sequence[int]) -> np.ndarray:
     """Return the index into :data:`COLORS` of each pair, with malicious nodes last."""
-    now, ever = adjacency(heard), adjacency(candidates)
+    now, ever = adjacency(received), adjacency(candidates)
     codes = np.where(now, 2, np.where(ever, 1, 0))
     codes[:, list(malicious)] = np.where(now[:, list(malicious)], 3, codes[:, list(malicious)])
-    order = [k for k in range(len(heard)) if k not in set(malicious)] + sorted(malicious)
+    order = [k for k in range(len(received)) if k not in set(malicious)] + sorted(malicious)
     return codes[np.ix_(order, order)]
 
 

@@ -86,7 +86,10 @@ def draw_malicious_shares(data: Data) -> Picture:
     ax = picture.subplots()
     shares = np.array(
         [
-            [100 * malicious_share(heard, seed["malicious"]) for heard in seed["heard"].values()]
+            [
+                100 * malicious_share(received, seed["malicious"])
+                for received in seed["heard"].values()
+            ]
             for seed in data["graphs"]["DPFL"]
         ]
     )

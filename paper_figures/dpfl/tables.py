@@ -79,9 +79,9 @@ def graph_table(label: str, seeds: Sequence[Mapping[str, Any]]) -> Table:
     rows = []
     for t in seeds[0]["heard"]:
         shown = [(seed["heard"][t], seed["malicious"]) for seed in seeds]
-        bad = sum(malicious_share(heard, nodes) for heard, nodes in shown) / len(shown)
+        bad = sum(malicious_share(received, nodes) for received, nodes in shown) / len(shown)
         means = [
-            sum(f(heard) for heard, _ in shown) / len(shown)
+            sum(f(received) for received, _ in shown) / len(shown)
             for f in (_degree, sparsity, reciprocity)
         ]
         rows.append((int(t), *means, bad if seeds[0]["malicious"] else NotApplicable("nobody is")))
@@ -90,5 +90,5 @@ def graph_table(label: str, seeds: Sequence[Mapping[str, Any]]) -> Table:
     )
 
 
-def _degree(heard: Sequence[Sequence[int]]) -> float:
-    return sum(map(len, heard)) / len(heard)
+def _degree(received: Sequence[Sequence[int]]) -> float:
+    return sum(map(len, received)) / len(received)

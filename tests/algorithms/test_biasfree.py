@@ -119,7 +119,7 @@ def test_push_diging_equals_naive_loop(make, settings):
     lr, graphs = algorithms.constant(LR), topologies.random_out(N, 2, seed=1)
     algorithm = algorithms.push_diging(lr, batch_size=BATCH)
     models, weights = compare(algorithm, naive_push_diging(lr), make, settings, graphs)
-    np.testing.assert_allclose(models.mass.numpy(), weights, rtol=1e-12)
+    np.testing.assert_allclose(models.push_sum_weights.numpy(), weights, rtol=1e-12)
     assert np.ptp(weights) > 0.1
 
 
@@ -417,7 +417,7 @@ def test_sab_records_the_weights_by_which_models_are_averaged():
         algorithms.sab(LR), problems.linear(), problems.equal_clients(), irregular()
     )
     assert {matrix.stochasticity for matrix in history.matrices} == {"row stochastic"}
-    assert (models.mass == 1).all()
+    assert (models.push_sum_weights == 1).all()
 
 
 def test_corrections_of_frozen_nodes_still_sum_to_zero():

@@ -273,7 +273,7 @@ def test_settings_tell_what_was_asked_for():
             "correction": "correction",
             "batch_size": 128,
             "epochs": 5,
-            "who": "3 nodes",
+            "participation": "3 nodes",
         },
-        "server": {"weights": "equal", "who": "3 nodes"},
+        "server": {"weights": "equal", "participation": "3 nodes"},
     }

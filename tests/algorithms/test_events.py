@@ -277,7 +277,7 @@ def test_gradients_of_a_hundred_nodes_are_taken_together(compute, most, monkeypa
     calls, train = [], EngineRound.train
 
     def counting(self, *args, **kwargs):
-        calls.append(kwargs["who"].sum())
+        calls.append(kwargs["participants"].sum())
         return train(self, *args, **kwargs)
 
     monkeypatch.setattr(EngineRound, "train", counting)

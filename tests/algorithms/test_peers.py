@@ -44,7 +44,7 @@ def dpfl(**changes):
     return algorithms.dpfl(0.1, **{"batch_size": BATCH, "epochs": 1, **LOCAL} | changes)
 
 
-def heard(history, t):
+def received(history, t):
     rows = history.mixing(t).weights.tolil().rows
     return [[i for i in row if i != k] for k, row in enumerate(rows)]
 
@@ -59,7 +59,7 @@ def test_dpfl_is_its_listing(choice, settings):
         nodes, clients.val, ROUNDS, lr=0.1, draws=draws, epochs=1, first_epochs=2, **LOCAL, **choice
     )
     history, got = engine(dpfl(**choice), model, clients, **settings)
-    assert [heard(history, t) for t in range(ROUNDS)] == wanted
+    assert [received(history, t) for t in range(ROUNDS)] == wanted
     check(nodes.flat(), got.flat, start)
 
 
@@ -80,7 +80,9 @@ def test_a_choice_is_that_of_ggc_on_the_same_models():
         seen.append(flat.flat.clone().numpy())
         return policy.choose(flat, state, round)
 
-    algorithm = algorithms.chain("spied", exchange=algorithms.hear(policy._replace(choose=spied)))
+    algorithm = algorithms.chain(
+        "spied", exchange=algorithms.average_over_peers(policy._replace(choose=spied))
+    )
     history, _ = engine(algorithm, model, clients)
     module = problems.convolutional().double()
 
@@ -95,12 +97,16 @@ def test_a_choice_is_that_of_ggc_on_the_same_models():
     reward = averaged_reward(loss, seen[0], clients.sizes)
     others = [[i for i in range(N) if i != k] for k in range(N)]
     rngs = [stream(SEED, f"collaboration of {k}", 0) for k in range(N)]
-    assert heard(history, 0) == [list(ggc(reward, k, others[k], 3, seed=rngs[k])) for k in range(N)]
+    assert received(history, 0) == [
+        list(ggc(reward, k, others[k], 3, seed=rngs[k])) for k in range(N)
+    ]
 
 
 def test_equal_models_are_all_chosen_up_to_the_budget():
     clients = problems.validated_clients()
-    algorithm = algorithms.chain("idle", exchange=algorithms.hear(algorithms.greedy_peers(4)))
+    algorithm = algorithms.chain(
+        "idle", exchange=algorithms.average_over_peers(algorithms.greedy_peers(4))
+    )
     history = topofl.run(
         algorithm, model=problems.convolutional(), clients=clients, rounds=1, seed=0
     )
@@ -110,12 +116,12 @@ def test_equal_models_are_all_chosen_up_to_the_budget():
 def test_collaborators_are_candidates_and_budgets_hold():
     clients = problems.validated_clients()
     history, _ = engine(dpfl(budget=3), problems.convolutional(), clients)
-    first, later = heard(history, 0), [heard(history, t) for t in range(1, ROUNDS)]
+    first, later = received(history, 0), [received(history, t) for t in range(1, ROUNDS)]
     assert max(map(len, first)) == 3
     for chosen in later:
         assert all(set(now) <= set(then) for now, then in zip(chosen, first, strict=True))
     counted, _ = engine(dpfl(budget=3, count_self=True), problems.convolutional(), clients)
-    assert max(map(len, heard(counted, 0))) == 2
+    assert max(map(len, received(counted, 0))) == 2
 
 
 def test_weights_are_numbers_of_examples():
@@ -131,13 +137,13 @@ def test_weights_are_numbers_of_examples():
 def test_messages_are_of_all_who_are_tried():
     clients = problems.validated_clients()
     history, _ = engine(dpfl(budget=2, every=2), problems.linear(), clients)
-    candidates, n, size = sum(map(len, heard(history, 0))), N, 8 * 111
-    chosen = sum(map(len, heard(history, 1)))
+    candidates, n, size = sum(map(len, received(history, 0))), N, 8 * 111
+    chosen = sum(map(len, received(history, 1)))
     assert history["messages"].tolist() == [2 * n * (n - 1), chosen, candidates]
     assert history["bytes"].tolist() == [size * count for count in history["messages"]]
     once, _ = engine(dpfl(budget=2, streamed=False), problems.linear(), clients)
     assert once["messages"].tolist()[0] == n * (n - 1)
-    assert heard(once, 0) == heard(history, 0)
+    assert received(once, 0) == received(history, 0)
 
 
 def test_who_hears_nobody_between_refreshes_sends_nothing():
@@ -145,7 +151,7 @@ def test_who_hears_nobody_between_refreshes_sends_nothing():
         dpfl(budget=2, every=2, keep=False), problems.linear(), problems.validated_clients()
     )
     assert history["messages"][1] == 0 < history["messages"][2]
-    assert not any(heard(history, 1))
+    assert not any(received(history, 1))
 
 
 @HOW
@@ -159,10 +165,12 @@ def test_infinite_losses_are_infinite_for_nodes_with_few_examples_too(settings):
     def choose(models, state, round):
         sure = models.flat.clone()  # of class 0: the loss on any other is infinite
         sure[:, -3:] = torch.tensor([1.7e308, -1.7e308, -1.7e308], dtype=torch.float64)
-        found.update(round.ask({i: trial(sure[i : i + 1]) for i in range(N)}, "val"))
+        found.update(round.cross_evaluate({i: trial(sure[i : i + 1]) for i in range(N)}, "val"))
         return algorithms.Choice(mixing.average_of_chosen(np.eye(N)))
 
-    chain = algorithms.chain("ask", exchange=algorithms.hear(algorithms.Policy(choose)))
+    chain = algorithms.chain(
+        "ask", exchange=algorithms.average_over_peers(algorithms.Policy(choose))
+    )
     engine(chain, problems.convolutional(), clients, **settings)
     for i, losses in found.items():
         wrong = bool(clients.dataset.labels.numpy()[clients.val[i]].any())
@@ -174,23 +182,26 @@ def test_the_graph_says_who_can_be_heard():
     history, _ = engine(dpfl(), problems.convolutional(), clients, graph)
     for t in range(ROUNDS):
         history.mixing(t).check_on(graph)
-    assert any(heard(history, 0))
+    assert any(received(history, 0))
     assert history["messages"][0] == 2 * 3 * N
 
 
 def test_a_policy_that_leaves_the_graph_is_refused():
     everybody = mixing.average_of_chosen(np.ones((N, N)))
     algorithm = algorithms.chain(
-        "wild", exchange=algorithms.hear(algorithms.Policy(lambda *_: algorithms.Choice(everybody)))
+        "wild",
+        exchange=algorithms.average_over_peers(
+            algorithms.Policy(lambda *_: algorithms.Choice(everybody))
+        ),
     )
     with pytest.raises(ValueError, match="off the edges of circulant"):
         engine(algorithm, problems.linear(), problems.equal_clients(), RING)
     downloads = algorithms.Policy(
         lambda *_: algorithms.Choice(mixing.average_of_chosen(np.eye(N)), [everybody])
     )
+    chain = algorithms.chain("wild", exchange=algorithms.average_over_peers(downloads))
     with pytest.raises(ValueError, match="off the edges of circulant"):
-        engine(algorithms.chain("wild", exchange=algorithms.hear(downloads)), problems.linear(),
-               problems.equal_clients(), RING)  # fmt: skip
+        engine(chain, problems.linear(), problems.equal_clients(), RING)
 
 
 @pytest.mark.parametrize(
@@ -204,7 +215,7 @@ def test_what_is_no_choice_is_refused_by_its_name(returned):
         match=r"a policy must return Choice\(weights\) with a MixingMatrix, got \w+; mixing",
     ):
         engine(
-            algorithms.chain("mine", exchange=algorithms.hear(policy)),
+            algorithms.chain("mine", exchange=algorithms.average_over_peers(policy)),
             problems.linear(),
             problems.equal_clients(),
         )
@@ -216,7 +227,7 @@ ALONE, ALL = mixing.average_of_chosen(np.eye(N)), mixing.average_of_chosen(np.on
 def with_policy(choose, clients=None, **settings):
     """Run a policy, in float64."""
     policy = choose if isinstance(choose, algorithms.Policy) else algorithms.Policy(choose)
-    algorithm = algorithms.chain("mine", exchange=algorithms.hear(policy))
+    algorithm = algorithms.chain("mine", exchange=algorithms.average_over_peers(policy))
     return engine(algorithm, problems.linear(), clients or problems.validated_clients(), **settings)
 
 
@@ -292,7 +303,7 @@ def test_any_policy_can_be_saved_resumed_and_estimated(tmp_path):
     policy = algorithms.Policy(
         choose, lambda models: {"seen": models.flat.numpy().sum() + torch.zeros(1)}
     )
-    algorithm = algorithms.chain("mine", exchange=algorithms.hear(policy))
+    algorithm = algorithms.chain("mine", exchange=algorithms.average_over_peers(policy))
     how = {"model": problems.linear(), "clients": problems.validated_clients()}
     settings = {**how, "seed": 0, "init": "independent", "every": 1}
     whole = topofl.run(algorithm, **problems.options(**settings), rounds=4)
@@ -310,7 +321,7 @@ def test_any_policy_can_be_saved_resumed_and_estimated(tmp_path):
 
 @HOW
 @pytest.mark.parametrize(
-    ("ask", "error", "match"),
+    ("cross_evaluate", "error", "match"),
     [
         (
             lambda models: {0: iter([])},
@@ -327,12 +338,14 @@ def test_any_policy_can_be_saved_resumed_and_estimated(tmp_path):
         (lambda models: {0: yielding("text")}, TypeError, "got str"),
     ],
 )
-def test_questions_that_cannot_be_answered_are_refused(ask, error, match, settings):
+def test_questions_that_cannot_be_answered_are_refused(cross_evaluate, error, match, settings):
     def choose(models, state, round):
-        round.ask(ask(models), "val")
+        round.cross_evaluate(cross_evaluate(models), "val")
         return algorithms.Choice(ALONE)
 
-    algorithm = algorithms.chain("mine", exchange=algorithms.hear(algorithms.Policy(choose)))
+    algorithm = algorithms.chain(
+        "mine", exchange=algorithms.average_over_peers(algorithms.Policy(choose))
+    )
     with pytest.raises(error, match=match):
         engine(algorithm, problems.convolutional(), problems.validated_clients(), **settings)
 
@@ -343,7 +356,7 @@ def yielding(models):
 
 def test_nodes_without_examples_cannot_be_asked_unsaid():
     def choose(models, state, round):
-        round.ask({0: yielding(models.flat[:1])}, "val")
+        round.cross_evaluate({0: yielding(models.flat[:1])}, "val")
         return algorithms.Choice(ALONE)
 
     with pytest.raises(ValueError, match="`clients` must give every node val examples, on which"):
@@ -356,7 +369,7 @@ def test_what_is_no_policy_is_refused():
 
     for policy in (nobody, algorithms.Policy(3), algorithms.Policy(nobody, 3), None):  # pyright: ignore
         with pytest.raises(TypeError, match="`policy` must be a Policy of functions"):
-            algorithms.hear(policy)  # pyright: ignore
+            algorithms.average_over_peers(policy)  # pyright: ignore
 
 
 @pytest.mark.parametrize("executor", ["looped", "batched"])
@@ -370,7 +383,7 @@ def test_models_that_diverged_are_not_chosen(value, executor):
 
     phase = algorithms.Phase(broken, lambda models, state, round: state, {})
     algorithm = algorithms.chain(
-        "broken", broken=phase, exchange=algorithms.hear(algorithms.greedy_peers())
+        "broken", broken=phase, exchange=algorithms.average_over_peers(algorithms.greedy_peers())
     )
     history = topofl.run(
         algorithm,
@@ -380,7 +393,7 @@ def test_models_that_diverged_are_not_chosen(value, executor):
         seed=0,
         compute=topofl.Compute(executor=executor, on_divergence="record"),
     )
-    chosen = heard(history, 0)
+    chosen = received(history, 0)
     assert chosen[2] == []
     assert not any(2 in own for own in chosen)
     if value == torch.inf:  # else what is left of sums with 1e30 in them is nothing
@@ -400,11 +413,11 @@ def test_graphs_may_change(make):
     history, _ = engine(make(), problems.convolutional(), problems.validated_clients(), graphs)
     for t in range(ROUNDS):
         history.mixing(t).check_on(graphs[t % 2])
-    later = [heard(history, t) for t in range(1, ROUNDS)]
+    later = [received(history, t) for t in range(1, ROUNDS)]
     assert all(
         set(now) <= set(then)
         for one in later
-        for now, then in zip(one, heard(history, 0), strict=True)
+        for now, then in zip(one, received(history, 0), strict=True)
     )
 
 
@@ -412,8 +425,8 @@ def test_random_collaboration_hears_the_same_nodes_for_ever():
     clients, model = problems.equal_clients(), problems.linear()
     algorithm = algorithms.random_collaboration(0.1, 2, batch_size=BATCH, epochs=1, **LOCAL)
     history, got = engine(algorithm, model, clients)
-    assert [heard(history, t) for t in range(ROUNDS)] == [heard(history, 0)] * ROUNDS
-    assert set(map(len, heard(history, 0))) == {2}
+    assert [received(history, t) for t in range(ROUNDS)] == [received(history, 0)] * ROUNDS
+    assert set(map(len, received(history, 0))) == {2}
     nodes = nodes_at_start(model, clients)
     start, weights = nodes.flat(), history.mixing(0).weights.toarray()
     for t in range(ROUNDS):
@@ -424,7 +437,7 @@ def test_random_collaboration_hears_the_same_nodes_for_ever():
             )
         naive.average(nodes.modules, weights)
     check(nodes.flat(), got.flat, start)
-    assert heard(engine(algorithm, model, clients)[0], 0) == heard(history, 0)
+    assert received(engine(algorithm, model, clients)[0], 0) == received(history, 0)
 
 
 def test_a_random_graph_stays_on_the_graph_and_takes_what_there_is():
@@ -496,4 +509,4 @@ def test_the_models_of_the_dpfl_paper_can_be_tried():
         rounds=2,
         seed=0,
     )
-    assert 0 < max(map(len, heard(history, 0))) <= 2
+    assert 0 < max(map(len, received(history, 0))) <= 2

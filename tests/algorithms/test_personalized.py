@@ -88,7 +88,7 @@ def test_dfedpgp(mode, local, make, settings):
     algorithm = algorithms.dfedpgp(mode=mode, batch_size=BATCH, head=HEAD, **how)
     history, models = engine(algorithm, model, clients, graphs, **settings)
     check(nodes.flat(), models.flat, start)
-    np.testing.assert_allclose(models.mass.numpy(), masses, rtol=1e-12)
+    np.testing.assert_allclose(models.push_sum_weights.numpy(), masses, rtol=1e-12)
     np.testing.assert_allclose(sum(masses), N, rtol=1e-12)
     if mode == "push":
         assert history["smallest_push_weight"][-1] == pytest.approx(min(masses))
@@ -135,7 +135,7 @@ def test_osgp(delay, make, settings):
     masses, under_way = naive.osgp(nodes, matrices, ROUNDS, **how)
     _, models = engine(algorithms.osgp(batch_size=BATCH, **how), model, clients, graphs, **settings)
     check(nodes.flat(), models.flat, start)
-    np.testing.assert_allclose(models.mass.numpy(), masses, rtol=1e-12)
+    np.testing.assert_allclose(models.push_sum_weights.numpy(), masses, rtol=1e-12)
     np.testing.assert_allclose(sum(masses) + under_way, N, rtol=1e-12)
 
 
@@ -212,7 +212,9 @@ def exchanged(phase, graph, rounds=1, model=None, **settings):
         init="independent",
         callbacks=[
             problems.each_round(
-                lambda t, models: kept.append((models.flat.clone(), models.mass.clone()))
+                lambda t, models: kept.append(
+                    (models.flat.clone(), models.push_sum_weights.clone())
+                )
             )
         ],
         **problems.options(dtype=torch.float64, on_disconnected="allow", **settings),
@@ -232,14 +234,17 @@ def start_of(model):
 def test_push_conserves_mass_and_what_is_pushed_and_weights_stay_positive():
     history, kept = exchanged(algorithms.push_sum(), topologies.random_out(N, 2, seed=4), rounds=40)
     start = start_of(problems.convolutional())
-    for flat, mass in kept:
-        assert float(mass.sum()) == pytest.approx(N, rel=1e-14)
-        assert bool((mass > 0).all())
-        torch.testing.assert_close((mass[:, None] * flat).sum(0), start.sum(0))
-    assert len({round(float(mass.min()), 9) for _, mass in kept}) > 5, "weights did not move"
+    for flat, push_sum_weights in kept:
+        assert float(push_sum_weights.sum()) == pytest.approx(N, rel=1e-14)
+        assert bool((push_sum_weights > 0).all())
+        torch.testing.assert_close((push_sum_weights[:, None] * flat).sum(0), start.sum(0))
+    assert len({round(float(push_sum_weights.min()), 9) for _, push_sum_weights in kept}) > 5, (
+        "weights did not move"
+    )
     torch.testing.assert_close(kept[-1][0], start.mean(0).expand(N, -1), rtol=0, atol=1e-6)
     np.testing.assert_array_equal(
-        history["smallest_push_weight"], [float(mass.min()) for _, mass in kept]
+        history["smallest_push_weight"],
+        [float(push_sum_weights.min()) for _, push_sum_weights in kept],
     )
 
 
@@ -273,8 +278,8 @@ def test_smallest_push_weight_is_delta_and_distances_stay_below_the_proven_bound
 def test_pull_keeps_weights_and_constants_but_no_sum():
     _, kept = exchanged(algorithms.gossip(), topologies.random_in(N, 2, seed=4), rounds=3)
     start = start_of(problems.convolutional())
-    flat, mass = kept[-1]
-    assert bool((mass == 1).all())
+    flat, push_sum_weights = kept[-1]
+    assert bool((push_sum_weights == 1).all())
     assert not torch.allclose(flat.mean(0), start.mean(0), atol=1e-3)
     phase = algorithms.chain("exchange", exchange=algorithms.gossip())
     same = []
@@ -295,11 +300,11 @@ def test_pull_keeps_weights_and_constants_but_no_sum():
 def test_with_all_others_as_neighbors_bodies_are_averaged_exactly(mode):
     graphs = topologies.random_out(N, N - 1, seed=0)
     phase = algorithms.push_sum if mode == "push" else algorithms.gossip
-    _, ((flat, mass),) = exchanged(phase(algorithms.part(HEAD).rest), graphs)
+    _, ((flat, push_sum_weights),) = exchanged(phase(algorithms.part(HEAD).rest), graphs)
     start = start_of(problems.convolutional())
     torch.testing.assert_close(flat[:, :-111], start[:, :-111].mean(0).expand(N, -1))
     torch.testing.assert_close(flat[:, -111:], start[:, -111:], rtol=0, atol=0)
-    torch.testing.assert_close(mass, torch.ones(N, dtype=torch.float64))
+    torch.testing.assert_close(push_sum_weights, torch.ones(N, dtype=torch.float64))
 
 
 def test_dfedavgm_p_among_all_is_fedrep_with_all():
@@ -479,7 +484,11 @@ MISTAKES = [
         ValueError,
         "`epochs` must be one number or one per node",
     ),
-    (lambda: algorithms.sgd(0.1, who=0.3), TypeError, "`who` must be a function of the round"),
+    (
+        lambda: algorithms.sgd(0.1, participants=0.3),
+        TypeError,
+        "`participants` must be a function of the round",
+    ),
     (lambda: algorithms.dfedpgp(0.1, head_lr=-1), ValueError, "`head_lr`"),
     (lambda: algorithms.dfedpgp(0.1, head_epochs=0), ValueError, "`head_epochs`"),
     (lambda: algorithms.ditto(0.1, personal_lr="x"), TypeError, "`personal_lr`"),
@@ -500,12 +509,18 @@ def test_mistakes_that_show_in_the_first_round_are_named():
         ValueError, match="`owner` must be a phase that keeps models as 'anchor', 'a' has none"
     ):
         engine(
-            algorithms.chain("no anchor", a=free, b=algorithms.beside("a", free)), model, clients
+            algorithms.chain("no anchor", a=free, b=algorithms.on_kept_models("a", free)),
+            model,
+            clients,
         )
     with pytest.raises(
         ValueError, match=r"`owner` must be another phase .* asks for the state of 'c'; there are a"
     ):
-        engine(algorithms.chain("no owner", a=free, b=algorithms.beside("c", free)), model, clients)
+        engine(
+            algorithms.chain("no owner", a=free, b=algorithms.on_kept_models("c", free)),
+            model,
+            clients,
+        )
     push = algorithms.push_sum()
     with pytest.raises(ValueError, match="must push models once a round"):
         engine(
@@ -514,9 +529,17 @@ def test_mistakes_that_show_in_the_first_round_are_named():
             clients,
             topologies.random_out(N, 2, seed=1),
         )
-    for who in (lambda round: np.arange(N), lambda round: np.ones(3, bool), lambda round: {1, 2}):
-        with pytest.raises(ValueError, match="`who` must return one boolean a node"):
-            engine(algorithms.chain("who", a=algorithms.sgd(0.1, who=who)), model, clients)
+    for participants in (
+        lambda round: np.arange(N),
+        lambda round: np.ones(3, bool),
+        lambda round: {1, 2},
+    ):
+        with pytest.raises(ValueError, match="`participants` must return one boolean per node"):
+            engine(
+                algorithms.chain("participation", a=algorithms.sgd(0.1, participants=participants)),
+                model,
+                clients,
+            )
 
 
 def test_only_what_is_pushed_has_its_steps_divided():

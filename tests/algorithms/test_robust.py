@@ -107,28 +107,28 @@ def test_messages_hold_one_number_a_parameter():
     np.testing.assert_array_equal(history["bytes"], 3 * N * found.flat.shape[1] * 8)
 
 
-def exchanged(algorithm, own, heard, shares=None):
+def exchanged(algorithm, own, received, shares=None):
     """Return what a method's exchange makes of one node's row and those it hears."""
-    own, heard = (
+    own, received = (
         torch.as_tensor(own, dtype=torch.float64),
-        torch.as_tensor(heard, dtype=torch.float64),
+        torch.as_tensor(received, dtype=torch.float64),
     )
     shares = (
-        torch.full((len(heard),), 1 / (len(heard) + 1))
+        torch.full((len(received),), 1 / (len(received) + 1))
         if shares is None
         else torch.as_tensor(shares)
     )
     made = []
     door = SimpleNamespace(
         weights=None,
-        aggregate=lambda weights, values, rule: made.append(rule(values, heard, shares.to(own))),
+        aggregate=lambda weights, values, rule: made.append(rule(values, received, shares.to(own))),
     )
     algorithm.phases["exchange"].apply(SimpleNamespace(flat=own), {}, door)
     return made[0]
 
 
 @pytest.mark.parametrize(
-    ("heard", "wanted"),
+    ("received", "wanted"),
     [
         ([], 1.0),
         ([3.0], 2.0),
@@ -140,13 +140,13 @@ def exchanged(algorithm, own, heard, shares=None):
     ],
     ids=["alone", "two", "three", "four", "infinite", "nan", "both"],
 )
-def test_medians_by_hand(heard, wanted):
-    rows = torch.tensor(heard, dtype=torch.float64)[:, None]
+def test_medians_by_hand(received, wanted):
+    rows = torch.tensor(received, dtype=torch.float64)[:, None]
     assert exchanged(algorithms.coordinate_median(0.1), [1.0], rows).tolist() == [wanted]
 
 
 @pytest.mark.parametrize(
-    ("trim", "heard", "wanted"),
+    ("trim", "received", "wanted"),
     [
         (0, [3.0], 2.0),
         (1, [2.0, 9.0, -9.0], 1.5),
@@ -156,8 +156,8 @@ def test_medians_by_hand(heard, wanted):
     ],
     ids=["none", "one", "too few", "two", "alone"],
 )
-def test_trimmed_means_by_hand(trim, heard, wanted):
-    rows = torch.tensor(heard, dtype=torch.float64)[:, None]
+def test_trimmed_means_by_hand(trim, received, wanted):
+    rows = torch.tensor(received, dtype=torch.float64)[:, None]
     assert exchanged(algorithms.trimmed_mean(0.1, trim), [1.0], rows).tolist() == [wanted]
 
 
@@ -182,18 +182,18 @@ def test_trimmed_means_are_those_of_scipy(k, trim):
 
 def test_clipping_by_hand():
     """Of two neighbors, at distances 1 and 10, the further is cut to 2."""
-    heard, fixed = [[1.0, 1.0], [7.0, 8.0]], algorithms.clipped_gossip(0.1, tau=2.0)
-    made = exchanged(fixed, [1.0, 0.0], heard, [0.25, 0.5])
+    received, fixed = [[1.0, 1.0], [7.0, 8.0]], algorithms.clipped_gossip(0.1, tau=2.0)
+    made = exchanged(fixed, [1.0, 0.0], received, [0.25, 0.5])
     assert made.tolist() == pytest.approx([1 + 0.5 * 2 * 0.6, 0.25 * 1 + 0.5 * 2 * 0.8])
 
 
 def test_the_radius_by_hand():
     """Of neighbors at distances 1, 2 and 10 with weights 0.2, delta=0.2 leaves the last out."""
-    heard = [[1.0], [-2.0], [10.0]]
-    made = exchanged(algorithms.clipped_gossip(0.1, delta=0.2), [0.0], heard, [0.2, 0.2, 0.2])
+    received = [[1.0], [-2.0], [10.0]]
+    made = exchanged(algorithms.clipped_gossip(0.1, delta=0.2), [0.0], received, [0.2, 0.2, 0.2])
     radius = np.sqrt(0.2 * (1 + 4) / 0.2)
     assert made.item() == pytest.approx(0.2 * (1 - 2 + radius))
-    made = exchanged(algorithms.clipped_gossip(0.1, delta=0.3), [0.0], heard, [0.2, 0.2, 0.2])
+    made = exchanged(algorithms.clipped_gossip(0.1, delta=0.3), [0.0], received, [0.2, 0.2, 0.2])
     radius = np.sqrt(0.2 * 1 / 0.3)
     assert made.item() == pytest.approx(0.2 * (radius - radius + radius))
 
@@ -202,9 +202,9 @@ def test_the_radius_by_hand():
     "options", [{"tau": 0.5}, {"tau": INF}, {"delta": 0.3}], ids=["tau", "no tau", "delta"]
 )
 def test_messages_that_are_not_finite_are_left_out(options):
-    heard = [[0.1, 0.2], [INF, 0.0], [float("nan"), 1.0]]
-    made = exchanged(algorithms.clipped_gossip(0.1, **options), [0.0, 0.0], heard)
-    alone = exchanged(algorithms.clipped_gossip(0.1, tau=0.5), [0.0, 0.0], heard[:1], [0.25])
+    received = [[0.1, 0.2], [INF, 0.0], [float("nan"), 1.0]]
+    made = exchanged(algorithms.clipped_gossip(0.1, **options), [0.0, 0.0], received)
+    alone = exchanged(algorithms.clipped_gossip(0.1, tau=0.5), [0.0, 0.0], received[:1], [0.25])
     if "delta" not in options:
         torch.testing.assert_close(made, alone)
     assert torch.isfinite(made).all()
@@ -258,13 +258,13 @@ def test_attackers_move_a_clipped_model_by_their_weight_times_the_radius(options
     for _ in range(50):
         good, weighing = torch.from_numpy(rng.normal(size=(6, 8))), rng.uniform(0.02, 0.4)
         split = [0.5 * rng.dirichlet(np.ones(5)), weighing * rng.dirichlet(np.ones(3))]
-        heard, shares = (
+        received, shares = (
             torch.cat([good[1:], lies(3, 8, scale, rng)]),
             torch.from_numpy(np.concatenate(split)),
         )
         distances = (good[1:] - good[0]).norm(dim=1)
         radius = options.get("tau") or float((shares[:5] * distances.square()).sum() / 0.4) ** 0.5
-        reached = exchanged(algorithm, good[0], heard, shares) - good[0]
+        reached = exchanged(algorithm, good[0], received, shares) - good[0]
         limit = (shares[:5] * distances.clamp(max=radius)).sum() + shares[5:].sum() * radius
         assert float(reached.norm()) <= float(limit) + 1e-12
 
@@ -396,8 +396,8 @@ def test_methods_that_choose_their_peers_do_better_than_chance_under_attack(
 
 def test_dpfl_leaves_attackers_out():
     history, _ = attacked(algorithms.dpfl(0.1, batch_size=8, epochs=1), ATTACKS["sign_flip"])
-    heard = history.mixing(-1).weights.toarray()[np.setdiff1d(range(12), BAD)][:, BAD]
-    assert not heard.any()
+    received = history.mixing(-1).weights.toarray()[np.setdiff1d(range(12), BAD)][:, BAD]
+    assert not received.any()
 
 
 @UNDER
@@ -526,7 +526,7 @@ def test_arguments_are_advised_where_they_help():
 
 def test_errors_in_rules_are_named():
     graph = topofl.Topology(np.zeros((5, 5)))
-    rule = algorithms.aggregate(lambda own, heard, shares: heard[0])
+    rule = algorithms.aggregate(lambda own, received, shares: received[0])
     method = algorithms.chain("mine", local=algorithms.sgd(0.1), exchange=rule)
     how = {"compute": topofl.Compute(on_disconnected="allow"), "rounds": 1, "seed": 0}
     with pytest.raises(

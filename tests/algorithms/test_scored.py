@@ -14,7 +14,7 @@ from torch import nn
 
 import topofl
 from tests import naive, problems
-from tests.algorithms.test_peers import heard
+from tests.algorithms.test_peers import received
 from tests.algorithms.test_personalized import (
     BATCH,
     HEAD,
@@ -30,7 +30,7 @@ from tests.properties.test_weights import graphs
 from topofl import algorithms, mixing, topologies
 from topofl._support.generators import answered
 from topofl._support.seeding import stream
-from topofl.algorithms import hear, refresh_losses, scored_peers
+from topofl.algorithms import average_over_peers, refresh_losses, scored_peers
 from topofl.algorithms.exchanges.scored import _cosines, scores
 from topofl.engine.population import Layout, Population
 
@@ -115,7 +115,7 @@ def test_pfeddst_is_its_loop(looped, settings):
     history, got = engine(
         pfeddst(**choice), problems.convolutional(), problems.ragged_clients(), **settings
     )
-    assert [heard(history, t) for t in range(ROUNDS)] == wanted
+    assert [received(history, t) for t in range(ROUNDS)] == wanted
     assert any(0 < len(own) < N - 1 for chosen in wanted for own in chosen), "it chose"
     check(flat, got, start)
 
@@ -124,7 +124,7 @@ def test_on_a_directed_graph():
     clients, model, graph = problems.equal_clients(), problems.convolutional(), THREE
     wanted, flat, start = loop(model, clients, graph, {"k": 1})
     history, got = engine(pfeddst(k=1), model, clients, graph)
-    assert [heard(history, t) for t in range(ROUNDS)] == wanted
+    assert [received(history, t) for t in range(ROUNDS)] == wanted
     check(flat, got, start)
     for t in range(ROUNDS):
         history.mixing(t).check_on(graph)
@@ -135,7 +135,7 @@ def test_linear_models_are_tried_together(settings):
     clients, model = problems.ragged_clients(), problems.linear()
     wanted, flat, start = loop(model, clients, EVERYBODY, {"k": 3}, lambda name: name == "1.bias")
     history, got = engine(pfeddst(k=3, head="1.bias"), model, clients, **settings)
-    assert [heard(history, t) for t in range(ROUNDS)] == wanted
+    assert [received(history, t) for t in range(ROUNDS)] == wanted
     check(flat, got, start)
 
 
@@ -151,7 +151,7 @@ def test_every_peer_is_tried_once_before_any_is_heard_again():
         pfeddst(k=1), problems.convolutional(), problems.equal_clients(), rounds=N - 1
     )
     for i in range(N):
-        assert sorted(heard(history, t)[i][0] for t in range(N - 1)) == [
+        assert sorted(received(history, t)[i][0] for t in range(N - 1)) == [
             j for j in range(N) if j != i
         ]
 
@@ -408,10 +408,10 @@ def test_nobody_is_heard_off_the_graph(graph, k, threshold, refresh, wild, t, se
     policy = scored_peers(k, threshold, loss_refresh=refresh, head="1")
     state = policy.init(models)
     if t:  # some were heard, with some losses
-        heard_before = torch.from_numpy(rng.random((n, n)) < 0.5)
-        state["last"][heard_before] = float(rng.integers(t))
+        received_before = torch.from_numpy(rng.random((n, n)) < 0.5)
+        state["last"][received_before] = float(rng.integers(t))
         if "losses" in state:
-            state["losses"][heard_before] = rng.choice([0.0, 2.0, np.nan])
+            state["losses"][received_before] = rng.choice([0.0, 2.0, np.nan])
     choice = policy.choose(models, state, fake(t, graph))
     able = graph.adjacency.T.toarray() != 0
     chosen = (choice.weights.weights.toarray() > 0) & ~np.eye(n, dtype=bool)
@@ -435,7 +435,7 @@ def test_losses_of_pairs_are_put_where_they_belong():
     ).bool()
     state["last"][pairs] = 3
 
-    def ask(trials, on):
+    def cross_evaluate(trials, on):
         assert on == "train"
         return {
             j: answered(trial, lambda flat, j=j: flat.sum(1) + 1000 * j)
@@ -445,7 +445,7 @@ def test_losses_of_pairs_are_put_where_they_belong():
     round = fake(
         3,
         n=5,
-        ask=ask,
+        cross_evaluate=cross_evaluate,
         state=lambda owner: state,
         send=lambda weights, nbytes: sent.append((weights.weights.toarray() > 0, nbytes)),
     )
@@ -464,7 +464,9 @@ def test_infinite_losses_are_not_those_of_the_untried():
     state = scored_peers(1, head="1").init(models)
     state["last"][0, 1] = 0
     wild = {
-        "ask": lambda trials, on: {j: torch.tensor([torch.inf]).double() for j in trials},
+        "cross_evaluate": lambda trials, on: {
+            j: torch.tensor([torch.inf]).double() for j in trials
+        },
         "send": lambda *_: None,
     }
     refresh_losses("exchange").apply(models, {}, fake(n=3, state=lambda owner: state, **wild))
@@ -540,7 +542,7 @@ def test_what_travels_besides_models_stays_on_the_graph():
     )
     with pytest.raises(ValueError, match="off the edges of circulant"):
         engine(
-            algorithms.chain("wild", exchange=hear(policy)),
+            algorithms.chain("wild", exchange=average_over_peers(policy)),
             problems.linear(),
             problems.equal_clients(),
             THREE,
@@ -560,12 +562,12 @@ def test_losses_must_be_refreshed_by_a_phase_that_finds_them():
         problems.equal_clients(),
         problems.convolutional(),
     )
-    never = algorithms.chain("never", exchange=hear(scored_peers(2, head=HEAD), body))
+    never = algorithms.chain("never", exchange=average_over_peers(scored_peers(2, head=HEAD), body))
     with pytest.raises(
         ValueError, match="`loss_refresh` must be 'none' where no later phase refreshes losses"
     ):
         engine(never, model, clients)
-    without = hear(scored_peers(2, loss_refresh="none", head=HEAD), body)
+    without = average_over_peers(scored_peers(2, loss_refresh="none", head=HEAD), body)
     with pytest.raises(
         ValueError, match="`owner` must be a phase that hears peers by losses, 'mix' keeps none"
     ):

@@ -298,8 +298,8 @@ def test_nodes_that_freeze_count_as_absent_in_fednova(executor):
     )
     start = nodes_at_start(model, clients).flat()[FROZEN].float()
     assert not torch.equal(seen[0][FROZEN], start), "it froze before its first step"
-    who = lambda round: np.arange(round.n) != FROZEN  # noqa: E731
-    local, server = _counting(how, 0.0, who), _server(who)
+    participants = lambda round: np.arange(round.n) != FROZEN  # noqa: E731
+    local, server = _counting(how, 0.0, participants), _server(participants)
     _, without = engine(
         algorithms.chain("five", local=local, server=server), model, clients, dtype=torch.float32
     )
@@ -387,7 +387,7 @@ def test_settings_tell_what_was_asked_for():
         "beta2": 0.99,
         "tau": 0.001,
         "weights": "data",
-        "who": "1 of all",
+        "participation": "1 of all",
     }
     assert algorithms.feddyn(0.1, participation=3).settings == {
         "local": {
@@ -397,9 +397,9 @@ def test_settings_tell_what_was_asked_for():
             "anchor": "start of the round",
             "batch_size": 128,
             "epochs": 5,
-            "who": "3 nodes",
+            "participation": "3 nodes",
         },
-        "server": {"alpha": 0.1, "weights": "equal", "who": "3 nodes"},
+        "server": {"alpha": 0.1, "weights": "equal", "participation": "3 nodes"},
     }
     assert algorithms.fednova(0.1, epochs=None, steps=(1, 2)).settings["local"]["steps"] == [1, 2]
 

@@ -79,8 +79,8 @@ def test_on_a_graph_nodes_hear_what_it_lets_them(executor):
     clients, model = problems.ragged_clients(), problems.linear()
     nodes = nodes_at_start(model, clients)
     start = nodes.flat()
-    hears = [[(i - 1) % N, i] for i in range(N)]
-    wanted = naive.pfedgraph(nodes, ROUNDS, lr=0.1, epochs=1, hears=hears, **LOCAL)
+    receives = [[(i - 1) % N, i] for i in range(N)]
+    wanted = naive.pfedgraph(nodes, ROUNDS, lr=0.1, epochs=1, receives=receives, **LOCAL)
     history, models = engine(pfedgraph(), model, clients, RING, executor=executor)
     check(nodes.flat(), models.flat, start)
     np.testing.assert_allclose(weights_in(history), wanted, rtol=0, atol=1e-10)
@@ -102,7 +102,7 @@ def moved(ways, clients=None, settings=None, **options):
         models.flat.add_(torch.as_tensor(ways).to(models.flat))
         return state
 
-    compare = algorithms.hear(algorithms.similar_peers(**options))
+    compare = algorithms.average_over_peers(algorithms.similar_peers(**options))
     algorithm = algorithms.chain(
         "moved", move=Phase(lambda models: {}, apply, {}), exchange=compare
     )
@@ -183,7 +183,7 @@ def test_a_part_of_the_models_may_be_compared_and_travel():
     np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-12)
     bias = algorithms.part("1.bias")
     algorithm = algorithms.chain(
-        "part", exchange=algorithms.hear(algorithms.similar_peers(compare=bias), bias)
+        "part", exchange=algorithms.average_over_peers(algorithms.similar_peers(compare=bias), bias)
     )
     history, _ = engine(algorithm, rounds=1)
     assert history["bytes"].tolist() == [2 * N * 3 * 8]
@@ -214,7 +214,9 @@ def test_every_node_sends_one_message_and_gets_one(graph, regulariser, models):
 def test_a_server_also_hears_nodes_that_nobody_else_does():
     first = mixing.from_weights(np.eye(N)[[0] * N])
     policy = algorithms.Policy(lambda *_: algorithms.Choice(first, server=1))
-    history, _ = engine(algorithms.chain("copies", exchange=algorithms.hear(policy)), rounds=1)
+    history, _ = engine(
+        algorithms.chain("copies", exchange=algorithms.average_over_peers(policy)), rounds=1
+    )
     assert history["messages"].tolist() == [2 * N]
     np.testing.assert_array_equal(weights_in(history)[0], first.weights.toarray())
     assert history["bytes"].tolist() == [2 * N * NUMBERS * 8]
@@ -230,17 +232,19 @@ def test_gradients_of_the_turn_are_those_of_autograd():
     for theta in thetas:
         theta[2] = 0
     before = [g.clone() for g in gradients]
-    flat, theta, toward = (
+    flat, theta, cosine_directions = (
         torch.cat([x.reshape(3, -1) for x in some], 1) for some in (gradients, thetas, towards)
     )
     pull = algorithms.cosine_pull("toward")
-    turned = pull.update(flat, theta, {"toward": toward}, algorithms.Step(0, 0, 0.1))
+    turned = pull.update(flat, theta, {"toward": cosine_directions}, algorithms.Step(0, 0, 0.1))
     gradients = [
         part.view(x.shape) for part, x in zip(turned.split([4, 4, 1], 1), thetas, strict=True)
     ]
     for i in range(2):
         own = [theta[i].clone().requires_grad_() for theta in thetas]
-        wanted = naive.turning(own, torch.cat([toward[i].flatten() for toward in towards]))
+        wanted = naive.turning(
+            own, torch.cat([cosine_directions[i].flatten() for cosine_directions in towards])
+        )
         for k, turn in enumerate(wanted):
             torch.testing.assert_close(gradients[k][i] - before[k][i], turn)
     assert all(torch.equal(g[2], b[2]) for g, b in zip(gradients, before, strict=True)), (

@@ -29,7 +29,7 @@ from topofl.algorithms.exchanges.masks import erk_densities
 from topofl.engine.population import Layout
 from topofl.engine.recorder import Ledger
 
-HEARD = topologies.random_in(N, 2, seed=1)
+RECEIVED = topologies.random_in(N, 2, seed=1)
 LENET = [(32, 3, 5, 5), (32,), (32,), (32,), (64, 32, 5, 5), (64,), (10, 576), (10,)]
 
 
@@ -72,7 +72,7 @@ def built(**changes):
     return algorithms.dispfl(**settings)
 
 
-def run(algorithm, rounds=ROUNDS, graph=HEARD, clients=None, model=convolutional, **settings):
+def run(algorithm, rounds=ROUNDS, graph=RECEIVED, clients=None, model=convolutional, **settings):
     kept = []
     history = topofl.run(
         algorithm,
@@ -112,14 +112,14 @@ LOCAL = [
 @problems.paired(settings=EXECUTORS, make=MAKES, local=LOCAL)
 def test_equals_naive_loop(local, make, settings):
     clients, model = make(), convolutional()
-    heard = [[HEARD.at(t).in_neighbors(i).tolist() for i in range(N)] for t in range(ROUNDS)]
+    received = [[RECEIVED.at(t).in_neighbors(i).tolist() for i in range(N)] for t in range(ROUNDS)]
     nodes = nodes_at_start(model, clients)
     start = nodes.flat()
     masks = naive.dispfl(
-        nodes, heard, ROUNDS, lr=0.1, until=ROUNDS, dense_ratio=0.3, epochs=2, **local
+        nodes, received, ROUNDS, lr=0.1, until=ROUNDS, dense_ratio=0.3, epochs=2, **local
     )
     algorithm, seen = spied(built(**local))
-    _, models = engine(algorithm, model, clients, HEARD, **settings)
+    _, models = engine(algorithm, model, clients, RECEIVED, **settings)
     check(nodes.flat(), models.flat, start)
     for got, wanted in zip(seen, masks, strict=True):
         assert torch.equal(got, torch.stack([flat_mask(mask) for mask in wanted]))
@@ -194,7 +194,7 @@ def test_a_layer_that_would_be_more_than_dense_is_dense():
 
 
 @pytest.mark.parametrize("regrow", ["gradient", "random"])
-@pytest.mark.parametrize("graph", [HEARD, topologies.ring(N)])
+@pytest.mark.parametrize("graph", [RECEIVED, topologies.ring(N)])
 def test_without_masks_it_is_dfedavgm_with_equal_weights(graph, regrow):
     local = {"batch_size": BATCH, "epochs": 2, "momentum": 0.9, "weight_decay": 0.01}
     dense = algorithms.dispfl(0.1, rounds=ROUNDS, dense_ratio=1.0, regrow=regrow, **local)
@@ -239,12 +239,12 @@ def test_messages_hold_the_weights_of_the_mask_and_a_bit_a_parameter(regrow):
     one = 4 * ones + math.ceil(d / 8)
     assert (history["messages"] == 2 * N).all()
     assert (history["bytes"] == 2 * N * one).all()
-    busiest = [max(2 + HEARD.at(t).out_degrees) for t in range(ROUNDS)]
+    busiest = [max(2 + RECEIVED.at(t).out_degrees) for t in range(ROUNDS)]
     np.testing.assert_array_equal(history["busiest_messages"], busiest)
     np.testing.assert_array_equal(history["busiest_bytes"], np.multiply(busiest, one))
     for t in range(ROUNDS):
         used = history.mixing(t).weights.toarray()
-        np.testing.assert_array_equal(used, mixing.uniform(HEARD.at(t)).weights.toarray())
+        np.testing.assert_array_equal(used, mixing.uniform(RECEIVED.at(t)).weights.toarray())
 
 
 def test_senders_may_send_different_amounts():
@@ -287,7 +287,7 @@ def test_gradients_of_all_nodes(model, make, settings):
 
 
 def test_memory_counts_masks_and_gradients():
-    settings = {"model": convolutional(), "clients": problems.equal_clients(), "topology": HEARD}
+    settings = {"model": convolutional(), "clients": problems.equal_clients(), "topology": RECEIVED}
     with_gradients = topofl.estimate(built(), **problems.options(executor="looped", **settings))
     without = topofl.estimate(
         built(regrow="random"), **problems.options(executor="looped", **settings)

@@ -133,7 +133,7 @@ def naive_models(
     rounds=ROUNDS,
     counts=None,
     batch_sizes=None,
-    who=None,
+    participants=None,
 ):
     """Train each node by an optimizer of torch, on gradients that are `turned`.
 
@@ -148,7 +148,7 @@ def naive_models(
         optimizer = make(node.parameters)
         for t in range(rounds):
             node.memory["start"] = node.theta
-            for k in range(steps if who is None or who(t)[i] else 0):
+            for k in range(steps if participants is None or participants(t)[i] else 0):
                 g = turned(node, t * steps + k, t, k)
                 for p, own in zip(
                     node.parameters, g.split([p.numel() for p in node.parameters]), strict=True
@@ -237,13 +237,13 @@ OPTIMIZERS = {
 WANTED = {}
 
 
-def wanted_of(name, trained, who=None):
+def wanted_of(name, trained, participants=None):
     """Return the models of the naive loop over ragged clients, once for all ways."""
-    key = name, trained, who
+    key = name, trained, participants
     if key not in WANTED:
         (model, part), (_, more, make) = TRAINED[trained], OPTIMIZERS[name]
         WANTED[key] = naive_models(
-            model(), problems.ragged_clients(N), make, part=part, who=who, **more
+            model(), problems.ragged_clients(N), make, part=part, participants=participants, **more
         )[0]
     return WANTED[key]
 
@@ -276,7 +276,7 @@ def test_who_does_not_take_part_keeps_its_state(name, trained, settings):
     model, part = TRAINED[trained]
     phase = train(
         descend(*OPTIMIZERS[name][0], lr=LR), batch_size=BATCH, epochs=2, part=part,
-        who=lambda round: every_third(round.t),
+        participants=lambda round: every_third(round.t),
     )  # fmt: skip
     looking, seen = watched()
     got = ran(phase, model(), problems.ragged_clients(N), after=looking, **settings)
@@ -296,7 +296,9 @@ def test_what_is_trained_together_and_one_by_one_is_the_same_with_push_sum_weigh
         masses = []
         looking = Phase(
             lambda models: {},
-            lambda models, state, round, masses=masses: masses.append(models.mass) or state,
+            lambda models, state, round, masses=masses: (
+                masses.append(models.push_sum_weights) or state
+            ),
         )
         for settings in SETTINGS.values():
             method = chain(
@@ -329,11 +331,15 @@ def test_what_is_trained_together_and_one_by_one_is_the_same_with_push_sum_weigh
 @BOTH_WAYS
 def test_push_sum_weights_divide_steps_by_adam(settings):
     """Half of all nodes have a weight of 2: their steps of what travels are half as long."""
-    model, part, mass = layered(), APART, torch.tensor([2.0, 1, 1, 2, 2, 1], dtype=torch.float64)
+    model, part, push_sum_weights = (
+        layered(),
+        APART,
+        torch.tensor([2.0, 1, 1, 2, 2, 1], dtype=torch.float64),
+    )
 
     def weigh(models, state, round):
         if round.t == 0:
-            models.mass.copy_(mass)
+            models.push_sum_weights.copy_(push_sum_weights)
         round.mix(
             round.push_weights, torch.zeros_like(models.flat), models.columns(algorithms.part("1"))
         )
@@ -360,7 +366,8 @@ def test_push_sum_weights_divide_steps_by_adam(settings):
         def make(parameters):
             weight, bias = parameters
             return torch.optim.Adam(
-                [{"params": [weight], "lr": LR / float(mass[i])}, {"params": [bias]}], LR
+                [{"params": [weight], "lr": LR / float(push_sum_weights[i])}, {"params": [bias]}],
+                LR,
             )
 
         return make

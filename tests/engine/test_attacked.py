@@ -68,13 +68,13 @@ def attacked(attack, values):
     for i in range(N):
         for j in range(N):
             honest = j not in BAD or i in BAD
-            heard = values[j] if honest else forged[i] if attack.to_each else forged[j]
-            after[i] += DENSE[i, j] * heard
+            received = values[j] if honest else forged[i] if attack.to_each else forged[j]
+            after[i] += DENSE[i, j] * received
     return after
 
 
-def own_share(own, heard, shares):
-    return (1 - shares.sum()) * own + (shares[:, None] * heard).sum(0)
+def own_share(own, received, shares):
+    return (1 - shares.sum()) * own + (shares[:, None] * received).sum(0)
 
 
 def aggregate(models, state, round):
@@ -167,7 +167,9 @@ def test_policies_see_models_as_they_are_shown():
         return algorithms.Choice(mixing.average_of_chosen(~np.eye(N, dtype=bool)))
 
     run(
-        chain("looked", hear=algorithms.hear(algorithms.Policy(looked))),
+        chain(
+            "looked", average_over_peers=algorithms.average_over_peers(algorithms.Policy(looked))
+        ),
         attackers=EVERYBODY,
         topology=None,
     )
@@ -250,7 +252,7 @@ def test_attackers_are_different_nodes(nodes):
 
 
 def test_rules_return_a_row():
-    def short(own, heard, shares):
+    def short(own, received, shares):
         return own[:2]
 
     def apply(models, state, round):
@@ -281,17 +283,17 @@ def aggregating(rule):
             r"got 'median' in the phase 'exchange'; give",
         ),
         (
-            lambda own, heard: own,
+            lambda own, received: own,
             TypeError,
             r"`rule` of the phase 'exchange' .* \(own, heard, shares\), got one of \(own, h",
         ),
         (
-            lambda own, heard, shares: own if own.sum() > 0 else -own,
+            lambda own, received, shares: own if own.sum() > 0 else -own,
             ValueError,
             "`rule` of .* rows without numbers, .*where",
         ),
         (
-            lambda own, heard, shares: torch.from_numpy(own.numpy()),
+            lambda own, received, shares: torch.from_numpy(own.numpy()),
             ValueError,
             "`rule` of .* rows without numbers, .*where",
         ),
@@ -306,11 +308,11 @@ def test_rules_that_cannot_be_played_are_named(rule, error, message):
 def test_rules_that_change_their_arguments_are_refused():
     """A node's own row is what other nodes still have to receive."""
 
-    def at_once(own, heard, shares):
-        return own.add_((shares[:, None] * heard).sum(0))
+    def at_once(own, received, shares):
+        return own.add_((shares[:, None] * received).sum(0))
 
-    def later(own, heard, shares):
-        return own + 1 if own.is_meta else at_once(own, heard, shares)
+    def later(own, received, shares):
+        return own + 1 if own.is_meta else at_once(own, received, shares)
 
     for rule in (at_once, later):
         with pytest.raises(ValueError, match=r"'exchange' must not change `own` in place"):
@@ -318,14 +320,16 @@ def test_rules_that_change_their_arguments_are_refused():
 
 
 def test_rules_may_change_what_they_receive():
-    def in_place(own, heard, shares):
-        return (1 - shares.sum()) * own + heard.mul_(shares[:, None]).sum(0)
+    def in_place(own, received, shares):
+        return (1 - shares.sum()) * own + received.mul_(shares[:, None]).sum(0)
 
     got, wanted = (run(aggregating(rule))[1][-1] for rule in (in_place, own_share))
     torch.testing.assert_close(got, wanted, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("rule", ["median", lambda own, heard: own], ids=["text", "two arguments"])
+@pytest.mark.parametrize(
+    "rule", ["median", lambda own, received: own], ids=["text", "two arguments"]
+)
 def test_the_phase_that_aggregates_takes_a_rule(rule):
     with pytest.raises(
         TypeError, match=r"`rule` must be a function of \(own, heard, shares\), got"

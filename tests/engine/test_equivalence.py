@@ -243,7 +243,7 @@ def test_removed_clique_edges_average_over_members_still_heard():
     thinned[u, v] = thinned[v, u] = 0
     thinned.eliminate_zeros()
     thinned = topofl.Topology(thinned, groups=graph.groups)
-    heard = {
+    received = {
         i: [j for j in next(c for c in graph.groups if i in c) if j == i or thinned.adjacency[i, j]]
         for i in range(6)
     }
@@ -260,7 +260,7 @@ def test_removed_clique_edges_average_over_members_still_heard():
         gradients = [nodes.gradient(i, t) for i in range(6)]
         for i, module in enumerate(nodes.modules):
             mean = [
-                sum(gradients[j][k] for j in heard[i]) / len(heard[i])
+                sum(gradients[j][k] for j in received[i]) / len(received[i])
                 for k in range(len(gradients[i]))
             ]
             naive.descend(module, nodes.velocities[i], mean, 0.1, 0.0)

@@ -570,7 +570,7 @@ def mean(models, round):
     return models.flat.mean(0).expand(round.n, -1)
 
 
-def heard(models, round):
+def received(models, round):
     """Return the mean of whom a node hears in the round, itself included."""
     copies = models.like(models.flat.clone())
     round.mix(round.weights, copies.flat)
@@ -622,7 +622,7 @@ def test_an_own_stage_before_training_is_of_the_models_at_the_start():
 @HOW
 def test_training_does_not_notice_own_stages(settings):
     plain = run(**settings)
-    observed = run(also={"ensemble": mean, "mixed": heard, "own_tuning": tuned}, **settings)
+    observed = run(also={"ensemble": mean, "mixed": received, "own_tuning": tuned}, **settings)
     for name in plain.evaluations:
         np.testing.assert_array_equal(observed[name], plain[name])
     for name in plain.rounds:
@@ -641,8 +641,8 @@ def test_own_stages_are_resumed_to_the_last_bit(tmp_path):
 
 def test_a_run_with_another_own_stage_is_another_run(tmp_path):
     stopped(tmp_path, 2, also={"ensemble": mean})
-    again = arguments(also={"ensemble": heard})
-    with pytest.raises(ValueError, match=r"evaluation\.also was .*mean.*, is .*heard"):
+    again = arguments(also={"ensemble": received})
+    with pytest.raises(ValueError, match=r"evaluation\.also was .*mean.*, is .*received"):
         topofl.run(**problems.options(saving=topofl.Saving(tmp_path, resume=True), **again))
 
 
@@ -662,7 +662,7 @@ def changing(models, round):
 
 
 def changing_mass(models, round):
-    models.mass.mul_(1)
+    models.push_sum_weights.mul_(1)
     return models
 
 
@@ -772,7 +772,7 @@ BAD_INPUT = {
         "got one that uses mixed",
     ),
     "another's state": (
-        {"fine_tune": algorithms.beside("local", algorithms.sgd(0.1))},
+        {"fine_tune": algorithms.on_kept_models("local", algorithms.sgd(0.1))},
         ValueError,
         "got one that uses the state",
     ),

@@ -340,7 +340,7 @@ def test_one_seed_decides_nothing(figure):
     assert {c.verdict for c in claims if is_counted(c)} <= {HOLDS}
 
 
-def beside(one, other, each):
+def on_kept_models(one, other, each):
     """Return panels with the first seeds of `one` and as many of `other`."""
     return {
         t: {k: both(curve, other[t][k], each) for k, curve in arms.items()}
@@ -363,7 +363,7 @@ def both(one, other, each):
 @pytest.mark.parametrize(("figure", "words", "edits"), OF_SEEDS)
 def test_a_claim_is_undecided_if_half_of_the_seeds_say_yes_and_half_no(figure, words, edits, each):
     spec = AS_THE_PAPER_SAYS[figure]
-    panels = beside(panels_of(figure, spec), panels_of(figure, changed(spec, edits)), each)
+    panels = on_kept_models(panels_of(figure, spec), panels_of(figure, changed(spec, edits)), each)
     claims = [c for c in judged(figure, panels) if words in c.statement and not is_counted(c)]
     assert {c.verdict for c in claims} == {UNDECIDED}
 

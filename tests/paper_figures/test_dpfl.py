@@ -123,9 +123,9 @@ def test_graphs_are_those_of_the_histories(whole):
     assert list(shown) == list(panel)
     for label, arm in panel.items():
         history, _ = store.load(arm.runs[0])
-        for t, heard in shown[label][0]["heard"].items():
+        for t, received in shown[label][0]["heard"].items():
             support = history.mixing(int(t)).support()
-            assert [support.in_neighbors(k).tolist() for k in range(6)] == heard
+            assert [support.in_neighbors(k).tolist() for k in range(6)] == received
 
 
 def test_malicious_clients_have_wrong_labels_and_may_be_idle():

@@ -140,7 +140,10 @@ FULL = [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]]
 
 def seeds(*shown, malicious=()):
     return [
-        {"heard": {str(t): heard for t, heard in enumerate(shown)}, "malicious": list(malicious)}
+        {
+            "heard": {str(t): received for t, received in enumerate(shown)},
+            "malicious": list(malicious),
+        }
     ] * 3
 
 
@@ -189,10 +192,10 @@ def test_graphs_get_sparser_steadier_and_more_symmetric():
 
 
 def test_a_graph_is_almost_static_if_one_of_ten_edges_is_replaced():
-    def heard(*nodes):
+    def received(*nodes):
         return [list(nodes), *[[]] * 11]
 
-    shown = [heard(*range(1, 11)), heard(*range(2, 12))] * 5
+    shown = [received(*range(1, 11)), received(*range(2, 12))] * 5
     (claim,) = evolution({"DPFL": seeds(*shown)})
     assert (claim.ours.mean, claim.verdict) == (pytest.approx(9 / 11), HOLDS)
 

@@ -67,7 +67,7 @@ def test_attackers_of_a_run_are_marked_over_its_rounds():
     assert "attacking" not in unmarked
 
 
-def heard(t):
+def received(t):
     """Return the pairs as the page shows them, by a loop."""
     return [[int(i != j and MATRICES[t].weights.toarray()[i, j] > 0) for j in ORDER] for i in ORDER]
 
@@ -77,7 +77,7 @@ def test_the_pairs_are_those_of_the_weights_marked_nodes_last(text):
     assert (shown["n"], shown["rounds"], shown["marked"]) == (6, [0, 2, 4], 2)
     for t, bits in zip(shown["rounds"], shown["bits"], strict=True):
         flat = np.unpackbits(np.frombuffer(base64.b64decode(bits), np.uint8))[:36]
-        assert flat.reshape(6, 6).tolist() == heard(t)
+        assert flat.reshape(6, 6).tolist() == received(t)
 
 
 def test_the_page_is_whole_and_escaped(text, numbers):
@@ -140,7 +140,7 @@ BLUE, PALE, ORANGE, WHITE = [8, 81, 156], [198, 219, 239], [213, 94, 0], [255, 2
 def expected(t):
     """Return the color of each pair in a round, by a loop."""
     colors = []
-    for now, first in zip(heard(t), heard(0), strict=True):
+    for now, first in zip(received(t), received(0), strict=True):
         for place in range(6):
             color = (
                 (ORANGE if place >= 4 else BLUE) if now[place] else PALE if first[place] else WHITE

@@ -16,10 +16,10 @@ __all__ = [
     "aside",
     "check_regular",
     "holds_only",
-    "new_beside",
+    "new_sibling",
     "read_file",
     "remove_if_ours",
-    "remove_new_beside",
+    "remove_new_siblings",
     "replace_folder",
     "sync_file",
     "sync_folder",
@@ -40,7 +40,7 @@ def aside(place: Path) -> Path:
     return place.parent / f"{_stem(place)}.topofl-older"
 
 
-def new_beside(place: Path) -> Path:
+def new_sibling(place: Path) -> Path:
     """Make and return an empty folder for new contents that will replace `place`."""
     return Path(tempfile.mkdtemp(prefix=f"{_stem(place)}.topofl-new-", dir=place.parent))
 
@@ -87,7 +87,7 @@ def remove_if_ours(folder: Path, ours: re.Pattern[str]) -> bool:
     return not os.path.lexists(folder)
 
 
-def remove_new_beside(place: Path, ours: re.Pattern[str]) -> None:
+def remove_new_siblings(place: Path, ours: re.Pattern[str]) -> None:
     """Remove folders of :func:`new_beside` that killed processes left behind.
 
     Parameters

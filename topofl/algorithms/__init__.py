@@ -2,8 +2,8 @@
 
 Each algorithm has a module of its own, under its name. The parts of which they are made are public
 too: :func:`chain`; the phases :func:`sgd`, :func:`gossip`, :func:`aggregate` by a rule of your own,
-:func:`push_sum`, :func:`server_average` and :func:`hear`, in which nodes average with peers chosen
-by a policy (:func:`greedy_peers`, :func:`random_peers`, :func:`similar_peers`,
+:func:`push_sum`, :func:`server_average` and :func:`average_over_peers`, in which nodes average
+with peers that a policy chooses (:func:`greedy_peers`, :func:`random_peers`, :func:`similar_peers`,
 :func:`scored_peers` with :func:`refresh_losses`); parts of models (:data:`everything`,
 :data:`head`, :data:`body`, :func:`part`); and participation (:func:`sampled`).
 """
@@ -24,6 +24,10 @@ from topofl.algorithms.byzantine_robust.trimmed_mean import trimmed_mean
 from topofl.algorithms.compressed.beer import beer
 from topofl.algorithms.compressed.choco_sgd import choco_sgd
 from topofl.algorithms.compressed.deepsqueeze import deepsqueeze
+from topofl.algorithms.contract.gradient_points import At as At
+from topofl.algorithms.contract.gradient_points import ascent as ascent
+from topofl.algorithms.contract.gradient_points import lookahead as lookahead
+from topofl.algorithms.contract.gradient_points import mixture as mixture
 from topofl.algorithms.contract.local import Training as Training
 from topofl.algorithms.contract.local import sgd as sgd
 from topofl.algorithms.contract.local import train as train
@@ -42,13 +46,9 @@ from topofl.algorithms.contract.parts import head as head
 from topofl.algorithms.contract.parts import part as part
 from topofl.algorithms.contract.phase import Algorithm as Algorithm
 from topofl.algorithms.contract.phase import Phase as Phase
-from topofl.algorithms.contract.phase import beside as beside
 from topofl.algorithms.contract.phase import chain as chain
+from topofl.algorithms.contract.phase import on_kept_models as on_kept_models
 from topofl.algorithms.contract.phase import sharing as sharing
-from topofl.algorithms.contract.points import At as At
-from topofl.algorithms.contract.points import ascent as ascent
-from topofl.algorithms.contract.points import lookahead as lookahead
-from topofl.algorithms.contract.points import mixture as mixture
 from topofl.algorithms.contract.round import Models as Models
 from topofl.algorithms.contract.round import Round as Round
 from topofl.algorithms.contract.schedules import constant as constant
@@ -88,8 +88,8 @@ from topofl.algorithms.exchanges.compressors import sign as sign
 from topofl.algorithms.exchanges.compressors import top_k as top_k
 from topofl.algorithms.exchanges.peers import Choice as Choice
 from topofl.algorithms.exchanges.peers import Policy as Policy
+from topofl.algorithms.exchanges.peers import average_over_peers as average_over_peers
 from topofl.algorithms.exchanges.peers import greedy_peers as greedy_peers
-from topofl.algorithms.exchanges.peers import hear as hear
 from topofl.algorithms.exchanges.peers import random_peers as random_peers
 from topofl.algorithms.exchanges.robust import Aggregation as Aggregation
 from topofl.algorithms.exchanges.robust import aggregate as aggregate

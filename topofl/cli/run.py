@@ -86,10 +86,10 @@ def _saved_elsewhere_if_blocked(out: Path, history: History) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        beside = history.save(out / "history-not-in-place")
+        elsewhere = history.save(out / "history-not-in-place")
         what = (
             f"{error}; the run that was to replace the one in {out} is finished, "
-            f"and its history is saved in {beside}"
+            f"and its history is saved in {elsewhere}"
         )
         raise OSError(
             f"{what}; when nothing is in its way, topofl resume {out} puts it in place"

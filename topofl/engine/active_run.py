@@ -116,7 +116,7 @@ class ActiveRun:
         """Return all that a round starts from, as tensors, numbers and text."""
         return {
             "models": self.run_state.models.flat,
-            "mass": self.run_state.models.mass,
+            "mass": self.run_state.models.push_sum_weights,
             "phases": self.states,
             "recorder": self.recorder.state(),
             "guard": self.run_state.monitor.state(),
@@ -140,7 +140,7 @@ class ActiveRun:
         with naming_its_file(found):
             check_tensors(found.path, state)
             _copy_into(self.run_state.models.flat, state["models"])
-            _copy_into(self.run_state.models.mass, state["mass"])
+            _copy_into(self.run_state.models.push_sum_weights, state["mass"])
             if set(state["phases"]) != set(self.states):
                 raise ValueError(
                     f"states of {', '.join(self.states)} are needed, got "

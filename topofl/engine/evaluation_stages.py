@@ -121,7 +121,7 @@ def stages_of(setup: Setup) -> dict[str, EvaluationStage]:
     if evaluation.before_exchange:
         stages["before_exchange"] = EvaluationStage(_before_exchange, before_exchange=True)
     if algorithm.neighbors is not None:
-        stages["knn"] = EvaluationStage(partial(_beside_neighbors, algorithm.neighbors))
+        stages["knn"] = EvaluationStage(partial(_scores_with_neighbors, algorithm.neighbors))
     if algorithm.fine_tune is not None:
         due = partial(_fine_tunes_after, evaluation.fine_tune_every)
         stages["fine_tuned"] = EvaluationStage(
@@ -206,8 +206,8 @@ def _before_exchange(context: EvaluationContext) -> Mapping[str, Scores]:
     )
 
 
-def _beside_neighbors(how: Neighbors, context: EvaluationContext) -> dict[str, Scores]:
-    return scores_beside_neighbors(context.run_state, context.each, how, context.sets)
+def _scores_with_neighbors(how: Neighbors, context: EvaluationContext) -> dict[str, Scores]:
+    return scores_with_neighbors(context.run_state, context.each, how, context.sets)
 
 
 def _fine_tunes_after(every: int | None, done: int, rounds: int) -> bool:
@@ -248,7 +248,11 @@ def _custom_scores(
 def _versions(run_state: RunState, states: Mapping[str, State]) -> list[tuple[Any, ...]]:
     """Return what changes when the models, their push-sum weights or the states of phases do."""
     kept = [(phase, key, value) for phase, state in states.items() for key, value in state.items()]
-    named = [("", "models", run_state.models.flat), ("", "mass", run_state.models.mass), *kept]
+    named = [
+        ("", "models", run_state.models.flat),
+        ("", "mass", run_state.models.push_sum_weights),
+        *kept,
+    ]
     return [(phase, key, id(tensor), tensor._version) for phase, key, tensor in named]
 
 
@@ -315,7 +319,7 @@ def scores_of(run_state: RunState, each: Each, sets: EvaluationSets) -> dict[str
         }
 
 
-def scores_beside_neighbors(
+def scores_with_neighbors(
     run_state: RunState, each: Each, how: Neighbors, sets: EvaluationSets
 ) -> dict[str, Scores]:
     """Return the scores, on each set, of the models with their nodes' nearest training examples."""

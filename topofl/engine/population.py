@@ -109,12 +109,12 @@ class Population:
         return self.layout.views(self.flat)
 
     @property
-    def mass(self) -> Tensor:
+    def push_sum_weights(self) -> Tensor:
         """(n,) float64 push-sum weights, changed in place."""
-        return self._mass
+        return self._push_sum_weights
 
     @cached_property
-    def _mass(self) -> Tensor:
+    def _push_sum_weights(self) -> Tensor:
         return torch.ones(self.n, dtype=torch.float64, device=self.flat.device)
 
     @property

@@ -134,10 +134,10 @@ class Exchange(NamedTuple):
         if not isinstance(self.nbytes, np.ndarray):
             return self.loads * self.nbytes
         matrix, sent = self.weights.weights, self.weights.out_messages * self.nbytes
-        heard = sparse.csr_array(
+        received = sparse.csr_array(
             (np.ones(matrix.nnz, np.int64), matrix.indices, matrix.indptr), shape=matrix.shape
         )
-        return np.append(sent + heard @ self.nbytes - (matrix.diagonal() != 0) * self.nbytes, 0)
+        return np.append(sent + received @ self.nbytes - (matrix.diagonal() != 0) * self.nbytes, 0)
 
     @property
     def _places(self) -> np.ndarray:

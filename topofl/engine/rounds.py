@@ -123,11 +123,11 @@ class EngineRound:
         return stream(self.run.seed, purpose, self.t)
 
     def train(
-        self, models: Models, how: Training, own: State, *, who: np.ndarray | None = None
+        self, models: Models, how: Training, own: State, *, participants: np.ndarray | None = None
     ) -> np.ndarray:
         """See the protocol."""
         all_counts = how.counts(self.sizes)
-        counts = self._participating(all_counts, who)
+        counts = self._participating(all_counts, participants)
         if not counts.any():
             return counts
         learner, steps = self.run.learner, int(counts.max())
@@ -172,22 +172,27 @@ class EngineRound:
             counts[[found.node for found in self.run.monitor.found]] = 0
         return counts
 
-    def _participating(self, counts: np.ndarray, who: np.ndarray | None) -> np.ndarray:
+    def _participating(self, counts: np.ndarray, participants: np.ndarray | None) -> np.ndarray:
         """Return how many steps each node takes.
 
         It takes none if it does not take part, or if the round is not about it.
         """
-        for taking_part in (None if who is None else check_participants(who, counts), self.only):
+        for taking_part in (
+            None if participants is None else check_participants(participants, counts),
+            self.only,
+        ):
             counts = counts if taking_part is None else np.where(taking_part, counts, 0)
         return counts
 
     def _local_update(self, models: Population, how: Training, own: State) -> LocalUpdate:
         pushed = self.run.trace.pushed
-        weighted = () if not pushed or bool((models.mass == 1).all()) else pushed
+        weighted = () if not pushed or bool((models.push_sum_weights == 1).all()) else pushed
         kept = {
             name: x for name, x in own.items() if x.data_ptr() != models.flat.data_ptr()
         }  # it may keep the models
-        return LocalUpdate(models, how, kept, self.t, models.mass if weighted else None, weighted)
+        return LocalUpdate(
+            models, how, kept, self.t, models.push_sum_weights if weighted else None, weighted
+        )
 
     def _train_compactly(
         self,
@@ -246,7 +251,7 @@ class EngineRound:
             )
         self.diverged += self.run.monitor.note(losses, bad, self.t, lr)
 
-    def ask(self, trials: Mapping[int, Trial[T]], on: str) -> dict[int, T]:
+    def cross_evaluate(self, trials: Mapping[int, Trial[T]], on: str) -> dict[int, T]:
         """See the protocol."""
         return cross_evaluate(self.run, self.each, trials, self.run.examples_of_nodes[on])
 

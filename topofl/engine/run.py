@@ -313,7 +313,7 @@ def _round(
     before = _play(algorithm, current, active.states, context, early)
     totals: dict[str, float] = {"steps": current.steps, **current.ledger.totals(current.used)}
     if run_state.trace.pushes:
-        totals |= {"smallest_push_weight": float(run_state.models.mass.min())}
+        totals |= {"smallest_push_weight": float(run_state.models.push_sum_weights.min())}
     totals |= current.numbers
     columns = active.recorder.add_round(
         current.node_losses, run_state.models.n, totals, current.used
@@ -389,7 +389,7 @@ def _scores(
         "gradient_diversity": diversity,
     }
     if run_state.trace.pushes:
-        columns |= {"push_weight": run_state.models.mass.clone()}
+        columns |= {"push_weight": run_state.models.push_sum_weights.clone()}
     return columns
 
 

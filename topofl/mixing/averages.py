@@ -59,7 +59,7 @@ def average_of(sizes: Any, members: Any = None) -> MixingMatrix:
     )
 
 
-def average_of_chosen(hears: Any, sizes: Any = None, *, name: str = "chosen") -> MixingMatrix:
+def average_of_chosen(chosen: Any, sizes: Any = None, *, name: str = "chosen") -> MixingMatrix:
     """Return the matrix that averages over each node and the nodes it chose, weighted by sizes.
 
     ``W[i, j] = sizes[j] / sum_{k in C_i + i} sizes[k]`` for j in ``C_i + i``, where ``C_i`` are
@@ -67,7 +67,7 @@ def average_of_chosen(hears: Any, sizes: Any = None, *, name: str = "chosen") ->
 
     Parameters
     ----------
-    hears
+    chosen
         (n, n) booleans; row i marks the nodes that node i receives from. The diagonal does not
         matter: a node always counts itself.
     sizes
@@ -78,7 +78,7 @@ def average_of_chosen(hears: Any, sizes: Any = None, *, name: str = "chosen") ->
     Raises
     ------
     ValueError
-        If `hears` is not square or has NaN, or a size is not positive and finite.
+        If `chosen` is not square or has NaN, or a size is not positive and finite.
 
     References
     ----------
@@ -90,18 +90,19 @@ def average_of_chosen(hears: Any, sizes: Any = None, *, name: str = "chosen") ->
     >>> average_of_chosen(chosen, sizes=[1, 3, 4]).weights.toarray().tolist()
     [[0.25, 0.75, 0.0], [0.0, 1.0, 0.0], [0.125, 0.375, 0.5]]
     """
-    given = as_array("hears", hears)
+    given = as_array("chosen", chosen)
     if given.ndim != 2 or given.shape[0] != given.shape[1]:
         raise ValueError(
-            f"`hears` must have one row and one column per node, got shape {given.shape}"
+            f"`chosen` must have one row and one column per node, got shape {given.shape}"
         )
     if given.dtype.kind == "f" and np.isnan(given).any():
-        raise ValueError("`hears` must be booleans, got NaN")
-    chosen, n = given.astype(bool), len(given)
+        raise ValueError("`chosen` must be booleans, got NaN")
+    n = len(given)
+    averaged = given.astype(bool) | np.eye(n, dtype=bool)
     sizes = np.ones(n) if sizes is None else as_array("sizes", sizes, np.float64)
     if sizes.shape != (n,) or not np.isfinite(sizes).all() or not (sizes > 0).all():
         raise ValueError(f"`sizes` must be one positive number per node, n={n}, got {shown(sizes)}")
-    shares = sparse.csr_array((chosen | np.eye(n, dtype=bool)) * sizes)
+    shares = sparse.csr_array(averaged * sizes)
     totals = np.repeat(shares.sum(axis=1), np.diff(shares.indptr))
     return MixingMatrix(
         sparse.csr_array((shares.data / totals, shares.indices, shares.indptr), (n, n)), name=name

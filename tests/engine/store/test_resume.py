@@ -241,7 +241,9 @@ def hearing(share):
     def choose(models, state, round):
         return algorithms.Choice(mixing.from_weights((1 - share) * np.eye(6) + share / 6))
 
-    return algorithms.chain("own", exchange=algorithms.hear(algorithms.Policy(choose)))
+    return algorithms.chain(
+        "own", exchange=algorithms.average_over_peers(algorithms.Policy(choose))
+    )
 
 
 clip, decay = algorithms.clip(1.0), algorithms.weight_decay(0.1)

@@ -104,8 +104,8 @@ def ad_psgd(lr: Rate, *, batch_size: int = 128, clock: AnyClock = None) -> Algor
         theta, own, stale = models.flat, how.init(models), models.like(state["stale"])
         rate = rate_at(how.descend.lr, round.t, 0, theta.dtype)
         for group in in_groups(events, lambda event: event[:1]):
-            who = masked_nodes(round.n, [i for i, _ in group])
-            steps = round.train(stale, how, own, who=who)
+            participants = masked_nodes(round.n, [i for i, _ in group])
+            steps = round.train(stale, how, own, participants=participants)
             for i, j in group:
                 if j >= 0:
                     sent = round.shown(theta)

@@ -135,7 +135,9 @@ def random_walks(
                 theta[i] = (walking[r] + state["came"][i]) / 2 if merge else walking[r]
                 if merge:
                     state["came"][i] = walking[r]
-            round.train(models, how, {}, who=masked_nodes(round.n, [i for _, i, _ in group]))
+            round.train(
+                models, how, {}, participants=masked_nodes(round.n, [i for _, i, _ in group])
+            )
             sent = round.shown(theta)
             for r, i, j in group:
                 walking[r] = theta[i] if i == j else sent[i]

@@ -125,10 +125,10 @@ class _Watched:
         return self.round.rng(f"seconds/{self.name}/{self.calls}")
 
     def train(
-        self, models: Models, how: Training, own: State, *, who: np.ndarray | None = None
+        self, models: Models, how: Training, own: State, *, participants: np.ndarray | None = None
     ) -> np.ndarray:
         """Take as long as the slowest node, step by step where gradients are averaged."""
-        counts = self.round.train(models, how, own, who=who)
+        counts = self.round.train(models, how, own, participants=participants)
         rng, nodes = self._rng, np.repeat(np.arange(len(counts)), counts)
         taken = self.clock.steps(rng, nodes)
         if how.gradient is None:

@@ -75,9 +75,9 @@ def push_diging(lr: Rate, *, batch_size: int = 128) -> Algorithm:
 def _exchange(models: Models, state: State, round: Round) -> State:
     """Push models times their weights, the weights, and what is tracked, in one message."""
     weights, tracked, flat = round.push_weights, round.state("local")["tracked"], models.flat
-    flat.mul_(models.mass[:, None].to(flat.dtype))
+    flat.mul_(models.push_sum_weights[:, None].to(flat.dtype))
     round.mix(weights, flat, scalars=tracked.shape[1] + 1)
     round.mix(weights, tracked, counted=False)
-    models.mass.copy_(pushed_weights(weights, models.mass))
-    flat.div_(models.mass[:, None].to(flat.dtype))
+    models.push_sum_weights.copy_(pushed_weights(weights, models.push_sum_weights))
+    flat.div_(models.push_sum_weights[:, None].to(flat.dtype))
     return state

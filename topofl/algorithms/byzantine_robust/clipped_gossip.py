@@ -158,8 +158,8 @@ def clipping(tau: float | None, delta: float | None) -> Phase:
 def _clipped(radius: Callable[[Tensor, Tensor], Tensor]) -> Aggregation:
     """Return the rule that adds differences from neighbors, clipped to a radius."""
 
-    def rule(own: Tensor, heard: Tensor, shares: Tensor) -> Tensor:
-        apart = heard - own
+    def rule(own: Tensor, received: Tensor, shares: Tensor) -> Tensor:
+        apart = received - own
         distances = torch.linalg.vector_norm(apart, dim=1)
         finite, tau = torch.isfinite(distances), radius(distances, shares)
         factors = torch.where(distances > tau, tau / distances, 1) * shares

@@ -20,14 +20,14 @@ __all__ = ["coordinate_median"]
 
 def _exceeded(weights: MixingMatrix, bad: np.ndarray) -> str:
     """Say at which node attackers are half of the values or more."""
-    heard, attackers, _ = surrounded(weights, bad)
-    worst = int((attackers / (heard + 1)).argmax())
-    if 2 * attackers[worst] < heard[worst] + 1:
+    received, attackers, _ = surrounded(weights, bad)
+    worst = int((attackers / (received + 1)).argmax())
+    if 2 * attackers[worst] < received[worst] + 1:
         return ""
     remedy = remedy_by_graph(weights.n, int(bad.sum()), (weights.n - 1) // 2)
     return (
         f"node {worst} receives from {attackers[worst]} attackers, half or more of its "
-        f"{heard[worst] + 1} values, its own included; {remedy}"
+        f"{received[worst] + 1} values, its own included; {remedy}"
     )
 
 
@@ -98,8 +98,8 @@ def coordinate_median(
     return chain("coordinate_median", local=local, exchange=aggregate(_median, rule="median"))
 
 
-def _median(own: Tensor, heard: Tensor, shares: Tensor) -> Tensor:
+def _median(own: Tensor, received: Tensor, shares: Tensor) -> Tensor:
     """Return the median of each column of all rows."""
     del shares
-    ordered = torch.cat([own[None], heard]).sort(dim=0).values
+    ordered = torch.cat([own[None], received]).sort(dim=0).values
     return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2

@@ -22,13 +22,13 @@ __all__ = ["trimmed_mean"]
 
 def _too_few(weights: MixingMatrix, *, trim: int) -> str:
     """Say which node receives from others, but from too few to trim."""
-    heard, _, _ = surrounded(weights, np.zeros(weights.n, dtype=bool))
-    few = np.flatnonzero((heard > 0) & (heard <= 2 * trim))
+    received, _, _ = surrounded(weights, np.zeros(weights.n, dtype=bool))
+    few = np.flatnonzero((received > 0) & (received <= 2 * trim))
     if not len(few):
         return ""
-    worst = int(few[heard[few].argmin()])
+    worst = int(few[received[few].argmin()])
     return (
-        f"with trim={trim}, node {worst} receives from {heard[worst]} others; {len(few)} of "
+        f"with trim={trim}, node {worst} receives from {received[worst]} others; {len(few)} of "
         f"{weights.n} nodes receive from too few"
     )
 
@@ -132,9 +132,9 @@ def trimmed_mean(
 
 
 def _trimmed(trim: int) -> Aggregation:
-    def rule(own: Tensor, heard: Tensor, shares: Tensor) -> Tensor:
+    def rule(own: Tensor, received: Tensor, shares: Tensor) -> Tensor:
         del shares
-        left = heard.sort(dim=0).values[trim : max(trim, len(heard) - trim)]
+        left = received.sort(dim=0).values[trim : max(trim, len(received) - trim)]
         return torch.cat([own[None], left]).mean(0)
 
     return rule

@@ -15,10 +15,10 @@ from topofl._support.check import (
     shown,
 )
 from topofl.algorithms.contract import terms as words
+from topofl.algorithms.contract.gradient_points import At
 from topofl.algorithms.contract.participation import Participation, name_of
 from topofl.algorithms.contract.parts import Part, as_part, everything
 from topofl.algorithms.contract.phase import Phase
-from topofl.algorithms.contract.points import At
 from topofl.algorithms.contract.round import Models, Round, Rule, State, nothing
 from topofl.algorithms.contract.schedules import Rate, decayed
 from topofl.algorithms.contract.terms import Descend, Term, merged
@@ -151,7 +151,7 @@ def train(
     epochs: int | Sequence[int] | None = None,
     part: Part | str = everything,
     at: At | None = None,
-    who: Participation | None = None,
+    participants: Participation | None = None,
     gradient: Rule | None = None,
 ) -> Phase:
     """Return the phase in which nodes take local steps on minibatches of their own data.
@@ -209,18 +209,28 @@ def train(
         _check_point(at),
         gradient,
     )
-    if who is not None and not callable(who):
+    if participants is not None and not callable(participants):
         raise TypeError(
-            f"`who` must be a function of the round such as sampled(0.1), got {shown(who)}"
+            "`participants` must be a function of the round such as sampled(0.1), got "
+            f"{shown(participants)}"
         )
-    if who is not None and gradient is not None:
+    if participants is not None and gradient is not None:
         raise ValueError(_TOGETHER)
 
     def apply(models: Models, state: State, round: Round) -> State:
-        round.train(models, how, state, who=None if who is None else np.asarray(who(round)))
+        round.train(
+            models,
+            how,
+            state,
+            participants=None if participants is None else np.asarray(participants(round)),
+        )
         return state
 
-    return Phase(how.init, apply, how.settings | ({} if who is None else {"who": name_of(who)}))
+    return Phase(
+        how.init,
+        apply,
+        how.settings | ({} if participants is None else {"participation": name_of(participants)}),
+    )
 
 
 def _check_point(at: Any) -> At | None:
@@ -308,7 +318,7 @@ def sgd(
     weight_decay: float = 0.0,
     clip: float | None = None,
     part: Part | str = everything,
-    who: Participation | None = None,
+    participants: Participation | None = None,
     terms: Sequence[Term] = (),
     at: At | None = None,
     gradient: Rule | None = None,
@@ -363,7 +373,7 @@ def sgd(
         epochs=epochs,
         part=part,
         at=at,
-        who=who,
+        participants=participants,
         gradient=gradient,
     )
 

@@ -89,6 +89,6 @@ def later_rounds(round: _Round) -> np.ndarray:
     return np.full(len(round.sizes), round.t > 0)
 
 
-def name_of(who: Participation) -> str:
+def name_of(participants: Participation) -> str:
     """Return what a rule of participation is called, to be kept with results."""
-    return getattr(who, "__name__", str(who))
+    return getattr(participants, "__name__", str(participants))

@@ -11,7 +11,15 @@ from topofl.algorithms.contract.needs import Need
 from topofl.algorithms.contract.parts import Part
 from topofl.algorithms.contract.round import Models, Round, State
 
-__all__ = ["Algorithm", "Neighbors", "Phase", "beside", "chain", "check_fine_tune", "sharing"]
+__all__ = [
+    "Algorithm",
+    "Neighbors",
+    "Phase",
+    "chain",
+    "check_fine_tune",
+    "on_kept_models",
+    "sharing",
+]
 
 
 class Phase(NamedTuple):
@@ -233,7 +241,7 @@ def sharing(owner: str, phase: Phase) -> Phase:
     return Phase(lambda models: {}, apply, dict(phase.settings) | {"of": owner})
 
 
-def beside(owner: str, phase: Phase, kept: str = "anchor") -> Phase:
+def on_kept_models(owner: str, phase: Phase, kept: str = "anchor") -> Phase:
     """Return a phase that works on models that an earlier phase keeps, not on those that predict.
 
     Parameters

@@ -46,7 +46,7 @@ class Models(Protocol):
         ...
 
     @property
-    def mass(self) -> Tensor:
+    def push_sum_weights(self) -> Tensor:
         """(n,) float64: push-sum weights, 1 unless an exchange has changed them in place."""
         ...
 
@@ -141,7 +141,7 @@ class Round(Protocol):
         ...
 
     def train(
-        self, models: Models, how: "Training", own: State, *, who: np.ndarray | None = None
+        self, models: Models, how: "Training", own: State, *, participants: np.ndarray | None = None
     ) -> np.ndarray:
         """Train models in place on their nodes' data, and return the steps of each node, (n,).
 
@@ -164,7 +164,7 @@ class Round(Protocol):
         """
         ...
 
-    def ask(self, trials: Mapping[int, Trial[T]], on: str) -> dict[int, T]:
+    def cross_evaluate(self, trials: Mapping[int, Trial[T]], on: str) -> dict[int, T]:
         """Evaluate models on the examples of nodes, and return what each node found.
 
         Parameters
@@ -184,7 +184,7 @@ class Round(Protocol):
                 losses = yield models.flat[[i, (i + 1) % n]]
                 return int(losses.argmin())
 
-            liked = round.ask({i: better(i) for i in range(n)}, "val")
+            liked = round.cross_evaluate({i: better(i) for i in range(n)}, "val")
         """
         ...
 

@@ -1,9 +1,9 @@
 """DFedSAM: sharpness-aware local training, then one or several averagings with the neighbors."""
 
 from topofl._support.check import check_int
+from topofl.algorithms.contract.gradient_points import ascent
 from topofl.algorithms.contract.local import sgd
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
-from topofl.algorithms.contract.points import ascent
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.schedules import Rate
 

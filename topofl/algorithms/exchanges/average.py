@@ -80,35 +80,43 @@ def push_sum(share: Part = everything, *, delay: int = 0) -> Phase:
                 "`share` must be everything with a delay, messages under way are of whole models"
             )
         sent = {f"sent_{k}": torch.zeros_like(models.flat) for k in range(delay)}
-        return sent | {f"sent_mass_{k}": torch.zeros_like(models.mass) for k in range(delay)}
+        return sent | {
+            f"sent_mass_{k}": torch.zeros_like(models.push_sum_weights) for k in range(delay)
+        }
 
     def apply(models: Models, state: State, round: Round) -> State:
-        weights, columns, mass = round.push_weights, models.columns(share), models.mass
+        weights, columns, push_sum_weights = (
+            round.push_weights,
+            models.columns(share),
+            models.push_sum_weights,
+        )
         for part in columns:
-            models.flat[:, part].mul_(_as_column(mass, models))
-        kept = (models.flat.clone(), mass.clone()) if delay else None
+            models.flat[:, part].mul_(_as_column(push_sum_weights, models))
+        kept = (models.flat.clone(), push_sum_weights.clone()) if delay else None
         round.mix(weights, models.flat, columns, scalars=1)
-        pushed = pushed_weights(weights, mass)
+        pushed = pushed_weights(weights, push_sum_weights)
         if kept is None:
-            mass.copy_(pushed)
+            push_sum_weights.copy_(pushed)
         else:
-            own = torch.from_numpy(weights.weights.diagonal()).to(mass.device)
+            own = torch.from_numpy(weights.weights.diagonal()).to(push_sum_weights.device)
             slot = f"{round.t % delay}"
             _delayed(models.flat, kept[0].mul_(_as_column(own, models)), state[f"sent_{slot}"])
-            _delayed(mass.copy_(pushed), kept[1].mul_(own), state[f"sent_mass_{slot}"])
+            _delayed(push_sum_weights.copy_(pushed), kept[1].mul_(own), state[f"sent_mass_{slot}"])
         for part in columns:
-            models.flat[:, part].div_(_as_column(mass, models))
+            models.flat[:, part].div_(_as_column(push_sum_weights, models))
         return state
 
     settings = {"weights": "push"} | _told(share) | ({"delay": delay} if delay else {})
     return Phase(init, apply, settings)
 
 
-def pushed_weights(weights: MixingMatrix, mass: Tensor) -> Tensor:
+def pushed_weights(weights: MixingMatrix, push_sum_weights: Tensor) -> Tensor:
     """Return push-sum weights after an exchange, summed in the same order on every device."""
-    if mass.is_meta:
-        return torch.empty_like(mass)
-    return torch.from_numpy(weights.weights @ mass.cpu().numpy()).to(mass.device)
+    if push_sum_weights.is_meta:
+        return torch.empty_like(push_sum_weights)
+    return torch.from_numpy(weights.weights @ push_sum_weights.cpu().numpy()).to(
+        push_sum_weights.device
+    )
 
 
 def _as_column(values: Tensor, models: Models) -> Tensor:
@@ -126,7 +134,7 @@ def _delayed(received: Tensor, kept: Tensor, sent: Tensor) -> None:
 
 
 def server_average(
-    share: Part = everything, *, who: Participation | None = None, weighted: bool = True
+    share: Part = everything, *, participants: Participation | None = None, weighted: bool = True
 ) -> Phase:
     """Return the phase in which a server averages the participants' models and sends the mean.
 
@@ -162,7 +170,7 @@ def server_average(
         return {}
 
     def apply(models: Models, state: State, round: Round) -> State:
-        chosen = None if who is None else who(round)
+        chosen = None if participants is None else participants(round)
         sizes = round.sizes.astype(float) if weighted else np.ones(len(round.sizes))
         weights = matrix(sizes.tobytes(), None if chosen is None else chosen.tobytes())
         round.mix(weights, models.flat, models.columns(share), server=True)
@@ -171,7 +179,7 @@ def server_average(
     settings = (
         {"weights": "data" if weighted else "equal"}
         | _told(share)
-        | ({} if who is None else {"who": name_of(who)})
+        | ({} if participants is None else {"participation": name_of(participants)})
     )
     return Phase(init, apply, settings)
 

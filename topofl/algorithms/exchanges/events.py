@@ -73,9 +73,9 @@ def kept_gradient() -> Term:
 
 def masked_nodes(n: int, nodes: Sequence[int]) -> np.ndarray:
     """Return (n,) booleans: who of the nodes is among some."""
-    who = np.zeros(n, dtype=bool)
-    who[list(nodes)] = True
-    return who
+    participants = np.zeros(n, dtype=bool)
+    participants[list(nodes)] = True
+    return participants
 
 
 def start_of_clock(**shapes: tuple[int, ...]) -> State:

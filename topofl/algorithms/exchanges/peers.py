@@ -19,7 +19,7 @@ from topofl.mixing import MixingMatrix, average_of_chosen, check_pulls, from_wei
 from topofl.topologies.from_data.greedy_choice import WORST, double_greedy, shuffled
 from topofl.topology import Topology, TopologyError
 
-__all__ = ["Choice", "Policy", "can_hear", "greedy_peers", "hear", "random_peers"]
+__all__ = ["Choice", "Policy", "average_over_peers", "can_receive", "greedy_peers", "random_peers"]
 
 
 class Choice(NamedTuple):
@@ -59,7 +59,7 @@ class Policy(NamedTuple):
         ``choose(models, state, round)`` -> :class:`Choice`; it may change the state, not the
         models. Peers are restricted to the edges of ``round.peers``: along (j, i), i receives from
         j. Random numbers come from ``round.rng``, losses on nodes' own examples from
-        ``round.ask``; see :class:`topofl.algorithms.Round`.
+        ``round.cross_evaluate``; see :class:`topofl.algorithms.Round`.
     init
         ``init(models)`` -> its state, tensors by name that last from round to round.
     settings
@@ -71,7 +71,7 @@ class Policy(NamedTuple):
     settings: Mapping[str, Any] = MappingProxyType({})
 
 
-def hear(policy: Policy, share: Part = everything) -> Phase:
+def average_over_peers(policy: Policy, share: Part = everything) -> Phase:
     """Return the phase in which nodes average with peers that a policy chooses.
 
     All models are read before any is replaced (synchronous). The history keeps the matrix of every
@@ -102,7 +102,7 @@ def hear(policy: Policy, share: Part = everything) -> Phase:
     ...     distances = torch.cdist(models.flat, models.flat).fill_diagonal_(torch.inf)
     ...     chosen = torch.zeros_like(distances).scatter_(1, distances.argmin(1)[:, None], 1)
     ...     return Choice(average_of_chosen(chosen))
-    >>> hear(Policy(nearest, settings={"weights": "nearest"})).settings
+    >>> average_over_peers(Policy(nearest, settings={"weights": "nearest"})).settings
     {'weights': 'nearest'}
     """
     share, policy = as_part("share", share), _checked(policy)
@@ -182,7 +182,7 @@ def _foretold(policy: Policy, models: Models, state: State, round: Round) -> Cho
         unmade = isinstance(error, KeyError) and not state  # what `init` makes needs numbers, too
         if not unmade and not _needs_numbers(error):
             raise
-        return Choice(average_of_chosen(can_hear(round.peers)))
+        return Choice(average_of_chosen(can_receive(round.peers)))
 
 
 def _chosen(policy: Policy, models: Models, state: State, round: Round) -> Choice:
@@ -327,7 +327,7 @@ def greedy_peers(
         return {"candidates": others, "chosen": torch.zeros(n, n, dtype=torch.bool, device="cpu")}
 
     def choose(models: Models, state: State, round: Round) -> Choice:
-        candidates, chosen, able = state["candidates"], state["chosen"], can_hear(round.peers)
+        candidates, chosen, able = state["candidates"], state["chosen"], can_receive(round.peers)
         if round.t % every != 0:
             return Choice(average_of_chosen(chosen & able & keep, round.sizes))
         if round.t == 0:
@@ -378,7 +378,7 @@ def random_peers(budget: int) -> Policy:
         return {"chosen": torch.zeros(n, n, dtype=torch.bool, device="cpu")}
 
     def choose(models: Models, state: State, round: Round) -> Choice:
-        chosen, able = state["chosen"], can_hear(round.peers)
+        chosen, able = state["chosen"], can_receive(round.peers)
         if round.t == 0:
             rng = round.rng("collaboration")
             for k, row in enumerate(able):
@@ -388,7 +388,7 @@ def random_peers(budget: int) -> Policy:
     return Policy(choose, init, {"weights": "random", "budget": budget})
 
 
-def can_hear(topology: Topology) -> Tensor:
+def can_receive(topology: Topology) -> Tensor:
     """Return from which nodes each can receive on a graph, (n, n) booleans, row i for node i."""
     return torch.from_numpy(topology.adjacency.T.toarray() != 0)
 
@@ -408,10 +408,12 @@ def _greedily(models: Models, candidates: Tensor, limit: int | None, round: Roun
     pools = {k: row.nonzero()[:, 0].numpy() for k, row in enumerate(candidates) if row.any()}
     limits = {k: len(pool) if limit is None else min(limit, len(pool)) for k, pool in pools.items()}
     if models.flat.is_meta:  # as many as can be
-        round.ask({}, "val")  # so that nodes without such examples are found before the run
+        round.cross_evaluate(
+            {}, "val"
+        )  # so that nodes without such examples are found before the run
         found = {k: pool[: limits[k]] for k, pool in pools.items()}
     else:
-        found = round.ask(
+        found = round.cross_evaluate(
             {k: _trial(models, k, pool, limits[k], round) for k, pool in pools.items()}, "val"
         )
     chosen = torch.zeros_like(candidates)

@@ -54,11 +54,11 @@ def aggregate(rule: Aggregation, /, **settings: object) -> Phase:
     """
     if not callable(rule):
         raise TypeError(f"`rule` must be a function of (own, heard, shares), got {shown(rule)}")
-    check_takes("`rule`", rule, "own", "heard", "shares")
+    check_takes("`rule`", rule, "own", "received", "shares")
 
-    def named(own: Tensor, heard: Tensor, shares: Tensor) -> Tensor:
-        with named_errors("`rule` of aggregate, for the models that a node receives,", heard):
-            return rule(own, heard, shares)
+    def named(own: Tensor, received: Tensor, shares: Tensor) -> Tensor:
+        with named_errors("`rule` of aggregate, for the models that a node receives,", received):
+            return rule(own, received, shares)
 
     def apply(models: Models, state: State, round: Round) -> State:
         round.aggregate(round.weights, models.flat, named)
@@ -109,8 +109,8 @@ def surrounded(weights: MixingMatrix, bad: np.ndarray) -> tuple[np.ndarray, np.n
     matrix = weights.weights.tocoo()
     apart = (matrix.row != matrix.col) & (matrix.data != 0) & ~bad[matrix.row]
     rows, data, attacks = matrix.row[apart], matrix.data[apart], bad[matrix.col[apart]]
-    heard, attackers = (
+    received, attackers = (
         np.bincount(rows, minlength=len(bad)),
         np.bincount(rows[attacks], minlength=len(bad)),
     )
-    return heard, attackers, np.bincount(rows, weights=data * attacks, minlength=len(bad))
+    return received, attackers, np.bincount(rows, weights=data * attacks, minlength=len(bad))

@@ -19,7 +19,7 @@ from topofl._support.check import (
 from topofl.algorithms.contract.parts import Part, as_part, head
 from topofl.algorithms.contract.phase import Phase, sharing
 from topofl.algorithms.contract.round import Models, Round, State, Trial
-from topofl.algorithms.exchanges.peers import Choice, Policy, can_hear
+from topofl.algorithms.exchanges.peers import Choice, Policy, can_receive
 from topofl.mixing import MixingMatrix, average_of_chosen
 from topofl.topology import Topology
 
@@ -137,7 +137,7 @@ def scored_peers(
             sum(models.flat[:, part].shape[1] for part in models.columns(personal))
             * models.flat.element_size()
         )
-        return Choice(average_of_chosen(chosen), besides=[(able.hear, size)])
+        return Choice(average_of_chosen(chosen), besides=[(able.average_over_peers, size)])
 
     settings = {"weights": "scored", "k": most, "threshold": least} | score.keywords
     return Policy(choose, init, settings | {"loss_refresh": loss_refresh, "head": str(personal)})
@@ -253,7 +253,7 @@ def refresh_losses(owner: str, loss_refresh: str = "selected") -> Phase:
     Parameters
     ----------
     owner
-        An earlier phase of the chain, ``hear(scored_peers(...), share)``.
+        An earlier phase of the chain, ``average_over_peers(scored_peers(...), share)``.
     loss_refresh
         By whom a model is tried: ``"selected"``, those whom its node has just heard; ``"all"``, all
         whom it can hear.
@@ -265,13 +265,13 @@ def refresh_losses(owner: str, loss_refresh: str = "selected") -> Phase:
         if LOSSES not in state:
             raise ValueError(
                 f"`owner` must be a phase that hears peers by losses, {owner!r} keeps none; use "
-                "hear(scored_peers(loss_refresh='selected'))"
+                "average_over_peers(scored_peers(loss_refresh='selected'))"
             )
         able = candidates(round.peers) if everybody else _Candidates.of(state[LAST] == round.t)
         _refresh(state[LOSSES], round.shown(models.flat), able.pairs, round)
         numbers, itemsize = models.flat.shape[1], models.flat.element_size()
-        round.send(able.heard, numbers * itemsize)
-        round.send(able.hear, itemsize)
+        round.send(able.received, numbers * itemsize)
+        round.send(able.average_over_peers, itemsize)
         return state
 
     return sharing(owner, Phase(lambda models: {}, apply, {"loss_refresh": loss_refresh}))
@@ -281,8 +281,8 @@ class _Candidates(NamedTuple):
     """From which nodes each can receive: (n, n) booleans, and matrices of both directions."""
 
     pairs: Tensor
-    hear: MixingMatrix
-    heard: MixingMatrix
+    average_over_peers: MixingMatrix
+    received: MixingMatrix
 
     @classmethod
     def of(cls, pairs: Tensor) -> "_Candidates":
@@ -294,7 +294,7 @@ def _candidates_once() -> Callable[[Topology], _Candidates]:
 
     @lru_cache(maxsize=1)
     def candidates(topology: Topology) -> _Candidates:
-        return _Candidates.of(can_hear(topology).fill_diagonal_(False))
+        return _Candidates.of(can_receive(topology).fill_diagonal_(False))
 
     return candidates
 
@@ -335,13 +335,13 @@ def _best(
 def _refresh(losses: Tensor, flat: Tensor, pairs: Tensor, round: Round) -> None:
     """Write the losses of i's model on j's examples into `losses` for all `pairs` (i, j)."""
     if flat.is_meta:
-        round.ask({}, "train")
+        round.cross_evaluate({}, "train")
         losses[pairs] = 0.0
         return
     askers = {j: column.nonzero()[:, 0] for j, column in enumerate(pairs.T) if column.any()}
     rows = torch.cat(list(askers.values())).to(flat.device) if askers else pairs.new_zeros(0)
     groups = dict(zip(askers, rows.split(list(map(len, askers.values()))), strict=True))
-    found = round.ask({j: _trial(flat, nodes) for j, nodes in groups.items()}, "train")
+    found = round.cross_evaluate({j: _trial(flat, nodes) for j, nodes in groups.items()}, "train")
     for j, nodes in askers.items():
         losses[nodes, j] = found[j].clamp(
             max=torch.finfo(torch.float64).max

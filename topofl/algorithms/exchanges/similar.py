@@ -10,7 +10,7 @@ from topofl._linalg.simplex import simplex_projection
 from topofl._support.check import check_positive, check_probability
 from topofl.algorithms.contract.parts import Part, as_part, everything
 from topofl.algorithms.contract.round import Models, Round, State
-from topofl.algorithms.exchanges.peers import Choice, Policy, can_hear
+from topofl.algorithms.exchanges.peers import Choice, Policy, can_receive
 from topofl.mixing import from_weights
 
 __all__ = ["TOWARD", "similar_peers", "turning_peers"]
@@ -79,16 +79,16 @@ def turning_peers(
         return {"start": models.start}
 
     def choose(models: Models, state: State, round: Round) -> Choice:
-        allowed = can_hear(round.peers).fill_diagonal_(True).numpy()
+        allowed = can_receive(round.peers).fill_diagonal_(True).numpy()
         cosines = _cosines(models.flat, state["start"], models.columns(compare))
         cosines[cosines > threshold] = 1
         shares = allowed * round.sizes
         wanted = shares / shares.sum(axis=1, keepdims=True) + cosines / (2 * strength)
         weights = from_weights(simplex_projection(wanted, allowed), name="similar")
         if turn:
-            toward = round.state("local")[TOWARD]
-            _normalized(models.flat, turn, out=toward)
-            round.mix(weights, toward, counted=False)
+            cosine_directions = round.state("local")[TOWARD]
+            _normalized(models.flat, turn, out=cosine_directions)
+            round.mix(weights, cosine_directions, counted=False)
         return Choice(weights, server=2 if turn else 1)
 
     settings = {} if compare.is_everything else {"compare": str(compare)}

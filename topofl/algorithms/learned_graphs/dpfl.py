@@ -8,7 +8,7 @@ from topofl.algorithms.contract.local import sgd
 from topofl.algorithms.contract.participation import first_round, later_rounds
 from topofl.algorithms.contract.phase import Algorithm, chain
 from topofl.algorithms.contract.schedules import Rate
-from topofl.algorithms.exchanges.peers import Policy, greedy_peers, hear, random_peers
+from topofl.algorithms.exchanges.peers import Policy, average_over_peers, greedy_peers, random_peers
 
 __all__ = ["dpfl", "random_collaboration"]
 
@@ -134,7 +134,7 @@ def _collaborating(
     )
     return chain(
         name,
-        first=sgd(lr, epochs=first, reset_momentum=True, who=first_round, **rest),
-        local=sgd(lr, epochs=epochs, reset_momentum=True, who=later_rounds, **rest),
-        exchange=hear(policy),
+        first=sgd(lr, epochs=first, reset_momentum=True, participants=first_round, **rest),
+        local=sgd(lr, epochs=epochs, reset_momentum=True, participants=later_rounds, **rest),
+        exchange=average_over_peers(policy),
     )

@@ -7,7 +7,7 @@ from topofl.algorithms.contract.local import check_epochs, sgd, steps
 from topofl.algorithms.contract.parts import Part, as_part, head
 from topofl.algorithms.contract.phase import Algorithm, chain
 from topofl.algorithms.contract.schedules import Rate
-from topofl.algorithms.exchanges.peers import hear
+from topofl.algorithms.exchanges.peers import average_over_peers
 from topofl.algorithms.exchanges.scored import refresh_losses, scored_peers
 
 __all__ = ["pfeddst"]
@@ -94,7 +94,7 @@ def pfeddst(
     )
     return chain(
         "pfeddst",
-        exchange=hear(policy, personal.rest),
+        exchange=average_over_peers(policy, personal.rest),
         **losses,
         body=sgd(lr, epochs=epochs, part=personal.rest, **rest),
         head=sgd(head_lr, epochs=check_epochs("head_epochs", head_epochs), part=personal, **rest),

@@ -6,7 +6,7 @@ from topofl.algorithms.contract.parts import everything
 from topofl.algorithms.contract.phase import Algorithm, chain
 from topofl.algorithms.contract.schedules import Rate
 from topofl.algorithms.contract.terms import cosine_pull
-from topofl.algorithms.exchanges.peers import hear
+from topofl.algorithms.exchanges.peers import average_over_peers
 from topofl.algorithms.exchanges.similar import TOWARD, turning_peers
 
 __all__ = ["pfedgraph"]
@@ -78,7 +78,7 @@ def pfedgraph(
         clip=clip,
         terms=[cosine_pull(TOWARD)] if regulariser else [],
     )
-    exchange = hear(
+    exchange = average_over_peers(
         turning_peers(strength, threshold, everything, -regulariser if code_sign else regulariser)
     )
     settings = {"regulariser": regulariser} | ({"code_sign": True} if code_sign else {})

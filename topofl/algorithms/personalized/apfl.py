@@ -3,10 +3,10 @@
 import torch
 
 from topofl._support.check import check_probability, check_switch
+from topofl.algorithms.contract.gradient_points import mixture
 from topofl.algorithms.contract.local import train, usual
 from topofl.algorithms.contract.participation import sampled
-from topofl.algorithms.contract.phase import Algorithm, Phase, beside, chain, sharing
-from topofl.algorithms.contract.points import mixture
+from topofl.algorithms.contract.phase import Algorithm, Phase, chain, on_kept_models, sharing
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.schedules import Rate
 from topofl.algorithms.exchanges.average import server_average
@@ -58,7 +58,7 @@ def apfl(
     Deng, Kamani and Mahdavi, "Adaptive personalized federated learning" (2020), Algorithm 1 and its
     update of alpha; a baseline of Kharrat, Canini and Horváth (2025), DPFL.
     """
-    alpha, who = check_probability("alpha", alpha), sampled(participation)
+    alpha, participants = check_probability("alpha", alpha), sampled(participation)
     check_switch("adaptive", adaptive, auto=False)
     steps_of_both = usual(
         lr,
@@ -69,11 +69,13 @@ def apfl(
         clip=clip,
     )
     at = mixture(steps_of_both, share=alpha, adaptive=adaptive)
-    local = train(steps_of_both, batch_size=batch_size, epochs=epochs, who=who, at=at)
+    local = train(
+        steps_of_both, batch_size=batch_size, epochs=epochs, participants=participants, at=at
+    )
     return chain(
         "apfl",
         local=_of_personal(local),
-        server=beside("local", server_average(who=who), "common"),
+        server=on_kept_models("local", server_average(participants=participants), "common"),
         mixture=sharing(
             "local", Phase(lambda models: {}, lambda models, state, round: _mix(models, state))
         ),

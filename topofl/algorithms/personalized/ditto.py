@@ -3,7 +3,7 @@
 from topofl._support.check import check_nonnegative, check_positive
 from topofl.algorithms.contract.local import check_epochs, sgd, steps
 from topofl.algorithms.contract.participation import sampled
-from topofl.algorithms.contract.phase import Algorithm, beside, chain
+from topofl.algorithms.contract.phase import Algorithm, chain, on_kept_models
 from topofl.algorithms.contract.schedules import Rate
 from topofl.algorithms.contract.terms import proximal
 from topofl.algorithms.exchanges.average import server_average
@@ -53,9 +53,12 @@ def ditto(
     Li et al., "Ditto: fair and robust federated learning through personalization" (2021), Algorithm
     1.
     """
-    strength, who = check_nonnegative("strength", strength), sampled(participation)
+    strength, participants = check_nonnegative("strength", strength), sampled(participation)
     own_lr = lr if personal_lr is None else check_positive("personal_lr", personal_lr)
-    rest = steps(batch_size, momentum, weight_decay, clip) | {"lr_decay": lr_decay, "who": who}
+    rest = steps(batch_size, momentum, weight_decay, clip) | {
+        "lr_decay": lr_decay,
+        "participants": participants,
+    }
     return chain(
         "ditto",
         personal=sgd(
@@ -64,6 +67,6 @@ def ditto(
             terms=[proximal(strength, kept="anchor")],
             **rest,
         ),
-        common=beside("personal", sgd(lr, epochs=epochs, **rest)),
-        server=beside("personal", server_average(who=who)),
+        common=on_kept_models("personal", sgd(lr, epochs=epochs, **rest)),
+        server=on_kept_models("personal", server_average(participants=participants)),
     )

@@ -50,10 +50,15 @@ def fedbabu(
     ----------
     Oh, Kim and Yun, "FedBABU" (2022), Algorithm 1.
     """
-    who, personal = sampled(participation), as_part("head", head)
+    participants, personal = sampled(participation), as_part("head", head)
     rest = steps(batch_size, momentum, weight_decay, clip)
-    local = sgd(lr, epochs=epochs, lr_decay=lr_decay, who=who, part=personal.rest, **rest)
+    local = sgd(
+        lr, epochs=epochs, lr_decay=lr_decay, participants=participants, part=personal.rest, **rest
+    )
     fine_tune = fine_tuning(lr if fine_tune_lr is None else fine_tune_lr, fine_tune_epochs, **rest)
     return chain(
-        "fedbabu", body=local, server=server_average(personal.rest, who=who), fine_tune=fine_tune
+        "fedbabu",
+        body=local,
+        server=server_average(personal.rest, participants=participants),
+        fine_tune=fine_tune,
     )

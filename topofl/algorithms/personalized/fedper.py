@@ -45,10 +45,13 @@ def fedper(
     ----------
     Arivazhagan et al., "Federated learning with personalization layers" (2019), Algorithms 1 and 2.
     """
-    who, personal = sampled(participation), as_part("head", head)
+    participants, personal = sampled(participation), as_part("head", head)
     rest = steps(batch_size, momentum, weight_decay, clip)
-    local = sgd(lr, epochs=epochs, lr_decay=lr_decay, who=who, **rest)
+    local = sgd(lr, epochs=epochs, lr_decay=lr_decay, participants=participants, **rest)
     fine_tune = fine_tuning(lr, fine_tune_epochs, **rest)
     return chain(
-        "fedper", local=local, server=server_average(personal.rest, who=who), fine_tune=fine_tune
+        "fedper",
+        local=local,
+        server=server_average(personal.rest, participants=participants),
+        fine_tune=fine_tune,
     )

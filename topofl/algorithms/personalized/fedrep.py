@@ -49,16 +49,16 @@ def fedrep(
     Collins et al., "Exploiting shared representations for personalized federated learning" (2021),
     Algorithm 1.
     """
-    who, personal = sampled(participation), as_part("head", head)
+    participants, personal = sampled(participation), as_part("head", head)
     head_lr = lr if head_lr is None else check_positive("head_lr", head_lr)
     rest = steps(batch_size, momentum, weight_decay, clip)
-    of_round = rest | {"lr_decay": lr_decay, "who": who}
+    of_round = rest | {"lr_decay": lr_decay, "participants": participants}
     return chain(
         "fedrep",
         head=sgd(
             head_lr, epochs=check_epochs("head_epochs", head_epochs), part=personal, **of_round
         ),
         body=sgd(lr, epochs=epochs, part=personal.rest, **of_round),
-        server=server_average(personal.rest, who=who),
+        server=server_average(personal.rest, participants=participants),
         fine_tune=fine_tuning(lr, fine_tune_epochs, **rest),
     )

@@ -64,12 +64,17 @@ def knn_per(
         check_positive("scale", scale),
         as_part("head", head),
     )
-    who = sampled(participation)
+    participants = sampled(participation)
     local = sgd(
         lr,
         epochs=epochs,
         lr_decay=lr_decay,
-        who=who,
+        participants=participants,
         **steps(batch_size, momentum, weight_decay, clip),
     )
-    return chain("knn_per", local=local, server=server_average(who=who), neighbors=neighbors)
+    return chain(
+        "knn_per",
+        local=local,
+        server=server_average(participants=participants),
+        neighbors=neighbors,
+    )

@@ -1,10 +1,10 @@
 """Per-FedAvg: a common model from which one step leads far."""
 
 from topofl._support.check import check_positive
+from topofl.algorithms.contract.gradient_points import lookahead
 from topofl.algorithms.contract.local import fine_tuning, sgd, steps
 from topofl.algorithms.contract.participation import sampled
 from topofl.algorithms.contract.phase import Algorithm, chain
-from topofl.algorithms.contract.points import lookahead
 from topofl.algorithms.contract.schedules import Rate
 from topofl.algorithms.exchanges.average import server_average
 
@@ -56,8 +56,20 @@ def per_fedavg(
     model-agnostic meta-learning approach" (2020), Algorithm 1 and section 5; a baseline of Kharrat,
     Canini and Horváth (2025), DPFL.
     """
-    who, inner_lr = sampled(participation), check_positive("inner_lr", inner_lr)
+    participants, inner_lr = sampled(participation), check_positive("inner_lr", inner_lr)
     rest = steps(batch_size, momentum, weight_decay, clip)
-    local = sgd(lr, epochs=epochs, lr_decay=lr_decay, who=who, at=lookahead(inner_lr), **rest)
+    local = sgd(
+        lr,
+        epochs=epochs,
+        lr_decay=lr_decay,
+        participants=participants,
+        at=lookahead(inner_lr),
+        **rest,
+    )
     fine_tune = fine_tuning(inner_lr, fine_tune_epochs, batch_size=batch_size)
-    return chain("per_fedavg", local=local, server=server_average(who=who), fine_tune=fine_tune)
+    return chain(
+        "per_fedavg",
+        local=local,
+        server=server_average(participants=participants),
+        fine_tune=fine_tune,
+    )

@@ -51,8 +51,10 @@ def fedavg(
     McMahan et al., "Communication-efficient learning of deep networks from decentralized data"
     (2017), Algorithm 1.
     """
-    who = sampled(participation)
+    participants = sampled(participation)
     rest = steps(batch_size, momentum, weight_decay, clip)
-    local = sgd(lr, epochs=epochs, lr_decay=lr_decay, who=who, **rest)
+    local = sgd(lr, epochs=epochs, lr_decay=lr_decay, participants=participants, **rest)
     fine_tune = fine_tuning(lr, fine_tune_epochs, **rest)
-    return chain("fedavg", local=local, server=server_average(who=who), fine_tune=fine_tune)
+    return chain(
+        "fedavg", local=local, server=server_average(participants=participants), fine_tune=fine_tune
+    )

@@ -72,15 +72,15 @@ def feddyn(
     >>> bool(history.last("accuracy").mean() > 0.9)
     True
     """
-    who, alpha = sampled(participation), check_positive("alpha", alpha)
+    participants, alpha = sampled(participation), check_positive("alpha", alpha)
     steps = descend(correction(), proximal(alpha), lr=lr)
-    local = train(steps, batch_size=batch_size, epochs=epochs, who=who)
-    return chain("feddyn", local=local, server=_server(alpha, who))
+    local = train(steps, batch_size=batch_size, epochs=epochs, participants=participants)
+    return chain("feddyn", local=local, server=_server(alpha, participants))
 
 
-def _server(alpha: float, who: Participation) -> Phase:
+def _server(alpha: float, participants: Participation) -> Phase:
     """Return the phase that updates the corrections ``-h_i``, and in which a server averages."""
-    average = server_average(who=who, weighted=False)
+    average = server_average(participants=participants, weighted=False)
 
     def init(models: Models) -> State:
         start = models.start
@@ -92,7 +92,7 @@ def _server(alpha: float, who: Participation) -> Phase:
             models.flat - x, alpha=alpha
         )  # those of others are x
         average.apply(models, {}, round)
-        h.sub_(models.flat[:1] - x, alpha=alpha * float(who(round).mean()))
+        h.sub_(models.flat[:1] - x, alpha=alpha * float(participants(round).mean()))
         models.flat.copy_(x.copy_(models.flat[:1] - h / alpha).expand_as(models.flat))
         return state
 

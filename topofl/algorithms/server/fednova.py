@@ -77,7 +77,7 @@ def fednova(
     >>> bool(history.last("accuracy").mean() > 0.8)
     True
     """
-    who = sampled(participation)
+    participants = sampled(participation)
     if steps is None and epochs is None:
         epochs = 5
     descent = usual(lr, momentum=momentum, reset_momentum=True, lr_decay=lr_decay)
@@ -86,25 +86,27 @@ def fednova(
         check_amount("batch_size", batch_size, least=1),
         *check_work(steps, epochs, least=1),
     )
-    return chain("fednova", local=_counting(how, momentum, who), server=_server(who))
+    return chain(
+        "fednova", local=_counting(how, momentum, participants), server=_server(participants)
+    )
 
 
-def _counting(how: Training, momentum: float, who: Participation) -> Phase:
+def _counting(how: Training, momentum: float, participants: Participation) -> Phase:
     """Return the phase of local steps, which keeps by how many gradients each model has moved."""
 
     def init(models: Models) -> State:
         return how.init(models) | {"moved": torch.zeros_like(models.flat[:, :1])}
 
     def apply(models: Models, state: State, round: Round) -> State:
-        steps = round.train(models, how, state, who=who(round))
+        steps = round.train(models, how, state, participants=participants(round))
         moved = (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
         state["moved"].copy_(torch.from_numpy(moved)[:, None])
         return state
 
-    return Phase(init, apply, how.settings | {"who": name_of(who)})
+    return Phase(init, apply, how.settings | {"participation": name_of(participants)})
 
 
-def _server(who: Participation) -> Phase:
+def _server(participants: Participation) -> Phase:
     """Return the server phase that averages changes per gradient and scales their mean."""
     matrix = lru_cache(maxsize=1)(
         server_weights
@@ -112,7 +114,7 @@ def _server(who: Participation) -> Phase:
 
     def apply(models: Models, state: State, round: Round) -> State:
         flat, x, moved = models.flat, state["server"], round.state("local")["moved"]
-        weights = matrix(round.sizes.astype(float).tobytes(), who(round).tobytes())
+        weights = matrix(round.sizes.astype(float).tobytes(), participants(round).tobytes())
         flat.sub_(x).div_(moved.clamp(min=1)).masked_fill_(
             moved == 0, 0
         )  # nodes that froze may have moved before
@@ -128,5 +130,7 @@ def _server(who: Participation) -> Phase:
         return state
 
     return Phase(
-        lambda models: {"server": models.start}, apply, {"weights": "data", "who": name_of(who)}
+        lambda models: {"server": models.start},
+        apply,
+        {"weights": "data", "participation": name_of(participants)},
     )

@@ -195,7 +195,9 @@ def fedavgm(
 
 
 def _local(lr: Rate, participation: float | int, batch_size: int, epochs: int) -> Phase:
-    return train(descend(lr=lr), batch_size=batch_size, epochs=epochs, who=sampled(participation))
+    return train(
+        descend(lr=lr), batch_size=batch_size, epochs=epochs, participants=sampled(participation)
+    )
 
 
 def _adaptive(
@@ -226,7 +228,10 @@ def _server(
     participation: float | int,
 ) -> Phase:
     """Return the server phase that steps along `direction` of the mean model change."""
-    lr, average = check_positive("server_lr", lr), server_average(who=sampled(participation))
+    lr, average = (
+        check_positive("server_lr", lr),
+        server_average(participants=sampled(participation)),
+    )
 
     def init(models: Models) -> State:
         start = models.start

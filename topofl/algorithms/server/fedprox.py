@@ -68,7 +68,19 @@ def fedprox(
     >>> bool(history["train_loss"][-1] < history["train_loss"][0])
     True
     """
-    who, rest = sampled(participation), steps(batch_size, momentum, weight_decay, clip)
-    local = sgd(lr, epochs=epochs, lr_decay=lr_decay, who=who, terms=[proximal(strength)], **rest)
+    participants, rest = sampled(participation), steps(batch_size, momentum, weight_decay, clip)
+    local = sgd(
+        lr,
+        epochs=epochs,
+        lr_decay=lr_decay,
+        participants=participants,
+        terms=[proximal(strength)],
+        **rest,
+    )
     fine_tune = fine_tuning(lr, fine_tune_epochs, **rest)
-    return chain("fedprox", local=local, server=server_average(who=who), fine_tune=fine_tune)
+    return chain(
+        "fedprox",
+        local=local,
+        server=server_average(participants=participants),
+        fine_tune=fine_tune,
+    )

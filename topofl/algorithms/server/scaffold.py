@@ -71,16 +71,16 @@ def scaffold(
     >>> bool(history.last("accuracy").mean() > 0.9)
     True
     """
-    who = sampled(participation)
+    participants = sampled(participation)
     how = Training(
         descend(correction(), lr=lr),
         check_int("batch_size", batch_size, minimum=1),
         epochs=check_epochs("epochs", epochs),
     )
-    return chain("scaffold", local=_corrected(how, who), server=_server(who))
+    return chain("scaffold", local=_corrected(how, participants), server=_server(participants))
 
 
-def _corrected(how: Training, who: Participation) -> Phase:
+def _corrected(how: Training, participants: Participation) -> Phase:
     """Return the phase of local steps that sets a node's control to their mean gradient."""
 
     def init(models: Models) -> State:
@@ -88,7 +88,7 @@ def _corrected(how: Training, who: Participation) -> Phase:
 
     def apply(models: Models, state: State, round: Round) -> State:
         start = models.flat.clone()
-        steps = round.train(models, how, state, who=who(round))
+        steps = round.train(models, how, state, participants=participants(round))
         rates = np.cumsum([0.0, *(how.descend.lr(round.t, k) for k in range(int(steps.max())))])[
             steps
         ]
@@ -97,10 +97,10 @@ def _corrected(how: Training, who: Participation) -> Phase:
         state["control"].copy_(torch.where(total > 0, controls, state["control"]))
         return state
 
-    return Phase(init, apply, how.settings | {"who": name_of(who)})
+    return Phase(init, apply, how.settings | {"participation": name_of(participants)})
 
 
-def _server(who: Participation) -> Phase:
+def _server(participants: Participation) -> Phase:
     """Return the phase in which a server averages models and controls, and sends both."""
     matrix = lru_cache(maxsize=1)(
         server_weights
@@ -108,11 +108,13 @@ def _server(who: Participation) -> Phase:
 
     def apply(models: Models, state: State, round: Round) -> State:
         local = round.state("local")
-        weights = matrix(np.ones(round.n).tobytes(), who(round).tobytes())
+        weights = matrix(np.ones(round.n).tobytes(), participants(round).tobytes())
         round.mix(weights, models.flat, server=True, scalars=models.flat.shape[1])
         local["correction"].copy_(local["control"])
         round.mix(average_of(np.ones(round.n)), local["correction"], server=True, counted=False)
         local["correction"].sub_(local["control"])
         return state
 
-    return Phase(lambda models: {}, apply, {"weights": "equal", "who": name_of(who)})
+    return Phase(
+        lambda models: {}, apply, {"weights": "equal", "participation": name_of(participants)}
+    )

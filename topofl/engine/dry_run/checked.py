@@ -97,14 +97,14 @@ def check_matrix(door: str, weights: object) -> None:
         )
 
 
-def check_participants(who: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Return who trains, or raise unless it is one boolean a node."""
-    if who.dtype != bool or who.shape != counts.shape:
+def check_participants(participants: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Return the participants, or raise unless they are one boolean per node."""
+    if participants.dtype != bool or participants.shape != counts.shape:
         raise ValueError(
-            f"`who` must return one boolean a node, shape {counts.shape}, got {who.dtype} of shape "
-            f"{who.shape}"
+            f"`participants` must return one boolean per node, shape {counts.shape}, got "
+            f"{participants.dtype} of shape {participants.shape}"
         )
-    return who
+    return participants
 
 
 def state_of_phase(states: Mapping[str, State], owner: str, phase: str) -> State:

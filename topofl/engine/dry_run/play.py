@@ -59,7 +59,7 @@ class DryRunInputs:
         models = DryModels(
             flat, self.layout, self.algorithm.name, self.independent_start, self.graphs, graph=graph
         )
-        _ = models.mass  # made now, not while bytes are counted
+        _ = models.push_sum_weights  # made now, not while bytes are counted
         return models
 
     def round(

@@ -246,7 +246,7 @@ class DryRound:
         return stream(self.seed, purpose, self.t)
 
     def train(
-        self, models: Models, how: Training, own: State, *, who: np.ndarray | None = None
+        self, models: Models, how: Training, own: State, *, participants: np.ndarray | None = None
     ) -> np.ndarray:
         """See the protocol."""
         with _disable_current_modes():  # what is made here is none of the phase's
@@ -257,7 +257,11 @@ class DryRound:
                 "is missing; let its `init` return how.init(models)"
             )
         counts = how.counts(self.sizes)
-        counts = counts if who is None else np.where(check_participants(who, counts), counts, 0)
+        counts = (
+            counts
+            if participants is None
+            else np.where(check_participants(participants, counts), counts, 0)
+        )
         if self.t == 0:  # later ones may be beyond the run's last
             rate_at(how.descend.lr, 0, 0, models.flat.dtype, self.phase)
         self.requests.trained.setdefault(self.phase, []).append(RecordedSteps(how, counts))
@@ -270,7 +274,7 @@ class DryRound:
                 self.ledger.add(weights, models.flat.shape[1], gradients=True)
         return counts
 
-    def ask(self, trials: Mapping[int, Trial[T]], on: str) -> dict[int, T]:
+    def cross_evaluate(self, trials: Mapping[int, Trial[T]], on: str) -> dict[int, T]:
         """See the protocol; all losses are 0."""
         self.requests.trial_sets.add(check_choice("on", on, ["train", "val"]))
         return {i: answered(trial, _zero_losses) for i, trial in trials.items()}

@@ -229,7 +229,7 @@ def memory_facts(
         matrices=sum(_bytes_of_matrix(matrix, dtype) for matrix in matrices),
         mixing=_numbers_of_mixing(matrices, n, d, compute) * dtype.itemsize * trace.exchanges,
         evaluation=max(
-            _bytes_beside_neighbors(trace.algorithm, module, sample, order, clients, gathered),
+            _bytes_with_neighbors(trace.algorithm, module, sample, order, clients, gathered),
             *(
                 _bytes_of_evaluation(module, sample, plan_of_evaluation, one, gathered, task)
                 for one in sets
@@ -369,7 +369,7 @@ def _bytes_of_outputs(module: nn.Module, sample: Tensor, task: Task) -> int:
         return 2 * module(sample[:1]).nbytes
 
 
-def _bytes_beside_neighbors(
+def _bytes_with_neighbors(
     algorithm: Algorithm,
     module: nn.Module,
     sample: Tensor,

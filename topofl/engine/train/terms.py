@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from topofl.algorithms.contract.gradient_points import At, checked_point
 from topofl.algorithms.contract.local import Training
-from topofl.algorithms.contract.points import At, checked_point
 from topofl.algorithms.contract.round import State
 from topofl.algorithms.contract.schedules import constant, rate_at
 from topofl.algorithms.contract.terms import Step, along, merged, to_be_changed
