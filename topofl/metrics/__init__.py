@@ -6,6 +6,7 @@ from topofl.metrics.averaging.dobrushin import dobrushin
 from topofl.metrics.averaging.effective_neighbors import effective_neighbors
 from topofl.metrics.averaging.kemeny import kemeny_constant
 from topofl.metrics.averaging.mixing_time import mixing_time
+from topofl.metrics.averaging.noise import accumulated_noise
 from topofl.metrics.averaging.perron import perron_skewness, perron_vector, pi_weighted_gap
 from topofl.metrics.averaging.spectral import (
     measured_contraction,
@@ -22,12 +23,19 @@ from topofl.metrics.changing.products import (
 )
 from topofl.metrics.compare import compare
 from topofl.metrics.cost import Cost, round_cost
+from topofl.metrics.data_fit.deviation import (
+    GradientStatistics,
+    PredictedDeviation,
+    gradient_statistics,
+    predicted_deviation,
+)
 from topofl.metrics.data_fit.gradient_mixing import gradient_mixing_error
 from topofl.metrics.data_fit.heterogeneity import (
     clique_skew,
     label_distributions,
     neighborhood_heterogeneity,
 )
+from topofl.metrics.data_fit.spectrum import HeterogeneitySpectrum, heterogeneity_spectrum
 from topofl.metrics.over_rounds import over_rounds
 from topofl.metrics.plots import plot_contraction
 from topofl.metrics.push_sum.constants import GeometricBound, PushSumConstants, push_sum_constants
@@ -44,7 +52,11 @@ from topofl.metrics.shape.structure import clustering, edge_connectivity, node_c
 __all__ = [
     "Cost",
     "GeometricBound",
+    "GradientStatistics",
+    "HeterogeneitySpectrum",
+    "PredictedDeviation",
     "PushSumConstants",
+    "accumulated_noise",
     "b_connectivity",
     "clique_skew",
     "clustering",
@@ -58,6 +70,8 @@ __all__ = [
     "effective_resistance",
     "expected_gap",
     "gradient_mixing_error",
+    "gradient_statistics",
+    "heterogeneity_spectrum",
     "kemeny_constant",
     "kirchhoff_index",
     "label_distributions",
@@ -74,6 +88,7 @@ __all__ = [
     "perron_vector",
     "pi_weighted_gap",
     "plot_contraction",
+    "predicted_deviation",
     "product_contraction",
     "push_sum_constants",
     "reciprocity",

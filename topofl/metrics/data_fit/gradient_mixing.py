@@ -1,12 +1,10 @@
 """Gradient mixing error: how far mixed gradients are from the global mean gradient."""
 
-from typing import Any
-
 import numpy as np
 import torch
 
-from topofl._support.check import check_finite
 from topofl.metrics._rounds import WeightRule, as_mixing
+from topofl.metrics.data_fit.gradients import as_float64, check_shape
 from topofl.mixing import MixingMatrix
 from topofl.topology import Topology, TopologyError
 
@@ -79,38 +77,13 @@ def gradient_mixing_error(
             f"the gradient mixing error needs rows that sum to 1, {matrix.name} is "
             f"{matrix.stochasticity}; use mixing.uniform(topology, direction='pull')"
         )
-    _check_gradients(gradients, matrix)
+    check_shape(gradients, matrix.n, matrix.name)
     width = max(1, CHUNK // matrix.n)
     chunks = (
-        _as_float64(gradients[:, start : start + width])
+        as_float64(gradients[:, start : start + width])
         for start in range(0, gradients.shape[1], width)
     )
     return (
         sum(float(np.square(matrix @ (chunk - chunk.mean(axis=0))).sum()) for chunk in chunks)
         / matrix.n
     )
-
-
-def _check_gradients(gradients: Any, matrix: MixingMatrix) -> None:
-    if not isinstance(gradients, np.ndarray | torch.Tensor):
-        raise TypeError(
-            f"`gradients` must be a numpy array or a torch tensor, got {type(gradients).__name__}"
-        )
-    is_real = (
-        not gradients.is_complex()
-        if isinstance(gradients, torch.Tensor)
-        else gradients.dtype.kind in "buif"
-    )
-    if not is_real:
-        raise TypeError(f"`gradients` must hold real numbers, got dtype {gradients.dtype}")
-    if gradients.ndim != 2 or gradients.shape[0] != matrix.n or gradients.shape[1] == 0:
-        raise ValueError(
-            "`gradients` must have shape (n, d), one gradient per row: got "
-            f"{tuple(gradients.shape)}, {matrix.name} has n={matrix.n}"
-        )
-
-
-def _as_float64(chunk: np.ndarray | torch.Tensor) -> np.ndarray:
-    if isinstance(chunk, torch.Tensor):
-        chunk = chunk.detach().to(device="cpu", dtype=torch.float64).numpy()
-    return check_finite("gradients", chunk.astype(np.float64))
