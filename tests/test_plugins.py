@@ -531,16 +531,16 @@ def test_metrics_may_be_a_users(package):
 
     names = ["mine_:heaviest", "heavy", "diameter", "mine_:of_lines", "mine_:of_nothing"]
     table = metrics.compare(graphs[:1], about="averaging", metrics=[*names, edges_received])
-    assert table.columns[-6:] == (*names, "edges_heard")
+    assert table.columns[-6:] == (*names, "edges_received")
     third = pytest.approx(1 / 3)
     assert table.rows[0][-6:-3] == (third, third, 3)
     assert [str(cell) for cell in table.rows[0][-3:]] == ["n/a", "n/a", "6"]
     assert table.rows[0][-3].reason == "it is no line"
     assert metrics.compare(graphs[:1], about=[], metrics=edges_received).columns == (
         "name",
-        "edges_heard",
+        "edges_received",
     )
-    with pytest.raises(TypeError, match="`edges_heard` must return a number, got None"):
+    with pytest.raises(TypeError, match="`edges_received` must return a number, got None"):
         metrics.compare(graphs[1:], about=[], metrics=edges_received)
     with pytest.warns(
         UserWarning, match=r"slem is the metric of topofl, not entry point slem \(mine_:heaviest\)"
