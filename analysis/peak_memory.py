@@ -30,7 +30,7 @@ from topofl.engine.memory.system import give_back
 from topofl.estimate import Estimate
 
 from .benchmark.cases import Case, Network
-from .benchmark.memory import lower_bound, process_bytes
+from .benchmark.steps.memory import lower_bound, process_bytes
 
 __all__ = [
     "SETTINGS",

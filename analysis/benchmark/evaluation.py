@@ -18,7 +18,7 @@ from topofl.engine.train.examples import Examples
 from topofl.engine.train.workers import worker_threads
 
 from .cases import LOGISTIC, TRAINING, Case, clients_of, setting
-from .stopwatch import in_turns, seconds_of
+from .steps.stopwatch import in_turns, seconds_of
 
 __all__ = ["Evaluation", "WholeRun", "evaluation_of", "table", "whole_run"]
 

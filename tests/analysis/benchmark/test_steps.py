@@ -10,20 +10,7 @@ import torch
 from torch.testing import assert_close
 
 import topofl
-from analysis.benchmark import (
-    command,
-    evaluation,
-    floor,
-    floor_steps,
-    memory,
-    naive_loop,
-    plot,
-    report,
-    reports,
-    roofline,
-    tables,
-    timing,
-)
+from analysis.benchmark import command, evaluation, measurements, timing
 from analysis.benchmark.cases import (
     GN_LENET,
     LOGISTIC,
@@ -35,19 +22,23 @@ from analysis.benchmark.cases import (
     on_few_nodes,
     setting,
 )
-from analysis.benchmark.engine_steps import engine_steps
-from analysis.benchmark.floor import Floor
-from analysis.benchmark.floor_steps import floors
-from analysis.benchmark.measured import Measured
-from analysis.benchmark.plot import Point
-from analysis.benchmark.stopwatch import in_turns
-from analysis.benchmark.targets import (
+from analysis.benchmark.report import page as report
+from analysis.benchmark.report import plot, roofline, tables
+from analysis.benchmark.report.measured import Measured
+from analysis.benchmark.report.plot import Point
+from analysis.benchmark.report.targets import (
     Check,
     checks_of_matrix,
     checks_of_training,
     memory_ratio,
     verdicts,
 )
+from analysis.benchmark.steps import floor as floor_steps
+from analysis.benchmark.steps import floor_state, memory, naive_loop
+from analysis.benchmark.steps.engine import engine_steps
+from analysis.benchmark.steps.floor import floors
+from analysis.benchmark.steps.floor_state import Floor
+from analysis.benchmark.steps.stopwatch import in_turns
 from analysis.benchmark.timing import EXECUTORS, Plan, measure
 from tests import problems
 from topofl import NotApplicable, Table
@@ -101,12 +92,12 @@ def test_floors_do_the_work_of_the_engine(case):
     start = torch.nn.utils.parameters_to_vector(case.network.build().parameters()).detach()
     moved = (after[2] - start).abs().max()
     for name, opened in ways(case).items():
-        floor = Floor.build(case, clients, CPU)
-        assert_close(floor.models(), start.expand(case.n, -1))
-        with opened(floor) as step:
+        floor_state = Floor.build(case, clients, CPU)
+        assert_close(floor_state.models(), start.expand(case.n, -1))
+        with opened(floor_state) as step:
             for t in (0, 1):
                 step(t)
-                worst = (floor.models() - after[t + 1]).abs().max()
+                worst = (floor_state.models() - after[t + 1]).abs().max()
                 assert worst < 1e-3 * moved, (name, t)
 
 
@@ -126,10 +117,10 @@ def test_floor_in_bf16_is_near_that_in_fp32_but_coarser():
     flats = []
     for precision in ("fp32", "bf16"):
         case = replace(TINY, precision=precision)
-        floor = Floor.build(case, clients_of(case), CPU)
-        with floor_steps._looped(floor) as step:
+        floor_state = Floor.build(case, clients_of(case), CPU)
+        with floor_steps._looped(floor_state) as step:
             step(0)
-        flats.append(floor.flat - Floor.build(case, clients_of(case), CPU).flat)
+        flats.append(floor_state.flat - Floor.build(case, clients_of(case), CPU).flat)
     exact, coarse = flats
     assert 1e-4 < (exact - coarse).norm() / exact.norm() < 3e-2
 
@@ -143,7 +134,7 @@ def test_settings_without_a_floor(n, reason, monkeypatch):
     if n == 20:
         case = replace(case, graph="dcliques", clique_averaging=True)
         groups = topofl.topologies.dcliques(clients.label_counts, clique_size=6, seed=0)
-        monkeypatch.setattr(floor, "setting", lambda *_: (groups, None))
+        monkeypatch.setattr(floor_state, "setting", lambda *_: (groups, None))
     with pytest.raises(ValueError, match=reason):
         Floor.build(case, clients, CPU)
 
@@ -462,7 +453,7 @@ def test_picture(tmp_path):
 def tiny(monkeypatch):
     cases = (TINY, replace(TINY, label="half", precision="bf16"))
     monkeypatch.setattr(command, "quick_cases", lambda what: cases)
-    monkeypatch.setattr(reports, "quick_cases", lambda what: cases)
+    monkeypatch.setattr(measurements, "quick_cases", lambda what: cases)
     monkeypatch.setattr(timing, "has_fast_bf16", lambda device: False)
 
 
@@ -522,16 +513,16 @@ def test_graphs_have_no_tiny_sizes(capsys):
 
 
 def test_cases_of_a_report():
-    assert reports.cases_of("training") == TRAINING
-    assert reports.cases_of("matrix") == matrix_cases()
-    assert reports.cases_of("graphs") == ()
+    assert measurements.cases_of("training") == TRAINING
+    assert measurements.cases_of("matrix") == matrix_cases()
+    assert measurements.cases_of("graphs") == ()
 
 
 def test_quick_cases_are_small():
     for what in ("training", "matrix"):
-        cases = reports.quick_cases(what)
+        cases = measurements.quick_cases(what)
         assert max(case.n * case.batch_size for case in cases) <= 80
-    assert [case.label for case in reports.quick_cases("training")] == [
+    assert [case.label for case in measurements.quick_cases("training")] == [
         case.label for case in TRAINING
     ]
 

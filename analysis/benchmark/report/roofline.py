@@ -12,10 +12,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from topofl import NotApplicable, Table
 from topofl.toolkit import has_fast_bf16
 
-from .cases import Case
+from ..cases import Case
+from ..steps.memory import saved_bytes
+from ..steps.stopwatch import seconds_of
 from .measured import Measured, first_reason
-from .memory import saved_bytes
-from .stopwatch import seconds_of
 
 __all__ = ["Rates", "flops", "measured_rates", "moved_bytes", "roofline"]
 

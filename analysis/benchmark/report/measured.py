@@ -7,7 +7,7 @@ from typing import Any
 
 from topofl import NotApplicable
 
-from .cases import Case
+from ..cases import Case
 
 __all__ = ["NOT_REQUESTED", "Measured"]
 

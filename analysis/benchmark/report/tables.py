@@ -6,13 +6,9 @@ from typing import Any
 from topofl import NotApplicable, Table
 
 from .measured import Measured, quotient
+from .page import title
 from .plot import Point
-from .report import title
-from .targets import (
-    Check,
-    memory_ratio,
-    verdicts,
-)
+from .targets import Check, memory_ratio, verdicts
 
 __all__ = [
     "matrix_table",
