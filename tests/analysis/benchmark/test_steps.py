@@ -1,6 +1,5 @@
 """The benchmark's floors compute what the engine computes; timing is not part of the suite."""
 
-import json
 import sys
 from dataclasses import replace
 from types import SimpleNamespace
@@ -10,7 +9,7 @@ import torch
 from torch.testing import assert_close
 
 import topofl
-from analysis.benchmark import command, evaluation, measurements, timing
+from analysis.benchmark import timing
 from analysis.benchmark.cases import (
     GN_LENET,
     LOGISTIC,
@@ -18,21 +17,10 @@ from analysis.benchmark.cases import (
     Case,
     clients_of,
     matrix_cases,
-    networks,
     on_few_nodes,
     setting,
 )
-from analysis.benchmark.report import page as report
-from analysis.benchmark.report import plot, roofline, tables
-from analysis.benchmark.report.measured import Measured
-from analysis.benchmark.report.plot import Point
-from analysis.benchmark.report.targets import (
-    Check,
-    checks_of_matrix,
-    checks_of_training,
-    memory_ratio,
-    verdicts,
-)
+from analysis.benchmark.report import tables
 from analysis.benchmark.steps import floor as floor_steps
 from analysis.benchmark.steps import floor_state, memory, naive_loop
 from analysis.benchmark.steps.engine import engine_steps
@@ -41,7 +29,7 @@ from analysis.benchmark.steps.floor_state import Floor
 from analysis.benchmark.steps.stopwatch import in_turns
 from analysis.benchmark.timing import EXECUTORS, Plan, measure
 from tests import problems
-from topofl import NotApplicable, Table
+from topofl import NotApplicable
 
 CPU = torch.device("cpu")
 QUICK = Plan(CPU, rounds=1, repeats=1, naive_nodes=0, memory=False)
@@ -186,35 +174,6 @@ SECONDS = {
 }
 
 
-def test_medians_and_ratios():
-    measured = Measured(TINY, SECONDS)
-    assert measured.step("batched") == 2.0
-    assert [measured.ratio(executor) for executor in EXECUTORS] == [2.0, 0.8, 2.5]
-    assert measured.auto_over_better() == 1.25
-    missing = Measured(TINY, {"auto": [1.0], "looped": [1.0]}, {"batched": "too slow"})
-    assert missing.auto_over_better() == NotApplicable("too slow")
-    assert missing.ratio("looped") == NotApplicable("not asked for")
-
-
-def test_what_ran_as_an_executor_did_is_not_compared_with_it():
-    chosen = {
-        "batched": "batched, chunk 4",
-        "looped": "looped, chunk 1",
-        "auto": "batched, chunk 4",
-    }
-    assert (
-        Measured(TINY, SECONDS, chosen=chosen).auto_over_better() == 1
-    )  # 2.25, the median of both, of its own
-    slower = SECONDS | {"looped": [1.5]}
-    assert (
-        Measured(TINY, slower, chosen=chosen).auto_over_better() == 1.5
-    )  # 2.25 over 1.5: looped was the better choice
-    mixed = chosen | {"auto": "batched, chunk 4 or looped, chunk 1"}
-    assert Measured(TINY, SECONDS, chosen=mixed).auto_over_better() == 1.25
-    both = mixed | {"batched": mixed["auto"]}  # but perhaps not in the same turns
-    assert Measured(TINY, SECONDS, chosen=both).auto_over_better() == 1.25
-
-
 def test_everything_that_ran_in_some_turn_is_recorded(monkeypatch):
     metas = iter(["batched", "looped", "batched"])
 
@@ -298,56 +257,6 @@ def test_naive_loop_on_all_nodes(case):
     assert naive_loop.naive_step(case, clients_of(case), case.n) > 0
 
 
-@pytest.mark.parametrize(
-    ("measured", "at_least", "verdict"),
-    [(1.5, False, "met"), (1.51, False, "not met"), (1.5, True, "met"), (1.49, True, "not met")],
-)
-def test_verdicts(measured, at_least, verdict):
-    (row,) = verdicts([Check("what", measured, 1.5, at_least)]).rows
-    assert row == ("what", measured, "at least 1.5" if at_least else "at most 1.5", verdict)
-
-
-def test_without_a_number_there_is_no_verdict():
-    reason = NotApplicable("too slow")
-    assert Check("what", reason, 1.5).verdict is reason
-
-
-def test_every_target_has_a_row():
-    memory = {"auto": {"peak": 260, "bound": 200}}
-    found = [Measured(case, SECONDS, memory=memory) for case in TRAINING]
-    checks = {c.what: c for c in checks_of_training(found, 2.5, 99.0)}
-    assert {
-        c.what: (c.measured, c.target, c.verdict) for c in checks_of_training(found[:1], 2.5, 99.0)
-    } == {
-        "ours / floor: D-Cliques + CA, 100 x 128": (2.5, 1.5, "not met"),
-        "auto / better executor: D-Cliques + CA, 100 x 128": (1.25, 1.05, "not met"),
-        "peak memory / lower bound: D-Cliques + CA, 100 x 128": (1.3, 1.3, "met"),
-        "simulator / ours: D-Cliques + CA, 100 x 128 *": (0.11 / 2.5, 9, "not met"),
-        "evaluation of 100 logistic models on 10,000 images / one product": (2.5, 2.0, "not met"),
-        "simulator / ours: run with evaluation every epoch *": (99.0, 100.0, "not met"),
-    }
-    assert checks["looped / floor: GN-LeNet, 100 x 20"].verdict == "met"
-    assert checks["looped / floor: GN-LeNet, 100 x 20"].target == 1.1
-    assert checks["fp32 / bf16, looped: GN-LeNet, 100 x 20"].measured == 1.0
-    assert [c.target for what, c in checks.items() if what.startswith("simulator")] == [
-        9,
-        25,
-        30,
-        1000,
-        2.3,
-        4.5,
-        100,
-    ]
-    assert len(checks_of_matrix(found)) == len(found)
-
-
-def test_memory_ratio_has_a_reason_where_there_is_none():
-    assert memory_ratio(Measured(TINY, SECONDS), "auto").reason == "not asked for"
-    assert memory_ratio(Measured(TINY, {}, {"auto": "too slow"}), "auto").reason == "too slow"
-    unknown = NotApplicable("not known")
-    assert memory_ratio(Measured(TINY, SECONDS, memory={"auto": unknown}), "auto") is unknown
-
-
 def test_bytes_kept_for_the_backward_pass():
     minibatch, log_softmax, labels = 4 * 784 * 4, 4 * 10 * 4, 4 * 8
     assert (
@@ -378,171 +287,3 @@ def test_unknown_peak_memory_has_a_reason(monkeypatch):
     monkeypatch.setattr(timing, "peak_bytes", unknown)
     cell = timing._memory_of(TINY, "auto", QUICK, {"auto": "batched, chunk 4"})
     assert cell.reason == "peak memory is not available here: no such file"
-
-
-def test_arithmetic_of_a_step():
-    assert (
-        roofline.flops(TINY) == 4 * 4 * 7840 * 2 * 2
-    )  # nodes, examples, weights; forward and backward
-    parameters, minibatch = 7850 * 4, 4 * 784 * 4
-    per_node = 2 * minibatch + 2 * memory.saved_bytes(TINY) + 8 * parameters
-    assert roofline.moved_bytes(TINY) == 4 * per_node
-
-
-@pytest.mark.parametrize(("copy", "bound"), [(1e3, "bytes"), (1e30, "arithmetic")])
-def test_share_of_what_is_attainable(copy, bound):
-    rates = roofline.Rates(fp32=1e6, bf16=1e6, copy=copy)
-    table = roofline.roofline(
-        [Measured(TINY, SECONDS), Measured(TINY, {}, {"auto": "too slow"})], rates
-    )
-    row, left_out = table.rows
-    attainable = roofline.moved_bytes(TINY) / 1e3 if copy == 1e3 else roofline.flops(TINY) / 1e6
-    assert row[3:] == (
-        bound,
-        1e3 * attainable,
-        1e3,
-        2e3,
-        attainable / 2.0,
-    )  # the better executor takes 2 s
-    assert left_out[6].reason == left_out[7].reason == "too slow"
-
-
-def test_rates_are_measured():
-    rates = roofline.measured_rates(CPU, size=32, megabytes=1)
-    assert min(rates.fp32, rates.bf16, rates.copy) > 0
-
-
-def test_evaluation_beside_a_product(monkeypatch):
-    found = evaluation.evaluation_of(3, CPU, images=50, repeats=2)
-    assert (len(found.ours), len(found.product)) == (2, 2)
-    assert evaluation.Evaluation(3, 50, [1.0, 3.0, 2.0], [1.0]).ratio == 2.0
-
-
-def test_whole_run_has_an_evaluation_every_epoch():
-    found = evaluation.whole_run(CPU, replace(TINY, simulator=7.0), epochs=2, images=100)
-    assert len(found.epochs) == 2
-    assert found.simulator == pytest.approx(3 * 7.0 + 4 * 0.5 * 100 / 10_000)
-    table = evaluation.table([evaluation.Evaluation(4, 100, [0.1], [0.05])], found, "here")
-    assert table.rows[0][1:] == pytest.approx((100.0, 50.0, 2.0, 20.0, 0.2))
-    assert table.rows[1][-1] == found.ratio
-
-
-def test_matrix_has_every_combination():
-    labels = [case.label for case in matrix_cases()]
-    assert len(set(labels)) == len(labels) == len(networks()) * 3 * 2
-    assert max(case.batch_size * case.n for case in matrix_cases()) <= 50_000
-
-
-def test_picture(tmp_path):
-    points = [
-        Point("one", "batched", 1.2, 1.5),
-        Point("one", "auto", 1.3, 1.5),
-        Point("two", "looped", 40.0),
-    ]
-    paths = plot.draw(points, tmp_path / "cpu-2.5", "here")
-    assert [path.name for path in paths] == ["cpu-2.5.png", "cpu-2.5.svg"]
-    assert paths[0].read_bytes().startswith(b"\x89PNG")
-    text = paths[1].read_text()
-    assert "<svg" in text
-    plot.draw(points, tmp_path / "again", "here")
-    assert (tmp_path / "again.svg").read_text() == text
-    assert plot.draw([], tmp_path / "none") == []
-
-
-@pytest.fixture
-def tiny(monkeypatch):
-    cases = (TINY, replace(TINY, label="half", precision="bf16"))
-    monkeypatch.setattr(command, "quick_cases", lambda what: cases)
-    monkeypatch.setattr(measurements, "quick_cases", lambda what: cases)
-    monkeypatch.setattr(timing, "has_fast_bf16", lambda device: False)
-
-
-@pytest.mark.parametrize(("what", "rows"), [("training", 2), ("matrix", 2 * 3), ("evaluation", 3)])
-def test_command_line(what, rows, tiny, capsys, tmp_path):
-    assert command.main([what, "--quick", "--out", str(tmp_path / "results")]) == 0
-    page = (tmp_path / "results" / f"cpu-{what}.md").read_text()
-    numbers = json.loads((tmp_path / "results" / f"cpu-{what}.json").read_text())
-    table = page.split("\n\n")[1].splitlines()
-    assert len(table) == rows + 2
-    assert {"machine", "software", "threads", "load", "date", "options"} <= set(numbers)
-    assert report.title() in page
-    assert "Held to" not in page, "tiny sizes have no verdicts"
-    assert "mean nothing" in capsys.readouterr().out
-    assert (tmp_path / "results" / f"cpu-{what}.png").exists() == (what != "evaluation")
-    if what != "evaluation":
-        assert "[1] bf16 on a processor without" in page
-        assert len(numbers["cases"][0]["seconds"]["auto"]) == 2
-        assert "emulated" in numbers["cases"][1]["skipped"]["auto"]
-        assert {
-            check["verdict"] for check in numbers["checks"] if isinstance(check["verdict"], str)
-        } <= {
-            "met",
-            "not met",
-        }
-
-
-def test_only_some_cases(tiny, tmp_path):
-    assert (
-        command.main(["matrix", "--quick", "--no-naive", "--only", "half", "--out", str(tmp_path)])
-        == 0
-    )
-    numbers = json.loads((tmp_path / "cpu-matrix.json").read_text())
-    assert [case["case"] for case in numbers["cases"]] == ["half"]
-
-
-def test_unknown_labels_are_refused_with_the_known_ones(capsys):
-    assert command.main(["training", "--only", "GN-VGG"]) == 2
-    assert "got 'GN-VGG'; labels: D-Cliques + CA, 100 x 128, fully-" in capsys.readouterr().err
-
-
-def test_impossible_options_are_refused_before_anything_is_timed(capsys, tmp_path):
-    (tmp_path / "file").touch()
-    assert command.main(["--out", str(tmp_path / "file")]) == 2
-    assert "error: --out: " in capsys.readouterr().err
-    assert command.main(["--device", "tpu"]) == 2
-    assert "error: --device: `device` must be such as" in capsys.readouterr().err
-    for options in (["--rounds", "0"], ["--repeats", "-1"], ["--naive-nodes", "0"]):
-        with pytest.raises(SystemExit):
-            command.main(options)
-        assert "must be at least 1, got" in capsys.readouterr().err
-
-
-def test_graphs_have_no_tiny_sizes(capsys):
-    assert command.main(["graphs", "--quick"]) == 2
-    assert "--quick must be left out for graphs" in capsys.readouterr().err
-
-
-def test_cases_of_a_report():
-    assert measurements.cases_of("training") == TRAINING
-    assert measurements.cases_of("matrix") == matrix_cases()
-    assert measurements.cases_of("graphs") == ()
-
-
-def test_quick_cases_are_small():
-    for what in ("training", "matrix"):
-        cases = measurements.quick_cases(what)
-        assert max(case.n * case.batch_size for case in cases) <= 80
-    assert [case.label for case in measurements.quick_cases("training")] == [
-        case.label for case in TRAINING
-    ]
-
-
-@pytest.mark.parametrize(
-    ("options", "nodes"),
-    [
-        ([], None),
-        (["matrix"], 10),
-        (["--naive-nodes", "7"], 7),
-        (["--no-naive"], 0),
-        (["--quick"], 4),
-    ],
-)
-def test_nodes_of_the_naive_loop(options, nodes):
-    assert command._naive_nodes(command._parser().parse_args(options)) == nodes
-
-
-def test_tables_without_numbers_print():
-    empty = [Measured(TINY, {}, dict.fromkeys(EXECUTORS, "too slow"), NotApplicable("too slow"))]
-    for table in (tables.training_table(empty), tables.matrix_table(empty)):
-        assert isinstance(table, Table)
-        assert "too slow" in table.to_markdown()
