@@ -278,12 +278,12 @@ REFUSED = {
         ),
         "a type of eight bits": (
             lambda: run(dtype=torch.float8_e5m2),
-            "`dtype` must be a floating point type to train",
+            "`dtype` must be a floating-point type",
         ),
         "a device without numbers": (lambda: run(device="meta"), "`device` must be such as 'cpu'"),
         "a device that is not there": (
             lambda: run(device="xla"),
-            "`device` must be one that is there, got 'xla'",
+            "`device` must be available, got 'xla'",
         ),
         "a model that cannot be batched": (
             lambda: run(
@@ -319,7 +319,7 @@ REFUSED = {
         ),
         "in a model, as float16": (
             lambda: run(model=with_value(1e30), init="given", dtype=torch.float16),
-            "`model` must start with finite parameters, '1.weight' holds inf as torch.float16",
+            "`model` must start with finite parameters, '1.weight' contains inf as torch.float16",
         ),
     },
 }

@@ -639,9 +639,13 @@ WRONG_TASKS = {
     "not finite": (
         lambda o, t: (o.sum(1) - 1e9).log(),
         {},
-        r"`task` must have a finite loss of finite outputs",
+        r"`task` must have a finite loss for finite outputs",
     ),
-    "of others": (among_others, {}, "`task` must have a loss of each example by itself, got"),
+    "of others": (
+        among_others,
+        {},
+        "`task` must have a loss that does not depend on other examples, got",
+    ),
     "raises": (
         lambda o, t: functional.cross_entropy(o, t, reduction="none")[:, :, 0],
         {},

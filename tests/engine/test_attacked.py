@@ -285,7 +285,7 @@ def aggregating(rule):
         (
             lambda own, received: own,
             TypeError,
-            r"`rule` of the phase 'exchange' .* \(own, heard, shares\), got one of \(own, h",
+            r"`rule` of the phase 'exchange' .* \(own, heard, shares\), got one of \(own, r",
         ),
         (
             lambda own, received, shares: own if own.sum() > 0 else -own,
@@ -370,7 +370,7 @@ def test_what_is_noted_is_one_number(value, got, late):
         return state
 
     message = (
-        f"`value` of round.note must be one real number a round, got {got} as 'far' "
+        f"`value` of round.note must be one real number per round, got {got} as 'far' "
         "in the phase 'exchange'; note"
     )
     with pytest.raises(ValueError, match=message):

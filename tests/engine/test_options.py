@@ -12,7 +12,7 @@ import torch
 import topofl
 from tests import problems
 from topofl import Compute, Evaluation, Saving, algorithms, config, topologies
-from topofl.engine.options import as_compute, as_evaluation, as_saving
+from topofl.engine.shorthands import as_compute, as_evaluation, as_saving
 from topofl.engine.setup import resolve
 
 

@@ -188,7 +188,7 @@ def test_phases_note_numbers_of_rounds(tmp_path):
 @pytest.mark.parametrize("name", ["bytes", "two words", 3])
 def test_noted_numbers_need_a_name_of_their_own(name):
     with pytest.raises(
-        ValueError, match=r"`name` must be an identifier that no column of a history has.*'tried'"
+        ValueError, match=r"`name` must be an identifier that is not a column of histories.*'tried'"
     ):
         run(phase(lambda models, round: round.note(name, 1.0)))
     with pytest.raises(ValueError, match="'accuracy' is one; rename it"):
@@ -204,7 +204,7 @@ def test_what_is_noted_only_later_is_refused():
 
 
 def test_models_that_moved_are_no_start():
-    with pytest.raises(ValueError, match=r"`models\.start` must be asked for in `init`"):
+    with pytest.raises(ValueError, match=r"`models\.start` must be read in `init`"):
         run(phase(lambda models, round: models.flat.copy_(models.start.expand_as(models.flat))))
 
 

@@ -686,7 +686,7 @@ OWN = {
     "ours": (
         {"fine_tuned": mean},
         ValueError,
-        "must be identifiers other than .*, got 'fine_tuned'; name it otherwise",
+        "must be identifiers other than .*, got 'fine_tuned'; rename it",
     ),
     "a set": ({"own_val": mean}, ValueError, "must be identifiers other than"),
     "nothing": (
@@ -698,7 +698,7 @@ OWN = {
         {"a": lambda models, round: models.flat[:1]},
         ValueError,
         r"shape \(n, d\)=\(6, 111\), got shape \(1, 111\); "
-        r"one model for all is flat\.expand\(n, -1\)",
+        r"for one model for all nodes, return flat\.expand\(n, -1\)",
     ),
     "dtype": (
         {"a": lambda models, round: models.flat.double()},

@@ -43,7 +43,7 @@ def check_attack(
     """Raise ``ValueError`` if a method cannot be attacked; warn if it tolerates fewer attackers."""
     if attack is None:
         return
-    name, doors = trace.algorithm.name, set().union(*trace.requests.doors.values())
+    name, doors = trace.algorithm.name, set().union(*trace.requests.calls.values())
     if "mixed gradients" in doors:
         raise ValueError(
             f"`attackers` must be None for {name}: gradients within local steps cannot be forged"

@@ -1,4 +1,4 @@
-"""The round and the models of a dry run: they record what phases ask for and compute nothing."""
+"""The round and the models of a dry run, which record calls of phases and compute nothing."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,8 +28,9 @@ from topofl.engine.dry_run.checked import (
     check_rule,
     state_of_phase,
 )
+from topofl.engine.ledger import Ledger
 from topofl.engine.population import Population
-from topofl.engine.recorder import OWN_COLUMNS, Ledger
+from topofl.engine.recorder import OWN_COLUMNS
 from topofl.mixing import MixingMatrix, check_pulls, check_pushes
 from topofl.topology import Topology, TopologySequence
 
@@ -40,19 +41,19 @@ T = TypeVar("T")
 
 
 EXCHANGES = frozenset(("mix", "send", "server"))
-"""Calls that exchange models. A phase may switch between them, but not between some and none."""
+"""Calls that exchange models. A phase may use different ones in different rounds, but not none."""
 
 
 @dataclass(frozen=True, eq=False)
 class RecordedSteps:
-    """Local steps that a phase asked for.
+    """Local steps that a phase requested.
 
     Parameters
     ----------
     how
-        The steps.
+        The local steps.
     counts
-        (n,) of each node.
+        (n,) number of steps of each node.
     """
 
     how: Training
@@ -61,14 +62,14 @@ class RecordedSteps:
 
 @dataclass(frozen=True, eq=False)
 class WeightRules:
-    """What gives graphs their weights.
+    """Weight rules of a run, which turn graphs into mixing matrices.
 
     Parameters
     ----------
     pull, push
-        The rules of the run, where nodes average what they hear, and where they push.
+        Rules for nodes that average what they receive, and for nodes that push.
     resolve
-        (rule, graph) -> the matrix, checked.
+        (rule, graph) -> the checked matrix.
     """
 
     pull: Rule
@@ -78,7 +79,19 @@ class WeightRules:
 
 @dataclass(frozen=True, eq=False)
 class DryModels(Population):
-    """Models without numbers, which notice whether they are taken to start as one."""
+    """Models on the meta device, which record whether a phase relies on a common start.
+
+    Parameters
+    ----------
+    method
+        Name of the algorithm.
+    independent_start
+        Whether each node starts from its own model.
+    given
+        The topology of the run; None: not given.
+    calls
+        ``"start"`` for each access to `start`, ``"apply"`` once rounds began.
+    """
 
     method: str = ""
     independent_start: bool = False
@@ -90,14 +103,14 @@ class DryModels(Population):
         """See the protocol."""
         if "apply" in self.calls:
             raise ValueError(
-                "`models.start` must be asked for in `init`, models move later; keep a copy in the "
-                "state"
+                "`models.start` must be read in `init`, since models change later; store a copy in "
+                "the state"
             )
         self.calls.append("start")
         if self.independent_start:
             raise ValueError(
-                f"`init` must be 'common' or 'given' for {self.method}, which compares where "
-                "models moved from one start, got 'independent'"
+                f"`init` must be 'common' or 'given' for {self.method}, which compares how far "
+                "models moved from a common start, got 'independent'"
             )
         return self.flat[:1].clone()
 
@@ -121,31 +134,31 @@ def _topology_missing(method: str, n: int) -> TypeError:
 
 @dataclass(eq=False)
 class PhaseRequests:
-    """What phases have asked for, over all rounds.
+    """Calls and requests of all phases, over all rounds.
 
     Attributes
     ----------
-    doors
-        By phase: the doors that it used.
+    calls
+        Calls and properties of the round that each phase used, by phase.
     trained
-        By phase: its local steps.
+        Local steps, by phase.
     columns
-        By phase: the columns of the models that it mixed.
+        Columns of the models that were mixed, by phase.
     rules
-        By which gradients were mixed, with the first of their matrices.
+        Matrices by which gradients were mixed.
     gradients
         Tensors of all nodes' gradients, by key.
     batch_sizes
-        Of gradients.
+        Batch sizes of gradients.
     trial_sets
-        On which examples nodes tried models.
+        Sets of examples on which nodes cross-evaluated models.
     noted
         Names of numbers that rounds record.
     drawn
-        What phases drew random numbers for.
+        Purposes for which phases drew random numbers.
     """
 
-    doors: dict[str, set[str]] = field(default_factory=dict)
+    calls: dict[str, set[str]] = field(default_factory=dict)
     trained: dict[str, list[RecordedSteps]] = field(default_factory=dict)
     columns: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
     rules: list[MixingMatrix] = field(default_factory=list)
@@ -155,31 +168,41 @@ class PhaseRequests:
     noted: dict[str, None] = field(default_factory=dict)
     drawn: set[str] = field(default_factory=set)
 
+    def check_one_push(self) -> None:
+        """Raise ``ValueError`` if several phases push models."""
+        if sum("push" in calls for calls in self.calls.values()) > 1:
+            raise ValueError(
+                "`phases` must push models once per round, since a node has one push-sum weight; "
+                "share both parts in one"
+            )
+
 
 @dataclass(eq=False)
 class DryRound:
-    """A :class:`topofl.algorithms.Round` that records what phases ask for and computes nothing.
+    """A :class:`topofl.algorithms.Round` that records the requests of phases.
 
     Parameters
     ----------
     t
         The round, from 0.
-    graph, given
-        Its graph, that of everybody if none was given.
+    graph
+        Its graph.
+    given
+        Whether a topology was given; otherwise the graph is complete.
     algorithm
-        Name of the method.
+        Name of the algorithm.
     rules, sizes, seed
-        Of the run.
+        Weight rules, node data sizes and seed of the run.
     models
         The models that predict.
     ledger, requests
-        What is noted, of the round and of all rounds.
+        Messages of the round, and requests of all rounds.
     states
-        Of all phases.
+        States of all phases.
     attack
-        What some nodes send in place of what they hold.
+        The attack of the run; None: no attackers.
     phase
-        Which one is played.
+        Name of the phase that is played.
     """
 
     t: int
@@ -197,7 +220,7 @@ class DryRound:
     phase: str = ""
     used: MixingMatrix | None = field(default=None, init=False)
     mixed: dict[MixingMatrix, int] = field(default_factory=dict, init=False)
-    """Columns that each matrix multiplies, counted as messages or not."""
+    """Number of columns that each matrix multiplies, counted as messages or not."""
 
     @property
     def n(self) -> int:
@@ -207,7 +230,7 @@ class DryRound:
     @property
     def topology(self) -> Topology:
         """See the protocol."""
-        self._note_door("topology")
+        self._note_call("topology")
         if not self.given:
             raise _topology_missing(self.algorithm, self.n)
         return self.graph
@@ -215,7 +238,7 @@ class DryRound:
     @property
     def peers(self) -> Topology:
         """See the protocol."""
-        self._note_door("peers")
+        self._note_call("peers")
         return self.graph
 
     @property
@@ -227,12 +250,8 @@ class DryRound:
     @property
     def push_weights(self) -> MixingMatrix:
         """See the protocol."""
-        self._note_door("push")
-        if len([phase for phase, doors in self.requests.doors.items() if "push" in doors]) > 1:
-            raise ValueError(
-                "`phases` must push models once a round, a node has one push-sum weight; share "
-                "both parts in one"
-            )
+        self._note_call("push")
+        self.requests.check_one_push()
         self.used = check_pushes(self.rules.resolve(self.rules.push, self.topology))
         return self.used
 
@@ -249,24 +268,21 @@ class DryRound:
         self, models: Models, how: Training, own: State, *, participants: np.ndarray | None = None
     ) -> np.ndarray:
         """See the protocol."""
-        with _disable_current_modes():  # what is made here is none of the phase's
+        with _disable_current_modes():  # these tensors do not belong to the phase
             needed = how.init(models).keys()
         if missing := sorted(needed - own.keys()):
             raise ValueError(
-                f"`own` must hold what the steps of the phase {self.phase!r} keep, {missing[0]!r} "
-                "is missing; let its `init` return how.init(models)"
+                f"`own` must hold the state of the local steps of the phase {self.phase!r}, "
+                f"{missing[0]!r} is missing; let its `init` return how.init(models)"
             )
         counts = how.counts(self.sizes)
-        counts = (
-            counts
-            if participants is None
-            else np.where(check_participants(participants, counts), counts, 0)
-        )
-        if self.t == 0:  # later ones may be beyond the run's last
+        if participants is not None:
+            counts = np.where(check_participants(participants, counts), counts, 0)
+        if self.t == 0:  # later rounds may be beyond the last of the run
             rate_at(how.descend.lr, 0, 0, models.flat.dtype, self.phase)
         self.requests.trained.setdefault(self.phase, []).append(RecordedSteps(how, counts))
         if how.gradient is not None and isinstance(how.steps, int):
-            self._note_door("mixed gradients")
+            self._note_call("mixed gradients")
             weights = check_pulls(self.rules.resolve(how.gradient, self.topology))
             self.requests.rules.append(weights)
             self._count_product(weights, how.steps * models.flat.shape[1])
@@ -281,10 +297,10 @@ class DryRound:
 
     def gradients(self, models: Models, batch_size: int, key: str) -> Tensor:
         """See the protocol."""
-        self._note_door("gradients")
+        self._note_call("gradients")
         self.requests.batch_sizes.append(batch_size)
         if check_key(key) not in self.requests.gradients:
-            with _disable_current_modes():  # memory that stays, and is counted apart
+            with _disable_current_modes():  # memory that lasts is counted separately
                 self.requests.gradients[key] = torch.empty_like(models.flat)
         return self.requests.gradients[key]
 
@@ -299,7 +315,7 @@ class DryRound:
         counted: bool = True,
     ) -> None:
         """See the protocol."""
-        self._note_door("server" if server else "mix")
+        self._note_call("server" if server else "mix")
         check_matrix("mix", weights)
         self._allocate_forged(values)
         found = [range(values.shape[1])[part] for part in columns]
@@ -307,7 +323,8 @@ class DryRound:
             self.requests.columns.setdefault(self.phase, set()).update(
                 (part.start, part.stop) for part in found
             )
-        self.used, width = self.used or weights, sum(map(len, found))
+        self.used = self.used or weights
+        width = sum(map(len, found))
         if not server:
             self._count_product(weights, width)
         if counted:
@@ -322,15 +339,16 @@ class DryRound:
         scalars: int = 0,
         counted: bool = True,
     ) -> None:
-        """See the protocol; the rule is played for the node that hears most."""
-        self._note_door("mix")
+        """See the protocol; the rule is called once, for the node that receives most rows."""
+        self._note_call("mix")
         check_matrix("aggregate", weights)
         check_rule(self.phase, rule)
         self.used = self.used or weights
         self._allocate_forged(values)
         rows = torch.empty_like(values)
         largest = int(weights.in_messages.max(initial=0))
-        received, shares = values.new_empty(largest, values.shape[1]), values.new_empty(largest)
+        received = values.new_empty(largest, values.shape[1])
+        shares = values.new_empty(largest)
         must = f"`rule` of the phase {self.phase!r} must work on rows without numbers, {WHY_PLAYED}"
         with without_numbers(must, NO_BRANCHES):
             aggregated(self.phase, rule, rows[0], received, shares)
@@ -339,11 +357,11 @@ class DryRound:
 
     def shown(self, values: Tensor) -> Tensor:
         """See the protocol."""
-        self._note_door("shown")
+        self._note_call("shown")
         return values if self.attack is None or self.attack.to_each else torch.empty_like(values)
 
     def _allocate_forged(self, values: Tensor) -> None:
-        """Make, for a moment, what forging what is sent takes."""
+        """Allocate and drop as much memory as forging the sent rows takes."""
         if self.attack is not None:
             rows = len(values) if self.attack.to_each else 2 * len(self.attack.nodes)
             values.new_empty(rows, values.shape[1])
@@ -352,23 +370,23 @@ class DryRound:
         self, weights: MixingMatrix, nbytes: int | np.ndarray, *, server: bool = False
     ) -> None:
         """See the protocol."""
-        self._note_door("server" if server else "send")
+        self._note_call("server" if server else "send")
         check_matrix("send", weights)
         self.used = self.used or weights
         self.ledger.send(weights, nbytes, server=server)
 
     def note(self, name: str, value: float | Tensor) -> None:
-        """See the protocol; the number does not count."""
+        """See the protocol; the value is ignored."""
         if not isinstance(name, str) or not name.isidentifier() or name in OWN_COLUMNS:
             raise ValueError(
-                "`name` must be an identifier that no column of a history has, such as 'moved', "
+                "`name` must be an identifier that is not a column of histories, such as 'moved', "
                 f"got {shown(name)} in the phase {self.phase!r}"
             )
         check_noted(self.phase, name, value)
         self.requests.noted[name] = None
 
-    def _note_door(self, door: str) -> None:
-        self.requests.doors.setdefault(self.phase, set()).add(door)
+    def _note_call(self, call: str) -> None:
+        self.requests.calls.setdefault(self.phase, set()).add(call)
 
     def _count_product(self, weights: MixingMatrix, columns: int) -> None:
         self.mixed[weights] = self.mixed.get(weights, 0) + columns
