@@ -258,7 +258,7 @@ REFUSED = {
         ),
         "fewer outputs than classes": (
             lambda: run(model=nn.Sequential(nn.Flatten(), nn.Linear(36, 2))),
-            "`model` must return at least n_classes=3 logits an example, got shape (1, 2)",
+            "`model` must return at least n_classes=3 logits per example, got shape (1, 2)",
         ),
         "another shape": (
             lambda: run(model=nn.Sequential(nn.Flatten(), nn.Linear(35, 3))),
@@ -266,7 +266,7 @@ REFUSED = {
         ),
         "a graph of another size": (
             lambda: run(topology=topologies.ring(5)),
-            "`topology` must have one node a client: ring(n=5) has n=5, `clients` has n=6",
+            "`topology` must have one node per client: ring(n=5) has n=5, `clients` has n=6",
         ),
         "no function": (
             lambda: run(callbacks=[3]),
@@ -289,7 +289,7 @@ REFUSED = {
             lambda: run(
                 model=Applied(lambda x: x if x.isfinite().all() else 2 * x), executor="batched"
             ),
-            "`executor` must be 'looped' or 'auto' for this model, torch.func cannot batch it",
+            "`executor` must be 'looped' or 'auto' for this model, since torch.func cannot batch",
         ),
     },
     "nan or infinity": {
@@ -581,19 +581,19 @@ MODELS_REFUSED = {
     ),
     "hidden dropout": (
         lambda: Applied(before=functional.dropout),
-        "`model` must return the same for the same input",
+        "`model` must return the same output for the same input",
     ),
     "noise": (
         lambda: Applied(after=lambda x: x + torch.randn(3)),
-        "`model` must return the same for the same input",
+        "`model` must return the same output for the same input",
     ),
     "noise without effect": (
         lambda: Applied(after=lambda x: x + 0 * torch.rand(3)),
-        "`model` must return the same for the same input",
+        "`model` must return the same output for the same input",
     ),
     "noise of numpy": (
         lambda: Applied(after=lambda x: x * OWN.random()),
-        "`model` must return the same for the same input",
+        "`model` must return the same output for the same input",
     ),
     "batch norm": (
         lambda: nn.Sequential(nn.BatchNorm2d(1), *dense()),
@@ -659,8 +659,8 @@ MODELS_REFUSED = {
         lambda: Applied(lambda x: {"logits": x}),
         "`model` must return a tensor of logits, got dict",
     ),
-    "one number": (lambda: Applied(lambda x: x.sum()), "logits an example, got shape ()"),
-    "no batch": (lambda: Applied(lambda x: x.squeeze()), "logits an example, got shape (3,)"),
+    "one number": (lambda: Applied(lambda x: x.sum()), "logits per example, got shape ()"),
+    "no batch": (lambda: Applied(lambda x: x.squeeze()), "logits per example, got shape (3,)"),
     "classes": (
         lambda: Applied(lambda x: x.argmax(1, keepdim=True).expand(-1, 3)),
         "real logits that can be",

@@ -797,7 +797,7 @@ ARGUMENTS = {
     "integers in a linear layer": (
         lambda: run("F1 of classes", clients=clients_of(dataset_of(TOKENS[:, :4], None))),
         ValueError,
-        "examples are torch.int64 and stay so: give pixels as uint8, and other numbers as float32",
+        "examples are torch.int64 and are not converted: give pixels as uint8, and other",
     ),
     "floats in an embedding": (
         lambda: run(

@@ -95,7 +95,7 @@ def test_models_are_judged_by_their_own_draws():
 
         model, before = Random(36, 3), torch.get_rng_state()
         with pytest.raises(
-            ValueError, match="`model` must return the same for the same input, it draws random"
+            ValueError, match="`model` must return the same output for the same input, but it draws"
         ):
             topofl.run(
                 algorithms.local_only(lr=0.1),

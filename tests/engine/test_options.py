@@ -12,8 +12,8 @@ import torch
 import topofl
 from tests import problems
 from topofl import Compute, Evaluation, Saving, algorithms, config, topologies
-from topofl.engine.shorthands import as_compute, as_evaluation, as_saving
 from topofl.engine.setup import resolve
+from topofl.engine.shorthands import as_compute, as_evaluation, as_saving
 
 
 def run(algorithm=None, **changes):
@@ -146,7 +146,7 @@ BAD = [
         TypeError,
         "`dtype` must be a torch dtype such as torch.float32, got 'float32'",
     ),
-    (Compute, {"dtype": torch.int64}, ValueError, "`dtype` must be a floating point type"),
+    (Compute, {"dtype": torch.int64}, ValueError, "`dtype` must be a floating-point type"),
     (
         Compute,
         {"dtype": torch.float64, "precision": "bf16"},

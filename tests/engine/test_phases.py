@@ -10,7 +10,7 @@ from tests import naive, problems
 from tests.engine.train.test_divergence import clients_with_extremes
 from topofl import algorithms, mixing, topologies
 from topofl.algorithms import Phase
-from topofl.engine import rounds as round_module
+from topofl.engine import round_training
 from topofl.engine.population import initial_population
 
 N, BATCH, SEED = 6, 4, 3
@@ -52,7 +52,7 @@ OF_A_GRAPH = {
 
 @pytest.mark.parametrize("door", OF_A_GRAPH)
 def test_what_uses_a_graph_asks_for_one_before_anything_is_trained(door, monkeypatch):
-    monkeypatch.setattr(round_module, "local_steps", None)
+    monkeypatch.setattr(round_training, "local_steps", None)
     with pytest.raises(TypeError, match="`topology` must be given, since own exchanges models"):
         run(phase(OF_A_GRAPH[door]))
     with pytest.raises(TypeError, match="`topology` must be given, since own exchanges models"):
@@ -191,7 +191,7 @@ def test_noted_numbers_need_a_name_of_their_own(name):
         ValueError, match=r"`name` must be an identifier that is not a column of histories.*'tried'"
     ):
         run(phase(lambda models, round: round.note(name, 1.0)))
-    with pytest.raises(ValueError, match="'accuracy' is one; rename it"):
+    with pytest.raises(ValueError, match="got 'accuracy'; rename it"):
         run(phase(lambda models, round: round.note("accuracy", 1.0)))
 
 

@@ -18,8 +18,7 @@ from tests.engine.test_equivalence import modules_at_start
 from tests.engine.train.test_divergence import BAD, clients_with_extremes
 from topofl import algorithms, attacks, config, data, mixing, topologies
 from topofl._support.seeding import stream
-from topofl.engine import evaluation_stages
-from topofl.engine import rounds as rounds
+from topofl.engine import evaluation_stages, round_training
 from topofl.engine.store.checkpoint import rounds_in
 
 ROUNDS, SEED, BATCH, N = 3, 3, 4, 6
@@ -290,7 +289,7 @@ def test_algorithms_name_their_fine_tuning():
 
 
 def test_only_nodes_that_are_evaluated_are_trained(monkeypatch):
-    sizes, original = [], rounds.local_steps
+    sizes, original = [], round_training.local_steps
     monkeypatch.setattr(
         rounds,
         "local_steps",

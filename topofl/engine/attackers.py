@@ -38,7 +38,7 @@ class ActiveAttack:
     device: torch.device
 
     @cached_property
-    def places(self) -> Tensor:
+    def attackers(self) -> Tensor:
         """(a,) indices of the attackers."""
         return torch.tensor(self.attack.nodes, device=self.device)
 
@@ -52,7 +52,7 @@ class ActiveAttack:
     def is_attacker(self) -> Tensor:
         """(n,) mask of the attackers."""
         return torch.zeros(self.n, dtype=torch.bool, device=self.device).index_fill_(
-            0, self.places, True
+            0, self.attackers, True
         )
 
     @cached_property
@@ -84,31 +84,31 @@ class ActiveAttack:
         shaped_as(what, "a tensor", forged, block, "start from the models, which have that shape")
         if block._version != version:
             raise ValueError(f"{what} must not change its arguments in place; clone them")
-        return (forged if self.attack.to_each else forged[self.places]).to(block.dtype)
+        return (forged if self.attack.to_each else forged[self.attackers]).to(block.dtype)
 
     def mix(self, mix: Mix, weights: MixingMatrix, values: Tensor, t: int, exchange: str) -> None:
         """Mix the sent values, in place; attackers themselves average the true models."""
         forged = self.forged(values, weights, t, exchange)
         dense = self._dense(weights).to(values.dtype)
-        own = dense[self.places] @ values
-        values[self.places] = 0 if self.attack.to_each else forged
+        own = dense[self.attackers] @ values
+        values[self.attackers] = 0 if self.attack.to_each else forged
         mix(weights, values)
         if self.attack.to_each:
-            values += forged.mul_(dense[:, self.places].sum(1, keepdim=True))
-        values[self.places] = own
+            values += forged.mul_(dense[:, self.attackers].sum(1, keepdim=True))
+        values[self.attackers] = own
 
     def serve(
         self, serve: Mix, weights: MixingMatrix, values: Tensor, t: int, exchange: str
     ) -> None:
         """Average the sent values by a server, in place."""
-        values[self.places] = self.forged(values, weights, t, exchange)
+        values[self.attackers] = self.forged(values, weights, t, exchange)
         serve(weights, values)
 
     def published(self, values: Tensor, t: int, exchange: str) -> Tensor:
         """Return the values (n, d) that nodes publish, those of attackers forged."""
         if self.attack.to_each:
             return values  # rows for each receiver are forged once there are weights
-        return values.index_copy(0, self.places, self.forged(values, None, t, exchange))
+        return values.index_copy(0, self.attackers, self.forged(values, None, t, exchange))
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,7 +150,7 @@ class ReceivedRows:
         """(n, d) rows that nodes send to all receivers alike."""
         if self.active_attack is None or self.forged is None or self.active_attack.attack.to_each:
             return self.values
-        return self.values.index_copy(0, self.active_attack.places, self.forged)
+        return self.values.index_copy(0, self.active_attack.attackers, self.forged)
 
     @cached_property
     def _senders(self) -> tuple[Tensor, Tensor, Sequence[int]]:

@@ -185,8 +185,8 @@ def component_means(weights: MixingMatrix) -> np.ndarray | None:
     --------
     >>> from topofl.mixing import uniform
     >>> from topofl.topologies import complete, ring
-    >>> component_means(uniform(complete(3))), component_means(uniform(ring(4)))
-    (array([0, 0, 0], dtype=int32), None)
+    >>> component_means(uniform(complete(3))).tolist(), component_means(uniform(ring(4)))
+    ([0, 0, 0], None)
     """
     matrix = weights.weights
     labels = connected_components(matrix, directed=False)[1]

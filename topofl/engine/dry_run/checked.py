@@ -60,11 +60,11 @@ def check_rule(phase: str, rule: object) -> None:
     """Raise ``TypeError`` unless `rule` can be called to aggregate models."""
     if not callable(rule):
         raise TypeError(
-            "`rule` of round.aggregate must be a function of (own, heard, shares), got "
-            f"{shown(rule)} in the phase {phase!r}; give one such as lambda own, heard, shares: "
-            "heard.median(0).values"
+            "`rule` of round.aggregate must be a function of (own, received, shares), got "
+            f"{shown(rule)} in the phase {phase!r}; give one such as lambda own, received, shares: "
+            "received.median(0).values"
         )
-    check_takes(f"`rule` of the phase {phase!r}", rule, "own", "heard", "shares")
+    check_takes(f"`rule` of the phase {phase!r}", rule, "own", "received", "shares")
 
 
 def check_noted(phase: str, name: str, value: object) -> None:
