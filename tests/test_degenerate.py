@@ -315,7 +315,7 @@ REFUSED = {
         ),
         "in a model": (
             lambda: run(model=with_value(np.nan), init="given"),
-            "`model` must start with finite parameters, '1.weight' holds nan",
+            "`model` must start with finite parameters, '1.weight' contains nan",
         ),
         "in a model, as float16": (
             lambda: run(model=with_value(1e30), init="given", dtype=torch.float16),
@@ -617,7 +617,7 @@ MODELS_REFUSED = {
                 functional.batch_norm(x, None, None, training=True) if len(x) > 1 else x
             )
         ),
-        "`model` must treat the examples of a minibatch one by one",
+        "`model` must treat the examples of a minibatch independently",
     ),
     "batch means": (
         lambda: Applied(before=lambda x: x - x.mean(0)),
@@ -625,7 +625,7 @@ MODELS_REFUSED = {
     ),
     "a buffer that moves": (
         lambda: Buffered(0.1),
-        "`model` must not change its buffers, 'mean' is another",
+        "`model` must not change its buffers, 'mean' changed",
     ),
     "spectral norm": (
         lambda: dense(FIXED.spectral_norm(nn.Linear(36, 36))),
@@ -683,7 +683,7 @@ MODELS_REFUSED = {
     ),
     "copies on devices": (
         lambda: nn.DataParallel(dense()),
-        "must not contain DataParallel (layer ''): it hides",
+        "must not contain DataParallel (layer ''): it wraps",
     ),
     "no copies": (
         lambda: Applied(own=threading.Lock()),

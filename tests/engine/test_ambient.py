@@ -105,7 +105,7 @@ def plain(name):
 
 
 @pytest.mark.parametrize(("name", "way"), each_meets(killed.PROBLEMS, alone=("dsgd", "dpfl")))
-def test_every_algorithm_is_run_as_if_nothing_was_set(name, way):
+def test_algorithms_ignore_ambient_torch_settings(name, way):
     arguments, wanted = settings(name), plain(name)
     with WAYS[way]():
         before = state()
@@ -156,7 +156,7 @@ def plain_way(case):
 
 @pytest.mark.filterwarnings("ignore:.*emulated:RuntimeWarning")
 @pytest.mark.parametrize("case", CASES)
-def test_every_way_through_the_engine_is_taken_as_if_nothing_was_set(case, ambient):
+def test_engine_paths_ignore_ambient_torch_settings(case, ambient):
     arguments, wanted = arguments_of(case), plain_way(case)
     with ambient():
         found = killed.trained(arguments)
@@ -190,7 +190,7 @@ def made():
     return [t.detach().cpu().numpy() for t in tensors] + [np.array(numbers)]
 
 
-def test_data_graphs_models_and_metrics_are_made_as_if_nothing_was_set(ambient):
+def test_data_graphs_models_and_metrics_ignore_ambient_torch_settings(ambient):
     wanted = made()
     with ambient():
         found = made()
@@ -202,7 +202,7 @@ def test_data_graphs_models_and_metrics_are_made_as_if_nothing_was_set(ambient):
 @pytest.mark.parametrize(
     ("name", "way"), each_meets(["dsgd", "dpfl", "pfeddst", "clique_averaging"], alone=("dsgd",))
 )
-def test_estimates_are_made_as_if_nothing_was_set(name, way):
+def test_estimates_ignore_ambient_torch_settings(name, way):
     arguments = {
         k: v
         for k, v in killed.settings(name).items()
@@ -226,7 +226,7 @@ def test_estimates_are_made_as_if_nothing_was_set(name, way):
         assert getattr(found, part) == getattr(wanted, part), part
 
 
-def test_runs_are_saved_loaded_and_resumed_as_if_nothing_was_set(tmp_path, ambient):
+def test_saving_and_resuming_ignore_ambient_torch_settings(tmp_path, ambient):
     arguments = killed.settings("dpfl")
     wanted = killed.trained(arguments)
     topofl.run(**problems.options(saving=tmp_path / "states", **arguments | {"rounds": 3}))
@@ -238,7 +238,7 @@ def test_runs_are_saved_loaded_and_resumed_as_if_nothing_was_set(tmp_path, ambie
     assert killed.differences((loaded, found[1]), wanted) == []
 
 
-def test_what_was_made_in_inference_mode_is_trained_outside_of_it():
+def test_models_and_data_made_in_inference_mode_can_be_trained():
     def arguments():
         return killed.settings("dsgd") | {
             "model": problems.convolutional(),
@@ -335,7 +335,7 @@ def test_every_factory_names_its_device_and_dtype(path):
     assert list(careless(path.read_text())) == []
 
 
-def test_the_rule_on_factories_can_fail():
+def test_the_check_of_factories_can_fail():
     source = (
         "torch.zeros(3)\ntorch.tensor([1], device=x.device)\ntorch.Tensor([1])\n"
         "x.new_zeros(3)\nfrom torch import eye\n"

@@ -64,7 +64,7 @@ def in_threads(seeds, **settings):
         return list(pool.map(lambda seed: trained(seed, **settings), seeds))
 
 
-def test_runs_in_threads_are_runs_alone_while_the_user_draws():
+def test_runs_in_threads_match_sequential_runs_while_the_caller_draws():
     alone = [trained(seed)[0] for seed in range(8)]
     torch.manual_seed(5)
     wanted = torch.rand(20_000)
@@ -78,7 +78,7 @@ def test_runs_in_threads_are_runs_alone_while_the_user_draws():
     assert torch.equal(mine, wanted), "the user's numbers are those without a run"
 
 
-def test_models_are_judged_by_their_own_draws():
+def test_randomness_in_other_threads_does_not_affect_model_checks():
     """A model that draws nothing is taken while another thread draws, one that draws is refused."""
     with background(lambda: torch.rand(1)):
         for seed in range(5):
@@ -108,7 +108,7 @@ def test_models_are_judged_by_their_own_draws():
 
 
 @pytest.mark.parametrize("draw", [np.random.standard_normal, lambda n: [random.random()] * n])
-def test_initial_models_that_torch_does_not_draw_are_refused(draw):
+def test_models_not_drawn_by_torch_are_refused(draw):
     class Own(nn.Linear):
         def reset_parameters(self):
             super().reset_parameters()
@@ -136,7 +136,7 @@ def three_threads(monkeypatch):
 
 
 @pytest.mark.usefixtures("three_threads")
-def test_threads_that_torch_uses_are_planned_and_put_back_as_alone():
+def test_concurrent_runs_plan_and_restore_torch_threads():
     def settings():
         with ThreadPoolExecutor(1) as pool:  # a new thread starts with what the process has
             return torch.get_num_threads(), pool.submit(torch.get_num_threads).result()
@@ -154,7 +154,7 @@ def test_threads_that_torch_uses_are_planned_and_put_back_as_alone():
         assert settings() == (3, 3)
 
 
-def test_filters_of_warnings_and_checks_of_sparse_tensors_stay():
+def test_warning_filters_and_sparse_checks_are_restored():
     """Sparse products in float64 need torch's CSR tensors, which warn."""
     filters = list(warnings.filters)
     settings = {"dtype": torch.float64, "executor": "looped"}

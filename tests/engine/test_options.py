@@ -28,7 +28,7 @@ def run(algorithm=None, **changes):
     return topofl.run(algorithm or algorithms.dsgd(lr=0.1, batch_size=4), **settings | changes)
 
 
-def test_run_has_few_parameters():
+def test_run_has_at_most_fifteen_parameters():
     assert len(inspect.signature(topofl.run).parameters) <= 15
 
 
@@ -47,7 +47,7 @@ def test_run_has_few_parameters():
     ],
     ids=str,
 )
-def test_shorthands_mean_the_objects(short, long):
+def test_shorthands_equal_option_objects(short, long):
     one, other = run(**short), run(**long)
     assert one.meta == other.meta
     assert list(one.evaluations) == list(other.evaluations)
@@ -55,7 +55,7 @@ def test_shorthands_mean_the_objects(short, long):
 
 
 @pytest.mark.parametrize("kind", [str, Path])
-def test_a_path_is_the_folder_of_checkpoints(tmp_path, kind):
+def test_paths_are_folders_of_checkpoints(tmp_path, kind):
     run(saving=kind(tmp_path / "here"))
     assert sorted(path.suffix for path in (tmp_path / "here").iterdir()) == [".json", ".pt"]
 
@@ -106,7 +106,7 @@ def test_a_path_is_the_folder_of_checkpoints(tmp_path, kind):
         "a number for a path",
     ],
 )
-def test_other_things_are_refused_by_what_is_accepted(read, value, message):
+def test_errors_of_other_types_name_accepted_ones(read, value, message):
     with pytest.raises(TypeError, match=message):
         read(value)
 
@@ -219,20 +219,20 @@ BAD = [
 @pytest.mark.parametrize(
     ("kind", "options", "error", "message"), BAD, ids=[f"{b[0].__name__}: {b[3][:40]}" for b in BAD]
 )
-def test_bad_options_are_refused_by_name(kind, options, error, message):
+def test_errors_name_invalid_options(kind, options, error, message):
     with pytest.raises(error, match=message):
         kind(**options)
 
 
 @pytest.mark.parametrize("kind", [Evaluation, Compute, Saving])
-def test_options_are_values(kind):
+def test_options_are_immutable_and_comparable(kind):
     one = kind()
     assert one == kind() == replace(one)
     with pytest.raises(FrozenInstanceError):
         one.every = 3
 
 
-def test_numbers_of_numpy_become_integers():
+def test_numpy_integers_become_ints():
     found = [
         Evaluation(every=np.int64(3)).every,
         Compute(chunk=np.int32(2)).chunk,
@@ -246,7 +246,7 @@ def test_numbers_of_numpy_become_integers():
     [{}, {"rounds": None}, {"evaluation": Evaluation(fine_tune=algorithms.sgd(0.1))}],
     ids=["as given", "no rounds", "another fine-tuning"],
 )
-def test_a_setup_is_what_the_arguments_mean_together(changes):
+def test_resolve_expands_arguments(changes):
     algorithm, clients = algorithms.fedbabu(0.1, head="5"), problems.equal_clients()
     arguments = {
         "model": problems.convolutional(),
@@ -271,7 +271,7 @@ def test_a_setup_is_what_the_arguments_mean_together(changes):
     json.dumps(setup.evaluation_settings)
 
 
-def test_pooled_clients_and_no_fine_tuning():
+def test_resolve_pools_clients_and_removes_fine_tuning():
     setup = resolve(
         algorithms.centralized(0.1),
         model=problems.linear(),
@@ -282,7 +282,7 @@ def test_pooled_clients_and_no_fine_tuning():
     assert (setup.clients.n, setup.graphs.n, setup.algorithm.fine_tune) == (1, 1, None)
 
 
-def test_an_estimate_takes_the_same_objects():
+def test_estimate_takes_the_same_options():
     how = {
         "model": problems.convolutional(),
         "clients": problems.equal_clients(),
@@ -320,7 +320,7 @@ TABLES = {
     ],
     ids=str,
 )
-def test_tables_may_be_one_line(short, long):
+def test_shorthands_in_configurations(short, long):
     one, other = config.build(TABLES | short), config.build(TABLES | long)
     assert one.tables == other.tables
     assert one.options == other.options
@@ -341,7 +341,7 @@ def test_tables_may_be_one_line(short, long):
     ],
     ids=str,
 )
-def test_assignments_reach_the_objects(assignments, name, wanted):
+def test_command_line_assignments_set_options(assignments, name, wanted):
     assert config.build(config.override(TABLES, assignments)).options[name] == wanted
 
 
@@ -364,12 +364,12 @@ def test_assignments_reach_the_objects(assignments, name, wanted):
     ],
     ids=str,
 )
-def test_mistakes_in_tables_are_named(tables, message):
+def test_errors_name_mistakes_in_tables(tables, message):
     with pytest.raises((ValueError, TypeError), match=message):
         config.build(TABLES | tables)
 
 
-def test_history_says_how_models_were_evaluated():
+def test_history_records_evaluation_settings():
     evaluated = run(evaluation=Evaluation(every=2, nodes=3)).meta["evaluation"]
     assert evaluated == {
         "every": 2,
@@ -381,7 +381,7 @@ def test_history_says_how_models_were_evaluated():
     }
 
 
-def test_events_of_evaluations_say_their_seconds():
+def test_evaluation_events_have_seconds():
     events = []
     run(callbacks=[events.append], evaluation=2)
     spent = {
@@ -406,12 +406,12 @@ def test_events_of_evaluations_say_their_seconds():
         ("zzz", r"; it has algorithm, model, clients, .*, progress$"),
     ],
 )
-def test_unknown_arguments_name_the_field_that_is_meant(word, wanted):
+def test_errors_of_unknown_arguments_suggest_options(word, wanted):
     with pytest.raises(TypeError, match=rf"^run\(\) has no argument '{word}'{wanted}"):
         topofl.run(algorithms.dsgd(0.1), **{word: 1})
 
 
-def test_only_fields_of_own_arguments_are_named():
+def test_suggestions_are_limited_to_arguments_of_the_function():
     with pytest.raises(
         TypeError, match=r"^estimate\(\) has no argument 'resume'; it has algorithm, "
     ):

@@ -51,7 +51,7 @@ OF_A_GRAPH = {
 
 
 @pytest.mark.parametrize("door", OF_A_GRAPH)
-def test_what_uses_a_graph_asks_for_one_before_anything_is_trained(door, monkeypatch):
+def test_calls_that_need_a_topology_are_refused_without_one_before_training(door, monkeypatch):
     monkeypatch.setattr(round_training, "local_steps", None)
     with pytest.raises(TypeError, match="`topology` must be given, since own exchanges models"):
         run(phase(OF_A_GRAPH[door]))
@@ -63,7 +63,7 @@ def test_what_uses_a_graph_asks_for_one_before_anything_is_trained(door, monkeyp
 
 
 @pytest.mark.parametrize("door", OF_A_GRAPH)
-def test_what_is_done_over_a_graph_is_counted_and_estimated(door):
+def test_calls_over_a_topology_are_counted_and_estimated(door):
     graph = topologies.ring(N) if door != "push_weights" else topologies.random_out(N, 2, seed=0)
     history = run(phase(OF_A_GRAPH[door]), topology=graph)
     assert (history["messages"] > 0).all()
@@ -75,12 +75,12 @@ def test_what_is_done_over_a_graph_is_counted_and_estimated(door):
     assert need.bytes == history["bytes"][0]
 
 
-def test_matrices_of_ones_own_need_no_graph():
+def test_custom_matrices_need_no_topology():
     history = run(phase(lambda models, round: round.mix(UNIFORM, models.flat)))
     assert history["messages"].tolist() == [2 * N, 2 * N]
 
 
-def test_models_are_evaluated_before_the_first_phase_that_mixes_whatever_it_says_of_itself():
+def test_before_exchange_is_right_before_the_first_phase_that_mixes():
     """The spread of models is gone after the exchange, and there before it."""
     everybody = mixing.uniform(topologies.fully_connected(N))
     history = run(
@@ -106,7 +106,7 @@ def goes_through_numpy(models, round):
 
 
 @pytest.mark.parametrize("use", [looks_at_numbers, branches_on_numbers, goes_through_numpy])
-def test_a_phase_that_needs_numbers_is_told_by_name_what_to_do(use):
+def test_errors_name_phases_that_fail_on_meta_tensors(use):
     with pytest.raises(
         ValueError, match=r"the phase 'tried' must work on models without numbers.*flat\.is_meta"
     ):
@@ -120,7 +120,7 @@ def test_a_phase_that_needs_numbers_is_told_by_name_what_to_do(use):
 
 @pytest.mark.parametrize("door", OF_A_GRAPH)
 @pytest.mark.parametrize("topology", [None, topologies.ring(N)], ids=["no topology", "ring"])
-def test_what_a_phase_does_only_later_is_refused_then(door, topology):
+def test_calls_first_made_in_later_rounds_are_refused(door, topology):
     """A graph not asked for, or an exchange of which nothing was known, would go unnoticed."""
     later = phase(lambda models, round: OF_A_GRAPH[door](models, round) if round.t == 4 else None)
     done = []
@@ -137,7 +137,7 @@ def test_what_a_phase_does_only_later_is_refused_then(door, topology):
     assert done == [1, 2, 3, 4]
 
 
-def test_memory_counts_what_only_later_rounds_keep_and_only_the_first_makes():
+def test_memory_estimates_include_late_states_and_early_scratch():
     def grows(models, state, round):
         copies = [models.flat.clone() for _ in range(5 if round.t == 0 else 1)]
         return state | {"kept": copies[0]}
@@ -186,7 +186,7 @@ def test_phases_note_numbers_of_rounds(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["bytes", "two words", 3])
-def test_noted_numbers_need_a_name_of_their_own(name):
+def test_names_of_noted_numbers_must_be_new_identifiers(name):
     with pytest.raises(
         ValueError, match=r"`name` must be an identifier that is not a column of histories.*'tried'"
     ):
@@ -195,7 +195,7 @@ def test_noted_numbers_need_a_name_of_their_own(name):
         run(phase(lambda models, round: round.note("accuracy", 1.0)))
 
 
-def test_what_is_noted_only_later_is_refused():
+def test_names_first_noted_in_later_rounds_are_refused():
     later = phase(lambda models, round: round.note("late", 1.0) if round.t == 4 else None)
     with pytest.raises(
         ValueError, match=r"the phase 'tried' must note 'late' in the first rounds too"
@@ -203,12 +203,12 @@ def test_what_is_noted_only_later_is_refused():
         run(later, rounds=6)
 
 
-def test_models_that_moved_are_no_start():
+def test_the_start_must_be_read_in_init():
     with pytest.raises(ValueError, match=r"`models\.start` must be read in `init`"):
         run(phase(lambda models, round: models.flat.copy_(models.start.expand_as(models.flat))))
 
 
-def test_a_second_call_of_training_draws_other_minibatches():
+def test_each_call_of_train_draws_other_minibatches():
     how = algorithms.Training(algorithms.descend(lr=0.1), BATCH)
 
     def twice(models, round):
@@ -257,12 +257,12 @@ def test_a_second_call_of_training_draws_other_minibatches():
     ],
     ids=["init", "apply", "number"],
 )
-def test_states_are_tensors_by_name(changed, message):
+def test_states_must_be_dicts_of_tensors(changed, message):
     with pytest.raises(TypeError, match=message):
         run(phase(lambda models, round: None)._replace(**changed))
 
 
-def test_fine_tuning_is_of_each_node_alone():
+def test_fine_tuning_must_not_exchange():
     mixes = phase(lambda models, round: round.mix(UNIFORM, models.flat))
     with pytest.raises(
         ValueError, match=r"`fine_tune` must be a phase of each node alone .* got one that uses mix"
@@ -270,7 +270,7 @@ def test_fine_tuning_is_of_each_node_alone():
         run(algorithms.sgd(0.1, batch_size=BATCH), fine_tune=mixes, topology=topologies.ring(N))
 
 
-def test_memory_is_that_of_what_phases_do_not_of_what_they_say():
+def test_memory_depends_on_calls_not_on_settings():
     """Settings change nothing; copies and gradients that the phase asks for count."""
 
     def two_copies(models, round):
@@ -322,7 +322,7 @@ SETTINGS = [{"executor": "looped"}, {"executor": "batched", "chunk": 2}]
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=["looped", "batched"])
-def test_losses_where_gradients_are_taken_are_recorded(settings):
+def test_losses_of_gradient_evaluations_are_recorded(settings):
     """A loop over nodes finds the same losses and gradients, on minibatches of the key."""
     clients = problems.ragged_clients(N)
     history, seen = descended(["first", "second"], clients=clients, **settings)
@@ -365,7 +365,7 @@ def test_losses_where_gradients_are_taken_are_recorded(settings):
         )
 
 
-def test_keys_tell_minibatches_apart():
+def test_each_key_draws_other_minibatches():
     def look(key):
         found = []
 
@@ -386,7 +386,7 @@ def test_keys_tell_minibatches_apart():
     assert torch.equal(look(["b"])[0], b), "a key's minibatches do not depend on other calls"
 
 
-def test_losses_of_local_steps_come_first():
+def test_losses_of_local_steps_take_precedence():
     """As of Dis-PFL, which asks for gradients after it has trained."""
     looking = phase(lambda models, round: round.gradients(models, BATCH, "look"))
     local = algorithms.sgd(0.1, batch_size=BATCH)
@@ -403,12 +403,12 @@ def test_losses_of_local_steps_come_first():
 
 
 @pytest.mark.parametrize("key", [None, 0])
-def test_a_key_is_text(key):
+def test_keys_must_be_text(key):
     with pytest.raises(TypeError, match="`key` must be text"):
         descended([key])
 
 
-def test_divergence_of_steps_of_ones_own_is_noticed():
+def test_divergence_in_custom_phases_is_detected():
     algorithm, _ = own_descent(["step"], lr=1e38)
     settings = {
         "model": problems.linear(),
@@ -426,7 +426,7 @@ def test_divergence_of_steps_of_ones_own_is_noticed():
     assert {found["round"] for found in history.meta["diverged"]} == {2}
 
 
-def test_gradients_of_two_keys_lie_side_by_side():
+def test_gradients_of_two_keys_do_not_share_memory():
     apart = {}
 
     def use(models, round):
@@ -455,13 +455,13 @@ def test_gradients_of_two_keys_lie_side_by_side():
         ),
     ],
 )
-def test_phases_are_functions_and_settings(changed, error, message):
+def test_invalid_phases_are_refused(changed, error, message):
     with pytest.raises(error, match=message):
         algorithms.chain("own", step=phase(lambda models, round: None)._replace(**changed))
 
 
 @pytest.mark.parametrize("door", ["mix", "send"])
-def test_arrays_are_no_matrices(door):
+def test_mixing_matrices_must_not_be_arrays(door):
     def apply(models, state, round):
         getattr(round, door)(np.eye(round.n), models.flat if door == "mix" else 8)
         return state
@@ -482,7 +482,7 @@ def test_arrays_are_no_matrices(door):
         )
 
 
-def test_steps_are_counted_where_phases_take_gradients_themselves():
+def test_gradient_evaluations_count_as_steps():
     """DSGT takes one gradient per node and round; local steps and gradients add up."""
     history = topofl.run(
         algorithms.dsgt(0.1), model=problems.linear(), clients=problems.equal_clients(N),

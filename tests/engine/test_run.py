@@ -42,12 +42,12 @@ def same(a, b):
     )
 
 
-def test_same_seed_same_bits_other_seed_other_run():
+def test_results_are_a_function_of_the_seed():
     assert same(run(), run())
     assert not same(run(), run(seed=1))
 
 
-def test_global_generators_are_neither_read_nor_moved():
+def test_global_generators_are_not_used():
     model = problems.linear()
     first = run(model=model)
     np.random.seed(7)  # noqa: NPY002 - the point is that it does not matter
@@ -58,7 +58,7 @@ def test_global_generators_are_neither_read_nor_moved():
     assert np.array_equal(before[1], np.random.get_state()[1])  # noqa: NPY002
 
 
-def test_model_and_thread_setting_are_left_alone():
+def test_model_and_thread_setting_are_unchanged():
     model, threads = problems.convolutional(), torch.get_num_threads()
     kept = [p.clone() for p in model.parameters()]
     run(model=model, executor="looped")
@@ -66,7 +66,7 @@ def test_model_and_thread_setting_are_left_alone():
     assert torch.get_num_threads() == threads
 
 
-def test_evaluating_more_often_changes_nothing():
+def test_training_does_not_depend_on_evaluations():
     often, seldom = run(every=1, before_exchange=True), run(every=4)
     np.testing.assert_array_equal(often["accuracy"][-1], seldom["accuracy"][-1])
     np.testing.assert_array_equal(often["train_loss"], seldom["train_loss"])
@@ -146,7 +146,7 @@ def test_messages_and_bytes_by_both_accountings():
         assert cost.messages == history[column][0]
 
 
-def test_algorithms_without_exchange_send_nothing():
+def test_algorithms_without_exchange_count_no_messages():
     history = run(algorithms.local_only(lr=0.1), topology=None)
     assert not history["messages"].any()
     with pytest.raises(ValueError, match="exchanges nothing"):
@@ -173,7 +173,7 @@ def test_consensus_distance_and_gradient_diversity_are_recorded():
     assert (history["gradient_diversity"][1:] >= 1 / 6 - 1e-12).all()
 
 
-def test_gradient_diversity_is_its_definition():
+def test_gradient_diversity_equals_its_definition():
     clients, model = problems.equal_clients(), problems.linear().double()
     history = run(rounds=1, model=model, clients=clients, init="given", dtype=torch.float64)
     blobs = clients.dataset
@@ -191,7 +191,7 @@ def test_gradient_diversity_is_its_definition():
     )
 
 
-def test_moment_before_the_exchange_differs_from_after():
+def test_scores_before_exchange_differ_from_those_after():
     history = run(before_exchange=True, init="independent")
     assert not np.array_equal(history["loss_before_exchange"][-1], history["loss"][-1])
     alone = run(algorithms.local_only(lr=0.1), before_exchange=True)
@@ -199,7 +199,7 @@ def test_moment_before_the_exchange_differs_from_after():
 
 
 @pytest.mark.parametrize("where", ["test", "val", "own_test", "own_val"])
-def test_evaluation_sets_are_those_named(where):
+def test_evaluation_uses_the_named_sets(where):
     clients, kept = data.iid(problems.dataset(), 6, seed=0, val_fraction=0.2, test_fraction=0.3), []
     model = problems.linear()
     history = run(
@@ -248,7 +248,7 @@ def test_a_sample_of_examples_is_shared_by_all_nodes_and_rounds():
     assert same(whole, run(examples=len(blobs.test), nodes=6))
 
 
-def test_a_sample_of_nodes_has_the_scores_that_it_has_among_all():
+def test_sampled_nodes_have_the_scores_of_a_full_evaluation():
     some, whole = run(nodes=2, before_exchange=True), run(before_exchange=True)
     assert same_training(some, whole)
     nodes = np.flatnonzero(~np.isnan(some["accuracy"][0]))
@@ -268,7 +268,7 @@ def same_training(a, b):
     )
 
 
-def test_samples_are_drawn_from_the_seed_and_larger_ones_include_smaller():
+def test_samples_depend_on_the_seed_and_are_nested():
     drawn = {
         (size, seed): np.flatnonzero(
             ~np.isnan(run(rounds=1, nodes=size, seed=seed)["loss"][0])
@@ -280,7 +280,7 @@ def test_samples_are_drawn_from_the_seed_and_larger_ones_include_smaller():
     assert len({tuple(drawn[2, seed]) for seed in range(4)}) > 1
 
 
-def test_nodes_without_examples_of_their_own_are_not_drawn():
+def test_nodes_without_own_examples_are_not_sampled():
     iid = data.iid(problems.dataset(), 6, seed=0, test_fraction=0.3)
     clients = replace(
         iid, test=tuple(own if i in (1, 4) else own[:0] for i, own in enumerate(iid.test))
@@ -293,7 +293,7 @@ def test_nodes_without_examples_of_their_own_are_not_drawn():
         run(clients=clients, on="own_test", nodes=3)
 
 
-def test_samples_are_recorded_and_said():
+def test_samples_are_recorded_and_reported():
     history = run(rounds=1, examples=np.int64(5), nodes=np.int64(2))
     assert [history.meta["evaluation"][name] for name in ("examples", "nodes")] == [5, 2]
     assert repr(history).endswith(" of a sample of 2 nodes and 5 examples)")
@@ -301,7 +301,7 @@ def test_samples_are_recorded_and_said():
     assert "sample" not in repr(run(rounds=1))
 
 
-def test_divergence_of_an_evaluated_node_is_told_by_its_number():
+def test_divergence_errors_name_the_evaluated_node():
     drawn = np.flatnonzero(~np.isnan(run(rounds=1, nodes=2)["loss"][0])).tolist()
     with pytest.raises(
         topofl.DivergenceError, match=rf"loss of node {drawn[0]} is \w+ after round 1"
@@ -309,7 +309,7 @@ def test_divergence_of_an_evaluated_node_is_told_by_its_number():
         run(algorithms.dsgd(lr=1e38, batch_size=4), rounds=1, nodes=2)
 
 
-def test_models_are_equal_after_exact_averaging_and_evaluated_once(monkeypatch):
+def test_equal_models_after_exact_averaging_are_evaluated_once(monkeypatch):
     found = []
     original = scores._all_equal
     monkeypatch.setattr(
@@ -324,7 +324,7 @@ def test_models_are_equal_after_exact_averaging_and_evaluated_once(monkeypatch):
     np.testing.assert_allclose(equal["loss"], each["loss"], rtol=1e-6)
 
 
-def test_a_period_is_connected_if_its_union_is():
+def test_a_sequence_is_connected_if_its_union_is():
     halves = [[(0, 1), (2, 3), (4, 5)], [(1, 2), (3, 4), (5, 0)]]
     graphs = [topofl.as_topology(half) for half in halves]
     assert np.isfinite(run(topology=graphs)["accuracy"]).all()
@@ -332,19 +332,19 @@ def test_a_period_is_connected_if_its_union_is():
         run(topology=[graphs[0], graphs[0]])
 
 
-def test_long_periods_have_each_matrix_computed_once():
+def test_each_matrix_of_a_long_period_is_computed_once():
     graphs = [topologies.random_regular(6, 3, seed=seed) for seed in range(70)]
     assert len(run(topology=graphs, rounds=150, every=150).matrices) == 70
 
 
-def test_equal_matrices_of_new_graphs_are_kept_once():
+def test_equal_matrices_are_stored_once():
     graphs = topofl.as_topology(lambda t: topologies.random_regular(6, 3, seed=t % 2))
     history = run(topology=graphs, rounds=5)
     assert list(history.matrix_of_round) == [0, 1, 0, 1, 0]
     assert len(history.matrices) == 2
 
 
-def test_numpy_integers_are_integers(tmp_path):
+def test_numpy_integers_are_accepted(tmp_path):
     history = run(seed=np.int64(3), rounds=np.int32(2), every=np.int64(1))
     assert same(history, run(seed=3, rounds=2, every=1))
     topofl.History.load(history.save(tmp_path / "run"))
@@ -379,7 +379,7 @@ def test_gradients_that_share_memory_are_mixed_once():
     np.testing.assert_allclose(batched["loss"], looped["loss"], rtol=1e-12)
 
 
-def test_any_callable_is_a_rule_for_gradients():
+def test_gradient_rules_may_be_any_callable():
     rule = functools.partial(mixing.uniform, direction="pull")
     mine = algorithms.chain("mine", local=algorithms.sgd(0.1, batch_size=4, gradient=rule))
     assert "partial" in run(mine).meta["settings"]["local"]["gradient"]
@@ -387,7 +387,7 @@ def test_any_callable_is_a_rule_for_gradients():
         algorithms.sgd(0.1, gradient="metropolis")
 
 
-def test_one_node_and_isolated_nodes_are_local_training():
+def test_single_and_isolated_nodes_train_locally():
     alone = run(clients=problems.equal_clients(1), topology=topologies.ring(1))
     assert np.isfinite(alone["accuracy"]).all()
     parts = topologies.random_cliques(6, 3, seed=0)
@@ -424,7 +424,7 @@ def test_nan_loss_names_node_round_and_learning_rate(executor):
 
 
 @pytest.mark.parametrize("fast", [True, False])
-def test_emulated_products_are_warned_about(fast, monkeypatch, recwarn):
+def test_emulated_bf16_raises_a_warning(fast, monkeypatch, recwarn):
     warnings.simplefilter("always")
     monkeypatch.setattr(
         importlib.import_module("topofl.engine.run"), "emulates_bf16", lambda device: not fast
@@ -437,7 +437,7 @@ def test_emulated_products_are_warned_about(fast, monkeypatch, recwarn):
     assert fast or recwarn.list[0].filename == __file__, "it points at the caller"
 
 
-def test_what_was_asked_for_is_kept_beside_what_ran():
+def test_history_records_requested_and_chosen_executors():
     algorithm = algorithms.dsgd(lr=0.1, batch_size=4)
     assert run(algorithm, rounds=1).meta["asked"] == {"executor": "auto", "chunk": "auto"}
     history = run(algorithm, rounds=1, executor="batched", chunk=np.int64(2))
@@ -445,7 +445,7 @@ def test_what_was_asked_for_is_kept_beside_what_ran():
     assert run(algorithm, rounds=1, executor="looped", chunk=1).meta["chunk"] == 1
 
 
-def test_divergence_in_the_last_step_is_noticed():
+def test_divergence_in_the_last_step_is_detected():
     with pytest.raises(topofl.DivergenceError, match=r"after round 1 with lr=1e\+38"):
         run(algorithms.dsgd(lr=1e38, batch_size=4), rounds=1)
 
@@ -623,7 +623,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_refused_before_work_is_done(case):
+def test_bad_input_is_refused_before_training(case):
     changes, error, message = BAD[case]
     rounds = []
     with pytest.raises(error, match=message):
@@ -631,7 +631,7 @@ def test_bad_input_is_refused_before_work_is_done(case):
     assert not rounds
 
 
-def test_progress_is_silent_off_a_terminal(capfd):
+def test_progress_bars_are_hidden_off_terminals(capfd):
     run()
     assert capfd.readouterr() == ("", "")
     run(progress=True)
@@ -641,7 +641,7 @@ def test_progress_is_silent_off_a_terminal(capfd):
 EVEN, ODD = [(0, 1), (2, 3), (4, 5)], [(1, 2), (3, 4), (5, 0)]
 
 
-def test_matchings_of_networkx_alternate():
+def test_sequences_of_networkx_matchings():
     turns = topologies.matchings(topologies.ring(6))  # the same two, without networkx
     told = [topofl.from_edges(edges, 6) for edges in (EVEN, ODD)]
     assert {frozenset(map(tuple, turns.at(t).edge_index.T.tolist())) for t in (0, 1)} == {
@@ -673,7 +673,7 @@ def weighted_ring(n=6):
     return graph
 
 
-def test_weights_of_a_users_graph_are_used_or_dropped_with_a_word():
+def test_edge_weights_are_used_or_dropped_with_a_warning():
     graph = weighted_ring()
     with pytest.warns(
         UserWarning, match=r"edges of networkx carry weights from 0.1 to 0.4, .*own_weights=True"
@@ -697,7 +697,7 @@ def test_weights_of_a_users_graph_are_used_or_dropped_with_a_word():
         run(topology=graph, rounds=2, mixing=rule)  # named, the default too, and no warning
 
 
-def test_weights_that_a_later_round_drops_are_told_once():
+def test_weights_dropped_in_later_rounds_raise_one_warning():
     unweighted = nx.cycle_graph(6)
     later = topofl.as_topology(lambda t: weighted_ring() if t >= 4 else unweighted, name="later")
     few = topologies.participation(weighted_ring(), fraction=1, seed=0)
@@ -726,7 +726,7 @@ def test_weights_that_a_later_round_drops_are_told_once():
     )
 
 
-def test_own_weights_that_cannot_push_are_named_and_a_rule_that_can():
+def test_own_weights_that_are_not_column_stochastic_are_refused():
     graph = nx.DiGraph()
     graph.add_weighted_edges_from((i, (i + 1) % 6, (0.1, 0.4)[i % 2]) for i in range(6))
     own = {"topology": topofl.as_topology(graph, own_weights=True), "rounds": 2}
@@ -748,7 +748,7 @@ def test_own_weights_that_cannot_push_are_named_and_a_rule_that_can():
         run(algorithms.osgp(lr=0.1), topology=graph, rounds=2)
 
 
-def test_a_fixed_matrix_with_labels_stands_where_its_graph_does():
+def test_a_fixed_matrix_must_have_the_labels_of_its_graph():
     ring = nx.relabel_nodes(nx.cycle_graph(6), dict(enumerate("abcdef")))
     weights = nx.DiGraph()
     weights.add_nodes_from("fedcba")
@@ -762,7 +762,7 @@ def test_a_fixed_matrix_with_labels_stands_where_its_graph_does():
     run(topology=ring, rounds=1, mixing=mixing.from_weights(weights, topofl.as_topology(ring)))
 
 
-def test_a_run_by_own_weights_is_saved_loaded_and_resumed(tmp_path):
+def test_runs_with_own_weights_are_resumed(tmp_path):
     own = {"topology": topofl.as_topology(weighted_ring(), own_weights=True)}
     whole = run(**own, rounds=4)
     run(**own, rounds=2, saving=tmp_path / "c")
@@ -777,7 +777,7 @@ def test_a_run_by_own_weights_is_saved_loaded_and_resumed(tmp_path):
         run(topology=weighted_ring(), rounds=4, saving=topofl.Saving(tmp_path / "c", resume=True))
 
 
-def test_estimating_a_weighted_graph_by_a_probe_warns_of_nothing():
+def test_estimates_of_weighted_graphs_do_not_warn():
     for chosen in ({"mixing": mixing.metropolis_hastings}, {}):
         topology = topofl.as_topology(weighted_ring(), own_weights=not chosen)
         parts = {
@@ -793,7 +793,7 @@ def test_estimating_a_weighted_graph_by_a_probe_warns_of_nothing():
         )
 
 
-def test_rounds_whose_records_do_not_fit_into_memory_are_refused():
+def test_records_that_do_not_fit_into_memory_are_refused():
     message = (
         r"`rounds` and `evaluation.every` must give records that fit into memory, got .*; "
         r"take fewer rounds"

@@ -72,7 +72,7 @@ MADE = {
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_what_is_made_on_the_device_is_there(name, device):
+def test_factories_create_tensors_on_the_device(name, device):
     found = MADE[name](device)
     assert (found.device, found.is_cuda) == (device, True)
     assert (found.cpu().device.type, found.cpu().is_cuda) == ("cpu", False)
@@ -80,7 +80,7 @@ def test_what_is_made_on_the_device_is_there(name, device):
 
 
 @pytest.mark.parametrize("name", ["new_zeros", "zeros_like", "to"])
-def test_what_is_asked_for_on_the_host_is_there(name, device):
+def test_factories_create_tensors_on_the_host(name, device):
     x = numbers(3, device=device)
     makes = {
         "new_zeros": lambda: x.new_zeros(3, device="cpu"),
@@ -120,12 +120,12 @@ def test_mixed_operands_are_refused(name, device):
     [np.asarray, torch.Tensor.numpy, lambda x: np.add(x, 1)],
     ids=["array", "numpy", "add"],
 )
-def test_arrays_are_of_the_host(convert, device):
+def test_device_tensors_do_not_convert_to_arrays(convert, device):
     with pytest.raises(TypeError, match="cuda:0"):
         convert(numbers(3, device=device))
 
 
-def test_a_refusal_names_operation_operand_and_place(simulated):
+def test_errors_name_operation_operand_and_source_line(simulated):
     with pytest.raises(
         DeviceError,
         match=r"mm got operands on cuda:0, and `self` of shape \(6, 6\) on cpu, in engine/exchange",
@@ -154,7 +154,7 @@ WAITS = {
 
 
 @pytest.mark.parametrize("name", WAITS)
-def test_waits_are_noted(name, simulated):
+def test_waits_are_recorded(name, simulated):
     does, kind = WAITS[name]
     x = numbers(3, device="cuda")
     assert not simulated.waits
@@ -166,13 +166,13 @@ def test_waits_are_noted(name, simulated):
 @pytest.mark.parametrize(
     "target", [torch.device("meta"), torch.empty(1, device="meta")], ids=["device", "tensor"]
 )
-def test_shapes_without_numbers_are_on_no_device(target, device):
+def test_meta_tensors_are_on_no_device(target, device):
     found = numbers(2, 3).to(target)
     assert (found.device.type, found.shape) == ("meta", (2, 3))
     assert torch.where(found > 0, found, torch.empty_like(found)).is_meta
 
 
-def test_what_does_not_wait():
+def test_asynchronous_operations_do_not_wait():
     with SimulatedDevice() as found:
         x = numbers(4, device="cuda")
         x[x > 2] = 0
@@ -183,7 +183,7 @@ def test_what_does_not_wait():
     assert len(found.uploads) == 1
 
 
-def test_places_are_lines_of_the_package(simulated):
+def test_events_name_lines_of_the_package(simulated):
     topofl.metrics.consensus_distance(numbers(4, 3, device="cuda"))
     assert [event[1::2] for event in simulated.waits] == [
         ("metrics/averaging/consensus.py", "consensus_distance")
@@ -191,7 +191,7 @@ def test_places_are_lines_of_the_package(simulated):
     assert "metrics/averaging/consensus.py:" in told(simulated.waits)
 
 
-def test_nothing_remains():
+def test_leaving_the_simulated_device_restores_torch():
     there = torch.cuda.is_available()
     with SimulatedDevice():
         x = torch.zeros(2, dtype=torch.float32, device="cuda")
@@ -199,7 +199,7 @@ def test_nothing_remains():
     assert (torch.cuda.is_available(), x.device.type) == (there, "cpu")
 
 
-def test_diversity_of_some_rows_needs_no_answer_from_the_device():
+def test_gradient_diversity_does_not_wait_for_the_device():
     gradients, rows, found = (
         numbers(4, 2, 3),
         torch.tensor([True, False, True, True], device="cpu"),
@@ -386,7 +386,7 @@ def test_every_kind_of_step_works_on_a_device(name, policy, device):
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_a_term_that_errs_is_named_on_a_device(executor, device):
+def test_errors_name_failing_terms_on_a_device(executor, device):
     def update(g, theta, own, step):
         return torch.where(own["number"].view(-1, *[1] * (g.dim() - 1)) >= 2, torch.nan, g)
 
@@ -402,7 +402,7 @@ def test_a_term_that_errs_is_named_on_a_device(executor, device):
 
 
 @pytest.mark.parametrize("policy", ["freeze", "record"])
-def test_nodes_diverge_alike(policy, device):
+def test_divergence_is_the_same_on_a_device(policy, device):
     algorithm = algorithms.fedavg(**ARGUMENTS["fedavg"] | {"lr": 1e200})
     options = {"on_divergence": policy} | EXECUTORS["batched"]
     found, wanted = (run(algorithm, device=where, **options) for where in ("cuda", "cpu"))
@@ -410,7 +410,7 @@ def test_nodes_diverge_alike(policy, device):
     np.testing.assert_array_equal(np.isfinite(found["loss"]), np.isfinite(wanted["loss"]))
 
 
-def test_divergence_is_refused_alike(device):
+def test_divergence_errors_are_the_same_on_a_device(device):
     algorithm = algorithms.dsgd(**ARGUMENTS["dsgd"] | {"lr": 1e200})
     with pytest.raises(topofl.DivergenceError, match=r"node 0 is (inf|nan)"):
         run(algorithm, device="cuda", rounds=5)
@@ -470,7 +470,7 @@ def waits_of(n, times, name, executor="batched", **options):
 
 
 @pytest.mark.parametrize("case", WAITED)
-def test_the_host_waits_as_often_for_many_nodes_and_steps(case):
+def test_waits_do_not_depend_on_nodes_and_steps(case):
     """All of a run counts, from its first check to its last evaluation.
 
     This includes runs that look at terms in their first step.

@@ -187,7 +187,7 @@ def test_fine_tuned_scores_equal_a_naive_loop(name, make, settings):
     )
 
 
-def test_with_a_server_everyone_is_fine_tuned_from_its_model():
+def test_with_a_server_all_nodes_are_fine_tuned_from_its_model():
     kept, algorithm = (
         [],
         algorithms.fedavg(0.1, batch_size=4, epochs=1, participation=2, fine_tune_epochs=1),
@@ -213,7 +213,7 @@ EVERYTHING = {
 
 @pytest.mark.parametrize("name", EVERYTHING)
 @pytest.mark.parametrize("executor", ["batched", "looped"])
-def test_training_does_not_notice(name, executor):
+def test_fine_tuning_does_not_change_training(name, executor):
     clients = personal_clients()
     how = {
         "algorithm": getattr(algorithms, name)(batch_size=4, **EVERYTHING[name]),
@@ -243,7 +243,7 @@ def test_training_does_not_notice(name, executor):
 
 
 @pytest.mark.parametrize("every", [None, 2, 4, 6])
-def test_only_some_evaluations_have_it(every):
+def test_fine_tuning_follows_fine_tune_every(every):
     history = run(rounds=5, every=2, fine_tune=TUNED, fine_tune_every=every)
     assert list(history["round"]) == [0, 2, 4, 5]
     wanted = {None: [3], 2: [1, 2, 3], 4: [2, 3], 6: [3]}[every]
@@ -255,7 +255,7 @@ def test_only_some_evaluations_have_it(every):
     np.testing.assert_array_equal(history.last("loss_fine_tuned"), seldom.last("loss_fine_tuned"))
 
 
-def test_the_phase_is_the_algorithms_unless_another_is_given():
+def test_the_fine_tuning_of_an_algorithm_can_be_replaced():
     algorithm = algorithms.chain("mine", local=algorithms.sgd(0.1, batch_size=4), fine_tune=TUNED)
     own, other = run(algorithm), run(algorithm, fine_tune=algorithms.sgd(0.01, batch_size=4))
     assert own.meta["settings"]["fine_tune"]["epochs"] == 2
@@ -269,7 +269,7 @@ def test_the_phase_is_the_algorithms_unless_another_is_given():
     json.dumps(dict(own.meta))
 
 
-def test_algorithms_name_their_fine_tuning():
+def test_algorithms_declare_their_fine_tuning():
     fedbabu = algorithms.fedbabu(0.1, momentum=0.5, weight_decay=0.1, clip=2.0, lr_decay=0.9)
     assert dict(fedbabu.fine_tune.settings) == {
         "lr": 0.1,
@@ -288,10 +288,10 @@ def test_algorithms_name_their_fine_tuning():
             algorithm(0.1, fine_tune_epochs=0)
 
 
-def test_only_nodes_that_are_evaluated_are_trained(monkeypatch):
+def test_only_evaluated_nodes_are_fine_tuned(monkeypatch):
     sizes, original = [], round_training.local_steps
     monkeypatch.setattr(
-        rounds,
+        round_training,
         "local_steps",
         lambda *a, **k: sizes.append(a[2].models.n) or original(*a, **k),  # learner, each, descent
     )
@@ -308,7 +308,7 @@ def test_only_nodes_that_are_evaluated_are_trained(monkeypatch):
         assert np.isnan(some.last(column)[~chosen]).all()
 
 
-def test_what_is_told_of_an_evaluation_has_it():
+def test_evaluation_events_include_fine_tuned_scores():
     told = []
     history = run(fine_tune=TUNED, callbacks=[lambda event: told.append(event)])
     last = [event.values for event in told if event.kind == "evaluation"][-1]
@@ -321,7 +321,7 @@ def test_what_is_told_of_an_evaluation_has_it():
     assert history.to_pandas()["accuracy_fine_tuned_mean"].notna().sum() == 1
 
 
-def test_graphs_are_asked_for_once():
+def test_graphs_are_generated_once_per_round():
     """A user's function of the round may be slow, or not be a function."""
     asked = []
     graphs = topofl.as_topology(
@@ -341,7 +341,7 @@ def test_graphs_are_asked_for_once():
 EXPLODING = algorithms.sgd(1e38, batch_size=4, epochs=2)
 
 
-def test_divergence_of_a_copy_is_told_as_such():
+def test_divergence_errors_name_fine_tuning():
     with pytest.raises(
         topofl.DivergenceError, match=r"^in fine-tuning, the .* of node \d .*lr=1e\+38; lower"
     ):
@@ -349,7 +349,7 @@ def test_divergence_of_a_copy_is_told_as_such():
 
 
 @pytest.mark.parametrize("policy", ["freeze", "record"])
-def test_divergence_of_a_copy_is_not_the_models(policy):
+def test_divergence_of_a_copy_does_not_affect_the_model(policy):
     history = run(fine_tune=EXPLODING, fine_tune_every=2, on_divergence=policy)
     assert history.meta["diverged"] == []
     np.testing.assert_array_equal(history["loss"], run()["loss"])
@@ -391,7 +391,7 @@ def stopped(folder, at, **changes):
 
 @pytest.mark.parametrize("every", [None, 2])
 @pytest.mark.parametrize("at", [1, 2, 5])
-def test_resumed_equals_never_stopped(tmp_path, every, at):
+def test_resumed_runs_equal_uninterrupted_ones(tmp_path, every, at):
     stopped(tmp_path, at, fine_tune_every=every)
     resumed = killed.trained(
         arguments(fine_tune_every=every), saving=topofl.Saving(tmp_path, resume=True)
@@ -401,7 +401,7 @@ def test_resumed_equals_never_stopped(tmp_path, every, at):
 
 @pytest.mark.parametrize("every", [None, 2, 4])
 @pytest.mark.parametrize("first", [4, 6])
-def test_more_rounds_are_as_if_asked_for_at_once(tmp_path, every, first):
+def test_extended_runs_equal_longer_runs(tmp_path, every, first):
     killed.trained(arguments(rounds=first, fine_tune_every=every), saving=tmp_path)
     longer = killed.trained(
         arguments(fine_tune_every=every), saving=topofl.Saving(tmp_path, resume=True)
@@ -409,10 +409,10 @@ def test_more_rounds_are_as_if_asked_for_at_once(tmp_path, every, first):
     assert killed.differences(longer, killed.trained(arguments(fine_tune_every=every))) == []
 
 
-def test_a_round_that_was_not_the_last_cannot_become_it(tmp_path):
+def test_a_run_cannot_end_at_a_round_without_fine_tuning(tmp_path):
     stopped(tmp_path, 4)
     with pytest.raises(
-        ValueError, match=r"`rounds` must be at least 5, got 4: .* was not fine-tuned"
+        ValueError, match=r"`rounds` must be at least 5, got 4: .* were not fine-tuned"
     ):
         topofl.run(
             **problems.options(saving=topofl.Saving(tmp_path, resume=True), **arguments(rounds=4))
@@ -437,7 +437,7 @@ def test_a_round_that_was_not_the_last_cannot_become_it(tmp_path):
         ({"on": ["test", "val"]}, r"evaluation.on was \['test'\], is \['test', 'val'\]"),
     ],
 )
-def test_another_evaluation_is_another_run(tmp_path, changes, message):
+def test_changed_evaluations_cannot_be_resumed(tmp_path, changes, message):
     topofl.run(**problems.options(saving=tmp_path, **arguments(rounds=1)))
     with pytest.raises(ValueError, match=f"`resume` must continue the same run: .*{message}"):
         topofl.run(
@@ -448,7 +448,7 @@ def test_another_evaluation_is_another_run(tmp_path, changes, message):
 # Several sets
 
 
-def test_several_sets_are_those_of_runs_with_one():
+def test_several_sets_have_the_scores_of_runs_with_one():
     names = ("own_test", "own_val", "test")
     how = {"before_exchange": True, "fine_tune": TUNED, "init": "independent"}
     together = run(on=names, **how)
@@ -468,7 +468,7 @@ def test_several_sets_are_those_of_runs_with_one():
     assert not np.array_equal(together["loss"], together["loss_own_val"])
 
 
-def test_a_list_of_one_is_that_one(tmp_path):
+def test_a_list_of_one_set_equals_the_set(tmp_path):
     first = run(on=["own_test"], saving=tmp_path)
     assert first.meta["evaluation"]["on"] == ["own_test"]
     assert killed.differences(*[(one, torch.zeros(1)) for one in (first, run())]) == []
@@ -476,7 +476,7 @@ def test_a_list_of_one_is_that_one(tmp_path):
     run(on=("own_test",), saving=topofl.Saving(tmp_path, resume=True))
 
 
-def test_several_sets_are_saved_and_shown(tmp_path):
+def test_several_sets_are_saved_and_reported(tmp_path):
     history = run(on=("own_test", "own_val"), fine_tune=TUNED)
     again = topofl.History.load(history.save(tmp_path / "run"))
     for name, values in history.evaluations.items():
@@ -484,7 +484,7 @@ def test_several_sets_are_saved_and_shown(tmp_path):
     assert {"accuracy_own_val", "accuracy_fine_tuned_own_val"} <= set(history.to_pandas(per="node"))
 
 
-def test_drawn_nodes_have_examples_in_every_set():
+def test_sampled_nodes_have_examples_in_every_set():
     iid = personal_clients()
     clients = replace(
         iid,
@@ -542,7 +542,7 @@ def need(algorithm, **options):
     )
 
 
-def test_memory_counts_copies_their_momentum_and_their_minibatches():
+def test_memory_estimates_include_fine_tuned_copies():
     plain = need(algorithms.dsgd(0.1, batch_size=4))
     heavy = need(algorithms.dsgd(0.1, batch_size=4), fine_tune=TUNED)
     assert plain.fine_tuning == 0
@@ -584,7 +584,7 @@ def tuned(models, round):
 
 
 @HOW
-def test_own_stage_scores_what_the_function_returns(settings):
+def test_custom_stages_score_the_returned_models(settings):
     found = []
     keep = problems.each_round(lambda t, models: found.append(models.flat.clone()))
     how = {
@@ -612,14 +612,14 @@ def test_own_stage_scores_what_the_function_returns(settings):
     assert history.meta["evaluation"]["also"] == {"ensemble": "tests.engine.test_stages:mean"}
 
 
-def test_an_own_stage_before_training_is_of_the_models_at_the_start():
+def test_custom_stages_score_initial_models():
     history = run(also={"same": lambda models, round: models})
     np.testing.assert_array_equal(history["loss_same"], history["loss"])
     assert history["round"][0] == 0
 
 
 @HOW
-def test_training_does_not_notice_own_stages(settings):
+def test_custom_stages_do_not_change_training(settings):
     plain = run(**settings)
     observed = run(also={"ensemble": mean, "mixed": received, "own_tuning": tuned}, **settings)
     for name in plain.evaluations:
@@ -630,7 +630,7 @@ def test_training_does_not_notice_own_stages(settings):
     np.testing.assert_array_equal(plain.models.flat, observed.models.flat)
 
 
-def test_own_stages_are_resumed_to_the_last_bit(tmp_path):
+def test_custom_stages_are_resumed_bitwise(tmp_path):
     own = {"also": {"ensemble": mean, "own_tuning": tuned}, "fine_tune": False}
     stopped(tmp_path, 3, **own)
     resumed = killed.trained(arguments(**own), saving=topofl.Saving(tmp_path, resume=True))
@@ -638,14 +638,14 @@ def test_own_stages_are_resumed_to_the_last_bit(tmp_path):
     assert np.isfinite(resumed[0]["loss_ensemble"]).all()
 
 
-def test_a_run_with_another_own_stage_is_another_run(tmp_path):
+def test_changed_custom_stages_cannot_be_resumed(tmp_path):
     stopped(tmp_path, 2, also={"ensemble": mean})
     again = arguments(also={"ensemble": received})
     with pytest.raises(ValueError, match=r"evaluation\.also was .*mean.*, is .*received"):
         topofl.run(**problems.options(saving=topofl.Saving(tmp_path, resume=True), **again))
 
 
-def test_own_stages_are_part_of_what_is_estimated():
+def test_estimates_include_columns_of_custom_stages():
     plain, more = (
         need(algorithms.dsgd(0.1), rounds=100),
         need(algorithms.dsgd(0.1), rounds=100, also={"a": mean}),
@@ -715,13 +715,13 @@ OWN = {
 
 
 @pytest.mark.parametrize("case", OWN)
-def test_own_stages_that_cannot_be_are_refused(case):
+def test_invalid_custom_stages_are_refused(case):
     also, error, message = OWN[case]
     with pytest.raises(error, match=message):
         run(also=also)
 
 
-def test_an_own_stage_cannot_take_the_column_of_another():
+def test_custom_stages_cannot_reuse_columns():
     task = topofl.tasks.Task(
         "two", nn.functional.cross_entropy, {"loss_a": lambda outputs, targets: targets.float()}
     )
@@ -737,11 +737,11 @@ def test_an_own_stage_cannot_take_the_column_of_another():
     ):
         run(task=task, also={"a": mean})
     train = replace(task, scores={"train": lambda outputs, targets: targets.float()})
-    with pytest.raises(ValueError, match="must not give a column the name 'train_loss' of another"):
+    with pytest.raises(ValueError, match="must not give a column the name 'train_loss', which"):
         run(task=train, also={"loss": mean})
 
 
-def test_an_own_stage_that_diverges_is_named():
+def test_divergence_errors_name_the_custom_stage():
     def diverging(models, round):
         copies = models.like(models.flat * torch.inf)
         TUNED.apply(copies, TUNED.init(copies), round)
@@ -793,7 +793,7 @@ BAD_INPUT = {
     "every, of nothing": (
         {"fine_tune_every": 2},
         ValueError,
-        "`evaluation.fine_tune_every` must be None where",
+        "`evaluation.fine_tune_every` must be None without",
     ),
     "every 0": (
         {"fine_tune": TUNED, "fine_tune_every": 0},
@@ -840,7 +840,7 @@ BAD_INPUT = {
 
 
 @pytest.mark.parametrize("case", BAD_INPUT)
-def test_bad_input_is_refused_before_work_is_done(case):
+def test_bad_input_is_refused_before_training(case):
     changes, error, message = BAD_INPUT[case]
     rounds = []
     with pytest.raises(error, match=message):
@@ -848,13 +848,13 @@ def test_bad_input_is_refused_before_work_is_done(case):
     assert not rounds
 
 
-def test_chains_refuse_what_cannot_fine_tune():
+def test_chains_refuse_invalid_fine_tuning():
     local = algorithms.sgd(0.1)
     with pytest.raises(TypeError, match="`fine_tune` must be a Phase"):
         algorithms.chain("mine", local=local, fine_tune=3)
 
 
-def test_attackers_are_named_as_a_cause_where_copies_diverge():
+def test_divergence_errors_of_copies_mention_attackers():
     """Fine-tuning has a divergence monitor of its own, which knows of the attackers too."""
     flip = attacks.sign_flip(nodes=[2])
     huge = algorithms.sgd(1e38, batch_size=4, epochs=2)

@@ -184,8 +184,8 @@ def component_means(weights: MixingMatrix) -> np.ndarray | None:
     Examples
     --------
     >>> from topofl.mixing import uniform
-    >>> from topofl.topologies import complete, ring
-    >>> component_means(uniform(complete(3))).tolist(), component_means(uniform(ring(4)))
+    >>> from topofl.topologies import fully_connected, ring
+    >>> component_means(uniform(fully_connected(3))).tolist(), component_means(uniform(ring(4)))
     ([0, 0, 0], None)
     """
     matrix = weights.weights
