@@ -148,7 +148,9 @@ def meetings(monkeypatch):
     ],
 )
 @pytest.mark.parametrize("options", CASES["clique_averaging"])
-def test_group_means_of_gradients_on_threads_equal_naive_loop(options, chunk, way, workers, meetings):
+def test_group_means_of_gradients_on_threads_equal_naive_loop(
+    options, chunk, way, workers, meetings
+):
     clients, model = problems.equal_clients(18), problems.linear()
     graph = problems.cliques(clients, size=9)
     wanted = naive_models("clique_averaging", model, clients, graph, options)
