@@ -8,13 +8,13 @@ from tests.simulated_device import DEVICES, SimulatedDevice
 
 @pytest.fixture(params=DEVICES)
 def device(request):
-    """Each device in turn, as ``"cuda"``: the simulated one, and a GPU if there is one."""
+    """Enter each device in turn, as ``"cuda"``: the simulated one, and a GPU if there is one."""
     with DEVICES[request.param]():
         yield torch.device("cuda", 0)
 
 
 @pytest.fixture
 def simulated():
-    """The events of the simulated device."""
+    """Enter the simulated device, and return it."""
     with SimulatedDevice() as found:
         yield found

@@ -87,7 +87,7 @@ def need(algorithm, **options):
 
 
 def tuned(models, round):
-    """Return what Evaluation(fine_tune=TUNED) makes of the models."""
+    """Return the models after the phase of Evaluation(fine_tune=TUNED)."""
     copies = models.like(models.flat.clone())
     TUNED.apply(copies, TUNED.init(copies), round)
     return copies

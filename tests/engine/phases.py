@@ -13,7 +13,7 @@ def stateless(models):
 
 
 def phase(use):
-    """Return the phase that uses the round by ``use(models, round)``."""
+    """Return a phase that calls ``use(models, round)``."""
 
     def apply(models, state, round):
         use(models, round)

@@ -1,4 +1,4 @@
-"""Defaults and modes of torch that a caller has set change nothing, and stay as they are."""
+"""Torch's defaults and modes set by the caller do not affect results and are restored."""
 
 import ast
 from contextlib import ExitStack, contextmanager
@@ -39,7 +39,7 @@ def default_dtype(dtype):
 
 AMBIENT = {
     "default device": lambda: default_device("meta"),
-    "a device that is not there": lambda: default_device("xla"),
+    "a missing device": lambda: default_device("xla"),
     "device context": lambda: torch.device("meta"),
     "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
     "inference mode": torch.inference_mode,
@@ -50,7 +50,7 @@ AMBIENT = {
 
 @contextmanager
 def several(*names):
-    """Set several at once."""
+    """Enter several contexts at once."""
     with ExitStack() as stack:
         for name in names:
             stack.enter_context(AMBIENT[name]())
@@ -58,12 +58,12 @@ def several(*names):
 
 
 TOGETHER = {
-    "by defaults": ("a device that is not there", "default dtype", "autocast", "inference mode"),
+    "by defaults": ("a missing device", "default dtype", "autocast", "inference mode"),
     "by contexts": ("device context", "no_grad"),
 }
-"""Two sets in which nothing hides another.
+"""Two sets of settings that do not hide each other.
 
-A default device that is there does what one does that is not there.
+A default device that exists acts as one that does not.
 """
 
 WAYS = AMBIENT | {title: lambda names=names: several(*names) for title, names in TOGETHER.items()}
@@ -75,12 +75,12 @@ def ambient(request):
 
 
 def each_meets(names, *, alone):
-    """Return parameters: every name with both sets, and some names with each setting by itself."""
+    """Return test parameters: every name with both sets, and some names with each setting alone."""
     return [(name, way) for name in names for way in (AMBIENT if name in alone else TOGETHER)]
 
 
 def state():
-    """Return what may be set around a run."""
+    """Return the context of a torch setting."""
     return (
         torch.is_inference_mode_enabled(),
         torch.is_grad_enabled(),
@@ -94,13 +94,13 @@ def state():
 
 
 def settings(name):
-    """Return the arguments of a run of few rounds, of which two are evaluated."""
+    """Return the arguments of a short run with two evaluations."""
     return killed.settings(name) | {"rounds": 4}
 
 
 @cache
 def plain(name):
-    """Return the result of a run where nothing is set."""
+    """Return the result of a run with torch's default settings."""
     return killed.trained(settings(name))
 
 
@@ -115,7 +115,7 @@ def test_algorithms_ignore_ambient_torch_settings(name, way):
 
 
 class Padded(nn.Sequential):
-    """A model that makes a tensor without saying where."""
+    """A model that creates a tensor without naming a device."""
 
     def forward(self, x):
         return super().forward(x) + torch.zeros(3, dtype=x.dtype)
@@ -150,7 +150,7 @@ def arguments_of(case):
 
 @cache
 def plain_way(case):
-    """Return the result of one way through the engine where nothing is set."""
+    """Return the result of one engine path with torch's default settings."""
     return killed.trained(arguments_of(case))
 
 
@@ -164,7 +164,7 @@ def test_engine_paths_ignore_ambient_torch_settings(case, ambient):
 
 
 def made():
-    """Return the numbers of data, graphs, weights and models made here, and what they answer."""
+    """Return the numbers in data, graphs, weights and models created here, and their metrics."""
     pairs = [(np.full((1, 4, 4), i, np.float32), i % 2) for i in range(8)]
     sets = [data.digits(), data.from_torch(pairs, test=0.25), problems.dataset()]
     sets += [
@@ -305,7 +305,7 @@ FLOATING = {
 
 
 def careless(source):
-    """Return the calls of torch's factories that leave device or dtype to torch's defaults."""
+    """Return the calls of torch's factories that do not name device and dtype."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and node.module == "torch":
             yield from (

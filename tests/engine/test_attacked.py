@@ -1,4 +1,4 @@
-"""Exchanges in which some nodes send others something else than what they hold."""
+"""Exchanges in which attackers send forged models."""
 
 import numpy as np
 import pytest
@@ -46,7 +46,7 @@ def run(algorithm, **settings):
 
 
 def exchange(phase):
-    """Return an algorithm that keeps what models were, exchanges, and does not train."""
+    """Return an algorithm that stores the models, exchanges them, and does not train."""
     looking = Phase(
         lambda models: {"before": models.flat.clone()}, lambda models, state, round: state
     )
@@ -60,7 +60,7 @@ def at_start():
 
 
 def attacked(attack, values):
-    """Return what every node has after mixing, by loops over receivers and senders."""
+    """Return the mixed models, by loops over receivers and senders."""
     bad = torch.zeros(N, dtype=torch.bool)
     bad[list(BAD)] = True
     forged = attack.forge(values, bad, torch.from_numpy(DENSE), None)
@@ -306,7 +306,7 @@ def test_errors_name_rules_that_fail_in_the_dry_run(rule, error, message):
 
 
 def test_rules_must_not_change_own_in_place():
-    """A node's own row is what other nodes still have to receive."""
+    """Other nodes still have to receive a node's own row."""
 
     def at_once(own, received, shares):
         return own.add_((shares[:, None] * received).sum(0))

@@ -1,4 +1,4 @@
-"""Several runs in one process: each gives what it gives alone and leaves the process as it was."""
+"""Concurrent runs in one process: results equal those of single runs, and settings are restored."""
 
 import random
 import threading
@@ -20,7 +20,7 @@ ROUNDS = 4
 
 
 def trained(seed, **settings):
-    """Return the models after a run whose initial models are drawn, and its losses."""
+    """Return the models and losses of a run with random initial models."""
     clients, kept = problems.equal_clients(), []
     history = topofl.run(
         algorithms.dsgd(lr=0.1, batch_size=8),
@@ -39,7 +39,7 @@ def trained(seed, **settings):
 
 @contextmanager
 def background(work):
-    """Repeat `work` on another thread meanwhile."""
+    """Repeat `work` on another thread inside the context."""
     done, failures = threading.Event(), []
 
     def repeat():
@@ -79,7 +79,7 @@ def test_runs_in_threads_match_sequential_runs_while_the_caller_draws():
 
 
 def test_randomness_in_other_threads_does_not_affect_model_checks():
-    """A model that draws nothing is taken while another thread draws, one that draws is refused."""
+    """A deterministic model is accepted while another thread draws; a random one is refused."""
     with background(lambda: torch.rand(1)):
         for seed in range(5):
             trained(seed)
@@ -127,7 +127,7 @@ def test_models_not_drawn_by_torch_are_refused(draw):
 
 @pytest.fixture
 def three_threads(monkeypatch):
-    """Spread even this small problem over three threads."""
+    """Run even this small problem on three threads."""
     monkeypatch.setattr(plan, "SHARED_WORK", 0)
     before = torch.get_num_threads()
     torch.set_num_threads(3)

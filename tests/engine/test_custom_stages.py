@@ -26,12 +26,12 @@ from topofl import algorithms
 
 
 def mean(models, round):
-    """Return one model for all: the mean of all nodes'."""
+    """Return the mean of all nodes' models, for all nodes."""
     return models.flat.mean(0).expand(round.n, -1)
 
 
 def received(models, round):
-    """Return the mean of whom a node hears in the round, itself included."""
+    """Return each node's mean over its in-neighbors in the round, itself included."""
     copies = models.like(models.flat.clone())
     round.mix(round.weights, copies.flat)
     return copies
@@ -63,7 +63,9 @@ def test_custom_stages_score_the_returned_models(settings):
     assert not np.array_equal(history["loss_ensemble"][1:], history["loss"][1:])
     column = history.columns["accuracy_ensemble_own_val"]
     assert tuple(column) == ("accuracy", "ensemble", "own_val")
-    assert history.meta["evaluation"]["also"] == {"ensemble": "tests.engine.test_stages:mean"}
+    assert history.meta["evaluation"]["also"] == {
+        "ensemble": "tests.engine.test_custom_stages:mean"
+    }
 
 
 def test_custom_stages_score_initial_models():

@@ -25,7 +25,7 @@ CASES = {
 
 
 def test_every_algorithm_has_a_naive_loop():
-    """Here, or in the test module that its row of the table names."""
+    """In this module, or in the one that its row of the table names."""
     here = {name for name, row in ALGORITHMS.items() if row.compared == "engine/test_equivalence"}
     assert here == set(CASES)
 
@@ -77,7 +77,7 @@ def engine_models(name, model, clients, graph, options, **settings):
 
 @pytest.fixture(params=[1, 3], ids=["alone", "3 threads"])
 def workers(request, monkeypatch):
-    """Spread even these small problems over threads."""
+    """Run even these small problems on several threads."""
     monkeypatch.setattr(plan, "SHARED_WORK", 0)
     before = torch.get_num_threads()
     torch.set_num_threads(request.param)
@@ -88,7 +88,7 @@ def workers(request, monkeypatch):
 
 @functools.cache
 def naive_once(name, model, clients, k):
-    """Return what naive loops make of the k-th options of an algorithm, for all executors."""
+    """Return the result of naive loops for the k-th options of an algorithm."""
     clients = clients()
     return naive_models(name, model(), clients, problems.cliques(clients), CASES[name][k])
 
@@ -106,7 +106,7 @@ def naive_once(name, model, clients, k):
     indirect=["workers"],
 )
 def test_equals_naive_loop(name, k, clients, model, settings, workers):
-    """On several threads with the last options of an algorithm, which are the most."""
+    """Several threads are tested with the last options of an algorithm, which are the most."""
     wanted, options = naive_once(name, model, clients, k), CASES[name][k]
     clients, model = clients(), model()
     got = engine_models(name, model, clients, problems.cliques(clients), options, **settings)
@@ -125,7 +125,7 @@ def modules_to_flat(model, clients, name):
 
 @pytest.fixture
 def meetings(monkeypatch):
-    """Note how gradients meet."""
+    """Record how gradients are mixed."""
     seen = []
     for name in ("_exchange_of_all", "_exchange_of_means"):
         original = getattr(gradient_exchange, name)

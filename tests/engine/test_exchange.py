@@ -51,7 +51,7 @@ def test_equals_product(name, columns, dtype):
 
 @pytest.mark.parametrize("dtype", ROUNDING)
 def test_group_sums_are_not_taken_in_16_bits(dtype):
-    """Of 1,000 gradients of 100 those in float16 would overflow."""
+    """The sum of 1,000 gradients of 100 would overflow in float16."""
     assert (mixer(MATRICES["group means"], CPU, dtype).means is None) == (dtype.itemsize < 4)
     assert mixer(MATRICES["dense"], CPU, dtype).means is None
 
@@ -90,7 +90,7 @@ def test_equals_product_on_any_graph(graph, n, seed, columns):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_sparse_matrix_may_have_empty_rows(dtype):
-    """As one that preserves mass has where a node hears nothing, not even itself."""
+    """A column-stochastic matrix has one if a node receives nothing, not even its own model."""
     weights = np.zeros((9, 9))
     weights[[0, 0, 3, 3, 3, 5, 6, 6, 6], range(9)] = 1
     check_product(mixing.from_weights(weights, edges="u<-v"), 5, dtype)

@@ -30,7 +30,7 @@ from topofl.engine import evaluation_stages, round_training
 
 
 def ragged_clients():
-    """Clients of 1 to 16 examples for training, one of whom has none for testing."""
+    """Return clients with 1 to 16 training examples, one of them without test examples."""
     clients, blobs = problems.ragged_clients(), problems.dataset()
     return replace(clients, test=(blobs.test[:0], *np.array_split(blobs.test, 5)))
 
@@ -275,7 +275,7 @@ def test_only_evaluated_nodes_are_fine_tuned(monkeypatch):
 
 
 def test_graphs_are_generated_once_per_round():
-    """A user's function of the round may be slow, or not be a function."""
+    """A user's generator of graphs may be slow, or not deterministic."""
     asked = []
     graphs = topofl.as_topology(
         lambda t: asked.append(t) or topologies.random_regular(N, 3, seed=t)
@@ -335,7 +335,7 @@ def test_a_probe_does_not_fine_tune(monkeypatch):
 
 
 def test_divergence_errors_of_copies_mention_attackers():
-    """Fine-tuning has a divergence monitor of its own, which knows of the attackers too."""
+    """The divergence monitor of fine-tuning is a separate one, which knows the attackers too."""
     flip = attacks.sign_flip(nodes=[2])
     huge = algorithms.sgd(1e38, batch_size=4, epochs=2)
     with pytest.raises(

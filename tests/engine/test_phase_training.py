@@ -45,7 +45,7 @@ def test_each_call_of_train_draws_other_minibatches():
 
 
 def own_descent(keys, lr=0.1):
-    """Return an algorithm that takes a gradient step for each key, and the gradients it got."""
+    """Return an algorithm that takes a gradient step for each key, and a list of the gradients."""
     seen = []
 
     def use(models, round):
@@ -76,7 +76,7 @@ SETTINGS = [{"executor": "looped"}, {"executor": "batched", "chunk": 2}]
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=["looped", "batched"])
 def test_losses_of_gradient_evaluations_are_recorded(settings):
-    """A loop over nodes finds the same losses and gradients, on minibatches of the key."""
+    """A loop over nodes gives the same losses and gradients, on the minibatches of the key."""
     clients = problems.ragged_clients(N)
     history, seen = descended(["first", "second"], clients=clients, **settings)
     nodes = naive.Nodes(
@@ -140,7 +140,7 @@ def test_each_key_draws_other_minibatches():
 
 
 def test_losses_of_local_steps_take_precedence():
-    """As of Dis-PFL, which asks for gradients after it has trained."""
+    """For example in Dis-PFL, which evaluates gradients after training."""
     looking = phase(lambda models, round: round.gradients(models, BATCH, "look"))
     local = algorithms.sgd(0.1, batch_size=BATCH)
     settings = {
@@ -197,7 +197,7 @@ def test_gradients_of_two_keys_do_not_share_memory():
 
 
 def test_gradient_evaluations_count_as_steps():
-    """DSGT takes one gradient per node and round; local steps and gradients add up."""
+    """DSGT evaluates one gradient per node and round; local steps and gradients add up."""
     history = topofl.run(
         algorithms.dsgt(0.1), model=problems.linear(), clients=problems.equal_clients(N),
         topology=topologies.ring(N), rounds=3, seed=SEED,

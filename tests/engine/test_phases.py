@@ -55,7 +55,7 @@ def test_custom_matrices_need_no_topology():
 
 
 def test_before_exchange_is_right_before_the_first_phase_that_mixes():
-    """The spread of models is gone after the exchange, and there before it."""
+    """Models differ before the exchange and are equal after it."""
     everybody = mixing.uniform(topologies.fully_connected(N))
     history = run(
         phase(lambda models, round: round.mix(everybody, models.flat)), before_exchange=True
@@ -95,7 +95,7 @@ def test_errors_name_phases_that_fail_on_meta_tensors(use):
 @pytest.mark.parametrize("door", OF_A_GRAPH)
 @pytest.mark.parametrize("topology", [None, topologies.ring(N)], ids=["no topology", "ring"])
 def test_calls_first_made_in_later_rounds_are_refused(door, topology):
-    """A graph not asked for, or an exchange of which nothing was known, would go unnoticed."""
+    """Otherwise a missing topology or an unexpected exchange would go unnoticed."""
     later = phase(lambda models, round: OF_A_GRAPH[door](models, round) if round.t == 4 else None)
     done = []
     with pytest.raises(
@@ -214,7 +214,7 @@ def test_fine_tuning_must_not_exchange():
 
 
 def test_memory_depends_on_calls_not_on_settings():
-    """Settings change nothing; copies and gradients that the phase asks for count."""
+    """Settings do not matter; copies and gradients that the phase requests do."""
 
     def two_copies(models, round):
         first, second = models.flat.clone(), round.gradients(models, BATCH, "mine")

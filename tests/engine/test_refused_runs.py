@@ -12,7 +12,7 @@ from topofl import algorithms, data, mixing, models, topologies
 
 
 def changed(change):
-    """Return a linear model after some change."""
+    """Return a linear model after a change."""
     model = problems.linear()
     change(model)
     return model

@@ -62,7 +62,7 @@ def test_auto_records_its_choice():
 
 
 class Branching(nn.Module):
-    """A model whose path depends on values, which torch.func cannot batch."""
+    """A model with control flow that depends on values, which torch.func cannot batch."""
 
     def __init__(self):
         super().__init__()

@@ -150,7 +150,7 @@ def test_equal_models_after_exact_averaging_are_evaluated_once(monkeypatch):
 
 
 class Exploding(nn.Module):
-    """NaN for one node's data only."""
+    """A model that returns NaN for one node's data only."""
 
     def __init__(self):
         super().__init__()

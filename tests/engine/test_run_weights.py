@@ -42,7 +42,7 @@ def test_half_precision_runs_on_sparse_graphs(dtype):
 
 
 class Summed(nn.Module):
-    """Two parameters that are only added up: autograd gives them one and the same gradient."""
+    """A model that adds two parameters, for which autograd returns one gradient tensor."""
 
     def __init__(self):
         super().__init__()

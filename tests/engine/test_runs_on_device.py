@@ -12,7 +12,7 @@ import topofl
 from tests import problems, test_tasks
 from tests.algorithms.test_conformance import ARGUMENTS
 from tests.engine.arrays import numbers
-from tests.simulated_device import DEVICES, SimulatedDevice, told
+from tests.simulated_device import DEVICES, SimulatedDevice, summary
 from topofl import algorithms, data
 from topofl.engine.train.diversity import GradientStatistics
 
@@ -35,7 +35,7 @@ def test_gradient_diversity_does_not_wait_for_the_device():
 
 
 def clients_of(n):
-    """Clients with sets of their own of 3 to 5, every other one with twice as many examples."""
+    """Return clients with own sets of 3 to 5 examples; every other one has more for training."""
     blobs, held = problems.dataset(n_examples=50 * n), [3 + i % 3 for i in range(n)]
     order = np.random.default_rng(0).permutation(blobs.train)
     starts = np.cumsum([0, *(2 * k + 8 + 8 * (i % 2) for i, k in enumerate(held))])
@@ -50,7 +50,7 @@ def clients_of(n):
 
 
 def run(algorithm, n=4, model=None, augment=None, clients=None, **options):
-    """Run 2 rounds with everything that is evaluated, in float64."""
+    """Run 2 rounds with all evaluations, in float64."""
     clients = clients or clients_of(n)
     if augment is not None:
         clients = data.augmented(clients, augment)
@@ -82,7 +82,7 @@ def on_host(name, linear=False, **options):
 
 
 def check_same(found, wanted):
-    """Check that two histories hold the same, up to the order of sums in float64."""
+    """Check that two histories are equal up to the order of sums in float64."""
     for name, column in (wanted.rounds | wanted.evaluations).items():
         np.testing.assert_allclose(found[name], column, rtol=1e-9, atol=1e-9, err_msg=name)
 
@@ -91,12 +91,12 @@ EXECUTORS = {"batched": {"executor": "batched", "chunk": 3}, "looped": {"executo
 
 
 LOOPED = ("clique_averaging", "dpfl", "per_fedavg")
-"""Algorithms that ask more of an executor than steps, each something else."""
+"""Algorithms that need more of an executor than local steps, each in another way."""
 
 
 @cache
 def on_device(name, executor="batched", kind="simulated"):
-    """Return an algorithm's history on a device, and how often the host waited and copied."""
+    """Return an algorithm's history on a device, and counts of waits and copies."""
     with DEVICES[kind]() as found:
         history = run(
             getattr(algorithms, name)(**ARGUMENTS[name]), device="cuda", **EXECUTORS[executor]
@@ -107,7 +107,7 @@ def on_device(name, executor="batched", kind="simulated"):
 def counted(events):
     """Return how often each function waited or copied.
 
-    A matrix is copied dense or sparse, by its density.
+    Copies of dense and sparse matrices are counted together.
     """
     same = {"_sparse": "to_torch"}
     return Counter((event.kind, same.get(event.function, event.function)) for event in events)
@@ -158,7 +158,7 @@ def test_every_option_works_on_a_device(name, device):
 
 @pytest.mark.parametrize("case", ["regression", "next token", "F1 of classes"])
 def test_every_kind_of_task_runs_on_a_device(case, device):
-    """Scores of whole sets among them, which are computed on the host."""
+    """They include scores of whole sets, which are computed on the host."""
     task, build, dataset, _ = test_tasks.CASES[case]
     clients = data.match_test(test_tasks.clients_of(dataset), rule="per_client")
     options = {"task": task, "clients": clients, "fine_tune": None} | EXECUTORS["batched"]
@@ -192,7 +192,7 @@ STEPS = {
 
 @pytest.mark.parametrize(("name", "policy"), list(zip(STEPS, ["freeze", "raise"] * 3, strict=True)))
 def test_every_kind_of_step_works_on_a_device(name, policy, device):
-    """Where nodes that diverge freeze, each step may be undone."""
+    """If diverged nodes freeze, each step may be undone."""
     options = {
         "on_divergence": policy,
         "topology": None,
@@ -271,14 +271,14 @@ WAITED = {
 DEPENDING = {
     # looks at all models where the first and the last are equal
     "clique_averaging": "_all_equal",
-    # waits as often as the node asks that asks most, here for its candidates
+    # waits as often as the node with most requests, here for its candidates
     "dpfl": "_answer_all",
 }
-"""Functions whose waits depend on numbers, or on what an algorithm asks."""
+"""Functions whose number of waits depends on values or on the algorithm."""
 
 
 def waits_of(n, times, name, executor="batched", **options):
-    """Return what the host waited for, and copied, in a run with so many times the steps."""
+    """Return the waits and copies of a run on n nodes with `times` as many steps."""
     longer = {"epochs": times * ARGUMENTS[name]["epochs"]} if "epochs" in ARGUMENTS[name] else {}
     algorithm = getattr(algorithms, name)(
         **ARGUMENTS[name] | ({"local_steps": times} if name == "dsgd" else longer)
@@ -290,13 +290,13 @@ def waits_of(n, times, name, executor="batched", **options):
 
 @pytest.mark.parametrize("case", WAITED)
 def test_waits_do_not_depend_on_nodes_and_steps(case):
-    """All of a run counts, from its first check to its last evaluation.
+    """The whole run counts, from its first check to its last evaluation.
 
-    This includes runs that look at terms in their first step.
+    Some runs check terms in their first step.
     """
     options = {"name": case} | WAITED[case]
     many = waits_of(7, 2, **options)
     few = counted(waits_of(4, 1, **options)) if WAITED[case] else on_device(case)[1]
     changed = (few - counted(many)) + (counted(many) - few)
     functions = {function for _, function in changed} - {DEPENDING.get(case)}
-    assert not functions, told([event for event in many if event.function in functions])
+    assert not functions, summary([event for event in many if event.function in functions])

@@ -7,7 +7,7 @@ import torch
 import topofl
 from tests import problems
 from tests.engine.arrays import numbers
-from tests.simulated_device import DeviceError, SimulatedDevice, told
+from tests.simulated_device import DeviceError, SimulatedDevice, summary
 from topofl import topologies
 from topofl.engine.exchange import mixer
 
@@ -167,7 +167,7 @@ def test_events_name_lines_of_the_package(simulated):
     assert [event[1::2] for event in simulated.waits] == [
         ("metrics/averaging/consensus.py", "consensus_distance")
     ]
-    assert "metrics/averaging/consensus.py:" in told(simulated.waits)
+    assert "metrics/averaging/consensus.py:" in summary(simulated.waits)
 
 
 def test_leaving_the_simulated_device_restores_torch():

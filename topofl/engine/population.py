@@ -156,6 +156,11 @@ def check_model(model: object) -> nn.Module:
     ValueError
         If it has no parameters, or parameters that are frozen, uninitialized, complex or of several
         dtypes; if it has layers with running statistics or dropout, or wraps another model.
+
+    Examples
+    --------
+    >>> check_model(nn.Linear(2, 3))
+    Linear(in_features=2, out_features=3, bias=True)
     """
     if not isinstance(model, nn.Module):
         raise TypeError(

@@ -200,7 +200,13 @@ def _check_kinds(algorithm: object, clients: object) -> None:
 
 
 def check_counts(rounds: int | None, seed: int, init: str) -> tuple[int | None, int]:
-    """Return `rounds` and `seed` as ints; raise if they or `init` are not valid."""
+    """Return `rounds` and `seed` as ints; raise if they or `init` are not valid.
+
+    Examples
+    --------
+    >>> check_counts(10, seed=0, init="common")
+    (10, 0)
+    """
     check_choice("init", init, ["common", "independent", "given"])
     rounds = None if rounds is None else check_int("rounds", rounds, minimum=1)
     return rounds, check_int("seed", seed, minimum=0)

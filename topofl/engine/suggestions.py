@@ -23,7 +23,18 @@ OPTIONS = {"evaluation": Evaluation, "compute": Compute, "saving": Saving}
 
 
 def suggesting_options(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a function so that an unknown keyword raises ``TypeError`` with a suggestion."""
+    """Decorate a function so that an unknown keyword raises ``TypeError`` with a suggestion.
+
+    Examples
+    --------
+    >>> @suggesting_options
+    ... def train(compute=None):
+    ...     pass
+    >>> train(device="cuda")
+    Traceback (most recent call last):
+    ...
+    TypeError: train() has no argument 'device'; write compute=Compute(device=...)
+    """
     known = list(inspect.signature(function).parameters)
 
     @wraps(function)

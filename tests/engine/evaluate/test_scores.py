@@ -1,3 +1,5 @@
+"""Scores of models equal naive evaluation, for shared and own sets."""
+
 import numpy as np
 import pytest
 import torch
@@ -63,7 +65,7 @@ def test_equals_naive_evaluation_for_any_chunk(build, rows, monkeypatch):
     ("dtype", "rounding"), [(torch.float64, 1e-15), (torch.float32, 2e-7), (torch.bfloat16, 2e-7)]
 )
 def test_scores_equal_cross_entropy_and_argmax(dtype, rounding):
-    """Up to the rounding of one plus what the other classes have; bfloat16 is judged in float32."""
+    """Up to the rounding of one plus the other classes' share; bfloat16 is converted to float32."""
     logits, labels = torch.randn(5, 4, 60).to(dtype) * 3, torch.arange(60) % 4
     logits[0] = 0  # the first of equal ones is predicted
     logits[1, :, ::2] = 1e4 * torch.eye(4, dtype=dtype)[:, labels[::2]]  # sure of itself
@@ -178,7 +180,7 @@ def test_ties_predict_the_first_class():
 
 
 class Constant(torch.nn.Module):
-    """Its logits are a view of its parameter, which evaluation must not write to."""
+    """A model whose logits are a view of its parameter, which evaluation must not write to."""
 
     def __init__(self):
         super().__init__()

@@ -105,7 +105,13 @@ def check_participants(participants: np.ndarray, counts: np.ndarray) -> np.ndarr
 
 
 def state_of_phase(states: Mapping[str, State], owner: str, phase: str) -> State:
-    """Return the state of another phase of the chain; raise ``ValueError`` if there is none."""
+    """Return the state of another phase of the chain; raise ``ValueError`` if there is none.
+
+    Examples
+    --------
+    >>> state_of_phase({"local": {}, "exchange": {}}, owner="local", phase="exchange")
+    {}
+    """
     if owner not in states or owner == phase:
         others = ", ".join(name for name in states if name != phase) or "none"
         raise ValueError(

@@ -88,7 +88,13 @@ class DryRunInputs:
 
 @lru_cache(maxsize=1)
 def complete_graph(n: int) -> Topology:
-    """Return the complete graph of n nodes, for runs without a topology."""
+    """Return the complete graph of n nodes, for runs without a topology.
+
+    Examples
+    --------
+    >>> complete_graph(4).n_edges
+    6
+    """
     return Topology(sparse.csr_array(~np.eye(n, dtype=bool)), name="everybody")
 
 
