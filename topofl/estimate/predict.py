@@ -27,9 +27,9 @@ from topofl.engine.memory.footprint import (
 )
 from topofl.engine.memory.system import free_memory, watched_growth
 from topofl.engine.options import Compute, Evaluation
-from topofl.engine.shorthands import as_compute
 from topofl.engine.recorder import bytes_kept
 from topofl.engine.setup import Setup, resolve
+from topofl.engine.shorthands import as_compute
 from topofl.engine.suggestions import suggesting_options
 from topofl.engine.train.forward import image_order, is_linear
 from topofl.engine.train.plan import choose_plan

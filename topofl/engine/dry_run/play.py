@@ -12,7 +12,8 @@ from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import State
 from topofl.attacks import Attack
 from topofl.engine.dry_run.checked import checked_state, initial_state, on_shapes_only
-from topofl.engine.dry_run.round import DryModels, DryRound, PhaseRequests, WeightRules
+from topofl.engine.dry_run.requests import PhaseRequests
+from topofl.engine.dry_run.round import DryModels, DryRound, WeightRules
 from topofl.engine.dry_run.trace import Trace
 from topofl.engine.ledger import Ledger
 from topofl.engine.population import Layout, Population

@@ -28,13 +28,14 @@ from topofl.engine.dry_run.checked import (
     check_rule,
     state_of_phase,
 )
+from topofl.engine.dry_run.requests import PhaseRequests, RecordedSteps
 from topofl.engine.ledger import Ledger
 from topofl.engine.population import Population
 from topofl.engine.recorder import OWN_COLUMNS
 from topofl.mixing import MixingMatrix, check_pulls, check_pushes
 from topofl.topology import Topology, TopologySequence
 
-__all__ = ["EXCHANGES", "DryModels", "DryRound", "PhaseRequests", "RecordedSteps", "WeightRules"]
+__all__ = ["EXCHANGES", "DryModels", "DryRound", "WeightRules"]
 
 
 T = TypeVar("T")
@@ -42,22 +43,6 @@ T = TypeVar("T")
 
 EXCHANGES = frozenset(("mix", "send", "server"))
 """Calls that exchange models. A phase may use different ones in different rounds, but not none."""
-
-
-@dataclass(frozen=True, eq=False)
-class RecordedSteps:
-    """Local steps that a phase requested.
-
-    Parameters
-    ----------
-    how
-        The local steps.
-    counts
-        (n,) number of steps of each node.
-    """
-
-    how: Training
-    counts: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,66 +118,17 @@ def _topology_missing(method: str, n: int) -> TypeError:
 
 
 @dataclass(eq=False)
-class PhaseRequests:
-    """Calls and requests of all phases, over all rounds.
-
-    Attributes
-    ----------
-    calls
-        Calls and properties of the round that each phase used, by phase.
-    trained
-        Local steps, by phase.
-    columns
-        Columns of the models that were mixed, by phase.
-    rules
-        Matrices by which gradients were mixed.
-    gradients
-        Tensors of all nodes' gradients, by key.
-    batch_sizes
-        Batch sizes of gradients.
-    trial_sets
-        Sets of examples on which nodes cross-evaluated models.
-    noted
-        Names of numbers that rounds record.
-    drawn
-        Purposes for which phases drew random numbers.
-    """
-
-    calls: dict[str, set[str]] = field(default_factory=dict)
-    trained: dict[str, list[RecordedSteps]] = field(default_factory=dict)
-    columns: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
-    rules: list[MixingMatrix] = field(default_factory=list)
-    gradients: dict[str, Tensor] = field(default_factory=dict)
-    batch_sizes: list[int] = field(default_factory=list)
-    trial_sets: set[str] = field(default_factory=set)
-    noted: dict[str, None] = field(default_factory=dict)
-    drawn: set[str] = field(default_factory=set)
-
-    def check_one_push(self) -> None:
-        """Raise ``ValueError`` if several phases push models."""
-        if sum("push" in calls for calls in self.calls.values()) > 1:
-            raise ValueError(
-                "`phases` must push models once per round, since a node has one push-sum weight; "
-                "share both parts in one"
-            )
-
-
-@dataclass(eq=False)
 class DryRound:
     """A :class:`topofl.algorithms.Round` that records the requests of phases.
 
     Parameters
     ----------
-    t
-        The round, from 0.
-    graph
-        Its graph.
+    t, graph
+        The round, from 0, and its graph.
     given
         Whether a topology was given; otherwise the graph is complete.
-    algorithm
-        Name of the algorithm.
-    rules, sizes, seed
-        Weight rules, node data sizes and seed of the run.
+    algorithm, rules, sizes, seed
+        Name of the algorithm, weight rules, node data sizes and seed of the run.
     models
         The models that predict.
     ledger, requests
@@ -317,7 +253,7 @@ class DryRound:
         """See the protocol."""
         self._note_call("server" if server else "mix")
         check_matrix("mix", weights)
-        self._allocate_forged(values)
+        _allocate_forged(self.attack, values)
         found = [range(values.shape[1])[part] for part in columns]
         if values.shape == self.models.flat.shape:
             self.requests.columns.setdefault(self.phase, set()).update(
@@ -344,7 +280,7 @@ class DryRound:
         check_matrix("aggregate", weights)
         check_rule(self.phase, rule)
         self.used = self.used or weights
-        self._allocate_forged(values)
+        _allocate_forged(self.attack, values)
         rows = torch.empty_like(values)
         largest = int(weights.in_messages.max(initial=0))
         received = values.new_empty(largest, values.shape[1])
@@ -360,12 +296,6 @@ class DryRound:
         self._note_call("shown")
         return values if self.attack is None or self.attack.to_each else torch.empty_like(values)
 
-    def _allocate_forged(self, values: Tensor) -> None:
-        """Allocate and drop as much memory as forging the sent rows takes."""
-        if self.attack is not None:
-            rows = len(values) if self.attack.to_each else 2 * len(self.attack.nodes)
-            values.new_empty(rows, values.shape[1])
-
     def send(
         self, weights: MixingMatrix, nbytes: int | np.ndarray, *, server: bool = False
     ) -> None:
@@ -377,11 +307,7 @@ class DryRound:
 
     def note(self, name: str, value: float | Tensor) -> None:
         """See the protocol; the value is ignored."""
-        if not isinstance(name, str) or not name.isidentifier() or name in OWN_COLUMNS:
-            raise ValueError(
-                "`name` must be an identifier that is not a column of histories, such as 'moved', "
-                f"got {shown(name)} in the phase {self.phase!r}"
-            )
+        _check_name(self.phase, name)
         check_noted(self.phase, name, value)
         self.requests.noted[name] = None
 
@@ -390,6 +316,22 @@ class DryRound:
 
     def _count_product(self, weights: MixingMatrix, columns: int) -> None:
         self.mixed[weights] = self.mixed.get(weights, 0) + columns
+
+
+def _allocate_forged(attack: Attack | None, values: Tensor) -> None:
+    """Allocate and drop as much memory as forging the sent rows takes."""
+    if attack is not None:
+        rows = len(values) if attack.to_each else 2 * len(attack.nodes)
+        values.new_empty(rows, values.shape[1])
+
+
+def _check_name(phase: str, name: object) -> None:
+    """Raise ``ValueError`` unless a phase can note a number by this name."""
+    if not isinstance(name, str) or not name.isidentifier() or name in OWN_COLUMNS:
+        raise ValueError(
+            "`name` must be an identifier that is not a column of histories, such as 'moved', got "
+            f"{shown(name)} in the phase {phase!r}"
+        )
 
 
 def _zero_losses(models: Tensor) -> Tensor:

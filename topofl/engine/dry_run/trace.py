@@ -7,7 +7,8 @@ from functools import cached_property
 import numpy as np
 
 from topofl.algorithms.contract.phase import Algorithm
-from topofl.engine.dry_run.round import EXCHANGES, DryRound, PhaseRequests, RecordedSteps
+from topofl.engine.dry_run.requests import PhaseRequests, RecordedSteps
+from topofl.engine.dry_run.round import EXCHANGES, DryRound
 from topofl.engine.population import Layout
 
 __all__ = ["Trace"]
