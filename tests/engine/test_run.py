@@ -10,6 +10,7 @@ from torch import nn
 
 import topofl
 from tests import problems
+from tests.engine import runs
 from tests.engine.runs import run, same, weighted_ring
 from topofl import algorithms, metrics, mixing, topologies
 from topofl.engine.train.batches import Batches
@@ -181,7 +182,7 @@ def test_emulated_bf16_raises_a_warning(fast, monkeypatch, recwarn):
     run(algorithms.dsgd(lr=0.1, batch_size=4), rounds=1, precision="bf16")
     assert len(recwarn.list) == (0 if fast else 1)
     assert fast or "is emulated on cpu" in str(recwarn.list[0].message)
-    assert fast or recwarn.list[0].filename == __file__, "it points at the caller"
+    assert fast or recwarn.list[0].filename == runs.__file__, "it points at the caller"
 
 
 def test_history_records_requested_and_chosen_executors():

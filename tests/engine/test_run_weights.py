@@ -10,6 +10,7 @@ from torch import nn
 
 import topofl
 from tests import problems
+from tests.engine import runs
 from tests.engine.runs import run, weighted_ring
 from topofl import algorithms, data, mixing, topologies
 
@@ -114,7 +115,7 @@ def test_edge_weights_are_used_or_dropped_with_a_warning():
         UserWarning, match=r"edges of networkx carry weights from 0.1 to 0.4, .*own_weights=True"
     ) as told:
         dropped = run(topology=graph, rounds=2)
-    assert [str(warning.filename) for warning in told] == [__file__]  # one, where the user called
+    assert [str(warning.filename) for warning in told] == [runs.__file__]
     assert "mixing=mixing.metropolis_hastings" in str(told[0].message)
     named = run(topology=graph, rounds=2, mixing=mixing.metropolis_hastings)  # and no warning
     np.testing.assert_array_equal(named["loss"], dropped["loss"])
@@ -148,7 +149,7 @@ def test_weights_dropped_in_later_rounds_raise_one_warning():
                 on_disconnected="allow",
                 callbacks=[problems.each_round(lambda t, m: seen.append((t, len(told))))],  # noqa: B023
             )
-        assert [str(warning.filename) for warning in told] == [__file__]
+        assert [str(warning.filename) for warning in told] == [runs.__file__]
         if graphs is later:
             assert dict(seen) == {1: 0, 2: 0, 3: 0, 4: 0, 5: 1, 6: 1}
         run(topology=graphs, rounds=6, on_disconnected="allow", mixing=mixing.metropolis_hastings)
@@ -166,7 +167,7 @@ def test_own_weights_that_are_not_column_stochastic_are_refused():
     graph.add_weighted_edges_from((i, (i + 1) % 6, (0.1, 0.4)[i % 2]) for i in range(6))
     own = {"topology": topofl.as_topology(graph, own_weights=True), "rounds": 2}
     with pytest.raises(
-        ValueError, match=r"`topology` must, with `own_weights`, .* node 0 of networkx .*; push"
+        ValueError, match=r"`topology` must, with `own_weights`, .* column 0 of networkx .*; push"
     ):
         run(algorithms.osgp(lr=0.1), **own)
     assert len(
