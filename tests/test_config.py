@@ -434,7 +434,7 @@ def test_mistakes_are_named(changes, message):
 
 def test_device_that_is_not_there(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ValueError, match="`device` must be one that is there, got 'cuda:0'"):
+    with pytest.raises(ValueError, match="`device` must be available, got 'cuda:0'"):
         config.build(tables(run={"rounds": 1}, compute={"device": "cuda:0"}))
 
 

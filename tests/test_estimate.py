@@ -460,7 +460,7 @@ def test_a_million_models_need_no_memory_here():
         ({"dtype": torch.int64}, "`dtype` must be a floating point type"),
         ({"nodes": 0}, "`nodes` must be at least 1"),
         ({"examples": 10**6}, "`evaluation.examples` must be between 1 and"),
-        ({"graph": topologies.ring(7)}, "`topology` must have one node a client"),
+        ({"graph": topologies.ring(7)}, "`topology` must have one node per client"),
         ({"model": nn.Linear(5, 3)}, "`model` cannot take examples"),
         ({"model": nn.BatchNorm1d(3)}, "`model` must not contain BatchNorm1d"),
     ],

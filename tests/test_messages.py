@@ -221,7 +221,7 @@ def test_integers_are_told_apart_from_pixels(layer):
     clients = data.iid(data.from_arrays(numbers, [0, 1] * 4, test=(numbers, [0, 1] * 4)), 6, seed=0)
     with pytest.raises(
         ValueError,
-        match=r"examples are torch.int64 and stay so: give pixels as uint8, and other numbers",
+        match=r"examples are torch.int64 and are not converted: give pixels as uint8",
     ):
         small_run(model=layer, clients=clients)
 

@@ -22,7 +22,7 @@ from tests.algorithms.test_personalized import (
     members,
     nodes_at_start,
 )
-from tests.engine.test_stages import personal_clients, scores
+from tests.engine.evaluated_runs import personal_clients, scores
 from topofl import algorithms, mixing, topologies
 from topofl.engine.evaluate import nearest_neighbors
 from topofl.engine.train import plan

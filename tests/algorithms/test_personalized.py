@@ -514,7 +514,7 @@ def test_mistakes_that_show_in_the_first_round_are_named():
             clients,
         )
     with pytest.raises(
-        ValueError, match=r"`owner` must be another phase .* asks for the state of 'c'; there are a"
+        ValueError, match=r"`owner` must be another phase .* got 'c' in the phase .*; the other phases are a"
     ):
         engine(
             algorithms.chain("no owner", a=free, b=algorithms.on_kept_models("c", free)),

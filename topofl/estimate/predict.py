@@ -26,9 +26,10 @@ from topofl.engine.memory.footprint import (
     remedy,
 )
 from topofl.engine.memory.system import free_memory, watched_growth
-from topofl.engine.options import Compute, Evaluation, as_compute
+from topofl.engine.options import Compute, Evaluation
 from topofl.engine.recorder import bytes_kept
 from topofl.engine.setup import Setup, resolve
+from topofl.engine.shorthands import as_compute
 from topofl.engine.suggestions import suggesting_options
 from topofl.engine.train.forward import image_order, is_linear
 from topofl.engine.train.plan import choose_plan

@@ -149,7 +149,7 @@ def test_rounds_cannot_be_fewer_than_are_done(tmp_path):
         )
     with pytest.raises(
         ValueError,
-        match=r"`rounds` must be at least 5, got 4: so many are done .* was not evaluated",
+        match=r"`rounds` must be at least 5, got 4: as many are completed .* were not evaluated",
     ):
         topofl.run(
             **problems.options(saving=topofl.Saving(stopped, resume=True), **arguments(rounds=4))

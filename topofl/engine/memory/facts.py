@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.data import Augmentation, Partition
-from topofl.engine.dry_run.round import RecordedSteps
+from topofl.engine.dry_run.requests import RecordedSteps
 from topofl.engine.dry_run.trace import Trace
 from topofl.engine.evaluate.nearest_neighbors import bytes_of_neighbors
 from topofl.engine.evaluate.scores import CLASSIFICATION, NODES, ROWS, Evaluated, EvaluationPlan
