@@ -205,8 +205,8 @@ def test_means_of_gradients_and_all_of_them_give_the_same_steps(options, monkeyp
     monkeypatch.setattr(
         algorithms, "made", lambda **_: algorithms.chain("made", local=local), raising=False
     )
-    for kept in (gradient_exchange.gradients_kept, lambda groups, workers, chunk, n: n):
-        monkeypatch.setattr(gradient_exchange, "gradients_kept", kept)
+    for kept in (gradient_exchange.gradients_in_memory, lambda groups, workers, chunk, n: n):
+        monkeypatch.setattr(gradient_exchange, "gradients_in_memory", kept)
         how = {"executor": "batched", "chunk": 3}
         found.append(
             engine_models("made", problems.linear(), clients, problems.cliques(clients), {}, **how)

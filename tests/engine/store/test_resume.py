@@ -322,10 +322,10 @@ def test_values_of_the_model_matter_where_they_are_used(tmp_path):
     "asked", [{"executor": "auto"}, {"executor": "auto", "chunk": 4}, {"executor": "looped"}]
 )
 def test_the_executor_is_not_chosen_anew(tmp_path, monkeypatch, asked):
-    monkeypatch.setattr("topofl.engine.train.plan._timed", lambda *a: ("looped", 1))
+    monkeypatch.setattr("topofl.engine.train.plan._fastest", lambda *a: ("looped", 1))
     settings = arguments(model=problems.convolutional(), rounds=2) | asked
     topofl.run(**problems.options(saving=tmp_path, **settings))
-    monkeypatch.setattr("topofl.engine.train.plan._timed", lambda *a: ("batched", 4))
+    monkeypatch.setattr("topofl.engine.train.plan._fastest", lambda *a: ("batched", 4))
     resumed = topofl.run(
         **problems.options(saving=topofl.Saving(tmp_path, resume=True), **settings | {"rounds": 3})
     )

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from topofl.engine.memory.facts import MemoryFacts
 from topofl.engine.train.diversity import NUMBERS
-from topofl.engine.train.gradient_exchange import gradients_kept
+from topofl.engine.train.gradient_exchange import gradients_in_memory
 from topofl.engine.train.plan import Backend, Fits, Plan, least_plans, most_nodes
 
 __all__ = [
@@ -32,7 +32,7 @@ def memory(facts: MemoryFacts, plan: Plan) -> dict[str, int]:
         "parameters": facts.n * model,
         "state": facts.state,
         "fine_tuning": facts.fine_tuning,
-        "gradients": (together + _gradients_kept(facts, plan) + facts.all_gradients) * model,
+        "gradients": (together + _mixed_gradients(facts, plan) + facts.all_gradients) * model,
         "minibatches": together * facts.minibatch,
         "activations": together * max(step - model, 0),
         "statistics": plan.workers * 8 * facts.d,
@@ -49,10 +49,10 @@ def memory(facts: MemoryFacts, plan: Plan) -> dict[str, int]:
     } | ({"history": facts.history} if facts.history else {})
 
 
-def _gradients_kept(facts: MemoryFacts, plan: Plan) -> int:
-    """Return how many nodes' gradients are kept from chunk to chunk."""
+def _mixed_gradients(facts: MemoryFacts, plan: Plan) -> int:
+    """Return how many gradients exist at once to be mixed."""
     return (
-        gradients_kept(facts.groups, plan.workers, min(plan.chunk, facts.n), facts.n)
+        gradients_in_memory(facts.groups, plan.workers, min(plan.chunk, facts.n), facts.n)
         if facts.groups
         else 0
     )
