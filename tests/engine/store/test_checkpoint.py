@@ -78,7 +78,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(whole, folder, damage
     else:
         assert len(told) == 1
         assert f"state-00000006.{suffix} is " in told[0]
-        assert "the checkpoint before it is used" in told[0]
+        assert "the previous checkpoint is used" in told[0]
     assert rounds_in(folder) == [6, 7]
 
 
@@ -88,7 +88,7 @@ def test_if_none_is_good_it_is_an_error(folder):
     with (
         pytest.warns(RuntimeWarning, match="is damaged: its checksum"),
         pytest.raises(
-            ValueError, match=r"`saving` must hold a good checkpoint .* all 2 in .* are damaged"
+            ValueError, match=r"`saving` must have an intact checkpoint .* all 2 in .* are damaged"
         ),
     ):
         train(folder, resume=True)
@@ -96,7 +96,7 @@ def test_if_none_is_good_it_is_an_error(folder):
 
 def test_checkpoints_are_not_overwritten_unasked(folder):
     with pytest.raises(
-        ValueError, match=r"holds some of round 6; go on with resume=True, or take another folder"
+        ValueError, match=r"has one of round 6; continue with resume=True, or use another folder"
     ):
         train(folder)
 
@@ -147,7 +147,7 @@ def test_other_versions_warn_and_another_format_is_refused(whole, folder, monkey
     rewrite(folder, format=3)
     with pytest.raises(
         ValueError,
-        match=r"must hold checkpoints of format 2 or older, .* has format 3; go on with topofl 0",
+        match=r"checkpoints of format 2 or older, .* has format 3; continue with topofl 0",
     ):
         train(folder, resume=True)
 
@@ -180,7 +180,7 @@ def test_forged_markers_are_damaged_ones(whole, folder, forged):
     path.write_text(MARKERS[forged](marker))
     with pytest.warns(
         RuntimeWarning,
-        match=r"state-00000006.json is damaged: .*; the checkpoint before it is used",
+        match=r"state-00000006.json is damaged: .*; the previous checkpoint is used",
     ):
         assert killed.differences(train(folder, resume=True), whole) == []
 
@@ -266,7 +266,7 @@ def test_forged_states_are_refused_in_one_sentence(folder, tmp_path, monkeypatch
     torch.save(STATES[forged](torch.load(path, weights_only=True)), path)
     resign(folder)
     with pytest.raises(
-        ValueError, match=r"state-00000006\.pt (is no state of a run|does not fit this run)"
+        ValueError, match=r"state-00000006\.pt (is not the state of a run|does not match this run)"
     ) as refused:
         train(folder, resume=True)
     assert len(str(refused.value)) < 800
@@ -301,7 +301,9 @@ def test_states_that_swell_are_not_read(folder):
         folder / "state-00000006.pt", zipfile.ZIP_DEFLATED, lambda content: content + bytes(10**7)
     )
     resign(folder)
-    with pytest.raises(ValueError, match=r"is no state of a run: .*data\.pkl in it is compressed"):
+    with pytest.raises(
+        ValueError, match=r"is not the state of a run: its member .*data\.pkl is compressed"
+    ):
         train(folder, resume=True)
 
 
@@ -310,7 +312,7 @@ def test_states_that_are_nested_without_end_do_not_crash(folder):
     pickled = b"\x80\x02" + b"]" * deep + b"a" * (deep - 1) + b"."
     rewritten(folder / "state-00000006.pt", zipfile.ZIP_STORED, lambda content: pickled)
     resign(folder)
-    with pytest.raises(ValueError, match="is no state of a run"):
+    with pytest.raises(ValueError, match="is not the state of a run"):
         train(folder, resume=True)
 
 
@@ -394,7 +396,7 @@ def test_a_disk_that_is_really_full(whole, tiny_disk):
 def test_too_little_space_is_told_before_training(tiny_disk):
     (tiny_disk / "other").write_bytes(b"x" * 60_000)
     with pytest.raises(
-        OSError, match=r"space for 3 checkpoints, \d+ bytes, .* has \d+ bytes free; make room"
+        OSError, match=r"space for 3 checkpoints, \d+ bytes, .* has \d+ bytes free; free some space"
     ):
         run_with(lambda event: pytest.fail("trained"), tiny_disk)
 
@@ -403,9 +405,7 @@ def test_a_folder_that_cannot_be_written_to_is_told_before_training(tmp_path, mo
     file = tmp_path / "file"
     file.write_text("x")
     for place in (file, file / "below"):
-        with pytest.raises(
-            OSError, match=r"`saving` must be a folder that can be written to, .* is not"
-        ):
+        with pytest.raises(OSError, match=r"`saving` must be a writable folder, .* is not"):
             run_with(lambda event: pytest.fail("trained"), place)
     monkeypatch.setattr(checkpoint.tempfile, "TemporaryFile", lambda **words: full())
     with pytest.raises(OSError, match="is not: No space left on device"):
@@ -443,7 +443,7 @@ def test_an_interrupt_that_cannot_be_saved_says_so(tmp_path, monkeypatch):
         pytest.warns(RuntimeWarning, match="checkpoint of round 3 could not be written"),
         pytest.raises(
             topofl.Interrupted,
-            match=r"round 3 of 7, whose checkpoint could not .* newest is of round 2\); go",
+            match=r"round 3 of 7, whose checkpoint could not .* newest is of round 2\); continue",
         ),
     ):
         run_with(stop, tmp_path)

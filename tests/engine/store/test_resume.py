@@ -344,7 +344,8 @@ def test_the_first_signal_ends_the_round_and_saves(whole, tmp_path, number):
     events, before = [], signal.getsignal(number)
     callbacks = [stop_by(number, 2), lambda event: events.append((event.kind, event.round))]
     message = (
-        r"interrupted after round 2 of 7; go on with run\(..., saving=Saving\('.*', resume=True\)\)"
+        r"interrupted after round 2 of 7; continue with "
+        r"run\(..., saving=Saving\('.*', resume=True\)\)"
     )
     with pytest.raises(topofl.Interrupted, match=message) as stopped:
         topofl.run(**problems.options(saving=tmp_path, **arguments()), callbacks=callbacks)

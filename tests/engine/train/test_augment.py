@@ -28,7 +28,7 @@ EXECUTORS = [
 
 
 def in_pixels(clients):
-    """Return the same clients with images of bytes, whose black is far from 0 for models."""
+    """Return the same clients with uint8 images whose normalized black is far from 0."""
     dataset = clients.dataset
     pixels = (40 * dataset.inputs + 128).clamp(0, 255).to(torch.uint8)
     dataset = dataclasses.replace(dataset, inputs=pixels, mean=0.7, std=0.2)
@@ -345,11 +345,12 @@ def test_memory_is_estimated(kind, size):
         torch.zeros(N * width, dtype=torch.long), buffers, torch.zeros(N * width, dtype=torch.long)
     )
     assert (
-        sum(kept.nbytes for kept in buffers._kept.values()) == augmented.minibatches - N * width * 8
+        sum(tensor.nbytes for tensor in buffers._tensors.values())
+        == augmented.minibatches - N * width * 8
     )  # labels apart
 
 
-def test_a_probe_trains_so():
+def test_a_probe_trains_on_augmented_images():
     assert need(data.augmented(problems.equal_clients(), CROPS), probe=True).seconds_per_round > 0
 
 
