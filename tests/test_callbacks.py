@@ -134,7 +134,7 @@ def test_a_log_cut_off_in_its_first_line_is_one(tmp_path):
 def test_a_log_replaces_nothing_else(tmp_path, content):
     path = tmp_path / "thesis.tex"
     path.write_text(content)
-    with pytest.raises(FileExistsError, match="`path` must be free or hold an older log"):
+    with pytest.raises(FileExistsError, match="`path` must be new or an older log"):
         callbacks.jsonl(path)
     assert path.read_text() == content
 

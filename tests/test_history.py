@@ -1116,7 +1116,7 @@ PREDICT = {
     "one example": (
         {"x": np.zeros((1, 6, 6), np.float32)},
         ValueError,
-        r"shape \(b, 1, 6, 6\), got shape \(1, 6, 6\); one example is x\[None\]",
+        r"shape \(b, 1, 6, 6\), got shape \(1, 6, 6\); for one example pass x\[None\]",
     ),
     "shape": (
         {"x": np.zeros((4, 36), np.float32)},
@@ -1157,7 +1157,7 @@ def test_models_are_saved_when_asked_for_and_read_back(tmp_path):
     place = history.save(tmp_path / "run", models=True)
     loaded = topofl.History.load(place)
     assert torch.equal(loaded.models.flat, history.models.flat)
-    with pytest.raises(ValueError, match="`network` must be given for models that were loaded"):
+    with pytest.raises(ValueError, match="`network` must be given for loaded models"):
         loaded.predict(x)
     assert torch.equal(loaded.predict(x, network=problems.linear()), history.predict(x))
     assert torch.equal(

@@ -24,7 +24,7 @@ def packs_all(monkeypatch):
 
 def pack_from(monkeypatch, size):
     """Let matrices of so many bytes be packed, whatever their rows."""
-    for name in ("LEAST", "SEARCHED"):
+    for name in ("PACKED_FROM", "SEARCHED_FROM"):
         monkeypatch.setattr(_matrices, name, size)
 
 
@@ -108,7 +108,7 @@ def test_small_matrices_are_not_touched():
 @pytest.mark.parametrize(("n", "chosen"), [(26, 26), (40, 20), (63, 63)])
 def test_one_row_is_kept_once_from_a_few_kibibytes_on(packs_all, monkeypatch, n, chosen):
     matrix = average(n, chosen)
-    searched = _matrices._searched(matrix)
+    searched = _matrices._packed_rows(matrix)
     monkeypatch.undo()
     one = kept(matrix)
     assert isinstance(one, Packed)

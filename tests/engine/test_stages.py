@@ -734,7 +734,7 @@ def test_an_own_stage_cannot_take_the_column_of_another():
     )
     with pytest.raises(
         ValueError,
-        match=r"`evaluation\.also` must give every column a name of its own, got 'loss_a'",
+        match=r"`evaluation\.also` must give every column a unique name, got 'loss_a'",
     ):
         run(task=task, also={"a": mean})
     train = replace(task, scores={"train": lambda outputs, targets: targets.float()})
