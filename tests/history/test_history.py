@@ -241,9 +241,9 @@ WAYS = ["exchanged", "portable"]
 @pytest.fixture(scope="module")
 def verdicts():
     """Return what one process found, in both ways, since it takes seconds to start."""
-    command = [sys.executable, "-m", "tests.killed_saves", *WAYS]
+    command = [sys.executable, "-m", "tests.history.killed_saves", *WAYS]
     done = subprocess.run(
-        command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[1]
+        command, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]
     )
     return json.loads(done.stdout)
 

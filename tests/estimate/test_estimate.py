@@ -14,8 +14,8 @@ import topofl
 from tests import problems
 from tests.algorithms.table import ALGORITHMS
 from topofl import _matrices, algorithms, data, mixing, models, topologies
-from topofl.engine.memory.parts import TRAINED
 from topofl.engine.memory.footprint import in_gib
+from topofl.engine.memory.parts import TRAINED
 from topofl.engine.train.plan import SHARED_WORK, Plan, Sizes
 from topofl.estimate import Estimate
 from topofl.estimate.probe import fewest_nodes
