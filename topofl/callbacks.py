@@ -194,6 +194,10 @@ def tensorboard(folder: str | PathLike[str]) -> Callback:
     ------
     ImportError
         If the package tensorboard is missing.
+
+    Examples
+    --------
+    >>> callback = tensorboard("runs/ring")  # doctest: +SKIP
     """
     library = _library("torch.utils.tensorboard", "tensorboard")
     writer = None
@@ -232,6 +236,10 @@ def wandb(project: str, **options: Any) -> Callback:
     ------
     ImportError
         If the package wandb is missing.
+
+    Examples
+    --------
+    >>> callback = wandb("topologies", mode="offline", name="ring, seed 0")  # doctest: +SKIP
     """
     library = _library("wandb", "wandb")
     run = None
@@ -281,6 +289,10 @@ def mlflow(
     ------
     ImportError
         If the package mlflow is missing.
+
+    Examples
+    --------
+    >>> callback = mlflow("topologies", run_name="ring, seed 0")  # doctest: +SKIP
     """
     library = _library("mlflow", "mlflow")
     client = library.MlflowClient(tracking_uri)
