@@ -107,7 +107,7 @@ class Result:
     def rounds_to(self, accuracy: float) -> list[float]:
         """Return the rounds to a mean accuracy per seed; infinite if it was not reached."""
         reached = [history.rounds_to(accuracy) for history in self.histories]
-        return [np.inf if t is None else float(t) for t in reached]
+        return [np.inf if isinstance(t, NotApplicable) else float(t) for t in reached]
 
     def final(self, statistic: Callable[..., Any]) -> np.ndarray:
         """Return a statistic over nodes of the final accuracy per seed."""

@@ -665,7 +665,7 @@ def test_compare_says_which_runs_were_attacked_and_timed(capsys, toml, tmp_path)
     assert "has no simulated seconds: run algorithms.timed" in capsys.readouterr().out
     assert main(["compare", "a", "--csv", "u.csv"]) == 0
     assert not {"attack", "simulated seconds to 0.8"} & set(pd.read_csv("u.csv"))
-    assert "error: a: `x` must be what was recorded, got 'seconds', dsgd on" in fails(
+    assert "error: a: `x` must be a recorded cost, got 'seconds', dsgd on" in fails(
         capsys, 2, "compare", "c", "a", "--plot", "t.png", "--x", "seconds"
     )
 
@@ -765,7 +765,7 @@ def test_compare_mistakes(capsys, runs, tmp_path):
     assert "'tpg' is not supported" in capsys.readouterr().err
     meta = tmp_path / "a" / "history" / "meta.json"
     meta.write_text(meta.read_text().replace('"columns"', '"colums"'))
-    assert "arrays.npz do not fit (KeyError('columns'))" in fails(capsys, 2, "compare", "a")
+    assert "arrays.npz do not match (KeyError('columns'))" in fails(capsys, 2, "compare", "a")
     meta.write_text("{")
     assert "half-written or damaged" in fails(capsys, 2, "compare", "a")
 
@@ -1288,7 +1288,7 @@ def test_graphs_of_a_run_are_shown_round_by_round(capsys, toml):
 
 
 def test_graphs_that_are_not_there_are_told(capsys, runs):
-    assert "has no mixing matrices: its algorithm exchanges nothing" in fails(
+    assert "has no mixing matrices, since its algorithm exchanges nothing" in fails(
         capsys, 2, "graphs", "b"
     )
     assert "--labels needs the configuration of the run" in fails(

@@ -67,7 +67,7 @@ ROWS = {
     "corrupt or partial files": [
         "data/test_readers.py::test_read_idx_of_any_bytes",
         "data/test_cifar.py::test_any_bytes",
-        "test_history.py::test_half_written_history_is_refused",
+        "history/test_damaged.py::test_half_written_history_is_refused",
         "test_fuzz.py::test_damaged_datasets_are_read_or_refused_by_file",
         "test_fuzz.py::test_damaged_histories_are_refused_by_file",
         "engine/store/test_checkpoint.py::test_a_damaged_checkpoint_falls_back_to_the_one_before",
@@ -78,15 +78,15 @@ ROWS = {
         "engine/test_run.py::test_nan_loss_names_node_round_and_learning_rate",
         "engine/test_run.py::test_divergence_by_learning_rate",
         "engine/train/test_divergence.py::test_the_first_node_is_named",
-        "engine/train/test_divergence.py::test_recording_goes_on_and_the_history_stays_readable",
+        "engine/train/test_divergence.py::test_recorded_divergence_does_not_stop_the_run_or_damage_its_history",
     ],
     "crash while writing": [
         "test_cli.py::test_results_that_cannot_be_saved_are_refused_before_training",
         "test_cli.py::test_interruption_and_exhaustion",
-        "test_history.py::test_saving_replaces_an_older_history_and_nothing_else",
+        "history/test_saving.py::test_saving_replaces_an_older_history_and_nothing_else",
         "engine/store/test_resume.py::test_killed_and_resumed_equals_never_stopped",
-        "engine/store/test_checkpoint.py::test_a_disk_that_is_really_full",
-        "engine/store/test_checkpoint.py::test_a_folder_that_cannot_be_written_to_is_told_before_training",
+        "engine/store/test_full_disk.py::test_a_disk_that_is_really_full",
+        "engine/store/test_full_disk.py::test_a_folder_that_is_not_writable_is_an_error_before_training",
     ],
     "wrong spectral number": ["test_spectra_say_where_they_do_not_apply"],
 }

@@ -556,7 +556,7 @@ def test_metrics_may_be_a_users(package):
         (3, "`metrics` must be a sequence of functions or of their names, got 3"),
         (
             [metrics.sparsity],
-            "`metrics` must give every column a name of its own, got 'sparsity' twice",
+            "`metrics` must give every column a unique name, got 'sparsity' twice",
         ),
         (["mine_:heaviest"] * 2, "got 'mine_:heaviest' twice"),
         (

@@ -189,7 +189,7 @@ def test_custom_stages_cannot_reuse_columns():
     )
     with pytest.raises(
         ValueError,
-        match=r"`evaluation\.also` must give every column a name of its own, got 'loss_a'",
+        match=r"`evaluation\.also` must give every column a unique name, got 'loss_a'",
     ):
         run(task=task, also={"a": mean})
     train = replace(task, scores={"train": lambda outputs, targets: targets.float()})

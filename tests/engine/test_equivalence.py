@@ -207,8 +207,8 @@ def test_group_sums_and_stored_gradients_give_the_same_steps(options, monkeypatc
     monkeypatch.setattr(
         algorithms, "made", lambda **_: algorithms.chain("made", local=local), raising=False
     )
-    for kept in (gradient_exchange.gradients_kept, lambda groups, workers, chunk, n: n):
-        monkeypatch.setattr(gradient_exchange, "gradients_kept", kept)
+    for kept in (gradient_exchange.gradients_in_memory, lambda groups, workers, chunk, n: n):
+        monkeypatch.setattr(gradient_exchange, "gradients_in_memory", kept)
         how = {"executor": "batched", "chunk": 3}
         found.append(
             engine_models("made", problems.linear(), clients, problems.cliques(clients), {}, **how)

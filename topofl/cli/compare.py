@@ -131,7 +131,7 @@ def _scores(history: History, target: float, column: str) -> tuple[Any, Any, Any
     side = "above" if history.low_is_good(column) else "below"
     reached = (
         NotApplicable(f"{history.score_of(column)} stayed {side} {target:g}")
-        if rounds is None
+        if isinstance(rounds, NotApplicable)
         else rounds
     )
     over = over_nodes(final)
