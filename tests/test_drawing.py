@@ -368,7 +368,7 @@ def test_a_figure_is_made_only_without_axes(ax):
             {"label_counts": -np.ones((6, 2))},
             "`label_counts` must be non-negative, got -1 for node 0, class 0",
         ),
-        ({"labels": ["a"]}, "`labels` must be True or one text for each of the n=6 nodes, got 1"),
+        ({"labels": ["a"]}, "`labels` must be True or one label for each of the n=6 nodes, got 1"),
     ],
 )
 def test_bad_arguments_are_named(arguments, match, ax):

@@ -266,7 +266,7 @@ def test_graphs_of_a_users_module(mine):
         (":wheel", "a name with a colon must be module:function"),
         ("mine_:wheel:x", "a name with a colon must be module:function"),
         (r"C:\ring.txt", "a name with a colon must be module:function"),
-        ("ring:big", "if you mean ours, a number stands after the colon, as in ring:100"),
+        ("ring:big", "for that of topofl, put a number after the colon, as in ring:100"),
     ],
 )
 def test_functions_that_cannot_be_had_are_named(mine, name, message):
@@ -424,7 +424,7 @@ def test_values_that_are_themselves_what_a_function_should_return(mine):
         TypeError,
         match=r"`net` must be a function that returns a torch.nn.Module, got Sequential.*write",
     ):
-        plugins.returning("net", models.logistic_regression(), *names._WANTED["model"])
+        plugins.with_checked_result("net", models.logistic_regression(), *names._WANTED["model"])
 
 
 def test_partitions_without_a_seed_may_have_labels_flipped(mine):
@@ -498,7 +498,7 @@ def test_nothing_is_imported_before_its_name_is_used(package):
     with pytest.raises(ValueError, match="did you mean"):
         find("topology", "spoke")
     assert find("topology", "torus") is topologies.torus
-    assert plugins.offered("topology")[0] == ("absent", "mypackage 1.0", "mine_:whee")
+    assert plugins.entry_points("topology")[0] == ("absent", "mypackage 1.0", "mine_:whee")
     assert "mine_" not in sys.modules
     find("topology", "spokes")
     assert "mine_" in sys.modules
@@ -508,8 +508,8 @@ def test_two_packages_with_one_name_are_refused(package):
     install(package, "another", "[topofl.topologies]\nspokes = mine_:text\n")
     with pytest.raises(
         ValueError,
-        match=r"spokes must be offered once, got .* of package another 1.0 and .* mypackage 1.0; "
-        "write the one",
+        match=r"spokes must be an entry point of one .*, got .* another 1.0 and .* mypackage 1.0; "
+        "name the function",
     ):
         find("topology", "spokes")
     assert find("topology", "mine_:wheel")(n=3).n == 3
@@ -519,8 +519,8 @@ def test_a_package_hides_older_ones_of_its_name(package, tmp_path, monkeypatch):
     (newer := tmp_path / "newer").mkdir()
     monkeypatch.syspath_prepend(newer)
     install(newer, "mypackage", "[topofl.topologies]\nonly = mine_:wheel\n", version="2.0")
-    assert plugins.offered("topology") == [("only", "mypackage 2.0", "mine_:wheel")]
-    assert plugins.offered("metric") == []
+    assert plugins.entry_points("topology") == [("only", "mypackage 2.0", "mine_:wheel")]
+    assert plugins.entry_points("metric") == []
 
 
 def test_metrics_may_be_a_users(package):
@@ -531,14 +531,14 @@ def test_metrics_may_be_a_users(package):
 
     names = ["mine_:heaviest", "heavy", "diameter", "mine_:of_lines", "mine_:of_nothing"]
     table = metrics.compare(graphs[:1], about="averaging", metrics=[*names, edges_received])
-    assert table.columns[-6:] == (*names, "edges_heard")
+    assert table.columns[-6:] == (*names, "edges_received")
     third = pytest.approx(1 / 3)
     assert table.rows[0][-6:-3] == (third, third, 3)
     assert [str(cell) for cell in table.rows[0][-3:]] == ["n/a", "n/a", "6"]
     assert table.rows[0][-3].reason == "it is no line"
     assert metrics.compare(graphs[:1], about=[], metrics=edges_received).columns == (
         "name",
-        "edges_heard",
+        "edges_received",
     )
     with pytest.raises(TypeError, match="`edges_heard` must return a number, got None"):
         metrics.compare(graphs[1:], about=[], metrics=edges_received)
@@ -556,7 +556,7 @@ def test_metrics_may_be_a_users(package):
         (3, "`metrics` must be a sequence of functions or of their names, got 3"),
         (
             [metrics.sparsity],
-            "`metrics` must give every column a name of its own, got 'sparsity' twice",
+            "`metrics` must have a distinct name for every column, got 'sparsity' twice",
         ),
         (["mine_:heaviest"] * 2, "got 'mine_:heaviest' twice"),
         (

@@ -3,7 +3,7 @@
 import pytest
 
 from topofl import clocks
-from topofl._support.written import made_of
+from topofl._support.calls import evaluate_call
 
 FUNCTIONS = {"pair": lambda a, b=0: (a, b), "range": range}
 OWN = """
@@ -27,7 +27,7 @@ def own(tmp_path, monkeypatch):
 
 
 def written(text):
-    return made_of("x", text, FUNCTIONS, "pair(1)")
+    return evaluate_call("x", text, FUNCTIONS, "pair(1)")
 
 
 def test_calls_are_evaluated():
@@ -37,9 +37,9 @@ def test_calls_are_evaluated():
 
 @pytest.mark.parametrize("text", ["pair(a=1, a=2)", "pair(pair(1, b=2, b=3))"])
 def test_a_repeated_keyword_is_refused(text):
-    with pytest.raises(ValueError, match=r"^`x` must give `[ab]` once, got it twice in 'pair"):
+    with pytest.raises(ValueError, match=r"^`x` must set `[ab]` once, got it twice in 'pair"):
         written(text)
-    with pytest.raises(ValueError, match=r"`clock\.compute` must give `mean` once, got it twice"):
+    with pytest.raises(ValueError, match=r"`clock\.compute` must set `mean` once, got it twice"):
         clocks.Clock(compute="exponential(mean=1, mean=2)")
 
 
@@ -50,8 +50,8 @@ def test_what_is_no_such_call_is_refused(text):
 
 
 def test_functions_of_modules_are_called(own):
-    assert made_of("x", f"{own}:half", {}, "").nbytes(8, 4) == 16
-    assert made_of("x", f" {own}:half(bits=8)", {}, "").nbytes(8, 4) == 8
+    assert evaluate_call("x", f"{own}:half", {}, "").nbytes(8, 4) == 16
+    assert evaluate_call("x", f" {own}:half(bits=8)", {}, "").nbytes(8, 4) == 8
     with pytest.raises(
         ValueError, match=r"`x` must be such as pair\(1\), got .*unexpected keyword"
     ):

@@ -92,8 +92,8 @@ def test_columns_of_a_ring():
         "q measured": pytest.approx(2 / 3, rel=1e-3),
         "C measured": pytest.approx(CONSTANTS.c_hat),
         "delta": 1,
-        "messages a round": 12,
-        "MB a round": pytest.approx(12 * 7850 * 4 / 1e6),
+        "messages per round": 12,
+        "MB per round": pytest.approx(12 * 7850 * 4 / 1e6),
         "busiest node messages": 4,
     }
     assert {name: found[name] for name in expected} == expected
@@ -101,7 +101,7 @@ def test_columns_of_a_ring():
 
 def test_columns_are_chosen_by_group():
     by_group = {group: compare([RING], about=group).columns[1:] for group in ("cost", "rounds")}
-    assert by_group["cost"][:3] == ("messages a round", "MB a round", "busiest node messages")
+    assert by_group["cost"][:3] == ("messages per round", "MB per round", "busiest node messages")
     assert by_group["rounds"][:3] == ("B", "expected gap", "measured contraction")
     both = ("name", *by_group["cost"], *by_group["rounds"])
     assert compare([RING], about=["cost", "rounds"]).columns == both
@@ -135,7 +135,7 @@ def test_what_was_recorded_is_judged_to_its_end():
     sequence = random_in(8, 3, seed=0)
     recorded = MixingSequence(8, lambda t: mixing.uniform(sequence.at(t)), "a run", length=20)
     ran, drawn = row(compare([recorded])), row(compare([sequence], rounds=20))
-    for name in ("edges", "B", "expected gap", "neighborhood heterogeneity", "messages a round"):
+    for name in ("edges", "B", "expected gap", "neighborhood heterogeneity", "messages per round"):
         assert ran.get(name) == drawn.get(name)
     assert ran["q measured"] == push_sum_constants(recorded).q_hat
     assert drawn["q measured"] == push_sum_constants(sequence, rounds=20).q_hat  # of uniform pushes
@@ -177,7 +177,7 @@ def test_names_and_weights_and_message_size_can_be_given():
     table = compare([RING, mixing.uniform(RING)], names=["a", "b"], weights=rule, n_parameters=10)
     assert table.column("name") == ("a", "b")
     assert table.column("slem") == (pytest.approx(5 / 6), pytest.approx(2 / 3))
-    assert table.column("MB a round") == (480e-6, 480e-6)
+    assert table.column("MB per round") == (480e-6, 480e-6)
 
 
 def test_directed_graphs_have_no_algebraic_connectivity():
@@ -209,7 +209,7 @@ def test_periodic_sequences_are_means_over_the_period():
     assert both["spectral gap"] == pytest.approx(1 - slem(as_topology([path, RING])))
     values = [neighborhood_heterogeneity(graph, COUNTS) for graph in (path, RING)]
     assert both["neighborhood heterogeneity"] == pytest.approx(np.mean(values))
-    assert both["messages a round"] == 11
+    assert both["messages per round"] == 11
 
 
 def test_other_sequences_are_means_over_their_first_ten_rounds():
@@ -251,7 +251,7 @@ def test_no_cell_is_nan():
 def test_messages_agree_with_round_cost():
     matrix = mixing.uniform(LINE)
     cost, line = round_cost(matrix, 7850), row(compare([matrix]))
-    assert (line["messages a round"], line["busiest node messages"]) == (
+    assert (line["messages per round"], line["busiest node messages"]) == (
         cost.messages,
         cost.busiest_messages,
     )

@@ -49,7 +49,7 @@ def test_windows_are_the_shortest_strong_ones_and_their_longest_is_b():
     )
     apart = topologies.random_cliques(6, 3, seed=0)
     assert over_rounds(apart).column("rounds until strong") == (
-        NotApplicable("the rounds from here to the last do not connect all nodes"),
+        NotApplicable("the rounds from this one to the last do not connect all nodes"),
     )
 
 
@@ -74,11 +74,11 @@ def test_a_history_tells_what_was_sent_in_every_round():
         algorithms.dpfl(0.1, budget=2, epochs=1), model=model, clients=clients, rounds=3, seed=0
     )
     table = over_rounds(learned, about="cost")
-    assert table.column("messages a round") == tuple(learned["messages"].tolist())
-    assert table.column("MB a round") == tuple((learned["bytes"] / 1e6).tolist())
+    assert table.column("messages per round") == tuple(learned["messages"].tolist())
+    assert table.column("MB per round") == tuple((learned["bytes"] / 1e6).tolist())
     assert table.column("busiest node messages") == tuple(learned["busiest_messages"].tolist())
     edges = over_rounds(learned, about="structure").column("edges")
-    assert table.column("messages a round")[0] > edges[0]  # models that were tried
+    assert table.column("messages per round")[0] > edges[0]  # models that were tried
     ring = run(
         algorithms.dsgd(0.1),
         model=model,
@@ -87,18 +87,21 @@ def test_a_history_tells_what_was_sent_in_every_round():
         rounds=3,
         seed=0,
     )
-    assert over_rounds(ring, about="cost").column("messages a round") == (
+    assert over_rounds(ring, about="cost").column("messages per round") == (
         12,
         12,
         12,
     )  # one matrix, three rounds
     both = compare([learned, ring], about="cost")
-    assert both.title == "2 graphs; of runs what was sent"
+    assert both.title == "2 graphs; costs as recorded"
     mixed = compare([ring, topologies.ring(6)], about="cost", n_parameters=5)
-    assert mixed.title == "2 graphs; of runs what was sent, of graphs messages of 5 parameters"
-    assert mixed.column("MB a round") == pytest.approx((12 * 650 * 4 / 1e6, 12 * 5 * 4 / 1e6))
-    assert both.column("messages a round") == (learned["messages"].mean(), 12)
-    assert both.column("MB a round") == pytest.approx(
+    assert (
+        mixed.title
+        == "2 graphs; costs of runs as recorded, of graphs with messages of 5 parameters"
+    )
+    assert mixed.column("MB per round") == pytest.approx((12 * 650 * 4 / 1e6, 12 * 5 * 4 / 1e6))
+    assert both.column("messages per round") == (learned["messages"].mean(), 12)
+    assert both.column("MB per round") == pytest.approx(
         ((learned["bytes"] / 1e6).mean(), 12 * 650 * 4 / 1e6)
     )
     assert both.column("busiest node messages") == (learned["busiest_messages"].mean(), 4)
@@ -110,7 +113,7 @@ def test_a_history_tells_what_was_sent_in_every_round():
             cell.reason == "the run did not record it"
             for cell in table.column("busiest node messages")
         )
-        assert set(table.column("messages a round")) == {12}
+        assert set(table.column("messages per round")) == {12}
 
 
 def test_edges_are_counted_in_one_way_in_all_rounds():

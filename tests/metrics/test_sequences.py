@@ -300,7 +300,7 @@ def test_sequences_with_an_end_are_read_to_the_end() -> None:
         match=r"`burn_in` \+ `rounds` must be at most the 12 rounds of a run, got 1 \+ 12",
     ):
         metrics.measured_contraction(recorded, rounds=12, burn_in=1, seed=0)
-    with pytest.raises(ValueError, match="`weights` must be None when `x` has its weights"):
+    with pytest.raises(ValueError, match="`weights` must be None if `x` has weights"):
         metrics.expected_gap(recorded, weights=mixing.metropolis_hastings)
     with pytest.raises(TopologyError, match="a run has no period"):
         metrics.slem(recorded)

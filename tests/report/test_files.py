@@ -95,7 +95,7 @@ def test_places_that_cannot_be_written_to_are_refused_before_the_body(tmp_path):
         (
             tmp_path / "none" / "a.txt",
             FileNotFoundError,
-            "there is no folder .*none; make it first",
+            "there is no folder .*none; create it first",
         ),
         (tmp_path / "file" / "a.txt", NotADirectoryError, "file is not a folder"),
         (tmp_path, IsADirectoryError, "it is a folder; name a file in it"),

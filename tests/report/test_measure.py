@@ -91,9 +91,11 @@ def test_what_cannot_be_measured_has_a_reason():
     sequence = measure(topologies.random_out(10, 2, seed=0), "x", rounds=3, seed=0)
     assert "no period" in sequence.eigenvalues.reason
     assert isinstance(sequence.contraction, float)
-    assert "above 1,500" in measure(topologies.ring(1501), "x", rounds=2, seed=0).eigenvalues.reason
+    assert (
+        "up to n=1,500" in measure(topologies.ring(1501), "x", rounds=2, seed=0).eigenvalues.reason
+    )
     one = measure(topologies.path(1), "x", rounds=2, seed=0)
-    assert one.distances == NotApplicable("one node agrees with itself")
+    assert one.distances == NotApplicable("a single node always agrees with itself")
     mixed = [mixing.uniform(directed()), mixing.uniform(directed(), direction="push")]
     item = measure(mixed, "x", rounds=3, seed=0)
     assert item.contraction == item.distances

@@ -84,7 +84,7 @@ def test_all_numbers_are_there(page, table):
     ]
     headings = [heading for heading in headings if heading]
     assert sorted(headings) == sorted(table.columns)
-    for column in ("nodes", "edges", "messages a round"):
+    for column in ("nodes", "edges", "messages per round"):
         wanted = [
             f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
             for value in table.column(column)
@@ -177,7 +177,7 @@ def test_no_graph_is_a_page_too():
         (
             {"graphs": GRAPHS[0]},
             TypeError,
-            "`graphs` must be a list, got Topology; of a History see report.rounds_r",
+            "`graphs` must be a list, got Topology; for a History use report.rounds_r",
         ),
         ({"seed": -1}, ValueError, "`seed` must be at least 0"),
         ({"rounds": 0}, ValueError, "`rounds` must be at least 1, got 0"),
@@ -220,7 +220,7 @@ def test_push_sum_is_beside_its_measurement():
     }
     for quantity, column in (("log10(1 - q)", "q measured"), ("log10(C)", "C measured")):
         figure = words[f"Push-sum: {quantity}, theory against measured"]
-        assert "Without a finite value: 3." in figure.text
+        assert "a value is not finite: 3." in figure.text
         theory, seen = table.column(f"{quantity}, SGP")[0], table.column(column)[0]
         seen = 1 - seen if column[0] == "q" else seen
         assert f"1: theory {theory:.4g}, measured {np.log10(seen):.4g}" in figure.text

@@ -115,10 +115,10 @@ def test_what_changes_is_drawn_against_rounds(text, numbers):
 
 
 def test_bad_arguments_are_refused(numbers):
-    with pytest.raises(ValueError, match=r"`table` must be that of metrics\.over_rounds"):
+    with pytest.raises(ValueError, match=r"`table` must be returned by metrics\.over_rounds"):
         report.rounds_report(RUN, metrics.compare([MATRICES[0]]))
     for bad in (Table(numbers.columns, ()), "a table"):
-        with pytest.raises(ValueError, match=r"`table` must be that of metrics\.over_rounds"):
+        with pytest.raises(ValueError, match=r"`table` must be returned by metrics\.over_rounds"):
             report.rounds_report(RUN, bad)
     with pytest.raises(ValueError, match="`table` must have rounds in ascending order"):
         report.rounds_report(RUN, metrics.over_rounds(RUN, rounds=[2, 0], about=[]))
