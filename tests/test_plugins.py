@@ -540,7 +540,7 @@ def test_metrics_may_be_a_users(package):
         "name",
         "edges_received",
     )
-    with pytest.raises(TypeError, match="`edges_heard` must return a number, got None"):
+    with pytest.raises(TypeError, match="`edges_received` must return a number, got None"):
         metrics.compare(graphs[1:], about=[], metrics=edges_received)
     with pytest.warns(
         UserWarning, match=r"slem is the metric of topofl, not entry point slem \(mine_:heaviest\)"

@@ -346,7 +346,8 @@ def test_push_sum_does_not_converge_where_a_node_loses_its_weight(graph: Topolog
             lambda y: metrics.measured_contraction(y, rounds=9, seed=0),
         ):
             with pytest.raises(
-                TopologyError, match=r"weight of node 0 tends to 0, .* strongly connected, or pull"
+                TopologyError,
+                match=r"weight of node 0 tends to 0, .* strongly connected, or use pull",
             ):
                 metric(x)
         constants = metrics.push_sum_constants(x)

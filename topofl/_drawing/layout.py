@@ -101,11 +101,15 @@ def _side_by_side(
     sizes = np.bincount(component)
     widths = 2 * np.sqrt(sizes) + 1.0
     row_width = np.sqrt((widths**2).sum())
-    positions, x, y = np.zeros((len(component), 2)), 0.0, 0.0
+    positions = np.zeros((len(component), 2))
+    x = 0.0
+    y = 0.0
     row_height = widths.max()
     for k in np.argsort(-sizes, kind="stable"):
         if x > 0 and x + widths[k] > 1.1 * row_width:
-            x, y, row_height = 0.0, y - row_height, widths[k]
+            x = 0.0
+            y -= row_height
+            row_height = widths[k]
         members = np.flatnonzero(component == k)
         own = normalized(_layout_without_groups(support[members][:, members]))
         positions[members] = (

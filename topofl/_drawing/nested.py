@@ -16,13 +16,15 @@ def grouped_layout(support: sparse.csr_array, groups: tuple[tuple[int, ...], ...
 
     Nodes and groups are ordered on their circles to face the ends of their outgoing edges.
     """
-    n, edges = support.shape[0], edges_of(support)
+    n = support.shape[0]
+    edges = edges_of(support)
     alone = np.setdiff1d(np.arange(n), [i for group in groups for i in group])
     members = [np.array(group) for group in groups if group] + [np.array([i]) for i in alone]
     group_of = np.empty(n, np.int64)
     for k, group in enumerate(members):
         group_of[group] = k
-    centers, radii = np.zeros((n, 2)), np.ones(n)
+    centers = np.zeros((n, 2))
+    radii = np.ones(n)
     levels = [np.zeros(n, np.int64), *_batches(edges, group_of, len(members)), group_of]
     for whole, part in pairwise(levels):
         centers, radii = _place_parts(centers, radii, whole, part, edges)
@@ -36,9 +38,12 @@ def _batches(edges: np.ndarray, group_of: np.ndarray, q: int) -> list[np.ndarray
     so are the batches at the next level. For other graphs the list is empty.
     """
     for size in range(2, q):
-        batches, owner, left = [], group_of, q
+        batches = []
+        owner = group_of
+        left = q
         while left > 1 and _joined_in_batches(owner[edges], left, size):
-            owner, left = owner // size, -(-left // size)
+            owner = owner // size
+            left = -(-left // size)
             batches.append(owner)
         if left == 1:
             return batches[-2::-1]
@@ -64,7 +69,8 @@ def _place_parts(
     wholes; without such edges, they are in order.
     """
     pulls = _pulls(centers, whole, edges)
-    centers, radii = centers.copy(), radii.copy()
+    centers = centers.copy()
+    radii = radii.copy()
     for members in _nodes_by_label(whole):
         names, child = np.unique(part[members], return_inverse=True)
         if len(names) == 1:

@@ -156,15 +156,18 @@ def _edge_curves(
     topology: Graph, positions: np.ndarray, edges: np.ndarray, radius: float
 ) -> np.ndarray:
     """Return the lines of edges, curved if there is a reverse edge or a node in the way."""
-    start, along = positions[edges[:, 0]], positions[edges[:, 1]] - positions[edges[:, 0]]
+    start = positions[edges[:, 0]]
+    along = positions[edges[:, 1]] - positions[edges[:, 0]]
     length = np.linalg.norm(along, axis=1)
-    bow, power = np.zeros(len(edges)), np.full(len(edges), 2.0)
+    bow = np.zeros(len(edges))
+    power = np.full(len(edges), 2.0)
     if topology.is_directed:
         twin = np.asarray(topology.adjacency.T[edges[:, 0], edges[:, 1]]).ravel() != 0
         bow[twin] = 0.09 * length[twin]
     if len(edges) and len(edges) * topology.n <= BENDING_LIMIT:
         around, flat = _detours(positions, edges, radius)
-        bow, power = np.where(around != 0, around, bow), np.where(flat, 4.0, 2.0)
+        bow = np.where(around != 0, around, bow)
+        power = np.where(flat, 4.0, 2.0)
     if not bow.any():
         return np.stack([start, start + along], axis=1)
     t = np.linspace(0, 1, 17)
@@ -187,7 +190,8 @@ def _detours(
     edges, whose curves are flatter. Edges bend away from the obstructing node; if it is exactly on
     the line, away from the center of the picture.
     """
-    start, along = positions[edges[:, 0]], positions[edges[:, 1]] - positions[edges[:, 0]]
+    start = positions[edges[:, 0]]
+    along = positions[edges[:, 1]] - positions[edges[:, 0]]
     length = np.maximum(np.linalg.norm(along, axis=1), 1e-300)[:, None]
     offset = positions[None, :, :] - start[:, None, :]  # (E, n, 2)
     t = (offset * along[:, None, :]).sum(axis=2) / length**2

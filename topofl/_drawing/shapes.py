@@ -38,7 +38,8 @@ def degrees_of(support: sparse.csr_array) -> np.ndarray:
 
 def edges_of(support: sparse.csr_array) -> np.ndarray:
     """Return the (E, 2) edges u < v, sorted."""
-    u, v = np.repeat(np.arange(support.shape[0]), degrees_of(support)), support.indices
+    u = np.repeat(np.arange(support.shape[0]), degrees_of(support))
+    v = support.indices
     return np.stack([u[u < v], v[u < v]], axis=1)
 
 
@@ -51,7 +52,8 @@ def arranged_by(order: np.ndarray, places: np.ndarray) -> np.ndarray:
 
 def is_circulant(support: sparse.csr_array) -> bool:
     """Return whether a graph is circulant: all nodes have the same neighbor offsets modulo n."""
-    n, degrees = support.shape[0], degrees_of(support)
+    n = support.shape[0]
+    degrees = degrees_of(support)
     if (degrees != degrees[0]).any():
         return False
     offsets = np.sort(
@@ -69,7 +71,8 @@ def _cycle(support: sparse.csr_array) -> np.ndarray | None:
 
 def _path_graph(support: sparse.csr_array) -> np.ndarray | None:
     """Return positions of a path: one row up to 8 nodes, else rows in alternating directions."""
-    n, degrees = support.shape[0], degrees_of(support)
+    n = support.shape[0]
+    degrees = degrees_of(support)
     if support.nnz != 2 * (n - 1) or degrees.max() > 2:
         return None
     order = breadth_first_order(
@@ -84,7 +87,8 @@ def _path_graph(support: sparse.csr_array) -> np.ndarray | None:
 
 def _lattice(support: sparse.csr_array) -> np.ndarray | None:
     """Return positions of a lattice, periodic or not, whose nodes are numbered row by row."""
-    n, edges = support.shape[0], edges_of(support)
+    n = support.shape[0]
+    edges = edges_of(support)
     for columns in support.indices[: support.indptr[1]].tolist():
         shapes = (
             [_lattice_edges(n, columns, wrap) for wrap in (False, True)] if n % columns == 0 else []
@@ -109,12 +113,15 @@ def _lattice_edges(n: int, columns: int, wrap: bool) -> np.ndarray:
 
 def _hypercube(support: sparse.csr_array) -> np.ndarray | None:
     """Return positions of a hypercube; each bit of a node's number is a direction."""
-    n, edges = support.shape[0], edges_of(support)
-    bits, flips = n.bit_length() - 1, edges[:, 0] ^ edges[:, 1]
+    n = support.shape[0]
+    edges = edges_of(support)
+    bits = n.bit_length() - 1
+    flips = edges[:, 0] ^ edges[:, 1]
     if n != 1 << bits or 2 * len(edges) != n * bits or (flips & (flips - 1)).any():
         return None
     k = np.arange(bits)
-    angles, lengths = np.pi * (k % 4) / 4 - np.pi / 8, 3.2 ** (k // 4)
+    angles = np.pi * (k % 4) / 4 - np.pi / 8
+    lengths = 3.2 ** (k // 4)
     directions = lengths[:, None] * np.stack([np.cos(angles), np.sin(angles)], axis=1)
     if bits <= 3:
         directions = np.array([[1.0, 0.0], [0.0, 1.0], [0.45, 0.35]])[:bits]
@@ -167,7 +174,8 @@ def _dense_bipartite(support: sparse.csr_array) -> np.ndarray | None:
 
 def _two_columns(support: sparse.csr_array, density: float) -> np.ndarray | None:
     """Return two columns if the graph is bipartite with at least this share of possible edges."""
-    n, edges = support.shape[0], edges_of(support)
+    n = support.shape[0]
+    edges = edges_of(support)
     right = _hops_from(support, 0) % 2 == 1
     if (right[edges[:, 0]] == right[edges[:, 1]]).any() or len(edges) < density * right.sum() * (
         ~right

@@ -42,7 +42,8 @@ def spectral_layout(support: sparse.csr_array) -> np.ndarray:
 
     They are computed by subspace iteration.
     """
-    n, degrees = support.shape[0], np.maximum(degrees_of(support), 1.0)
+    n = support.shape[0]
+    degrees = np.maximum(degrees_of(support), 1.0)
     root = np.sqrt(degrees)
     basis = np.stack([root, *np.random.default_rng(0).standard_normal((2, n))], axis=1)
     for _ in range(200):

@@ -90,7 +90,8 @@ def read_array(path: Path) -> np.ndarray:
     """
     with path.open("rb") as stream:
         header = _read_header(stream)
-        start, size = stream.tell(), stream.seek(0, 2)
+        start = stream.tell()
+        size = stream.seek(0, 2)
         if start + header.nbytes != size:
             raise ValueError(f"it has {size - start} bytes of entries, not {header.nbytes}")
         _check_size(path, header.nbytes)

@@ -8,10 +8,12 @@ __all__ = ["warn_caller"]
 
 def warn_caller(message: str) -> None:
     """Issue a ``UserWarning`` that points to the innermost line outside of this library."""
-    level, frame = 1, sys._getframe()
+    level = 1
+    frame = sys._getframe()
     while (
         frame.f_back is not None
         and frame.f_globals.get("__name__", "").partition(".")[0] == "topofl"
     ):
-        level, frame = level + 1, frame.f_back
+        level += 1
+        frame = frame.f_back
     warnings.warn(message, UserWarning, stacklevel=level)

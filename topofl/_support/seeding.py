@@ -129,7 +129,8 @@ class _SeededGenerators(TorchDispatchMode):
     def __init__(self, seed: int) -> None:
         super().__init__()
         self.drawn: list[str] = []
-        self._seed, self._generators = seed, dict[torch.device, torch.Generator]()
+        self._seed = seed
+        self._generators = dict[torch.device, torch.Generator]()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

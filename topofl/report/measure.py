@@ -65,11 +65,14 @@ def measure(
         Rule from Topology to MixingMatrix for graphs.
     """
     if isinstance(graph, MixingMatrix) or _is_period(graph):
-        used, source, rule = as_rounds(graph), graph, None
+        used = as_rounds(graph)
+        source = graph
+        rule = None
         drawn = _support_of(used)
     else:
         drawn = source = as_topology(graph)
-        used, rule = as_rounds(source, weights), weights
+        used = as_rounds(source, weights)
+        rule = weights
     whole = rounds if used.period is None else -(-rounds // used.period) * used.period
     eigenvalues = _eigenvalues(used)
     try:

@@ -102,7 +102,8 @@ def spectral_report(
     >>> spectral_report(graphs, metrics.compare(graphs), seed=0, rounds=10)[:15]
     '<!doctype html>'
     """
-    seed, rounds = check_int("seed", seed, minimum=0), check_int("rounds", rounds, minimum=1)
+    seed = check_int("seed", seed, minimum=0)
+    rounds = check_int("rounds", rounds, minimum=1)
     if not isinstance(graphs, Sequence):
         raise TypeError(
             f"`graphs` must be a list, got {type(graphs).__name__}; for a History use "
@@ -212,7 +213,8 @@ def _gap_panel(theory: Table) -> Panel:
     points: list[Point] = []
     left_out: list[str] = []
     for number, row in enumerate(theory.rows, start=1):
-        gap, seen = row[3], row[4]
+        gap = row[3]
+        seen = row[4]
         if isinstance(gap, NotApplicable) or isinstance(seen, NotApplicable) or min(gap, seen) <= 0:
             left_out.append(str(number))
         else:

@@ -91,7 +91,8 @@ def _svg_bytes(figure: Figure) -> bytes:
 
 def _raster(figure: Figure, text: str) -> Markup:
     """Return an ``img`` element with a PNG of 128 colors, which are enough for lines and discs."""
-    stream, small = io.BytesIO(), io.BytesIO()
+    stream = io.BytesIO()
+    small = io.BytesIO()
     figure.savefig(
         stream, format="png", dpi=min(200, PIXELS / figure.get_figwidth()), facecolor="white"
     )

@@ -81,7 +81,8 @@ def consensus_distance(models: np.ndarray | torch.Tensor, *, relative: bool = Fa
     columns = max(1, NUMBERS // len(models))
     for start in range(0, models.shape[1], columns):
         more = _squared_sums(models[:, start : start + columns])
-        squares, norms = squares + more[0], norms + more[1]
+        squares = squares + more[0]
+        norms = norms + more[1]
     if isinstance(squares, torch.Tensor):
         squares, norms = torch.stack([squares, norms]).tolist()  # synchronizes the device once
     distance = (squares / len(models)) ** 0.5
@@ -101,7 +102,8 @@ def consensus_distance(models: np.ndarray | torch.Tensor, *, relative: bool = Fa
 
 def _squared_sums(block: Any) -> tuple[Any, Any]:
     """Return the sums of squared deviations from the mean, and of the squared mean."""
-    differences, first = _float64_copy(block), _float64_copy(block[0])
+    differences = _float64_copy(block)
+    first = _float64_copy(block[0])
     # Values beyond 1e308 become infinite, as in torch. Differences from the first model are
     # exactly 0 for equal models, whose computed mean may be off by rounding.
     with np.errstate(over="ignore", invalid="ignore"):

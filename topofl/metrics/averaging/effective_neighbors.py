@@ -95,7 +95,8 @@ def effective_neighbors(
     >>> [round(effective_neighbors(topologies.ring(100), gamma), 2) for gamma in (0.0, 0.9, 0.99)]
     [3.0, 6.63, 17.83]
     """
-    gamma, which = check_fraction("gamma", gamma), check_choice("which", which, ["mean", "worst"])
+    gamma = check_fraction("gamma", gamma)
+    which = check_choice("which", which, ["mean", "worst"])
     matrices = as_rounds(x, weights).one_period()
     _check_averaging(matrices)
     if len(matrices) == 1 and matrices[0].is_symmetric:
@@ -130,9 +131,11 @@ def _symmetric_variances(matrix: np.ndarray, gamma: float) -> np.ndarray:
 def _periodic_variances(matrices: list[MixingMatrix], gamma: float) -> np.ndarray:
     """Return the (n,) variances of the nodes, averaged over the rounds of a period."""
     n = matrices[0].n
-    product, fresh = np.eye(n), np.zeros((n, n))
+    product = np.eye(n)
+    fresh = np.zeros((n, n))
     for matrix in matrices:
-        product, fresh = matrix @ product, _next_covariance(matrix, fresh, gamma)
+        product = matrix @ product
+        fresh = _next_covariance(matrix, fresh, gamma)
     covariance = _solve_lyapunov(product, fresh, gamma, len(matrices))
     variances = np.zeros(n)
     for matrix in matrices:
@@ -157,7 +160,8 @@ def _solve_lyapunov(
     total = fresh
     while gamma**period > np.finfo(float).eps ** 2:
         total = total + gamma**period * (product @ total @ product.T)
-        product, period = product @ product, 2 * period
+        product = product @ product
+        period *= 2
         # Squaring doubles the rounding error of the eigenvalue 1; rows that sum to 1 keep it at 1.
         product = product / product.sum(axis=1, keepdims=True)
     return total

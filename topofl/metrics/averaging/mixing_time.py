@@ -122,9 +122,11 @@ def _first_time(
     for k in reversed(range(len(powers) - 1)):
         longer = powers[k] @ done
         if far(longer):
-            done, t = longer, t + 2**k * len(factors)
+            done = longer
+            t += 2**k * len(factors)
     for factor in factors:
-        done, t = factor @ done, t + 1
+        done = factor @ done
+        t += 1
         if not far(done):
             break
     return t

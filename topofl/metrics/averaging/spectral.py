@@ -326,7 +326,8 @@ def contraction_factors(source: MixingSequence, seed: int | np.random.Generator)
     """Yield the factor of each round on consensus distance, until the nodes agree."""
     disagreement = centered(stream(seed, "measured_contraction").standard_normal(source.n))
     disagreement /= np.linalg.norm(disagreement) or 1.0
-    push_weights, kinds = np.ones(source.n), {"row", "column"}
+    push_weights = np.ones(source.n)
+    kinds = {"row", "column"}
     for t in count():
         matrix = source.at(t)
         kinds = {kind for kind in kinds if getattr(matrix, f"is_{kind}_stochastic")}

@@ -145,7 +145,8 @@ def _shortest_windows(
         last.data[last.data <= start] = 0
         last.eliminate_zeros()
         while not (connected := stop > start and _is_strong(last)) and stop < end:
-            edges, stop = sequence.at(stop).to_scipy(), stop + 1
+            edges = sequence.at(stop).to_scipy()
+            stop += 1
             edges.data[:] = stop
             last = last.maximum(edges)
         if not connected:

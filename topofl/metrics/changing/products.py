@@ -62,7 +62,8 @@ def window_product(
     True
     """
     source = as_rounds(x, weights)
-    rounds, start = check_int("rounds", rounds, minimum=1), check_int("start", start, minimum=0)
+    rounds = check_int("rounds", rounds, minimum=1)
+    start = check_int("start", start, minimum=0)
     product = product_of_rounds(source, rounds, start)
     return MixingMatrix(
         product, name=f"window_product({source.name}, rounds={rounds}, start={start})"
@@ -158,7 +159,8 @@ def expected_gap(
     source = as_rounds(x, weights)
     times = range(n_rounds(source, rounds))
     n = source.n
-    total, sums = sparse.csr_array((n, n)), []
+    total = sparse.csr_array((n, n))
+    sums = []
     for t in times:
         matrix = source.at(t)
         if not matrix.is_row_stochastic:
@@ -177,7 +179,8 @@ def expected_gap(
 
 def _largest_on_disagreement(gram: sparse.csr_array, sums: np.ndarray) -> float:
     """Return the largest eigenvalue of ``G - S^T S / k`` on vectors of mean 0; S is (k, n)."""
-    n, k = gram.shape[0], len(sums)
+    n = gram.shape[0]
+    k = len(sums)
     if n == 1:
         return 0.0
     if n <= spectral.DENSE_LIMIT:

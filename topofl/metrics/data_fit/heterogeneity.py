@@ -117,7 +117,8 @@ def neighborhood_heterogeneity(
     >>> neighborhood_heterogeneity(from_edges([(0, 1)], n=2), [[5, 0], [0, 5]])
     0.0
     """
-    matrix, shares = as_mixing(x, weights), label_distributions(label_counts)
+    matrix = as_mixing(x, weights)
+    shares = label_distributions(label_counts)
     if not matrix.is_row_stochastic:
         raise TopologyError(
             f"neighborhood heterogeneity needs rows that sum to 1, {matrix.name} is "

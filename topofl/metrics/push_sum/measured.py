@@ -73,7 +73,8 @@ def _slope(coefficients: np.ndarray, period: int) -> float:
 
 def smallest_push_weight(source: MixingSequence, rounds: int) -> float:
     """Return the smallest push-sum weight in any round; 1 if rows always sum to 1."""
-    weights, smallest = np.ones(source.n), 1.0
+    weights = np.ones(source.n)
+    smallest = 1.0
     for t in range(rounds):
         matrix = source.at(t)
         if matrix.is_row_stochastic:

@@ -46,9 +46,11 @@ def _diameter(pattern: sparse.csr_array) -> int:
     """Return the diameter of a strongly connected graph, whose rows are receivers."""
     n = pattern.shape[0]
     step = sparse.csr_array(pattern + sparse.eye_array(n, dtype=np.float32))
-    reached, hops = np.eye(n, dtype=np.float32), 0
+    reached = np.eye(n, dtype=np.float32)
+    hops = 0
     while not reached.all():
-        reached, hops = (step @ reached > 0).astype(np.float32), hops + 1
+        reached = (step @ reached > 0).astype(np.float32)
+        hops += 1
     return hops
 
 

@@ -185,7 +185,8 @@ def neighbor_label_distance(graph: Any, label_counts: Any) -> float:
     >>> neighbor_label_distance(from_edges([(0, 1), (2, 3)], n=4), [[5, 0], [5, 0], [0, 5], [0, 5]])
     0.0
     """
-    topology, shares = as_static(graph), label_distributions(label_counts)
+    topology = as_static(graph)
+    shares = label_distributions(label_counts)
     check_row_per_node(shares, topology.n, topology.name)
     rows, columns = topology.adjacency.nonzero()
     if not len(rows):
@@ -239,7 +240,8 @@ def label_separation(groups: Sequence[Sequence[int]], label_counts: Any) -> floa
     """
     shares = label_distributions(label_counts)
     parted = _partition(groups, len(shares))
-    n, k = len(shares), len(parted)
+    n = len(shares)
+    k = len(parted)
     if k == n:
         raise ValueError(
             f"`groups` must be fewer than the {n} nodes, got one per node; merge some groups"

@@ -82,7 +82,8 @@ def effective_resistance(graph: Any, u: int | None = None, v: int | None = None)
         raise ValueError(
             "`u` and `v` must be two nodes, or both None for the mean over pairs, got only one"
         )
-    u, v = check_int("u", u, minimum=0, maximum=n - 1), check_int("v", v, minimum=0, maximum=n - 1)
+    u = check_int("u", u, minimum=0, maximum=n - 1)
+    v = check_int("v", v, minimum=0, maximum=n - 1)
     return 0.0 if u == v else _pair_resistance(topology, u, v)
 
 
@@ -166,7 +167,8 @@ def _eliminate_nodes(conductances: np.ndarray) -> np.ndarray:
     with np.errstate(all="ignore"):  # the caller raises an error on overflow
         for stop in range(len(conductances), 2, -BLOCK):
             start = max(2, stop - BLOCK)
-            rows, totals = conductances[start:stop, :stop].copy(), np.empty(stop - start)
+            rows = conductances[start:stop, :stop].copy()
+            totals = np.empty(stop - start)
             np.fill_diagonal(rows[:, start:], 0)
             for k in range(stop - start - 1, -1, -1):
                 rest = start + k  # number of nodes before this one

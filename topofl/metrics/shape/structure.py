@@ -111,7 +111,8 @@ def clustering(graph: Any) -> float:
     """
     edges = _pattern(as_static(graph))
     both = sparse.csr_array(edges + edges.T)
-    degrees, mutual = both.sum(axis=1), (both == 2).sum(axis=1)
+    degrees = both.sum(axis=1)
+    mutual = (both == 2).sum(axis=1)
     possible = 2 * (degrees * (degrees - 1) - 2 * mutual)
     closed = _closed_walks(both)
     return float(np.divide(closed, possible, out=np.zeros(len(closed)), where=possible > 0).mean())
@@ -213,7 +214,8 @@ def node_connectivity(graph: Any) -> int:
     least = _least_degree(topology)
     if least <= 1:
         return least
-    pattern, n = _pattern(topology), topology.n
+    pattern = _pattern(topology)
+    n = topology.n
     pairs = _separable_pairs(topology, pattern)
     _check_work(topology, "node", len(pairs), pattern.nnz + n)
     # Node i is split into an edge of capacity 1 from i to n + i; its in-edges end at i, its
