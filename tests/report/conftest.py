@@ -3,7 +3,7 @@
 import pytest
 
 from tests import markup
-from tests.reported import GRAPHS, NAMES
+from tests.report.graphs import GRAPHS, NAMES
 from topofl import metrics, report
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import topofl
 from tests import browser
-from tests.reported import EVIL, GRAPHS, NAMES
+from tests.report.graphs import EVIL, GRAPHS, NAMES
 
 pytestmark = pytest.mark.skipif(
     browser.CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome"

@@ -8,7 +8,7 @@ import pytest
 
 import topofl
 from tests import markup
-from tests.reported import EVIL, GRAPHS, NAMES
+from tests.report.graphs import EVIL, GRAPHS, NAMES
 from topofl import metrics, report, topologies
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import topofl
 from tests import browser, markup, problems
-from tests.reported import EVIL
+from tests.report.graphs import EVIL
 from topofl import Table, metrics, mixing, report, topologies
 from topofl.mixing import MixingSequence
 
