@@ -40,7 +40,7 @@ def only(ax, kind):
 
 
 def ends(ax):
-    """Return the two ends of every line that is drawn."""
+    """Return the two ends of all lines."""
     return np.array(
         [[path[0], path[-1]] for path in only(ax, LineCollection).get_segments()]
     ).reshape(-1, 2, 2)
@@ -73,7 +73,7 @@ def test_edges_in_both_directions_of_a_digraph_are_two_lines_with_heads(ax):
     np.testing.assert_allclose(np.linalg.norm(tips - positions[[1, 0, 2]], axis=1), radius)
 
 
-def test_lines_pass_nodes_that_are_no_ends(ax):
+def test_lines_avoid_other_nodes(ax):
     graph = topologies.torus(25)
     picture = compose(graph)
     for (u, v), curve in zip(picture.edges, picture.curves, strict=True):
@@ -132,7 +132,7 @@ def test_partitions_and_positions_and_labels_are_taken(ax):
     assert [text.get_text() for text in other.texts] == ["a", "b"]
 
 
-def test_large_graphs_say_what_is_left_out(ax):
+def test_titles_of_large_graphs_mention_simplifications(ax):
     topologies.ring(2_001).plot(ax)
     assert "adjacency: 2,001 nodes" in ax.get_title()
     dense = Figure().subplots()
@@ -143,7 +143,7 @@ def test_large_graphs_say_what_is_left_out(ax):
     assert "arrowheads left out" in digraph.get_title()
 
 
-def test_a_figure_is_made_only_without_axes(ax):
+def test_a_figure_is_created_only_without_axes(ax):
     before = plt.get_fignums()
     graph, sequence = topologies.ring(6), topologies.one_peer_exponential(8)
     assert graph.plot(ax) is ax
@@ -180,7 +180,7 @@ def test_bad_arguments_are_named(arguments, match, ax):
         topologies.ring(6).plot(ax, **arguments)
 
 
-def test_what_is_no_array_of_numbers_is_refused(ax):
+def test_positions_and_counts_that_are_not_numbers_are_refused(ax):
     with pytest.raises(TypeError, match="`positions` must be an"):
         topologies.ring(6).plot(ax, positions="circle")
     with pytest.raises(TypeError, match="`label_counts` must be an"):
@@ -203,7 +203,7 @@ def test_rounds_are_drawn_side_by_side_with_nodes_in_place():
 
 
 @pytest.mark.parametrize("graph", [g for g in GRAPHS if g.n <= 300], ids=lambda graph: graph.name)
-def test_svg_is_xml_with_a_title_and_a_circle_a_node(graph):
+def test_svg_is_xml_with_a_title_and_one_circle_per_node(graph):
     text = graph._repr_svg_()
     root = ElementTree.fromstring(text)
     space = "{http://www.w3.org/2000/svg}"
@@ -217,7 +217,7 @@ def test_svg_is_xml_with_a_title_and_a_circle_a_node(graph):
     assert "href" not in text
 
 
-def test_svg_of_a_sequence_has_a_panel_a_round_and_names_are_escaped():
+def test_svg_of_a_sequence_has_one_panel_per_round_and_escaped_names():
     root = ElementTree.fromstring(topologies.one_peer_exponential(8)._repr_svg_())
     space = "{http://www.w3.org/2000/svg}"
     assert len(root.findall(f"{space}g")) == 3
@@ -270,7 +270,7 @@ def test_real_spectra_are_histograms(ax):
     }
 
 
-def test_complex_spectra_lie_in_the_unit_circle(ax):
+def test_complex_spectra_are_drawn_in_the_unit_circle(ax):
     matrix = mixing.uniform(topologies.exponential(12, directed=True))
     matrix.plot_spectrum(ax)
     (points,) = [c for c in ax.collections if len(c.get_offsets()) == 12]

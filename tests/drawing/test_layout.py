@@ -58,14 +58,14 @@ def test_global_generators_and_direction_do_not_matter(graph):
     ],
     ids=lambda graph: graph.name,
 )
-def test_circulants_and_cycles_stand_on_a_circle(graph):
+def test_circulants_and_cycles_are_drawn_on_a_circle(graph):
     positions = layout(graph)
     distances = np.linalg.norm(positions - positions.mean(axis=0), axis=1)
     np.testing.assert_allclose(distances, distances[0], rtol=1e-9)
     assert pdist(positions).min() == pytest.approx(2 * distances[0] * np.sin(np.pi / graph.n))
 
 
-def test_neighbors_of_a_shuffled_cycle_stand_side_by_side():
+def test_neighbors_of_a_shuffled_cycle_are_adjacent():
     graph = shuffled(topologies.ring(11))
     positions = layout(graph)
     u, v = graph.edge_index
@@ -115,7 +115,7 @@ def test_trees_have_a_level_for_each_depth_and_no_crossings():
 
 
 @pytest.mark.parametrize("inter", ["ring", "fully_connected", "small_world", "fractal"])
-def test_members_of_a_clique_stand_together(inter):
+def test_members_of_a_clique_are_close(inter):
     graph = topologies.dcliques(n=60, clique_size=5, inter=inter, seed=1)
     positions = layout(graph)
     centers = np.array([positions[list(group)].mean(axis=0) for group in graph.groups])
@@ -134,7 +134,7 @@ def test_fractal_cliques_are_nested():
         assert widest < 1.2 * pdist(centers).min()
 
 
-def test_other_ways_to_join_cliques_are_not_nested():
+def test_other_edges_between_cliques_are_not_nested():
     for inter in ("ring", "fully_connected", "small_world"):
         graph = topologies.dcliques(n=50, clique_size=5, inter=inter, seed=0)
         positions = layout(graph)
@@ -143,7 +143,7 @@ def test_other_ways_to_join_cliques_are_not_nested():
         np.testing.assert_allclose(distances, distances[0], rtol=0.05)
 
 
-def test_nodes_face_the_cliques_that_they_are_joined_to():
+def test_nodes_face_the_cliques_that_they_have_edges_to():
     graph = topologies.dcliques(n=40, clique_size=5, inter="ring", seed=0)
     positions = layout(graph)
     label = compose(graph).between

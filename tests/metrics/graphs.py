@@ -16,7 +16,7 @@ def ring(n: int) -> Topology:
 
 
 def one_peer(n: int) -> TopologySequence:
-    """At round t node j sends to j + 2^t alone."""
+    """Return the one-peer exponential graph: in round t, node j sends to j + 2^t."""
     rounds = range((n - 1).bit_length())
     return as_topology(
         [from_edges([(j, (j + 2**t) % n) for j in range(n)], n, directed=True) for t in rounds]
@@ -28,7 +28,7 @@ def exponential(n: int) -> Topology:
 
 
 def dcliques(n: int, size: int = 10) -> Topology:
-    """Cliques of consecutive nodes, every pair joined at nodes with the fewest such edges."""
+    """Return cliques of consecutive nodes, each pair connected at its least loaded nodes."""
     edges = [(i, j) for i in range(n) for j in range(i + 1, n) if i // size == j // size]
     loads = np.zeros(n, dtype=int)
     for a in range(n // size):
@@ -40,22 +40,22 @@ def dcliques(n: int, size: int = 10) -> Topology:
 
 
 def relabelled(graph: Topology, seed: int = 0) -> Topology:
-    """Return the same graph with its nodes in random order: what was circulant no longer is."""
+    """Return the graph with its nodes in random order, so that it is no longer circulant."""
     order = np.random.default_rng(seed).permutation(graph.n)
     return from_edges(order[graph.edge_index.T], graph.n, directed=graph.is_directed)
 
 
 def irregular_digraph() -> Topology:
-    """Return a strongly connected graph whose degrees differ.
+    """Return a strongly connected graph of unequal degrees.
 
-    Its weights are row- or column-, never doubly stochastic.
+    Its uniform weights are row- or column-stochastic, but not doubly stochastic.
     """
     edges = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 0), (0, 3), (0, 2), (4, 1)]
     return from_edges(edges, 6, directed=True)
 
 
 def triangles(n: int) -> Topology:
-    """Complete triangles in a row, each of which sends to the next."""
+    """Return a chain of complete triangles, each of which sends to the next."""
     first = np.arange(0, n, 3)
     inside = [
         np.stack([first + i, first + j], axis=1) for i in range(3) for j in range(3) if i != j

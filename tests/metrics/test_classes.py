@@ -10,7 +10,7 @@ import scipy.sparse as sparse
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tests.metrics.graphs import triangles
+from tests.metrics.graphs import relabelled, triangles
 from topofl import mixing, topologies
 from topofl._linalg import spectral
 from topofl.metrics import slem, spectral_gap
@@ -21,23 +21,18 @@ DIRECTIONS = ["pull", "push"]
 
 
 SIZES = [399, 1500, 1503, 1602]
-"""On both sides of 1,500 nodes, up to which matrices are decomposed densely."""
-
-
-def relabelled(graph: Topology, seed: int = 0) -> Topology:
-    order = np.random.default_rng(seed).permutation(graph.n)
-    return from_edges(order[graph.edge_index.T], graph.n, directed=graph.is_directed)
+"""Numbers of nodes below and above 1,500, the limit of dense decompositions."""
 
 
 def binary_tree(n: int) -> Topology:
-    """Every node sends to its two children."""
+    """Return a binary tree in which every node sends to its two children."""
     return from_edges(
         np.stack([(np.arange(1, n) - 1) // 2, np.arange(1, n)], axis=1), n, directed=True
     )
 
 
 def near_acyclic(n: int, seed: int) -> Topology:
-    """Edges from lower to higher nodes, and a few back over short distances."""
+    """Return a digraph with edges from lower to higher nodes and a few short edges back."""
     rng = np.random.default_rng(seed)
     ends = np.sort(rng.integers(n, size=(3 * n, 2)), axis=1)
     back = rng.integers(n - 4, size=n // 8)
@@ -47,7 +42,7 @@ def near_acyclic(n: int, seed: int) -> Topology:
 
 
 def spectrum_of_blocks(weights: sparse.csr_array) -> np.ndarray:
-    """Moduli, ascending, of the eigenvalues of each strongly connected class by numpy."""
+    """Return the sorted eigenvalue moduli of all strongly connected classes, by numpy."""
     graph = nx.from_scipy_sparse_array(weights, create_using=nx.DiGraph)
     blocks = [
         weights[sorted(c)][:, sorted(c)].toarray() for c in nx.strongly_connected_components(graph)
@@ -56,7 +51,7 @@ def spectrum_of_blocks(weights: sparse.csr_array) -> np.ndarray:
 
 
 def exact_weights(graph: Topology, direction: str) -> mpmath.matrix:
-    """Uniform weights with 60 digits."""
+    """Return uniform weights with 60 digits."""
     receives = (
         graph.to_scipy().toarray().T > 0 if direction == "pull" else graph.to_scipy().toarray() > 0
     )
@@ -67,7 +62,7 @@ def exact_weights(graph: Topology, direction: str) -> mpmath.matrix:
 
 
 def exact_slem(matrix: mpmath.matrix) -> float:
-    """Return the second modulus with 60 digits; a zero in a Jordan block of order 6 leaves 10."""
+    """Return the SLEM with 60 digits, of which a Jordan block of order 6 for 0 leaves 10."""
     try:
         return float(
             sorted(abs(value) for value in mpmath.eig(matrix, left=False, right=False))[-2]
@@ -96,7 +91,7 @@ def digraphs(draw, least: int = 2) -> Topology:
 @pytest.mark.parametrize("n", [*SIZES, 99_999])
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_triangles_in_a_row_have_the_spectrum_of_a_triangle(n: int, direction: str) -> None:
-    """One row of 1/4 and two of 1/3, so of rank one: its eigenvalue is its trace, 11/12."""
+    """Each class has a row of 1/4 and two of 1/3: rank one, with eigenvalue 11/12, the trace."""
     graph = triangles(n)
     for same in (graph, relabelled(graph)):
         solution = mixing.uniform(same, direction=direction).slem_solution
@@ -125,7 +120,7 @@ def test_several_closed_classes_never_average() -> None:
 
 
 def test_a_large_class_that_is_not_closed() -> None:
-    """A regular graph of 1,600 nodes, of which one also hears a source that hears nobody."""
+    """One node of a regular graph of 1,600 nodes also receives from a source."""
     regular = topologies.random_regular(1600, 4, seed=0)
     edges = np.concatenate([regular.edge_index.T, [[1600, 0]]])
     W = mixing.uniform(from_edges(edges, 1601, directed=True))
@@ -142,11 +137,11 @@ def test_a_large_class_that_is_not_closed() -> None:
     ("n", "solver"), [(1200, "dense"), (2000, "arnoldi"), (20_000, "shift-invert")]
 )
 def test_a_path_below_a_source_mixes_slowly(n: int, solver: str) -> None:
-    """Thirds to each side and itself; the far end reflects: ``(1 + 2 cos(pi / (2 n + 1))) / 3``."""
+    """With weights of 1/3 and a reflecting end, the SLEM is ``(1 + 2 cos(pi / (2 n + 1))) / 3``."""
     diagonal, on_kept_models = np.full(n + 1, 1 / 3), np.full(n, 1 / 3)
     diagonal[[0, -1]] = 1, 2 / 3
     above = on_kept_models.copy()
-    above[0] = 0  # the source hears nobody
+    above[0] = 0  # the source receives from none
     W = mixing.from_weights(
         sparse.csr_array(sparse.diags_array([diagonal, above, on_kept_models], offsets=[0, 1, -1]))
     )
@@ -207,7 +202,7 @@ def test_all_eigenvalues_of_many_classes_of_a_large_graph() -> None:
 
 
 def expander(n: int, k: int, seed: int) -> MixingMatrix:
-    """Every node averages itself and k random ones."""
+    """Return weights with which every node averages itself and k random others."""
     senders = np.random.default_rng(seed).integers(n, size=n * k)
     counts = sparse.csr_array(
         (np.ones(n * k), (np.repeat(np.arange(n), k), senders)), (n, n)
@@ -229,7 +224,7 @@ def test_directed_expanders_are_not_taken_for_exact_averaging(is_found, monkeypa
 
 
 def test_a_directed_expander_above_the_limit_of_dense_spectra() -> None:
-    """Six eigenvalues of its transpose are too close to converge; all are too many."""
+    """Six eigenvalues of the transpose are too close to converge, and n is too large for all."""
     W = expander(8000, 30, seed=1)
     assert W.n > spectral.SPECTRUM_LIMIT
     assert W.slem_solution.solver == "arnoldi"
@@ -238,7 +233,7 @@ def test_a_directed_expander_above_the_limit_of_dense_spectra() -> None:
 
 
 def test_the_largest_of_many_eigenvalues_on_the_rim_of_a_disc(monkeypatch) -> None:
-    """Iterations for a single one settle on 0.5393, which is inside."""
+    """Iterations for one eigenvalue converge to 0.5393, which is inside the disc."""
     W = expander(4000, 5, seed=2)
     operator = sparse.linalg.LinearOperator(
         W.weights.shape, lambda x: W @ (x - x.mean()), dtype=float

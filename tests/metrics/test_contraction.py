@@ -109,7 +109,7 @@ def test_contraction_refuses_bad_numbers_of_rounds():
         measured_contraction(ring(5), rounds=5, seed=-1)
 
 
-def test_contraction_refuses_push_sum_without_mass():
+def test_contraction_refuses_push_sum_weights_of_zero():
     taken = mixing.from_weights([[1, 1], [0, 0]], edges="u<-v")
     with pytest.raises(TopologyError, match="node 1 became 0 in round 0"):
         measured_contraction(MixingSequence(2, lambda t: taken, "endless"), rounds=2, seed=0)
@@ -117,7 +117,7 @@ def test_contraction_refuses_push_sum_without_mass():
         measured_contraction(taken, rounds=2, seed=0)
 
 
-def test_rows_then_columns_are_not_measured() -> None:
+def test_rounds_of_different_stochasticity_are_refused() -> None:
     row = mixing.from_weights([[0.5, 0.5], [0.2, 0.8]])
     column = mixing.from_weights([[0.5, 0.2], [0.5, 0.8]], edges="u<-v")
     mixed = MixingSequence(2, lambda t: row if t < 3 else column)

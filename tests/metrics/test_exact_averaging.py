@@ -1,4 +1,4 @@
-"""Exact averaging after finitely many rounds is recognized, and told apart from small rates."""
+"""Exact averaging after finitely many rounds is recognized and distinguished from small rates."""
 
 import math
 
@@ -15,7 +15,7 @@ from topofl.topology import TopologyError
 
 
 def de_bruijn(n: int, symbols: int = 2) -> sparse.csr_array:
-    """Row i averages nodes s i, s i + 1, ...: all equal after log_s(n) rounds."""
+    """Return weights whose row i averages nodes s i, s i + 1, ...; exact after log_s(n) rounds."""
     columns = np.arange(symbols * n) % n
     return sparse.csr_array(
         (np.full(symbols * n, 1 / symbols), (np.repeat(np.arange(n), symbols), columns)), (n, n)
@@ -23,7 +23,7 @@ def de_bruijn(n: int, symbols: int = 2) -> sparse.csr_array:
 
 
 def joined_to_a_pair(n: int) -> MixingMatrix:
-    """De Bruijn rows of weight 0.4 and a pair that keeps 0.0012 of its difference."""
+    """Return De Bruijn rows of weight 0.4 and a pair that keeps 0.0012 of its difference."""
     dense = np.full((n + 2, n + 2), 0.8 / n)
     dense[:n, :n] = 0.8 * de_bruijn(n).toarray()
     dense[:, n:] = 0.1
@@ -33,7 +33,7 @@ def joined_to_a_pair(n: int) -> MixingMatrix:
 
 @pytest.mark.parametrize("limit", [1500, 10])
 @pytest.mark.parametrize(("n", "symbols"), [(64, 2), (1024, 2), (729, 3)])
-def test_exact_averaging_is_seen_by_its_structure(n, symbols, limit, monkeypatch) -> None:
+def test_exact_averaging_is_recognized_by_structure(n, symbols, limit, monkeypatch) -> None:
     monkeypatch.setattr(spectral, "DENSE_LIMIT", limit)
     W = mixing.from_weights(de_bruijn(n, symbols))
     steps = round(math.log(n, symbols))
@@ -51,9 +51,7 @@ def test_exact_averaging_of_a_hundred_thousand_nodes() -> None:
 
 @pytest.mark.parametrize("limit", [1500, 30])
 @pytest.mark.parametrize("n", [32, 64, 128])
-def test_a_small_eigenvalue_beside_zeros_is_not_taken_for_one_of_them(
-    n, limit, monkeypatch
-) -> None:
+def test_a_small_eigenvalue_among_zeros_is_distinguished(n, limit, monkeypatch) -> None:
     monkeypatch.setattr(spectral, "DENSE_LIMIT", limit)
     W = joined_to_a_pair(n)
     difference = np.zeros(n + 2)
@@ -90,7 +88,7 @@ def real_weights(size: int, seed: int = 0) -> np.ndarray:
 
 
 def shift_register(n: int, weights: np.ndarray) -> sparse.csr_array:
-    """De Bruijn's graph with a weight per symbol: all agree after a word's length of rounds."""
+    """Return a De Bruijn graph with a weight per symbol; exact after as many rounds as letters."""
     matrix = de_bruijn(n, len(weights))
     return sparse.csr_array((np.tile(weights, n), matrix.indices, matrix.indptr), (n, n))
 
@@ -125,7 +123,7 @@ def test_nodes_with_equal_rows_are_merged_and_the_rest_is_solved() -> None:
 @pytest.mark.parametrize(("n", "rounds"), [(200, 1), (200, 9), (1000, 1), (2000, 1)])
 @pytest.mark.parametrize("is_whole", [True, False])
 def test_one_weighted_average_makes_a_period_exact(n: int, rounds: int, is_whole: bool) -> None:
-    """Whatever its weights: rows that are all equal have rank one."""
+    """A matrix whose rows are equal has rank one for any weights."""
     sizes = np.random.default_rng(0).integers(5000, 10_000, n) if is_whole else real_weights(n)
     W, average = mixing.metropolis_hastings(topologies.ring(n)), mixing.average_of(sizes)
     assert slem([W] * rounds + [average]) == slem([average] + [W] * rounds) == 0
@@ -143,7 +141,7 @@ def test_inexact_weights_of_a_period_that_averages_exactly(n: int) -> None:
 
 @pytest.mark.parametrize("rounds", [2, 5, 10])
 def test_a_small_rate_of_a_period_of_different_matrices(rounds: int) -> None:
-    """Eigenvalues 1, 0.001 (t + 1), 0 in one basis: the rate is the second's geometric mean."""
+    """With eigenvalues 1, 0.001 (t + 1), 0 in a common basis, the rate is a geometric mean."""
     n, rng = 30, np.random.default_rng(0)
     basis = np.linalg.qr(np.column_stack([np.ones(n), rng.standard_normal((n, 1))]))[0]
     period = [mixing.from_weights((basis * [1, 0.001 * (t + 1)]) @ basis.T) for t in range(rounds)]

@@ -1,4 +1,4 @@
-"""Numbers round by round, against those of each round by itself."""
+"""Metrics round by round, against those of each single round."""
 
 import sys
 from dataclasses import replace
@@ -17,7 +17,7 @@ RECORDED = MixingSequence(8, MATRICES.__getitem__, "a run", length=6)
 COUNTS = np.random.default_rng(0).integers(1, 9, (8, 3))
 
 
-def test_each_row_is_that_of_its_round():
+def test_rows_equal_compare_of_each_round():
     table = over_rounds(RECORDED, label_counts=COUNTS)
     alone = compare(MATRICES, label_counts=COUNTS, about=["structure", "averaging", "data"])
     assert table.column("round") == tuple(range(6))
@@ -25,7 +25,7 @@ def test_each_row_is_that_of_its_round():
     assert [row[2:] for row in table.rows] == [row[1:] for row in alone.rows]
 
 
-def test_windows_are_the_shortest_strong_ones_and_their_longest_is_b():
+def test_rounds_until_strong_are_shortest_windows_and_at_most_b():
     lengths = over_rounds(RECORDED, about=[]).column("rounds until strong")
     for start, length in enumerate(lengths):
         if isinstance(length, NotApplicable):
@@ -65,7 +65,7 @@ def test_one_matrix_in_all_rounds_is_measured_once(monkeypatch):
     assert edges == tuple(MATRICES[t // 3].support().n_edges for t in range(6))
 
 
-def test_a_history_tells_what_was_sent_in_every_round():
+def test_costs_of_a_history_are_the_recorded_messages():
     clients = data.with_validation(
         data.dirichlet_per_class(data.digits(), 6, alpha=0.5, seed=0), seed=0
     )
@@ -124,7 +124,7 @@ def test_edges_are_counted_in_one_way_in_all_rounds():
     assert over_rounds(as_topology([full, full])).column("edges") == (28, 28)
 
 
-def test_some_rounds_may_be_asked_for():
+def test_a_list_of_rounds_is_accepted():
     whole = over_rounds(RECORDED, about="structure")
     assert over_rounds(RECORDED, rounds=[4, 1], about="structure").column("edges") == tuple(
         whole.column("edges")[t] for t in (4, 1)

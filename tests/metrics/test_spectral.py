@@ -149,7 +149,7 @@ def test_period_of_a_hundred_thousand_nodes_has_its_closed_form():
     assert slem(sequence) == pytest.approx(np.exp(logs.max() / 17), rel=1e-9)
 
 
-def test_circulants_that_stay_apart_never_average():
+def test_disconnected_circulants_never_average():
     even = from_edges([(i, (i + 2) % 8) for i in range(8)], 8)
     assert slem(as_topology([even, even])) == 1.0
 
@@ -190,7 +190,7 @@ def test_sigma_refuses_weights_that_are_not_doubly_stochastic(rule):
         sigma(irregular_digraph(), weights=rule)
 
 
-def test_sigma_is_of_one_exchange():
+def test_sigma_refuses_sequences():
     with pytest.raises(TypeError, match=r"x\.at\(t\)"):
         sigma(one_peer(8))
 
@@ -230,7 +230,7 @@ def test_metropolis_hastings_refuses_a_digraph_and_the_default_takes_pull():
     assert slem(irregular_digraph()) == mixing.uniform(irregular_digraph(), direction="pull").slem
 
 
-def test_averaging_that_is_exact_after_two_periods_has_no_second_eigenvalue() -> None:
+def test_averaging_that_is_exact_after_two_periods_has_slem_zero() -> None:
     matchings = topologies.matchings(topologies.torus(16))
     once, twice = (window_product(matchings, rounds=4 * k) for k in (1, 2))
     assert not once.is_uniform_mean
@@ -239,7 +239,7 @@ def test_averaging_that_is_exact_after_two_periods_has_no_second_eigenvalue() ->
 
 
 @pytest.mark.parametrize("n", [8, 32, 256])
-def test_exact_averaging_by_a_nilpotent_matrix_is_seen(n: int) -> None:
+def test_exact_averaging_by_a_nilpotent_matrix_is_recognized(n: int) -> None:
     # de Bruijn weights: row i takes half of 2 i and of 2 i + 1; all eigenvalues but one are 0, in
     # large Jordan blocks.
     rows = np.repeat(np.arange(n), 2)
@@ -252,7 +252,7 @@ def test_exact_averaging_by_a_nilpotent_matrix_is_seen(n: int) -> None:
     )  # as defective, and not taken for 0
 
 
-def test_periods_of_pushes_multiply_in_the_order_of_time() -> None:
+def test_periods_of_pushes_multiply_in_chronological_order() -> None:
     pushes = [
         mixing.uniform(topologies.random_out(7, 2, seed=seed).at(0), direction="push")
         for seed in (1, 2, 5)

@@ -1,4 +1,4 @@
-"""One page that many tests look at."""
+"""A report that many tests use."""
 
 import pytest
 

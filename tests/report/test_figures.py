@@ -1,4 +1,4 @@
-"""Figures show the numbers they are given, and say the same in words."""
+"""Figures show their values, and descriptions state them."""
 
 import re
 
@@ -30,7 +30,7 @@ def test_complex_eigenvalues_are_in_the_plane():
     assert "second" not in spectrum(np.array([1 + 0j])).description
 
 
-def test_decay_is_beside_its_rate():
+def test_decay_is_drawn_with_its_predicted_rate():
     drawn = decay(np.array([1.0, 0.6, 0.3]), 0.5)
     theory, measured = axes(drawn).lines
     np.testing.assert_array_equal(theory.get_ydata(), [1, 0.5, 0.25])
@@ -41,7 +41,7 @@ def test_decay_is_beside_its_rate():
     )
 
 
-def test_decay_without_a_rate_or_to_nothing():
+def test_decay_without_a_rate_and_to_zero():
     assert len(axes(decay(np.array([1.0, 0.6]), None)).lines) == 1
     assert "theory predicts no rate" in decay(np.array([1.0, 0.6]), None).description
     exact = decay(np.array([1.0, 0.9, 0.0]), 0.0, period=2)
@@ -55,7 +55,7 @@ def test_decay_without_a_rate_or_to_nothing():
 MADE_UP = [("ring", 150.0, 0.8), ("all", 0.5, 0.5), ("all again", 0.5, 0.5)]
 
 
-def test_push_sum_constants_are_against_the_line_of_equality():
+def test_push_sum_constants_are_drawn_with_the_line_of_equality():
     drawn = push_sum_figure(MADE_UP, quantity="log10(C)")
     line, points = axes(drawn).lines
     np.testing.assert_array_equal(points.get_xydata(), [[150, 0.8], [0.5, 0.5], [0.5, 0.5]])
@@ -65,7 +65,7 @@ def test_push_sum_constants_are_against_the_line_of_equality():
     assert "ring: theory 150, measured 0.8" in drawn.description
 
 
-def test_gaps_of_all_sizes_fit():
+def test_gaps_of_all_magnitudes_are_inside_the_axes():
     drawn = gap_figure([("1", 1e-6, 3e-6), ("2", 1.0, 1.0)])
     low, high = axes(drawn).get_xlim()
     assert low < 1e-6 < 1 < high
@@ -76,7 +76,7 @@ def inline_figure(key="k", title="a <title>", words="with & in it"):
     return str(inline(decay(np.array([1.0, 0.6, 0.3]), 0.5).figure, key, title, words))
 
 
-def test_markup_is_made_for_the_inside_of_a_page():
+def test_svg_can_be_embedded_in_a_page():
     text = inline_figure()
     assert "http" not in text
     assert "xmlns" not in text
@@ -96,7 +96,7 @@ def test_markup_is_made_for_the_inside_of_a_page():
     assert used <= ids
 
 
-def test_colors_and_fonts_are_the_pages():
+def test_colors_and_fonts_are_those_of_the_page():
     text = inline_figure()
     for name in ("ink", "rule", "measured", "theory"):
         assert f"var(--{name})" in text
@@ -104,12 +104,12 @@ def test_colors_and_fonts_are_the_pages():
     assert "#0072b2" not in text
 
 
-def test_the_same_figure_is_the_same_text():
+def test_markup_is_deterministic():
     assert inline_figure() == inline_figure()
     assert inline_figure("k").replace("k-", "m-") == inline_figure("m")
 
 
-def test_large_figures_are_pixels(monkeypatch):
+def test_large_figures_are_images(monkeypatch):
     monkeypatch.setattr(svg, "SVG_LIMIT", 1000)
     (element,) = markup.read(inline_figure(words='a "quoted" <word>')).all("img")
     assert element.get("src").startswith("data:image/png;base64,iVBOR")

@@ -1,4 +1,4 @@
-"""Pictures are those of the library, without the name that the page shows anyway."""
+"""Pictures of graphs in reports, without their names."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from topofl import topologies
 from topofl.report.pictures import picture
 
 
-def test_of_a_graph():
+def test_picture_of_a_graph():
     drawn = picture(topologies.ring(5).renamed("hidden"))
     assert drawn.description == "5 nodes and 5 undirected edges."
     assert "hidden" not in drawn.figure.axes[0].get_title()
@@ -21,7 +21,7 @@ def test_groups_and_labels_are_shown():
     assert drawn.figure.axes[0].get_legend() is not None
 
 
-def test_of_a_sequence():
+def test_picture_of_a_sequence():
     before = plt.get_fignums()
     drawn = picture(topologies.one_peer_exponential(16))
     assert drawn.description == "Rounds 0 to 3 of a period of 4, 16 nodes."
@@ -34,7 +34,7 @@ def test_of_a_sequence():
 
 
 @pytest.mark.slow
-def test_large_graphs_fall_back_to_their_matrix():
+def test_large_graphs_are_drawn_as_matrices():
     drawn = picture(topologies.ring(100_000))
     assert "Drawn: adjacency" in drawn.description
     assert len(drawn.figure.axes[0].images) == 1

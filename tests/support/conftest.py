@@ -9,7 +9,7 @@ from tests.support.user_code import MINE, install
 
 @pytest.fixture
 def mine(tmp_path, monkeypatch):
-    """Make modules that Python finds: a good one, and some that cannot be imported."""
+    """Create modules on the path: a valid one, and some that cannot be imported."""
     monkeypatch.syspath_prepend(tmp_path)
     names = ("mine_", "raises_", "needs_", "stops_", "wrong_")
     for name in names:
@@ -26,7 +26,7 @@ def mine(tmp_path, monkeypatch):
 
 @pytest.fixture
 def package(mine):
-    """Make a package with entry points in all groups, of which some are broken."""
+    """Create a package with entry points in all groups, some of them broken."""
     install(
         mine,
         "mypackage",

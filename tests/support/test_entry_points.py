@@ -11,7 +11,7 @@ from topofl._support import plugins
 from topofl.cli import main
 
 
-def test_entry_points_are_found_as_ours_are(package):
+def test_entry_points_are_found_by_name(package):
     assert build_topology("spokes", {"n": 4}).value.out_degrees.tolist() == [3, 1, 1, 1]
     assert build_topology("spokes", {"n": 4}).arguments["name"] == "spokes"
     assert str(find("algorithm", "slow")(lr=0.5)) == str(algorithms.dsgd(0.5, local_steps=2))
@@ -31,7 +31,7 @@ def test_entry_points_are_found_as_ours_are(package):
         find("dataset", "my_split")(data.digits(), n=4, seed=0)
 
 
-def test_ours_win_and_a_warning_says_so(package):
+def test_names_of_topofl_take_precedence_with_a_warning(package):
     with pytest.warns(
         UserWarning,
         match=r"ring is the topology of topofl, not entry point ring \(mine_:wheel\) "
@@ -42,7 +42,7 @@ def test_ours_win_and_a_warning_says_so(package):
     assert caught[0].filename == __file__
 
 
-def test_broken_entry_points_are_named_and_break_nothing_else(package):
+def test_broken_entry_points_are_named_and_do_not_affect_others(package):
     with pytest.raises(
         ValueError,
         match=r"the topology broken cannot be loaded, entry point broken \(raises_:f\) "
@@ -67,7 +67,7 @@ def test_broken_entry_points_are_named_and_break_nothing_else(package):
         assert build_topology("spokes", {"n": 4}).value.n == 4
 
 
-def test_nothing_is_imported_before_its_name_is_used(package):
+def test_entry_points_are_imported_only_when_used(package):
     with pytest.raises(ValueError, match="did you mean"):
         find("topology", "spoke")
     assert find("topology", "torus") is topologies.torus
@@ -77,7 +77,7 @@ def test_nothing_is_imported_before_its_name_is_used(package):
     assert "mine_" in sys.modules
 
 
-def test_two_packages_with_one_name_are_refused(package):
+def test_entry_points_of_two_packages_with_one_name_are_refused(package):
     install(package, "another", "[topofl.topologies]\nspokes = mine_:text\n")
     with pytest.raises(
         ValueError,
@@ -88,7 +88,7 @@ def test_two_packages_with_one_name_are_refused(package):
     assert find("topology", "mine_:wheel")(n=3).n == 3
 
 
-def test_a_package_hides_older_ones_of_its_name(package, tmp_path, monkeypatch):
+def test_the_first_of_several_versions_of_a_package_is_used(package, tmp_path, monkeypatch):
     (newer := tmp_path / "newer").mkdir()
     monkeypatch.syspath_prepend(newer)
     install(newer, "mypackage", "[topofl.topologies]\nonly = mine_:wheel\n", version="2.0")
@@ -96,7 +96,7 @@ def test_a_package_hides_older_ones_of_its_name(package, tmp_path, monkeypatch):
     assert plugins.entry_points("metric") == []
 
 
-def test_metrics_may_be_a_users(package):
+def test_metrics_can_be_user_defined(package):
     graphs = [topologies.ring(6), topologies.random_in(6, 2, seed=0)]
 
     def edges_received(matrix):
@@ -183,7 +183,7 @@ def test_list_names_packages(package, capsys):
     ]
 
 
-def test_list_parts_data_by_what_functions_say_they_return(mine, capsys):
+def test_list_groups_data_functions_by_return_annotation(mine, capsys):
     (mine / "typed_.py").write_text(
         "from topofl import data\n"
         "def one(n) -> data.Dataset: ...\n"

@@ -59,7 +59,7 @@ def test_files_with_colons_are_read(tmp_path, monkeypatch):
     assert built.arguments["name"] == str(tmp_path / "a:b.npy")
 
 
-def test_graphs_of_a_users_module(mine):
+def test_user_defined_topologies(mine):
     built = build_topology("mine_:wheel", {"n": 5, "hub": 1})
     assert built.value.out_degrees.tolist() == [1, 4, 1, 1, 1]
     assert built.arguments == {
@@ -125,7 +125,7 @@ def test_graphs_of_a_users_module(mine):
         ("ring:big", "for that of topofl, put a number after the colon, as in ring:100"),
     ],
 )
-def test_functions_that_cannot_be_had_are_named(mine, name, message):
+def test_functions_that_cannot_be_loaded_are_named(mine, name, message):
     with pytest.raises((ValueError, TypeError), match=message) as error:
         build_topology(name, {})
     assert str(error.value).startswith(f"there is no topology {name!r}: ")
@@ -153,7 +153,7 @@ def test_functions_that_cannot_be_had_are_named(mine, name, message):
         ),
     ],
 )
-def test_functions_that_cannot_be_called_by_words_are_named(mine, kind, name, message):
+def test_functions_that_cannot_be_called_by_keyword_are_named(mine, kind, name, message):
     with pytest.raises(TypeError, match=message):
         find(kind, name)
 
@@ -190,17 +190,17 @@ def test_functions_that_cannot_be_called_by_words_are_named(mine, kind, name, me
         ("wheel", {}, "`mine_:wheel` needs `n`"),
     ],
 )
-def test_mistakes_in_calls_of_a_users_function_are_named(mine, name, arguments, message):
+def test_errors_in_calls_of_user_defined_functions_are_explained(mine, name, arguments, message):
     with pytest.raises((ValueError, TypeError), match=message):
         build_topology(f"mine_:{name}", arguments)
 
 
-def test_errors_of_graphs_keep_their_kind(mine):
+def test_topology_errors_keep_their_type(mine):
     with pytest.raises(topofl.TopologyError, match=r"^no such graph$"):
         build_topology("mine_:refuses_graph", {})
 
 
-def test_experiments_of_a_users_functions_run_and_repeat(mine, tmp_path):
+def test_experiments_with_user_defined_functions_run_and_repeat(mine, tmp_path):
     experiment = config.build(TABLES)
     assert experiment.tables["algorithm"] == {"name": "mine_:slow_sgd", "lr": 0.5, "local_steps": 2}
     assert experiment.tables["model"] == {
@@ -225,7 +225,7 @@ def test_experiments_of_a_users_functions_run_and_repeat(mine, tmp_path):
 
 
 def listed(tables):
-    """Return tables with lists for tuples, as TOML has them."""
+    """Return tables with lists in place of tuples, as in TOML."""
     plain = {
         key: list(value) if isinstance(value, tuple) else value
         for key, value in tables["topology"].items()
@@ -260,12 +260,12 @@ def listed(tables):
         ),
     ],
 )
-def test_mistakes_in_tables_name_the_table(mine, table, value, message):
+def test_errors_in_tables_name_the_table(mine, table, value, message):
     with pytest.raises((ValueError, TypeError), match=message):
         config.build(TABLES | {table: value})
 
 
-def test_values_that_are_themselves_what_a_function_should_return(mine):
+def test_results_in_place_of_functions_are_refused(mine):
     with pytest.raises(
         TypeError,
         match=r"`net` must be a function that returns a torch.nn.Module, got Sequential.*write",
@@ -280,12 +280,12 @@ def test_partitions_without_a_seed_may_have_labels_flipped(mine):
     assert config.build(experiment.tables).clients.flipped == experiment.clients.flipped
 
 
-def test_augmentations_may_be_a_users(mine):
+def test_augmentations_can_be_user_defined(mine):
     assert find("augmentation", "mine_:crops")(padding=2) == data.crop_and_flip(padding=2)
 
 
 def topofl_in(folder, *words):
-    """Run the command as a process in a folder, without that folder on Python's path."""
+    """Run topofl as a process in a folder that is not on Python's path."""
     code = (
         "import sys; sys.path = [p for p in sys.path if p]; "
         "from topofl.cli import main; sys.exit(main(sys.argv[1:]))"
@@ -322,7 +322,7 @@ def test_the_command_finds_modules_of_the_current_folder(tmp_path):
     )
 
 
-def test_the_path_is_left_as_it_was(tmp_path, monkeypatch, capsys):
+def test_sys_path_is_restored(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [p for p in sys.path if p])
     before = list(sys.path)

@@ -98,7 +98,7 @@ def of_words(matrix):
 
 
 def install(folder, name, points, version="1.0"):
-    """Make the metadata of an installed package in a folder that is on the path."""
+    """Create the metadata of an installed package in a folder on the path."""
     info = folder / f"{name}-{version}.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")

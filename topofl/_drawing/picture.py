@@ -77,7 +77,7 @@ def compose(topology: Graph, positions: Any = None) -> Picture:
     edges = (
         np.stack([u, v], axis=1) if topology.is_directed else np.stack([u[u < v], v[u < v]], axis=1)
     )
-    radius = _radius(places)
+    radius = _node_radius(places)
     curves = _edge_curves(topology, places, edges, radius)
     label = _group_of(topology)
     between = label[edges[:, 0]] != label[edges[:, 1]]
@@ -143,7 +143,7 @@ def _group_of(topology: Graph) -> np.ndarray:
     return label
 
 
-def _radius(positions: np.ndarray) -> float:
+def _node_radius(positions: np.ndarray) -> float:
     """Return the node radius: a third of the smallest distance, at most 1/26 of the width."""
     widest = float(np.ptp(positions, axis=0).max()) / 26 or 0.1
     if len(positions) == 1:

@@ -134,7 +134,7 @@ def _hops_from(support: sparse.csr_array, root: int) -> np.ndarray:
     )
 
 
-def _tree(support: sparse.csr_array) -> np.ndarray | None:
+def _tree_layout(support: sparse.csr_array) -> np.ndarray | None:
     """Return positions of a tree: levels below its center, or rings around it if it is wide."""
     n = support.shape[0]
     if support.nnz != 2 * (n - 1):
@@ -196,7 +196,7 @@ LAYOUTS_OF_CONNECTED = (
     _cycle,
     _lattice,
     _complete_bipartite,
-    _tree,
+    _tree_layout,
     _hypercube,
     _dense_bipartite,
 )

@@ -13,8 +13,8 @@ from topofl._support.plugins import (
     GROUPS,
     EntryPoint,
     entry_points,
-    load,
-    resolve,
+    load_function,
+    resolve_name,
     signature,
     with_checked_result,
 )
@@ -114,7 +114,7 @@ def find(kind: str, name: object) -> Function:
         raise TypeError(
             f"the name of a {kind} must be text, got {shown(name)} ({type(name).__name__})"
         )
-    function = resolve(kind, name, ours)
+    function = resolve_name(kind, name, ours)
     if function in ours.values():
         return function
     _check_signature(kind, name, function)
@@ -137,7 +137,7 @@ def offers(kind: str) -> Iterator[EntryPoint]:
 def _annotation(offer: EntryPoint) -> str:
     """Return the name of the return annotation of a package's function, or an empty string."""
     try:
-        said = _returns(load(offer.target))
+        said = _returns(load_function(offer.target))
     except (TypeError, ValueError):  # it is said where the name is used
         return ""
     return (said if isinstance(said, str) else getattr(said, "__name__", "")).rpartition(".")[2]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from topofl._support.check import shown
-from topofl._support.plugins import error_context, load
+from topofl._support.plugins import error_context, load_function
 
 __all__ = ["evaluate_call"]
 
@@ -56,7 +56,7 @@ got 'largest([range(stop=3), -1])'
     expression = text
     if own := _USER_FUNCTION.fullmatch(text):
         with error_context(f"`{argument}` names a function that cannot be loaded:"):
-            functions = {**functions, "_own": load(own[1])}
+            functions = {**functions, "_own": load_function(own[1])}
         expression = f"_own{own[2] or '()'}"
     try:
         tree = ast.parse(expression.strip(), mode="eval").body

@@ -27,8 +27,8 @@ __all__ = [
     "current_folder",
     "entry_points",
     "error_context",
-    "load",
-    "resolve",
+    "load_function",
+    "resolve_name",
     "signature",
     "with_checked_result",
 ]
@@ -142,7 +142,7 @@ def current_folder() -> Iterator[None]:
             sys.path.remove(here)
 
 
-def resolve(kind: str, name: str, ours: Mapping[str, Known]) -> Known | Function:
+def resolve_name(kind: str, name: str, ours: Mapping[str, Known]) -> Known | Function:
     """Return the object with a name: a value of `ours`, an entry point, or ``module:function``.
 
     Warns if an entry point has the name of one of `ours`, which takes precedence.
@@ -151,7 +151,7 @@ def resolve(kind: str, name: str, ours: Mapping[str, Known]) -> Known | Function
     ------
     ValueError, TypeError
         If no object has this name (the message suggests the nearest), or several packages have
-        different entry points of this name; as :func:`load`.
+        different entry points of this name; as :func:`load_function`.
     """
     offers = entry_points(kind)
     found = [offer for offer in offers if offer.name == name]
@@ -179,14 +179,14 @@ def resolve(kind: str, name: str, ours: Mapping[str, Known]) -> Known | Function
         else ""
     )
     with error_context(f"there is no {kind} {name!r}:", remedy):
-        return load(name)
+        return load_function(name)
 
 
 def _load_entry_point(kind: str, offer: EntryPoint) -> Function:
     with error_context(
         f"the {kind} {offer.name} cannot be loaded, {offer}:", f"; reinstall {offer.package}"
     ):
-        return load(offer.target)
+        return load_function(offer.target)
 
 
 @contextmanager
@@ -203,7 +203,7 @@ def error_context(what: str, remedy: str = "") -> Iterator[None]:
         raise type(error)(f"{what} {error}{remedy}") from error
 
 
-def load(target: str) -> Function:
+def load_function(target: str) -> Function:
     """Import a module and return its function, given as ``module:function``.
 
     Raises
@@ -216,7 +216,7 @@ def load(target: str) -> Function:
 
     Examples
     --------
-    >>> load("math:hypot")(3, 4)
+    >>> load_function("math:hypot")(3, 4)
     5.0
     """
     name, colon, path = (word.strip() for word in target.partition(":"))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from topofl._spec import catalogue, offers
-from topofl._support.plugins import EntryPoint, resolve, signature
+from topofl._support.plugins import EntryPoint, resolve_name, signature
 from topofl._support.text import printable
 from topofl.algorithms.contract.needs import needs_of
 from topofl.algorithms.contract.parts import Part
@@ -45,7 +45,7 @@ def _describe_offer(kind: str, offer: EntryPoint, ours: Iterable[str]) -> str:
         about = f"not used, since topofl has its own {offer.name}; write {offer.target}"
         return f"{printable(offer.name)}\n      {printable(f'{about} (package {offer.package})')}"
     try:
-        head, _, about = _describe(offer.name, resolve(kind, offer.name, {})).partition("\n")
+        head, _, about = _describe(offer.name, resolve_name(kind, offer.name, {})).partition("\n")
     except (ValueError, TypeError) as error:
         return f"{printable(offer.name)}\n      {printable(str(error))}"
     return f"{printable(head)}\n      {printable(f'{about.strip()} (package {offer.package})')}"

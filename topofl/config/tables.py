@@ -22,8 +22,7 @@ from topofl._spec import (
     with_seed,
 )
 from topofl._support.check import check_choice, check_switch, shown
-from topofl._support.plugins import error_context
-from topofl._support.plugins import load as load_function
+from topofl._support.plugins import error_context, load_function
 from topofl._support.seeding import seeded_torch
 from topofl.algorithms.contract.parts import Part
 from topofl.algorithms.contract.phase import Algorithm

@@ -9,7 +9,7 @@ from numbers import Real
 from typing import Any
 
 from topofl._support.check import check_sequence, shown
-from topofl._support.plugins import error_context, resolve, with_checked_result
+from topofl._support.plugins import error_context, resolve_name, with_checked_result
 from topofl._support.table import NotApplicable, Table
 from topofl.metrics._declaration import GROUPS, LABELS, Column, Entry
 from topofl.topology import TopologyError
@@ -118,7 +118,7 @@ def chosen_columns(metrics: Any, groups: Mapping[str, Mapping[str, Column]]) -> 
         if isinstance(metric, str):
             name = metric
             with error_context("`metrics`:"):
-                resolved = resolve("metric", metric, ours)
+                resolved = resolve_name("metric", metric, ours)
         else:
             name = getattr(metric, "__name__", type(metric).__name__)
             resolved = metric

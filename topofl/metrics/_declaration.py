@@ -32,7 +32,7 @@ GROUPS: Mapping[str, str] = {
     "rounds": "over rounds",
     "push-sum": "push-sum",
     "data": "label heterogeneity",
-    "cost": "cost of a round",
+    "cost": "cost per round",
 }
 """Groups of columns in the order of the table, with their headings in reports."""
 

@@ -29,6 +29,7 @@ __all__ = [
     "as_rounds",
     "check_push_weights",
     "converging",
+    "is_list_of_matrices",
     "losing_node",
     "lost_weight_message",
     "n_rounds",
@@ -68,17 +69,24 @@ def as_rounds(x: Mixable, weights: WeightRule | None = None) -> MixingSequence:
     if isinstance(x, MixingSequence):
         _refuse_weights(weights)
         return x
-    matrices = (
-        [x] if isinstance(x, MixingMatrix) else list(x) if isinstance(x, list | tuple) else []
-    )
-    if not matrices or not all(isinstance(matrix, MixingMatrix) for matrix in matrices):
+    matrices = [x] if isinstance(x, MixingMatrix) else x
+    if not is_list_of_matrices(matrices):
         raise TypeError(
             "`x` must be a MixingMatrix, a Topology, a sequence of either or a non-empty list of "
             f"MixingMatrix, got {type(x).__name__}; wrap a graph in as_topology(...) and weights "
             "in mixing.from_weights(...)"
         )
     _refuse_weights(weights)
-    return _repeating(matrices, matrices[0].name if len(matrices) == 1 else "matrices")
+    return _repeating(list(matrices), matrices[0].name if len(matrices) == 1 else "matrices")
+
+
+def is_list_of_matrices(x: Any) -> bool:
+    """Return whether `x` is a non-empty list of mixing matrices, which is one period."""
+    return (
+        isinstance(x, list | tuple)
+        and bool(x)
+        and all(isinstance(item, MixingMatrix) for item in x)
+    )
 
 
 @contextmanager

@@ -8,7 +8,14 @@ from topofl._support.check import check_choice, check_counts, check_int, check_s
 from topofl._support.table import Table
 from topofl.metrics._columns import chosen_columns, grouped_columns, value_of
 from topofl.metrics._declaration import Entry
-from topofl.metrics._rounds import ROUNDS, WeightRule, as_rounds, recorded_costs, recorded_matrices
+from topofl.metrics._rounds import (
+    ROUNDS,
+    WeightRule,
+    as_rounds,
+    is_list_of_matrices,
+    recorded_costs,
+    recorded_matrices,
+)
 from topofl.metrics.data_fit.heterogeneity import check_row_per_node
 from topofl.mixing import MixingMatrix, MixingSequence
 from topofl.topology import graph_of
@@ -164,7 +171,7 @@ def _entry(
 ) -> Entry:
     of_run = recorded_costs(graph)
     graph = recorded_matrices(graph)
-    if isinstance(graph, MixingMatrix | MixingSequence) or _is_period(graph):
+    if isinstance(graph, MixingMatrix | MixingSequence) or is_list_of_matrices(graph):
         rounds = as_rounds(graph)
         times = range(rounds.period or min(SAMPLED_ROUNDS, rounds.length or SAMPLED_ROUNDS))
         matrices = [rounds.at(t) for t in times]
@@ -179,11 +186,3 @@ def _entry(
     graphs = [source.at(t) for t in times]
     matrices = [rounds.at(t) for t in times]
     return Entry(name or source.name, graphs, matrices, rounds, source, horizon, seed)
-
-
-def _is_period(graph: Any) -> bool:
-    return (
-        isinstance(graph, list | tuple)
-        and bool(graph)
-        and all(isinstance(item, MixingMatrix) for item in graph)
-    )

@@ -10,7 +10,7 @@ from topofl import metrics
 from topofl._linalg import spectral
 from topofl._support.seeding import stream
 from topofl._support.table import NotApplicable
-from topofl.metrics._rounds import WeightRule, as_rounds
+from topofl.metrics._rounds import WeightRule, as_rounds, is_list_of_matrices
 from topofl.mixing import MixingMatrix, MixingSequence
 from topofl.report.figures import ROUNDING_FLOOR
 from topofl.topology import Topology, TopologyError, TopologySequence, as_topology
@@ -64,7 +64,7 @@ def measure(
     weights
         Rule from Topology to MixingMatrix for graphs.
     """
-    if isinstance(graph, MixingMatrix) or _is_period(graph):
+    if isinstance(graph, MixingMatrix) or is_list_of_matrices(graph):
         used = as_rounds(graph)
         source = graph
         rule = None
@@ -82,14 +82,6 @@ def measure(
         return Measurements(name, used.n, used.period, drawn, reason, reason, eigenvalues)
     return Measurements(
         name, used.n, used.period, drawn, contraction, _distances(used, rounds, seed), eigenvalues
-    )
-
-
-def _is_period(graph: Any) -> bool:
-    return (
-        isinstance(graph, list | tuple)
-        and bool(graph)
-        and all(isinstance(item, MixingMatrix) for item in graph)
     )
 
 

@@ -8,10 +8,10 @@ from topofl._support.table import NotApplicable, Spread, Table, as_text
 from topofl._support.text import printable
 from topofl.report.columns import Group, by_group, meanings
 
-__all__ = ["Cell", "Column", "Row", "View", "view"]
+__all__ = ["Cell", "Row", "View", "ViewColumn", "view"]
 
 
-class Column(NamedTuple):
+class ViewColumn(NamedTuple):
     """A column: its name, group and meaning, and whether it holds numbers."""
 
     name: str
@@ -25,7 +25,7 @@ class Cell(NamedTuple):
 
     text: str
     key: str
-    column: Column
+    column: ViewColumn
     note: int = 0
     reason: str = ""
 
@@ -44,7 +44,7 @@ class View(NamedTuple):
     id: str
     caption: str
     first: str
-    groups: list[tuple[Group, list[Column]]]
+    groups: list[tuple[Group, list[ViewColumn]]]
     rows: list[Row]
     reasons: list[str]
 
@@ -83,8 +83,8 @@ def view(table: Table, key: str, caption: str) -> View:
     return View(key, caption, first, groups, rows, reasons)
 
 
-def _view_column(table: Table, name: str, group: Group) -> Column:
-    return Column(
+def _view_column(table: Table, name: str, group: Group) -> ViewColumn:
+    return ViewColumn(
         name,
         group,
         meanings().get(name, ""),
@@ -92,7 +92,7 @@ def _view_column(table: Table, name: str, group: Group) -> Column:
     )
 
 
-def _cell(value: Any, column: Column, reasons: list[str]) -> Cell:
+def _cell(value: Any, column: ViewColumn, reasons: list[str]) -> Cell:
     if isinstance(value, NotApplicable):
         return Cell(str(value), "", column, reasons.index(value.reason) + 1, value.reason)
     return Cell(as_text(value), _sort_key(value), column)

@@ -75,7 +75,7 @@ def consensus_distance(models: np.ndarray | torch.Tensor, *, relative: bool = Fa
     >>> consensus_distance(np.array([[0.0, 0.0], [6.0, 8.0]]), relative=True)
     1.0
     """
-    _check_models(models)
+    _check_model_matrix(models)
     squares: Any = 0.0
     norms: Any = 0.0
     columns = max(1, NUMBERS // len(models))
@@ -116,7 +116,7 @@ def _squared_sums(block: Any) -> tuple[Any, Any]:
 
 
 def _as_float64(models: Any) -> Any:
-    _check_models(models)
+    _check_model_matrix(models)
     if isinstance(models, torch.Tensor):
         return models.detach().to(torch.float64)
     return models.astype(np.float64)
@@ -128,7 +128,7 @@ def _float64_copy(values: Any) -> Any:
     return values.astype(np.float64)
 
 
-def _check_models(models: Any) -> None:
+def _check_model_matrix(models: Any) -> None:
     if not isinstance(models, np.ndarray | torch.Tensor):
         raise TypeError(
             f"`models` must be a numpy array or a torch tensor, got {type(models).__name__}"
