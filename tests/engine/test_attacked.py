@@ -285,7 +285,7 @@ def aggregating(rule):
         (
             lambda own, received: own,
             TypeError,
-            r"`rule` of the phase 'exchange' .* \(own, heard, shares\), got one of \(own, h",
+            r"`rule` of the phase 'exchange' .* \(own, received, shares\), got one of \(own, h",
         ),
         (
             lambda own, received, shares: own if own.sum() > 0 else -own,
@@ -332,7 +332,7 @@ def test_rules_may_change_what_they_receive():
 )
 def test_the_phase_that_aggregates_takes_a_rule(rule):
     with pytest.raises(
-        TypeError, match=r"`rule` must be a function of \(own, heard, shares\), got"
+        TypeError, match=r"`rule` must be a function of \(own, received, shares\), got"
     ):
         robust.aggregate(rule)
 

@@ -12,10 +12,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from topofl import NotApplicable, Table
 from topofl.toolkit import has_fast_bf16
 
-from .cases import Case
+from ..cases import Case
+from ..steps.memory import saved_bytes
+from ..steps.stopwatch import seconds_of
 from .measured import Measured, first_reason
-from .memory import saved_bytes
-from .stopwatch import seconds_of
 
 __all__ = ["Rates", "flops", "measured_rates", "moved_bytes", "roofline"]
 
@@ -114,7 +114,7 @@ def _row(measured: Measured, rates: Rates) -> tuple:
     limit, bound = max((arithmetic, "arithmetic"), (traffic, "bytes"))
     steps = [measured.step(way) for way in ("auto", "batched", "looped")]
     best = min((step for step in steps if isinstance(step, float)), default=None)
-    ours = first_reason(*steps) or NotApplicable("not asked for") if best is None else best
+    ours = first_reason(*steps) or NotApplicable("not requested") if best is None else best
     shown = [
         cell if isinstance(cell, NotApplicable) else 1e3 * cell
         for cell in (measured.floor("auto"), ours)

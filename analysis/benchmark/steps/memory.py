@@ -13,8 +13,8 @@ from topofl.engine.memory.system import free_memory as topofl_free_memory
 from topofl.engine.memory.system import give_back
 from topofl.toolkit import total_memory
 
-from .cases import Case, clients_of, on_few_nodes
-from .engine_steps import engine_steps
+from ..cases import Case, clients_of, on_few_nodes
+from .engine import engine_steps
 
 __all__ = ["free_memory", "lower_bound", "peak_bytes", "process_bytes", "saved_bytes"]
 

@@ -6,13 +6,9 @@ from typing import Any
 from topofl import NotApplicable, Table
 
 from .measured import Measured, quotient
+from .page import title
 from .plot import Point
-from .report import title
-from .targets import (
-    Check,
-    memory_ratio,
-    verdicts,
-)
+from .targets import TargetCheck, memory_ratio, verdicts
 
 __all__ = [
     "matrix_table",
@@ -139,7 +135,7 @@ def plain(cell: Any) -> Any:
     return {"reason": cell.reason} if isinstance(cell, NotApplicable) else cell
 
 
-def verdict_tables(checks: Sequence[Check], quick: bool) -> list[Table]:
+def verdict_tables(checks: Sequence[TargetCheck], quick: bool) -> list[Table]:
     """Return the table of verdicts; none for a quick run."""
     return [] if quick else [verdicts(checks, "Held to")]
 

@@ -4,7 +4,7 @@ from analysis.benchmark import choice
 
 
 def test_as_many_models_are_tried_as_are_counted():
-    scale = choice.Scale(n=4, validation=6, budgets=(None, 1), threads=1, repeats=1)
+    scale = choice.ChoiceSizes(n=4, validation=6, budgets=(None, 1), threads=1, repeats=1)
     table = choice.measure(scale)
     tried = table.column("models tried")
     assert tried[0] == 4 * (2 * 3 + 2)

@@ -7,7 +7,7 @@ from topofl import NotApplicable, Table
 
 from .measured import Measured, first_reason, quotient
 
-__all__ = ["Check", "checks_of_matrix", "checks_of_training", "verdicts"]
+__all__ = ["TargetCheck", "checks_of_matrix", "checks_of_training", "verdicts"]
 
 FLOOR = 1.5
 """Logistic regression: maximum ratio to the floor."""
@@ -42,7 +42,7 @@ SIMULATOR: Mapping[str, float] = {
 
 
 @dataclass(frozen=True)
-class Check:
+class TargetCheck:
     """A target and its measured value.
 
     Parameters
@@ -71,7 +71,7 @@ class Check:
         return "met" if met else "not met"
 
 
-def verdicts(checks: Iterable[Check], title: str = "") -> Table:
+def verdicts(checks: Iterable[TargetCheck], title: str = "") -> Table:
     """Return the table of targets."""
     rows = tuple(
         (
@@ -87,7 +87,7 @@ def verdicts(checks: Iterable[Check], title: str = "") -> Table:
 
 def checks_of_training(
     found: Iterable[Measured], evaluation: float | NotApplicable, whole_run: float | NotApplicable
-) -> list[Check]:
+) -> list[TargetCheck]:
     """Return the checks of the training steps.
 
     Parameters
@@ -103,7 +103,7 @@ def checks_of_training(
     checks = [check for measured in found for check in _of_case(measured)]
     checks += _faster_in_bf16({measured.case.label: measured for measured in found})
     checks.append(
-        Check(
+        TargetCheck(
             "evaluation of 100 logistic models on 10,000 images / one product",
             evaluation,
             EVALUATION,
@@ -111,7 +111,7 @@ def checks_of_training(
     )
     return [
         *checks,
-        Check(
+        TargetCheck(
             "simulator / ours: run with evaluation every epoch *",
             whole_run,
             WHOLE_RUN,
@@ -120,26 +120,28 @@ def checks_of_training(
     ]
 
 
-def _of_case(measured: Measured) -> Iterator[Check]:
+def _of_case(measured: Measured) -> Iterator[TargetCheck]:
     case = measured.case
     if case.network.is_linear:
-        yield Check(f"ours / floor: {case.label}", measured.ratio("auto"), FLOOR)
+        yield TargetCheck(f"ours / floor: {case.label}", measured.ratio("auto"), FLOOR)
     elif case.precision == "fp32":
-        yield Check(f"looped / floor: {case.label}", measured.ratio("looped"), LENET_FLOOR)
-    yield Check(f"auto / better executor: {case.label}", measured.auto_over_better(), AUTO)
-    yield Check(f"peak memory / lower bound: {case.label}", memory_ratio(measured, "auto"), MEMORY)
+        yield TargetCheck(f"looped / floor: {case.label}", measured.ratio("looped"), LENET_FLOOR)
+    yield TargetCheck(f"auto / better executor: {case.label}", measured.auto_over_better(), AUTO)
+    yield TargetCheck(
+        f"peak memory / lower bound: {case.label}", memory_ratio(measured, "auto"), MEMORY
+    )
     if case.label in SIMULATOR:
         against = quotient(case.simulator, measured.step("auto"))
-        yield Check(
+        yield TargetCheck(
             f"simulator / ours: {case.label} *", against, SIMULATOR[case.label], at_least=True
         )
 
 
-def _faster_in_bf16(by: Mapping[str, Measured]) -> Iterator[Check]:
+def _faster_in_bf16(by: Mapping[str, Measured]) -> Iterator[TargetCheck]:
     for label, measured in by.items():
         if (half := by.get(f"{label}, bf16")) is not None:
             faster = quotient(measured.step("looped"), half.step("looped"))
-            yield Check(f"fp32 / bf16, looped: {label}", faster, BF16, at_least=True)
+            yield TargetCheck(f"fp32 / bf16, looped: {label}", faster, BF16, at_least=True)
 
 
 def memory_ratio(measured: Measured, executor: str) -> float | NotApplicable:
@@ -149,11 +151,12 @@ def memory_ratio(measured: Measured, executor: str) -> float | NotApplicable:
         return found["peak"] / found["bound"]
     if found is not None:
         return found
-    return first_reason(measured.step(executor)) or NotApplicable("not asked for")
+    return first_reason(measured.step(executor)) or NotApplicable("not requested")
 
 
-def checks_of_matrix(found: Iterable[Measured]) -> list[Check]:
+def checks_of_matrix(found: Iterable[Measured]) -> list[TargetCheck]:
     """Return the checks of the matrix cases."""
     return [
-        Check(f"auto / better executor: {m.case.label}", m.auto_over_better(), AUTO) for m in found
+        TargetCheck(f"auto / better executor: {m.case.label}", m.auto_over_better(), AUTO)
+        for m in found
     ]

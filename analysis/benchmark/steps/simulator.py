@@ -18,7 +18,7 @@ import torch
 
 from topofl import Topology, data, mixing
 
-from .cases import Case, clients_of, setting
+from ..cases import Case, clients_of, setting
 
 __all__ = ["PARTS", "check_sources", "simulator_steps"]
 

@@ -10,7 +10,7 @@ import topofl
 from topofl import data
 from topofl.callbacks import Event
 
-from .cases import Case, setting
+from ..cases import Case, setting
 
 __all__ = ["engine_steps"]
 

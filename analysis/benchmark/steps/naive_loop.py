@@ -6,7 +6,7 @@ import torch
 
 from topofl import data, mixing
 
-from .cases import Case, setting
+from ..cases import Case, setting
 from .stopwatch import seconds_of
 
 __all__ = ["NAIVE_NODES", "naive_step"]

@@ -7,16 +7,18 @@ from dataclasses import asdict, replace
 from . import evaluation as benchmark_evaluation
 from . import graphs as graph_benchmark
 from .cases import LOGISTIC, TRAINING, Case, matrix_cases, on_few_nodes
-from .measured import Measured
-from .report import Report, title
-from .roofline import measured_rates, roofline
-from .tables import matrix_table, points_of, raw_of, raw_of_checks, training_table, verdict_tables
-from .targets import (
-    FLOOR,
-    LENET_FLOOR,
-    checks_of_matrix,
-    checks_of_training,
+from .report.measured import Measured
+from .report.page import Report, title
+from .report.roofline import measured_rates, roofline
+from .report.tables import (
+    matrix_table,
+    points_of,
+    raw_of,
+    raw_of_checks,
+    training_table,
+    verdict_tables,
 )
+from .report.targets import FLOOR, LENET_FLOOR, checks_of_matrix, checks_of_training
 from .timing import Plan, measure
 
 __all__ = ["QUICK", "REPORTS", "cases_of", "graphs", "matrix", "quick_cases", "training"]

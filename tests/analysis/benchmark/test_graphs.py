@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from analysis.benchmark import command, graphs, report
+from analysis.benchmark import command, graphs
+from analysis.benchmark.report import page
 from topofl import NotApplicable, mixing, topologies
 
-SMALL = graphs.Scale(
+SMALL = graphs.GraphSizes(
     n=2_000, ring=4_000, nodes=20, rounds=60, fewer_rounds=30, restarts=20, limit=1e-3, repeats=1
 )  # peers have no time at all: a process each would take seconds
 
@@ -50,14 +51,14 @@ def test_bare_calls_compute_the_same_number():
 
 
 def test_peers_are_timed_in_their_own_process(monkeypatch):
-    scale = graphs.Scale(limit=60)
+    scale = graphs.GraphSizes(limit=60)
     seconds = graphs._peer(
         "networkx", "assert nx.cycle_graph(a).size() == {n}", scale, "a = {n}", n=7
     )
     assert 0 < seconds < 60
     failed = graphs._peer("networkx", "nx.no_such_graph()", scale)
     assert "networkx failed: AttributeError" in failed.reason
-    slow = graphs._peer("networkx", "time.sleep(60)", graphs.Scale(limit=0.1))
+    slow = graphs._peer("networkx", "time.sleep(60)", graphs.GraphSizes(limit=0.1))
     assert slow.reason == "networkx did not finish in 0.1 s"
     monkeypatch.setitem(graphs._IMPORTS, "no_such_library", "import no_such_library")
     missing = graphs._peer("no_such_library", "pass", scale)
@@ -79,6 +80,6 @@ def test_command_line(capsys, monkeypatch, tmp_path):
     result = graphs.Table(("graphs", "ours s"), (("ring", 1.5),))
     monkeypatch.setattr(graphs, "measure", lambda **kwargs: measured.append(kwargs) or result)
     assert command.main(["graphs", "--out", str(tmp_path)]) == 0
-    assert measured == [{"title": report.title()}]
+    assert measured == [{"title": page.title()}]
     assert "1.5" in capsys.readouterr().out
     assert "| ring | 1.5 |" in (tmp_path / "cpu-graphs.md").read_text()

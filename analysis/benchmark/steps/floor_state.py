@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from topofl import data, mixing
 from topofl.engine.train.batches import Batches
 
-from .cases import Case, setting
+from ..cases import Case, setting
 from .stopwatch import seconds_of
 
 __all__ = ["Floor"]

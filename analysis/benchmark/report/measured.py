@@ -7,12 +7,12 @@ from typing import Any
 
 from topofl import NotApplicable
 
-from .cases import Case
+from ..cases import Case
 
 __all__ = ["NOT_REQUESTED", "Measured"]
 
 
-NOT_REQUESTED = NotApplicable("not asked for")
+NOT_REQUESTED = NotApplicable("not requested")
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Measured:
         """Return the median step time of a method, or the reason why there is none."""
         if way in self.seconds:
             return statistics.median(self.seconds[way])
-        return NotApplicable(self.skipped.get(way, "not asked for"))
+        return NotApplicable(self.skipped.get(way, "not requested"))
 
     def floor(self, executor: str) -> float | NotApplicable:
         """Return the median step time of an executor's floor; of the lower floor for ``"auto"``."""

@@ -12,8 +12,8 @@ from torch.nn import functional
 
 from topofl import data
 
-from .cases import Case
-from .floor import Floor
+from ..cases import Case
+from .floor_state import Floor
 from .stopwatch import seconds_of
 
 __all__ = ["fastest", "floors", "steps_of"]
