@@ -269,7 +269,7 @@ def test_spectral_with_data(capsys):
         ),
         (["ring:5", FAILING.format("ring:6"), "--data", "digits"], "must have one number of nodes"),
         (["ring:x"], "Python finds no module ring; "),
-        (["ring:x"], "if you mean ours, a number stands after the colon, as in ring:100"),
+        (["ring:x"], "for that of topofl, put a number after the colon, as in ring:100"),
         (
             ["ring:"],
             "'ring:' must have a number or a function after its colon: ring:100 or mymodule:wheel",
@@ -643,8 +643,8 @@ def test_compare(capsys, runs, tmp_path):
     accuracy = history["accuracy"][-1]
     row = frame.loc[0, ["final accuracy", "final accuracy low", "final accuracy high"]].tolist()
     assert row == pytest.approx([accuracy.mean(), accuracy.min(), accuracy.max()])
-    assert frame["messages a round"].tolist() == [history["messages"].mean(), 0, 0]
-    assert frame["MB a round"][0] == pytest.approx(history["bytes"].mean() / 1e6)
+    assert frame["messages per round"].tolist() == [history["messages"].mean(), 0, 0]
+    assert frame["MB per round"][0] == pytest.approx(history["bytes"].mean() / 1e6)
     assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -1502,10 +1502,10 @@ def test_sparse_matrices_that_do_not_fit_their_shape_are_refused_before_they_are
     path = tmp_path / "g.npz"
     saved(path, form, **changes)
     read = []
-    unpack = array_files._array
+    unpack = array_files._read_member
     monkeypatch.setattr(
         array_files,
-        "_array",
+        "_read_member",
         lambda archive, info: read.append(info.filename) or unpack(archive, info),
     )
     with pytest.raises(ValueError, match=rf"g\.npz cannot be read as \.npz: .*{match}"):

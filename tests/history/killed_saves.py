@@ -20,7 +20,7 @@ from topofl.history import FILES, OURS, History
 FUNCTIONS = [
     (os, name) for name in ("rename", "replace", "rmdir", "unlink", "fsync", "chmod", "mkdir")
 ]
-FUNCTIONS += [(files, "_exchange"), (shutil, "rmtree"), (np, "savez_compressed")]
+FUNCTIONS += [(files, "_exchange_names"), (shutil, "rmtree"), (np, "savez_compressed")]
 
 
 def history(name):
@@ -56,7 +56,7 @@ def is_killed(place, call, *, after, portable):
     child = os.fork()
     if not child:
         if portable:
-            files._exchange = lambda *_: False
+            files._exchange_names = lambda *_: False
         count(call, after=after)
         history("new").save(place)
         os._exit(0)
@@ -72,7 +72,7 @@ def verdict(place, *, portable):
     history("newest").save(place)
     if (found := History.load(place).meta["algorithm"]) != "newest":
         return f"after the next save there is {found}"
-    files.remove_new_siblings(
+    files.remove_staging_folders(
         place, OURS
     )  # whoever knows that nobody is saving can remove what was being written
     left = {path.name for path in place.parent.iterdir()} - {place.name}

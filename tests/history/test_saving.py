@@ -87,7 +87,7 @@ def test_an_exchange_that_fails_leaves_the_older_history(history, tmp_path, monk
             raise OSError("no")
         rename(source, target)
 
-    monkeypatch.setattr(files, "_exchange", lambda *_: False)
+    monkeypatch.setattr(files, "_exchange_names", lambda *_: False)
     monkeypatch.setattr(os, "rename", failing)
     with pytest.raises(OSError, match="no"):
         history.save(path)
@@ -99,7 +99,7 @@ def test_an_exchange_that_fails_leaves_the_older_history(history, tmp_path, monk
 def way(request, monkeypatch):
     """Replace folders at once, where the system can, or by two renames."""
     if request.param == "portable":
-        monkeypatch.setattr(files, "_exchange", lambda *_: False)
+        monkeypatch.setattr(files, "_exchange_names", lambda *_: False)
     return request.param
 
 
@@ -114,13 +114,13 @@ def test_neighboring_folders_of_others_stay(way, history, tmp_path, name):
     if (way, name) == ("portable", ".run.topofl-older"):
         with pytest.raises(
             FileExistsError,
-            match=r"run\.topofl-older is needed .* did not write; move that elsewhere$",
+            match=r"run\.topofl-older is needed .* did not write; move it elsewhere$",
         ):
             history.save(tmp_path / "run")
     else:
         history.save(tmp_path / "run")
     assert_same(topofl.History.load(tmp_path / "run"), history)
-    files.remove_new_siblings(tmp_path / "run", OURS)
+    files.remove_staging_folders(tmp_path / "run", OURS)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([name, "run"])
     assert {path.read_text() for path in (tmp_path / name).iterdir()} == {"years of work"}
 
@@ -154,7 +154,7 @@ def test_leftovers_are_removed_only_if_they_contain_nothing_else(tmp_path):
     (tmp_path / ".run.topofl-new-3").symlink_to(".run.topofl-new-2")
     (tmp_path / ".run.topofl-new-4").mkdir()
     (tmp_path / ".run.topofl-new-4" / "meta.json").symlink_to("../.run.topofl-new-2/a")
-    files.remove_new_siblings(tmp_path / "run", OURS)
+    files.remove_staging_folders(tmp_path / "run", OURS)
     assert sorted(path.name[-1] for path in tmp_path.iterdir()) == ["2", "3", "4"]
 
 

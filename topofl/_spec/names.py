@@ -9,7 +9,15 @@ from torch import nn
 
 from topofl import algorithms, attacks, clocks, data, mixing, models, tasks, topologies
 from topofl._support.check import shown
-from topofl._support.plugins import GROUPS, Offer, load, offered, resolve, returning, signature
+from topofl._support.plugins import (
+    GROUPS,
+    EntryPoint,
+    entry_points,
+    load_function,
+    resolve_name,
+    signature,
+    with_checked_result,
+)
 from topofl.algorithms import Algorithm, Compressor
 from topofl.algorithms.contract.schedules import Schedule
 from topofl.attacks import Attack
@@ -106,30 +114,30 @@ def find(kind: str, name: object) -> Function:
         raise TypeError(
             f"the name of a {kind} must be text, got {shown(name)} ({type(name).__name__})"
         )
-    function = resolve(kind, name, ours)
+    function = resolve_name(kind, name, ours)
     if function in ours.values():
         return function
     _check_signature(kind, name, function)
-    return returning(name, function, *_WANTED[kind], _REMEDIES.get(kind, ""))
+    return with_checked_result(name, function, *_WANTED[kind], _REMEDIES.get(kind, ""))
 
 
-def offers(kind: str) -> Iterator[Offer]:
+def offers(kind: str) -> Iterator[EntryPoint]:
     """Yield the functions of a kind that installed packages offer, without those of other kinds."""
     kinds = {
         types[0].__name__: key
         for key, (_, types) in _WANTED.items()
         if key in GROUPS and GROUPS[key] == GROUPS.get(kind)
     }
-    for offer in offered(kind):
+    for offer in entry_points(kind):
         said = _annotation(offer) if len(kinds) > 1 else ""
         if kinds.get(said, kind) == kind:
             yield offer
 
 
-def _annotation(offer: Offer) -> str:
+def _annotation(offer: EntryPoint) -> str:
     """Return the name of the return annotation of a package's function, or an empty string."""
     try:
-        said = _returns(load(offer.target))
+        said = _returns(load_function(offer.target))
     except (TypeError, ValueError):  # it is said where the name is used
         return ""
     return (said if isinstance(said, str) else getattr(said, "__name__", "")).rpartition(".")[2]

@@ -84,8 +84,8 @@ def table_of_runs(histories: Mapping[str, History], target: float, column: str) 
         f"rounds to {target:g}",
         f"final {score}",
         "worst tenth",
-        "messages a round",
-        "MB a round",
+        "messages per round",
+        "MB per round",
         *shown,
     )
     rows = tuple(

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from topofl import config
-from topofl._support.files import aside, holds_only, remove_if_ours, remove_new_siblings
+from topofl._support.files import backup_path, holds_only, remove_if_ours, remove_staging_folders
 from topofl.cli.output import print_notes
 from topofl.engine.store.checkpoint import OURS as CHECKPOINTS
 from topofl.engine.store.checkpoint import rounds_in
@@ -68,7 +68,7 @@ def settle(out: Path) -> None:
         if (coming / "config.toml").exists():
             os.replace(coming / "config.toml", out / "config.toml")
         move_all(coming / "checkpoints", out / "checkpoints")
-    remove_new_siblings(
+    remove_staging_folders(
         (out / "history").resolve(), HISTORY
     )  # of processes that were killed while they saved
     (out / PARTIAL).unlink(missing_ok=True)
@@ -80,7 +80,7 @@ def settle(out: Path) -> None:
 
 def _set_aside(history: Path, replaced: Path) -> None:
     """Move a history, also one that a killed process left aside, to `replaced`."""
-    for place in (history, aside(history)):
+    for place in (history, backup_path(history)):
         if place == history and place.exists() and not replaced.exists():
             os.replace(place, replaced)
         elif holds_only(place, HISTORY):

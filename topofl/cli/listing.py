@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from topofl._spec import catalogue, offers
-from topofl._support.plugins import Offer, resolve, signature
+from topofl._support.plugins import EntryPoint, resolve_name, signature
 from topofl._support.text import printable
 from topofl.algorithms.contract.needs import needs_of
 from topofl.algorithms.contract.parts import Part
@@ -39,13 +39,13 @@ def list_names(options: argparse.Namespace) -> None:
             print(f"  {text}")
 
 
-def _describe_offer(kind: str, offer: Offer, ours: Iterable[str]) -> str:
+def _describe_offer(kind: str, offer: EntryPoint, ours: Iterable[str]) -> str:
     """Return two lines about what a package offers, or why it cannot be had."""
     if offer.name in ours:
         about = f"not used, since topofl has its own {offer.name}; write {offer.target}"
         return f"{printable(offer.name)}\n      {printable(f'{about} (package {offer.package})')}"
     try:
-        head, _, about = _describe(offer.name, resolve(kind, offer.name, {})).partition("\n")
+        head, _, about = _describe(offer.name, resolve_name(kind, offer.name, {})).partition("\n")
     except (ValueError, TypeError) as error:
         return f"{printable(offer.name)}\n      {printable(str(error))}"
     return f"{printable(head)}\n      {printable(f'{about.strip()} (package {offer.package})')}"

@@ -22,8 +22,7 @@ from topofl._spec import (
     with_seed,
 )
 from topofl._support.check import check_choice, check_switch, shown
-from topofl._support.plugins import failing
-from topofl._support.plugins import load as load_function
+from topofl._support.plugins import error_context, load_function
 from topofl._support.seeding import seeded_torch
 from topofl.algorithms.contract.parts import Part
 from topofl.algorithms.contract.phase import Algorithm
@@ -218,7 +217,7 @@ def _own_stages(also: Any) -> Any:
                 '`also` must name functions, as in {ensemble = "mymodule:mean"}, '
                 f"got {shown(name)}"
             )
-        with failing(f"there is no evaluation {name!r}:"):
+        with error_context(f"there is no evaluation {name!r}:"):
             found[key] = load_function(name)
     return found
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from topofl._support.check import shown
-from topofl._support.files import aside, holds_only
+from topofl._support.files import backup_path, holds_only
 
 __all__ = ["FILES", "MODELS", "OURS", "check_replaceable", "resolved", "saved_in"]
 
@@ -31,7 +31,7 @@ def saved_in(folder: Path) -> Path | None:
     """
     if (folder / "meta.json").is_file():
         return folder
-    older = aside(resolved(folder))
+    older = backup_path(resolved(folder))
     return older if (older / "meta.json").is_file() and holds_only(older, OURS) else None
 
 

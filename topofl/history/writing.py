@@ -12,7 +12,7 @@ import numpy as np
 from topofl._columns import as_json
 from topofl._matrices import Matrices, Packed, kept
 from topofl._support.check import check_path, check_switch
-from topofl._support.files import new_sibling, replace_folder, sync_file, sync_folder
+from topofl._support.files import make_staging_folder, replace_folder, sync_file, sync_folder
 from topofl.history.places import MODELS, OURS, check_replaceable, resolved
 from topofl.history.plots import records
 
@@ -34,7 +34,7 @@ def save(
     place = resolved(check_path("path", path))  # a link stays; its target is replaced
     check_replaceable(place, overwrite=overwrite)
     place.parent.mkdir(parents=True, exist_ok=True)
-    complete = new_sibling(place)
+    complete = make_staging_folder(place)
     try:
         _write(history, complete, models=models)
         umask = os.umask(0)

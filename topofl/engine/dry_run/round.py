@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from topofl._support.check import check_choice, shown
-from topofl._support.generators import answered
+from topofl._support.generators import answer_queries
 from topofl._support.seeding import stream
 from topofl.algorithms.contract.checked import NO_BRANCHES, without_numbers
 from topofl.algorithms.contract.checked import PLAYED as WHY_PLAYED
@@ -229,7 +229,7 @@ class DryRound:
     def cross_evaluate(self, trials: Mapping[int, Trial[T]], on: str) -> dict[int, T]:
         """See the protocol; all losses are 0."""
         self.requests.trial_sets.add(check_choice("on", on, ["train", "val"]))
-        return {i: answered(trial, _zero_losses) for i, trial in trials.items()}
+        return {i: answer_queries(trial, _zero_losses) for i, trial in trials.items()}
 
     def gradients(self, models: Models, batch_size: int, key: str) -> Tensor:
         """See the protocol."""

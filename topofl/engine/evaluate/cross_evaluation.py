@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from topofl._support.generators import answered
+from topofl._support.generators import answer_queries
 from topofl.algorithms.contract.round import Trial
 from topofl.engine.evaluate.scorer import loss_of
 from topofl.engine.evaluate.scores import EXAMPLES, EvaluationPlan, sharing_copy
@@ -143,7 +143,7 @@ def _answer_one(run: EvaluatedRun, shared: Shared, trial: Trial[T], indices_of: 
     """Return the result of one node's trial, whose models are evaluated one after another."""
     parts = _parts_of_node(run, torch.tensor(indices_of, device=run.learner.targets.device))
     d = run.models.layout.d
-    return answered(
+    return answer_queries(
         trial, lambda models: _one_by_one(run, shared, _check_models(models, d), parts).cpu()
     )
 

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from topofl._support.check import as_array, check_finite, check_int, check_switch, shown
-from topofl._support.generators import answered
+from topofl._support.generators import answer_queries
 from topofl._support.seeding import stream
 
 __all__ = ["WORST", "Reward", "averaged_reward", "bggc", "double_greedy", "ggc", "shuffled"]
@@ -92,7 +92,7 @@ def ggc(
     steps = double_greedy(
         alone, all_of_them, order, coins, limit, lambda x, j: x | {j}, lambda y, j: y - {j}
     )
-    return tuple(answered(steps, lambda groups: [value(group) for group in groups]))
+    return tuple(answer_queries(steps, lambda groups: [value(group) for group in groups]))
 
 
 def double_greedy(

@@ -1,4 +1,4 @@
-"""Pictures show the graph that they are of, and where its nodes stand follows from its edges."""
+"""Drawings on matplotlib Axes and as SVG show the edges, labels and weights of a graph."""
 
 import xml.etree.ElementTree as ElementTree
 
@@ -14,42 +14,13 @@ from matplotlib.collections import (
 )
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from scipy.spatial.distance import pdist
 
 import topofl
+from tests.drawing.graphs import GRAPHS, every_graph
 from topofl import mixing, topologies
 from topofl._drawing import layout
 from topofl._drawing.picture import PALETTE, compose
 from topofl.topology import as_topology, from_edges
-
-GRAPHS = [
-    topologies.ring(1),
-    topologies.ring(2),
-    topologies.ring(12),
-    topologies.exponential(16, directed=True),
-    topologies.path(30),
-    topologies.grid(12),
-    topologies.torus(25),
-    topologies.star(9),
-    topologies.tree(31, branching=2),
-    topologies.tree(80, branching=3),
-    *[topologies.hypercube(2**k) for k in range(1, 8)],
-    topologies.complete_bipartite(9, left=3),
-    topologies.random_regular(30, 3, seed=0),
-    topologies.random_regular(502, 3, seed=0),
-    topologies.barabasi_albert(60, seed=0),
-    topologies.erdos_renyi(40, 0.2, seed=0),
-    topologies.random_cliques(24, 4, seed=0),
-    topologies.dcliques(n=33, clique_size=5, inter="small_world", seed=0),
-    topologies.dcliques(n=81, clique_size=3, inter="fractal", seed=0),
-    topologies.dcliques(n=50, clique_size=5, inter="fractal", group_size=4, seed=0),
-    from_edges([], 7),
-    from_edges([(0, 1), (1, 2), (2, 0), (3, 4), (4, 5), (5, 6), (6, 3), (3, 5)], 9, name="pieces"),
-    from_edges([(0, 1), (2, 3)], 300, name="crumbs"),
-    from_edges([(0, 1), (1, 2)], 6, groups=[[0, 1, 2]], name="one group and strays"),
-]
-
-every_graph = pytest.mark.parametrize("graph", GRAPHS, ids=lambda graph: graph.name)
 
 
 @pytest.fixture
@@ -69,177 +40,10 @@ def only(ax, kind):
 
 
 def ends(ax):
-    """Return the two ends of every line that is drawn."""
+    """Return the two ends of all lines."""
     return np.array(
         [[path[0], path[-1]] for path in only(ax, LineCollection).get_segments()]
     ).reshape(-1, 2, 2)
-
-
-def shuffled(graph, seed=0):
-    order = np.random.default_rng(seed).permutation(graph.n)
-    return as_topology(graph.adjacency[order][:, order])
-
-
-# Layouts
-
-
-@every_graph
-def test_positions_are_finite_distinct_and_repeatable(graph):
-    positions = layout(graph)
-    assert positions.shape == (graph.n, 2)
-    assert np.abs(positions).max() <= 1 + 1e-9
-    assert graph.n == 1 or pdist(positions).min() > 1e-3
-    np.testing.assert_array_equal(positions, layout(graph))
-
-
-@every_graph
-def test_nodes_do_not_overlap(graph):
-    picture = compose(graph)
-    assert picture.radius > 0
-    assert graph.n == 1 or 2 * picture.radius < pdist(picture.positions).min()
-
-
-@every_graph
-def test_global_generators_and_direction_do_not_matter(graph):
-    expected = layout(graph)
-    state = np.random.get_state()  # noqa: NPY002
-    np.random.seed(5)  # noqa: NPY002
-    np.testing.assert_array_equal(layout(graph), expected)
-    np.random.set_state(state)  # noqa: NPY002
-    u, v = graph.edge_index
-    backwards = np.stack([v, u], axis=1)[(u < v) | graph.is_directed]
-    one_way = from_edges(backwards, graph.n, directed=True, groups=graph.groups)
-    np.testing.assert_array_equal(layout(one_way), expected)
-
-
-@pytest.mark.parametrize(
-    "graph",
-    [
-        topologies.ring(12),
-        topologies.exponential(13),
-        topologies.fully_connected(9),
-        topologies.circulant(15, [1, 4]),
-        shuffled(topologies.ring(11)),
-        topologies.dissimilar_ring(n=20, seed=0),
-    ],
-    ids=lambda graph: graph.name,
-)
-def test_circulants_and_cycles_stand_on_a_circle(graph):
-    positions = layout(graph)
-    distances = np.linalg.norm(positions - positions.mean(axis=0), axis=1)
-    np.testing.assert_allclose(distances, distances[0], rtol=1e-9)
-    assert pdist(positions).min() == pytest.approx(2 * distances[0] * np.sin(np.pi / graph.n))
-
-
-def test_neighbors_of_a_shuffled_cycle_stand_side_by_side():
-    graph = shuffled(topologies.ring(11))
-    positions = layout(graph)
-    u, v = graph.edge_index
-    np.testing.assert_allclose(
-        np.linalg.norm(positions[u] - positions[v], axis=1), pdist(positions).min()
-    )
-
-
-@pytest.mark.parametrize("make", [topologies.grid, topologies.torus])
-@pytest.mark.parametrize(("rows", "columns"), [(3, 5), (5, 3), (4, 4), (2, 6)])
-def test_grids_and_tori_are_lattices(make, rows, columns):
-    positions = layout(make(rows * columns, rows=rows))
-    places = positions.reshape(rows, columns, 2)
-    step = places[0, 1, 0] - places[0, 0, 0]
-    np.testing.assert_allclose(np.diff(places[..., 0], axis=1), step)
-    np.testing.assert_allclose(np.diff(places[..., 1], axis=0), -step)
-    np.testing.assert_allclose(np.diff(places[..., 0], axis=0), 0, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    "graph",
-    [
-        topologies.star(6),
-        topologies.complete_bipartite(9, left=3),
-        as_topology(nx.davis_southern_women_graph()),
-    ],
-)
-def test_bipartite_graphs_have_two_columns(graph):
-    positions = layout(graph)
-    left = positions[:, 0] == positions[0, 0]
-    assert len(np.unique(positions[:, 0])) == 2
-    u, v = graph.edge_index
-    assert (left[u] != left[v]).all()
-
-
-def test_trees_have_a_level_for_each_depth_and_no_crossings():
-    graph = topologies.tree(15, branching=2)
-    positions = layout(graph)
-    depth = np.floor(np.log2(np.arange(15) + 1))
-    assert [len(set(positions[depth == k, 1].tolist())) for k in range(4)] == [1] * 4
-    assert (np.diff([positions[depth == k, 1][0] for k in range(4)]) < 0).all()
-    for k in range(4):
-        assert (np.diff(positions[depth == k, 0]) != 0).all()
-    for parent in range(7):
-        children = positions[[2 * parent + 1, 2 * parent + 2], 0]
-        assert children.mean() == pytest.approx(positions[parent, 0])
-
-
-@pytest.mark.parametrize("inter", ["ring", "fully_connected", "small_world", "fractal"])
-def test_members_of_a_clique_stand_together(inter):
-    graph = topologies.dcliques(n=60, clique_size=5, inter=inter, seed=1)
-    positions = layout(graph)
-    centers = np.array([positions[list(group)].mean(axis=0) for group in graph.groups])
-    nearest = np.linalg.norm(positions[:, None] - centers[None], axis=2).argmin(axis=1)
-    for k, group in enumerate(graph.groups):
-        assert (nearest[list(group)] == k).all()
-
-
-def test_fractal_cliques_are_nested():
-    graph = topologies.dcliques(n=81, clique_size=3, inter="fractal", seed=0)
-    positions = layout(graph)
-    for size in (1, 3, 9):  # cliques, batches of three, batches of nine
-        batches = [np.concatenate(graph.groups[k : k + size]) for k in range(0, 27, size)]
-        widest = max(pdist(positions[batch]).max() for batch in batches)
-        centers = np.array([positions[batch].mean(axis=0) for batch in batches])
-        assert widest < 1.2 * pdist(centers).min()
-
-
-def test_other_ways_to_join_cliques_are_not_nested():
-    for inter in ("ring", "fully_connected", "small_world"):
-        graph = topologies.dcliques(n=50, clique_size=5, inter=inter, seed=0)
-        positions = layout(graph)
-        centers = np.array([positions[list(group)].mean(axis=0) for group in graph.groups])
-        distances = np.linalg.norm(centers - centers.mean(axis=0), axis=1)
-        np.testing.assert_allclose(distances, distances[0], rtol=0.05)
-
-
-def test_nodes_face_the_cliques_that_they_are_joined_to():
-    graph = topologies.dcliques(n=40, clique_size=5, inter="ring", seed=0)
-    positions = layout(graph)
-    label = compose(graph).between
-    edges = compose(graph).edges[label]
-    assert len(edges) == 8
-    lengths = np.linalg.norm(positions[edges[:, 0]] - positions[edges[:, 1]], axis=1)
-    centers = np.array([positions[list(group)].mean(axis=0) for group in graph.groups])
-    assert lengths.max() < pdist(centers).min()
-
-
-def test_hypercube_edges_of_one_direction_are_parallel():
-    graph = topologies.hypercube(32)
-    positions = layout(graph)
-    nodes = np.arange(32)
-    for bit in range(5):
-        low = nodes[(nodes >> bit) & 1 == 0]
-        steps = positions[low | 1 << bit] - positions[low]
-        np.testing.assert_allclose(steps, steps[:1].repeat(16, axis=0), atol=1e-12)
-
-
-def test_springs_put_neighbors_closer_than_others():
-    graph = topologies.random_regular(60, 3, seed=0)
-    positions = layout(graph)
-    u, v = graph.edge_index
-    assert (
-        np.linalg.norm(positions[u] - positions[v], axis=1).mean() < 0.5 * pdist(positions).mean()
-    )
-
-
-# Drawing
 
 
 @every_graph
@@ -269,7 +73,7 @@ def test_edges_in_both_directions_of_a_digraph_are_two_lines_with_heads(ax):
     np.testing.assert_allclose(np.linalg.norm(tips - positions[[1, 0, 2]], axis=1), radius)
 
 
-def test_lines_pass_nodes_that_are_no_ends(ax):
+def test_lines_avoid_other_nodes(ax):
     graph = topologies.torus(25)
     picture = compose(graph)
     for (u, v), curve in zip(picture.edges, picture.curves, strict=True):
@@ -328,7 +132,7 @@ def test_partitions_and_positions_and_labels_are_taken(ax):
     assert [text.get_text() for text in other.texts] == ["a", "b"]
 
 
-def test_large_graphs_say_what_is_left_out(ax):
+def test_titles_of_large_graphs_mention_simplifications(ax):
     topologies.ring(2_001).plot(ax)
     assert "adjacency: 2,001 nodes" in ax.get_title()
     dense = Figure().subplots()
@@ -339,7 +143,7 @@ def test_large_graphs_say_what_is_left_out(ax):
     assert "arrowheads left out" in digraph.get_title()
 
 
-def test_a_figure_is_made_only_without_axes(ax):
+def test_a_figure_is_created_only_without_axes(ax):
     before = plt.get_fignums()
     graph, sequence = topologies.ring(6), topologies.one_peer_exponential(8)
     assert graph.plot(ax) is ax
@@ -368,7 +172,7 @@ def test_a_figure_is_made_only_without_axes(ax):
             {"label_counts": -np.ones((6, 2))},
             "`label_counts` must be non-negative, got -1 for node 0, class 0",
         ),
-        ({"labels": ["a"]}, "`labels` must be True or one text for each of the n=6 nodes, got 1"),
+        ({"labels": ["a"]}, "`labels` must be True or one label for each of the n=6 nodes, got 1"),
     ],
 )
 def test_bad_arguments_are_named(arguments, match, ax):
@@ -376,14 +180,11 @@ def test_bad_arguments_are_named(arguments, match, ax):
         topologies.ring(6).plot(ax, **arguments)
 
 
-def test_what_is_no_array_of_numbers_is_refused(ax):
+def test_positions_and_counts_that_are_not_numbers_are_refused(ax):
     with pytest.raises(TypeError, match="`positions` must be an"):
         topologies.ring(6).plot(ax, positions="circle")
     with pytest.raises(TypeError, match="`label_counts` must be an"):
         topologies.ring(6).plot(ax, label_counts="digits")
-
-
-# Sequences
 
 
 def test_rounds_are_drawn_side_by_side_with_nodes_in_place():
@@ -401,11 +202,8 @@ def test_rounds_are_drawn_side_by_side_with_nodes_in_place():
         sequence.plot(positions=np.zeros((3, 2)))
 
 
-# SVG
-
-
 @pytest.mark.parametrize("graph", [g for g in GRAPHS if g.n <= 300], ids=lambda graph: graph.name)
-def test_svg_is_xml_with_a_title_and_a_circle_a_node(graph):
+def test_svg_is_xml_with_a_title_and_one_circle_per_node(graph):
     text = graph._repr_svg_()
     root = ElementTree.fromstring(text)
     space = "{http://www.w3.org/2000/svg}"
@@ -419,7 +217,7 @@ def test_svg_is_xml_with_a_title_and_a_circle_a_node(graph):
     assert "href" not in text
 
 
-def test_svg_of_a_sequence_has_a_panel_a_round_and_names_are_escaped():
+def test_svg_of_a_sequence_has_one_panel_per_round_and_escaped_names():
     root = ElementTree.fromstring(topologies.one_peer_exponential(8)._repr_svg_())
     space = "{http://www.w3.org/2000/svg}"
     assert len(root.findall(f"{space}g")) == 3
@@ -432,9 +230,6 @@ def test_svg_of_a_large_graph_is_left_out():
     assert topologies.ring(301)._repr_svg_() is None
     assert topologies.fully_connected(100)._repr_svg_() is None
     assert topologies.random_in(301, 2, seed=0)._repr_svg_() is None
-
-
-# Matrices
 
 
 def test_adjacency_is_drawn_group_by_group(ax):
@@ -475,7 +270,7 @@ def test_real_spectra_are_histograms(ax):
     }
 
 
-def test_complex_spectra_lie_in_the_unit_circle(ax):
+def test_complex_spectra_are_drawn_in_the_unit_circle(ax):
     matrix = mixing.uniform(topologies.exponential(12, directed=True))
     matrix.plot_spectrum(ax)
     (points,) = [c for c in ax.collections if len(c.get_offsets()) == 12]

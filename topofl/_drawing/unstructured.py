@@ -1,4 +1,4 @@
-"""Graphs without a structure that we know: springs, or eigenvectors of the walk on the graph."""
+"""Layouts of graphs without a known structure: spring layout and spectral layout."""
 
 import numpy as np
 import scipy.sparse as sparse
@@ -8,15 +8,16 @@ from scipy.spatial.distance import cdist
 
 from topofl._drawing.shapes import degrees_of, normalized
 
-__all__ = ["spectral", "spring"]
+__all__ = ["spectral_layout", "spring_layout"]
 
 ITERATIONS = 100
 
 
-def spring(support: sparse.csr_array) -> np.ndarray:
+def spring_layout(support: sparse.csr_array) -> np.ndarray:
     """Return the spring layout of a connected graph, with springs as long as distances in hops.
 
-    Minimizes ``sum (|x_i - x_j| / d_ij - 1)^2`` by stress majorization, from :func:`spectral`.
+    It minimizes ``sum (|x_i - x_j| / d_ij - 1)^2`` by stress majorization, starting at
+    :func:`spectral_layout`.
 
     References
     ----------
@@ -28,17 +29,21 @@ def spring(support: sparse.csr_array) -> np.ndarray:
     stiffness = hops**-2
     laplacian = np.diag(stiffness.sum(axis=1)) - stiffness
     inverse = np.linalg.pinv(laplacian, hermitian=True)
-    positions = spectral(support) * hops[np.isfinite(hops)].max() / 2
+    positions = spectral_layout(support) * hops[np.isfinite(hops)].max() / 2
     for _ in range(ITERATIONS):
         distances = np.maximum(cdist(positions, positions), 1e-9)
         pulls = 1 / (hops * distances)
         positions = inverse @ (pulls.sum(axis=1)[:, None] * positions - pulls @ positions)
-    return _apart(normalized(positions))
+    return _push_apart(normalized(positions))
 
 
-def spectral(support: sparse.csr_array) -> np.ndarray:
-    """Return the two slowest directions of a lazy random walk, by subspace iteration."""
-    n, degrees = support.shape[0], np.maximum(degrees_of(support), 1.0)
+def spectral_layout(support: sparse.csr_array) -> np.ndarray:
+    """Return the spectral layout: the two slowest modes of a lazy random walk on the graph.
+
+    They are computed by subspace iteration.
+    """
+    n = support.shape[0]
+    degrees = np.maximum(degrees_of(support), 1.0)
     root = np.sqrt(degrees)
     basis = np.stack([root, *np.random.default_rng(0).standard_normal((2, n))], axis=1)
     for _ in range(200):
@@ -46,16 +51,16 @@ def spectral(support: sparse.csr_array) -> np.ndarray:
         basis = (basis + (support @ (basis / root[:, None])) / root[:, None]) / 2
     basis, _ = np.linalg.qr(basis)
     positions = basis[:, 1:] / root[:, None]
-    return _apart(normalized(positions / (np.abs(positions).max(axis=0) + 1e-12)))
+    return _push_apart(normalized(positions / (np.abs(positions).max(axis=0) + 1e-12)))
 
 
-def _apart(positions: np.ndarray) -> np.ndarray:
-    """Return the positions after pushing apart nodes that are too close, in a few small steps."""
+def _push_apart(positions: np.ndarray) -> np.ndarray:
+    """Return the positions after pushing nodes that are too close apart, in small steps."""
     n = len(positions)
-    wanted, k = 0.9 / np.sqrt(n), np.arange(n)
-    positions = positions + 1e-3 * wanted * np.stack(
-        [np.cos(2.4 * k), np.sin(2.4 * k)], axis=1
-    )  # no two are equal
+    wanted = 0.9 / np.sqrt(n)
+    k = np.arange(n)
+    # Shifted slightly, so that no two are equal.
+    positions = positions + 1e-3 * wanted * np.stack([np.cos(2.4 * k), np.sin(2.4 * k)], axis=1)
     for _ in range(100):
         pairs = cKDTree(positions).query_pairs(wanted, output_type="ndarray")
         if len(pairs) == 0:

@@ -1,4 +1,4 @@
-"""Machines are described from what the system says of them."""
+"""Descriptions of machines from the information of the system."""
 
 import os
 
@@ -28,23 +28,23 @@ def test_processor_and_its_instructions(cpuinfo, text, name, fast):
     assert machine.emulates_bf16() is not fast
 
 
-def test_where_the_system_does_not_tell(cpuinfo):
+def test_systems_without_cpuinfo(cpuinfo):
     assert not cpuinfo.exists()
     assert machine.has_fast_bf16("cpu") is False
     assert machine.emulates_bf16("cpu") is False
     assert isinstance(machine.processor(), str)
 
 
-def test_a_device_that_is_not_known_has_no_fast_bf16(cpuinfo):
+def test_unknown_devices_have_no_fast_bf16(cpuinfo):
     cpuinfo.write_text(NEW)
     assert machine.has_fast_bf16("meta") is False
 
 
 @pytest.mark.parametrize(("threads", "text"), [(1, "1 thread, torch "), (2, "2 threads, torch ")])
-def test_what_computes(threads, text, monkeypatch):
+def test_software_is_described(threads, text, monkeypatch):
     monkeypatch.setattr(machine.torch, "get_num_threads", lambda: threads)
     assert machine.describe_software().startswith(text)
 
 
-def test_memory_is_that_of_a_computer():
+def test_total_memory_is_plausible():
     assert machine.total_memory() > 1 << 28

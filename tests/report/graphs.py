@@ -1,4 +1,4 @@
-"""Graphs of all kinds for reports, under names of which one tries to be markup."""
+"""Graphs of all kinds for reports; one name is an attempted script injection."""
 
 import topofl
 from topofl import mixing, topologies

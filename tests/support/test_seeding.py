@@ -1,4 +1,4 @@
-"""Streams are pure, independent, and told apart by the number of their keys."""
+"""Random streams are pure functions of their arguments, and independent."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -42,7 +42,7 @@ def test_random_keys_are_uniform():
         assert abs(share - 0.5) < 4 * 0.5 / np.sqrt(bits.size)
 
 
-def test_seeded_torch_puts_the_generator_back():
+def test_seeded_torch_does_not_advance_the_global_generator():
     torch.manual_seed(3)
     before = torch.get_rng_state()
     with seeded_torch(1):
@@ -60,7 +60,7 @@ def test_bad_seeds_are_named():
 
 
 def by_the_global_generator(seed, draw):
-    """Return what `draw` gives right after torch.manual_seed, as initial models were once drawn."""
+    """Return the result of `draw` right after torch.manual_seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return draw()
@@ -127,7 +127,7 @@ DRAWS = {
 
 
 @pytest.mark.parametrize("name", DRAWS)
-def test_own_generators_give_the_numbers_of_the_global_one(name):
+def test_seeded_torch_draws_the_numbers_of_manual_seed(name):
     wanted = by_the_global_generator(5, lambda: list(DRAWS[name]()))
     before = torch.get_rng_state()
     with seeded_torch(5) as drawn:
@@ -138,7 +138,7 @@ def test_own_generators_give_the_numbers_of_the_global_one(name):
         torch.testing.assert_close(mine, other, rtol=0, atol=0)
 
 
-def test_explicit_generators_and_modules_that_do_not_draw_are_left_alone():
+def test_explicit_generators_and_deterministic_modules_are_unaffected():
     own = torch.Generator().manual_seed(7)
     with seeded_torch(1) as drawn:
         mine = torch.rand(3, generator=own)
@@ -153,8 +153,8 @@ def test_operations_without_a_generator_are_refused_by_name():
         torch.ops.aten.native_dropout(torch.ones(3), 0.5, True)
 
 
-def test_threads_draw_side_by_side():
-    """Each block has the numbers of its seed, and the user's stream is as without any block."""
+def test_threads_draw_independently():
+    """Each block draws the numbers of its seed and does not affect the global stream."""
     done, wanted = (
         threading.Event(),
         by_the_global_generator(11, lambda: [torch.rand(1) for _ in range(500)]),

@@ -1,4 +1,4 @@
-"""Tables in every format."""
+"""Tables as text, Markdown, LaTeX, HTML, pandas and CSV."""
 
 import io
 import re
@@ -155,7 +155,7 @@ def test_no_cell_of_csv_is_a_formula(tmp_path):
 
 
 @pytest.mark.parametrize("write", [str, repr, Table.to_markdown, Table.to_latex, Table._repr_html_])
-def test_nothing_steers_a_terminal_or_breaks_a_line(write):
+def test_control_characters_are_escaped(write):
     text = write(HOSTILE)
     assert not [
         c for c in text if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp", "Cf") and c != "\n"
@@ -166,7 +166,7 @@ def test_nothing_steers_a_terminal_or_breaks_a_line(write):
     text.encode()
 
 
-def test_cells_of_markdown_stay_cells():
+def test_vertical_bars_in_markdown_are_escaped():
     rows = [line for line in HOSTILE.to_markdown().splitlines() if line.startswith("| ")]
     for row in rows:
         bare = re.sub(r"\\.", "", row)  # without what a backslash stands before
@@ -224,7 +224,7 @@ def test_pandas_is_only_imported_when_needed(monkeypatch):
         TABLE.to_pandas()
 
 
-def test_wide_tables_are_turned_round_where_that_is_narrower() -> None:
+def test_wide_tables_are_transposed_if_that_is_narrower() -> None:
     columns = ("graph", *(f"a long name of a number {k}" for k in range(8)))
     table = Table(
         columns,
