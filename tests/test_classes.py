@@ -242,7 +242,7 @@ def test_all_eigenvalues_of_many_classes_of_a_large_graph() -> None:
 @pytest.mark.parametrize("limit", [1500, 10])
 @pytest.mark.parametrize(("n", "symbols"), [(64, 2), (1024, 2), (729, 3)])
 def test_exact_averaging_is_seen_by_its_structure(n, symbols, limit, monkeypatch) -> None:
-    monkeypatch.setattr(spectral, "DENSE_LIMIT", limit)
+    monkeypatch.setattr(spectral.limits, "DENSE_LIMIT", limit)
     W = mixing.from_weights(de_bruijn(n, symbols))
     steps = round(math.log(n, symbols))
     power = np.linalg.matrix_power(W.weights.toarray(), steps)
@@ -262,7 +262,7 @@ def test_exact_averaging_of_a_hundred_thousand_nodes() -> None:
 def test_a_small_eigenvalue_beside_zeros_is_not_taken_for_one_of_them(
     n, limit, monkeypatch
 ) -> None:
-    monkeypatch.setattr(spectral, "DENSE_LIMIT", limit)
+    monkeypatch.setattr(spectral.limits, "DENSE_LIMIT", limit)
     W = joined_to_a_pair(n)
     difference = np.zeros(n + 2)
     difference[n:] = 1, -1
@@ -281,13 +281,13 @@ def test_a_small_eigenvalue_of_a_long_period_is_not_taken_for_zero(monkeypatch) 
     W = MixingMatrix(inexact)
     for rounds in (1, 2, 5, 9):
         assert slem([W] * rounds) == pytest.approx(0.0012, rel=1e-6)
-    monkeypatch.setattr(spectral, "SPECTRUM_LIMIT", 100)
+    monkeypatch.setattr(spectral.limits, "SPECTRUM_LIMIT", 100)
     remedy = (
         "proven for weights that are fractions with denominators up to 1,000,000; "
         "use metrics.measured_contraction"
     )
     with pytest.raises(
-        TopologyError, match=rf"below rounding or 0, .* told apart for n=66; .*{remedy}"
+        TopologyError, match=rf"0 or below rounding, .* distinguished for n=66; .*{remedy}"
     ):
         slem([W] * 9)
 
@@ -307,9 +307,9 @@ def test_directed_expanders_are_not_taken_for_exact_averaging(is_found, monkeypa
     expected = np.sort(np.abs(np.linalg.eigvals(W.weights.toarray())))[-2]
     assert expected < 0.2
     for limit in ("DENSE_LIMIT", "SPECTRUM_LIMIT"):
-        monkeypatch.setattr(spectral, limit, 100)
+        monkeypatch.setattr(spectral.limits, limit, 100)
     if not is_found:
-        monkeypatch.setattr(spectral, "_left_vector", lambda rows, value: None)
+        monkeypatch.setattr(spectral.asymmetric, "_left_vector", lambda rows, value: None)
     assert W.slem_solution.solver == "arnoldi"
     assert W.slem == pytest.approx(expected, abs=1e-10)
 
@@ -317,7 +317,7 @@ def test_directed_expanders_are_not_taken_for_exact_averaging(is_found, monkeypa
 def test_a_directed_expander_above_the_limit_of_dense_spectra() -> None:
     """Six eigenvalues of its transpose are too close to converge; all are too many."""
     W = expander(8000, 30, seed=1)
-    assert W.n > spectral.SPECTRUM_LIMIT
+    assert W.n > spectral.limits.SPECTRUM_LIMIT
     assert W.slem_solution.solver == "arnoldi"
     assert W.slem == pytest.approx(0.2082469169781907, abs=1e-10)  # with 40 values and 250 vectors
     assert W.slem_solution.residual < 1e-11
@@ -334,7 +334,7 @@ def test_the_largest_of_many_eigenvalues_on_the_rim_of_a_disc(monkeypatch) -> No
         sparse.linalg.eigs(operator, k=12, ncv=200, v0=start, return_eigenvectors=False)
     ).max()
     assert expected > 0.5400
-    monkeypatch.setattr(spectral, "_second_near_one", None)  # nothing is factorized
+    monkeypatch.setattr(spectral.asymmetric, "second_near_one", None)  # nothing is factorized
     assert W.slem_solution.solver == "arnoldi"
     assert W.slem == pytest.approx(expected, abs=1e-9)
 
@@ -364,10 +364,10 @@ def test_exact_averaging_that_rounding_hides_is_refused() -> None:
     W = MixingMatrix(weights)
     with pytest.raises(
         TopologyError,
-        match=r"told from a 0 that rounding has moved; .* fractions with denominators",
+        match=r"distinguished from a perturbed 0; .* fractions with denominators",
     ):
         _ = W.slem
-    with pytest.raises(TopologyError, match=r"below rounding or 0, .* fractions with denominators"):
+    with pytest.raises(TopologyError, match=r"0 or below rounding, .* fractions with denominators"):
         slem([W] * 3)
 
 

@@ -106,10 +106,10 @@ def test_own_weights_are_those_of_the_edges_and_the_default_of_graphs_that_came_
     assert graph.renamed("h").own_weights
     with pytest.raises(
         ValueError,
-        match="must, with `own_weights`, give each node at most 1 from others, node 1 tak",
+        match="must, with `own_weights`, have weights of at most 1 in sum into each",
     ):
         Topology(2 * edges, own_weights=True)
-    with pytest.raises(ValueError, match="into node 1 of graph carry 2; use another rule"):
+    with pytest.raises(ValueError, match="into node 1 of graph sum to 2; use another rule"):
         mixing.own_weights(Topology(2 * edges))
 
 
@@ -375,7 +375,9 @@ def test_rules_check_their_arguments() -> None:
             TopologyError, match="needs an undirected graph, path is directed; use uniform"
         ):
             rule(directed_path())
-    with pytest.raises(TopologyError, match=r"needs a topology with groups, ring\(n=3\) has none"):
+    with pytest.raises(
+        TopologyError, match=r"must have groups for Clique Averaging, ring\(n=3\) has none"
+    ):
         mixing.within_groups(topologies.ring(3))
     W = mixing.metropolis_hastings(topologies.ring(3))
     for share in (1, -0.1, np.nan):
@@ -496,7 +498,7 @@ def test_weights_of_a_graph_stand_where_the_nodes_of_its_topology_do() -> None:
     assert W.weights.toarray().tolist() == np.array(TAKEN)[order][:, order].tolist()
     with pytest.raises(
         ValueError,
-        match="`weights` must have the nodes of networkx, node 'x' is missing; label them",
+        match="`weights` must have the nodes of networkx, node 'x' is missing; use the same labels",
     ):
         mixing.from_weights(shares(), as_topology(support))
 
@@ -521,7 +523,8 @@ def test_matrices_keep_labels_and_are_not_used_in_another_order() -> None:
     assert placed.check_on(support) is placed
     assert placed.weights[1, 0] == W.weights[1, 2] == 0.1
     with pytest.raises(
-        ValueError, match=r"node 0 is missing; label them alike, or take rows .* nodes=\(\)"
+        ValueError,
+        match=r"node 0 is missing; use the same labels in both, or take rows .* nodes=\(\)",
     ):
         W.check_on(topologies.ring(3))
     assert dataclasses.replace(W, nodes=()).check_on(topologies.ring(3)).nodes == ()
@@ -545,14 +548,14 @@ def test_weights_that_push_are_not_taken_for_averaging_without_a_word() -> None:
     array = nx.to_numpy_array(shares(), nodelist=range(3))  # (source, target): columns sum to 1
     with pytest.warns(
         UserWarning,
-        match=r"only columns sum to 1, so these weights push. If entry \(u, v\) is what v takes "
-        r"from u, pass edges='u->v' and they average; to push, pass edges='u<-v'",
+        match=r"only columns sum to 1, so these weights push. If entry \(u, v\) is the weight that "
+        r"v gives to u, pass edges='u->v' and they average; to push, pass edges='u<-v'",
     ):
         pushes = mixing.from_weights(array)
     assert pushes.stochasticity == "column stochastic"
     with pytest.warns(
         UserWarning,
-        match=r"If the edge \(u, v\) is what u takes from v, pass edges='u<-v' and .* "
+        match=r"If the edge \(u, v\) is the weight that u gives to v, pass edges='u<-v' and .* "
         "pass edges='u->v'",
     ):
         mixing.from_weights(shares().reverse())

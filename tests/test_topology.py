@@ -213,8 +213,8 @@ def test_large_graphs_have_the_algebraic_connectivity_of_the_dense_computation(
     )  # then none is circulant, which has a closed form
     shuffled = from_edges(order[graph.edge_index.T], graph.n).adjacency
     dense = np.linalg.eigvalsh(np.diag(graph.out_degrees) - graph.adjacency.toarray())[1]
-    monkeypatch.setattr(spectral, "DENSE_LIMIT", 1)
-    monkeypatch.setattr(spectral, "STEPS", 200)
+    monkeypatch.setattr(spectral.limits, "DENSE_LIMIT", 1)
+    monkeypatch.setattr(spectral.limits, "STEPS", 200)
     assert graph.algebraic_connectivity == pytest.approx(dense, rel=1e-6, abs=1e-10)
     assert spectral.algebraic_connectivity(shuffled) == pytest.approx(dense, rel=1e-6, abs=1e-10)
 
@@ -653,7 +653,7 @@ def nan_weight() -> nx.Graph:
         (
             [],
             ValueError,
-            "`graph` must have at least one node, got none; for nodes without edges give `n`",
+            "`graph` must have at least one node, got none; for nodes without edges pass `n`",
         ),
         (np.zeros((0, 2), int), ValueError, "`graph` must have at least one node"),
         ([(0, 1.5), (1, 2.5)], TypeError, "`edges` must be pairs of integers, got dtype float64"),
@@ -831,12 +831,12 @@ def test_rounds_with_other_nodes_are_refused() -> None:
     with pytest.raises(ValueError, match="same nodes, graph 1 has no node 'f'"):
         as_topology([named(EVEN), topologies.ring(6)])
     with pytest.raises(
-        ValueError, match=r"got \[6, 4\]; give each graph all nodes, those without edges too"
+        ValueError, match=r"got \[6, 4\]; give each graph all nodes, including those without"
     ):
         as_topology([nx.Graph(EVEN), nx.Graph(ODD[:2])])
     members = [as_topology(named(EVEN)), as_topology(named(ODD))]
     with pytest.raises(
-        ValueError, match="same labels in the same order, those of round 1 are others than those of"
+        ValueError, match="same labels in the same order, those of round 1 differ from those of"
     ):
         TopologySequence(6, members.__getitem__).at(1)
     assert as_topology([[(0, 1), (2, 3)], [(1, 2)]], n=4).at(1).n == 4
@@ -915,7 +915,7 @@ def test_weights_of_edges_are_the_mixing_weights_where_asked(graph) -> None:
 def test_own_weights_that_do_not_fit_are_refused() -> None:
     with pytest.raises(
         ValueError,
-        match=r"node 0 keeps 0.3 and takes 0.3 .* or leave self-loops out: drop_self_loops",
+        match=r"node 0 has a self-loop of 0.3 and 0.3 from others .* drop_self_loops",
     ):
         as_topology(with_loops(0.3), own_weights=True)
     dropped = as_topology(with_loops(0.3), own_weights=True, drop_self_loops=True)
@@ -926,7 +926,7 @@ def test_own_weights_that_do_not_fit_are_refused() -> None:
     heavy.add_weighted_edges_from([(1, 0, 0.8), (2, 0, 0.9)])
     with pytest.raises(
         ValueError,
-        match=r"node 0 takes 1.7; .* if the edge .u, v. is what u takes from v, reverse it",
+        match=r"node 0 sum to 1.7; .* .u, v. is the weight that u gives to v, reverse it",
     ):
         as_topology(heavy, own_weights=True)
     assert as_topology(heavy.reverse(), own_weights=True).own_weights

@@ -705,7 +705,7 @@ def test_weights_that_a_later_round_drops_are_told_once():
     for graphs in (later, few, down):
         seen = []
         with pytest.warns(
-            UserWarning, match="carry weights from 0.1 to 0.4, which are not used"
+            UserWarning, match="carry weights from 0.1 to 0.4, which are ignored"
         ) as told:
             run(
                 topology=graphs,
@@ -743,7 +743,7 @@ def test_own_weights_that_cannot_push_are_named_and_a_rule_that_can():
     )
     with pytest.warns(
         UserWarning,
-        match=r"name a rule: mixing=functools.partial\(mixing.uniform, direction='push'\)",
+        match=r"pass a rule: mixing=functools.partial\(mixing.uniform, direction='push'\)",
     ):
         run(algorithms.osgp(lr=0.1), topology=graph, rounds=2)
 

@@ -140,7 +140,7 @@ def test_what_was_recorded_is_judged_to_its_end():
     assert ran["q measured"] == push_sum_constants(recorded).q_hat
     assert drawn["q measured"] == push_sum_constants(sequence, rounds=20).q_hat  # of uniform pushes
     assert ran["slem"] == NotApplicable(
-        "a sequence that repeats is needed, the graph has no period; use "
+        "a periodic sequence is needed, the graph has no period; use "
         "metrics.measured_contraction(sequence, rounds=..., seed=...)"
     )
     assert ran["lambda_n"] == NotApplicable("of one matrix: take a round of the sequence")
@@ -335,7 +335,7 @@ def test_weights_that_are_dropped_are_told_once_and_used_where_asked():
         lambda: slem(as_topology([graph, graph])),
     ):
         with pytest.warns(
-            UserWarning, match=r"which are not used: .* own_weights=True, .* weights=mixing.metrop"
+            UserWarning, match=r"which are ignored: .* own_weights=True, .* weights=mixing.metrop"
         ) as told:
             measure()
         assert [str(warning.filename) for warning in told] == [__file__]

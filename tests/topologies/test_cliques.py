@@ -490,5 +490,5 @@ def test_other_arguments_are_checked() -> None:
 
 
 def test_a_number_of_nodes_is_given_by_name():
-    with pytest.raises(ValueError, match="for one class a node pass n=50 by name"):
+    with pytest.raises(ValueError, match="for one class per node pass n=50"):
         topologies.dcliques(50, seed=0)

@@ -469,7 +469,7 @@ def test_inputs_of_one_node_are_checked() -> None:
         TypeError, match=r"`reward` must return a number, got None for node 0 with the group \(0,\)"
     ):
         ggc(lambda k, members: None, 0, [1], seed=0)  # pyright: ignore
-    with pytest.raises(ValueError, match="`candidates` must not hold the node itself, k=1"):
+    with pytest.raises(ValueError, match="`candidates` must not contain the node itself, k=1"):
         ggc(reward, 1, [0, 1], seed=0)
     with pytest.raises(ValueError, match=r"`candidates` must be distinct, got \[0, 2, 2\]"):
         ggc(reward, 1, [2, 0, 2], seed=0)
@@ -523,7 +523,7 @@ def test_inputs_of_everybody_are_checked() -> None:
         topologies.greedy_collaboration(reward, 0, seed=0)
     with pytest.raises(TypeError, match="`reward` must be a function"):
         topologies.greedy_collaboration(5, 3, seed=0)  # pyright: ignore
-    with pytest.raises(ValueError, match=r"one a node \(n=3\), got shape \(2,\)"):
+    with pytest.raises(ValueError, match=r"one per node \(n=3\), got shape \(2,\)"):
         topologies.greedy_collaboration(reward, 3, [1, 2], seed=0)
     with pytest.raises(TypeError, match=r"`budget` must be an integer, got 1\.5"):
         topologies.greedy_collaboration(reward, 3, 1.5, seed=0)  # pyright: ignore

@@ -124,9 +124,9 @@ def _eigenvalues(used: MixingSequence) -> np.ndarray | NotApplicable:
         return NotApplicable(
             "the sequence has no period, so there is no product to take the spectrum of"
         )
-    if used.n > spectral.DENSE_LIMIT:
+    if used.n > spectral.limits.DENSE_LIMIT:
         return NotApplicable(
-            f"n={used.n:,} is above {spectral.DENSE_LIMIT:,}, up to which all eigenvalues are "
+            f"n={used.n:,} is above {spectral.limits.DENSE_LIMIT:,}, up to which all eigenvalues are "
             "computed"
         )
     if used.period == 1:
