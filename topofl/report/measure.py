@@ -126,8 +126,8 @@ def _eigenvalues(used: MixingSequence) -> np.ndarray | NotApplicable:
         )
     if used.n > spectral.limits.DENSE_LIMIT:
         return NotApplicable(
-            f"n={used.n:,} is above {spectral.limits.DENSE_LIMIT:,}, up to which all eigenvalues are "
-            "computed"
+            f"n={used.n:,} is above {spectral.limits.DENSE_LIMIT:,}, up to which all eigenvalues "
+            "are computed"
         )
     if used.period == 1:
         return used.at(0).eigenvalues

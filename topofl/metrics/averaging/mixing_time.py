@@ -82,8 +82,8 @@ def mixing_time(
     matrices = source.one_period()
     if source.n > spectral.limits.DENSE_LIMIT:
         raise TopologyError(
-            f"the mixing time is computed up to n={spectral.limits.DENSE_LIMIT:,}, {source.name} has "
-            f"n={source.n:,}; log(1 / epsilon) / spectral gap is its order of magnitude"
+            f"the mixing time is computed up to n={spectral.limits.DENSE_LIMIT:,}, {source.name} "
+            f"has n={source.n:,}; log(1 / epsilon) / spectral gap is its order of magnitude"
         )
     pi = perron_vector(matrices)
     factors = [matrix.weights.toarray() for matrix in matrices]

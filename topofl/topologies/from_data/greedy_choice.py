@@ -363,6 +363,7 @@ def _checked_weights(weights: Any, n: int) -> np.ndarray:
     invalid = np.flatnonzero(~(np.isfinite(shares) & (shares > 0)))
     if len(invalid):
         raise ValueError(
-            f"`weights` must be finite and above 0, got {shares[invalid[0]]:g} for node {invalid[0]}"
+            f"`weights` must be finite and above 0, got {shares[invalid[0]]:g} for node "
+            f"{invalid[0]}"
         )
     return shares

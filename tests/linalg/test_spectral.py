@@ -1,4 +1,4 @@
-"""Which solver finds an eigenvalue, that all find the same, and that the residual says how well."""
+"""Solvers of the second eigenvalue: which is chosen, that all agree, and the residuals."""
 
 import numpy as np
 import pytest

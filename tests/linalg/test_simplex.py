@@ -1,4 +1,4 @@
-"""The nearest weights: against a solver, and by conditions that only the nearest point fulfills."""
+"""Projection onto the simplex: against a solver, and by its optimality conditions."""
 
 import hypothesis.extra.numpy as arrays
 import numpy as np
