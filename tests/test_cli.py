@@ -1544,7 +1544,7 @@ def test_a_graph_of_a_file_is_a_base(capsys, tmp_path, monkeypatch):
     assert captured.err.startswith(
         "topofl: note: the edges of ring carry weights from 0.1 to 0.4, which are ignored"
     )
-    assert "`base` must not come with own weights, ring does" in fails(
+    assert "`base` must not have its own mixing weights, ring does" in fails(
         capsys, 2, "spectral", "matchings,base=(ring.gml,own_weights=true)"
     )
 
