@@ -1332,7 +1332,7 @@ def test_graphs_of_files_mix_by_their_own_weights_where_asked(capsys, tmp_path, 
         1 - (1 + 2 * np.cos(np.pi / 5)) / 3
     )
     assert captured.err.startswith(
-        "topofl: note: the edges of ring carry weights from 0.1 to 0.4, which are not used"
+        "topofl: note: the edges of ring carry weights from 0.1 to 0.4, which are ignored"
     )
     assert len(captured.err.splitlines()) == 1
 
@@ -1401,15 +1401,15 @@ def test_two_weights_of_one_edge_in_a_file_are_refused(tmp_path):
     path = tmp_path / "g.edgelist"
     path.write_text("0 1 0.5\n# back\n1 0 0.1\n")
     with pytest.raises(
-        ValueError, match=r"line 3 must give the edge 1 0 .* 0.5, got 0.1; say directed=true"
+        ValueError, match=r"line 3 must give the edge 1 0 .* 0.5, got 0.1; pass directed=true"
     ):
         read_graph(path, own_weights=True)
     both = read_graph(path, own_weights=True, directed=True)
     assert both.adjacency.toarray().tolist() == [[0, 0.5], [0.1, 0]]
     path.write_text("0 1\n0 1 0.5\n")
-    for directed, remedy in ((False, "say directed=true"), (True, "leave one of them out")):
+    for directed, remedy in ((False, "pass directed=true"), (True, "remove one of the lines")):
         with pytest.raises(
-            ValueError, match=f"line 2 must give .* it has already, 1, got 0.5; {remedy}"
+            ValueError, match=f"line 2 must give .* it already has, 1, got 0.5; {remedy}"
         ):
             read_graph(path, directed=directed)
     path.write_text("0 1 0.5\n1 0 0.5\n0 1 0.50\n")
@@ -1489,9 +1489,9 @@ def saved(path, form="csr", **changes):
         ),
         ("dia", {"data": np.zeros((4, 10**6))}, r"`data` must hold at most 28 entries"),
         ("csr", {"shape": np.array([10**12, 10**12])}, "`shape` must be at most 10,000,000"),
-        ("csr", {"shape": np.zeros(10**6, np.int64)}, r"`shape` of shape \(2,\) is needed"),
-        ("csr", {"format": np.array("x" * 10**6)}, r"`format` of shape \(\) is needed"),
-        ("csr", {"format": np.array("os")}, "there is no format 'os'"),
+        ("csr", {"shape": np.zeros(10**6, np.int64)}, r"`shape` of shape \(2,\) is missing"),
+        ("csr", {"format": np.array("x" * 10**6)}, r"`format` of shape \(\) is missing"),
+        ("csr", {"format": np.array("os")}, "`format` must be one of .*, got 'os'"),
         ("csr", {"data": None}, "`data` is missing"),
         ("csr", {"data": np.array([{}], object)}, "dtype object are not those of numbers"),
     ],
@@ -1529,7 +1529,7 @@ def testarray_files_and_texts_that_claim_too_much_are_refused(tmp_path, monkeypa
     for name in ("ring.graphml", "ring.gml", "ring.edgelist"):
         WRITERS[name](tmp_path / name)
         with pytest.raises(
-            ValueError, match="bytes, above the limit of 50; save its matrix by scipy"
+            ValueError, match="bytes, above the limit of 50; save its matrix with scipy"
         ):
             read_graph(tmp_path / name)
 
@@ -1542,9 +1542,9 @@ def test_a_graph_of_a_file_is_a_base(capsys, tmp_path, monkeypatch):
     captured = capsys.readouterr()
     assert json.loads(captured.out)[0]["edges"] == 5
     assert captured.err.startswith(
-        "topofl: note: the edges of ring carry weights from 0.1 to 0.4, which are not used"
+        "topofl: note: the edges of ring carry weights from 0.1 to 0.4, which are ignored"
     )
-    assert "`base` must not come with own weights, ring does" in fails(
+    assert "`base` must not have its own mixing weights, ring does" in fails(
         capsys, 2, "spectral", "matchings,base=(ring.gml,own_weights=true)"
     )
 

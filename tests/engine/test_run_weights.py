@@ -141,7 +141,7 @@ def test_weights_dropped_in_later_rounds_raise_one_warning():
     for graphs in (later, few, down):
         seen = []
         with pytest.warns(
-            UserWarning, match="carry weights from 0.1 to 0.4, which are not used"
+            UserWarning, match="carry weights from 0.1 to 0.4, which are ignored"
         ) as told:
             run(
                 topology=graphs,

@@ -216,9 +216,9 @@ def test_directed_expanders_are_not_taken_for_exact_averaging(is_found, monkeypa
     expected = np.sort(np.abs(np.linalg.eigvals(W.weights.toarray())))[-2]
     assert expected < 0.2
     for limit in ("DENSE_LIMIT", "SPECTRUM_LIMIT"):
-        monkeypatch.setattr(spectral, limit, 100)
+        monkeypatch.setattr(spectral.limits, limit, 100)
     if not is_found:
-        monkeypatch.setattr(spectral, "_left_vector", lambda rows, value: None)
+        monkeypatch.setattr(spectral.asymmetric, "_left_vector", lambda rows, value: None)
     assert W.slem_solution.solver == "arnoldi"
     assert W.slem == pytest.approx(expected, abs=1e-10)
 
@@ -226,7 +226,7 @@ def test_directed_expanders_are_not_taken_for_exact_averaging(is_found, monkeypa
 def test_a_directed_expander_above_the_limit_of_dense_spectra() -> None:
     """Six eigenvalues of the transpose are too close to converge, and n is too large for all."""
     W = expander(8000, 30, seed=1)
-    assert W.n > spectral.SPECTRUM_LIMIT
+    assert W.n > spectral.limits.SPECTRUM_LIMIT
     assert W.slem_solution.solver == "arnoldi"
     assert W.slem == pytest.approx(0.2082469169781907, abs=1e-10)  # with 40 values and 250 vectors
     assert W.slem_solution.residual < 1e-11
@@ -243,6 +243,6 @@ def test_the_largest_of_many_eigenvalues_on_the_rim_of_a_disc(monkeypatch) -> No
         sparse.linalg.eigs(operator, k=12, ncv=200, v0=start, return_eigenvectors=False)
     ).max()
     assert expected > 0.5400
-    monkeypatch.setattr(spectral, "_second_near_one", None)  # nothing is factorized
+    monkeypatch.setattr(spectral.asymmetric, "second_near_one", None)  # nothing is factorized
     assert W.slem_solution.solver == "arnoldi"
     assert W.slem == pytest.approx(expected, abs=1e-9)

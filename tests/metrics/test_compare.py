@@ -140,7 +140,7 @@ def test_recorded_rounds_are_all_used():
     assert ran["q measured"] == push_sum_constants(recorded).q_hat
     assert drawn["q measured"] == push_sum_constants(sequence, rounds=20).q_hat  # of uniform pushes
     assert ran["slem"] == NotApplicable(
-        "a sequence that repeats is needed, the graph has no period; use "
+        "a periodic sequence is needed, the graph has no period; use "
         "metrics.measured_contraction(sequence, rounds=..., seed=...)"
     )
     assert ran["lambda_n"] == NotApplicable("of one matrix: take a round of the sequence")
@@ -335,7 +335,7 @@ def test_unused_edge_weights_are_warned_about_once():
         lambda: slem(as_topology([graph, graph])),
     ):
         with pytest.warns(
-            UserWarning, match=r"which are not used: .* own_weights=True, .* weights=mixing.metrop"
+            UserWarning, match=r"which are ignored: .* own_weights=True, .* weights=mixing.metrop"
         ) as caught:
             measure()
         assert [str(warning.filename) for warning in caught] == [__file__]

@@ -80,10 +80,10 @@ def mixing_time(
         raise ValueError(f"`epsilon` must be between 0 and 1, got {epsilon:g}")
     source = as_rounds(x, weights)
     matrices = source.one_period()
-    if source.n > spectral.DENSE_LIMIT:
+    if source.n > spectral.limits.DENSE_LIMIT:
         raise TopologyError(
-            f"the mixing time is computed up to n={spectral.DENSE_LIMIT:,}, {source.name} has "
-            f"n={source.n:,}; log(1 / epsilon) / spectral gap is its order of magnitude"
+            f"the mixing time is computed up to n={spectral.limits.DENSE_LIMIT:,}, {source.name} "
+            f"has n={source.n:,}; log(1 / epsilon) / spectral gap is its order of magnitude"
         )
     pi = perron_vector(matrices)
     factors = [matrix.weights.toarray() for matrix in matrices]

@@ -178,7 +178,7 @@ def pi_weighted_gap(x: MixingMatrix | Topology, *, weights: WeightRule | None = 
 def _norm_without(matrix: sparse.csr_array, direction: np.ndarray) -> float:
     """Return ``||A - u u^T||_2`` with u the unit vector `direction`."""
     n = matrix.shape[0]
-    if n <= spectral.DENSE_LIMIT:
+    if n <= spectral.limits.DENSE_LIMIT:
         return float(scipy.linalg.svdvals(matrix.toarray() - np.outer(direction, direction))[0])
 
     def apply(values: np.ndarray, factor: sparse.csr_array) -> np.ndarray:
@@ -217,7 +217,7 @@ def _stationary(rows: sparse.csr_array, name: str) -> np.ndarray:
     rounding = (4 + inner.count_nonzero(axis=0).max()) * np.finfo(float).eps
     if np.abs(inner.sum(axis=0) - 1).max() <= rounding:  # doubly stochastic there
         pi[members] = 1 / len(members)
-    elif len(members) <= spectral.DENSE_LIMIT:
+    elif len(members) <= spectral.limits.DENSE_LIMIT:
         pi[members] = _perron_by_elimination(inner.toarray())
     else:
         pi[members] = _perron_by_iteration(inner, name)
@@ -264,6 +264,6 @@ def _perron_by_iteration(rows: sparse.csr_array, name: str) -> np.ndarray:
     if pi.min() < 1e-10 * pi.max():
         raise TopologyError(
             f"the Perron vector of {name} is too uneven to be computed for n={n:,}: it is exact up "
-            f"to n={spectral.DENSE_LIMIT:,}"
+            f"to n={spectral.limits.DENSE_LIMIT:,}"
         )
     return pi / pi.sum()

@@ -183,7 +183,7 @@ def _largest_on_disagreement(gram: sparse.csr_array, sums: np.ndarray) -> float:
     k = len(sums)
     if n == 1:
         return 0.0
-    if n <= spectral.DENSE_LIMIT:
+    if n <= spectral.limits.DENSE_LIMIT:
         dense = gram.toarray() - sums.T @ sums / k
         centered = dense - dense.mean(axis=0)
         centered -= centered.mean(axis=1, keepdims=True)

@@ -193,10 +193,11 @@ def push_sum_constants(
         maximum=source.length,
     )
     dimension = check_int("dimension", dimension, minimum=1)
-    if source.n > spectral.DENSE_LIMIT:
+    if source.n > spectral.limits.DENSE_LIMIT:
         raise TopologyError(
-            f"push-sum constants are computed up to n={spectral.DENSE_LIMIT:,}, {source.name} has "
-            f"n={source.n:,}; metrics.b_connectivity and metrics.measured_contraction take more"
+            f"push-sum constants are computed up to n={spectral.limits.DENSE_LIMIT:,}, "
+            f"{source.name} has n={source.n:,}; metrics.b_connectivity and "
+            "metrics.measured_contraction take more"
         )
     source = _computed_once(source, rounds)
     by_rows = _is_row_stochastic(source, rounds)

@@ -1,4 +1,4 @@
-"""Which solver finds an eigenvalue, that all find the same, and that the residual says how well."""
+"""Solvers of the second eigenvalue: which is chosen, that all agree, and the residuals."""
 
 import numpy as np
 import pytest
@@ -80,7 +80,7 @@ def test_arnoldi_on_weights_that_are_not_doubly_stochastic(
     W = mixing.uniform(graph, direction=direction)
     assert graph.is_connected
     assert not W.is_doubly_stochastic
-    monkeypatch.setattr(spectral, "DENSE_LIMIT", 10)
+    monkeypatch.setattr(spectral.limits, "DENSE_LIMIT", 10)
     assert W.slem_solution.solver == "arnoldi"
     assert (
         W.slem_solution.residual < 1e-10
@@ -177,7 +177,7 @@ def test_all_eigenvalues_of_large_circulants_and_of_no_other_large_matrix(
     expected = np.sort((1 + 2 * np.cos(2 * np.pi * np.arange(n) / n)) / 3)[::-1]
     assert np.isrealobj(W.eigenvalues)
     assert np.allclose(W.eigenvalues, expected, rtol=0, atol=1e-13)
-    monkeypatch.setattr(spectral, "SPECTRUM_LIMIT", 50)
+    monkeypatch.setattr(spectral.limits, "SPECTRUM_LIMIT", 50)
     with pytest.raises(
         ValueError, match="up to n=50 unless the matrix is circulant, got n=60 in one strongly con"
     ):
@@ -185,8 +185,8 @@ def test_all_eigenvalues_of_large_circulants_and_of_no_other_large_matrix(
 
 
 def test_where_nothing_decides_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spectral, "DENSE_LIMIT", 10)
-    monkeypatch.setattr(spectral, "SPECTRUM_LIMIT", 10)
+    monkeypatch.setattr(spectral.limits, "DENSE_LIMIT", 10)
+    monkeypatch.setattr(spectral.limits, "SPECTRUM_LIMIT", 10)
     no_diagonal = mixing.from_weights(
         np.eye(400)[relabelled_cycle(400)]
     )  # a permutation: all moduli are 1
@@ -212,6 +212,6 @@ def test_sigma_of_large_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
     circulant = mixing.uniform(topologies.exponential(300, directed=True)).weights
     for matrix, steps in ((slow, 3000), (slow, 20), (fast, 3000), (circulant, 3000)):
         expected = np.linalg.norm(matrix.toarray() - 1 / matrix.shape[0], 2)
-        monkeypatch.setattr(spectral, "DENSE_LIMIT", 10)
-        monkeypatch.setattr(spectral, "STEPS", steps)
+        monkeypatch.setattr(spectral.limits, "DENSE_LIMIT", 10)
+        monkeypatch.setattr(spectral.limits, "STEPS", steps)
         assert spectral.sigma(matrix) == pytest.approx(expected, abs=1e-9)
