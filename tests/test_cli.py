@@ -179,7 +179,9 @@ def test_spectral(capsys, tmp_path):
     assert main(["spectral", "ring:16", "dcliques:20,inter=ring,seed=0", "--csv", str(path)]) == 0
     captured = capsys.readouterr()
     assert "0.05075" in captured.out
-    note = "topofl: note: dcliques:20,inter=ring,seed=0: no data given; one class a node is used\n"
+    note = (
+        "topofl: note: dcliques:20,inter=ring,seed=0: no data given; one class per node is used\n"
+    )
     assert captured.err == note
     frame = pd.read_csv(path)
     assert frame["nodes"].tolist() == [16, 20]
@@ -265,9 +267,12 @@ def test_spectral_with_data(capsys):
         ),
         (
             ["participation,base=(ring:5"],
-            "'participation,base=(ring:5' must close what it opens, ')' is missing",
+            "'participation,base=(ring:5' must close its brackets, ')' is missing",
         ),
-        (["ring:5", FAILING.format("ring:6"), "--data", "digits"], "must have one number of nodes"),
+        (
+            ["ring:5", FAILING.format("ring:6"), "--data", "digits"],
+            "must have the same number of nodes",
+        ),
         (["ring:x"], "Python finds no module ring; "),
         (["ring:x"], "if you mean ours, a number stands after the colon, as in ring:100"),
         (
@@ -276,7 +281,7 @@ def test_spectral_with_data(capsys):
         ),
         (
             ["ring:5", "ring:6", "--data", "digits"],
-            "must have one number of nodes, as in ring:100, got [5, 6]",
+            "must have the same number of nodes, as ring:100, got [5, 6]",
         ),
         (["dcliques", "--data", "digits"], "got none"),
         (["ring:5", "--data", "digits", "--per-node", "0"], "`per_node` must be at least 1, got 0"),
@@ -373,7 +378,7 @@ def test_a_finished_run_is_replaced_only_by_force(capsys, toml, tmp_path):
     for where in ([], ["--out", "runs/small"]):
         line = fails(capsys, 2, "run", toml, *where)
         assert (
-            "runs/small holds a finished run; name another folder by --out, replace it by --force, "
+            "runs/small holds a finished run; choose another folder with --out, replace it with --force, "
             "or" in line
         )
     assert History.load("runs/small").n_rounds == 1
@@ -456,7 +461,7 @@ def test_wrong_configurations(capsys, toml, tmp_path, change, message, dry):
 def test_files_that_are_no_configuration(capsys, toml, tmp_path):
     (tmp_path / "bad.toml").write_text("[run\nrounds = 1")
     assert "bad.toml: not TOML: Expected ']'" in fails(capsys, 2, "run", "bad.toml")
-    assert "`path` must be a TOML file, there is none at none.toml" in fails(
+    assert "`path` must be a TOML file, which does not exist none.toml" in fails(
         capsys, 2, "run", "none.toml"
     )
     for folder in (str(tmp_path), "."):
@@ -501,9 +506,7 @@ def test_folders_and_files_of_others_are_left_alone(capsys, toml, tmp_path):
     thesis = tmp_path / "thesis"
     thesis.mkdir()
     (thesis / "chapter1.tex").write_text("years of work")
-    assert "thesis holds something else than a run" in fails(
-        capsys, 2, "run", toml, "--out", "thesis"
-    )
+    assert "thesis holds files other than a run" in fails(capsys, 2, "run", toml, "--out", "thesis")
     assert [file.name for file in thesis.iterdir()] == ["chapter1.tex"]
     assert main(["run", toml, "--out", "a"]) == 0
     saved = (tmp_path / "a" / "config.toml").read_text()
@@ -532,16 +535,16 @@ def test_interrupted_and_resumed_is_as_if_nothing_had_happened(capsys, toml, tmp
         stop_in_step(patch, 3)
         capsys.readouterr()
         assert main(["run", toml, "--out", "a run"]) == 1
-    line = "topofl: interrupted after round 3 of 4; go on with: topofl resume 'a run'\n"
+    line = "topofl: interrupted after round 3 of 4; resume with: topofl resume 'a run'\n"
     assert capsys.readouterr().err == line
     folder = tmp_path / "a run"
     assert sorted(path.name for path in folder.iterdir()) == ["checkpoints", "config.toml"]
     assert config.load(folder / "config.toml").options["seed"] == 3
-    assert "is not finished (round 3); go on with topofl resume" in fails(
+    assert "is not finished (round 3); continue it with topofl resume" in fails(
         capsys, 2, "run", toml, "--out", "a run"
     )
     for verb in ("graphs", "compare"):
-        assert "is not finished (round 3); go on with topofl resume" in fails(
+        assert "is not finished (round 3); continue it with topofl resume" in fails(
             capsys, 2, verb, "a run"
         )
     assert main(["resume", "a run"]) == 0
@@ -611,7 +614,7 @@ def test_stopped_before_the_first_checkpoint_it_starts_again(capsys, toml, tmp_p
 def test_resume_needs_a_run(capsys, toml, tmp_path):
     (tmp_path / "thesis").mkdir()
     for folder in ("thesis", "nowhere", toml):
-        assert "holds no run to go on with: config.toml is missing" in fails(
+        assert "holds no run to continue: config.toml is missing" in fails(
             capsys, 2, "resume", folder
         )
 
@@ -742,7 +745,7 @@ def test_compare_says_where_there_is_more_to_see(capsys, toml):
     assert main(["compare", "a"]) == 0
     captured = capsys.readouterr()
     assert (
-        "models of a were also tested after fine-tuning: topofl compare --column accuracy_fine_t"
+        "models of a were also evaluated after fine-tuning: topofl compare --column accuracy_fine_t"
         in captured.err
     )
     assert "matrices change from round to round" in captured.out
@@ -1060,7 +1063,7 @@ def test_what_cannot_be_moved_stays_and_the_finished_run_is_not_lost(
         line = fails(capsys, 1, "run", toml, "--out", "r", "--force", "--set", "run.seed=9")
     assert "cross-device link" in line
     assert (
-        "its history is saved in r/history-not-in-place; when nothing is in its way, topofl resume "
+        "its history is saved in r/history-not-in-place; once nothing is in its way, topofl resume "
         "r puts" in line
     )
     assert contents("r/history-not-in-place") == contents("whole/history")
@@ -1130,7 +1133,7 @@ def test_a_configuration_of_somebody_else_stays(capsys, toml, tmp_path, with_che
         (tmp_path / "project" / "checkpoints" / "best.pt").write_text("mine, too")
     before = contents("project")
     line = fails(capsys, 2, "run", toml, "--out", "project", *more)
-    assert "project holds something else than a run" in line
+    assert "project holds files other than a run" in line
     assert contents("project") == before
 
 
@@ -1142,7 +1145,7 @@ def test_an_interrupted_run_that_replaces_another_says_how_to_go_on(capsys, toml
         assert main(["run", toml, "--out", "r", "--force", "--set", "run.seed=9"]) == 1
     assert (
         capsys.readouterr().err
-        == "topofl: interrupted after round 2 of 4; go on with: topofl resume r\n"
+        == "topofl: interrupted after round 2 of 4; resume with: topofl resume r\n"
     )
     assert main(["resume", "r"]) == 0
     assert History.load("r").meta["seed"] == 9
@@ -1164,7 +1167,7 @@ def test_an_interruption_of_which_nothing_could_be_saved_leaves_the_finished_run
         capsys.readouterr()
         assert main(["run", toml, "--out", "r", "--force", "--set", "run.seed=9"]) == 1
     assert capsys.readouterr().err.endswith(
-        "after round 2 of 4, saved nothing; the finished run stays\n"
+        "after round 2 of 4, saved nothing; the finished run is unchanged\n"
     )
     assert contents("r") == before
 
@@ -1194,7 +1197,7 @@ def test_a_folder_that_vanishes_while_a_run_lasts_can_be_gone_on_with(
         assert main(words) == 1
     done = first + len(steps)
     assert (
-        f"interrupted after round {done} of 6; go on with: topofl resume r\n"
+        f"interrupted after round {done} of 6; resume with: topofl resume r\n"
         in capsys.readouterr().err
     )
     assert main(["resume", "r"]) == 0
@@ -1206,9 +1209,7 @@ def test_a_folder_that_vanishes_while_a_run_lasts_can_be_gone_on_with(
     "words", [["compare", ""], ["resume", ""], ["run", "small.toml", "--out", ""], ["graphs", ""]]
 )
 def test_an_empty_text_is_no_path(capsys, toml, words):
-    assert "must be a path, got an empty text; the current folder is '.'" in fails(
-        capsys, 2, *words
-    )
+    assert "must be a path, got empty text; the current folder is '.'" in fails(capsys, 2, *words)
 
 
 def test_the_history_of_the_current_folder_is_not_replaced(capsys, toml, tmp_path, monkeypatch):
@@ -1291,7 +1292,7 @@ def test_graphs_that_are_not_there_are_told(capsys, runs):
     assert "has no mixing matrices: its algorithm exchanges nothing" in fails(
         capsys, 2, "graphs", "b"
     )
-    assert "--labels needs the configuration of the run" in fails(
+    assert "`--labels` needs the configuration of the run" in fails(
         capsys, 2, "graphs", "a/history", "--labels"
     )
     assert "`--every` must be at least 1, got 0" in fails(capsys, 2, "graphs", "a", "--every", "0")

@@ -282,7 +282,7 @@ def test_functions_that_cannot_be_had_are_named(mine, name, message):
         (
             "topology",
             "mine_:positional",
-            "`mine_:positional` must take its arguments by name, `n` has none before the /",
+            "`mine_:positional` must take its arguments by name, got `n` before the /",
         ),
         (
             "topology",
@@ -424,7 +424,7 @@ def test_values_that_are_themselves_what_a_function_should_return(mine):
         TypeError,
         match=r"`net` must be a function that returns a torch.nn.Module, got Sequential.*write",
     ):
-        plugins.returning("net", models.logistic_regression(), *names._WANTED["model"])
+        plugins.returning("net", models.logistic_regression(), *names._RETURN_TYPES["model"])
 
 
 def test_partitions_without_a_seed_may_have_labels_flipped(mine):

@@ -43,7 +43,7 @@ def test_owners_need_enough_training_examples():
     assert lists(data.natural(TOY, min_size=2, seed=0).train) == [[3, 4, 5]]
     with pytest.raises(
         ValueError,
-        match=r"`min_size` must leave at least one node, got 4 where the largest would have 3 .*; lower",
+        match=r"`min_size` must leave at least one node, got 4 where the largest would have 3",
     ):
         data.natural(TOY, min_size=4, seed=0)
     with pytest.raises(
