@@ -461,7 +461,7 @@ def test_wrong_configurations(capsys, toml, tmp_path, change, message, dry):
 def test_files_that_are_no_configuration(capsys, toml, tmp_path):
     (tmp_path / "bad.toml").write_text("[run\nrounds = 1")
     assert "bad.toml: not TOML: Expected ']'" in fails(capsys, 2, "run", "bad.toml")
-    assert "`path` must be a TOML file, which does not exist none.toml" in fails(
+    assert "`path` must be a TOML file, got none.toml, which does not exist" in fails(
         capsys, 2, "run", "none.toml"
     )
     for folder in (str(tmp_path), "."):
@@ -563,13 +563,11 @@ def test_a_finished_run_says_so_and_takes_more_rounds(capsys, toml, tmp_path):
     capsys.readouterr()
     assert main(["resume", "a"]) == 0
     assert capsys.readouterr().out.startswith(
-        "a is finished: all 4 rounds are done; more are trained with --set"
+        "a is finished: all 4 rounds are done; train more with --set"
     )
     before = (tmp_path / "a" / "config.toml").read_text()
     assert "[saving]\nevery = 1\n" in before
-    assert "a is finished, so that only" in fails(
-        capsys, 2, "resume", "a", "--set", "algorithm.lr=0.1"
-    )
+    assert "a is finished, so only" in fails(capsys, 2, "resume", "a", "--set", "algorithm.lr=0.1")
     assert "lr was 0.5, is 0.1" in fails(
         capsys, 2, "resume", "a", "--set", "algorithm.lr=0.1", "--set", "run.rounds=6"
     )
@@ -748,7 +746,7 @@ def test_compare_says_where_there_is_more_to_see(capsys, toml):
         "models of a were also evaluated after fine-tuning: topofl compare --column accuracy_fine_t"
         in captured.err
     )
-    assert "matrices change from round to round" in captured.out
+    assert "matrices change over rounds" in captured.out
 
 
 def test_compare_as_json(capsys, runs):
@@ -1112,10 +1110,13 @@ def test_a_folder_that_somebody_else_has_in_the_way_is_told(capsys, toml, tmp_pa
     foreign("r", NEXT)
     before = contents("r")
     line = fails(capsys, 2, "run", toml, "--out", "r", "--force")
-    assert f"r/{NEXT} must be free, and holds something that topofl did not write" in line
+    assert f"r/{NEXT} must be free, got files that topofl did not write" in line
     assert contents("r") == before
     assert main(["resume", "r", "--set", "run.rounds=5"]) == 0
-    assert f"{NEXT} holds something that topofl did not write, and stays" in capsys.readouterr().err
+    assert (
+        f"{NEXT} is not removed: it holds files that topofl did not write"
+        in capsys.readouterr().err
+    )
     assert contents(f"r/{NEXT}") == {
         name.removeprefix(f"{NEXT}/"): text
         for name, text in before.items()

@@ -136,7 +136,7 @@ def _as_part(names: tuple[str, str, str], x: Any, y: Any, targets: Any) -> _Part
     x_name, y_name, t_name = names
     if y is None and targets is None:
         raise TypeError(
-            f"`{y_name}`, the class of each example, or `{t_name}` must be given, got neither"
+            f"`{y_name}` must be given, the class of each example, or `{t_name}`, got neither"
         )
     inputs = _as_inputs(x_name, x)
     labels = np.zeros(len(inputs), np.int64) if y is None else check_labels(y_name, y)
