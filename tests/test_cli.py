@@ -378,8 +378,8 @@ def test_a_finished_run_is_replaced_only_by_force(capsys, toml, tmp_path):
     for where in ([], ["--out", "runs/small"]):
         line = fails(capsys, 2, "run", toml, *where)
         assert (
-            "runs/small holds a finished run; choose another folder with --out, replace it with --force, "
-            "or" in line
+            "runs/small holds a finished run; choose another folder with --out, replace it with "
+            "--force, or" in line
         )
     assert History.load("runs/small").n_rounds == 1
     assert main(["run", toml, "--force"]) == 0
@@ -466,7 +466,7 @@ def test_files_that_are_no_configuration(capsys, toml, tmp_path):
     )
     for folder in (str(tmp_path), "."):
         assert "`path` must be a TOML file, got" in (line := fails(capsys, 2, "run", folder))
-        assert "which is a folder; name a file such as run.toml" in line
+        assert "which is a folder; pass a file such as run.toml" in line
 
 
 def test_divergence(capsys, toml, tmp_path):

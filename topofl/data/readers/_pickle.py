@@ -116,10 +116,8 @@ def _step(opcode: str, argument: Any, stack: list[Any], memo: dict[int, Any]) ->
     match opcode:
         case "PROTO" | "FRAME" | "STOP":
             pass
-        case "MEMOIZE":
-            memo[len(memo)] = stack[-1]
-        case "PUT" | "BINPUT" | "LONG_BINPUT":
-            memo[argument] = stack[-1]
+        case "MEMOIZE" | "PUT" | "BINPUT" | "LONG_BINPUT":
+            memo[len(memo) if opcode == "MEMOIZE" else argument] = stack[-1]
         case "GET" | "BINGET" | "LONG_BINGET":
             stack.append(memo[argument])
         case "BINSTRING" | "SHORT_BINSTRING":
@@ -142,14 +140,12 @@ def _step(opcode: str, argument: Any, stack: list[Any], memo: dict[int, Any]) ->
         case "SETITEM" | "SETITEMS":
             items = _pop(stack, 2) if opcode == "SETITEM" else _pop_to_mark(stack)
             stack[-1].update(_pairs(items))
-        case "GLOBAL":
-            stack.append(_named(".".join(argument.split(" ", 1))))
-        case "STACK_GLOBAL":
-            stack.append(_named(".".join(_pop(stack, 2))))
-        case "REDUCE":
-            stack.append(_called(*_pop(stack, 2)))
-        case "BUILD":
-            stack.append(_built(*_pop(stack, 2)))
+        case "GLOBAL" | "STACK_GLOBAL":
+            words = argument.split(" ", 1) if opcode == "GLOBAL" else _pop(stack, 2)
+            stack.append(_named(".".join(words)))
+        case "REDUCE" | "BUILD":
+            apply = _called if opcode == "REDUCE" else _built
+            stack.append(apply(*_pop(stack, 2)))
         case _:
             raise _ForbiddenError(
                 f"the opcode {opcode}" + (f" ({argument})"[:100] if argument is not None else "")
