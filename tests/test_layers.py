@@ -192,7 +192,7 @@ ROOMS = {
         "references server",
     ],
     "data": [
-        *("_pixels _split", "dataset", "arrays augment", "torch_datasets", "partition"),
+        *("_pixels _split", "dataset", "arrays augment _assignment", "torch_datasets", "partition"),
         *("partitioners edits", "readers"),
     ],
     "metrics": [

@@ -138,7 +138,7 @@ def test_functions_that_cannot_be_loaded_are_named(mine, name, message):
         (
             "topology",
             "mine_:positional",
-            "`mine_:positional` must take its arguments by name, `n` has none before the /",
+            "`mine_:positional` must take its arguments by name, got `n` before the /",
         ),
         (
             "topology",
@@ -270,7 +270,7 @@ def test_results_in_place_of_functions_are_refused(mine):
         TypeError,
         match=r"`net` must be a function that returns a torch.nn.Module, got Sequential.*write",
     ):
-        plugins.with_checked_result("net", models.logistic_regression(), *names._WANTED["model"])
+        plugins.with_checked_result("net", models.logistic_regression(), *names._RETURN_TYPES["model"])
 
 
 def test_partitions_without_a_seed_may_have_labels_flipped(mine):

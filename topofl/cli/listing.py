@@ -16,7 +16,7 @@ __all__ = ["list_names"]
 
 
 def list_names(options: argparse.Namespace) -> None:
-    """Print what can be named, by kind."""
+    """Print the names of each kind, with parameters and descriptions."""
     kinds: dict[str, dict[str, str]] = {
         **{
             kind: {
@@ -39,9 +39,9 @@ def list_names(options: argparse.Namespace) -> None:
             print(f"  {text}")
 
 
-def _describe_offer(kind: str, offer: EntryPoint, ours: Iterable[str]) -> str:
-    """Return two lines about what a package offers, or why it cannot be had."""
-    if offer.name in ours:
+def _describe_offer(kind: str, offer: EntryPoint, own_names: Iterable[str]) -> str:
+    """Return two lines about a function of a package, or why it cannot be loaded."""
+    if offer.name in own_names:
         about = f"not used, since topofl has its own {offer.name}; write {offer.target}"
         return f"{printable(offer.name)}\n      {printable(f'{about} (package {offer.package})')}"
     try:
@@ -52,7 +52,7 @@ def _describe_offer(kind: str, offer: EntryPoint, ours: Iterable[str]) -> str:
 
 
 def _describe(name: str, function: Callable[..., Any]) -> str:
-    """Return two lines: what a function takes, and what it is."""
+    """Return two lines: the signature and the first docstring line of a function."""
     words = ", ".join(_parameters_as_text(signature(name, function).values()))
     return f"{name}({words})\n      {(inspect.getdoc(function) or '').partition(chr(10))[0]}"
 
@@ -76,7 +76,7 @@ def _parameters_as_text(given: Iterable[inspect.Parameter]) -> Iterator[str]:
 
 
 def _as_in_configuration(default: Any) -> Any:
-    """Return a default as a configuration would hold it, if one can."""
+    """Return a default as a configuration would hold it, if possible."""
     if isinstance(default, Part) and len(default.patterns) == 1 and not default.complement:
         return default.patterns[0]
     return list(default) if isinstance(default, tuple) else default

@@ -179,7 +179,9 @@ def test_spectral(capsys, tmp_path):
     assert main(["spectral", "ring:16", "dcliques:20,inter=ring,seed=0", "--csv", str(path)]) == 0
     captured = capsys.readouterr()
     assert "0.05075" in captured.out
-    note = "topofl: note: dcliques:20,inter=ring,seed=0: no data given; one class a node is used\n"
+    note = (
+        "topofl: note: dcliques:20,inter=ring,seed=0: no data given; one class per node is used\n"
+    )
     assert captured.err == note
     frame = pd.read_csv(path)
     assert frame["nodes"].tolist() == [16, 20]
@@ -265,9 +267,12 @@ def test_spectral_with_data(capsys):
         ),
         (
             ["participation,base=(ring:5"],
-            "'participation,base=(ring:5' must close what it opens, ')' is missing",
+            "'participation,base=(ring:5' must close its brackets, ')' is missing",
         ),
-        (["ring:5", FAILING.format("ring:6"), "--data", "digits"], "must have one number of nodes"),
+        (
+            ["ring:5", FAILING.format("ring:6"), "--data", "digits"],
+            "must have the same number of nodes",
+        ),
         (["ring:x"], "Python finds no module ring; "),
         (["ring:x"], "for that of topofl, put a number after the colon, as in ring:100"),
         (
@@ -276,7 +281,7 @@ def test_spectral_with_data(capsys):
         ),
         (
             ["ring:5", "ring:6", "--data", "digits"],
-            "must have one number of nodes, as in ring:100, got [5, 6]",
+            "must have the same number of nodes, as ring:100, got [5, 6]",
         ),
         (["dcliques", "--data", "digits"], "got none"),
         (["ring:5", "--data", "digits", "--per-node", "0"], "`per_node` must be at least 1, got 0"),
@@ -373,8 +378,8 @@ def test_a_finished_run_is_replaced_only_by_force(capsys, toml, tmp_path):
     for where in ([], ["--out", "runs/small"]):
         line = fails(capsys, 2, "run", toml, *where)
         assert (
-            "runs/small holds a finished run; name another folder by --out, replace it by --force, "
-            "or" in line
+            "runs/small holds a finished run; choose another folder with --out, replace it with "
+            "--force, or" in line
         )
     assert History.load("runs/small").n_rounds == 1
     assert main(["run", toml, "--force"]) == 0
@@ -456,12 +461,12 @@ def test_wrong_configurations(capsys, toml, tmp_path, change, message, dry):
 def test_files_that_are_no_configuration(capsys, toml, tmp_path):
     (tmp_path / "bad.toml").write_text("[run\nrounds = 1")
     assert "bad.toml: not TOML: Expected ']'" in fails(capsys, 2, "run", "bad.toml")
-    assert "`path` must be a TOML file, there is none at none.toml" in fails(
+    assert "`path` must be a TOML file, got none.toml, which does not exist" in fails(
         capsys, 2, "run", "none.toml"
     )
     for folder in (str(tmp_path), "."):
         assert "`path` must be a TOML file, got" in (line := fails(capsys, 2, "run", folder))
-        assert "which is a folder; name a file such as run.toml" in line
+        assert "which is a folder; pass a file such as run.toml" in line
 
 
 def test_divergence(capsys, toml, tmp_path):
@@ -501,9 +506,7 @@ def test_folders_and_files_of_others_are_left_alone(capsys, toml, tmp_path):
     thesis = tmp_path / "thesis"
     thesis.mkdir()
     (thesis / "chapter1.tex").write_text("years of work")
-    assert "thesis holds something else than a run" in fails(
-        capsys, 2, "run", toml, "--out", "thesis"
-    )
+    assert "thesis holds files other than a run" in fails(capsys, 2, "run", toml, "--out", "thesis")
     assert [file.name for file in thesis.iterdir()] == ["chapter1.tex"]
     assert main(["run", toml, "--out", "a"]) == 0
     saved = (tmp_path / "a" / "config.toml").read_text()
@@ -532,16 +535,16 @@ def test_interrupted_and_resumed_is_as_if_nothing_had_happened(capsys, toml, tmp
         stop_in_step(patch, 3)
         capsys.readouterr()
         assert main(["run", toml, "--out", "a run"]) == 1
-    line = "topofl: interrupted after round 3 of 4; go on with: topofl resume 'a run'\n"
+    line = "topofl: interrupted after round 3 of 4; resume with: topofl resume 'a run'\n"
     assert capsys.readouterr().err == line
     folder = tmp_path / "a run"
     assert sorted(path.name for path in folder.iterdir()) == ["checkpoints", "config.toml"]
     assert config.load(folder / "config.toml").options["seed"] == 3
-    assert "is not finished (round 3); go on with topofl resume" in fails(
+    assert "is not finished (round 3); continue it with topofl resume" in fails(
         capsys, 2, "run", toml, "--out", "a run"
     )
     for verb in ("graphs", "compare"):
-        assert "is not finished (round 3); go on with topofl resume" in fails(
+        assert "is not finished (round 3); continue it with topofl resume" in fails(
             capsys, 2, verb, "a run"
         )
     assert main(["resume", "a run"]) == 0
@@ -560,13 +563,11 @@ def test_a_finished_run_says_so_and_takes_more_rounds(capsys, toml, tmp_path):
     capsys.readouterr()
     assert main(["resume", "a"]) == 0
     assert capsys.readouterr().out.startswith(
-        "a is finished: all 4 rounds are done; more are trained with --set"
+        "a is finished: all 4 rounds are done; train more with --set"
     )
     before = (tmp_path / "a" / "config.toml").read_text()
     assert "[saving]\nevery = 1\n" in before
-    assert "a is finished, so that only" in fails(
-        capsys, 2, "resume", "a", "--set", "algorithm.lr=0.1"
-    )
+    assert "a is finished, so only" in fails(capsys, 2, "resume", "a", "--set", "algorithm.lr=0.1")
     assert "lr was 0.5, is 0.1" in fails(
         capsys, 2, "resume", "a", "--set", "algorithm.lr=0.1", "--set", "run.rounds=6"
     )
@@ -611,7 +612,7 @@ def test_stopped_before_the_first_checkpoint_it_starts_again(capsys, toml, tmp_p
 def test_resume_needs_a_run(capsys, toml, tmp_path):
     (tmp_path / "thesis").mkdir()
     for folder in ("thesis", "nowhere", toml):
-        assert "holds no run to go on with: config.toml is missing" in fails(
+        assert "holds no run to continue: config.toml is missing" in fails(
             capsys, 2, "resume", folder
         )
 
@@ -742,10 +743,10 @@ def test_compare_says_where_there_is_more_to_see(capsys, toml):
     assert main(["compare", "a"]) == 0
     captured = capsys.readouterr()
     assert (
-        "models of a were also tested after fine-tuning: topofl compare --column accuracy_fine_t"
+        "models of a were also evaluated after fine-tuning: topofl compare --column accuracy_fine_t"
         in captured.err
     )
-    assert "matrices change from round to round" in captured.out
+    assert "matrices change over rounds" in captured.out
 
 
 def test_compare_as_json(capsys, runs):
@@ -1060,7 +1061,7 @@ def test_what_cannot_be_moved_stays_and_the_finished_run_is_not_lost(
         line = fails(capsys, 1, "run", toml, "--out", "r", "--force", "--set", "run.seed=9")
     assert "cross-device link" in line
     assert (
-        "its history is saved in r/history-not-in-place; when nothing is in its way, topofl resume "
+        "its history is saved in r/history-not-in-place; once nothing is in its way, topofl resume "
         "r puts" in line
     )
     assert contents("r/history-not-in-place") == contents("whole/history")
@@ -1109,10 +1110,13 @@ def test_a_folder_that_somebody_else_has_in_the_way_is_told(capsys, toml, tmp_pa
     foreign("r", NEXT)
     before = contents("r")
     line = fails(capsys, 2, "run", toml, "--out", "r", "--force")
-    assert f"r/{NEXT} must be free, and holds something that topofl did not write" in line
+    assert f"r/{NEXT} must be free, got files that topofl did not write" in line
     assert contents("r") == before
     assert main(["resume", "r", "--set", "run.rounds=5"]) == 0
-    assert f"{NEXT} holds something that topofl did not write, and stays" in capsys.readouterr().err
+    assert (
+        f"{NEXT} is not removed: it holds files that topofl did not write"
+        in capsys.readouterr().err
+    )
     assert contents(f"r/{NEXT}") == {
         name.removeprefix(f"{NEXT}/"): text
         for name, text in before.items()
@@ -1130,7 +1134,7 @@ def test_a_configuration_of_somebody_else_stays(capsys, toml, tmp_path, with_che
         (tmp_path / "project" / "checkpoints" / "best.pt").write_text("mine, too")
     before = contents("project")
     line = fails(capsys, 2, "run", toml, "--out", "project", *more)
-    assert "project holds something else than a run" in line
+    assert "project holds files other than a run" in line
     assert contents("project") == before
 
 
@@ -1142,7 +1146,7 @@ def test_an_interrupted_run_that_replaces_another_says_how_to_go_on(capsys, toml
         assert main(["run", toml, "--out", "r", "--force", "--set", "run.seed=9"]) == 1
     assert (
         capsys.readouterr().err
-        == "topofl: interrupted after round 2 of 4; go on with: topofl resume r\n"
+        == "topofl: interrupted after round 2 of 4; resume with: topofl resume r\n"
     )
     assert main(["resume", "r"]) == 0
     assert History.load("r").meta["seed"] == 9
@@ -1164,7 +1168,7 @@ def test_an_interruption_of_which_nothing_could_be_saved_leaves_the_finished_run
         capsys.readouterr()
         assert main(["run", toml, "--out", "r", "--force", "--set", "run.seed=9"]) == 1
     assert capsys.readouterr().err.endswith(
-        "after round 2 of 4, saved nothing; the finished run stays\n"
+        "after round 2 of 4, saved nothing; the finished run is unchanged\n"
     )
     assert contents("r") == before
 
@@ -1194,7 +1198,7 @@ def test_a_folder_that_vanishes_while_a_run_lasts_can_be_gone_on_with(
         assert main(words) == 1
     done = first + len(steps)
     assert (
-        f"interrupted after round {done} of 6; go on with: topofl resume r\n"
+        f"interrupted after round {done} of 6; resume with: topofl resume r\n"
         in capsys.readouterr().err
     )
     assert main(["resume", "r"]) == 0
@@ -1206,9 +1210,7 @@ def test_a_folder_that_vanishes_while_a_run_lasts_can_be_gone_on_with(
     "words", [["compare", ""], ["resume", ""], ["run", "small.toml", "--out", ""], ["graphs", ""]]
 )
 def test_an_empty_text_is_no_path(capsys, toml, words):
-    assert "must be a path, got an empty text; the current folder is '.'" in fails(
-        capsys, 2, *words
-    )
+    assert "must be a path, got empty text; the current folder is '.'" in fails(capsys, 2, *words)
 
 
 def test_the_history_of_the_current_folder_is_not_replaced(capsys, toml, tmp_path, monkeypatch):
@@ -1291,7 +1293,7 @@ def test_graphs_that_are_not_there_are_told(capsys, runs):
     assert "has no mixing matrices, since its algorithm exchanges nothing" in fails(
         capsys, 2, "graphs", "b"
     )
-    assert "--labels needs the configuration of the run" in fails(
+    assert "`--labels` needs the configuration of the run" in fails(
         capsys, 2, "graphs", "a/history", "--labels"
     )
     assert "`--every` must be at least 1, got 0" in fails(capsys, 2, "graphs", "a", "--every", "0")
