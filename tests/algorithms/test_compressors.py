@@ -15,12 +15,12 @@ from tests import naive, problems
 from topofl import algorithms, config
 from topofl._support.seeding import random_keys, stream
 from topofl.algorithms.exchanges import compressors
-from topofl.algorithms.exchanges.compressors import (
-    Compressor,
+from topofl.algorithms.exchanges.compressed_exchange import (
     check_compressor,
     check_messages,
     message_bytes,
 )
+from topofl.algorithms.exchanges.compressors import Compressor
 
 ALL = {
     "top 1 of 10": algorithms.top_k(0.1),

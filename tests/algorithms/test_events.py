@@ -26,7 +26,7 @@ from tests.algorithms.test_personalized import (
 from tests.engine.train.test_divergence import BAD, clients_with_extremes
 from topofl import algorithms, attacks, clocks, data, mixing, topologies
 from topofl.algorithms.asynchronous.random_walks import _timeline
-from topofl.algorithms.exchanges.events import in_groups, start_of_clock
+from topofl.algorithms.exchanges.events import groups_without_repeats, zero_times
 from topofl.engine.rounds import EngineRound
 
 MEANS = [1.0, 2.5, 1.0, 0.7, 3.0, 1.0]
@@ -201,7 +201,7 @@ def test_walks_wait_for_each_other_at_a_node():
 )
 def test_visits_tend_to_the_stationary_distribution(graph, rule):
     weights, n, steps = rule(graph), graph.n, 20_000
-    state = start_of_clock(due=(1, 1), at=(1, 1), came_at=(1, 1), stage=(1, 1))
+    state = zero_times(due=(1, 1), at=(1, 1), came_at=(1, 1), stage=(1, 1))
     rng = np.random.default_rng(0)
     round = SimpleNamespace(
         n=steps, rng=lambda purpose: rng, weights=weights, note=lambda name, value: None
@@ -289,7 +289,7 @@ def test_gradients_of_a_hundred_nodes_are_taken_together(compute, most, monkeypa
 
 def test_groups_keep_the_order_and_have_nobody_twice():
     events = np.random.default_rng(0).integers(20, size=300).tolist()
-    groups = list(in_groups(events, lambda event: [event]))
+    groups = list(groups_without_repeats(events, lambda event: [event]))
     assert [event for group in groups for event in group] == events
     assert all(len(set(group)) == len(group) for group in groups)
     assert all(after[0] in before for before, after in pairwise(groups)), "groups are too small"

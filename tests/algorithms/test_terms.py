@@ -837,11 +837,11 @@ REFUSED = {
     ),
     "replaced": (
         lambda g, theta, own, step: replaces(own, g),
-        "must change what it keeps in place, .* as 'velocity'",
+        "must change its state in place, .* as 'velocity'",
     ),
     "added": (
         lambda g, theta, own, step: adds(own, g),
-        "must change what it keeps in place, .* as 'mine' into",
+        "must change its state in place, .* as 'mine' into",
     ),
     "branch": (
         lambda g, theta, own, step: g if g.sum() > 0 else -g,

@@ -370,7 +370,10 @@ class Summed(nn.Module):
 
 def test_gradients_that_share_memory_are_mixed_once():
     mine = algorithms.chain(
-        "mine", local=algorithms.sgd(0.1, batch_size=4, gradient=mixing.metropolis_hastings)
+        "mine",
+        local=algorithms.train(
+            algorithms.descend(lr=0.1), batch_size=4, gradient=mixing.metropolis_hastings
+        ),
     )
     settings = {"model": Summed(), "init": "given", "dtype": torch.float64}
     batched, looped = (
@@ -381,10 +384,12 @@ def test_gradients_that_share_memory_are_mixed_once():
 
 def test_any_callable_is_a_rule_for_gradients():
     rule = functools.partial(mixing.uniform, direction="pull")
-    mine = algorithms.chain("mine", local=algorithms.sgd(0.1, batch_size=4, gradient=rule))
+    mine = algorithms.chain(
+        "mine", local=algorithms.train(algorithms.descend(lr=0.1), batch_size=4, gradient=rule)
+    )
     assert "partial" in run(mine).meta["settings"]["local"]["gradient"]
     with pytest.raises(TypeError, match="`gradient` must be a weight rule"):
-        algorithms.sgd(0.1, gradient="metropolis")
+        algorithms.train(algorithms.descend(lr=0.1), gradient="metropolis")
 
 
 def test_one_node_and_isolated_nodes_are_local_training():

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from topofl._support.seeding import stream
-from topofl.algorithms.contract.checked import shaped_as
+from topofl.algorithms.contract.checked import check_shape
 from topofl.attacks import Attack
 from topofl.mixing import MixingMatrix
 
@@ -80,7 +80,7 @@ class ActiveAttack:
         version = block._version
         made = self.attack.forge(block, self.bad, shares, rng)
         what = f"`forge` of the attack {self.attack.name!r}"
-        shaped_as(what, "a tensor", made, block, "make it of what is sent, which has that shape")
+        check_shape(what, "a tensor", made, block, "make it of what is sent, which has that shape")
         if block._version != version:
             raise ValueError(
                 f"`forge` of the attack {self.attack.name!r} must not change what it is given; "

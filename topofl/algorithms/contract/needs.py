@@ -25,10 +25,10 @@ __all__ = [
     "check_weights",
     "doubly_stochastic",
     "eigenvalues_above",
-    "exceeded",
+    "exceeded_bound",
+    "need_error",
     "needing",
     "needs_of",
-    "refused",
     "static",
     "strongly_connected",
     "symmetric",
@@ -125,12 +125,12 @@ def check_needs(method: str, needs: Iterable[Need], graphs: Graphs, rounds: int)
     """Raise ``TopologyError`` unless the graphs of a period, or of some rounds, meet all needs."""
     for need in needs:
         if found := _found(need, "graphs", graphs):
-            raise refused(method, "topology", need, graphs.name, found)
+            raise need_error(method, "topology", need, graphs.name, found)
         if need.graph is _nothing:
             continue
         for t in range(graphs.period or rounds):
             if found := _found(need, "graph", graph := graphs.at(t)):
-                raise refused(method, "topology", need, graph.name + _in_round(graphs, t), found)
+                raise need_error(method, "topology", need, graph.name + _in_round(graphs, t), found)
 
 
 def check_weights(
@@ -145,10 +145,10 @@ def check_weights(
         for t, graph in enumerate(rounds if need.weights is not _nothing else ()):
             weights = rule(graph)
             if found := _found(need, "weights", weights):
-                raise refused(method, "mixing", need, weights.name + _in_round(graphs, t), found)
+                raise need_error(method, "mixing", need, weights.name + _in_round(graphs, t), found)
 
 
-def exceeded(need: Need, weights: MixingMatrix, bad: np.ndarray) -> str:
+def exceeded_bound(need: Need, weights: MixingMatrix, bad: np.ndarray) -> str:
     """Return which bound of a need some attackers exceed, in words; nothing if none."""
     return _found(need, "attacked", weights, bad)
 
@@ -173,7 +173,7 @@ def _in_round(graphs: Graphs, t: int) -> str:
     return "" if isinstance(graphs, Topology) else f", round {t} of {graphs.name}"
 
 
-def refused(method: str, argument: str, need: Need, got: str, found: str) -> TopologyError:
+def need_error(method: str, argument: str, need: Need, got: str, found: str) -> TopologyError:
     """Return the error of an argument that a method cannot do with, with what was found."""
     return TopologyError(
         f"`{argument}` must {need.verb} {need.name} for {method} ({need.meaning}), got {got}: "

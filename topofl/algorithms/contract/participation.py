@@ -8,7 +8,7 @@ import numpy as np
 
 from topofl._support.check import check_int, check_positive, check_probability, shown
 
-__all__ = ["Participation", "first_round", "later_rounds", "name_of", "sampled"]
+__all__ = ["Participation", "first_round", "later_rounds", "participation_name", "sampled"]
 
 
 class _Round(Protocol):
@@ -89,6 +89,6 @@ def later_rounds(round: _Round) -> np.ndarray:
     return np.full(len(round.sizes), round.t > 0)
 
 
-def name_of(participants: Participation) -> str:
+def participation_name(participants: Participation) -> str:
     """Return what a rule of participation is called, to be kept with results."""
     return getattr(participants, "__name__", str(participants))

@@ -15,7 +15,7 @@ from topofl.topology import Topology
 if TYPE_CHECKING:
     from topofl.algorithms.contract.local import Training
 
-__all__ = ["Models", "Round", "Rule", "State", "Trial", "check_key", "nothing"]
+__all__ = ["Models", "Round", "Rule", "State", "Trial", "check_key", "no_state"]
 
 State = dict[str, Tensor]
 """What a phase carries to the next round: tensors by name.
@@ -320,7 +320,7 @@ class Round(Protocol):
         ...
 
 
-def nothing(models: Models) -> State:
+def no_state(models: Models) -> State:
     """Return no tensors: the `init` of what keeps none."""
     del models
     return {}

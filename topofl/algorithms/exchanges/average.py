@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from topofl._support.check import check_int
-from topofl.algorithms.contract.participation import Participation, name_of
+from topofl.algorithms.contract.participation import Participation, participation_name
 from topofl.algorithms.contract.parts import Part, as_part, everything
 from topofl.algorithms.contract.phase import Phase
 from topofl.algorithms.contract.round import Models, Round, State
@@ -179,7 +179,7 @@ def server_average(
     settings = (
         {"weights": "data" if weighted else "equal"}
         | _told(share)
-        | ({} if participants is None else {"participation": name_of(participants)})
+        | ({} if participants is None else {"participation": participation_name(participants)})
     )
     return Phase(init, apply, settings)
 

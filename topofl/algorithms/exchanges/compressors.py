@@ -2,40 +2,17 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from numbers import Integral, Real
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from topofl._support.check import check_int, check_positive, check_takes, shown
+from topofl._support.check import check_int, check_positive
 from topofl._support.seeding import random_keys
-from topofl._support.written import made_of
-from topofl.algorithms.contract.checked import (
-    NO_BRANCHES,
-    PLAYED,
-    named_errors,
-    shaped_as,
-    without_numbers,
-)
-from topofl.algorithms.contract.round import Round
 
-__all__ = [
-    "TOP_TENTH",
-    "Compressor",
-    "check_compressor",
-    "check_consensus_step",
-    "check_messages",
-    "disagreement",
-    "message_bytes",
-    "no_compression",
-    "quantized",
-    "random_k",
-    "sign",
-    "top_k",
-]
+__all__ = ["BLOCK", "Compressor", "no_compression", "quantized", "random_k", "sign", "top_k"]
 
 BLOCK = 2**20
 """Numbers compressed at a time, 4 MB in float32, and at least one row."""
@@ -123,15 +100,15 @@ def top_k(share: float) -> Compressor:
 
     def some(x: Tensor, rng: np.random.Generator) -> Tensor:
         del rng
-        places = x.abs().topk(_count(share, x.shape[1]), dim=1, sorted=False).indices
+        places = x.abs().topk(_n_kept(share, x.shape[1]), dim=1, sorted=False).indices
         return torch.zeros_like(x).scatter_(1, places, x.gather(1, places))
 
     def nbytes(d: int, itemsize: int) -> int:
-        k = _count(share, d)
-        return k * itemsize + _whole(min(k * (d - 1).bit_length(), d))
+        k = _n_kept(share, d)
+        return k * itemsize + _whole_bytes(min(k * (d - 1).bit_length(), d))
 
     return Compressor(
-        "top_k", _by_rows(some), nbytes, lambda d: _count(share, d) / d, False, {"share": share}
+        "top_k", _by_rows(some), nbytes, lambda d: _n_kept(share, d) / d, False, {"share": share}
     )
 
 
@@ -159,24 +136,24 @@ def random_k(share: float) -> Compressor:
     share = _check_share(share)
 
     def some(x: Tensor, rng: np.random.Generator) -> Tensor:
-        k = _count(share, x.shape[1])
+        k = _n_kept(share, x.shape[1])
         if x.is_meta:
             places = torch.empty(len(x), k, dtype=torch.int64, device=x.device)
         else:
-            places = torch.from_numpy(_places(rng.integers(2**63, size=len(x)), x.shape[1], k)).to(
-                x.device
-            )
+            places = torch.from_numpy(
+                _random_indices(rng.integers(2**63, size=len(x)), x.shape[1], k)
+            ).to(x.device)
         return torch.zeros_like(x).scatter_(1, places, x.gather(1, places))
 
     def nbytes(d: int, itemsize: int) -> int:
-        return _count(share, d) * itemsize + 8
+        return _n_kept(share, d) * itemsize + 8
 
     return Compressor(
-        "random_k", _by_rows(some), nbytes, lambda d: _count(share, d) / d, True, {"share": share}
+        "random_k", _by_rows(some), nbytes, lambda d: _n_kept(share, d) / d, True, {"share": share}
     )
 
 
-def _places(seeds: np.ndarray, d: int, k: int) -> np.ndarray:
+def _random_indices(seeds: np.ndarray, d: int, k: int) -> np.ndarray:
     """Return which k of d places each seed draws, (n, k)."""
     return np.argpartition(random_keys(0, seeds, np.arange(d)), k - 1, axis=1)[:, :k]
 
@@ -200,7 +177,7 @@ def sign() -> Compressor:
         return torch.where(x >= 0, scale, -scale)
 
     def nbytes(d: int, itemsize: int) -> int:
-        return itemsize + _whole(d)
+        return itemsize + _whole_bytes(d)
 
     return Compressor("sign", _by_rows(some), nbytes, lambda d: 1 / d, False)
 
@@ -247,7 +224,7 @@ def quantized(levels: int) -> Compressor:
         return rounded.mul_(norm / (levels * tau(x.shape[1]))).copysign_(x)
 
     def nbytes(d: int, itemsize: int) -> int:
-        return itemsize + _whole(d * (2 * levels).bit_length())
+        return itemsize + _whole_bytes(d * (2 * levels).bit_length())
 
     return Compressor(
         "quantized", _by_rows(some), nbytes, lambda d: 1 / tau(d), True, {"levels": levels}
@@ -275,12 +252,12 @@ def _check_share(share: object) -> float:
     return share
 
 
-def _count(share: float, d: int) -> int:
+def _n_kept(share: float, d: int) -> int:
     """Return how many of d numbers are kept."""
     return max(1, math.ceil(round(share * d, 9)))  # a tenth of 30 is 3
 
 
-def _whole(bits: int) -> int:
+def _whole_bytes(bits: int) -> int:
     """Return how many bytes hold so many bits."""
     return -(-bits // 8)
 
@@ -308,140 +285,3 @@ def _by_rows(
         return made
 
     return apply
-
-
-TOP_TENTH = "top_k(share=0.1)"
-"""The default compressor of methods."""
-
-_OURS = {
-    function.__name__: function for function in (top_k, random_k, sign, quantized, no_compression)
-}
-
-
-_TAKES = {"apply": ("values", "rng"), "nbytes": ("d", "itemsize"), "contraction": ("d",)}
-"""The functions of a compressor, and what each is called with."""
-
-
-def check_compressor(compressor: object) -> Compressor:
-    """Return what compresses, which text such as ``"top_k(share=0.1)"`` may stand for, or raise.
-
-    Raises
-    ------
-    TypeError
-        If it is neither a Compressor nor text.
-    ValueError
-        If the text names none of ours, or what it is given is wrong.
-    """
-    made = (
-        made_of("compressor", compressor, _OURS, "top_k(0.1)")
-        if isinstance(compressor, str)
-        else compressor
-    )
-    if not isinstance(made, Compressor):
-        raise TypeError(
-            '`compressor` must be a Compressor such as top_k(0.1), or "top_k(0.1)", got '
-            f"{shown(compressor)}"
-        )
-    for part in _TAKES:
-        if not callable(value := getattr(made, part)):
-            raise TypeError(
-                f"`{part}` of the compressor {made.name!r} must be a function, got {shown(value)}"
-            )
-        check_takes(f"`{part}` of the compressor {made.name!r}", value, *_TAKES[part])
-
-    def apply(values: Tensor, rng: np.random.Generator) -> Tensor:
-        return _applied(made, values, rng)
-
-    return replace(made, apply=apply)
-
-
-def _applied(compressor: Compressor, values: Tensor, rng: np.random.Generator) -> Tensor:
-    """Return compressed values, or raise ``ValueError`` if a compressor does what it may not."""
-    version = values._version
-    name = f"the compressor {compressor.name!r}"
-    must = f"{name} must work on tensors without values (device 'meta'), {PLAYED}"
-    with without_numbers(must, NO_BRANCHES), named_errors(f"`apply` of {name}", values):
-        made: Any = compressor.apply(values, rng)
-    shaped_as(f"`apply` of {name}", "values", made, values)
-    if values._version != version:
-        raise ValueError(
-            f"`apply` of the compressor {compressor.name!r} must not change its values; work on a "
-            "copy"
-        )
-    return made
-
-
-def check_consensus_step(gamma: object) -> float:
-    """Return the consensus step size, in (0, 1], or raise."""
-    gamma = check_positive("gamma", gamma)
-    if gamma > 1:
-        raise ValueError(
-            f"`gamma` must be above 0 and at most 1, where nodes take the average, got {gamma:g}"
-        )
-    return gamma
-
-
-def message_bytes(compressor: Compressor, values: Tensor) -> int:
-    """Return the bytes of one compressed row of (n, d) values.
-
-    Raises
-    ------
-    ValueError
-        If the message would be larger than the row itself.
-    """
-    d, itemsize = values.shape[1], values.element_size()
-    nbytes, delta = compressor.nbytes(d, itemsize), compressor.contraction(d)
-    if not isinstance(nbytes, Integral) or nbytes < 0:
-        raise ValueError(
-            f"`nbytes` of {compressor} must return a whole number of bytes, got {shown(nbytes)}"
-        )
-    if not isinstance(delta, Real) or not 0 < float(delta) <= 1:
-        raise ValueError(
-            f"`contraction` of {compressor} must return a number above 0 and at most 1, got "
-            f"{shown(delta)}"
-        )
-    if nbytes > d * itemsize:
-        raise ValueError(
-            f"`compressor` must make messages smaller, {compressor} makes of {d} numbers, "
-            f"{d * itemsize} bytes, a message of {nbytes} bytes; keep a smaller share, take fewer "
-            "levels, or use no_compression()"
-        )
-    return int(nbytes)
-
-
-def check_messages(compressor: Compressor, values: Tensor) -> None:
-    """Raise ``ValueError`` unless messages get smaller and the declared contraction holds.
-
-    The contraction is measured on rows of random numbers and on a row of zeros.
-    """
-    message_bytes(compressor, values)
-    if values.is_meta:
-        return
-    d = values.shape[1]
-    rng = np.random.default_rng(0)
-    rows = min(64, max(2, BLOCK // d))
-    tried = torch.from_numpy(rng.standard_normal((rows, d))).to(values.device, values.dtype)
-    tried[-1] = 0
-    made = compressor.apply(tried, rng)
-    if not bool(made.isfinite().all()):
-        which = "zeros" if bool(made[:-1].isfinite().all()) else "finite numbers"
-        raise ValueError(
-            f"`apply` of {compressor} must return finite numbers for finite ones, it returns NaN "
-            f"or infinity for a row of {which}"
-        )
-    errors = (made - tried)[:-1].double().square().sum(1) / tried[:-1].double().square().sum(1)
-    slack = 0.01 + 4 * float(errors.std(correction=0)) / math.sqrt(rows - 1)
-    delta = float(compressor.contraction(d))
-    if float(errors.mean()) > 1 - delta + slack:
-        raise ValueError(
-            f"`contraction` of {compressor} must be a delta with E ||Q(x) - x||^2 <= (1 - delta) "
-            f"||x||^2, got {delta:.6g}, but for random x the mean of ||Q(x) - x||^2 / ||x||^2 is "
-            f"{float(errors.mean()):.3g}; declare a smaller delta, or scale Q(x) down"
-        )
-
-
-def disagreement(round: Round, values: Tensor) -> Tensor:
-    """Return ``sum_j W[i, j] (values_j - values_i)``, (n, d), without a count of messages."""
-    mixed = values.clone()
-    round.mix(round.weights, mixed, counted=False)
-    return mixed.sub_(values)

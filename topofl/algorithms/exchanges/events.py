@@ -13,19 +13,21 @@ from topofl.algorithms.contract.terms import Step, Term
 from topofl.mixing import MixingMatrix
 
 __all__ = [
-    "bytes_of",
-    "hop_from",
-    "in_groups",
+    "groups_without_repeats",
     "kept_gradient",
-    "masked_nodes",
+    "model_bytes",
+    "next_node",
+    "node_mask",
     "send_along",
-    "start_of_clock",
+    "zero_times",
 ]
 
 T = TypeVar("T")
 
 
-def in_groups(events: Sequence[T], things: Callable[[T], Sequence[object]]) -> Iterator[list[T]]:
+def groups_without_repeats(
+    events: Sequence[T], things: Callable[[T], Sequence[object]]
+) -> Iterator[list[T]]:
     """Yield consecutive events in the fewest groups without repeated participants.
 
     An event's gradient is taken where its node, or its walk, was after its last event. Of a group,
@@ -41,7 +43,7 @@ def in_groups(events: Sequence[T], things: Callable[[T], Sequence[object]]) -> I
 
     Examples
     --------
-    >>> list(in_groups([0, 1, 2, 1, 0, 0], lambda node: [node]))
+    >>> list(groups_without_repeats([0, 1, 2, 1, 0, 0], lambda node: [node]))
     [[0, 1, 2], [1, 0], [0]]
     """
     group: list[T] = []
@@ -71,14 +73,14 @@ def kept_gradient() -> Term:
     return Term("kept_gradient", update, init, elementwise=True)
 
 
-def masked_nodes(n: int, nodes: Sequence[int]) -> np.ndarray:
+def node_mask(n: int, nodes: Sequence[int]) -> np.ndarray:
     """Return (n,) booleans: who of the nodes is among some."""
     participants = np.zeros(n, dtype=bool)
     participants[list(nodes)] = True
     return participants
 
 
-def start_of_clock(**shapes: tuple[int, ...]) -> State:
+def zero_times(**shapes: tuple[int, ...]) -> State:
     """Return zeros in float64 on the host, so that times have values also on meta tensors."""
     return {
         name: torch.zeros(shape, dtype=torch.float64, device="cpu")
@@ -86,12 +88,12 @@ def start_of_clock(**shapes: tuple[int, ...]) -> State:
     }
 
 
-def bytes_of(models: Models) -> int:
+def model_bytes(models: Models) -> int:
     """Return the bytes of a message that holds one model."""
     return models.flat.shape[1] * models.flat.element_size()
 
 
-def hop_from(node: int, weights: MixingMatrix, rng: np.random.Generator) -> int:
+def next_node(node: int, weights: MixingMatrix, rng: np.random.Generator) -> int:
     """Return the next node of a walk: node j with probability ``W[node, j]``."""
     row = slice(*weights.weights.indptr[node : node + 2])
     shares = np.cumsum(weights.weights.data[row])

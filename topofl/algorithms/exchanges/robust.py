@@ -8,14 +8,14 @@ from torch import Tensor
 from topofl._support.check import check_fraction, check_int, check_takes, shown
 from topofl.algorithms.contract.checked import named_errors
 from topofl.algorithms.contract.local import train
+from topofl.algorithms.contract.optimizer_terms import momentum as heavy_ball
 from topofl.algorithms.contract.phase import Phase
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.schedules import Rate
 from topofl.algorithms.contract.terms import descend
-from topofl.algorithms.contract.terms import momentum as heavy_ball
 from topofl.mixing import MixingMatrix
 
-__all__ = ["Aggregation", "aggregate", "local_steps_of", "remedy_by_graph", "surrounded"]
+__all__ = ["Aggregation", "aggregate", "denser_graph_remedy", "dsgd_steps", "exposure_to_attackers"]
 
 Aggregation = Callable[[Tensor, Tensor, Tensor], Tensor]
 """``rule(own, heard, shares) -> model``: of a node's model (d,), received (k, d), weights (k,)."""
@@ -67,14 +67,14 @@ def aggregate(rule: Aggregation, /, **settings: object) -> Phase:
     return Phase(lambda models: {}, apply, {"weights": "round"} | settings)
 
 
-def local_steps_of(lr: Rate, batch_size: int, momentum: float, local_steps: int) -> Phase:
+def dsgd_steps(lr: Rate, batch_size: int, momentum: float, local_steps: int) -> Phase:
     """Return the local steps of D-SGD, before an exchange of another kind."""
     terms = [heavy_ball(momentum)] if check_fraction("momentum", momentum) else []
     steps = check_int("local_steps", local_steps, minimum=1)
     return train(descend(*terms, lr=lr), batch_size=batch_size, steps=steps)
 
 
-def remedy_by_graph(n: int, attackers: int, most: int, arguments: str = "") -> str:
+def denser_graph_remedy(n: int, attackers: int, most: int, arguments: str = "") -> str:
     """Return the remedy for too many attackers: a denser graph, or fewer attackers.
 
     Parameters
@@ -91,7 +91,9 @@ def remedy_by_graph(n: int, attackers: int, most: int, arguments: str = "") -> s
     return f"let at most {most} of the {n} nodes attack, since no graph makes more tolerable"
 
 
-def surrounded(weights: MixingMatrix, bad: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def exposure_to_attackers(
+    weights: MixingMatrix, bad: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return per node how many models it receives, how many of attackers, and their weight.
 
     Parameters

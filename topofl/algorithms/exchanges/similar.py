@@ -13,7 +13,7 @@ from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.exchanges.peers import Choice, Policy, can_receive
 from topofl.mixing import from_weights
 
-__all__ = ["TOWARD", "similar_peers", "turning_peers"]
+__all__ = ["PULL_DIRECTIONS", "similar_peers", "similar_peers_with_pull"]
 
 
 BLOCK = 2**20
@@ -57,14 +57,14 @@ def similar_peers(
     Ye, Ni, Wu, Chen and Wang, "Personalized federated learning with inferred collaboration graphs"
     (2023).
     """
-    return turning_peers(strength, threshold, compare)
+    return similar_peers_with_pull(strength, threshold, compare)
 
 
-TOWARD = "toward"
+PULL_DIRECTIONS = "toward"
 """Name of the state that holds where models turn while they train, (n, d)."""
 
 
-def turning_peers(
+def similar_peers_with_pull(
     strength: float, threshold: float, compare: Part | str, turn: float = 0.0
 ) -> Policy:
     """Return the policy; with `turn` it also sets the next round's directions of cosine pull."""
@@ -86,7 +86,7 @@ def turning_peers(
         wanted = shares / shares.sum(axis=1, keepdims=True) + cosines / (2 * strength)
         weights = from_weights(simplex_projection(wanted, allowed), name="similar")
         if turn:
-            cosine_directions = round.state("local")[TOWARD]
+            cosine_directions = round.state("local")[PULL_DIRECTIONS]
             _normalized(models.flat, turn, out=cosine_directions)
             round.mix(weights, cosine_directions, counted=False)
         return Choice(weights, server=2 if turn else 1)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from topofl._support.check import shown
-from topofl.algorithms.contract.needs import exceeded
+from topofl.algorithms.contract.needs import exceeded_bound
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import Rule
 from topofl.attacks import Attack
@@ -70,7 +70,7 @@ def check_attack(
     bad[list(attack.nodes)] = True
     for need in trace.algorithm.needs:
         if text := next(
-            filter(None, (exceeded(need, rule(one.graph), bad) for one in trace.rounds)), ""
+            filter(None, (exceeded_bound(need, rule(one.graph), bad) for one in trace.rounds)), ""
         ):
             warnings.warn(
                 f"`attackers` are more than {name} tolerates: {text}", UserWarning, stacklevel=6

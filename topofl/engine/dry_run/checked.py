@@ -8,8 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from topofl._support.check import check_takes, did_you_mean, shown
-from topofl.algorithms.contract.checked import PLAYED as WHY_PLAYED
-from topofl.algorithms.contract.checked import shaped_as, without_numbers
+from topofl.algorithms.contract.checked import WHY_PLAYED, check_shape, explaining_meta_errors
 from topofl.algorithms.contract.phase import Phase
 from topofl.algorithms.contract.round import Models, State
 from topofl.mixing import MixingMatrix
@@ -53,7 +52,7 @@ def aggregated(
         f"`rule` of the phase {phase!r}",
         "combine the rows that were sent over their first axis",
     )
-    return shaped_as(what, "a row", row, own, remedy)
+    return check_shape(what, "a row", row, own, remedy)
 
 
 def check_rule(phase: str, rule: object) -> None:
@@ -120,7 +119,7 @@ def state_of_phase(states: Mapping[str, State], owner: str, phase: str) -> State
 
 def on_shapes_only(name: str) -> AbstractContextManager[None]:
     """Turn torch's errors on tensors without values into a ``ValueError`` that names the phase."""
-    return without_numbers(
+    return explaining_meta_errors(
         f"the phase {name!r} must work on models without numbers, {WHY_PLAYED}",
         "where `models.flat.is_meta`, let it do the most that it may do, such as round.mix (which "
         "also is how models are multiplied by a mixing matrix), and return",

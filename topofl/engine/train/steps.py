@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from topofl.algorithms.contract.terms import along
+from topofl.algorithms.contract.terms import per_row
 from topofl.engine.exchange import Mixer
 from topofl.engine.population import Population
 from topofl.engine.train.batches import Batch
@@ -112,7 +112,7 @@ class TrainingJob(NamedTuple):
             self.bad[chunk.rows] |= ~still & ~fine
             still = still | self.bad[chunk.rows]
         for x, then in zip(now, before, strict=True):
-            x.copy_(torch.where(along(still, x), then, x))
+            x.copy_(torch.where(per_row(still, x), then, x))
 
 
 def local_steps(
