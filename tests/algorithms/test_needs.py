@@ -136,7 +136,7 @@ def test_needs_must_be_needs(needs):
         (
             algorithms.symmetric,
             UNLIKE,
-            r"W\[0, 1\] = 0 and W\[1, 0\] = 0.5, 0.5 apart, the most of all",
+            r"W\[0, 1\] = 0 and W\[1, 0\] = 0.5, the largest difference, 0.5",
         ),
         (
             algorithms.doubly_stochastic,
@@ -267,7 +267,8 @@ def test_needs_by_arguments_are_checked():
 )
 def test_needs_by_arguments_need_a_function_that_has_these(need):
     with pytest.raises(
-        TypeError, match=r"a need must be of arguments of mine\(lr\), got '(trim|track)'"
+        TypeError,
+        match=r"`when` and `of` of a need must name arguments of mine\(lr\), got '(trim|track)'",
     ):
 
         @algorithms.needing(need)
@@ -282,7 +283,7 @@ def test_what_a_need_finds_must_be_words():
     need = algorithms.Need("regular", "", "", graph=lambda graph: True)
     with pytest.raises(
         TypeError,
-        match=r"`graph` of the need 'regular' must return in words what it found, or '' .*got True",
+        match=r"`graph` of the need 'regular' must return a description .*, or '' .*got True",
     ):
         tried(needing(need), STAR)
 
