@@ -237,7 +237,7 @@ def with_policy(choose, clients=None, **settings):
         (
             algorithms.Choice(ALL, downloads=[ALONE]),
             ValueError,
-            r"round 1, .*`downloads`.*node 0 takes of node 1",
+            r"round 1, .*`downloads`.*node 0 averages with node 1",
         ),
         (algorithms.Choice(ALL, downloads=[]), ValueError, "`downloads`"),
         (
@@ -247,11 +247,15 @@ def with_policy(choose, clients=None, **settings):
         ),
         (algorithms.Choice(ALONE, downloads=ALONE), TypeError, "must be lists"),
         (
-            algorithms.Choice(ALONE, besides=[(ALL, -4)]),
+            algorithms.Choice(ALONE, extra_messages=[(ALL, -4)]),
             ValueError,
-            "`besides` must be at least 0, got -4",
+            "`extra_messages` must be at least 0, got -4",
         ),
-        (algorithms.Choice(ALONE, besides=[(ALL, 2.5)]), TypeError, "`besides` must be an integer"),
+        (
+            algorithms.Choice(ALONE, extra_messages=[(ALL, 2.5)]),
+            TypeError,
+            "`extra_messages` must be an integer",
+        ),
         (algorithms.Choice(ALONE, server=-1), ValueError, "`server`"),
     ],
 )
@@ -286,7 +290,7 @@ def test_state_that_no_checkpoint_could_keep_is_refused():
         state["k"] = round.t
         return algorithms.Choice(ALONE)
 
-    with pytest.raises(TypeError, match=r"round 1, .*got int as state\['k'\]; torch.tensor"):
+    with pytest.raises(TypeError, match=r"round 1, .*got int as state\['k'\]; .*torch.tensor"):
         with_policy(count)
     with pytest.raises(TypeError, match="must be a dict of tensors, got list"):
         with_policy(algorithms.Policy(count, lambda models: [1]))  # pyright: ignore

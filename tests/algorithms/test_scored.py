@@ -421,7 +421,7 @@ def test_nobody_is_heard_off_the_graph(graph, k, threshold, refresh, wild, t, se
     elif k is not None:
         assert (chosen.sum(1) <= k).all()
     np.testing.assert_array_equal(state["last"].numpy() == t, chosen)
-    ((headers, nbytes),) = choice.besides
+    ((headers, nbytes),) = choice.extra_messages
     np.testing.assert_array_equal(headers.support().adjacency.toarray() != 0, able.T)
     assert nbytes == 6 * 8
 
@@ -538,7 +538,7 @@ def test_bad_values_are_named(name, value):
 def test_what_travels_besides_models_stays_on_the_graph():
     wild = [(mixing.average_of_chosen(np.ones((N, N))), 1)]
     policy = algorithms.Policy(
-        lambda *_: algorithms.Choice(mixing.average_of_chosen(np.eye(N)), besides=wild)
+        lambda *_: algorithms.Choice(mixing.average_of_chosen(np.eye(N)), extra_messages=wild)
     )
     with pytest.raises(ValueError, match="off the edges of circulant"):
         engine(
@@ -569,7 +569,7 @@ def test_losses_must_be_refreshed_by_a_phase_that_finds_them():
         engine(never, model, clients)
     without = average_over_peers(scored_peers(2, loss_refresh="none", head=HEAD), body)
     with pytest.raises(
-        ValueError, match="`owner` must be a phase that hears peers by losses, 'mix' keeps none"
+        ValueError, match="`owner` must be a phase that scores peers by losses, 'mix' has none"
     ):
         engine(algorithms.chain("lost", mix=without, losses=refresh_losses("mix")), model, clients)
     with pytest.raises(ValueError, match="`loss_refresh`"):

@@ -130,7 +130,7 @@ def check_needs(method: str, needs: Iterable[Need], graphs: Graphs, rounds: int)
     >>> graphs = topologies.one_peer_exponential(8)
     >>> check_needs("mine", [static], graphs, rounds=1)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    topofl.topology.TopologyError: `topology` must be static for mine (the same graph in all ...
+    topofl.topology.graph.TopologyError: `topology` must be static for mine (the same graph ...
     """
     for need in needs:
         if found := _found(need, "graphs", graphs):

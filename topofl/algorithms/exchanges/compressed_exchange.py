@@ -40,7 +40,7 @@ __all__ = [
 
 
 TOP_TENTH = "top_k(share=0.1)"
-"""The default compressor of methods."""
+"""The default compressor of the methods with compressed messages."""
 
 
 _BY_NAME = {
@@ -49,18 +49,23 @@ _BY_NAME = {
 
 
 _ARGUMENTS = {"apply": ("values", "rng"), "nbytes": ("d", "itemsize"), "contraction": ("d",)}
-"""The functions of a compressor, and what each is called with."""
+"""The functions of a compressor, and their arguments."""
 
 
 def check_compressor(compressor: object) -> Compressor:
-    """Return what compresses, which text such as ``"top_k(share=0.1)"`` may stand for, or raise.
+    """Return a compressor, given as a Compressor or text like ``"top_k(share=0.1)"``, or raise.
 
     Raises
     ------
     TypeError
         If it is neither a Compressor nor text.
     ValueError
-        If the text names none of ours, or what it is given is wrong.
+        If the text does not name a compressor of the library, or an argument is wrong.
+
+    Examples
+    --------
+    >>> print(check_compressor("top_k(share=0.1)"))
+    top_k(share=0.1)
     """
     made = (
         made_of("compressor", compressor, _BY_NAME, "top_k(0.1)")
@@ -86,7 +91,7 @@ def check_compressor(compressor: object) -> Compressor:
 
 
 def _applied(compressor: Compressor, values: Tensor, rng: np.random.Generator) -> Tensor:
-    """Return compressed values, or raise ``ValueError`` if a compressor does what it may not."""
+    """Return compressed values, or raise ``ValueError`` if the compressor violates its contract."""
     version = values._version
     name = f"the compressor {compressor.name!r}"
     must = f"{name} must work on tensors without values (device 'meta'), {WHY_PLAYED}"
@@ -106,21 +111,29 @@ def check_consensus_step(gamma: object) -> float:
     gamma = check_positive("gamma", gamma)
     if gamma > 1:
         raise ValueError(
-            f"`gamma` must be above 0 and at most 1, where nodes take the average, got {gamma:g}"
+            f"`gamma` must be above 0 and at most 1, at which nodes take the average, got {gamma:g}"
         )
     return gamma
 
 
 def message_bytes(compressor: Compressor, values: Tensor) -> int:
-    """Return the bytes of one compressed row of (n, d) values.
+    """Return the size of a compressed row of (n, d) values, in bytes.
 
     Raises
     ------
     ValueError
-        If the message would be larger than the row itself.
+        If a compressed row would be larger than the row itself, or if the compressor returns a
+        size or a contraction that is not a number in its range.
+
+    Examples
+    --------
+    >>> message_bytes(check_compressor("top_k(share=0.1)"), torch.zeros(1, 100))
+    49
     """
-    d, itemsize = values.shape[1], values.element_size()
-    nbytes, delta = compressor.nbytes(d, itemsize), compressor.contraction(d)
+    d = values.shape[1]
+    itemsize = values.element_size()
+    nbytes = compressor.nbytes(d, itemsize)
+    delta = compressor.contraction(d)
     if not isinstance(nbytes, Integral) or nbytes < 0:
         raise ValueError(
             f"`nbytes` of {compressor} must return a whole number of bytes, got {shown(nbytes)}"
@@ -132,9 +145,9 @@ def message_bytes(compressor: Compressor, values: Tensor) -> int:
         )
     if nbytes > d * itemsize:
         raise ValueError(
-            f"`compressor` must make messages smaller, {compressor} makes of {d} numbers, "
-            f"{d * itemsize} bytes, a message of {nbytes} bytes; keep a smaller share, take fewer "
-            "levels, or use no_compression()"
+            f"`compressor` must make messages smaller, got {compressor}, which compresses {d} "
+            f"numbers of {d * itemsize} bytes to {nbytes} bytes; use a smaller share, fewer "
+            "levels, or no_compression()"
         )
     return int(nbytes)
 
@@ -142,7 +155,7 @@ def message_bytes(compressor: Compressor, values: Tensor) -> int:
 def check_messages(compressor: Compressor, values: Tensor) -> None:
     """Raise ``ValueError`` unless messages get smaller and the declared contraction holds.
 
-    The contraction is measured on rows of random numbers and on a row of zeros.
+    The contraction is measured on rows of random numbers; a row of zeros must give finite numbers.
     """
     message_bytes(compressor, values)
     if values.is_meta:
@@ -171,7 +184,7 @@ def check_messages(compressor: Compressor, values: Tensor) -> None:
 
 
 def disagreement(round: Round, values: Tensor) -> Tensor:
-    """Return ``sum_j W[i, j] (values_j - values_i)``, (n, d), without a count of messages."""
+    """Return ``sum_j W[i, j] (values_j - values_i)``, (n, d), without counting messages."""
     mixed = values.clone()
     round.mix(round.weights, mixed, counted=False)
     return mixed.sub_(values)

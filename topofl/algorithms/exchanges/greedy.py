@@ -28,50 +28,58 @@ def greedy_peers(
 ) -> Policy:
     """Return DPFL's policy: Greedy Graph Construction on the nodes' validation examples.
 
-    In round 0 every node k chooses its candidates ``Omega_k``, at most `budget` of all whom it can
-    hear; later its collaborators ``C_k`` among those of these whom the round's graph lets it hear.
-    It judges a group by the loss of the group's mean on its own validation examples
-    (:func:`topofl.topologies.ggc`), and goes on from the mean of those that it chose, weighted by
-    numbers of training examples. Candidates that are not chosen may be chosen again later; others
-    never. A change of the loss by less than 4 times the precision of the models' numbers, relative
-    to it, counts as none. Models that are not finite are no candidates, and who has one chooses
-    nobody; no group is chosen whose loss is not finite.
+    In round 0 every node k chooses its candidates ``Omega_k``: at most `budget` of its
+    in-neighbors. In later rounds it chooses its collaborators ``C_k`` among the candidates that are
+    its in-neighbors in the round. A group is evaluated by the loss of its mean model on the node's
+    validation examples (:func:`topofl.topologies.ggc`). The node's new model is the mean over the
+    chosen group, weighted by numbers of training examples. Candidates that are not chosen may be
+    chosen in later rounds; other nodes may not. Relative changes of the loss below 4 times the
+    precision of the models' dtype count as 0. Models with NaN or infinite values are not
+    candidates, and their nodes choose no peers; a group whose loss is not finite is not chosen.
 
     Parameters
     ----------
     budget
-        Most nodes to receive from, at least 0; None sets no limit.
+        Largest number of nodes to receive from, at least 0; None: no limit.
     every
-        Rounds from one choice to the next, at least 1: round t chooses if it divides t (and in
-        round 0).
+        Rounds from one choice to the next, at least 1: nodes choose in round t if `every` divides t
+        (and in round 0).
     keep
-        Whether nodes average over their last choice in the rounds between; False: they train alone
+        Whether nodes average over their last choice in the rounds between; False: they only train
         then, as in the authors' code.
     streamed
-        How many models the first choice costs: twice all the others (BGGC, which never holds more
-        than a budget of them; its second pass may in fact end early), or, if False, once (GGC). The
+        Whether the first choice downloads all other models twice (BGGC, which never stores more
+        than `budget` of them; in practice its second pass may end early); False: once (GGC). The
         choice is the same (Theorem 1).
     count_self
-        Whether a node counts towards its own budget, as in the paper's listing.
+        Whether a node counts toward its own budget, as in the paper's listing.
     passive
-        Nodes that choose nobody and only send, such as malicious ones.
+        Nodes that send but choose no peers, such as malicious ones.
 
     Raises
     ------
     ValueError, TypeError
-        If a number is out of its range or of another type.
+        If a number is out of its range or has the wrong type.
 
     References
     ----------
     Kharrat, Canini and Horvath, "DPFL: Decentralized personalized federated learning" (2025),
     Algorithms 1 to 3.
+
+    Examples
+    --------
+    >>> from topofl.algorithms import average_over_peers, chain, sgd
+    >>> exchange = average_over_peers(greedy_peers(budget=4, every=5))
+    >>> chain("mine", local=sgd(0.1), exchange=exchange).settings["exchange"]["budget"]
+    4
     """
     limit = (
         None
         if budget is None
         else check_int("budget", budget, minimum=int(count_self)) - int(count_self)
     )
-    every, idle = check_int("every", every, minimum=1), _check_nodes("passive", passive)
+    every = check_int("every", every, minimum=1)
+    idle = _check_nodes("passive", passive)
     for name, value in {"keep": keep, "streamed": streamed, "count_self": count_self}.items():
         check_switch(name, value, auto=False)
 
@@ -84,17 +92,19 @@ def greedy_peers(
         return {"candidates": others, "chosen": torch.zeros(n, n, dtype=torch.bool, device="cpu")}
 
     def choose(models: Models, state: State, round: Round) -> Choice:
-        candidates, chosen, able = state["candidates"], state["chosen"], can_receive(round.peers)
+        candidates = state["candidates"]
+        chosen = state["chosen"]
+        reachable = can_receive(round.peers)
         if round.t % every != 0:
-            return Choice(average_of_chosen(chosen & able & keep, round.sizes))
+            return Choice(average_of_chosen(chosen & reachable & keep, round.sizes))
         if round.t == 0:
-            candidates &= able
-        asked = average_of_chosen(candidates & able)
-        chosen.copy_(_choose_greedily(models, candidates & able, limit, round))
+            candidates &= reachable
+        downloads = average_of_chosen(candidates & reachable)
+        chosen.copy_(_choose_greedily(models, candidates & reachable, limit, round))
         if round.t == 0:
             candidates.copy_(chosen)
         times = 0 if limit == 0 else 2 if streamed and round.t == 0 else 1
-        return Choice(average_of_chosen(chosen, round.sizes), [asked] * times)
+        return Choice(average_of_chosen(chosen, round.sizes), [downloads] * times)
 
     settings = {
         "weights": "greedy",
@@ -108,7 +118,7 @@ def greedy_peers(
 
 
 def _check_nodes(name: str, nodes: Any) -> list[int]:
-    """Return different nodes, ascending, or raise."""
+    """Return distinct nodes in ascending order, or raise."""
     return sorted(
         {
             check_int(name, i, minimum=0)
@@ -120,13 +130,18 @@ def _check_nodes(name: str, nodes: Any) -> list[int]:
 def random_peers(budget: int) -> Policy:
     """Return the policy of a random collaboration graph, the same in all rounds.
 
-    They are drawn in round 0 among those whom it can hear, and weighted by numbers of training
-    examples. Where the graph changes, a node goes without those whom it cannot hear in a round.
+    In round 0 every node draws its peers among its in-neighbors. It averages with them, weighted by
+    numbers of training examples; in later rounds, with those that are its in-neighbors then.
 
     Parameters
     ----------
     budget
-        From how many nodes each receives, at least 0; all that it can hear if these are fewer.
+        Number of nodes from which each receives, at least 0; all in-neighbors if there are fewer.
+
+    Examples
+    --------
+    >>> random_peers(4).settings["budget"]
+    4
     """
     budget = check_int("budget", budget, minimum=0)
 
@@ -135,48 +150,49 @@ def random_peers(budget: int) -> Policy:
         return {"chosen": torch.zeros(n, n, dtype=torch.bool, device="cpu")}
 
     def choose(models: Models, state: State, round: Round) -> Choice:
-        chosen, able = state["chosen"], can_receive(round.peers)
+        chosen = state["chosen"]
+        reachable = can_receive(round.peers)
         if round.t == 0:
             rng = round.rng("collaboration")
-            for k, row in enumerate(able):
+            for k, row in enumerate(reachable):
                 chosen[k, rng.permutation(row.nonzero()[:, 0].numpy())[:budget].tolist()] = True
-        return Choice(average_of_chosen(chosen & able, round.sizes))
+        return Choice(average_of_chosen(chosen & reachable, round.sizes))
 
     return Policy(choose, init, {"weights": "random", "budget": budget})
 
 
 class _WeightedSum(NamedTuple):
-    """The sum of some models, (d,) float64, each times its size, and the sum of these."""
+    """The sum of models, (d,) float64, each times its number of examples, and the sum of these."""
 
     total: Tensor
     size: float
 
 
 def _choose_greedily(models: Models, candidates: Tensor, limit: int | None, round: Round) -> Tensor:
-    """Return whom each node chooses of its candidates, (n, n) booleans."""
+    """Return the candidates that each node chooses, (n, n) booleans."""
     if not models.flat.is_meta:
         finite = torch.isfinite(models.flat).all(1).cpu()
         candidates = candidates & finite & finite[:, None]
     pools = {k: row.nonzero()[:, 0].numpy() for k, row in enumerate(candidates) if row.any()}
     limits = {k: len(pool) if limit is None else min(limit, len(pool)) for k, pool in pools.items()}
-    if models.flat.is_meta:  # as many as can be
-        round.cross_evaluate(
-            {}, "val"
-        )  # so that nodes without such examples are found before the run
+    if models.flat.is_meta:  # the largest choice, and nodes without validation examples are found
+        round.cross_evaluate({}, "val")
         found = {k: pool[: limits[k]] for k, pool in pools.items()}
     else:
-        found = round.cross_evaluate(
-            {k: _trial(models, k, pool, limits[k], round) for k, pool in pools.items()}, "val"
-        )
+        trials = {k: _double_greedy(models, k, pool, limits[k], round) for k, pool in pools.items()}
+        found = round.cross_evaluate(trials, "val")
     chosen = torch.zeros_like(candidates)
     for k, nodes in found.items():
         chosen[k, list(nodes)] = True
     return chosen
 
 
-def _trial(models: Models, k: int, pool: np.ndarray, limit: int, round: Round) -> Trial[list[int]]:
-    """Choose for node k: try means of groups, whose weighted sums are kept in float64."""
-    flat, sizes = models.flat, round.sizes.astype(float)
+def _double_greedy(
+    models: Models, k: int, pool: np.ndarray, limit: int, round: Round
+) -> Trial[list[int]]:
+    """Return the peers that node k chooses, by evaluating mean models of groups."""
+    flat = models.flat
+    sizes = round.sizes.astype(float)
     order, coins = shuffled(k, pool, round.rng(f"collaboration of {k}"))
 
     def plus(group: _WeightedSum, j: int, sign: int = 1) -> _WeightedSum:

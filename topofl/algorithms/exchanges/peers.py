@@ -1,4 +1,4 @@
-"""Exchanges in which nodes choose by models from which peers they receive."""
+"""Exchanges in which nodes choose their peers by models: choices, policies, and the phase."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,47 +20,65 @@ __all__ = ["Choice", "Policy", "average_over_peers", "can_receive"]
 
 
 class Choice(NamedTuple):
-    """From which peers nodes receive in a round.
+    """The peers from which nodes receive in a round, with the messages that the choice takes.
 
     Attributes
     ----------
     weights
         (n, n), rows sum to 1: row i holds the weights with which node i averages models.
     downloads
-        Matrices along whose off-diagonal entries whole messages travel, to choose and to average;
+        Matrices along whose off-diagonal entries whole models are sent, to choose and to average;
         None: along those of `weights`.
-    besides
-        Further messages that the choice takes: matrices, and the bytes of a message along each of
-        their off-diagonal entries.
+    extra_messages
+        Additional messages that the choice takes: pairs of a matrix and the bytes of the message
+        along each of its off-diagonal entries.
     server
-        How many messages' worth a server sends down to each node, in one message, for the message
-        that each sends up. 0: there is no server. With a server, `downloads` are None.
+        Number of models in the one message that a server sends to each node in return for the
+        model that the node sends. 0: there is no server. With a server, `downloads` must be None.
 
     See Also
     --------
     topofl.mixing.average_of_chosen, topofl.mixing.from_weights
+
+    Examples
+    --------
+    Each of 3 nodes averages with the next one:
+
+    >>> chosen = torch.eye(3).roll(1, dims=1)
+    >>> Choice(average_of_chosen(chosen)).weights.weights.toarray()
+    array([[0.5, 0.5, 0. ],
+           [0. , 0.5, 0.5],
+           [0.5, 0. , 0.5]])
     """
 
     weights: MixingMatrix
     downloads: Sequence[MixingMatrix] | None = None
-    besides: Sequence[tuple[MixingMatrix, int]] = ()
+    extra_messages: Sequence[tuple[MixingMatrix, int]] = ()
     server: int = 0
 
 
 class Policy(NamedTuple):
-    """How nodes choose the peers from which they receive.
+    """A rule by which nodes choose the peers from which they receive.
 
     Attributes
     ----------
     choose
-        ``choose(models, state, round)`` -> :class:`Choice`; it may change the state, not the
+        ``choose(models, state, round)`` -> :class:`Choice`; it may change the state, but not the
         models. Peers are restricted to the edges of ``round.peers``: along (j, i), i receives from
         j. Random numbers come from ``round.rng``, losses on nodes' own examples from
         ``round.cross_evaluate``; see :class:`topofl.algorithms.Round`.
     init
-        ``init(models)`` -> its state, tensors by name that last from round to round.
+        ``init(models)`` -> the state: tensors by name that last from round to round.
     settings
-        Its arguments, kept with results.
+        Its arguments, saved with results.
+
+    Examples
+    --------
+    Every node averages over all nodes from which it can receive:
+
+    >>> policy = Policy(lambda models, state, round: Choice(round.weights))
+    >>> average_over_peers(policy).settings
+    {}
     """
 
     choose: Callable[[Models, State, Round], Choice]
@@ -71,29 +89,30 @@ class Policy(NamedTuple):
 def average_over_peers(policy: Policy, share: Part = everything) -> Phase:
     """Return the phase in which nodes average with peers that a policy chooses.
 
-    All models are read before any is replaced (synchronous). The history keeps the matrix of every
-    round, a graph like any other: ``history.mixings``. Nodes receive only along edges of the run's
-    topology; without one, from all nodes.
+    All models are read before any is replaced (synchronous). The history stores the matrix of every
+    round in ``history.mixings``. Nodes receive only along edges of the run's topology; without one,
+    from any node.
 
     Parameters
     ----------
     policy
-        Such as :func:`greedy_peers`, or your own.
+        The rule by which nodes choose, such as :func:`topofl.algorithms.greedy_peers`, or a custom
+        one.
     share
         The part of the models that is averaged; the rest stays at its node.
 
     Raises
     ------
     TypeError
-        If `policy` is no Policy, or its functions are none; in a run, if it returns no Choice with
-        a MixingMatrix.
+        If `policy` is not a :class:`Policy` of functions; in a run, if it does not return a
+        :class:`Choice` with a MixingMatrix.
     ValueError
-        If it evaluates on other examples than ``"train"`` or ``"val"``; in a run, with the round
-        named, if it changes models or returns impossible costs.
+        In a run, naming the round: if the policy evaluates on examples other than ``"train"`` or
+        ``"val"``, changes models or returns impossible costs.
 
     Examples
     --------
-    Every node averages with the node whose model is nearest to its own:
+    Every node averages with the node whose model is closest to its own:
 
     >>> def nearest(models, state, round):
     ...     distances = torch.cdist(models.flat, models.flat).fill_diagonal_(torch.inf)
@@ -102,7 +121,8 @@ def average_over_peers(policy: Policy, share: Part = everything) -> Phase:
     >>> average_over_peers(Policy(nearest, settings={"weights": "nearest"})).settings
     {'weights': 'nearest'}
     """
-    share, policy = as_part("share", share), _check_policy(policy)
+    share = as_part("share", share)
+    policy = _check_policy(policy)
 
     def init(models: Models) -> State:
         models.columns(share)  # raises before any work
@@ -115,8 +135,9 @@ def average_over_peers(policy: Policy, share: Part = everything) -> Phase:
     def apply(models: Models, state: State, round: Round) -> State:
         with _naming_round(round.t):
             others = round.shown(models.flat)
-            seen = models if others is models.flat else models.like(others)
-            choice, columns = _choose(policy, seen, state, round), models.columns(share)
+            visible = models if others is models.flat else models.like(others)
+            choice = _choose(policy, visible, state, round)
+            columns = models.columns(share)
             weights = check_pulls(choice.weights).check_on(round.peers)
         round.mix(
             weights, models.flat, columns, counted=choice.downloads is None and not choice.server
@@ -124,8 +145,9 @@ def average_over_peers(policy: Policy, share: Part = everything) -> Phase:
         size = sum(models.flat[:, part].shape[1] for part in columns) * models.flat.element_size()
         if choice.server:
             round.send(_server_columns(weights.n), size * (1 + choice.server) // 2, server=True)
-        for sent, nbytes in [*((whole, size) for whole in choice.downloads or ()), *choice.besides]:
-            round.send(sent.check_on(round.peers), nbytes)
+        downloads = [(matrix, size) for matrix in choice.downloads or ()]
+        for matrix, nbytes in [*downloads, *choice.extra_messages]:
+            round.send(matrix.check_on(round.peers), nbytes)
         return state
 
     return Phase(
@@ -134,17 +156,17 @@ def average_over_peers(policy: Policy, share: Part = everything) -> Phase:
 
 
 def _check_policy(policy: Any) -> Policy:
-    """Return the policy, or raise."""
+    """Return the policy, or raise ``TypeError``."""
     if not isinstance(policy, Policy) or not callable(policy.choose) or not callable(policy.init):
         raise TypeError(
-            f"`policy` must be a Policy of functions, as Policy(choose), got {shown(policy)}"
+            f"`policy` must be a Policy of functions, such as Policy(choose), got {shown(policy)}"
         )
     return policy
 
 
 @contextmanager
 def _naming_round(t: int) -> Iterator[None]:
-    """Put the round, counted from 1, in front of error messages."""
+    """Prefix error messages with the round, counted from 1."""
     try:
         yield
     except (TypeError, ValueError) as error:
@@ -155,7 +177,7 @@ def _naming_round(t: int) -> Iterator[None]:
 
 
 def _init_on_meta(init: Callable[[Models], State], models: Models) -> State:
-    """Return a policy's state on meta tensors; nothing if it needs values."""
+    """Return a policy's state on meta tensors; an empty one if `init` needs values."""
     try:
         return _check_state(init(models))
     except (RuntimeError, TypeError):
@@ -163,7 +185,7 @@ def _init_on_meta(init: Callable[[Models], State], models: Models) -> State:
 
 
 def _needs_numbers(error: BaseException | None) -> bool:
-    """Return whether an error, or a cause of it, is that a tensor has no values."""
+    """Return whether an error, or one of its causes, is that a tensor has no values."""
     while error is not None:
         if "meta" in str(error).lower():
             return True
@@ -176,69 +198,67 @@ def _choice_on_meta(policy: Policy, models: Models, state: State, round: Round) 
     try:
         return _check_choice(policy.choose(models, dict(state), round))
     except (TypeError, ValueError, RuntimeError, KeyError) as error:
-        unmade = isinstance(error, KeyError) and not state  # what `init` makes needs numbers, too
-        if not unmade and not _needs_numbers(error):
+        missing_state = isinstance(error, KeyError) and not state  # since `init` needs values, too
+        if not missing_state and not _needs_numbers(error):
             raise
         return Choice(average_of_chosen(can_receive(round.peers)))
 
 
 def _choose(policy: Policy, models: Models, state: State, round: Round) -> Choice:
-    """Return what a policy chooses, or raise if it may not."""
+    """Return the choice of a policy, or raise if it violates its contract."""
     if models.flat.is_meta:
         return _choice_on_meta(policy, models, state, round)
     before = models.flat._version  # torch counts changes in place
     choice = _check_choice(policy.choose(models, state, round))
     _check_state(state)
     if models.flat._version != before:
-        raise ValueError(
-            "a policy must not change models, got some that it changed; work on models.flat.clone()"
-        )
+        raise ValueError("a policy must not change models, but it did; work on models.flat.clone()")
     return choice
 
 
 def _check_state(state: Any) -> State:
-    """Return what a policy carries, or raise if a checkpoint could not."""
+    """Return the state of a policy, or raise ``TypeError`` if a checkpoint cannot store it."""
     if not isinstance(state, dict):
         raise TypeError(f"a policy's state must be a dict of tensors, got {type(state).__name__}")
     for name, value in state.items():
         if not isinstance(value, Tensor):
             raise TypeError(
                 f"a policy's state must hold tensors, got {type(value).__name__} as "
-                f"state[{name!r}]; torch.tensor(...)"
+                f"state[{name!r}]; convert it by torch.tensor(...)"
             )
     return state
 
 
 def _check_choice(choice: Any) -> Choice:
-    """Return what a policy chose, or raise."""
+    """Return the choice of a policy, or raise if it is not a valid :class:`Choice`."""
     if not isinstance(choice, Choice) or not isinstance(choice.weights, MixingMatrix):
         what = type(choice.weights if isinstance(choice, Choice) else choice).__name__
         raise TypeError(
             f"a policy must return Choice(weights) with a MixingMatrix, got {what}; "
-            "mixing.average_of_chosen(hears) or mixing.from_weights(weights) makes one"
+            "mixing.average_of_chosen(chosen) or mixing.from_weights(weights) returns one"
         )
     check_int("server", choice.server, minimum=0)
     if not isinstance(choice.downloads, Sequence | None) or not isinstance(
-        choice.besides, Sequence
+        choice.extra_messages, Sequence
     ):
         raise TypeError(
-            "`downloads` and `besides` of a Choice must be lists, such as [matrix] and [(matrix, "
-            "4)]"
+            "`downloads` and `extra_messages` of a Choice must be lists, such as [matrix] and "
+            "[(matrix, 4)]"
         )
-    for one in (*(choice.downloads or ()), *(matrix for matrix, _ in choice.besides)):
+    for one in (*(choice.downloads or ()), *(matrix for matrix, _ in choice.extra_messages)):
         if not isinstance(one, MixingMatrix):
             raise TypeError(
-                "`downloads` and `besides` of a Choice must hold MixingMatrix, got "
+                "`downloads` and `extra_messages` of a Choice must hold MixingMatrix, got "
                 f"{type(one).__name__}"
             )
-    for _, nbytes in choice.besides:
-        check_int("besides", nbytes, minimum=0)
+    for _, nbytes in choice.extra_messages:
+        check_int("extra_messages", nbytes, minimum=0)
     _check_covered(choice)
     return choice
 
 
 def _check_covered(choice: Choice) -> None:
-    """Raise ``ValueError`` if models are averaged that did not travel."""
+    """Raise ``ValueError`` if models are averaged that are not downloaded."""
     if choice.downloads is None:
         return
     used = choice.weights.support().adjacency
@@ -248,15 +268,15 @@ def _check_covered(choice: Choice) -> None:
         i, j = min(zip(*used.T.nonzero(), strict=True))
         raise ValueError(
             "`downloads` of a Choice must hold all edges along which models are averaged, node "
-            f"{i} takes of node {j} without a download; None means those of `weights`"
+            f"{i} averages with node {j} without a download; None means those of `weights`"
         )
 
 
 def _server_columns(n: int) -> MixingMatrix:
-    """Return a matrix with columns of all nodes, whatever they give each other."""
+    """Return a matrix in which every node has a non-zero column, to count messages of a server."""
     return from_weights(sparse.eye_array(n, format="csr"), name="everybody")
 
 
 def can_receive(topology: Topology) -> Tensor:
-    """Return from which nodes each can receive on a graph, (n, n) booleans, row i for node i."""
+    """Return the in-neighbors of each node, (n, n) booleans: entry (i, j) if i receives from j."""
     return torch.from_numpy(topology.adjacency.T.toarray() != 0)
