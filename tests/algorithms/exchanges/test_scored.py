@@ -14,7 +14,7 @@ from torch import nn
 
 import topofl
 from tests import naive, problems
-from tests.algorithms.test_peers import received
+from tests.algorithms.exchanges.test_peers import received
 from tests.algorithms.test_personalized import (
     BATCH,
     HEAD,
