@@ -196,7 +196,7 @@ ALGORITHMS: dict[str, Row] = {
     # learned graphs
     "dpfl": Row(
         0.05,
-        "algorithms/exchanges/test_peers",
+        "algorithms/exchanges/test_greedy",
         options=EPOCH,
         killed={"epochs": 1, "budget": 2, "every": 2},
         validated=True,
@@ -218,7 +218,7 @@ ALGORITHMS: dict[str, Row] = {
     ),
     "random_collaboration": Row(
         0.05,
-        "algorithms/exchanges/test_peers",
+        "algorithms/exchanges/test_greedy",
         required={"budget": 2},
         options=EPOCH,
         killed=EPOCH,
