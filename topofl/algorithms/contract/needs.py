@@ -100,11 +100,8 @@ class Need:
     @property
     def condition(self) -> str:
         """The condition under which the need applies, as in " where track=True"; empty: always."""
-        return (
-            " where " + " and ".join(f"{name}={value!r}" for name, value in self.when)
-            if self.when
-            else ""
-        )
+        values = " and ".join(f"{name}={value!r}" for name, value in self.when)
+        return f" where {values}" if values else ""
 
     def bound(self, arguments: Mapping[str, Any]) -> "Need":
         """Return the need with the method's arguments bound to its functions."""
@@ -126,7 +123,6 @@ def check_needs(method: str, needs: Iterable[Need], graphs: Graphs, rounds: int)
     Examples
     --------
     >>> from topofl import topologies
-    >>> check_needs("mine", [static], topologies.ring(8), rounds=1)
     >>> graphs = topologies.one_peer_exponential(8)
     >>> check_needs("mine", [static], graphs, rounds=1)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -198,12 +194,7 @@ def _changes(graphs: Graphs) -> str:
     if graphs.period is None:
         return "a sequence without a period, whose graphs may differ in every round"
     parts = [graphs.at(t).adjacency for t in range(graphs.period)]
-    distinct = len(
-        {
-            tuple(array.tobytes() for array in (part.indptr, part.indices, part.data))
-            for part in parts
-        }
-    )
+    distinct = len({(a.indptr.tobytes(), a.indices.tobytes(), a.data.tobytes()) for a in parts})
     return (
         f"a sequence of period {graphs.period} with {distinct} distinct graph{'s' * (distinct > 1)}"
     )

@@ -106,14 +106,9 @@ def greedy_peers(
         times = 0 if limit == 0 else 2 if streamed and round.t == 0 else 1
         return Choice(average_of_chosen(chosen, round.sizes), [downloads] * times)
 
-    settings = {
-        "weights": "greedy",
-        "budget": budget,
-        "every": every,
-        "keep": keep,
-        "streamed": streamed,
-    }
-    settings |= {"count_self": count_self} | ({"passive": idle} if idle else {})
+    settings = {"weights": "greedy", "budget": budget, "every": every, "keep": keep}
+    settings |= {"streamed": streamed, "count_self": count_self}
+    settings |= {"passive": idle} if idle else {}
     return Policy(choose, init, settings)
 
 
