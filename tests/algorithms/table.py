@@ -122,15 +122,24 @@ ALGORITHMS: dict[str, Row] = {
         killed={"gamma": 0.3, "compressor": "quantized(3)"},
     ),
     # Byzantine-robust
-    "clipped_gossip": Row(0.1, "test_robust", required={"delta": 0.3}, killed={"momentum": 0.9}),
-    "coordinate_median": Row(0.1, "test_robust", killed={"momentum": 0.9}),
-    "self_centered_clipping": Row(0.5, "test_robust", required={"tau": 1.0}),
-    "trimmed_mean": Row(0.1, "test_robust", required={"trim": 0}, killed={"momentum": 0.9}),
+    "clipped_gossip": Row(
+        0.1, "algorithms/exchanges/test_robust", required={"delta": 0.3}, killed={"momentum": 0.9}
+    ),
+    "coordinate_median": Row(0.1, "algorithms/exchanges/test_robust", killed={"momentum": 0.9}),
+    "self_centered_clipping": Row(0.5, "algorithms/exchanges/test_robust", required={"tau": 1.0}),
+    "trimmed_mean": Row(
+        0.1, "algorithms/exchanges/test_robust", required={"trim": 0}, killed={"momentum": 0.9}
+    ),
     # asynchronous
-    "ad_psgd": Row(0.1, "test_events", killed={"clock": CLOCK | {"bandwidth": 1e4}}, mixes=False),
+    "ad_psgd": Row(
+        0.1,
+        "algorithms/exchanges/test_events",
+        killed={"clock": CLOCK | {"bandwidth": 1e4}},
+        mixes=False,
+    ),
     "random_walks": Row(
         0.1,
-        "test_events",
+        "algorithms/exchanges/test_events",
         killed={"walks": 3, "merge": True, "clock": CLOCK},
         mixes=False,
         random_messages=True,
@@ -187,23 +196,32 @@ ALGORITHMS: dict[str, Row] = {
     # learned graphs
     "dpfl": Row(
         0.05,
-        "test_peers",
+        "algorithms/exchanges/test_greedy",
         options=EPOCH,
         killed={"epochs": 1, "budget": 2, "every": 2},
         validated=True,
         random_messages=True,
     ),
     "pfeddst": Row(
-        0.05, "test_scored", options=HEAD | {"k": 2}, killed=HEAD | {"k": 1}, validated=True
+        0.05,
+        "algorithms/exchanges/test_scored",
+        options=HEAD | {"k": 2},
+        killed=HEAD | {"k": 1},
+        validated=True,
     ),
     "pfedgraph": Row(
         0.05,
-        "test_similar",
+        "algorithms/exchanges/test_similar",
         options=EPOCH,
         killed={"epochs": 1, "regulariser": 0.1},
         common_start=True,
     ),
     "random_collaboration": Row(
-        0.05, "test_peers", required={"budget": 2}, options=EPOCH, killed=EPOCH, module="dpfl"
+        0.05,
+        "algorithms/exchanges/test_greedy",
+        required={"budget": 2},
+        options=EPOCH,
+        killed=EPOCH,
+        module="dpfl",
     ),
 }

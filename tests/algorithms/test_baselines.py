@@ -182,12 +182,11 @@ def test_what_draws_models_is_of_the_round_also_where_gradients_are_mixed():
                 ):
                     mean = sum(gradients[j][k] for j in clique) / len(clique)
                     p.data.sub_(0.1 * (mean + 2.0 * (p.data - a.data)))
-    local = algorithms.sgd(
-        0.1,
+    local = algorithms.train(
+        algorithms.descend(algorithms.proximal(2.0), lr=0.1),
         batch_size=BATCH,
         steps=3,
         gradient=mixing.within_groups,
-        terms=[algorithms.proximal(2.0)],
     )
     got = flat_of(algorithms.chain("mixed", local=local), model, clients, graph=graph)
     torch.testing.assert_close(got, nodes.flat(), rtol=0, atol=1e-10)
@@ -450,7 +449,9 @@ MISTAKES = [
     (lambda: algorithms.per_fedavg(0.1, fine_tune_epochs=0), ValueError, "`fine_tune_epochs`"),
     (lambda: algorithms.lookahead("x"), TypeError, "`inner_lr`"),
     (
-        lambda: algorithms.sgd(0.1, at=algorithms.lookahead(0.1), gradient=mixing.within_groups),
+        lambda: algorithms.train(
+            algorithms.descend(lr=0.1), at=algorithms.lookahead(0.1), gradient=mixing.within_groups
+        ),
         ValueError,
         "`gradient` must be None with at=lookahead",
     ),

@@ -357,7 +357,7 @@ def started(algorithm, topology, **settings):
 
 @pytest.mark.parametrize("name", METHODS)
 def test_messages_that_would_grow_are_refused_before_a_run(name):
-    with pytest.raises(ValueError, match="`compressor` must make messages smaller, top_k"):
+    with pytest.raises(ValueError, match="`compressor` must make messages smaller, got top_k"):
         started(METHODS[name](0.1, compressor=algorithms.top_k(0.999)), topologies.ring(N))
 
 

@@ -506,7 +506,7 @@ def test_mistakes_that_show_in_the_first_round_are_named():
     clients, model = problems.equal_clients(), problems.linear()
     free = algorithms.sgd(0.1)
     with pytest.raises(
-        ValueError, match="`owner` must be a phase that keeps models as 'anchor', 'a' has none"
+        ValueError, match="`owner` must be a phase with models 'anchor' in its state, 'a' has none"
     ):
         engine(
             algorithms.chain("no anchor", a=free, b=algorithms.on_kept_models("a", free)),
@@ -514,7 +514,7 @@ def test_mistakes_that_show_in_the_first_round_are_named():
             clients,
         )
     with pytest.raises(
-        ValueError, match=r"`owner` must be another phase .* got 'c' in the phase .*; the other phases are a"
+        ValueError, match=r"`owner` must be another phase .* got 'c' in .*; the other phases are a"
     ):
         engine(
             algorithms.chain("no owner", a=free, b=algorithms.on_kept_models("c", free)),

@@ -331,7 +331,8 @@ def test_rules_may_change_received_rows_in_place():
     "rule", ["median", lambda own, received: own], ids=["text", "two arguments"]
 )
 def test_aggregate_requires_a_rule(rule):
-    with pytest.raises(TypeError, match=r"`rule` must be a function of \(own, received, shares\), got"):
+    message = r"`rule` must be a function of \(own, received, shares\), got"
+    with pytest.raises(TypeError, match=message):
         robust.aggregate(rule)
 
 

@@ -11,6 +11,7 @@ import topofl
 from tests import naive, problems
 from tests.algorithms.table import ALGORITHMS
 from topofl import algorithms, mixing, topologies
+from topofl.algorithms.contract.local import sgd_descent
 from topofl.engine.population import initial_population
 from topofl.engine.train import gradient_exchange, plan
 
@@ -203,7 +204,9 @@ FURTHER = [
 @pytest.mark.parametrize("options", FURTHER)
 def test_group_sums_and_stored_gradients_give_the_same_steps(options, monkeypatch, meetings):
     clients, found = problems.equal_clients(12), []
-    local = algorithms.sgd(0.1, batch_size=BATCH, steps=3, gradient=mixing.within_groups, **options)
+    local = algorithms.train(
+        sgd_descent(0.1, **options), batch_size=BATCH, steps=3, gradient=mixing.within_groups
+    )
     monkeypatch.setattr(
         algorithms, "made", lambda **_: algorithms.chain("made", local=local), raising=False
     )

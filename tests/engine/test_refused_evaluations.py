@@ -25,7 +25,7 @@ BAD_INPUT = {
         "`fine_tune` must be a phase of each node alone",
     ),
     "gradients": (
-        {"fine_tune": algorithms.sgd(0.1, gradient=mixing.max_degree)},
+        {"fine_tune": algorithms.train(algorithms.descend(lr=0.1), gradient=mixing.max_degree)},
         ValueError,
         "got one that uses mixed",
     ),

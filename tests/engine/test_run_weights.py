@@ -55,7 +55,10 @@ class Summed(nn.Module):
 
 def test_gradients_that_share_memory_are_mixed_once():
     mine = algorithms.chain(
-        "mine", local=algorithms.sgd(0.1, batch_size=4, gradient=mixing.metropolis_hastings)
+        "mine",
+        local=algorithms.train(
+            algorithms.descend(lr=0.1), batch_size=4, gradient=mixing.metropolis_hastings
+        ),
     )
     settings = {"model": Summed(), "init": "given", "dtype": torch.float64}
     batched, looped = (
@@ -66,10 +69,11 @@ def test_gradients_that_share_memory_are_mixed_once():
 
 def test_gradient_rules_may_be_any_callable():
     rule = functools.partial(mixing.uniform, direction="pull")
-    mine = algorithms.chain("mine", local=algorithms.sgd(0.1, batch_size=4, gradient=rule))
+    local = algorithms.train(algorithms.descend(lr=0.1), batch_size=4, gradient=rule)
+    mine = algorithms.chain("mine", local=local)
     assert "partial" in run(mine).meta["settings"]["local"]["gradient"]
     with pytest.raises(TypeError, match="`gradient` must be a weight rule"):
-        algorithms.sgd(0.1, gradient="metropolis")
+        algorithms.train(algorithms.descend(lr=0.1), gradient="metropolis")
 
 
 def test_single_and_isolated_nodes_train_locally():

@@ -270,7 +270,9 @@ def test_results_in_place_of_functions_are_refused(mine):
         TypeError,
         match=r"`net` must be a function that returns a torch.nn.Module, got Sequential.*write",
     ):
-        plugins.with_checked_result("net", models.logistic_regression(), *names._RETURN_TYPES["model"])
+        plugins.with_checked_result(
+            "net", models.logistic_regression(), *names._RETURN_TYPES["model"]
+        )
 
 
 def test_partitions_without_a_seed_may_have_labels_flipped(mine):

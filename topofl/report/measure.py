@@ -118,9 +118,9 @@ def _eigenvalues(used: MixingSequence) -> np.ndarray | NotApplicable:
     if used.period is None:
         return NotApplicable("the sequence has no period, so there is no product of one period")
     if used.n > spectral.limits.DENSE_LIMIT:
+        limit = spectral.limits.DENSE_LIMIT
         return NotApplicable(
-            f"all eigenvalues are computed up to n={spectral.limits.DENSE_LIMIT:,} only, and this graph "
-            f"has n={used.n:,}"
+            f"all eigenvalues are computed up to n={limit:,} only, and this graph has n={used.n:,}"
         )
     if used.period == 1:
         return used.at(0).eigenvalues

@@ -147,7 +147,13 @@ def test_groups_are_counted():
         "groups of later rounds are not known"
     )
     assert (
-        count(algorithms.chain("all", local=algorithms.sgd(0.1, gradient=mixing.max_degree))) == 12
+        count(
+            algorithms.chain(
+                "all",
+                local=algorithms.train(algorithms.descend(lr=0.1), gradient=mixing.max_degree),
+            )
+        )
+        == 12
     )
 
 

@@ -243,7 +243,7 @@ def test_a_step_that_overflows_is_noticed_before_the_exchange(gradient):
     clients = data.Partition(large, clients.train, clients.val, clients.test, name="large")
     method = algorithms.chain(
         "mine",
-        local=algorithms.sgd(lr=1e35, batch_size=4, gradient=gradient),
+        local=algorithms.train(algorithms.descend(lr=1e35), batch_size=4, gradient=gradient),
         exchange=algorithms.gossip(),
     )
     with pytest.raises(
@@ -263,7 +263,8 @@ def test_a_step_that_overflows_is_noticed_before_the_exchange(gradient):
 def test_gradients_that_are_not_finite_spread_if_that_is_recorded():
     clients = clients_with_extremes()
     method = algorithms.chain(
-        "mine", local=algorithms.sgd(lr=0.1, batch_size=4, gradient=gradients_of_all)
+        "mine",
+        local=algorithms.train(algorithms.descend(lr=0.1), batch_size=4, gradient=gradients_of_all),
     )
     settings = {
         "model": problems.linear(),

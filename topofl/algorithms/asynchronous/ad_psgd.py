@@ -10,12 +10,12 @@ from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.schedules import Rate, rate_at
 from topofl.algorithms.contract.terms import descend
 from topofl.algorithms.exchanges.events import (
-    bytes_of,
-    in_groups,
+    groups_without_repeats,
     kept_gradient,
-    masked_nodes,
+    model_bytes,
+    node_mask,
     send_along,
-    start_of_clock,
+    zero_times,
 )
 from topofl.clocks import AnyClock, Clock, as_clock
 
@@ -95,7 +95,7 @@ def ad_psgd(lr: Rate, *, batch_size: int = 128, clock: AnyClock = None) -> Algor
     def init(models: Models) -> State:
         n = len(models.flat)
         times.check(n)
-        return {"stale": models.flat.clone()} | start_of_clock(
+        return {"stale": models.flat.clone()} | zero_times(
             due=(n,), peer=(n,), begun=(n,), seconds=(1,)
         )
 
@@ -103,8 +103,8 @@ def ad_psgd(lr: Rate, *, batch_size: int = 128, clock: AnyClock = None) -> Algor
         events = _timeline(models, state, round, times)
         theta, own, stale = models.flat, how.init(models), models.like(state["stale"])
         rate = rate_at(how.descend.lr, round.t, 0, theta.dtype)
-        for group in in_groups(events, lambda event: event[:1]):
-            participants = masked_nodes(round.n, [i for i, _ in group])
+        for group in groups_without_repeats(events, lambda event: event[:1]):
+            participants = node_mask(round.n, [i for i, _ in group])
             steps = round.train(stale, how, own, participants=participants)
             for i, j in group:
                 if j >= 0:
@@ -116,7 +116,7 @@ def ad_psgd(lr: Rate, *, batch_size: int = 128, clock: AnyClock = None) -> Algor
                     theta[i].sub_(own["gradient"][i], alpha=rate)
                 stale.flat[i] = theta[i]
         pairs = [(i, j) for i, j in events if j >= 0]
-        send_along(round, [*pairs, *((j, i) for i, j in pairs)], bytes_of(models), "averagings")
+        send_along(round, [*pairs, *((j, i) for i, j in pairs)], model_bytes(models), "averagings")
         return state
 
     return chain("ad_psgd", events=Phase(init, apply, how.settings | {"clock": times.settings}))
@@ -127,7 +127,7 @@ def _timeline(models: Models, state: State, round: Round, clock: Clock) -> list[
     due, peer, begun, seconds = (
         state[name].numpy() for name in ("due", "peer", "begun", "seconds")
     )
-    rng, graph, nbytes = round.rng("events"), round.topology, bytes_of(models)
+    rng, graph, nbytes = round.rng("events"), round.topology, model_bytes(models)
 
     def begin(i: int, now: float, count: int) -> None:
         others = graph.out_neighbors(i)

@@ -11,12 +11,12 @@ from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.schedules import Rate
 from topofl.algorithms.contract.terms import descend
 from topofl.algorithms.exchanges.events import (
-    bytes_of,
-    hop_from,
-    in_groups,
-    masked_nodes,
+    groups_without_repeats,
+    model_bytes,
+    next_node,
+    node_mask,
     send_along,
-    start_of_clock,
+    zero_times,
 )
 from topofl.clocks import AnyClock, Clock, as_clock
 
@@ -120,7 +120,7 @@ def random_walks(
         times.check(n)
         check_int("walks", walks, minimum=1, maximum=n, maximum_name="n")
         own = {"came": models.flat.clone()} if merge else {}
-        clocks = start_of_clock(due=(1, walks), at=(1, walks), came_at=(1, walks), stage=(1, walks))
+        clocks = zero_times(due=(1, walks), at=(1, walks), came_at=(1, walks), stage=(1, walks))
         return own | {"models": models.flat.new_zeros(1, walks, d)} | clocks
 
     def apply(models: Models, state: State, round: Round) -> State:
@@ -130,18 +130,18 @@ def random_walks(
             for r, i in enumerate(state["at"][0].tolist()):
                 walking[r] = theta[int(i)]
         events = _timeline(models, state, round, times)
-        for group in in_groups(events, lambda event: [("walk", event[0]), ("node", event[1])]):
+        for group in groups_without_repeats(
+            events, lambda event: [("walk", event[0]), ("node", event[1])]
+        ):
             for r, i, _ in group:
                 theta[i] = (walking[r] + state["came"][i]) / 2 if merge else walking[r]
                 if merge:
                     state["came"][i] = walking[r]
-            round.train(
-                models, how, {}, participants=masked_nodes(round.n, [i for _, i, _ in group])
-            )
+            round.train(models, how, {}, participants=node_mask(round.n, [i for _, i, _ in group]))
             sent = round.shown(theta)
             for r, i, j in group:
                 walking[r] = theta[i] if i == j else sent[i]
-        send_along(round, [(i, j) for _, i, j in events if i != j], bytes_of(models), "hops")
+        send_along(round, [(i, j) for _, i, j in events if i != j], model_bytes(models), "hops")
         return state
 
     settings = how.settings | {"walks": walks, "merge": merge, "clock": times.settings}
@@ -157,14 +157,14 @@ def _timeline(
 ) -> list[tuple[int, int, int]]:
     """Simulate a round, and return (walk, node, next node) of its steps in order of time."""
     due, at, came_at, stage = (state[name][0].numpy() for name in ("due", "at", "came_at", "stage"))
-    rng, nbytes, events, now = round.rng("events"), bytes_of(models), [], 0.0
+    rng, nbytes, events, now = round.rng("events"), model_bytes(models), [], 0.0
     while len(events) < round.n:
         r = int(due.argmin())
         now, i = float(due[r]), int(at[r])
         if stage[r] == MOVES:
             stage[r], came_at[r], due[r] = WAITS, now, np.inf
         else:
-            j = hop_from(i, round.weights, rng)
+            j = next_node(i, round.weights, rng)
             events.append((r, i, j))
             stage[r], at[r] = MOVES, j
             due[r] = now + (clock.messages(rng, [i], [j], nbytes)[0] if j != i else 0.0)

@@ -11,7 +11,7 @@ from topofl._support.check import shown
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.phase import Algorithm, Phase
 from topofl.algorithms.contract.round import Models, Round, State
-from topofl.algorithms.exchanges.events import start_of_clock
+from topofl.algorithms.exchanges.events import zero_times
 from topofl.clocks import AnyClock, Clock, as_clock
 from topofl.mixing import MixingMatrix
 
@@ -74,7 +74,7 @@ def timed(algorithm: Algorithm, clock: AnyClock = None) -> Algorithm:
 
     def init(models: Models) -> State:
         times.check(len(models.flat))
-        return start_of_clock(seconds=(1,))
+        return zero_times(seconds=(1,))
 
     def tell(models: Models, state: State, round: Round) -> State:
         round.note(SECONDS, state["seconds"])

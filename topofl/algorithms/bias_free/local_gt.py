@@ -4,12 +4,13 @@ import numpy as np
 import torch
 
 from topofl._support.check import check_int, check_positive
+from topofl.algorithms.contract.correction_terms import correction
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.needs import doubly_stochastic, needing
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.schedules import Rate
-from topofl.algorithms.contract.terms import correction, descend
+from topofl.algorithms.contract.terms import descend
 
 __all__ = ["local_gt"]
 

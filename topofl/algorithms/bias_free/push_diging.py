@@ -1,11 +1,12 @@
 """Push-DIGing: gradient tracking by push-sum over directed, possibly changing graphs."""
 
+from topofl.algorithms.contract.correction_terms import tracking
 from topofl.algorithms.contract.local import train
 from topofl.algorithms.contract.needs import needing, strongly_connected
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.schedules import Rate
-from topofl.algorithms.contract.terms import descend, tracking
+from topofl.algorithms.contract.terms import descend
 from topofl.algorithms.exchanges.average import pushed_weights
 
 __all__ = ["push_diging"]

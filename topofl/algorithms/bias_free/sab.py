@@ -1,11 +1,12 @@
 """S-AB: gradient tracking over directed graphs with row and column stochastic weights."""
 
+from topofl.algorithms.contract.correction_terms import tracking
 from topofl.algorithms.contract.local import train
 from topofl.algorithms.contract.needs import needing, strongly_connected
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.schedules import Rate
-from topofl.algorithms.contract.terms import descend, tracking
+from topofl.algorithms.contract.terms import descend
 
 __all__ = ["sab"]
 

@@ -14,9 +14,9 @@ from topofl.algorithms.contract.schedules import Rate
 from topofl.algorithms.exchanges.robust import (
     Aggregation,
     aggregate,
-    local_steps_of,
-    remedy_by_graph,
-    surrounded,
+    denser_graph_remedy,
+    dsgd_steps,
+    exposure_to_attackers,
 )
 from topofl.mixing import MixingMatrix
 
@@ -25,7 +25,7 @@ __all__ = ["clipped_gossip", "clipping", "outweighed"]
 
 def _exceeded(weights: MixingMatrix, bad: np.ndarray, *, delta: float | None) -> str:
     """Say at which node attackers weigh more than `delta`, or at least half of the neighbors."""
-    _, _, shares = surrounded(weights, bad)
+    _, _, shares = exposure_to_attackers(weights, bad)
     half = (1 - weights.weights.diagonal()) / 2
     limit = (
         half * (1 - 1e-9) if delta is None else delta * (1 + 1e-9)
@@ -43,7 +43,7 @@ def _exceeded(weights: MixingMatrix, bad: np.ndarray, *, delta: float | None) ->
         remedy = f"give delta={np.ceil(most * 1000) / 1000:g}"
     else:
         share = "" if delta is None else f" and delta={np.ceil(count / n * 1000) / 1000:g}"
-        remedy = remedy_by_graph(n, count, (n - 2) // 2, share)
+        remedy = denser_graph_remedy(n, count, (n - 2) // 2, share)
     return f"attackers weigh {shares[over[0]]:.3g} at node {over[0]}, {bound}; {remedy}"
 
 
@@ -133,7 +133,7 @@ def clipped_gossip(
     >>> bool(clipped.last("accuracy")[1] > 0.8), bool(plain.last("accuracy")[1] > 0.8)
     (True, False)
     """
-    local = local_steps_of(lr, batch_size, momentum, local_steps)
+    local = dsgd_steps(lr, batch_size, momentum, local_steps)
     return chain("clipped_gossip", local=local, exchange=clipping(tau, delta))
 
 

@@ -9,9 +9,9 @@ from topofl.algorithms.contract.phase import Algorithm, chain
 from topofl.algorithms.contract.schedules import Rate
 from topofl.algorithms.exchanges.robust import (
     aggregate,
-    local_steps_of,
-    remedy_by_graph,
-    surrounded,
+    denser_graph_remedy,
+    dsgd_steps,
+    exposure_to_attackers,
 )
 from topofl.mixing import MixingMatrix
 
@@ -20,11 +20,11 @@ __all__ = ["coordinate_median"]
 
 def _exceeded(weights: MixingMatrix, bad: np.ndarray) -> str:
     """Say at which node attackers are half of the values or more."""
-    received, attackers, _ = surrounded(weights, bad)
+    received, attackers, _ = exposure_to_attackers(weights, bad)
     worst = int((attackers / (received + 1)).argmax())
     if 2 * attackers[worst] < received[worst] + 1:
         return ""
-    remedy = remedy_by_graph(weights.n, int(bad.sum()), (weights.n - 1) // 2)
+    remedy = denser_graph_remedy(weights.n, int(bad.sum()), (weights.n - 1) // 2)
     return (
         f"node {worst} receives from {attackers[worst]} attackers, half or more of its "
         f"{received[worst] + 1} values, its own included; {remedy}"
@@ -94,7 +94,7 @@ def coordinate_median(
     coordinate_median: local(lr=0.1, batch_size=128, steps=1)
     -> exchange(weights=round, rule=median)
     """
-    local = local_steps_of(lr, batch_size, momentum, local_steps)
+    local = dsgd_steps(lr, batch_size, momentum, local_steps)
     return chain("coordinate_median", local=local, exchange=aggregate(_median, rule="median"))
 
 

@@ -11,9 +11,9 @@ from topofl.algorithms.contract.schedules import Rate
 from topofl.algorithms.exchanges.robust import (
     Aggregation,
     aggregate,
-    local_steps_of,
-    remedy_by_graph,
-    surrounded,
+    denser_graph_remedy,
+    dsgd_steps,
+    exposure_to_attackers,
 )
 from topofl.mixing import MixingMatrix
 
@@ -22,7 +22,7 @@ __all__ = ["trimmed_mean"]
 
 def _too_few(weights: MixingMatrix, *, trim: int) -> str:
     """Say which node receives from others, but from too few to trim."""
-    received, _, _ = surrounded(weights, np.zeros(weights.n, dtype=bool))
+    received, _, _ = exposure_to_attackers(weights, np.zeros(weights.n, dtype=bool))
     few = np.flatnonzero((received > 0) & (received <= 2 * trim))
     if not len(few):
         return ""
@@ -35,7 +35,7 @@ def _too_few(weights: MixingMatrix, *, trim: int) -> str:
 
 def _exceeded(weights: MixingMatrix, bad: np.ndarray, *, trim: int) -> str:
     """Say which node receives from the most attackers, if these are more than `trim`."""
-    _, attackers, _ = surrounded(weights, bad)
+    _, attackers, _ = exposure_to_attackers(weights, bad)
     worst = int(attackers.argmax())
     most = int(attackers[worst])
     if most <= trim:
@@ -44,7 +44,7 @@ def _exceeded(weights: MixingMatrix, bad: np.ndarray, *, trim: int) -> str:
         remedy = f"give trim={most}"
     else:
         count = int(bad.sum())
-        remedy = remedy_by_graph(weights.n, count, (weights.n - 2) // 2, f" and trim={count}")
+        remedy = denser_graph_remedy(weights.n, count, (weights.n - 2) // 2, f" and trim={count}")
     return f"node {worst} receives from {most} attackers, more than trim={trim}; {remedy}"
 
 
@@ -126,7 +126,7 @@ def trimmed_mean(
     trimmed_mean: local(lr=0.1, batch_size=128, steps=1) -> exchange(weights=round, trim=2)
     """
     trim = check_int("trim", trim, minimum=0)
-    local = local_steps_of(lr, batch_size, momentum, local_steps)
+    local = dsgd_steps(lr, batch_size, momentum, local_steps)
     exchange = aggregate(_trimmed(trim), trim=trim)
     return chain("trimmed_mean", local=local, exchange=exchange)
 

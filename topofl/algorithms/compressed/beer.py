@@ -2,21 +2,22 @@
 
 import torch
 
+from topofl.algorithms.contract.correction_terms import tracking
 from topofl.algorithms.contract.local import train
 from topofl.algorithms.contract.needs import doubly_stochastic, needing, static
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.schedules import Rate
-from topofl.algorithms.contract.terms import descend, tracking
-from topofl.algorithms.exchanges.compressors import (
+from topofl.algorithms.contract.terms import descend
+from topofl.algorithms.exchanges.compressed_exchange import (
     TOP_TENTH,
-    Compressor,
     check_compressor,
     check_consensus_step,
     check_messages,
     disagreement,
     message_bytes,
 )
+from topofl.algorithms.exchanges.compressors import Compressor
 
 __all__ = ["beer"]
 

@@ -5,20 +5,20 @@ import torch
 from topofl._support.check import check_fraction, check_int
 from topofl.algorithms.contract.local import train
 from topofl.algorithms.contract.needs import doubly_stochastic, needing
+from topofl.algorithms.contract.optimizer_terms import momentum as heavy_ball
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.schedules import Rate
 from topofl.algorithms.contract.terms import descend
-from topofl.algorithms.contract.terms import momentum as heavy_ball
-from topofl.algorithms.exchanges.compressors import (
+from topofl.algorithms.exchanges.compressed_exchange import (
     TOP_TENTH,
-    Compressor,
     check_compressor,
     check_consensus_step,
     check_messages,
     disagreement,
     message_bytes,
 )
+from topofl.algorithms.exchanges.compressors import Compressor
 
 __all__ = ["deepsqueeze"]
 

@@ -1,6 +1,6 @@
 """D-SGD with Clique Averaging, of the D-Cliques paper."""
 
-from topofl.algorithms.contract.local import sgd
+from topofl.algorithms.contract.local import sgd_descent, train
 from topofl.algorithms.contract.needs import Need, needing, undirected
 from topofl.algorithms.contract.phase import Algorithm, chain
 from topofl.algorithms.contract.schedules import Rate
@@ -50,6 +50,8 @@ def clique_averaging(lr: Rate, *, batch_size: int = 128, momentum: float = 0.0) 
     """
     return chain(
         "clique_averaging",
-        local=sgd(lr, batch_size=batch_size, momentum=momentum, gradient=within_groups),
+        local=train(
+            sgd_descent(lr, momentum=momentum), batch_size=batch_size, gradient=within_groups
+        ),
         exchange=gossip(),
     )

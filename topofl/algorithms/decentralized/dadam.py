@@ -12,10 +12,11 @@ from topofl._support.check import (
 )
 from topofl.algorithms.contract.local import train
 from topofl.algorithms.contract.needs import doubly_stochastic, needing
+from topofl.algorithms.contract.optimizer_terms import adam, adamw
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.schedules import Rate
-from topofl.algorithms.contract.terms import Step, Term, adam, adamw, descend
+from topofl.algorithms.contract.terms import Step, Term, descend
 from topofl.algorithms.exchanges.average import gossip
 
 __all__ = ["dadam"]

@@ -2,7 +2,7 @@
 
 from topofl._support.check import check_int
 from topofl.algorithms.contract.gradient_points import ascent
-from topofl.algorithms.contract.local import sgd
+from topofl.algorithms.contract.local import sgd_descent, train
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.schedules import Rate
@@ -78,17 +78,15 @@ def dfedsam(
     >>> int(often["bytes"][-1] // once["bytes"][-1])
     4
     """
-    local = sgd(
+    descent = sgd_descent(
         lr,
-        batch_size=batch_size,
-        epochs=epochs,
         momentum=momentum,
         reset_momentum=True,
         lr_decay=lr_decay,
         weight_decay=weight_decay,
         clip=clip,
-        at=ascent(radius),
     )
+    local = train(descent, batch_size=batch_size, epochs=epochs, at=ascent(radius))
     return chain(
         "dfedsam",
         local=local,

@@ -4,12 +4,12 @@ import torch
 from torch import Tensor
 
 from topofl._support.check import check_fraction, check_int, check_nonnegative, check_switch
-from topofl.algorithms.contract import terms as words
+from topofl.algorithms.contract import optimizer_terms
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.schedules import Rate
-from topofl.algorithms.contract.terms import Descend, Step, Term
+from topofl.algorithms.contract.terms import Descend, Step, Term, descend
 from topofl.algorithms.exchanges.average import gossip
 
 __all__ = ["qg_dsgdm"]
@@ -87,11 +87,11 @@ def qg_dsgdm(
     )
     check_switch("nesterov", nesterov, auto=False)
     decay = (
-        [words.weight_decay(weight_decay)]
+        [optimizer_terms.weight_decay(weight_decay)]
         if check_nonnegative("weight_decay", weight_decay)
         else []
     )
-    descent = words.descend(*decay, _quasi(momentum, nesterov), lr=lr)
+    descent = descend(*decay, _quasi(momentum, nesterov), lr=lr)
     local = _remembering(Training(descent, check_int("batch_size", batch_size, minimum=1)))
     return chain("qg_dsgdm", local=local, exchange=gossip(), follow=_following(descent, kept))
 

@@ -8,7 +8,8 @@ from topofl.algorithms.contract.local import sgd
 from topofl.algorithms.contract.participation import first_round, later_rounds
 from topofl.algorithms.contract.phase import Algorithm, chain
 from topofl.algorithms.contract.schedules import Rate
-from topofl.algorithms.exchanges.peers import Policy, average_over_peers, greedy_peers, random_peers
+from topofl.algorithms.exchanges.greedy import greedy_peers, random_peers
+from topofl.algorithms.exchanges.peers import Policy, average_over_peers
 
 __all__ = ["dpfl", "random_collaboration"]
 

@@ -3,7 +3,8 @@
 from typing import Any
 
 from topofl._support.check import check_positive
-from topofl.algorithms.contract.local import check_epochs, sgd, steps
+from topofl.algorithms.contract.amounts import check_epochs
+from topofl.algorithms.contract.local import sgd, sgd_arguments
 from topofl.algorithms.contract.parts import Part, as_part, head
 from topofl.algorithms.contract.phase import Algorithm, chain
 from topofl.algorithms.contract.schedules import Rate
@@ -88,7 +89,10 @@ def pfeddst(
         k, threshold, standardize=standardize, alpha=alpha, recency_rate=recency_rate, cost=cost,
         header_sign=header_sign, loss_refresh=loss_refresh, head=personal,
     )  # fmt: skip
-    rest: dict[str, Any] = {**steps(batch_size, momentum, weight_decay, clip), "lr_decay": lr_decay}
+    rest: dict[str, Any] = {
+        **sgd_arguments(batch_size, momentum, weight_decay, clip),
+        "lr_decay": lr_decay,
+    }
     losses: dict[str, Any] = (
         {} if loss_refresh == "none" else {"losses": refresh_losses("exchange", loss_refresh)}
     )

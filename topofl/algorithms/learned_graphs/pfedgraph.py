@@ -1,13 +1,13 @@
 """pFedGraph: a server gives each node a mean of its own."""
 
 from topofl._support.check import check_nonnegative, check_switch
+from topofl.algorithms.contract.correction_terms import cosine_pull
 from topofl.algorithms.contract.local import sgd
 from topofl.algorithms.contract.parts import everything
 from topofl.algorithms.contract.phase import Algorithm, chain
 from topofl.algorithms.contract.schedules import Rate
-from topofl.algorithms.contract.terms import cosine_pull
 from topofl.algorithms.exchanges.peers import average_over_peers
-from topofl.algorithms.exchanges.similar import TOWARD, turning_peers
+from topofl.algorithms.exchanges.similar import PULL_DIRECTIONS, similar_peers_with_pull
 
 __all__ = ["pfedgraph"]
 
@@ -76,10 +76,12 @@ def pfedgraph(
         lr_decay=lr_decay,
         weight_decay=weight_decay,
         clip=clip,
-        terms=[cosine_pull(TOWARD)] if regulariser else [],
+        terms=[cosine_pull(PULL_DIRECTIONS)] if regulariser else [],
     )
     exchange = average_over_peers(
-        turning_peers(strength, threshold, everything, -regulariser if code_sign else regulariser)
+        similar_peers_with_pull(
+            strength, threshold, everything, -regulariser if code_sign else regulariser
+        )
     )
     settings = {"regulariser": regulariser} | ({"code_sign": True} if code_sign else {})
     exchange = exchange._replace(settings={**exchange.settings, **settings})

@@ -4,7 +4,7 @@ import torch
 
 from topofl._support.check import check_probability, check_switch
 from topofl.algorithms.contract.gradient_points import mixture
-from topofl.algorithms.contract.local import train, usual
+from topofl.algorithms.contract.local import sgd_descent, train
 from topofl.algorithms.contract.participation import sampled
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain, on_kept_models, sharing
 from topofl.algorithms.contract.round import Models, Round, State
@@ -60,7 +60,7 @@ def apfl(
     """
     alpha, participants = check_probability("alpha", alpha), sampled(participation)
     check_switch("adaptive", adaptive, auto=False)
-    steps_of_both = usual(
+    steps_of_both = sgd_descent(
         lr,
         momentum=momentum,
         reset_momentum=True,

@@ -1,7 +1,8 @@
 """DFedPGP: personal heads, and bodies that travel along directed edges."""
 
 from topofl._support.check import check_choice, check_positive
-from topofl.algorithms.contract.local import check_epochs, sgd
+from topofl.algorithms.contract.amounts import check_epochs
+from topofl.algorithms.contract.local import sgd
 from topofl.algorithms.contract.parts import Part, as_part, head
 from topofl.algorithms.contract.phase import Algorithm, chain
 from topofl.algorithms.contract.schedules import Rate

@@ -1,10 +1,10 @@
 """Dis-PFL: personal sparse models."""
 
 from topofl._support.check import check_choice, check_int, check_positive, check_probability
+from topofl.algorithms.contract.correction_terms import masked
 from topofl.algorithms.contract.local import sgd
 from topofl.algorithms.contract.phase import Algorithm, chain
 from topofl.algorithms.contract.schedules import Rate
-from topofl.algorithms.contract.terms import masked
 from topofl.algorithms.exchanges.masks import MASK, prune_and_average, under_masks
 
 __all__ = ["dispfl"]

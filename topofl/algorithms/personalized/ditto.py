@@ -1,11 +1,12 @@
 """Ditto."""
 
 from topofl._support.check import check_nonnegative, check_positive
-from topofl.algorithms.contract.local import check_epochs, sgd, steps
+from topofl.algorithms.contract.amounts import check_epochs
+from topofl.algorithms.contract.correction_terms import proximal
+from topofl.algorithms.contract.local import sgd, sgd_arguments
 from topofl.algorithms.contract.participation import sampled
 from topofl.algorithms.contract.phase import Algorithm, chain, on_kept_models
 from topofl.algorithms.contract.schedules import Rate
-from topofl.algorithms.contract.terms import proximal
 from topofl.algorithms.exchanges.average import server_average
 
 __all__ = ["ditto"]
@@ -55,7 +56,7 @@ def ditto(
     """
     strength, participants = check_nonnegative("strength", strength), sampled(participation)
     own_lr = lr if personal_lr is None else check_positive("personal_lr", personal_lr)
-    rest = steps(batch_size, momentum, weight_decay, clip) | {
+    rest = sgd_arguments(batch_size, momentum, weight_decay, clip) | {
         "lr_decay": lr_decay,
         "participants": participants,
     }

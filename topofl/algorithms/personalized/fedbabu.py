@@ -1,6 +1,6 @@
 """FedBABU."""
 
-from topofl.algorithms.contract.local import fine_tuning, sgd, steps
+from topofl.algorithms.contract.local import fine_tuning, sgd, sgd_arguments
 from topofl.algorithms.contract.participation import sampled
 from topofl.algorithms.contract.parts import Part, as_part, head
 from topofl.algorithms.contract.phase import Algorithm, chain
@@ -51,7 +51,7 @@ def fedbabu(
     Oh, Kim and Yun, "FedBABU" (2022), Algorithm 1.
     """
     participants, personal = sampled(participation), as_part("head", head)
-    rest = steps(batch_size, momentum, weight_decay, clip)
+    rest = sgd_arguments(batch_size, momentum, weight_decay, clip)
     local = sgd(
         lr, epochs=epochs, lr_decay=lr_decay, participants=participants, part=personal.rest, **rest
     )

@@ -1,6 +1,6 @@
 """FedPer."""
 
-from topofl.algorithms.contract.local import fine_tuning, sgd, steps
+from topofl.algorithms.contract.local import fine_tuning, sgd, sgd_arguments
 from topofl.algorithms.contract.participation import sampled
 from topofl.algorithms.contract.parts import Part, as_part, head
 from topofl.algorithms.contract.phase import Algorithm, chain
@@ -46,7 +46,7 @@ def fedper(
     Arivazhagan et al., "Federated learning with personalization layers" (2019), Algorithms 1 and 2.
     """
     participants, personal = sampled(participation), as_part("head", head)
-    rest = steps(batch_size, momentum, weight_decay, clip)
+    rest = sgd_arguments(batch_size, momentum, weight_decay, clip)
     local = sgd(lr, epochs=epochs, lr_decay=lr_decay, participants=participants, **rest)
     fine_tune = fine_tuning(lr, fine_tune_epochs, **rest)
     return chain(

@@ -1,7 +1,8 @@
 """FedRep."""
 
 from topofl._support.check import check_positive
-from topofl.algorithms.contract.local import check_epochs, fine_tuning, sgd, steps
+from topofl.algorithms.contract.amounts import check_epochs
+from topofl.algorithms.contract.local import fine_tuning, sgd, sgd_arguments
 from topofl.algorithms.contract.participation import sampled
 from topofl.algorithms.contract.parts import Part, as_part, head
 from topofl.algorithms.contract.phase import Algorithm, chain
@@ -51,7 +52,7 @@ def fedrep(
     """
     participants, personal = sampled(participation), as_part("head", head)
     head_lr = lr if head_lr is None else check_positive("head_lr", head_lr)
-    rest = steps(batch_size, momentum, weight_decay, clip)
+    rest = sgd_arguments(batch_size, momentum, weight_decay, clip)
     of_round = rest | {"lr_decay": lr_decay, "participants": participants}
     return chain(
         "fedrep",

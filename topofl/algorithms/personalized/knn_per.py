@@ -1,7 +1,7 @@
 """kNN-Per: a common model interpolated with nearest neighbors."""
 
 from topofl._support.check import check_int, check_positive, check_probability
-from topofl.algorithms.contract.local import sgd, steps
+from topofl.algorithms.contract.local import sgd, sgd_arguments
 from topofl.algorithms.contract.participation import sampled
 from topofl.algorithms.contract.parts import Part, as_part, head
 from topofl.algorithms.contract.phase import Algorithm, Neighbors, chain
@@ -70,7 +70,7 @@ def knn_per(
         epochs=epochs,
         lr_decay=lr_decay,
         participants=participants,
-        **steps(batch_size, momentum, weight_decay, clip),
+        **sgd_arguments(batch_size, momentum, weight_decay, clip),
     )
     return chain(
         "knn_per",

@@ -2,7 +2,7 @@
 
 from topofl._support.check import check_positive
 from topofl.algorithms.contract.gradient_points import lookahead
-from topofl.algorithms.contract.local import fine_tuning, sgd, steps
+from topofl.algorithms.contract.local import fine_tuning, sgd_descent, train
 from topofl.algorithms.contract.participation import sampled
 from topofl.algorithms.contract.phase import Algorithm, chain
 from topofl.algorithms.contract.schedules import Rate
@@ -57,14 +57,20 @@ def per_fedavg(
     Canini and Horváth (2025), DPFL.
     """
     participants, inner_lr = sampled(participation), check_positive("inner_lr", inner_lr)
-    rest = steps(batch_size, momentum, weight_decay, clip)
-    local = sgd(
+    descent = sgd_descent(
         lr,
-        epochs=epochs,
+        momentum=momentum,
+        reset_momentum=True,
         lr_decay=lr_decay,
+        weight_decay=weight_decay,
+        clip=clip,
+    )
+    local = train(
+        descent,
+        batch_size=batch_size,
+        epochs=epochs,
         participants=participants,
         at=lookahead(inner_lr),
-        **rest,
     )
     fine_tune = fine_tuning(inner_lr, fine_tune_epochs, batch_size=batch_size)
     return chain(

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from topofl._support.check import check_int, check_switch
-from topofl.algorithms.contract.local import check_work, sgd
+from topofl.algorithms.contract.amounts import check_work
+from topofl.algorithms.contract.local import sgd
 from topofl.algorithms.contract.phase import Algorithm, chain
 from topofl.algorithms.contract.schedules import Rate
 

@@ -1,6 +1,6 @@
 """FedAvg."""
 
-from topofl.algorithms.contract.local import fine_tuning, sgd, steps
+from topofl.algorithms.contract.local import fine_tuning, sgd, sgd_arguments
 from topofl.algorithms.contract.participation import sampled
 from topofl.algorithms.contract.phase import Algorithm, chain
 from topofl.algorithms.contract.schedules import Rate
@@ -52,7 +52,7 @@ def fedavg(
     (2017), Algorithm 1.
     """
     participants = sampled(participation)
-    rest = steps(batch_size, momentum, weight_decay, clip)
+    rest = sgd_arguments(batch_size, momentum, weight_decay, clip)
     local = sgd(lr, epochs=epochs, lr_decay=lr_decay, participants=participants, **rest)
     fine_tune = fine_tuning(lr, fine_tune_epochs, **rest)
     return chain(

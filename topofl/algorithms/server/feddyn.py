@@ -1,12 +1,13 @@
 """FedDyn: federated learning with dynamic regularization."""
 
 from topofl._support.check import check_positive
+from topofl.algorithms.contract.correction_terms import correction, proximal
 from topofl.algorithms.contract.local import train
 from topofl.algorithms.contract.participation import Participation, sampled
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.schedules import Rate
-from topofl.algorithms.contract.terms import correction, descend, proximal
+from topofl.algorithms.contract.terms import descend
 from topofl.algorithms.exchanges.average import server_average
 
 __all__ = ["feddyn"]

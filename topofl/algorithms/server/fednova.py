@@ -5,8 +5,9 @@ from functools import lru_cache
 
 import torch
 
-from topofl.algorithms.contract.local import Training, check_amount, check_work, usual
-from topofl.algorithms.contract.participation import Participation, name_of, sampled
+from topofl.algorithms.contract.amounts import check_amount, check_work
+from topofl.algorithms.contract.local import Training, sgd_descent
+from topofl.algorithms.contract.participation import Participation, participation_name, sampled
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.schedules import Rate
@@ -80,7 +81,7 @@ def fednova(
     participants = sampled(participation)
     if steps is None and epochs is None:
         epochs = 5
-    descent = usual(lr, momentum=momentum, reset_momentum=True, lr_decay=lr_decay)
+    descent = sgd_descent(lr, momentum=momentum, reset_momentum=True, lr_decay=lr_decay)
     how = Training(
         descent,
         check_amount("batch_size", batch_size, least=1),
@@ -103,7 +104,7 @@ def _counting(how: Training, momentum: float, participants: Participation) -> Ph
         state["moved"].copy_(torch.from_numpy(moved)[:, None])
         return state
 
-    return Phase(init, apply, how.settings | {"participation": name_of(participants)})
+    return Phase(init, apply, how.settings | {"participation": participation_name(participants)})
 
 
 def _server(participants: Participation) -> Phase:
@@ -132,5 +133,5 @@ def _server(participants: Participation) -> Phase:
     return Phase(
         lambda models: {"server": models.start},
         apply,
-        {"weights": "data", "participation": name_of(participants)},
+        {"weights": "data", "participation": participation_name(participants)},
     )

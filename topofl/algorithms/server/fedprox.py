@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from topofl.algorithms.contract.local import fine_tuning, sgd, steps
+from topofl.algorithms.contract.correction_terms import proximal
+from topofl.algorithms.contract.local import fine_tuning, sgd, sgd_arguments
 from topofl.algorithms.contract.participation import sampled
 from topofl.algorithms.contract.phase import Algorithm, chain
 from topofl.algorithms.contract.schedules import Rate
-from topofl.algorithms.contract.terms import proximal
 from topofl.algorithms.exchanges.average import server_average
 
 __all__ = ["fedprox"]
@@ -68,7 +68,10 @@ def fedprox(
     >>> bool(history["train_loss"][-1] < history["train_loss"][0])
     True
     """
-    participants, rest = sampled(participation), steps(batch_size, momentum, weight_decay, clip)
+    participants, rest = (
+        sampled(participation),
+        sgd_arguments(batch_size, momentum, weight_decay, clip),
+    )
     local = sgd(
         lr,
         epochs=epochs,

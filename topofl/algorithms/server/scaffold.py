@@ -6,12 +6,14 @@ import numpy as np
 import torch
 
 from topofl._support.check import check_int
-from topofl.algorithms.contract.local import Training, check_epochs
-from topofl.algorithms.contract.participation import Participation, name_of, sampled
+from topofl.algorithms.contract.amounts import check_epochs
+from topofl.algorithms.contract.correction_terms import correction
+from topofl.algorithms.contract.local import Training
+from topofl.algorithms.contract.participation import Participation, participation_name, sampled
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.schedules import Rate
-from topofl.algorithms.contract.terms import correction, descend
+from topofl.algorithms.contract.terms import descend
 from topofl.algorithms.exchanges.average import server_weights
 from topofl.mixing import average_of
 
@@ -97,7 +99,7 @@ def _corrected(how: Training, participants: Participation) -> Phase:
         state["control"].copy_(torch.where(total > 0, controls, state["control"]))
         return state
 
-    return Phase(init, apply, how.settings | {"participation": name_of(participants)})
+    return Phase(init, apply, how.settings | {"participation": participation_name(participants)})
 
 
 def _server(participants: Participation) -> Phase:
@@ -116,5 +118,7 @@ def _server(participants: Participation) -> Phase:
         return state
 
     return Phase(
-        lambda models: {}, apply, {"weights": "equal", "participation": name_of(participants)}
+        lambda models: {},
+        apply,
+        {"weights": "equal", "participation": participation_name(participants)},
     )

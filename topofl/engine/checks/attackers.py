@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from topofl._support.check import shown
-from topofl.algorithms.contract.needs import exceeded
+from topofl.algorithms.contract.needs import exceeded_bound
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import Rule
 from topofl.attacks import Attack
@@ -70,7 +70,7 @@ def check_attack(
     is_attacker = np.zeros(graphs.n, dtype=bool)
     is_attacker[list(attack.nodes)] = True
     for need in trace.algorithm.needs:
-        texts = (exceeded(need, rule(played.graph), is_attacker) for played in trace.rounds)
+        texts = (exceeded_bound(need, rule(played.graph), is_attacker) for played in trace.rounds)
         if text := next(filter(None, texts), ""):
             warnings.warn(
                 f"`attackers` are more than {name} tolerates: {text}", UserWarning, stacklevel=6

@@ -8,8 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from topofl._support.check import check_takes, did_you_mean, shown
-from topofl.algorithms.contract.checked import PLAYED as WHY_PLAYED
-from topofl.algorithms.contract.checked import shaped_as, without_numbers
+from topofl.algorithms.contract.checked import WHY_PLAYED, check_shape, explaining_meta_errors
 from topofl.algorithms.contract.phase import Phase
 from topofl.algorithms.contract.round import Models, State
 from topofl.mixing import MixingMatrix
@@ -53,7 +52,7 @@ def aggregated(
         f"`rule` of the phase {phase!r}",
         "combine the received rows over their first axis",
     )
-    return shaped_as(what, "a row", row, own, remedy)
+    return check_shape(what, "a row", row, own, remedy)
 
 
 def check_rule(phase: str, rule: object) -> None:
@@ -123,7 +122,7 @@ def state_of_phase(states: Mapping[str, State], owner: str, phase: str) -> State
 
 def on_shapes_only(name: str) -> AbstractContextManager[None]:
     """Turn torch's errors on meta tensors into a ``ValueError`` that names the phase."""
-    return without_numbers(
+    return explaining_meta_errors(
         f"the phase {name!r} must work on models without numbers, {WHY_PLAYED}",
         "where `models.flat.is_meta`, let it make every call that it may make, such as round.mix "
         "(which also multiplies models by a mixing matrix), and return",

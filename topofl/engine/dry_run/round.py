@@ -12,10 +12,9 @@ from torch.utils._python_dispatch import _disable_current_modes
 from topofl._support.check import check_choice, shown
 from topofl._support.generators import answer_queries
 from topofl._support.seeding import stream
-from topofl.algorithms.contract.checked import NO_BRANCHES, without_numbers
-from topofl.algorithms.contract.checked import PLAYED as WHY_PLAYED
+from topofl.algorithms.contract.checked import NO_BRANCHES, WHY_PLAYED, explaining_meta_errors
 from topofl.algorithms.contract.local import Training
-from topofl.algorithms.contract.needs import refused, static
+from topofl.algorithms.contract.needs import need_error, static
 from topofl.algorithms.contract.round import Models, Rule, State, Trial, check_key
 from topofl.algorithms.contract.schedules import rate_at
 from topofl.attacks import Attack
@@ -105,7 +104,7 @@ class DryModels(Population):
         if self.given is None:
             raise _topology_missing(self.method, self.n)
         if self.graph is None:
-            raise refused(
+            raise need_error(
                 self.method, "topology", static, self.given.name, static.graphs(self.given)
             )
         return self.graph
@@ -286,7 +285,7 @@ class DryRound:
         received = values.new_empty(largest, values.shape[1])
         shares = values.new_empty(largest)
         must = f"`rule` of the phase {self.phase!r} must work on rows without numbers, {WHY_PLAYED}"
-        with without_numbers(must, NO_BRANCHES):
+        with explaining_meta_errors(must, NO_BRANCHES):
             aggregated(self.phase, rule, rows[0], received, shares)
         if counted:
             self.ledger.add(weights, values.shape[1] + scalars)

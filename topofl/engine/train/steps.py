@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from topofl.algorithms.contract.terms import along
+from topofl.algorithms.contract.terms import per_row
 from topofl.engine.exchange import Mixer
 from topofl.engine.population import Population
 from topofl.engine.train.batches import Batch
@@ -109,7 +109,7 @@ class TrainingJob(NamedTuple):
             self.bad[chunk.rows] |= ~undone & ~finite
             undone = undone | self.bad[chunk.rows]
         for x, before in zip(current, previous, strict=True):
-            x.copy_(torch.where(along(undone, x), before, x))
+            x.copy_(torch.where(per_row(undone, x), before, x))
 
 
 def local_steps(

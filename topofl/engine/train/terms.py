@@ -11,7 +11,7 @@ from topofl.algorithms.contract.gradient_points import At, checked_point
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.round import State
 from topofl.algorithms.contract.schedules import constant, rate_at
-from topofl.algorithms.contract.terms import Step, along, merged, to_be_changed
+from topofl.algorithms.contract.terms import Step, merged_states, per_row, writable_result
 from topofl.engine.population import Layout, Population
 from topofl.engine.train.allocations import AllocationTrace
 from topofl.engine.train.buffers import Buffers
@@ -100,7 +100,7 @@ class LocalUpdate:
         flat, n = self.models.flat, self.models.n
         own = {name: x[rows] if x.dim() and len(x) == n else x for name, x in self.own.items()}
         if self.how.begins:
-            own = merged([own, self.how.begin(self.models.like(flat[rows]))])
+            own = merged_states([own, self.how.begin(self.models.like(flat[rows]))])
         if not own:
             count = len(self._trained_indices) if self._by_parameter else 1
             return Chunk(rows, own, [own] * count, buffers)
@@ -189,7 +189,7 @@ class LocalUpdate:
             theta.add_(direction, alpha=-lr)
         else:
             rates = (lr / self.push_sum_weights[chunk.rows]).to(theta.dtype)
-            theta.sub_(direction * along(rates, theta))
+            theta.sub_(direction * per_row(rates, theta))
 
     def _views(self, flat: Tensor) -> Sequence[Tensor]:
         views = self.models.layout.views(flat)
@@ -208,7 +208,7 @@ class LocalUpdate:
             finite = _all_finite(g)
             direction = term.update(g, theta, own, step)
             self.first_directions.append((term.name, chunk.rows, finite & ~_all_finite(direction)))
-            g = to_be_changed(direction, g, own) if place < len(terms) - 1 else direction
+            g = writable_result(direction, g, own) if place < len(terms) - 1 else direction
         return g
 
     def check(self) -> None:

@@ -55,7 +55,7 @@ def weights_in(history):
 
 
 @problems.paired(settings=EXECUTORS, make=MAKES, sign=[1, -1])
-def test_pfedgraph_is_its_loop(sign, make, settings):
+def test_pfedgraph_equals_its_loop(sign, make, settings):
     clients, model = make(), problems.convolutional()
     nodes = nodes_at_start(model, clients)
     start = nodes.flat()
@@ -75,7 +75,7 @@ def test_pfedgraph_is_its_loop(sign, make, settings):
 
 
 @pytest.mark.parametrize("executor", ["batched", "looped"])
-def test_on_a_graph_nodes_hear_what_it_lets_them(executor):
+def test_peers_are_in_neighbors(executor):
     clients, model = problems.ragged_clients(), problems.linear()
     nodes = nodes_at_start(model, clients)
     start = nodes.flat()
@@ -96,7 +96,7 @@ def test_graphs_may_change():
 
 
 def moved(ways, clients=None, settings=None, **options):
-    """Return the weights after nodes went some ways (n, d) from their start, without training."""
+    """Return the weights after models moved by given vectors (n, d), without training."""
 
     def apply(models, state, round):
         models.flat.add_(torch.as_tensor(ways).to(models.flat))
@@ -134,7 +134,7 @@ def test_weights_are_the_nearest_to_fractions_and_cosines():
 
 
 @pytest.mark.parametrize("strength", [0.01, 0.8, 100.0])
-def test_the_same_way_gives_fractions_of_data(strength):
+def test_equal_directions_give_shares_of_data(strength):
     clients = problems.ragged_clients()
     p = np.tile(fractions(clients), (N, 1))
     scales = np.arange(1, N + 1)[:, None]
@@ -144,7 +144,7 @@ def test_the_same_way_gives_fractions_of_data(strength):
     )
 
 
-def test_lengths_do_not_matter_and_who_did_not_move_is_like_nobody():
+def test_lengths_of_changes_do_not_matter_and_unchanged_models_have_cosine_zero():
     lengths = np.array([1e-6, 1.0, 3.0, 10.0, 1e3, 1e6])[:, None]
     np.testing.assert_allclose(moved(lengths * ways()), moved(ways()), rtol=0, atol=1e-7)
     np.testing.assert_allclose(moved(7.0 * ways()), moved(ways()), rtol=0, atol=1e-12)
@@ -155,7 +155,7 @@ def test_lengths_do_not_matter_and_who_did_not_move_is_like_nobody():
     )
 
 
-def test_other_names_of_nodes_give_the_same_weights():
+def test_weights_are_equivariant_under_permutations():
     clients, order = problems.ragged_clients(), np.array([3, 0, 5, 1, 4, 2])
     renamed = data.Partition(
         clients.dataset, tuple(clients.train[k] for k in order), name="renamed"
@@ -211,7 +211,7 @@ def test_every_node_sends_one_message_and_gets_one(graph, regulariser, models):
     )
 
 
-def test_a_server_also_hears_nodes_that_nobody_else_does():
+def test_a_server_receives_from_nodes_without_out_neighbors():
     first = mixing.from_weights(np.eye(N)[[0] * N])
     policy = algorithms.Policy(lambda *_: algorithms.Choice(first, server=1))
     history, _ = engine(
@@ -222,7 +222,7 @@ def test_a_server_also_hears_nodes_that_nobody_else_does():
     assert history["bytes"].tolist() == [2 * N * NUMBERS * 8]
 
 
-def test_gradients_of_the_turn_are_those_of_autograd():
+def test_gradients_of_the_cosine_pull_equal_autograd():
     draw = torch.Generator().manual_seed(0)
     shapes = [(3, 2, 2), (3, 4), (3,)]
     thetas, towards, gradients = (
@@ -252,7 +252,7 @@ def test_gradients_of_the_turn_are_those_of_autograd():
     )
 
 
-def test_a_resumed_run_goes_on_as_it_was(tmp_path):
+def test_resumed_runs_equal_uninterrupted_ones(tmp_path):
     whole, models = engine(pfedgraph(), rounds=4, executor="batched")
     engine(pfedgraph(), rounds=2, executor="batched", saving=topofl.Saving(tmp_path, every=1))
     again = topofl.Saving(tmp_path, every=1, resume=True)
@@ -304,7 +304,7 @@ def test_bad_parts_are_named():
         moved(ways(), compare="body")
 
 
-def test_settings_are_told():
+def test_settings():
     text = str(pfedgraph(code_sign=True))
     assert (
         "exchange(weights=similar, strength=0.8, threshold=0.9, regulariser=0.01, code_sign=True)"

@@ -1,27 +1,26 @@
-"""Methods by robust rules equal their naive loops.
+"""Robust rules equal naive loops and closed forms; errors and settings."""
 
-They keep what their theorems say, whatever attackers send.
-"""
-
-import warnings
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from scipy.stats import trim_mean
-from torch import nn
 
 import topofl
 from tests import naive, problems
+from tests.algorithms.exchanges.attacked_runs import attacked, blobs
 from tests.algorithms.test_personalized import BATCH, HOW, ROUNDS, N, check, engine, nodes_at_start
-from topofl import algorithms, attacks, data, mixing, topologies
-from topofl._support.seeding import seeded_torch
+from topofl import algorithms, mixing, topologies
 
 GRAPH = topologies.random_regular(N, 3, seed=1)
+
+
 WEIGHTS = mixing.metropolis_hastings(GRAPH)
-MANY = topologies.random_regular(12, 5, seed=3)
+
+
 INF = float("inf")
+
 
 METHODS = {
     "fixed radius": (algorithms.clipped_gossip, {"tau": 0.05}, naive.clipping(tau=0.05)),
@@ -30,6 +29,8 @@ METHODS = {
     "median": (algorithms.coordinate_median, {}, naive.medians),
     "trimmed": (algorithms.trimmed_mean, {"trim": 1}, naive.trimming(1)),
 }
+
+
 BY_METHOD = pytest.mark.parametrize(("method", "options", "rule"), METHODS.values(), ids=METHODS)
 
 
@@ -108,7 +109,7 @@ def test_messages_hold_one_number_a_parameter():
 
 
 def exchanged(algorithm, own, received, shares=None):
-    """Return what a method's exchange makes of one node's row and those it hears."""
+    """Return the result of a method's exchange for one node's row and the received rows."""
     own, received = (
         torch.as_tensor(own, dtype=torch.float64),
         torch.as_tensor(received, dtype=torch.float64),
@@ -140,7 +141,7 @@ def exchanged(algorithm, own, received, shares=None):
     ],
     ids=["alone", "two", "three", "four", "infinite", "nan", "both"],
 )
-def test_medians_by_hand(received, wanted):
+def test_medians_on_small_examples(received, wanted):
     rows = torch.tensor(received, dtype=torch.float64)[:, None]
     assert exchanged(algorithms.coordinate_median(0.1), [1.0], rows).tolist() == [wanted]
 
@@ -156,7 +157,7 @@ def test_medians_by_hand(received, wanted):
     ],
     ids=["none", "one", "too few", "two", "alone"],
 )
-def test_trimmed_means_by_hand(trim, received, wanted):
+def test_trimmed_means_on_small_examples(trim, received, wanted):
     rows = torch.tensor(received, dtype=torch.float64)[:, None]
     assert exchanged(algorithms.trimmed_mean(0.1, trim), [1.0], rows).tolist() == [wanted]
 
@@ -170,7 +171,7 @@ def test_medians_are_those_of_numpy(k):
 
 @pytest.mark.parametrize(("k", "trim"), [(3, 1), (6, 2), (9, 0), (9, 4)])
 def test_trimmed_means_are_those_of_scipy(k, trim):
-    """Of what is heard; a node's own value counts as one more of those that are left."""
+    """Received values are trimmed; the node's own value is averaged with the remaining ones."""
     rows = torch.from_numpy(np.random.default_rng(k).standard_normal((k + 1, 40)))
     left = k - 2 * trim
     wanted = (rows[0].numpy() + left * trim_mean(rows[1:].numpy(), (trim + 0.5) / k, axis=0)) / (
@@ -180,14 +181,14 @@ def test_trimmed_means_are_those_of_scipy(k, trim):
     np.testing.assert_allclose(made, wanted, rtol=0, atol=1e-15)
 
 
-def test_clipping_by_hand():
+def test_clipping_on_a_small_example():
     """Of two neighbors, at distances 1 and 10, the further is cut to 2."""
     received, fixed = [[1.0, 1.0], [7.0, 8.0]], algorithms.clipped_gossip(0.1, tau=2.0)
     made = exchanged(fixed, [1.0, 0.0], received, [0.25, 0.5])
     assert made.tolist() == pytest.approx([1 + 0.5 * 2 * 0.6, 0.25 * 1 + 0.5 * 2 * 0.8])
 
 
-def test_the_radius_by_hand():
+def test_the_radius_on_a_small_example():
     """Of neighbors at distances 1, 2 and 10 with weights 0.2, delta=0.2 leaves the last out."""
     received = [[1.0], [-2.0], [10.0]]
     made = exchanged(algorithms.clipped_gossip(0.1, delta=0.2), [0.0], received, [0.2, 0.2, 0.2])
@@ -269,261 +270,6 @@ def test_attackers_move_a_clipped_model_by_their_weight_times_the_radius(options
         assert float(reached.norm()) <= float(limit) + 1e-12
 
 
-def blobs(n=12):
-    """Clients of three classes, in like shares, with examples for validation."""
-    return data.iid(problems.dataset(n_examples=720), n, seed=0, val_fraction=0.3)
-
-
-@seeded_torch(0)
-def layered():
-    return nn.Sequential(nn.Flatten(), nn.Linear(36, 8), nn.ReLU(), nn.Linear(8, 3))
-
-
-def attacked(algorithm, attack, graph=MANY, rounds=30, **settings):
-    """Return the history of a run under attack, and the honest nodes' models after every round."""
-    kept, honest = [], [i for i in range(graph.n) if attack is None or i not in attack.nodes]
-    options = {
-        "model": problems.linear(),
-        "clients": blobs(graph.n),
-        "every": rounds,
-        "dtype": torch.float64,
-    }
-    with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", UserWarning
-        )  # of more attackers than a method says that it tolerates
-        history = topofl.run(
-            algorithm,
-            topology=graph,
-            rounds=rounds,
-            seed=0,
-            attackers=attack,
-            progress=False,
-            callbacks=[
-                problems.each_round(lambda t, models: kept.append(models.flat[honest].clone()))
-            ],
-            **problems.options(**options | settings),
-        )
-    return history, kept
-
-
-BAD = (2, 9)
-ATTACKS = {
-    "sign_flip": attacks.sign_flip(BAD, scale=10.0),
-    "noise": attacks.noise(BAD, std=5.0),
-    "alie": attacks.alie(BAD, z=3.0),
-    "dissensus": attacks.dissensus(BAD, strength=3.0),
-}
-UNDER = pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
-ROBUST = {
-    "clipped_gossip": algorithms.clipped_gossip(0.2, delta=0.4, batch_size=8),
-    "clipped_gossip by tau": algorithms.clipped_gossip(0.2, tau=0.2, batch_size=8),
-    "self_centered_clipping": algorithms.self_centered_clipping(0.4, tau=0.2, batch_size=8),
-    "coordinate_median": algorithms.coordinate_median(0.2, batch_size=8),
-    "trimmed_mean": algorithms.trimmed_mean(0.2, 2, batch_size=8),
-}
-
-
-@UNDER
-@pytest.mark.parametrize("name", ["trimmed_mean", "coordinate_median"])
-def test_without_training_honest_models_stay_within_their_hull(name, attack):
-    """Of any start, in every round; those of plain gossip leave it."""
-
-    def ranges(exchange):
-        algorithm = algorithms.chain("exchange", exchange=exchange)
-        _, kept = attacked(algorithm, attack, rounds=6, init="independent")
-        lows, highs = (
-            torch.stack([getattr(models, end)(0).values for models in kept])
-            for end in ("min", "max")
-        )
-        return (lows.diff(dim=0) >= -1e-12).all() and (
-            highs.diff(dim=0) <= 1e-12
-        ).all(), highs - lows
-
-    inside, width = ranges(ROBUST[name].phases["exchange"])
-    assert inside
-    assert width[-1].mean() < 0.9 * width[0].mean(), "nothing was exchanged"
-    assert not ranges(algorithms.gossip())[0]
-
-
-@pytest.mark.parametrize("scale", [1e3, 1e6])
-def test_one_attacker_moves_dsgd_as_far_as_it_likes_and_no_robust_method(scale):
-    attack = attacks.sign_flip([0], scale=scale)
-    for algorithm in ROBUST.values():
-        (_, (made,)), (_, (calm,)) = (attacked(algorithm, one, rounds=1) for one in (attack, None))
-        assert (made - calm[1:]).abs().max() < 0.5
-    _, (made,) = attacked(algorithms.dsgd(0.2, batch_size=8), attack, rounds=1)
-    assert made.abs().max() > 0.005 * scale
-
-
-@UNDER
-@pytest.mark.parametrize("name", ROBUST)
-def test_robust_methods_learn_under_attack(name, attack):
-    """Mean accuracy of the honest nodes on the common test set, of three like classes."""
-    calm, _ = attacked(ROBUST[name], None)
-    history, _ = attacked(ROBUST[name], attack)
-    found = history.last("accuracy")
-    assert np.isnan(found[list(BAD)]).all()
-    assert np.nanmean(found) > np.mean(calm.last("accuracy")) - 0.05
-
-
-@pytest.mark.parametrize("name", ["sign_flip", "noise", "dissensus"])
-def test_dsgd_does_not_learn_under_attack(name):
-    """ALIE, which stays among the honest models, slows it down at most."""
-    history, _ = attacked(algorithms.dsgd(0.2, batch_size=8), ATTACKS[name], on_divergence="record")
-    assert np.nanmean(history.last("accuracy")) < 0.7
-
-
-@UNDER
-@pytest.mark.parametrize(
-    ("algorithm", "model"),
-    [
-        (algorithms.dpfl(0.1, batch_size=8, epochs=1), problems.linear),
-        (algorithms.pfeddst(0.1, batch_size=8, epochs=1, k=3, head="3"), layered),
-    ],
-    ids=["dpfl", "pfeddst"],
-)
-def test_methods_that_choose_their_peers_do_better_than_chance_under_attack(
-    algorithm, model, attack
-):
-    """Mean accuracy of the honest nodes on the common test set.
-
-    It has three like classes, so chance is a third.
-    """
-    history, _ = attacked(algorithm, attack, model=model(), on_divergence="record")
-    assert np.nanmean(history.last("accuracy")) > 0.5
-
-
-def test_dpfl_leaves_attackers_out():
-    history, _ = attacked(algorithms.dpfl(0.1, batch_size=8, epochs=1), ATTACKS["sign_flip"])
-    received = history.mixing(-1).weights.toarray()[np.setdiff1d(range(12), BAD)][:, BAD]
-    assert not received.any()
-
-
-@UNDER
-@pytest.mark.parametrize("name", ROBUST)
-def test_chunks_and_executors_do_not_matter_under_attack(name, attack):
-    runs = [{"executor": "looped"}, {"executor": "batched"}, {"executor": "batched", "chunk": 5}]
-    looped, *others = (attacked(ROBUST[name], attack, rounds=3, **how)[1][-1] for how in runs)
-    for other in others:
-        torch.testing.assert_close(other, looped, rtol=0, atol=1e-12)
-
-
-def warned(algorithm, nodes, graph):
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        topofl.run(
-            algorithm,
-            model=problems.linear(),
-            clients=blobs(graph.n),
-            topology=graph,
-            rounds=1,
-            seed=0,
-            attackers=attacks.sign_flip(nodes),
-            progress=False,
-        )
-    return [str(one.message) for one in caught if "`attackers`" in str(one.message)]
-
-
-COMPLETE = topologies.fully_connected(9)
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "fine", "many", "text"),
-    [
-        (
-            algorithms.trimmed_mean(0.1, 3),
-            3,
-            4,
-            "node 4 receives from 4 attackers, more than trim=3; "
-            "let at most 3 of the 9 nodes attack",
-        ),
-        (
-            algorithms.coordinate_median(0.1),
-            4,
-            5,
-            "node 5 receives from 5 attackers, half or more of its 9 values, its own included; "
-            "let at most 4",
-        ),
-        (
-            algorithms.clipped_gossip(0.1, delta=1 / 3),
-            3,
-            4,
-            "attackers weigh 0.444 at node 4, more than delta=0.333",
-        ),
-        (
-            algorithms.clipped_gossip(0.1, tau=1.0),
-            3,
-            4,
-            "attackers weigh 0.444 at node 4, half of what",
-        ),
-        (
-            algorithms.self_centered_clipping(0.1, tau=1.0),
-            3,
-            4,
-            "attackers weigh 0.444 at node 4, half of what",
-        ),
-    ],
-    ids=["trimmed", "median", "own radius", "fixed radius", "self-centered"],
-)
-def test_more_attackers_than_are_tolerated_are_told_before_the_run(algorithm, fine, many, text):
-    assert warned(algorithm, range(fine), COMPLETE) == []
-    (told,) = warned(algorithm, range(many), COMPLETE)
-    assert told.startswith(f"`attackers` are more than {algorithm.name} tolerates: {text}")
-
-
-def test_attackers_count_where_they_are_heard():
-    """On a ring each of two attackers beside each other is heard by one honest node."""
-    ring = topologies.ring(9)
-    assert warned(algorithms.coordinate_median(0.1), [3, 4], ring) == []
-    (told,) = warned(algorithms.coordinate_median(0.1), [3, 5], ring)
-    assert "node 4 receives from 2 attackers" in told
-
-
-@pytest.mark.parametrize(
-    ("build", "options", "remedy", "better", "graph"),
-    [
-        (algorithms.coordinate_median, {}, "use topologies.fully_connected(9)", {}, COMPLETE),
-        (
-            algorithms.trimmed_mean,
-            {"trim": 0},
-            "use topologies.fully_connected(9) and trim=2",
-            {"trim": 2},
-            COMPLETE,
-        ),
-        (
-            algorithms.clipped_gossip,
-            {"tau": 1.0},
-            "use topologies.fully_connected(9)",
-            {"tau": 1.0},
-            COMPLETE,
-        ),
-        (
-            algorithms.clipped_gossip,
-            {"delta": 0.4},
-            "use topologies.fully_connected(9) and delta=0.223",
-            {"delta": 0.223},
-            COMPLETE,
-        ),
-    ],
-    ids=["median", "trimmed", "fixed radius", "own radius"],
-)
-def test_what_is_advised_against_attackers_is_tolerated(build, options, remedy, better, graph):
-    (told,) = warned(build(0.1, **options), [3, 5], topologies.ring(9))
-    assert told.endswith(f"; {remedy}")
-    assert warned(build(0.1, **better), [3, 5], graph) == []
-
-
-def test_arguments_are_advised_where_they_help():
-    for build, name, few, enough in [
-        (algorithms.trimmed_mean, "trim", 1, 2),
-        (algorithms.clipped_gossip, "delta", 0.1, 0.223),
-    ]:
-        (told,) = warned(build(0.1, **{name: few}), [3, 5], COMPLETE)
-        assert told.endswith(f"; give {name}={enough}")
-        assert warned(build(0.1, **{name: enough}), [3, 5], COMPLETE) == []
-
-
 def test_errors_in_rules_are_named():
     graph = topofl.Topology(np.zeros((5, 5)))
     rule = algorithms.aggregate(lambda own, received, shares: received[0])
@@ -535,7 +281,7 @@ def test_errors_in_rules_are_named():
         topofl.run(method, model=problems.linear(), clients=blobs(5), topology=graph, **how)
 
 
-def test_trimming_leaves_somebody_to_hear():
+def test_trimming_leaves_at_least_one_value():
     message = (
         r"`mixing` must give more than 2 \* trim neighbors at each node .*ring.*trim=1, "
         r"node 0 receives from 2 .*; add"
@@ -548,7 +294,7 @@ def test_trimming_leaves_somebody_to_hear():
     )
 
 
-def test_nodes_that_hear_nobody_may_trim():
+def test_nodes_without_neighbors_may_trim():
     alone = mixing.from_weights(np.eye(5))
     _, (made,) = attacked(
         algorithms.trimmed_mean(0.1, 1), None, topologies.ring(5), rounds=1, mixing=alone
@@ -595,7 +341,7 @@ def test_bad_arguments_are_named(build, error, message):
         build()
 
 
-def test_settings_tell_what_was_asked_for():
+def test_settings_hold_the_arguments():
     assert algorithms.clipped_gossip(0.1, delta=0.2).settings == {
         "local": {"lr": 0.1, "batch_size": 128, "steps": 1},
         "exchange": {"weights": "round", "delta": 0.2},

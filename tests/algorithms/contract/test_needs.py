@@ -1,4 +1,4 @@
-"""What methods need of graphs and weights, and what they keep for each edge."""
+"""Requirements of methods on graphs and weights, and state per edge."""
 
 import re
 
@@ -81,7 +81,7 @@ def test_estimates_check_needs_too():
         )
 
 
-def test_every_graph_of_a_period_is_looked_at():
+def test_every_graph_of_a_period_is_checked():
     rounds = [topologies.ring(N)] * 5 + [UNLIKE]
     with pytest.raises(TopologyError, match="doubly stochastic"):
         tried(needing(algorithms.doubly_stochastic), rounds)
@@ -136,7 +136,7 @@ def test_needs_must_be_needs(needs):
         (
             algorithms.symmetric,
             UNLIKE,
-            r"W\[0, 1\] = 0 and W\[1, 0\] = 0.5, 0.5 apart, the most of all",
+            r"W\[0, 1\] = 0 and W\[1, 0\] = 0.5, the largest difference, 0.5",
         ),
         (
             algorithms.doubly_stochastic,
@@ -155,12 +155,12 @@ def test_needs_must_be_needs(needs):
         "sums",
     ],
 )
-def test_refusals_say_what_was_found(need, wrong, found):
+def test_errors_describe_the_violation(need, wrong, found):
     with pytest.raises(TopologyError, match=found):
         tried(needing(need), wrong, compute=topofl.Compute(on_disconnected="allow"))
 
 
-def test_remedies_of_refusals_exist():
+def test_remedies_in_errors_exist():
     graph = topofl.as_topology(CYCLE.to_networkx().to_undirected())
     tried(needing(algorithms.undirected), CYCLE.to_networkx().to_undirected())
     assert not graph.is_directed
@@ -191,7 +191,7 @@ def test_the_missing_spectral_gap_of_choco_sgd_is_explained():
     tried(algorithms.choco_sgd(0.1), topologies.ring(N), **lazy)
 
 
-def test_one_edge_without_one_back_is_told_in_the_singular():
+def test_a_single_edge_without_a_reverse_edge_is_described_in_the_singular():
     one = nx.DiGraph(nx.path_graph(N))
     one.add_edge(0, 3)
     with pytest.raises(TopologyError, match="the edge from node 0 to node 3 has none back"):
@@ -267,7 +267,8 @@ def test_needs_by_arguments_are_checked():
 )
 def test_needs_by_arguments_need_a_function_that_has_these(need):
     with pytest.raises(
-        TypeError, match=r"a need must be of arguments of mine\(lr\), got '(trim|track)'"
+        TypeError,
+        match=r"`when` and `of` of a need must name arguments of mine\(lr\), got '(trim|track)'",
     ):
 
         @algorithms.needing(need)
@@ -278,17 +279,17 @@ def test_needs_by_arguments_need_a_function_that_has_these(need):
         chain("mine", local=sgd(0.1), needs=[need])
 
 
-def test_what_a_need_finds_must_be_words():
+def test_needs_must_return_text():
     need = algorithms.Need("regular", "", "", graph=lambda graph: True)
     with pytest.raises(
         TypeError,
-        match=r"`graph` of the need 'regular' must return in words what it found, or '' .*got True",
+        match=r"`graph` of the need 'regular' must return a description .*, or '' .*got True",
     ):
         tried(needing(need), STAR)
 
 
 def relayed():
-    """Return the exchange that brings what a node says to each neighbor, by edge, a round later."""
+    """Return the exchange that delivers messages along each edge one round later."""
 
     def init(models):
         return {

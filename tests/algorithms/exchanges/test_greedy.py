@@ -1,7 +1,4 @@
-"""Nodes that choose whom they hear.
-
-DPFL equals its listing in all executors, and no policy leaves the graph.
-"""
+"""Greedy and random peers: DPFL equals its listing in all executors."""
 
 import numpy as np
 import pytest
@@ -19,12 +16,16 @@ from tests.algorithms.test_personalized import (
     engine,
     nodes_at_start,
 )
-from topofl import algorithms, mixing, models, topologies
+from topofl import algorithms, models, topologies
 from topofl._support.seeding import stream
 from topofl.topologies import averaged_reward, ggc
 
-LOCAL = {"momentum": 0.9, "weight_decay": 0.01, "lr_decay": 0.8}
 RING = topologies.circulant(N, (1,), directed=True)
+
+
+LOCAL = {"momentum": 0.9, "weight_decay": 0.01, "lr_decay": 0.8}
+
+
 CHOICES = [
     {},
     {"budget": 2},
@@ -51,7 +52,7 @@ def received(history, t):
 
 @HOW
 @pytest.mark.parametrize("choice", CHOICES, ids=str)
-def test_dpfl_is_its_listing(choice, settings):
+def test_dpfl_equals_its_listing(choice, settings):
     clients, model = problems.validated_clients(), problems.convolutional()
     nodes = nodes_at_start(model, clients)
     start = nodes.flat()
@@ -64,7 +65,7 @@ def test_dpfl_is_its_listing(choice, settings):
 
 
 @HOW
-def test_linear_models_are_tried_together(settings):
+def test_linear_models_are_evaluated_together(settings):
     clients, model = problems.validated_clients(), problems.linear()
     nodes = nodes_at_start(model, clients)
     start = nodes.flat()
@@ -72,7 +73,7 @@ def test_linear_models_are_tried_together(settings):
     check(nodes.flat(), engine(dpfl(), model, clients, **settings)[1].flat, start)
 
 
-def test_a_choice_is_that_of_ggc_on_the_same_models():
+def test_choices_equal_those_of_ggc_on_the_same_models():
     clients, model, seen = problems.validated_clients(), problems.convolutional(), []
     policy = algorithms.greedy_peers(3)
 
@@ -134,7 +135,7 @@ def test_weights_are_numbers_of_examples():
     assert (clients.sizes != clients.sizes[0]).any()
 
 
-def test_messages_are_of_all_who_are_tried():
+def test_messages_count_all_evaluated_models():
     clients = problems.validated_clients()
     history, _ = engine(dpfl(budget=2, every=2), problems.linear(), clients)
     candidates, n, size = sum(map(len, received(history, 0))), N, 8 * 111
@@ -146,7 +147,7 @@ def test_messages_are_of_all_who_are_tried():
     assert received(once, 0) == received(history, 0)
 
 
-def test_who_hears_nobody_between_refreshes_sends_nothing():
+def test_no_messages_between_choices_without_keep():
     history, _ = engine(
         dpfl(budget=2, every=2, keep=False), problems.linear(), problems.validated_clients()
     )
@@ -154,30 +155,7 @@ def test_who_hears_nobody_between_refreshes_sends_nothing():
     assert not any(received(history, 1))
 
 
-@HOW
-def test_infinite_losses_are_infinite_for_nodes_with_few_examples_too(settings):
-    clients, found = problems.validated_clients(), {}
-    assert len(set(map(len, clients.val))) > 1
-
-    def trial(model):
-        return (yield model)
-
-    def choose(models, state, round):
-        sure = models.flat.clone()  # of class 0: the loss on any other is infinite
-        sure[:, -3:] = torch.tensor([1.7e308, -1.7e308, -1.7e308], dtype=torch.float64)
-        found.update(round.cross_evaluate({i: trial(sure[i : i + 1]) for i in range(N)}, "val"))
-        return algorithms.Choice(mixing.average_of_chosen(np.eye(N)))
-
-    chain = algorithms.chain(
-        "ask", exchange=algorithms.average_over_peers(algorithms.Policy(choose))
-    )
-    engine(chain, problems.convolutional(), clients, **settings)
-    for i, losses in found.items():
-        wrong = bool(clients.dataset.labels.numpy()[clients.val[i]].any())
-        assert losses.tolist() == [np.inf if wrong else 0.0]
-
-
-def test_the_graph_says_who_can_be_heard():
+def test_peers_are_in_neighbors():
     clients, graph = problems.validated_clients(), topologies.circulant(N, (1, 2, 3), directed=True)
     history, _ = engine(dpfl(), problems.convolutional(), clients, graph)
     for t in range(ROUNDS):
@@ -186,196 +164,10 @@ def test_the_graph_says_who_can_be_heard():
     assert history["messages"][0] == 2 * 3 * N
 
 
-def test_a_policy_that_leaves_the_graph_is_refused():
-    everybody = mixing.average_of_chosen(np.ones((N, N)))
-    algorithm = algorithms.chain(
-        "wild",
-        exchange=algorithms.average_over_peers(
-            algorithms.Policy(lambda *_: algorithms.Choice(everybody))
-        ),
-    )
-    with pytest.raises(ValueError, match="off the edges of circulant"):
-        engine(algorithm, problems.linear(), problems.equal_clients(), RING)
-    downloads = algorithms.Policy(
-        lambda *_: algorithms.Choice(mixing.average_of_chosen(np.eye(N)), [everybody])
-    )
-    chain = algorithms.chain("wild", exchange=algorithms.average_over_peers(downloads))
-    with pytest.raises(ValueError, match="off the edges of circulant"):
-        engine(chain, problems.linear(), problems.equal_clients(), RING)
-
-
-@pytest.mark.parametrize(
-    "returned",
-    [None, torch.eye(N), mixing.average_of_chosen(np.eye(N)), algorithms.Choice(torch.eye(N))],  # pyright: ignore
-)
-def test_what_is_no_choice_is_refused_by_its_name(returned):
-    policy = algorithms.Policy(lambda *_: returned)
-    with pytest.raises(
-        TypeError,
-        match=r"a policy must return Choice\(weights\) with a MixingMatrix, got \w+; mixing",
-    ):
-        engine(
-            algorithms.chain("mine", exchange=algorithms.average_over_peers(policy)),
-            problems.linear(),
-            problems.equal_clients(),
-        )
-
-
-ALONE, ALL = mixing.average_of_chosen(np.eye(N)), mixing.average_of_chosen(np.ones((N, N)))
-
-
-def with_policy(choose, clients=None, **settings):
-    """Run a policy, in float64."""
-    policy = choose if isinstance(choose, algorithms.Policy) else algorithms.Policy(choose)
-    algorithm = algorithms.chain("mine", exchange=algorithms.average_over_peers(policy))
-    return engine(algorithm, problems.linear(), clients or problems.validated_clients(), **settings)
-
-
-@pytest.mark.parametrize(
-    ("choice", "error", "match"),
-    [
-        (
-            algorithms.Choice(ALL, downloads=[ALONE]),
-            ValueError,
-            r"round 1, .*`downloads`.*node 0 takes of node 1",
-        ),
-        (algorithms.Choice(ALL, downloads=[]), ValueError, "`downloads`"),
-        (
-            algorithms.Choice(ALONE, downloads=[np.eye(N)]),
-            TypeError,
-            "must hold MixingMatrix, got ndarray",
-        ),
-        (algorithms.Choice(ALONE, downloads=ALONE), TypeError, "must be lists"),
-        (
-            algorithms.Choice(ALONE, besides=[(ALL, -4)]),
-            ValueError,
-            "`besides` must be at least 0, got -4",
-        ),
-        (algorithms.Choice(ALONE, besides=[(ALL, 2.5)]), TypeError, "`besides` must be an integer"),
-        (algorithms.Choice(ALONE, server=-1), ValueError, "`server`"),
-    ],
-)
-def test_costs_that_cannot_be_are_refused(choice, error, match):
-    with pytest.raises(error, match=match):
-        with_policy(lambda *_: choice)
-
-
-def test_downloads_may_be_several_matrices_that_hold_all_edges_together():
-    one, other = np.eye(N, k=1), np.eye(N, k=-1)
-    several = [mixing.average_of_chosen(one), mixing.average_of_chosen(other)]
-    choice = algorithms.Choice(mixing.average_of_chosen(one + other), downloads=several)
-    history, _ = with_policy(lambda *_: choice)
-    assert history["messages"].tolist() == [2 * (N - 1)] * ROUNDS
-
-
-def test_a_policy_that_changes_models_is_refused():
-    def zero(models, state, round):
-        if round.t == 1:
-            models.flat[2].zero_()
-        return algorithms.Choice(ALONE)
-
-    with pytest.raises(
-        ValueError,
-        match=r"round 2, where nodes choose their peers: a policy must not change models",
-    ):
-        with_policy(zero)
-
-
-def test_state_that_no_checkpoint_could_keep_is_refused():
-    def count(models, state, round):
-        state["k"] = round.t
-        return algorithms.Choice(ALONE)
-
-    with pytest.raises(TypeError, match=r"round 1, .*got int as state\['k'\]; torch.tensor"):
-        with_policy(count)
-    with pytest.raises(TypeError, match="must be a dict of tensors, got list"):
-        with_policy(algorithms.Policy(count, lambda models: [1]))  # pyright: ignore
-
-
-def test_any_policy_can_be_saved_resumed_and_estimated(tmp_path):
-    """Also one that works with numbers, of which there are none before a run."""
-
-    def choose(models, state, round):
-        state["seen"] += float(models.flat.mean())
-        nearest = np.argsort(models.flat.numpy()[:, 0])
-        return algorithms.Choice(mixing.average_of_chosen(np.eye(N)[nearest]))
-
-    policy = algorithms.Policy(
-        choose, lambda models: {"seen": models.flat.numpy().sum() + torch.zeros(1)}
-    )
-    algorithm = algorithms.chain("mine", exchange=algorithms.average_over_peers(policy))
-    how = {"model": problems.linear(), "clients": problems.validated_clients()}
-    settings = {**how, "seed": 0, "init": "independent", "every": 1}
-    whole = topofl.run(algorithm, **problems.options(**settings), rounds=4)
-    topofl.run(algorithm, **problems.options(saving=tmp_path, **settings), rounds=2)
-    resumed = topofl.run(
-        algorithm,
-        **problems.options(saving=topofl.Saving(tmp_path, resume=True), **settings),
-        rounds=4,
-    )
-    np.testing.assert_array_equal(whole["loss"], resumed["loss"])
-    assert topofl.estimate(algorithm, **problems.options(**how)).messages == N * (
-        N - 1
-    )  # as if everybody heard all
-
-
-@HOW
-@pytest.mark.parametrize(
-    ("cross_evaluate", "error", "match"),
-    [
-        (
-            lambda models: {0: iter([])},
-            TypeError,
-            "must be generators, .* got a list_iterator for node 0",
-        ),
-        (lambda models: {N: yielding(models.flat)}, ValueError, "nodes from 0 to n-1=5, got 6"),
-        (
-            lambda models: {0: yielding(models.flat[0])},
-            TypeError,
-            r"must yield models as a tensor \(k, d=\d+\), got sh",
-        ),
-        (lambda models: {0: yielding(models.flat[:, :7])}, TypeError, r"got shape \(6, 7\)"),
-        (lambda models: {0: yielding("text")}, TypeError, "got str"),
-    ],
-)
-def test_questions_that_cannot_be_answered_are_refused(cross_evaluate, error, match, settings):
-    def choose(models, state, round):
-        round.cross_evaluate(cross_evaluate(models), "val")
-        return algorithms.Choice(ALONE)
-
-    algorithm = algorithms.chain(
-        "mine", exchange=algorithms.average_over_peers(algorithms.Policy(choose))
-    )
-    with pytest.raises(error, match=match):
-        engine(algorithm, problems.convolutional(), problems.validated_clients(), **settings)
-
-
-def yielding(models):
-    yield models
-
-
-def test_nodes_without_examples_cannot_be_asked_unsaid():
-    def choose(models, state, round):
-        round.cross_evaluate({0: yielding(models.flat[:1])}, "val")
-        return algorithms.Choice(ALONE)
-
-    with pytest.raises(ValueError, match="`clients` must give every node val examples, on which"):
-        with_policy(choose, problems.equal_clients())
-
-
-def test_what_is_no_policy_is_refused():
-    def nobody(models, state, round):
-        return algorithms.Choice(mixing.average_of_chosen(np.eye(N)))
-
-    for policy in (nobody, algorithms.Policy(3), algorithms.Policy(nobody, 3), None):  # pyright: ignore
-        with pytest.raises(TypeError, match="`policy` must be a Policy of functions"):
-            algorithms.average_over_peers(policy)  # pyright: ignore
-
-
 @pytest.mark.parametrize("executor", ["looped", "batched"])
 @pytest.mark.parametrize("value", [torch.inf, 1e30])
 def test_models_that_diverged_are_not_chosen(value, executor):
-    """Neither those that are not finite nor those whose losses are not."""
+    """Neither models with NaN or infinity nor models with such losses are chosen."""
 
     def broken(models):
         models.flat[2] = value
@@ -421,7 +213,7 @@ def test_graphs_may_change(make):
     )
 
 
-def test_random_collaboration_hears_the_same_nodes_for_ever():
+def test_random_collaboration_has_the_same_peers_in_all_rounds():
     clients, model = problems.equal_clients(), problems.linear()
     algorithm = algorithms.random_collaboration(0.1, 2, batch_size=BATCH, epochs=1, **LOCAL)
     history, got = engine(algorithm, model, clients)
@@ -440,7 +232,7 @@ def test_random_collaboration_hears_the_same_nodes_for_ever():
     assert received(engine(algorithm, model, clients)[0], 0) == received(history, 0)
 
 
-def test_a_random_graph_stays_on_the_graph_and_takes_what_there_is():
+def test_random_peers_are_in_neighbors_even_if_there_are_too_few():
     algorithm = algorithms.random_collaboration(0.1, 3, batch_size=BATCH, epochs=1)
     history, _ = engine(algorithm, problems.linear(), problems.equal_clients(), RING)
     assert history.mixing(0).support().adjacency.nnz == N
