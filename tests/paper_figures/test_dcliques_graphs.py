@@ -107,7 +107,7 @@ def test_every_claim_of_fig05_can_fail(fig05):
     def claims(change):
         return failing(graphs.FIG05, changed(fig05, change))
 
-    mixture = {"Cliques have everybody's mixture of classes", "Every clique holds each class once"}
+    mixture = {"Cliques have the global class distribution", "Every clique holds each class once"}
     mean, far = "Nodes have 9.9 edges on average", "No two nodes are farther apart than 3"
     one = "Each clique has exactly one edge with each other clique"
     assert claims(shuffle) == mixture
