@@ -460,8 +460,8 @@ def test_no_figure_is_a_report_too(folder):
 
 def test_readers_are_warned_of_verdicts_that_mean_little(folder):
     for words, changes in (
-        ("no verdict says anything", {"scale": "smoke"}),
-        ("There is one seed", {"seeds": (1,)}),
+        ("verdicts say nothing", {"scale": "smoke"}),
+        ("There is only one seed", {"seeds": (1,)}),
     ):
         warned = some_report([], **changes)
         assert words in section(markup.read(report.to_html(warned)), "report:summary").text
