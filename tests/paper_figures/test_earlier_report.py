@@ -12,7 +12,7 @@ from paper_figures.kit.figure_data import needed
 from paper_figures.kit.personalization import methods
 from paper_figures.kit.setting import Setting
 from paper_figures.kit.training import plan
-from paper_figures.kit.training.kept import kept_in
+from paper_figures.kit.training.earlier_report import load_earlier_report
 from paper_figures.kit.training.run import Run
 from paper_figures.kit.training.store import Store
 from paper_figures.papers import figures_named
@@ -54,7 +54,7 @@ def test_what_has_not_changed_is_not_run_again(earlier, performed, tmp_path, nam
     assert (again.runs, again.kept, again.untimed, again.unnoted) == (first.runs, first.runs, 0, 0)
     assert again.seconds == pytest.approx(first.seconds)
     assert (
-        f"{first.runs} of them: the numbers are those of an earlier report"
+        f"the numbers of {first.runs} of these runs, which had the same settings"
         in (tmp_path / "smoke" / f"{name}-report.md").read_text()
     )
 
@@ -80,12 +80,12 @@ def test_of_changed_arms_only_these_are_run(earlier, performed, tmp_path, monkey
     assert set(told["notes"]) == set(told["runs"]), (
         "so that the next report can be made of this one"
     )
-    assert kept_in(tmp_path / "smoke").notes.keys() == told["runs"].keys()
+    assert load_earlier_report(tmp_path / "smoke").notes.keys() == told["runs"].keys()
 
 
 def test_figures_that_look_at_the_runs_themselves_have_them_done(earlier, tmp_path):
     setting = Setting("smoke", (0,), datasets=("cifar10",))
-    store = Store(tmp_path, kept_in(earlier[0]))
+    store = Store(tmp_path, load_earlier_report(earlier[0]))
     ((figure,), (curves,)) = (figures_named(name)[1] for name in ("pfeddst-fig02a", FOREIGN))
     assert len(needed(figure, setting, store)) == 1
     assert not needed(curves, setting, store)
@@ -95,12 +95,12 @@ def test_figures_that_look_at_the_runs_themselves_have_them_done(earlier, tmp_pa
 def test_finished_runs_come_before_kept_numbers(earlier, tmp_path):
     (figure,) = figures_named(FIGURE)[1]
     setting = Setting("smoke", (0, 1), datasets=("mnist", "cifar10", "cifar100"))
-    store = Store(tmp_path / "runs", kept_in(earlier[0]))
+    store = Store(tmp_path / "runs", load_earlier_report(earlier[0]))
     arm = figure.arms(setting)["MNIST"]["fully-connected"]
-    assert store.kept_arm(arm) == earlier[1][FIGURE].data["MNIST"]["fully-connected"]
-    assert store.kept_arm(arm[::-1]) is None
+    assert store.earlier_curves(arm) == earlier[1][FIGURE].data["MNIST"]["fully-connected"]
+    assert store.earlier_curves(arm[::-1]) is None
     assert (
-        store.kept_arm(
+        store.earlier_curves(
             [Run({**arm[0].tables, "run": {**arm[0].tables["run"], "rounds": 3}}), arm[1]]
         )
         is None
@@ -108,7 +108,7 @@ def test_finished_runs_come_before_kept_numbers(earlier, tmp_path):
     for run in arm:
         store.folder(run).mkdir(parents=True)
         (store.folder(run) / "run.json").write_text("{}")
-    assert store.kept_arm(arm) is None
+    assert store.earlier_curves(arm) is None
 
 
 def test_files_that_do_not_say_time_are_taken_and_this_is_told(earlier, performed, tmp_path):
@@ -130,7 +130,8 @@ def test_files_that_do_not_say_time_are_taken_and_this_is_told(earlier, performe
     assert (again.kept, again.untimed) == (again.runs, again.runs)
     told = (tmp_path / "b" / "smoke" / f"{FIGURE}-report.md").read_text()
     assert (
-        "time and memory of 6 of these are not known; how 6 of these were made was not kept" in told
+        "time and memory of 6 of these are unknown; the environment of 6 of these was not recorded"
+        in told
     )
     assert not performed
 
@@ -144,25 +145,23 @@ def test_folders_without_numbers_and_damaged_files_are_refused(earlier, tmp_path
     told["data"]["MNIST"]["fully-connected"]["seeds"] = [1, 0]
     (tmp_path / f"{FIGURE}.json").write_text(json.dumps(told))
     with pytest.raises(
-        ValueError, match=f"the file of {FIGURE} is damaged: its runs are not those of its curves"
+        ValueError,
+        match=f"file of {FIGURE} is damaged: the seeds of its runs and curves differ",
     ):
-        kept_in(tmp_path)
+        load_earlier_report(tmp_path)
     (tmp_path / f"{FIGURE}.json").write_text("{")
     with pytest.raises(ValueError, match=f"{FIGURE}.json is damaged"):
-        kept_in(tmp_path)
+        load_earlier_report(tmp_path)
 
 
-def test_a_figure_is_taken_with_its_page_or_not_at_all(earlier, tmp_path):
-    folder = shutil.copytree(earlier[0], tmp_path / "kept")
+def test_a_figure_with_a_page_is_read_without_it(earlier, tmp_path):
     setting = Setting("smoke", (0, 1), datasets=("mnist", "cifar10", "cifar100"))
     (figure,) = figures_named(FIGURE)[1]
     paged = replace(figure, arms=None, page=lambda setting, store: "page")
-    assert not needed(figure, setting, Store(tmp_path / "runs", kept_in(folder)))
-    assert len(needed(paged, setting, Store(tmp_path / "runs", kept_in(folder)))) == 6
-    (folder / paged.page_name).write_text("kept page")
-    store = Store(tmp_path / "runs", kept_in(folder))
+    store = Store(tmp_path / "runs", load_earlier_report(earlier[0]))
     assert not needed(paged, setting, store)
     keyed = {run.key: run for run in paged.runs(setting)}
-    told = figure_data.computed(paged, setting, store, tmp_path / f"{FIGURE}.json", keyed)
-    assert told["data"] == earlier[1][FIGURE].data
-    assert (tmp_path / paged.page_name).read_text() == "kept page"
+    (tmp_path / paged.page_name).write_text("page of other runs")
+    record = figure_data.computed(paged, setting, store, tmp_path / f"{FIGURE}.json", keyed)
+    assert record["data"] == earlier[1][FIGURE].data
+    assert not (tmp_path / paged.page_name).exists()

@@ -1,8 +1,7 @@
-"""Numbers of an earlier report, taken in place of runs that would only give them again.
+"""Numbers of an earlier report, used in place of training the same runs again.
 
-The JSON file of a figure says which runs it was computed from, by the hashes of everything that
-determines them. Where these are the runs that are wanted now, their numbers are taken from the
-file; all others are run.
+A figure's JSON file contains the keys of its runs, hashes of everything that determines them.
+Numbers of runs with the same keys are read from the file; all other runs are trained.
 """
 
 import json
@@ -11,55 +10,51 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Kept", "kept_in"]
+__all__ = ["EarlierReport", "load_earlier_report"]
 
 
 @dataclass(frozen=True)
-class Kept:
-    """What files of figures hold.
+class EarlierReport:
+    """Contents of the JSON files of figures.
 
     Parameters
     ----------
-    folder
-        Where the files are; None: there are none.
     figures
-        Whole files, by the figure's key, which stands for all that determines its data.
+        Contents of whole files by the figure's key, a hash of everything that determines its data.
     arms
-        Curves of an arm, as the figure wrote them, by the keys of its runs, one a seed.
+        Curves of an arm as the figure stored them, by the keys of its runs, one per seed.
     notes
-        What is known of how a run was made, by its key: ``seconds``, ``megabytes`` and, if it was
-        noted, ``made``.
+        Cost and environment of runs by key: ``seconds``, ``megabytes`` and, if recorded, ``made``.
     """
 
-    folder: Path | None = None
     figures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     arms: Mapping[tuple[str, ...], Mapping[str, Any]] = field(default_factory=dict)
     notes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
-def kept_in(folder: str | Path | None) -> Kept:
-    """Return what the JSON files of figures in a folder hold, nothing if it is None.
+def load_earlier_report(folder: str | Path | None) -> EarlierReport:
+    """Return the contents of the figures' JSON files in a folder; empty if it is None.
 
     Raises
     ------
     FileNotFoundError
-        If there is no such folder, or no such file in it.
+        If the folder does not exist or contains no such file.
     ValueError
         If a file is damaged.
     """
     if folder is None:
-        return Kept()
+        return EarlierReport()
     files = [_content(path) for path in sorted(Path(folder).glob("*.json"))]
     figures = [file for file in files if isinstance(file, dict) and {"key", "data"} <= set(file)]
     if not figures:
         raise FileNotFoundError(
-            "`kept` must be a folder with the JSON files of an earlier report, there is none in "
+            "`kept` must be a folder with the JSON files of an earlier report, found none in "
             f"{folder}"
         )
     arms = {keys: entry for file in figures for keys, entry in _arms(file)}
     notes = {key: note for keys, entry in arms.items() for key, note in _costs(keys, entry)}
     notes |= {key: note for file in figures for key, note in file.get("notes", {}).items()}
-    return Kept(Path(folder), {file["key"]: file for file in figures}, arms, notes)
+    return EarlierReport({file["key"]: file for file in figures}, arms, notes)
 
 
 def _content(path: Path) -> Any:
@@ -67,15 +62,15 @@ def _content(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ValueError(
-            f"{path} is damaged: {error}; make it anew, or take another folder"
+            f"{path} is damaged: {error}; create it again, or choose another folder"
         ) from error
 
 
 def _arms(file: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
-    """Yield the keys of an arm's runs and its curves, in the order of the file.
+    """Yield the keys of each arm's runs and its curves, in the order of the file.
 
-    Runs are in the order of the arms, seed by seed. Arms that share runs cannot be told apart:
-    these files have none.
+    Runs are in the order of the arms, seed by seed. Nothing is yielded for files whose arms share
+    runs, because their runs cannot be assigned.
     """
     data = file["data"].get("panels", file["data"])
     panels = [panel for panel in data.values() if isinstance(panel, dict)]
@@ -91,13 +86,13 @@ def _arms(file: Mapping[str, Any]) -> Iterator[tuple[tuple[str, ...], Mapping[st
             for curve in _curves_of(entry)
         ):
             raise ValueError(
-                f"the file of {file['figure']} is damaged: its runs are not those of its curves"
+                f"the file of {file['figure']} is damaged: the seeds of its runs and curves differ"
             )
         yield own, entry
 
 
 def _curves_of(entry: Any) -> Sequence[Mapping[str, Any]]:
-    """Return the curves of an arm: one, or one a moment; none if it holds something else."""
+    """Return the curves of an arm, one in all or one per stage; empty for other contents."""
     if not isinstance(entry, dict):
         return []
     found = [entry] if "epochs" in entry else list(entry.values())
@@ -106,8 +101,6 @@ def _curves_of(entry: Any) -> Sequence[Mapping[str, Any]]:
 
 def _costs(keys: Sequence[str], entry: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     numbers = _curves_of(entry)[0]["numbers"]
-    for place, key in enumerate(keys):
-        yield (
-            key,
-            {name: numbers[name][place] for name in ("seconds", "megabytes") if name in numbers},
-        )
+    for seed, key in enumerate(keys):
+        costs = {name: numbers[name][seed] for name in ("seconds", "megabytes") if name in numbers}
+        yield key, costs

@@ -2,15 +2,15 @@
 
 import pytest
 
-from paper_figures.few_rounds import IMAGES, few_rounds, tables_of
 from paper_figures.kit.personalization.arms import arm
 from paper_figures.kit.setting import Setting
+from paper_figures.time_rounds import IMAGES, tables_at_paper_scale, time_rounds
 from topofl import config
 
 
 def test_tables_are_those_of_the_paper(tmp_path):
     (tmp_path / "data_batch_1").touch()
-    tables = tables_of("dfedpgp-tab01", "dfedpgp", tmp_path)
+    tables = tables_at_paper_scale("dfedpgp-tab01", "dfedpgp", tmp_path)
     assert tables["model"] == {"name": "resnet18_gn"}
     assert (tables["data"]["n"], tables["data"]["verify"], tables["run"]["rounds"]) == (
         100,
@@ -21,20 +21,22 @@ def test_tables_are_those_of_the_paper(tmp_path):
     with pytest.raises(
         ValueError, match=r"`algorithm` must be one of dfedpgp-tab01's, dfedavgm, .*got 'adam'"
     ):
-        tables_of("dfedpgp-tab01", "adam", tmp_path)
+        tables_at_paper_scale("dfedpgp-tab01", "adam", tmp_path)
 
 
 def test_rounds_are_timed_and_scaled_up():
     (run,) = arm(Setting("smoke", (0,)), "CIFAR-10, Dir(0.3)", "DFedPGP")
-    told = dict(
-        few_rounds({**run.tables, "algorithm": {**run.tables["algorithm"], "epochs": 2}}, 3, 1).rows
+    rows = dict(
+        time_rounds(
+            {**run.tables, "algorithm": {**run.tables["algorithm"], "epochs": 2}}, 3, 1
+        ).rows
     )
-    seconds = [value for name, value in told.items() if name.startswith("seconds of round")]
+    seconds = [value for name, value in rows.items() if name.startswith("seconds of round")]
     assert len(seconds) == 3
     assert all(0 < value < 30 for value in seconds)
     trained = sum(map(len, config.build(run.tables).clients.train))
-    (days,) = [value for name, value in told.items() if name.startswith("days")]
+    (days,) = [value for name, value in rows.items() if name.startswith("days")]
     images = IMAGES * sum(seconds) / 3 * 2 * 2 / 86_400 / days
     assert images == pytest.approx(trained)
-    before = told["there before, GiB"]
-    assert told["memory at most, GiB"] > 0.99 * before > 0.05  # the kernel's counts are not exact
+    before = rows["memory before the run, GiB"]
+    assert rows["peak memory, GiB"] > 0.99 * before > 0.05  # the kernel's counts are not exact
