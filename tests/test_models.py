@@ -264,7 +264,7 @@ class _WithActivation(nn.BatchNorm2d):
             nn.Sequential(nn.LazyBatchNorm2d()),
             32,
             ValueError,
-            "layer '0' of `module` must know its channels, got a Lazy",
+            "layer '0' of `module` must have a known number of channels, got a Lazy",
         ),
         (
             nn.Sequential(_WithActivation(4)),

@@ -239,8 +239,8 @@ def test_where_the_theorem_knows_no_consensus_step_one_must_be_given():
     halves = lambda graph: mixing.from_weights(graph.adjacency.toarray() / 2)  # noqa: E731
     with pytest.raises(
         topofl.TopologyError,
-        match=r"must have a spectral gap above 0 .* gap is 0, since W has the eigenvalue -1, "
-        r"which mixing\.lazy.*give a `gamma`",
+        match=r"must have a spectral gap above 0 .* gap is 0, since W has the eigenvalue -1; "
+        r"mixing\.lazy.*give a `gamma`",
     ):
         started(algorithms.choco_sgd(0.1), topologies.ring(N), mixing=halves)
     started(algorithms.choco_sgd(0.1, gamma=0.1), topologies.ring(N), mixing=halves)

@@ -1,4 +1,4 @@
-"""Decentralized SGD."""
+"""Decentralized SGD (D-SGD, D-PSGD)."""
 
 from topofl._support.check import check_int
 from topofl.algorithms.contract.local import sgd

@@ -1,4 +1,4 @@
-"""Ditto."""
+"""Ditto: personal models near a shared one."""
 
 from topofl._support.check import check_nonnegative, check_positive
 from topofl.algorithms.contract.local import check_epochs, sgd, steps
@@ -25,28 +25,28 @@ def ditto(
     weight_decay: float = 0.0,
     clip: float | None = None,
 ) -> Algorithm:
-    """Return Ditto: personal models with a proximal term to the model of FedAvg.
+    """Return Ditto: personal models with a proximal term that pulls to FedAvg's model.
 
-    Per round, for nodes A drawn at random and the server's model ``w``::
+    Per round, with a random set A of participating nodes and the server's model ``w``::
 
         theta_i <- theta_i - personal_lr * (grad F_i(theta_i) + strength * (theta_i - w))
             (`personal_epochs` passes)
         y_i     <- w - lr * grad F_i(...)  (`epochs` passes)
         w       =  sum_{i in A} (m_i / sum_{k in A} m_k) y_i
 
-    The personal models ``theta_i`` are evaluated, and the consensus distance is theirs, though only
-    ``w`` travels.
+    Evaluations and the consensus distance are those of the personal models ``theta_i``, although
+    only ``w`` is communicated.
 
     Parameters
     ----------
     lr, participation, batch_size, momentum, lr_decay, weight_decay, clip
         As in :func:`topofl.algorithms.fedavg`.
     strength
-        The paper's lambda, at least 0; 0: each node trains alone.
+        The paper's lambda, at least 0; with 0 each node trains alone.
     personal_lr
         Step size of the personal models; None: `lr`.
     epochs, personal_epochs
-        Passes per round for the server's and for the personal model.
+        Passes over a node's data per round, for the server's model and for the personal one.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""FedPer."""
+"""FedPer: averaged bodies and personal heads."""
 
 from topofl.algorithms.contract.local import fine_tuning, sgd, steps
 from topofl.algorithms.contract.participation import sampled
@@ -23,9 +23,9 @@ def fedper(
     head: Part | str = head,
     fine_tune_epochs: int | None = None,
 ) -> Algorithm:
-    """Return FedPer: body and head are trained together, the server averages bodies only.
+    """Return FedPer: nodes train body and head together, and the server averages the bodies.
 
-    Per round, for nodes A drawn at random::
+    Per round, with a random set A of participating nodes::
 
         (u_i, v_i) <- (u_i, v_i) - lr * grad F_i(u_i, v_i)
             (`epochs` passes from the server's body, i in A)
@@ -36,10 +36,10 @@ def fedper(
     lr, participation, batch_size, epochs, momentum, lr_decay, weight_decay, clip
         As in :func:`topofl.algorithms.fedavg`.
     head
-        What stays at its node: a part of the model, or the name of a layer.
+        The personal part of the model, or the name of a layer.
     fine_tune_epochs
-        As in :func:`topofl.algorithms.fedavg`: what all nodes' models are worth after local passes,
-        not only those that took part.
+        As in :func:`topofl.algorithms.fedavg`, for the models of all nodes, not only of
+        participants.
 
     References
     ----------

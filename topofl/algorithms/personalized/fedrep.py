@@ -1,4 +1,4 @@
-"""FedRep."""
+"""FedRep: averaged bodies, and heads that are trained first."""
 
 from topofl._support.check import check_positive
 from topofl.algorithms.contract.local import check_epochs, fine_tuning, sgd, steps
@@ -26,9 +26,9 @@ def fedrep(
     head: Part | str = head,
     fine_tune_epochs: int | None = None,
 ) -> Algorithm:
-    """Return FedRep: nodes train the head, then the body; the server averages bodies.
+    """Return FedRep: nodes train the head, then the body, and the server averages the bodies.
 
-    Per round, for nodes A drawn at random::
+    Per round, with a random set A of participating nodes::
 
         v_i <- v_i - head_lr * grad_v F_i(u, v_i)           (`head_epochs` passes, i in A)
         u_i <- u_i - lr * grad_u F_i(u_i, v_i)              (`epochs` passes)
@@ -40,9 +40,9 @@ def fedrep(
     fine_tune_epochs
         As in :func:`topofl.algorithms.fedper`.
     head_lr
-        Step size of the head; None: that of the body.
+        Step size of the head; None: `lr`.
     head_epochs
-        Passes with the body frozen.
+        Passes over a node's data that train the head, with the body frozen.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""SGD on all data together: one end of the scale."""
+"""Centralized SGD on the pooled data, the upper reference."""
 
 from topofl.algorithms.contract.local import sgd
 from topofl.algorithms.contract.phase import Algorithm, chain
@@ -19,8 +19,8 @@ def centralized(lr: Rate, *, batch_size: int = 128, momentum: float = 0.0) -> Al
     lr, momentum
         As in :func:`topofl.algorithms.sgd`.
     batch_size
-        Examples per step from the pooled data. To spend as many examples per step as n nodes with
-        minibatches of m, pass ``n * m``.
+        Examples per step, drawn from the pooled data. Pass ``n * m`` to use as many examples per
+        step as n nodes with minibatches of m.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""SGD on every node alone: the other end of the scale."""
+"""Local SGD without communication, the lower reference."""
 
 from collections.abc import Sequence
 
@@ -22,7 +22,7 @@ def local_only(
     weight_decay: float = 0.0,
     clip: float | None = None,
 ) -> Algorithm:
-    """Return SGD on every node alone, with no message at all: the other end of the scale.
+    """Return local SGD at every node, without any communication.
 
     ::
 
@@ -33,11 +33,11 @@ def local_only(
     lr, batch_size, momentum, reset_momentum, lr_decay, weight_decay, clip
         As in :func:`topofl.algorithms.sgd`.
     local_steps
-        Minibatch steps per round; None: 1, or as many as `epochs` take.
+        Minibatch steps per round; None: those of `epochs`, or 1.
     epochs
-        Passes over a node's own data per round, in place of `local_steps`: one number, or one per
-        node. With ``reset_momentum=True`` a round is then that of
-        :func:`topofl.algorithms.dfedavgm` without its exchange.
+        Passes over a node's own data per round, instead of `local_steps`: one number, or one per
+        node. With ``reset_momentum=True``, a round is one of :func:`topofl.algorithms.dfedavgm`
+        without the exchange.
 
     Raises
     ------
