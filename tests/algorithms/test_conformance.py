@@ -1,6 +1,7 @@
 """What holds for every algorithm of the table; a missing row fails."""
 
 import ast
+import doctest
 import inspect
 import re
 import sys
@@ -55,6 +56,12 @@ def test_rows_name_the_arguments_that_must_be_given_and_the_test_of_the_naive_lo
     text = path.with_suffix(".py").read_text()
     assert "naive" in text
     assert re.search(rf"\b{name}\b", text)
+
+
+@pytest.mark.parametrize("name", algorithms.__all__)
+def test_every_algorithm_has_an_example(name):
+    """The suite runs the examples as doctests."""
+    assert doctest.DocTestParser().get_examples(inspect.getdoc(getattr(algorithms, name)))
 
 
 def statements(source):

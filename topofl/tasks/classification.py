@@ -87,7 +87,8 @@ def macro_auc(outputs: Tensor, targets: Tensor) -> float:
     """
     from sklearn.metrics import roc_auc_score
 
-    found, shares = np.unique(targets.numpy()), torch.softmax(outputs.double(), 1).numpy()
+    found = np.unique(targets.numpy())
+    shares = torch.softmax(outputs.double(), 1).numpy()
     if len(found) < 2 or not np.isfinite(shares).all():
         return np.nan
     return float(

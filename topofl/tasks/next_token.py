@@ -62,7 +62,8 @@ class _Tokens:
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the mean cross-entropies (b,) over positions."""
-        logits, wanted = outputs.flatten(0, -2), targets.flatten()
+        logits = outputs.flatten(0, -2)
+        wanted = targets.flatten()
         losses = functional.cross_entropy(
             logits, wanted, reduction="none", ignore_index=self.ignored
         )

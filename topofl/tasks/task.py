@@ -46,6 +46,17 @@ class Score:
     finish
         Function applied to the (n,) means before they are reported, such as ``torch.exp`` or
         ``torch.sqrt``; None: the means are reported as they are.
+
+    Examples
+    --------
+    The largest error over examples, as a score of a task:
+
+    >>> def largest_error(outputs, targets):
+    ...     return (outputs[:, 0] - targets).abs().max()
+    >>> score = Score(largest_error, low_is_good=True, whole=True)
+    >>> Task("regression", lambda outputs, targets: (outputs[:, 0] - targets) ** 2,
+    ...      {"largest_error": score}).directions
+    {'largest_error': 'low', 'loss': 'low'}
     """
 
     function: Function

@@ -101,7 +101,9 @@ def ad_psgd(lr: Rate, *, batch_size: int = 128, clock: AnyClock = None) -> Algor
 
     def apply(models: Models, state: State, round: Round) -> State:
         events = _timeline(models, state, round, times)
-        theta, own, stale = models.flat, how.init(models), models.like(state["stale"])
+        theta = models.flat
+        own = how.init(models)
+        stale = models.like(state["stale"])
         rate = rate_at(how.descend.lr, round.t, 0, theta.dtype)
         for group in in_groups(events, lambda event: event[:1]):
             participants = masked_nodes(round.n, [i for i, _ in group])
@@ -127,13 +129,17 @@ def _timeline(models: Models, state: State, round: Round, clock: Clock) -> list[
     due, peer, begun, seconds = (
         state[name].numpy() for name in ("due", "peer", "begun", "seconds")
     )
-    rng, graph, nbytes = round.rng("events"), round.topology, bytes_of(models)
+    rng = round.rng("events")
+    graph = round.topology
+    nbytes = bytes_of(models)
 
     def begin(i: int, now: float, count: int) -> None:
         others = graph.out_neighbors(i)
         j = int(others[rng.integers(len(others))]) if len(others) else -1
         links = clock.messages(rng, [i, j], [j, i], nbytes) if len(others) else np.zeros(1)
-        due[i], peer[i], begun[i] = now + max(clock.steps(rng, [i])[0], links.max()), j, count
+        due[i] = now + max(clock.steps(rng, [i])[0], links.max())
+        peer[i] = j
+        begun[i] = count
 
     for i in range(round.n if round.t == 0 else 0):
         begin(i, 0.0, 0)
@@ -141,7 +147,8 @@ def _timeline(models: Models, state: State, round: Round, clock: Clock) -> list[
     for count in range(round.t * round.n, (round.t + 1) * round.n):
         i = int(due.argmin())
         events.append((i, int(peer[i])))
-        stale, seconds[0] = max(stale, count - int(begun[i])), due[i]
+        stale = max(stale, count - int(begun[i]))
+        seconds[0] = due[i]
         begin(i, due[i], count + 1)
     round.note("simulated_seconds", float(seconds[0]))
     round.note("staleness", stale)

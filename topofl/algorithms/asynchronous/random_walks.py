@@ -157,10 +157,14 @@ def _timeline(
 ) -> list[tuple[int, int, int]]:
     """Simulate a round and return (walk, node, next node) of its steps in order of time."""
     due, at, came_at, stage = (state[name][0].numpy() for name in ("due", "at", "came_at", "stage"))
-    rng, nbytes, events, now = round.rng("events"), bytes_of(models), [], 0.0
+    rng = round.rng("events")
+    nbytes = bytes_of(models)
+    events = []
+    now = 0.0
     while len(events) < round.n:
         r = int(due.argmin())
-        now, i = float(due[r]), int(at[r])
+        now = float(due[r])
+        i = int(at[r])
         if stage[r] == MOVES:
             stage[r], came_at[r], due[r] = WAITS, now, np.inf
         else:
@@ -171,6 +175,7 @@ def _timeline(
         here = np.flatnonzero((at == i) & (stage != MOVES))
         if len(here) and not (stage[here] == WORKS).any():
             first = here[came_at[here].argmin()]
-            stage[first], due[first] = WORKS, now + clock.steps(rng, [i])[0]
+            stage[first] = WORKS
+            due[first] = now + clock.steps(rng, [i])[0]
     round.note("simulated_seconds", now)
     return events

@@ -129,7 +129,8 @@ class _Watched:
     ) -> np.ndarray:
         """Train, and add the time of the slowest node, per step if gradients are averaged."""
         counts = self.round.train(models, how, own, participants=participants)
-        rng, nodes = self._rng, np.repeat(np.arange(len(counts)), counts)
+        rng = self._rng
+        nodes = np.repeat(np.arange(len(counts)), counts)
         taken = self.clock.steps(rng, nodes)
         if how.gradient is None:
             self.seconds += float(np.bincount(nodes, taken, minlength=1).max())

@@ -105,7 +105,8 @@ def _exchange(lr: Schedule, lazy: bool) -> Callable[[Models, State, Round], Stat
     """Return the exchange of corrected models, which updates the corrections."""
 
     def apply(models: Models, state: State, round: Round) -> State:
-        flat, rate = models.flat, float(lr(round.t, 0))
+        flat = models.flat
+        rate = float(lr(round.t, 0))
         before = flat.clone()
         flat.add_(state["correction"], alpha=rate)
         kept = flat.clone() if lazy else None

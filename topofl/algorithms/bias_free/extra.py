@@ -98,7 +98,8 @@ def _exchange(lr: Schedule) -> Callable[[Models, State, Round], State]:
     """Return the exchange, which adds corrections and the disagreement of the previous models."""
 
     def apply(models: Models, state: State, round: Round) -> State:
-        rate, apart = float(lr(round.t, 0)), state["sent"].clone()
+        rate = float(lr(round.t, 0))
+        apart = state["sent"].clone()
         round.mix(round.weights, apart)
         apart.sub_(state["sent"])
         models.flat.add_(apart).add_(state["correction"], alpha=rate)

@@ -98,10 +98,8 @@ def _corrected(how: Training) -> Phase:
     def apply(models: Models, state: State, round: Round) -> State:
         start = models.flat.clone()
         steps = round.train(models, how, state)
-        lengths = np.cumsum([0.0, *(how.descend.lr(round.t, k) for k in range(int(steps.max())))])[
-            steps
-        ]
-        state["length"].copy_(torch.from_numpy(lengths))
+        rates = [how.descend.lr(round.t, k) for k in range(int(steps.max()))]
+        state["length"].copy_(torch.from_numpy(np.cumsum([0.0, *rates])[steps]))
         length = state["length"][:, None]
         state["direction"].copy_(torch.where(length > 0, start.sub_(models.flat).div_(length), 0))
         return state
@@ -114,7 +112,8 @@ def _exchange(global_lr: float) -> Phase:
 
     def apply(models: Models, state: State, round: Round) -> State:
         local = round.state("local")
-        direction, correct = local["direction"], local["correction"].sub_(local["direction"])
+        direction = local["direction"]
+        correct = local["correction"].sub_(local["direction"])
         models.flat.addcmul_(direction, local["length"][:, None], value=1 - global_lr)
         round.mix(round.weights, models.flat, scalars=direction.shape[1])
         round.mix(round.weights, direction, counted=False)

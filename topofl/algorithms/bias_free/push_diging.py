@@ -75,7 +75,9 @@ def push_diging(lr: Rate, *, batch_size: int = 128) -> Algorithm:
 
 def _exchange(models: Models, state: State, round: Round) -> State:
     """Push weighted models, push-sum weights and tracked gradients in one message."""
-    weights, tracked, flat = round.push_weights, round.state("local")["tracked"], models.flat
+    weights = round.push_weights
+    tracked = round.state("local")["tracked"]
+    flat = models.flat
     flat.mul_(models.push_sum_weights[:, None].to(flat.dtype))
     round.mix(weights, flat, scalars=tracked.shape[1] + 1)
     round.mix(weights, tracked, counted=False)

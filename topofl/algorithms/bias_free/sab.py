@@ -82,7 +82,9 @@ def _start(models: Models) -> State:
 
 def _exchange(models: Models, state: State, round: Round) -> State:
     """Average the models before the local step, add the step, and push the tracked gradients."""
-    pushes, tracked, sent = round.push_weights, round.state("local")["tracked"], state["sent"]
+    pushes = round.push_weights
+    tracked = round.state("local")["tracked"]
+    sent = state["sent"]
     models.flat.sub_(sent)
     round.mix(round.weights, sent, scalars=tracked.shape[1])
     round.mix(pushes, tracked, counted=False)

@@ -27,9 +27,8 @@ def _exceeded(weights: MixingMatrix, bad: np.ndarray, *, delta: float | None) ->
     """Return at which node attackers weigh more than is tolerated, or an empty text."""
     _, _, shares = surrounded(weights, bad)
     half = (1 - weights.weights.diagonal()) / 2
-    limit = (
-        half * (1 - 1e-9) if delta is None else delta * (1 + 1e-9)
-    )  # sums of weights are rounded
+    # sums of weights are rounded
+    limit = half * (1 - 1e-9) if delta is None else delta * (1 + 1e-9)
     over = np.flatnonzero((shares > 0) & (shares > limit))
     if not len(over):
         return ""
@@ -38,7 +37,9 @@ def _exceeded(weights: MixingMatrix, bad: np.ndarray, *, delta: float | None) ->
         if delta is None
         else f"more than delta={delta:g}"
     )
-    count, n, most = int(bad.sum()), weights.n, float(shares.max())
+    count = int(bad.sum())
+    n = weights.n
+    most = float(shares.max())
     if delta is not None and not ((shares > 0) & (shares > half * (1 - 1e-9))).any():
         remedy = f"give delta={np.ceil(most * 1000) / 1000:g}"
     else:
@@ -161,7 +162,8 @@ def _clipped(radius: Callable[[Tensor, Tensor], Tensor]) -> Aggregation:
     def rule(own: Tensor, received: Tensor, shares: Tensor) -> Tensor:
         apart = received - own
         distances = torch.linalg.vector_norm(apart, dim=1)
-        finite, tau = torch.isfinite(distances), radius(distances, shares)
+        finite = torch.isfinite(distances)
+        tau = radius(distances, shares)
         factors = torch.where(distances > tau, tau / distances, 1) * shares
         return own + torch.where(finite, factors, 0) @ torch.where(finite[:, None], apart, 0)
 

@@ -141,7 +141,8 @@ def _exchange(compressor: Compressor, gamma: float | None) -> Phase:
         return {"estimate": torch.zeros_like(models.flat)}
 
     def apply(models: Models, state: State, round: Round) -> State:
-        estimate, delta = state["estimate"], compressor.contraction(models.flat.shape[1])
+        estimate = state["estimate"]
+        delta = compressor.contraction(models.flat.shape[1])
         estimate.add_(compressor.apply(models.flat - estimate, round.rng("compression")))
         round.send(round.weights, message_bytes(compressor, models.flat))
         step = proven(round.weights, delta) if gamma is None else gamma
@@ -155,7 +156,8 @@ def _exchange(compressor: Compressor, gamma: float | None) -> Phase:
 
 def _proven_gamma(weights: MixingMatrix, delta: float) -> float:
     """Return the consensus step size of the theorem, or 0 if the spectral gap is 0."""
-    rho, beta = weights.spectral_gap, 1 - spectral.smallest(weights.weights)
+    rho = weights.spectral_gap
+    beta = 1 - spectral.smallest(weights.weights)
     if rho <= TOLERANCE:
         return 0.0
     bound = 16 * rho + rho**2 + 4 * beta**2 + 2 * rho * beta**2 - 8 * rho * delta

@@ -89,7 +89,8 @@ def deepsqueeze(
     >>> round(float(plain["bytes"][-1] / compressed["bytes"][-1]), 1)
     30.2
     """
-    compressor, gamma = check_compressor(compressor), check_consensus_step(gamma)
+    compressor = check_compressor(compressor)
+    gamma = check_consensus_step(gamma)
     terms = [heavy_ball(momentum)] if check_fraction("momentum", momentum) else []
     steps = check_int("local_steps", local_steps, minimum=1)
     local = train(descend(*terms, lr=lr), batch_size=batch_size, steps=steps)

@@ -47,6 +47,17 @@ def clique_averaging(lr: Rate, *, batch_size: int = 128, momentum: float = 0.0) 
     References
     ----------
     Bellet, Kermarrec and Lavoie, "D-Cliques" (2022), Figure 7 and equations 4-5.
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import data, models, topologies
+    >>> clients = data.shards(data.digits(), n=10, seed=0)
+    >>> cliques = topologies.dcliques(clients.label_counts, clique_size=5, steps=10, seed=0)
+    >>> history = topofl.run(clique_averaging(lr=0.5), model=models.logistic_regression(64),
+    ...                      clients=clients, topology=cliques, rounds=3, seed=0)
+    >>> bool(history["train_loss"][-1] < history["train_loss"][0])
+    True
     """
     return chain(
         "clique_averaging",

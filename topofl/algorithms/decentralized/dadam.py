@@ -127,7 +127,8 @@ def _amsgrad(beta1: float, beta2: float, eps: float, decay: float) -> Term:
     eps = check_positive("eps", eps)
 
     def init(models: Models) -> State:
-        zeros, least = torch.zeros_like(models.flat), torch.full_like(models.flat, eps)
+        zeros = torch.zeros_like(models.flat)
+        least = torch.full_like(models.flat, eps)
         return {"mean": zeros, "square": zeros.clone(), "largest": least, "scale": least.clone()}
 
     def update(g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:

@@ -38,6 +38,16 @@ def dfedavgm(
     ----------
     Sun, Li and Wang, "Decentralized federated averaging" (2022), Algorithm 1; a baseline of
     DFedPGP.
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import data, models, topologies
+    >>> clients = data.shards(data.digits(), n=4, per_node=3, seed=0)
+    >>> history = topofl.run(dfedavgm(lr=0.1, epochs=1), model=models.logistic_regression(64),
+    ...                      clients=clients, topology=topologies.ring(4), rounds=2, seed=0)
+    >>> bool(history["train_loss"][-1] < history["train_loss"][0])
+    True
     """
     local = sgd(
         lr,
@@ -78,6 +88,18 @@ def dfedavgm_p(
     References
     ----------
     Liu et al., "DFedPGP" (2024), Table 4, which does not specify whether training alternates.
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import data, topologies
+    >>> from torch import nn
+    >>> clients = data.shards(data.digits(), n=4, per_node=3, seed=0)
+    >>> net = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
+    >>> history = topofl.run(dfedavgm_p(lr=0.1, epochs=1, head="3"), model=net,
+    ...                      clients=clients, topology=topologies.ring(4), rounds=2, seed=0)
+    >>> bool(history["train_loss"][-1] < history["train_loss"][0])
+    True
     """
     same = dfedpgp(
         lr,

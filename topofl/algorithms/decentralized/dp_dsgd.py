@@ -163,9 +163,8 @@ def _private_steps(how: Training, scale: float, size: int, steps: int) -> Phase:
     """Return the phase of local steps of `size` records each."""
 
     def apply(models: Models, state: State, round: Round) -> State:
-        records = np.minimum(
-            size, round.sizes - round.t * size % round.sizes
-        )  # to the end of the pass
+        # at most the records that are left in the pass
+        records = np.minimum(size, round.sizes - round.t * size % round.sizes)
         state["records"].copy_(torch.from_numpy(records)[:, None])
         for k in range(steps):
             _add_noise(state["noise"].zero_(), round, f"noise/{k}", scale)
@@ -190,10 +189,8 @@ def _private_update(how: Training, limit: float, scale: float) -> Phase:
 
 def _add_noise(values: Tensor, round: Round, purpose: str, scale: float) -> None:
     """Add Gaussian noise, drawn on the CPU node by node and copied to the device at once."""
-    drawn, rng = (
-        torch.empty_like(values, device="meta" if values.is_meta else "cpu"),
-        round.rng(purpose),
-    )
+    drawn = torch.empty_like(values, device="meta" if values.is_meta else "cpu")
+    rng = round.rng(purpose)
     for row in () if values.is_meta else drawn:
         row.copy_(torch.from_numpy(rng.standard_normal(len(row))))
     values.add_(drawn.to(values.device), alpha=scale)

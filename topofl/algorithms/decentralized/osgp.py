@@ -43,6 +43,17 @@ def osgp(
     ----------
     Assran et al., "Stochastic Gradient Push for distributed deep learning" (2019), Algorithms 1 and
     2; with local epochs, a baseline of Liu et al., "DFedPGP" (2024).
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import data, models, topologies
+    >>> clients = data.shards(data.digits(), n=4, per_node=3, seed=0)
+    >>> history = topofl.run(osgp(lr=0.1, epochs=1), model=models.logistic_regression(64),
+    ...                      clients=clients, topology=topologies.random_out(4, 2, seed=0),
+    ...                      rounds=2, seed=0)
+    >>> bool(history["train_loss"][-1] < history["train_loss"][0])
+    True
     """
     local = sgd(
         lr,

@@ -130,7 +130,8 @@ def _following(descent: Descend, kept: float) -> Phase:
     """Return the phase that updates the momentum by the change of the models in this round."""
 
     def apply(models: Models, state: State, round: Round) -> State:
-        local, rate = round.state("local"), float(descent.lr(round.t, 0))
+        local = round.state("local")
+        rate = float(descent.lr(round.t, 0))
         if rate > 0:
             moved = local["before"].sub_(models.flat)
             local["momentum"].mul_(kept).add_(moved, alpha=(1 - kept) / rate)

@@ -106,7 +106,8 @@ def _unsent(models: Models) -> State:
 
 def _relay(models: Models, state: State, round: Round) -> State:
     """Send and receive messages, and set each model to the mean of what has arrived."""
-    tree, x = _tree(round.topology), models.flat
+    tree = _tree(round.topology)
+    x = models.flat
     state["messages"] = _sent(state["messages"], x, tree)
     state["counts"] = _sent(state["counts"], state["counts"].new_ones(round.n), tree)
     round.send(tree.weights, (x.shape[1] + 1) * x.element_size())
@@ -136,10 +137,8 @@ def _tree(graph: Topology) -> _Tree:
     below = np.flatnonzero(above >= 0)
     ends = np.stack([np.concatenate([below, above[below]]), np.concatenate([above[below], below])])
     order = np.lexsort(ends)  # by target, then by source
-    (sources, targets), opposites = (
-        ends[:, order],
-        np.argsort(order)[(order + len(below)) % len(order)],
-    )
+    (sources, targets) = ends[:, order]
+    opposites = np.argsort(order)[(order + len(below)) % len(order)]
     degrees = np.bincount(targets, minlength=graph.n)
     rank = np.arange(len(targets)) - (np.cumsum(degrees) - degrees)[targets]
     groups = tuple(torch.from_numpy(np.flatnonzero(rank == k)) for k in range(degrees.max()))

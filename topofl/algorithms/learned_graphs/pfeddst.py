@@ -82,6 +82,18 @@ def pfeddst(
     ----------
     Fan, Li, Zhang, Tian and Geng, "PFedDST: Personalized federated learning with decentralized
     selection training" (2025), Algorithm 1.
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import data
+    >>> from torch import nn
+    >>> clients = data.shards(data.digits(), n=4, per_node=3, seed=0)
+    >>> net = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
+    >>> history = topofl.run(pfeddst(lr=0.1, k=2, epochs=1, head="3"), model=net,
+    ...                      clients=clients, rounds=2, seed=0)
+    >>> history.mixings.at(1).support().in_degrees.tolist()
+    [2, 2, 2, 2]
     """
     head_lr = lr if head_lr is None else check_positive("head_lr", head_lr)
     personal = as_part("head", head)

@@ -64,6 +64,16 @@ def pfedgraph(
     ----------
     Ye, Ni, Wu, Chen and Wang, "Personalized federated learning with inferred collaboration graphs"
     (2023); a baseline of DPFL. Defaults are those of the authors' code.
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import data, models
+    >>> clients = data.shards(data.digits(), n=4, per_node=3, seed=0)
+    >>> history = topofl.run(pfedgraph(lr=0.1, epochs=1), model=models.logistic_regression(64),
+    ...                      clients=clients, rounds=2, seed=0)
+    >>> history.mixings.at(1).weights.toarray().sum(axis=1).round(6).tolist()
+    [1.0, 1.0, 1.0, 1.0]
     """
     regulariser = check_nonnegative("regulariser", regulariser)
     check_switch("code_sign", code_sign, auto=False)

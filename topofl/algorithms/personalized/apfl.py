@@ -58,8 +58,19 @@ def apfl(
     ----------
     Deng, Kamani and Mahdavi, "Adaptive personalized federated learning" (2020), Algorithm 1 and its
     update of alpha; a baseline of Kharrat, Canini and Horváth (2025), DPFL.
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import data, models
+    >>> clients = data.shards(data.digits(), n=4, per_node=3, seed=0)
+    >>> history = topofl.run(apfl(lr=0.1, epochs=1), model=models.logistic_regression(64),
+    ...                      clients=clients, rounds=2, seed=0)
+    >>> bool(history["train_loss"][-1] < history["train_loss"][0])
+    True
     """
-    alpha, participants = check_probability("alpha", alpha), sampled(participation)
+    alpha = check_probability("alpha", alpha)
+    participants = sampled(participation)
     check_switch("adaptive", adaptive, auto=False)
     steps_of_both = usual(
         lr,

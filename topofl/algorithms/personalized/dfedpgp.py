@@ -57,6 +57,19 @@ def dfedpgp(
     ----------
     Liu et al., "Decentralized directed collaboration for personalized federated learning" (2024),
     Algorithm 1.
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import data, topologies
+    >>> from torch import nn
+    >>> clients = data.shards(data.digits(), n=4, per_node=3, seed=0)
+    >>> net = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
+    >>> history = topofl.run(dfedpgp(lr=0.1, epochs=1, head="3"), model=net,
+    ...                      clients=clients, topology=topologies.random_in(4, 2, seed=0),
+    ...                      rounds=2, seed=0)
+    >>> bool(history["train_loss"][-1] < history["train_loss"][0])
+    True
     """
     check_choice("mode", mode, ["push", "pull"])
     head_lr = check_positive("head_lr", head_lr)

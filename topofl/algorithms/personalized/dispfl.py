@@ -80,6 +80,18 @@ def dispfl(
     ----------
     Dai, Shen, He, Tian and Tao, "DisPFL: towards communication-efficient personalized federated
     learning via decentralized sparse training" (2022), Algorithms 1 and 2; a baseline of DFedPGP.
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import algorithms, data, models, topologies
+    >>> clients = data.shards(data.digits(), n=4, per_node=3, seed=0)
+    >>> how = {"model": models.logistic_regression(64), "clients": clients}
+    >>> how |= {"topology": topologies.random_in(4, 2, seed=0), "rounds": 2, "seed": 0}
+    >>> sparse = topofl.run(dispfl(lr=0.1, rounds=2, epochs=1), **how)
+    >>> dense = topofl.run(algorithms.dfedavgm(lr=0.1, epochs=1), **how)
+    >>> round(float(sparse["bytes"][-1] / dense["bytes"][-1]), 2)  # half of the weights, and masks
+    0.53
     """
     dense_ratio = check_positive("dense_ratio", check_probability("dense_ratio", dense_ratio))
     local = sgd(

@@ -52,8 +52,20 @@ def ditto(
     ----------
     Li et al., "Ditto: fair and robust federated learning through personalization" (2021), Algorithm
     1.
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import data, models
+    >>> clients = data.shards(data.digits(), n=4, per_node=3, seed=0, test_fraction=0.2)
+    >>> history = topofl.run(ditto(lr=0.1, epochs=1, personal_epochs=3),
+    ...                      model=models.logistic_regression(64), clients=clients,
+    ...                      rounds=2, seed=0, evaluation="own_test")
+    >>> bool(history.last("accuracy").mean() > 0.6)
+    True
     """
-    strength, participants = check_nonnegative("strength", strength), sampled(participation)
+    strength = check_nonnegative("strength", strength)
+    participants = sampled(participation)
     own_lr = lr if personal_lr is None else check_positive("personal_lr", personal_lr)
     rest = steps(batch_size, momentum, weight_decay, clip) | {
         "lr_decay": lr_decay,

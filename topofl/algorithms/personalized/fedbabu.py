@@ -47,8 +47,21 @@ def fedbabu(
     References
     ----------
     Oh, Kim and Yun, "FedBABU" (2022), Algorithm 1.
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import data
+    >>> from torch import nn
+    >>> clients = data.shards(data.digits(), n=4, per_node=3, seed=0, test_fraction=0.2)
+    >>> net = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
+    >>> history = topofl.run(fedbabu(lr=0.1, epochs=1, head="3", fine_tune_epochs=1), model=net,
+    ...                      clients=clients, rounds=2, seed=0, evaluation="own_test")
+    >>> bool(history.last("accuracy_fine_tuned").mean() > history.last("accuracy").mean())
+    True
     """
-    participants, personal = sampled(participation), as_part("head", head)
+    participants = sampled(participation)
+    personal = as_part("head", head)
     rest = steps(batch_size, momentum, weight_decay, clip)
     local = sgd(
         lr, epochs=epochs, lr_decay=lr_decay, participants=participants, part=personal.rest, **rest

@@ -44,8 +44,21 @@ def fedper(
     References
     ----------
     Arivazhagan et al., "Federated learning with personalization layers" (2019), Algorithms 1 and 2.
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import data
+    >>> from torch import nn
+    >>> clients = data.shards(data.digits(), n=4, per_node=3, seed=0)
+    >>> net = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
+    >>> history = topofl.run(fedper(lr=0.1, epochs=1, head="3"), model=net,
+    ...                      clients=clients, rounds=2, seed=0)
+    >>> bool(history["train_loss"][-1] < history["train_loss"][0])
+    True
     """
-    participants, personal = sampled(participation), as_part("head", head)
+    participants = sampled(participation)
+    personal = as_part("head", head)
     rest = steps(batch_size, momentum, weight_decay, clip)
     local = sgd(lr, epochs=epochs, lr_decay=lr_decay, participants=participants, **rest)
     fine_tune = fine_tuning(lr, fine_tune_epochs, **rest)

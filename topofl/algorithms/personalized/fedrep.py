@@ -48,8 +48,21 @@ def fedrep(
     ----------
     Collins et al., "Exploiting shared representations for personalized federated learning" (2021),
     Algorithm 1.
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import data
+    >>> from torch import nn
+    >>> clients = data.shards(data.digits(), n=4, per_node=3, seed=0)
+    >>> net = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
+    >>> history = topofl.run(fedrep(lr=0.1, epochs=1, head="3"), model=net,
+    ...                      clients=clients, rounds=2, seed=0)
+    >>> bool(history["train_loss"][-1] < history["train_loss"][0])
+    True
     """
-    participants, personal = sampled(participation), as_part("head", head)
+    participants = sampled(participation)
+    personal = as_part("head", head)
     head_lr = lr if head_lr is None else check_positive("head_lr", head_lr)
     rest = steps(batch_size, momentum, weight_decay, clip)
     of_round = rest | {"lr_decay": lr_decay, "participants": participants}

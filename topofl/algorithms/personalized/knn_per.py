@@ -56,6 +56,16 @@ def knn_per(
     ----------
     Marfoq et al., "Personalized federated learning through local memorization" (2022), with the
     kernel of the authors' code; a baseline of Kharrat, Canini and Horváth (2025), DPFL.
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import data, models
+    >>> clients = data.shards(data.digits(), n=4, per_node=3, seed=0, test_fraction=0.2)
+    >>> history = topofl.run(knn_per(lr=0.1, epochs=1), model=models.logistic_regression(64),
+    ...                      clients=clients, rounds=2, seed=0, evaluation="own_test")
+    >>> bool(history.last("accuracy_knn").mean() > history.last("accuracy").mean())
+    True
     """
     neighbors = Neighbors(
         check_int("k", k, minimum=1),

@@ -55,8 +55,19 @@ def per_fedavg(
     Fallah, Mokhtari and Ozdaglar, "Personalized federated learning with theoretical guarantees: a
     model-agnostic meta-learning approach" (2020), Algorithm 1 and section 5; a baseline of Kharrat,
     Canini and Horváth (2025), DPFL.
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import data, models
+    >>> clients = data.shards(data.digits(), n=4, per_node=3, seed=0, test_fraction=0.2)
+    >>> history = topofl.run(per_fedavg(lr=0.1, epochs=1), model=models.logistic_regression(64),
+    ...                      clients=clients, rounds=2, seed=0, evaluation="own_test")
+    >>> bool(history.last("accuracy_fine_tuned").mean() > history.last("accuracy").mean())
+    True
     """
-    participants, inner_lr = sampled(participation), check_positive("inner_lr", inner_lr)
+    participants = sampled(participation)
+    inner_lr = check_positive("inner_lr", inner_lr)
     rest = steps(batch_size, momentum, weight_decay, clip)
     local = sgd(
         lr,

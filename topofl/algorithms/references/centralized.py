@@ -25,6 +25,16 @@ def centralized(lr: Rate, *, batch_size: int = 128, momentum: float = 0.0) -> Al
     References
     ----------
     Bellet, Kermarrec and Lavoie, "D-Cliques" (2022), section IV-A ("a single IID node").
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import data, models
+    >>> clients = data.shards(data.digits(), n=4, per_node=3, seed=0)
+    >>> history = topofl.run(centralized(lr=0.5), model=models.logistic_regression(64),
+    ...                      clients=clients, rounds=20, seed=0)
+    >>> bool(history.last("accuracy").mean() > 0.5)
+    True
     """
     return chain(
         "centralized", pooled=True, local=sgd(lr, batch_size=batch_size, momentum=momentum)

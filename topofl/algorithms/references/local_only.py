@@ -48,6 +48,18 @@ def local_only(
     References
     ----------
     The baseline "Local" of Liu et al., "DFedPGP" (2024), section 5.1.
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import data, models
+    >>> clients = data.shards(data.digits(), n=4, per_node=3, seed=0)
+    >>> history = topofl.run(local_only(lr=0.1, epochs=1), model=models.logistic_regression(64),
+    ...                      clients=clients, rounds=2, seed=0)
+    >>> bool(history["train_loss"][-1] < history["train_loss"][0])
+    True
+    >>> int(history["messages"][-1])
+    0
     """
     check_work(local_steps, epochs, name="local_steps")
     steps = None if local_steps is None else check_int("local_steps", local_steps, minimum=1)

@@ -50,6 +50,17 @@ def fedavg(
     ----------
     McMahan et al., "Communication-efficient learning of deep networks from decentralized data"
     (2017), Algorithm 1.
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import data, models
+    >>> clients = data.shards(data.digits(), n=4, per_node=3, seed=0, test_fraction=0.2)
+    >>> history = topofl.run(fedavg(lr=0.1, epochs=1, fine_tune_epochs=1),
+    ...                      model=models.logistic_regression(64), clients=clients,
+    ...                      rounds=2, seed=0, evaluation="own_test")
+    >>> bool(history.last("accuracy_fine_tuned").mean() > history.last("accuracy").mean())
+    True
     """
     participants = sampled(participation)
     rest = steps(batch_size, momentum, weight_decay, clip)

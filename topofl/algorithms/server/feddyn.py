@@ -70,7 +70,8 @@ def feddyn(
     >>> bool(history.last("accuracy").mean() > 0.9)
     True
     """
-    participants, alpha = sampled(participation), check_positive("alpha", alpha)
+    participants = sampled(participation)
+    alpha = check_positive("alpha", alpha)
     steps = descend(correction(), proximal(alpha), lr=lr)
     local = train(steps, batch_size=batch_size, epochs=epochs, participants=participants)
     return chain("feddyn", local=local, server=_server(alpha, participants))
@@ -86,9 +87,8 @@ def _server(alpha: float, participants: Participation) -> Phase:
 
     def apply(models: Models, state: State, round: Round) -> State:
         x, h = state["server"], state["h"]
-        round.state("local")["correction"].add_(
-            models.flat - x, alpha=alpha
-        )  # those of others are x
+        # models of nodes that do not participate are still x
+        round.state("local")["correction"].add_(models.flat - x, alpha=alpha)
         average.apply(models, {}, round)
         h.sub_(models.flat[:1] - x, alpha=alpha * float(participants(round).mean()))
         models.flat.copy_(x.copy_(models.flat[:1] - h / alpha).expand_as(models.flat))

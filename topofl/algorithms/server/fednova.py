@@ -109,23 +109,22 @@ def _counting(how: Training, momentum: float, participants: Participation) -> Ph
 
 def _server(participants: Participation) -> Phase:
     """Return the server phase, which averages normalized model changes and rescales their mean."""
-    matrix = lru_cache(maxsize=1)(
-        server_weights
-    )  # one object for all rounds in which it is the same, as histories keep it
+    # rounds with equal weights share one matrix, which histories store once
+    matrix = lru_cache(maxsize=1)(server_weights)
 
     def apply(models: Models, state: State, round: Round) -> State:
-        flat, x, moved = models.flat, state["server"], round.state("local")["moved"]
+        flat = models.flat
+        x = state["server"]
+        moved = round.state("local")["moved"]
         weights = matrix(round.sizes.astype(float).tobytes(), participants(round).tobytes())
-        flat.sub_(x).div_(moved.clamp(min=1)).masked_fill_(
-            moved == 0, 0
-        )  # nodes that froze may have moved before
+        # a frozen node counts no gradients, though its model may have moved before it froze
+        flat.sub_(x).div_(moved.clamp(min=1)).masked_fill_(moved == 0, 0)
         counted = torch.cat([moved, (moved > 0).to(moved.dtype)], 1)
         for values in (flat, counted):
             round.mix(weights, values, server=True, counted=False)
         round.send(weights, (2 * flat.shape[1] + 1) * flat.element_size() // 2, server=True)
-        effective, share = counted[:1].split(
-            1, 1
-        )  # the share of those that took steps, among whom means are taken
+        # means are over the nodes that took steps, whose total weight is `share`
+        effective, share = counted[:1].split(1, 1)
         far = torch.where(share > 0, effective / share**2, 0)
         flat.copy_(x.addcmul_(flat[:1], far).expand_as(flat))
         return state

@@ -226,10 +226,8 @@ def _server(
     participation: float | int,
 ) -> Phase:
     """Return the server phase, which steps along `direction` of the mean model change."""
-    lr, average = (
-        check_positive("server_lr", lr),
-        server_average(participants=sampled(participation)),
-    )
+    lr = check_positive("server_lr", lr)
+    average = server_average(participants=sampled(participation))
 
     def init(models: Models) -> State:
         start = models.start

@@ -68,7 +68,8 @@ def fedprox(
     >>> bool(history["train_loss"][-1] < history["train_loss"][0])
     True
     """
-    participants, rest = sampled(participation), steps(batch_size, momentum, weight_decay, clip)
+    participants = sampled(participation)
+    rest = steps(batch_size, momentum, weight_decay, clip)
     local = sgd(
         lr,
         epochs=epochs,

@@ -89,10 +89,8 @@ def _corrected(how: Training, participants: Participation) -> Phase:
     def apply(models: Models, state: State, round: Round) -> State:
         start = models.flat.clone()
         steps = round.train(models, how, state, participants=participants(round))
-        rates = np.cumsum([0.0, *(how.descend.lr(round.t, k) for k in range(int(steps.max())))])[
-            steps
-        ]
-        total = torch.from_numpy(rates).to(start)[:, None]
+        rates = [how.descend.lr(round.t, k) for k in range(int(steps.max()))]
+        total = torch.from_numpy(np.cumsum([0.0, *rates])[steps]).to(start)[:, None]
         controls = start.sub_(models.flat).div_(total).sub_(state["correction"])
         state["control"].copy_(torch.where(total > 0, controls, state["control"]))
         return state
@@ -102,9 +100,8 @@ def _corrected(how: Training, participants: Participation) -> Phase:
 
 def _server(participants: Participation) -> Phase:
     """Return the phase in which the server averages models and controls and sends both."""
-    matrix = lru_cache(maxsize=1)(
-        server_weights
-    )  # one object for rounds in which it is the same, as histories keep it
+    # rounds with equal weights share one matrix, which histories store once
+    matrix = lru_cache(maxsize=1)(server_weights)
 
     def apply(models: Models, state: State, round: Round) -> State:
         local = round.state("local")
