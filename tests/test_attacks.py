@@ -35,7 +35,8 @@ def forged(attack, sent, weights=None, seed=0):
 
 @EACH
 def test_an_attack_changes_nothing_that_it_is_given(attack):
-    sent, weights = models(), weights_of(topologies.ring(N))
+    sent = models()
+    weights = weights_of(topologies.ring(N))
     kept = sent.clone(), weights.clone()
     made = forged(attack, sent, weights)
     assert torch.equal(sent, kept[0])
@@ -48,7 +49,8 @@ def test_an_attack_changes_nothing_that_it_is_given(attack):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_columns_may_come_in_parts(attack, dtype):
     sent = models().to(dtype)
-    rng, bad = np.random.default_rng(0), torch.zeros(N, dtype=torch.bool)
+    rng = np.random.default_rng(0)
+    bad = torch.zeros(N, dtype=torch.bool)
     bad[BAD] = True
     weights = weights_of(topologies.ring(N))
     parts = [attack.forge(part, bad, weights, rng) for part in sent.split(2, dim=1)]
@@ -137,7 +139,8 @@ def test_dissensus_by_hand():
 )
 def test_dissensus_takes_back_what_gossip_brings(graph, strength):
     """Gossip moves an attacked node by 1 - strength of the way to its honest neighbors."""
-    sent, weights = models(graph.n), weights_of(graph)
+    sent = models(graph.n)
+    weights = weights_of(graph)
     received = forged(attacks.dissensus(BAD, strength=strength), sent, weights)
     bad = np.isin(np.arange(graph.n), BAD)
     attacked = 0

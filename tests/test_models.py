@@ -89,10 +89,8 @@ def test_networks_can_be_stacked_and_looped(build):
 
 @pytest.mark.parametrize("build", OF_IMAGES)
 def test_networks_take_images_with_channels_last(build):
-    model, x = (
-        small(build),
-        torch.randn(2, *shape_of(build), generator=torch.Generator().manual_seed(0)),
-    )
+    model = small(build)
+    x = torch.randn(2, *shape_of(build), generator=torch.Generator().manual_seed(0))
     order = image_order(model, x)
     assert order(x).is_contiguous(memory_format=torch.channels_last)
     torch.testing.assert_close(model(order(x)), model(x), rtol=1e-4, atol=1e-5)
@@ -181,7 +179,8 @@ def with_norms():
 def test_group_norm_takes_the_place_of_layers_with_statistics():
     model = with_norms().double()
     model.first.weight.requires_grad_(False)
-    before, state = copy.deepcopy(model.state_dict()), torch.get_rng_state()
+    before = copy.deepcopy(model.state_dict())
+    state = torch.get_rng_state()
     twin = models.with_group_norm(model, groups=4)
     assert torch.equal(state, torch.get_rng_state())
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())

@@ -124,7 +124,8 @@ def run(case, rounds=4, **options):
 def by_hand(case, rounds):
     """Train one module a node in Python loops; return them."""
     _, build, dataset, losses = CASES[case]
-    modules, inputs = [build().double() for _ in range(4)], dataset.examples(dtype=torch.float64)
+    modules = [build().double() for _ in range(4)]
+    inputs = dataset.examples(dtype=torch.float64)
     targets, members = dataset.learned(torch.float64), clients_of(dataset).train
     weights = topofl.mixing.metropolis_hastings(topologies.ring(4)).weights.toarray()
     for t in range(rounds):
@@ -157,7 +158,8 @@ def test_training_equals_the_reference(case, executor):
 
 def outputs_of(modules, case, indices):
     dataset = CASES[case][2]
-    inputs, where = dataset.examples(dtype=torch.float64), torch.tensor(indices)
+    inputs = dataset.examples(dtype=torch.float64)
+    where = torch.tensor(indices)
     with torch.no_grad():
         return [module(inputs[where]) for module in modules], dataset.learned(torch.float64)[where]
 
@@ -242,7 +244,8 @@ def test_scores_of_linear_models_are_of_each_node_alone(threads, monkeypatch):
 
     monkeypatch.setattr(module, "EXAMPLES", 4)
     monkeypatch.setattr(module, "ROWS", 7)
-    blobs, linear = problems.dataset(), problems.linear().double()
+    blobs = problems.dataset()
+    linear = problems.linear().double()
     flat = torch.stack(
         [nn.utils.parameters_to_vector(linear.parameters()).detach() + k for k in range(4)]
     )
@@ -295,19 +298,15 @@ def calibration_by_hand(shares, targets, bins=15):
 
 
 def test_auc_is_of_the_classes_that_are_there():
-    outputs, targets = (
-        torch.tensor([[2.0, 1.0, 0.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]]),
-        torch.tensor([0, 1, 0]),
-    )
+    outputs = torch.tensor([[2.0, 1.0, 0.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0]])
+    targets = torch.tensor([0, 1, 0])
     assert macro_auc(outputs, targets) == 1.0
     assert np.isnan(macro_auc(outputs[:1], targets[:1])), "one class has no curve"
 
 
 def test_labels_by_their_own_scores():
-    outputs, targets = (
-        torch.tensor([[1.0, -1.0], [1.0, 1.0], [-2.0, -3.0]]),
-        torch.tensor([[1, 0], [0, 1], [1, 0]]),
-    )
+    outputs = torch.tensor([[1.0, -1.0], [1.0, 1.0], [-2.0, -3.0]])
+    targets = torch.tensor([[1, 0], [0, 1], [1, 0]])
     assert subset_accuracy(outputs, targets).tolist() == [True, False, False]
     assert hamming_loss(outputs, targets).tolist() == [0, 0.5, 0.5]
     assert f1_of_labels(outputs, targets) == pytest.approx((0.5 + 1) / 2)
@@ -384,7 +383,8 @@ def test_executors_agree_on_adamw_with_a_schedule(case):
 
 def test_padding_does_not_count():
     outputs = torch.randn(2, 3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    task, targets = next_token(ignored=-1), torch.tensor([[1, 2, -1], [-1, -1, -1]])
+    task = next_token(ignored=-1)
+    targets = torch.tensor([[1, 2, -1], [-1, -1, -1]])
     wanted = functional.cross_entropy(outputs[0, :2], targets[0, :2])
     torch.testing.assert_close(
         task.loss(outputs, targets), torch.stack([wanted, torch.zeros_like(wanted)])
@@ -856,7 +856,8 @@ def test_held_out_triples_are_appended():
 
 
 def test_from_torch_reads_targets():
-    x, y = torch.from_numpy(X).float(), torch.from_numpy(NUMBERS)
+    x = torch.from_numpy(X).float()
+    y = torch.from_numpy(NUMBERS)
     pairs = data.from_torch(torch.utils.data.TensorDataset(x, y), targets=True)
     triples = data.from_torch(
         torch.utils.data.TensorDataset(x, torch.from_numpy(BINS), y),

@@ -13,26 +13,26 @@ __all__ = ["ALGORITHMS", "Row"]
 
 @dataclass(frozen=True)
 class Row:
-    """What tests know of an algorithm.
+    """Arguments and properties of an algorithm, for tests.
 
     Parameters
     ----------
     lr
         Learning rate with which the loss falls by half in 25 rounds.
     compared
-        The test module that compares it with a naive loop over nodes.
+        Test module, relative to this folder, that compares it with a naive loop over nodes.
     required
-        Arguments that a call must give in addition to `lr`.
+        Required arguments of a call in addition to `lr`.
     options
         Further arguments of the run in which the loss falls by half.
     killed
         Arguments of the run that is killed and resumed, where they differ from `required`.
     batch_size
-        Of the run in which the loss falls by half.
+        Batch size of the run in which the loss falls by half.
     module
-        Name of its module, if that is not its own name.
+        Name of its module, if different from its own name.
     validated
-        Whether nodes choose by validation examples.
+        Whether nodes choose peers by validation examples.
     common_start
         Whether all nodes must start from one model.
     mixes

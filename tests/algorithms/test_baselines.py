@@ -31,7 +31,8 @@ from topofl.engine.train import plan
 @PAIRS
 @pytest.mark.parametrize("strength", [0.5, [0.0, 0.1, 0.5, 1.0, 2.0, 0.3]], ids=["one", "per node"])
 def test_fedprox(strength, local, make, settings):
-    clients, model = make(), problems.convolutional()
+    clients = make()
+    model = problems.convolutional()
     nodes = nodes_at_start(model, clients)
     start, how = nodes.flat(), {"lr": 0.1, "strength": strength, "epochs": 2, **local}
     naive.fedprox(nodes, members, ROUNDS, **how)
@@ -44,7 +45,8 @@ def test_fedprox(strength, local, make, settings):
 @PAIRS
 @pytest.mark.parametrize("epochs", [1, 2])
 def test_per_fedavg(epochs, local, make, settings):
-    clients, model = make(), problems.convolutional()
+    clients = make()
+    model = problems.convolutional()
     nodes = nodes_at_start(model, clients)
     start, how = nodes.flat(), {"lr": 0.1, "inner_lr": 0.3, "epochs": epochs, **local}
     naive.per_fedavg(nodes, members, ROUNDS, **how)
@@ -60,7 +62,8 @@ def test_per_fedavg(epochs, local, make, settings):
 @PAIRS
 @pytest.mark.parametrize("adaptive", [True, False])
 def test_apfl(adaptive, local, make, settings):
-    clients, model = with_test_sets(make()), problems.convolutional()
+    clients = with_test_sets(make())
+    model = problems.convolutional()
     nodes, seen = nodes_at_start(model, clients), {}
     start, how = nodes.flat(), {"lr": 0.1, "alpha": 0.3, "adaptive": adaptive, "epochs": 2, **local}
     own, alphas = naive.apfl(nodes, members, ROUNDS, **how)
@@ -98,7 +101,8 @@ def watched(algorithm, seen):
 @HOW
 @pytest.mark.parametrize("name", ["fedprox", "per_fedavg", "apfl"])
 def test_linear_models_too(name, settings):
-    clients, model = problems.ragged_clients(), problems.linear()
+    clients = problems.ragged_clients()
+    model = problems.linear()
     nodes, how = nodes_at_start(model, clients), {"lr": 0.1, "epochs": 2, "momentum": 0.9}
     how |= {"fedprox": {"strength": 2.0}, "per_fedavg": {"inner_lr": 0.2}, "apfl": {"alpha": 0.7}}[
         name
@@ -132,7 +136,8 @@ def test_without_strength_fedprox_is_fedavg_and_so_is_one_step_of_it():
     )
     assert torch.equal(one, same)
     whole = {"batch_size": 100, "epochs": 1}
-    one, same = (algorithms.fedprox(0.1, strength=5.0, **whole), algorithms.fedavg(0.1, **whole))
+    one = algorithms.fedprox(0.1, strength=5.0, **whole)
+    same = algorithms.fedavg(0.1, **whole)
     torch.testing.assert_close(flat_of(one), flat_of(same), rtol=0, atol=1e-12)
 
 
@@ -169,8 +174,10 @@ def test_the_stronger_the_nearer_models_stay_to_the_servers():
 
 
 def test_what_draws_models_is_of_the_round_also_where_gradients_are_mixed():
-    clients, model = problems.equal_clients(), problems.linear()
-    graph, nodes = problems.cliques(clients), nodes_at_start(model, clients)
+    clients = problems.equal_clients()
+    model = problems.linear()
+    graph = problems.cliques(clients)
+    nodes = nodes_at_start(model, clients)
     for t in range(ROUNDS):
         anchors = copy.deepcopy(nodes.modules)
         for step in range(3):
@@ -280,7 +287,9 @@ HEADS = {problems.convolutional: "5", problems.linear: "1"}
 def test_knn_per(build, make, settings, monkeypatch):
     """Stores of 1 to 16 examples, looked at 3 at a time, of which up to 5 vote."""
     monkeypatch.setattr(nearest_neighbors, "EXAMPLES", 3)
-    clients, model, head = with_test_sets(make()), build(), HEADS[build]
+    clients = with_test_sets(make())
+    model = build()
+    head = HEADS[build]
     nodes, how = nodes_at_start(model, clients), {"k": 5, "weight": 0.3, "scale": 0.5}
     naive.fedavg(nodes, members, ROUNDS, lr=0.1, epochs=2, momentum=0.9)
     base = {"batch_size": BATCH, "epochs": 2, "participation": 0.5}
@@ -318,7 +327,8 @@ def test_without_weight_neighbors_do_not_count_and_alone_they_need_no_model():
     assert (alone["accuracy_knn"] == alone["accuracy_knn"][0]).all(), (
         "inputs are the features of a linear model"
     )
-    everyone, clients = near(weight=1.0, k=1000, scale=1e12), personal_clients()
+    everyone = near(weight=1.0, k=1000, scale=1e12)
+    clients = personal_clients()
     classes = clients.dataset.labels.numpy()
     for i in range(N):
         counts = np.bincount(classes[clients.train[i]], minlength=3) / len(clients.train[i])
@@ -409,11 +419,9 @@ def test_what_is_compared_must_be_one_layer_that_is_called_once():
 @pytest.mark.parametrize("name", ["fedavg", "fedprox"])
 def test_the_model_best_on_validation_then_fine_tuned(name):
     """As in DPFL, each node takes the server's model of the round best on its validation set."""
-    clients, model, how = (
-        personal_clients(),
-        problems.linear(),
-        {"lr": 0.1, "epochs": 1, "momentum": 0.9},
-    )
+    clients = personal_clients()
+    model = problems.linear()
+    how = {"lr": 0.1, "epochs": 1, "momentum": 0.9}
     how |= {"strength": 0.5} if name == "fedprox" else {}
     best, wanted = [-1.0] * N, [np.nan] * N
     for t in range(ROUNDS):

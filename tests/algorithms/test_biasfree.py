@@ -43,7 +43,8 @@ def weights_of(graph):
 
 def compare(algorithm, naively, make, settings, graph=None):
     """Check that a run ends with the models of a naive loop; return its models."""
-    clients, model = make(), problems.convolutional()
+    clients = make()
+    model = problems.convolutional()
     graph = problems.cliques(clients) if graph is None else graph
     nodes = nodes_at_start(model, clients)
     start = nodes.flat()
@@ -116,7 +117,8 @@ def test_d2_equals_naive_loop(lazy, make, settings):
 @HOW
 @CLIENTS
 def test_push_diging_equals_naive_loop(make, settings):
-    lr, graphs = algorithms.constant(LR), topologies.random_out(N, 2, seed=1)
+    lr = algorithms.constant(LR)
+    graphs = topologies.random_out(N, 2, seed=1)
     algorithm = algorithms.push_diging(lr, batch_size=BATCH)
     models, weights = compare(algorithm, naive_push_diging(lr), make, settings, graphs)
     np.testing.assert_allclose(models.push_sum_weights.numpy(), weights, rtol=1e-12)
@@ -133,7 +135,8 @@ def test_sab_equals_naive_loop(make, settings):
 @BY_RATE
 @pytest.mark.parametrize("name", ["extra", "d2"])
 def test_rates_of_rounds_where_corrections_are_gradients(name, lr):
-    one, twin = getattr(algorithms, name)(lr, batch_size=BATCH), getattr(naive, name)
+    one = getattr(algorithms, name)(lr, batch_size=BATCH)
+    twin = getattr(naive, name)
     compare(
         one,
         lambda nodes, graph: twin(nodes, weights_of(graph), ROUNDS, lr=lr),
@@ -214,7 +217,10 @@ def test_push_sum_without_tracking_does_not(graph):
 def test_on_quadratics_sab_is_a_power_of_one_matrix():
     """It acts on models and trackers, stacked: gradients of squared errors are linear in models."""
     clients, _ = unlike_lines(N)
-    graph, rounds, kept, model = irregular(), 40, [], nn.Linear(3, 1, bias=False)
+    graph = irregular()
+    rounds = 40
+    kept = []
+    model = nn.Linear(3, 1, bias=False)
     topofl.run(
         algorithms.sab(LR, batch_size=WHOLE),
         model=model,
@@ -227,10 +233,8 @@ def test_on_quadratics_sab_is_a_power_of_one_matrix():
         callbacks=[problems.each_round(lambda t, models: kept.append(models.flat.clone()))],
         **problems.options(dtype=torch.float64, every=rounds),
     )
-    inputs, targets = (
-        clients.dataset.inputs.double().numpy(),
-        clients.dataset.targets.double().numpy(),
-    )
+    inputs = clients.dataset.inputs.double().numpy()
+    targets = clients.dataset.targets.double().numpy()
     x, y = (np.stack([values[own] for own in clients.train]) for values in (inputs, targets))
     hessian = block_diag(*(2 * a.T @ a / len(a) for a in x))
     a, b = (np.kron(equal_weights(graph, way)[0], np.eye(3)) for way in ("pull", "push"))
@@ -339,7 +343,8 @@ def test_at_the_fixed_point_corrections_are_the_nodes_own_gradients(name):
 
 def ends_alike(one, other, graph, **settings):
     """Check that two methods end alike on minibatches of ragged data, from unlike starts."""
-    clients, model = problems.ragged_clients(), problems.convolutional()
+    clients = problems.ragged_clients()
+    model = problems.convolutional()
     (_, mine), (_, theirs) = (
         engine(algorithm, model, clients, graph, **settings) for algorithm in (one, other)
     )
@@ -348,10 +353,8 @@ def ends_alike(one, other, graph, **settings):
 
 @BY_RATE
 def test_with_one_local_step_local_gt_is_dsgt(lr):
-    one, other = (
-        algorithms.local_gt(lr, local_steps=1, batch_size=BATCH),
-        algorithms.dsgt(lr, batch_size=BATCH),
-    )
+    one = algorithms.local_gt(lr, local_steps=1, batch_size=BATCH)
+    other = algorithms.dsgt(lr, batch_size=BATCH)
     ends_alike(one, other, topologies.ring(N))
 
 
@@ -364,18 +367,19 @@ def test_by_doubly_stochastic_weights_push_diging_is_dsgt(lr):
 
 
 def test_where_everybody_hears_everybody_d2_is_dsgd():
-    one, other = (
-        algorithms.d2(LR, lazy=False, batch_size=BATCH),
-        algorithms.dsgd(LR, batch_size=BATCH),
-    )
+    one = algorithms.d2(LR, lazy=False, batch_size=BATCH)
+    other = algorithms.dsgd(LR, batch_size=BATCH)
     ends_alike(one, other, topologies.fully_connected(N))
 
 
 @pytest.mark.parametrize("name", ["extra", "d2"])
 def test_the_first_round_is_one_of_gossip_and_a_local_step(name):
     """EXTRA takes the step at models before they are mixed, D^2 mixes after the step."""
-    clients, model, graph = problems.ragged_clients(), problems.convolutional(), topologies.ring(N)
-    nodes, weights = nodes_at_start(model, clients), weights_of(graph)
+    clients = problems.ragged_clients()
+    model = problems.convolutional()
+    graph = topologies.ring(N)
+    nodes = nodes_at_start(model, clients)
+    weights = weights_of(graph)
     start, kept = nodes.flat(), []
     naive.local_only(nodes, 1, lr=LR)
     wanted = weights @ start.numpy() - start.numpy() + nodes.flat().numpy()

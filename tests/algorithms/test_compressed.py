@@ -35,10 +35,12 @@ COMPRESSORS = pytest.mark.parametrize(
     ids=["choco_sgd", "deepsqueeze", "beer"],
 )
 def test_equals_naive_loop(name, local, compressor):
-    clients, model = problems.ragged_clients(), convolutional()
+    clients = problems.ragged_clients()
+    model = convolutional()
     graph = problems.cliques(clients)
     nodes = nodes_at_start(model, clients)
-    start, how = nodes.flat(), {"lr": RATE, "compressor": compressor, "gamma": 0.4} | local
+    start = nodes.flat()
+    how = {"lr": RATE, "compressor": compressor, "gamma": 0.4} | local
     getattr(naive, name)(nodes, mixing.metropolis_hastings(graph).weights.toarray(), ROUNDS, **how)
     for settings in EXECUTORS:
         _, models = engine(
@@ -49,7 +51,9 @@ def test_equals_naive_loop(name, local, compressor):
 
 
 def test_choco_takes_momentum_and_local_steps_too():
-    clients, model, graph = problems.ragged_clients(), convolutional(), topologies.ring(N)
+    clients = problems.ragged_clients()
+    model = convolutional()
+    graph = topologies.ring(N)
     nodes = nodes_at_start(model, clients)
     how = {"lr": RATE, "compressor": FEW, "gamma": 0.4, "momentum": 0.9, "local_steps": 2}
     naive.choco_sgd(nodes, mixing.metropolis_hastings(graph).weights.toarray(), ROUNDS, **how)
@@ -59,7 +63,9 @@ def test_choco_takes_momentum_and_local_steps_too():
 
 @pytest.mark.parametrize("name", ["choco_sgd", "deepsqueeze"])
 def test_without_compression_it_is_dsgd(name):
-    clients, model, graph = problems.ragged_clients(), problems.convolutional(), topologies.ring(N)
+    clients = problems.ragged_clients()
+    model = problems.convolutional()
+    graph = topologies.ring(N)
     how = {"lr": 0.1, "batch_size": BATCH, "momentum": 0.5, "local_steps": 2}
     whole = getattr(algorithms, name)(compressor=algorithms.no_compression(), gamma=1.0, **how)
     (one, models), (other, plain) = (
@@ -164,12 +170,15 @@ def test_choco_gossip_is_that_of_the_paper_which_averages_before_it_compresses()
 
     Its first averaging is of zeros.
     """
-    gamma, rounds, compressor = 0.3, 30, algorithms.top_k(0.3)
+    gamma = 0.3
+    rounds = 30
+    compressor = algorithms.top_k(0.3)
     models, _ = averaging(
         algorithms.choco_sgd(0.1, compressor=compressor, gamma=gamma), topologies.ring(N), rounds
     )
     apart_by = mixing.metropolis_hastings(topologies.ring(N)).weights.toarray() - np.eye(N)
-    x, estimate = models[0].numpy().copy(), np.zeros(models[0].shape)
+    x = models[0].numpy().copy()
+    estimate = np.zeros(models[0].shape)
     kept = round(compressor.contraction(x.shape[1]) * x.shape[1])
     for t in range(rounds + 1):
         x += gamma * apart_by @ estimate
@@ -216,7 +225,8 @@ def test_choco_gossip_is_within_the_bound_of_its_theorem(compressor):
     """
     graph, rounds = topologies.ring(N), 150
     models, states = averaging(algorithms.choco_sgd(0.1, compressor=compressor), graph, rounds)
-    delta, rho = compressor.contraction(models.shape[2]), topofl.metrics.spectral_gap(graph)
+    delta = compressor.contraction(models.shape[2])
+    rho = topofl.metrics.spectral_gap(graph)
     estimates = torch.stack(
         [state["estimate"] for state in states]
     )  # after they heard of these models
@@ -227,7 +237,10 @@ def test_choco_gossip_is_within_the_bound_of_its_theorem(compressor):
 
 def test_proven_consensus_steps_are_those_of_the_theorem():
     """On a ring of 6 with weights 1/3: a gap of 1/3, and a smallest eigenvalue of -1/3."""
-    weights, rho, beta, delta = mixing.metropolis_hastings(topologies.ring(6)), 1 / 3, 4 / 3, 0.1
+    weights = mixing.metropolis_hastings(topologies.ring(6))
+    rho = 1 / 3
+    beta = 4 / 3
+    delta = 0.1
     wanted = (
         rho**2 * delta / (16 * rho + rho**2 + 4 * beta**2 + 2 * rho * beta**2 - 8 * rho * delta)
     )
@@ -362,10 +375,8 @@ def test_messages_that_would_grow_are_refused_before_a_run(name):
 
 
 def test_graphs_must_do_for_the_method():
-    changing, directed = (
-        topologies.one_peer_exponential(N),
-        topologies.exponential(N, directed=True),
-    )
+    changing = topologies.one_peer_exponential(N)
+    directed = topologies.exponential(N, directed=True)
     for name in ("choco_sgd", "beer"):
         with pytest.raises(topofl.TopologyError, match=f"`topology` must be static for {name}"):
             started(METHODS[name](0.1), changing)

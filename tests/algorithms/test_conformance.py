@@ -143,7 +143,8 @@ def test_bad_arguments_are_named(name, argument, value):
 
 @pytest.mark.parametrize("name", ["dfedavgm", "fedavg", "osgp"])
 def test_on_one_node_passes_are_plain_sgd(name):
-    clients, model = problems.equal_clients(1), problems.linear()
+    clients = problems.equal_clients(1)
+    model = problems.linear()
     mine = topofl.run(
         getattr(algorithms, name)(lr=0.1, batch_size=8, epochs=2), model=model, clients=clients,
         topology=topologies.fully_connected(1), rounds=3, seed=0,

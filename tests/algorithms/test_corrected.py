@@ -38,7 +38,8 @@ PAIRS = problems.paired(settings=EXECUTORS, make=MAKES, lr=RATES)
 
 @PAIRS
 def test_dsgt_equals_naive_loop(lr, make, settings):
-    clients, model = make(), problems.convolutional()
+    clients = make()
+    model = problems.convolutional()
     graph = problems.cliques(clients)
     nodes = nodes_at_start(model, clients)
     start = nodes.flat()
@@ -49,7 +50,8 @@ def test_dsgt_equals_naive_loop(lr, make, settings):
 
 @PAIRS
 def test_scaffold_equals_naive_loop(lr, make, settings):
-    clients, model = make(), problems.convolutional()
+    clients = make()
+    model = problems.convolutional()
     nodes = nodes_at_start(model, clients)
     start = nodes.flat()
     naive.scaffold(nodes, members, ROUNDS, lr=lr, epochs=2)
@@ -106,7 +108,9 @@ def test_controls_have_the_mean_that_corrects():
 
 
 def test_after_one_step_a_control_is_the_gradient_at_the_start():
-    clients, seen, found = problems.equal_clients(), [], []
+    clients = problems.equal_clients()
+    seen = []
+    found = []
 
     def note(models, state, round):
         gradients = round.gradients(models, WHOLE, "there").clone()
@@ -138,11 +142,9 @@ def test_the_control_of_a_frozen_node_stays():
 
 def test_where_everybody_hears_everybody_tracking_is_dsgd():
     """All models are then equal, and trackers average to the mean gradient, on minibatches too."""
-    clients, model, graph = (
-        problems.ragged_clients(),
-        problems.convolutional(),
-        topologies.fully_connected(N),
-    )
+    clients = problems.ragged_clients()
+    model = problems.convolutional()
+    graph = topologies.fully_connected(N)
     (_, tracked), (_, plain) = (
         engine(one(0.1, batch_size=BATCH), model, clients, graph)
         for one in (algorithms.dsgt, algorithms.dsgd)
@@ -151,7 +153,8 @@ def test_where_everybody_hears_everybody_tracking_is_dsgd():
 
 
 def test_with_one_step_of_all_nodes_scaffold_is_descent_on_the_mean_loss():
-    clients, model = problems.ragged_clients(), problems.convolutional()
+    clients = problems.ragged_clients()
+    model = problems.convolutional()
     _, models = engine(algorithms.scaffold(0.1, batch_size=WHOLE, epochs=1), model, clients)
     plain = algorithms.dsgd(0.1, batch_size=WHOLE)
     _, mean = engine(plain, model, clients, topologies.fully_connected(N))
@@ -218,7 +221,8 @@ def test_scaffold_reaches_the_optimum_of_the_mean_loss_and_fedavg_does_not(parti
     ids=["dsgt", "scaffold"],
 )
 def test_a_message_holds_two_numbers_a_parameter(corrected, plain):
-    clients, model = problems.equal_clients(), problems.linear()
+    clients = problems.equal_clients()
+    model = problems.linear()
     graph = problems.cliques(clients) if corrected.name == "dsgt" else None
     (one, _), (other, _) = (
         engine(algorithm, model, clients, graph) for algorithm in (corrected, plain)

@@ -72,7 +72,8 @@ All three do for :func:`test_dfedavgm_and_its_personal_kin`.
 @PAIRS
 @pytest.mark.parametrize("mode", ["push", "pull"])
 def test_dfedpgp(mode, local, make, settings):
-    clients, model = make(), problems.convolutional()
+    clients = make()
+    model = problems.convolutional()
     graphs = (
         topologies.random_out(N, 2, seed=1)
         if mode == "push"
@@ -99,7 +100,8 @@ def test_dfedpgp(mode, local, make, settings):
 @CLIENTS
 @pytest.mark.parametrize("local", LOCAL)
 def test_dfedavgm_and_its_personal_kin(local, make, settings):
-    clients, model = make(), problems.convolutional()
+    clients = make()
+    model = problems.convolutional()
     graph = problems.cliques(clients)
     matrices = [mixing.metropolis_hastings(graph).weights.toarray()] * ROUNDS
     nodes = nodes_at_start(model, clients)
@@ -124,7 +126,8 @@ def test_dfedavgm_and_its_personal_kin(local, make, settings):
 
 @problems.paired(settings=EXECUTORS, make=MAKES, delay=[0, 1, 2])
 def test_osgp(delay, make, settings):
-    clients, model = make(), problems.convolutional()
+    clients = make()
+    model = problems.convolutional()
     graphs = topologies.random_out(N, 2, seed=1)
     matrices = [
         mixing.uniform(graphs.at(t), direction="push").weights.toarray() for t in range(ROUNDS)
@@ -153,7 +156,8 @@ SERVED = {
 @PAIRS
 @pytest.mark.parametrize("name", SERVED)
 def test_methods_with_a_server(name, local, make, settings):
-    clients, model = make(), problems.convolutional()
+    clients = make()
+    model = problems.convolutional()
     nodes, (options, reference) = nodes_at_start(model, clients), SERVED[name]
     start = nodes.flat()
     naive.fedavg(nodes, members, ROUNDS, lr=0.1, epochs=2, **reference, **local)
@@ -170,7 +174,8 @@ def test_methods_with_a_server(name, local, make, settings):
 
 @PAIRS
 def test_ditto(local, make, settings):
-    clients, model = make(), problems.convolutional()
+    clients = make()
+    model = problems.convolutional()
     nodes = nodes_at_start(model, clients)
     start = nodes.flat()
     how = {"lr": 0.1, "personal_lr": 0.05, "strength": 0.5, **local}
@@ -182,7 +187,9 @@ def test_ditto(local, make, settings):
 
 
 def test_nodes_may_do_different_numbers_of_passes():
-    clients, model, epochs = problems.ragged_clients(), problems.convolutional(), [1, 2, 3, 0, 2, 1]
+    clients = problems.ragged_clients()
+    model = problems.convolutional()
+    epochs = [1, 2, 3, 0, 2, 1]
     nodes = nodes_at_start(model, clients)
     for t in range(ROUNDS):
         for i in range(N):
@@ -256,7 +263,8 @@ def test_smallest_push_weight_is_delta_and_distances_stay_below_the_proven_bound
     )
     assert constants.delta == pytest.approx(history["smallest_push_weight"].min(), rel=1e-12)
     start = start_of(problems.convolutional())
-    mean, size = start.mean(0), float(start.abs().max())
+    mean = start.mean(0)
+    size = float(start.abs().max())
     for t, (flat, _) in enumerate(kept, start=1):
         farthest = float((flat - mean).abs().max())
         # Weights of z_i on x_j / n differ from 1 / n by tau / delta at most, summed over j by twice
@@ -269,7 +277,8 @@ def test_smallest_push_weight_is_delta_and_distances_stay_below_the_proven_bound
             farthest
             <= 2 * 10**constants.proven.log10_c * constants.proven.q**t / constants.delta * size * N
         )
-        norms, distances = start.norm(dim=1).max(), (flat - mean).norm(dim=1).max()
+        norms = start.norm(dim=1).max()
+        distances = (flat - mean).norm(dim=1).max()
         assert distances <= 10**constants.sgp.log10_c * constants.sgp.q**t * norms, (
             "the published form"
         )
@@ -308,7 +317,8 @@ def test_with_all_others_as_neighbors_bodies_are_averaged_exactly(mode):
 
 
 def test_dfedavgm_p_among_all_is_fedrep_with_all():
-    clients, model = problems.equal_clients(), problems.convolutional()
+    clients = problems.equal_clients()
+    model = problems.convolutional()
     how = {"head_lr": 0.05, "batch_size": BATCH, "epochs": 1, "head": HEAD}
     size = int(clients.sizes.min())
     clients = topofl.data.Partition(
@@ -322,7 +332,8 @@ def test_dfedavgm_p_among_all_is_fedrep_with_all():
 
 
 def test_without_a_head_dfedpgp_is_sgp_with_local_passes():
-    clients, model = problems.equal_clients(), problems.convolutional()
+    clients = problems.equal_clients()
+    model = problems.convolutional()
     graphs = topologies.random_out(N, 2, seed=1)
     chained = algorithms.chain(
         "no head",
@@ -407,7 +418,8 @@ def test_parts_may_lie_anywhere_in_a_model():
 
 def test_what_travels_is_counted_and_compared():
     """Hand-counted: 6 nodes, each sending to 2 a body of 48 numbers of 8 bytes, and a weight."""
-    clients, model = problems.equal_clients(), problems.convolutional()
+    clients = problems.equal_clients()
+    model = problems.convolutional()
     body = sum(p.numel() for name, p in model.named_parameters() if is_body(name))
     algorithm = algorithms.dfedpgp(0.1, mode="push", batch_size=BATCH, epochs=1, head=HEAD)
     history, models = engine(algorithm, model, clients, topologies.random_out(N, 2, seed=1))
@@ -426,7 +438,8 @@ def test_what_travels_is_counted_and_compared():
 
 
 def test_a_server_and_neighbors_do_not_add_up_to_one_busiest_node():
-    clients, model = problems.equal_clients(), problems.linear()
+    clients = problems.equal_clients()
+    model = problems.linear()
     both = algorithms.chain(
         "both", server=algorithms.server_average(), exchange=algorithms.gossip()
     )
@@ -438,7 +451,9 @@ def test_a_server_and_neighbors_do_not_add_up_to_one_busiest_node():
 
 @pytest.mark.parametrize("settings", [{"executor": "batched"}, {"executor": "batched", "chunk": 4}])
 def test_nodes_trained_in_one_piece_keep_their_velocities_and_stay_frozen(settings):
-    clients, model, epochs = problems.ragged_clients(), problems.convolutional(), [1, 2, 0, 1, 2, 1]
+    clients = problems.ragged_clients()
+    model = problems.convolutional()
+    epochs = [1, 2, 0, 1, 2, 1]
     lasting = algorithms.chain(
         "lasting", local=algorithms.sgd(0.1, batch_size=BATCH, epochs=epochs, momentum=0.9)
     )
@@ -460,7 +475,9 @@ def test_nodes_trained_in_one_piece_keep_their_velocities_and_stay_frozen(settin
 
 
 def test_node_losses_are_means_over_the_steps_that_a_node_took():
-    clients, model, epochs = problems.ragged_clients(), problems.linear(), [1, 2, 3, 0, 2, 1]
+    clients = problems.ragged_clients()
+    model = problems.linear()
+    epochs = [1, 2, 3, 0, 2, 1]
     phase = algorithms.sgd(1e-9, batch_size=BATCH, epochs=epochs)
     history, _ = engine(algorithms.chain("still", local=phase), model, clients)
     nodes, wanted = nodes_at_start(model, clients), []
@@ -503,7 +520,8 @@ def test_mistakes_are_named(build, error, message):
 
 
 def test_mistakes_that_show_in_the_first_round_are_named():
-    clients, model = problems.equal_clients(), problems.linear()
+    clients = problems.equal_clients()
+    model = problems.linear()
     free = algorithms.sgd(0.1)
     with pytest.raises(
         ValueError, match="`owner` must be a phase that keeps models as 'anchor', 'a' has none"
@@ -544,11 +562,9 @@ def test_mistakes_that_show_in_the_first_round_are_named():
 
 def test_only_what_is_pushed_has_its_steps_divided():
     """Averaged heads and pushed bodies touch different columns, so their order is the same."""
-    clients, model, graphs = (
-        problems.equal_clients(),
-        problems.convolutional(),
-        topologies.random_out(N, 2, seed=1),
-    )
+    clients = problems.equal_clients()
+    model = problems.convolutional()
+    graphs = topologies.random_out(N, 2, seed=1)
     local = algorithms.sgd(0.1, batch_size=BATCH)
     push = algorithms.push_sum(algorithms.part(HEAD).rest)
     serve = algorithms.server_average(algorithms.part(HEAD))

@@ -131,7 +131,8 @@ def test_dsgd_does_not():
 
 
 def test_two_nodes_do_dsgd():
-    clients, graph = problems.equal_clients(2), topologies.fully_connected(2)
+    clients = problems.equal_clients(2)
+    graph = topologies.fully_connected(2)
     (_, relayed), (_, plain) = (
         run(one(0.1, batch_size=BATCH), clients, graph)
         for one in (algorithms.relay_sgd, algorithms.dsgd)

@@ -47,7 +47,8 @@ def engine(algorithm, model, clients, **settings):
 
 
 def compare(algorithm, twin, make, settings):
-    clients, model = make(), problems.convolutional()
+    clients = make()
+    model = problems.convolutional()
     nodes = nodes_at_start(model, clients)
     start = nodes.flat()
     twin(nodes)
@@ -107,7 +108,9 @@ def noted(algorithm, seen):
 
 def test_the_server_of_fedadam_is_adam_of_torch_without_its_bias_correction():
     """After very many steps there is none."""
-    clients, model, seen = problems.ragged_clients(), problems.linear(), []
+    clients = problems.ragged_clients()
+    model = problems.linear()
+    seen = []
     algorithm = algorithms.fedadam(0.1, batch_size=BATCH, epochs=1, **ADAPTIVE)
     _, found = engine(noted(algorithm, seen), model, clients)
     x = nn.Parameter(nodes_at_start(model, clients).flat()[0])
@@ -129,7 +132,9 @@ def test_the_server_of_fedadam_is_adam_of_torch_without_its_bias_correction():
 
 
 def test_the_server_of_fedavgm_is_sgd_of_torch_with_momentum():
-    clients, model, seen = problems.ragged_clients(), problems.linear(), []
+    clients = problems.ragged_clients()
+    model = problems.linear()
+    seen = []
     algorithm = algorithms.fedavgm(0.1, server_lr=0.7, beta=0.8, batch_size=BATCH, epochs=1)
     _, found = engine(noted(algorithm, seen), model, clients)
     x = nn.Parameter(nodes_at_start(model, clients).flat()[0])
@@ -158,14 +163,16 @@ AS_FEDAVG = {
 @pytest.mark.parametrize("name", AS_FEDAVG)
 def test_what_becomes_fedavg(name):
     """Those of large tau without memory; the squares of FedYogi stay, and divide by 2 tau."""
-    clients, model = problems.equal_clients(), problems.convolutional()
+    clients = problems.equal_clients()
+    model = problems.convolutional()
     _, plain = engine(algorithms.fedavg(0.1, momentum=0.0, **FEDAVG), model, clients)
     _, same = engine(AS_FEDAVG[name](), model, clients)
     torch.testing.assert_close(same, plain, rtol=0, atol=1e-10)
 
 
 def test_with_unlike_steps_fednova_is_not_fedavg():
-    clients, model = problems.ragged_clients(), problems.linear()
+    clients = problems.ragged_clients()
+    model = problems.linear()
     (_, one), (_, other) = (
         engine(build(0.1, batch_size=BATCH, epochs=1, momentum=0.0), model, clients)
         for build in (algorithms.fednova, algorithms.fedavg)
@@ -202,7 +209,8 @@ def uneven(lr, normalized):
     else:
         local = algorithms.sgd(lr, batch_size=WHOLE, steps=STEPS)
         algorithm = algorithms.chain("fedavg", local=local, server=algorithms.server_average())
-    model, rounds = nn.Linear(3, 1, bias=False), round(10 / lr)
+    model = nn.Linear(3, 1, bias=False)
+    rounds = round(10 / lr)
     _, models = engine(
         algorithm, model, clients, task=tasks.regression(), rounds=rounds, every=rounds
     )
@@ -299,7 +307,8 @@ def test_nodes_that_freeze_count_as_absent_in_fednova(executor):
     start = nodes_at_start(model, clients).flat()[FROZEN].float()
     assert not torch.equal(seen[0][FROZEN], start), "it froze before its first step"
     participants = lambda round: np.arange(round.n) != FROZEN  # noqa: E731
-    local, server = _counting(how, 0.0, participants), _server(participants)
+    local = _counting(how, 0.0, participants)
+    server = _server(participants)
     _, without = engine(
         algorithms.chain("five", local=local, server=server), model, clients, dtype=torch.float32
     )
@@ -313,7 +322,8 @@ def test_nodes_that_freeze_count_as_absent_in_fednova(executor):
 def test_messages_are_models_and_the_steps_of_fednova(name, numbers):
     """Three nodes send 111 numbers and get as many."""
     algorithm = getattr(algorithms, name)(0.1, batch_size=BATCH, epochs=1, participation=3)
-    clients, model = problems.equal_clients(), problems.linear()
+    clients = problems.equal_clients()
+    model = problems.linear()
     history, _ = engine(algorithm, model, clients, dtype=torch.float32)
     assert set(history["messages"]) == {6}
     assert set(history["bytes"]) == {3 * numbers * 4}
