@@ -6,11 +6,11 @@ They also find the optimum of the mean loss.
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 import topofl
 from tests import naive, problems
-from tests.algorithms.test_personalized import (
+from tests.algorithms.convergence import RATES, WHOLE, distances, watched
+from tests.algorithms.harness import (
     BATCH,
     EXECUTORS,
     MAKES,
@@ -22,17 +22,8 @@ from tests.algorithms.test_personalized import (
     nodes_at_start,
 )
 from tests.engine.train.test_divergence import BAD, clients_with_extremes
-from topofl import algorithms, data, mixing, tasks, topologies
+from topofl import algorithms, mixing, topologies
 
-WHOLE = 1000
-"""More than any node's examples: whole batches."""
-
-RATES = [
-    algorithms.constant(0.1),
-    algorithms.cosine(0.2, rounds=ROUNDS),
-    lambda t, k: 0.1 / (1 + t + k),
-]
-BY_RATE = pytest.mark.parametrize("lr", RATES)
 PAIRS = problems.paired(settings=EXECUTORS, make=MAKES, lr=RATES)
 
 
@@ -58,19 +49,6 @@ def test_scaffold_equals_naive_loop(lr, make, settings):
     algorithm = algorithms.scaffold(lr, batch_size=BATCH, epochs=2, participation=0.5)
     _, models = engine(algorithm, model, clients, **settings)
     check(nodes.flat(), models.flat, start)
-
-
-def watched(algorithm, seen):
-    """Return the algorithm, and further what its first phase keeps after every round."""
-
-    def note(models, state, round):
-        if not models.flat.is_meta:
-            seen.append({name: x.clone() for name, x in round.state("local").items()})
-        return state
-
-    return algorithms.chain(
-        "watched", **algorithm.phases, watch=algorithms.Phase(lambda models: {}, note)
-    )
 
 
 @pytest.mark.parametrize("name", ["ring", "one_peer_exponential"])
@@ -159,44 +137,6 @@ def test_with_one_step_of_all_nodes_scaffold_is_descent_on_the_mean_loss():
     plain = algorithms.dsgd(0.1, batch_size=WHOLE)
     _, mean = engine(plain, model, clients, topologies.fully_connected(N))
     torch.testing.assert_close(models.flat, mean.flat, rtol=0, atol=1e-10)
-
-
-def unlike_lines(n=6, examples=12):
-    """Return nodes that each have another line to fit, and the coefficients that fit all best."""
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(n * examples + 1, 3)).astype(np.float32)
-    own = np.arange(n * examples + 1) % n
-    y = (x * rng.normal(size=(n, 3))[own]).sum(1)
-    train = np.arange(n * examples)  # the last example is for evaluation
-    dataset = data.Dataset(
-        torch.from_numpy(x),
-        torch.from_numpy(own),
-        n,
-        "lines",
-        train,
-        train[:0],
-        np.array([n * examples]),
-        targets=torch.from_numpy(y),
-    )
-    clients = data.Partition(dataset, tuple(train[own[train] == i] for i in range(n)), name="lines")
-    return clients, np.linalg.lstsq(x[train].astype(float), y[train], rcond=None)[0]
-
-
-def distances(algorithm, rounds, **settings):
-    """Return how far each node's model is from the optimum of the mean loss."""
-    clients, best = unlike_lines()
-    kept = []
-    topofl.run(
-        algorithm,
-        model=nn.Linear(3, 1, bias=False),
-        clients=clients,
-        rounds=rounds,
-        seed=0,
-        task=tasks.regression(),
-        callbacks=[problems.each_round(lambda t, models: kept.append(models.flat.clone()))],
-        **problems.options(dtype=torch.float64, every=rounds, **settings),
-    )
-    return np.abs(kept[-1].numpy() - best).max(axis=1)
 
 
 def test_tracking_reaches_the_optimum_of_the_mean_loss_and_dsgd_does_not():

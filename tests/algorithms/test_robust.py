@@ -14,7 +14,7 @@ from torch import nn
 
 import topofl
 from tests import naive, problems
-from tests.algorithms.test_personalized import BATCH, HOW, ROUNDS, N, check, engine, nodes_at_start
+from tests.algorithms.harness import BATCH, HOW, ROUNDS, N, check, engine, nodes_at_start
 from topofl import algorithms, attacks, data, mixing, topologies
 from topofl._support.seeding import seeded_torch
 

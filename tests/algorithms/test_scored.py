@@ -14,8 +14,7 @@ from torch import nn
 
 import topofl
 from tests import naive, problems
-from tests.algorithms.test_peers import received
-from tests.algorithms.test_personalized import (
+from tests.algorithms.harness import (
     BATCH,
     HEAD,
     HOW,
@@ -26,6 +25,7 @@ from tests.algorithms.test_personalized import (
     is_head,
     nodes_at_start,
 )
+from tests.algorithms.test_peers import received
 from tests.properties.test_weights import graphs
 from topofl import algorithms, mixing, topologies
 from topofl._support.generators import answered

@@ -13,8 +13,8 @@ from torch import nn
 
 import topofl
 from tests import naive, problems
-from tests.algorithms.test_corrected import BY_RATE, WHOLE, distances, unlike_lines, watched
-from tests.algorithms.test_personalized import BATCH, CLIENTS, HOW, ROUNDS, SEED, check, members
+from tests.algorithms.convergence import BY_RATE, WHOLE, distances, unlike_lines, watched
+from tests.algorithms.harness import BATCH, CLIENTS, HOW, ROUNDS, SEED, check, members
 from tests.engine.train.test_divergence import BAD as FROZEN
 from topofl import algorithms, tasks
 from topofl.algorithms.contract.local import Training

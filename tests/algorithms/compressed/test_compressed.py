@@ -6,9 +6,9 @@ import torch
 
 import topofl
 from tests import naive, problems
-from tests.algorithms.test_corrected import WHOLE, distances, watched
-from tests.algorithms.test_personalized import BATCH, ROUNDS, SEED, N, check, engine, nodes_at_start
-from tests.algorithms.test_sparse import convolutional
+from tests.algorithms.convergence import WHOLE, distances, watched
+from tests.algorithms.harness import BATCH, ROUNDS, SEED, N, check, engine, nodes_at_start
+from tests.algorithms.personalized.test_dispfl import convolutional
 from topofl import algorithms, mixing, topologies
 from topofl.algorithms.compressed.choco_sgd import _proven_gamma
 

@@ -9,17 +9,8 @@ import torch
 
 import topofl
 from tests import naive, problems
-from tests.algorithms.test_corrected import WHOLE, distances, watched
-from tests.algorithms.test_personalized import (
-    BATCH,
-    CLIENTS,
-    HOW,
-    ROUNDS,
-    N,
-    check,
-    engine,
-    nodes_at_start,
-)
+from tests.algorithms.convergence import WHOLE, distances, watched
+from tests.algorithms.harness import BATCH, CLIENTS, HOW, ROUNDS, N, check, engine, nodes_at_start
 from topofl import algorithms, mixing, topologies
 
 CONSTANT = algorithms.constant(0.1)

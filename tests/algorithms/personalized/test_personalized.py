@@ -6,67 +6,27 @@ import torch
 
 import topofl
 from tests import naive, problems
+from tests.algorithms.harness import (
+    BATCH,
+    CLIENTS,
+    EXECUTORS,
+    HEAD,
+    HOW,
+    LOCAL,
+    MAKES,
+    PAIRS,
+    ROUNDS,
+    SEED,
+    N,
+    check,
+    engine,
+    is_body,
+    is_head,
+    members,
+    nodes_at_start,
+)
 from tests.engine.test_equivalence import modules_at_start
 from topofl import algorithms, metrics, mixing, topologies
-from topofl._support.seeding import stream
-
-ROUNDS, SEED, BATCH, N = 3, 3, 4, 6
-HEAD = "5"
-LOCAL = [
-    {"momentum": 0.9},
-    {"momentum": 0.5, "weight_decay": 0.01, "clip": 0.5, "lr_decay": 0.8},
-]
-
-
-def is_head(name):
-    return name.startswith("5.")
-
-
-def is_body(name):
-    return not is_head(name)
-
-
-def members(t):
-    """Who takes part: half of the nodes, drawn by the seed."""
-    return sorted(stream(SEED, "participation", t).permutation(N)[: N // 2].tolist())
-
-
-def nodes_at_start(model, clients):
-    blobs = clients.dataset
-    modules = modules_at_start(model, clients.n)
-    return naive.Nodes(modules, blobs.inputs.double(), blobs.labels, clients.train, BATCH, SEED)
-
-
-def engine(algorithm, model, clients, graph=None, **settings):
-    kept = []
-    history = topofl.run(
-        algorithm,
-        model=model,
-        clients=clients,
-        topology=graph,
-        rounds=ROUNDS,
-        seed=SEED,
-        init="independent",
-        callbacks=[problems.each_round(lambda t, models: kept.append(models))],
-        **problems.options(dtype=torch.float64, on_disconnected="allow", **settings),
-    )
-    return history, kept[-1]
-
-
-def check(wanted, got, start):
-    torch.testing.assert_close(got, wanted, rtol=0, atol=1e-10)
-    assert not torch.allclose(got, start, atol=1e-4), "nothing was trained"
-
-
-EXECUTORS = [{"executor": "batched"}, {"executor": "batched", "chunk": 2}, {"executor": "looped"}]
-MAKES = [problems.equal_clients, problems.ragged_clients]
-HOW = pytest.mark.parametrize("settings", EXECUTORS)
-CLIENTS = pytest.mark.parametrize("make", MAKES)
-PAIRS = problems.paired(settings=EXECUTORS, make=MAKES, local=LOCAL)
-"""Every two of executor, clients and settings meet.
-
-All three do for :func:`test_dfedavgm_and_its_personal_kin`.
-"""
 
 
 @PAIRS
@@ -481,11 +441,11 @@ def test_node_losses_are_means_over_the_steps_that_a_node_took():
     phase = algorithms.sgd(1e-9, batch_size=BATCH, epochs=epochs)
     history, _ = engine(algorithms.chain("still", local=phase), model, clients)
     nodes, wanted = nodes_at_start(model, clients), []
-    for i, members in enumerate(nodes.members):
-        steps = epochs[i] * -(-len(members) // BATCH)
+    for i, own in enumerate(nodes.members):
+        steps = epochs[i] * -(-len(own) // BATCH)
         losses = []
         for k in range(steps):
-            batch = torch.as_tensor(naive.minibatch(members, i, k, BATCH, "local", SEED))
+            batch = torch.as_tensor(naive.minibatch(own, i, k, BATCH, "local", SEED))
             outputs = nodes.modules[i](nodes.inputs[batch])
             losses.append(
                 float(torch.nn.functional.cross_entropy(outputs, nodes.labels[batch]).detach())

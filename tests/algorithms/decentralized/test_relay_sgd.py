@@ -7,17 +7,8 @@ import torch
 
 import topofl
 from tests import naive, problems
-from tests.algorithms.test_corrected import WHOLE, distances
-from tests.algorithms.test_personalized import (
-    BATCH,
-    CLIENTS,
-    HOW,
-    SEED,
-    N,
-    check,
-    engine,
-    nodes_at_start,
-)
+from tests.algorithms.convergence import WHOLE, distances
+from tests.algorithms.harness import BATCH, CLIENTS, HOW, SEED, N, check, engine, nodes_at_start
 from topofl import algorithms, topologies
 from topofl.topology import TopologyError, from_edges
 

@@ -11,7 +11,7 @@ from torch import nn
 
 import topofl
 from tests import naive, problems
-from tests.algorithms.test_personalized import (
+from tests.algorithms.harness import (
     BATCH,
     EXECUTORS,
     MAKES,

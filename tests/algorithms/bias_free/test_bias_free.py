@@ -11,17 +11,8 @@ from torch import nn
 
 import topofl
 from tests import naive, problems
-from tests.algorithms.test_corrected import BY_RATE, WHOLE, distances, unlike_lines, watched
-from tests.algorithms.test_personalized import (
-    BATCH,
-    CLIENTS,
-    HOW,
-    ROUNDS,
-    N,
-    check,
-    engine,
-    nodes_at_start,
-)
+from tests.algorithms.convergence import BY_RATE, WHOLE, distances, unlike_lines, watched
+from tests.algorithms.harness import BATCH, CLIENTS, HOW, ROUNDS, N, check, engine, nodes_at_start
 from tests.engine.train.test_divergence import BAD, clients_with_extremes
 from topofl import algorithms, mixing, tasks, topologies
 

@@ -10,16 +10,7 @@ from torch import nn
 
 import topofl
 from tests import naive, problems
-from tests.algorithms.test_personalized import (
-    BATCH,
-    CLIENTS,
-    HOW,
-    ROUNDS,
-    N,
-    check,
-    engine,
-    nodes_at_start,
-)
+from tests.algorithms.harness import BATCH, CLIENTS, HOW, ROUNDS, N, check, engine, nodes_at_start
 from topofl import algorithms, data, mixing, topologies
 from topofl.algorithms.decentralized.dp_dsgd import _clipped
 

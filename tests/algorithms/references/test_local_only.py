@@ -5,15 +5,7 @@ import pytest
 import torch
 
 from tests import naive, problems
-from tests.algorithms.test_personalized import (
-    BATCH,
-    PAIRS,
-    ROUNDS,
-    N,
-    check,
-    engine,
-    nodes_at_start,
-)
+from tests.algorithms.harness import BATCH, PAIRS, ROUNDS, N, check, engine, nodes_at_start
 from topofl import algorithms
 
 
