@@ -34,7 +34,7 @@ def forged(attack, sent, weights=None, seed=0):
 
 
 @EACH
-def test_an_attack_changes_nothing_that_it_is_given(attack):
+def test_attacks_do_not_modify_their_arguments(attack):
     sent = models()
     weights = weights_of(topologies.ring(N))
     kept = sent.clone(), weights.clone()
@@ -47,7 +47,7 @@ def test_an_attack_changes_nothing_that_it_is_given(attack):
 
 @EACH
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_columns_may_come_in_parts(attack, dtype):
+def test_columns_are_forged_independently(attack, dtype):
     sent = models().to(dtype)
     rng = np.random.default_rng(0)
     bad = torch.zeros(N, dtype=torch.bool)
@@ -62,7 +62,7 @@ def test_columns_may_come_in_parts(attack, dtype):
 
 
 @EACH
-def test_it_can_be_played_without_numbers(attack):
+def test_attacks_run_on_meta_tensors(attack):
     meta = {"device": "meta"}
     sent, bad = torch.empty(N, D, **meta), torch.empty(N, dtype=torch.bool, **meta)
     made = attack.forge(
@@ -107,7 +107,7 @@ def test_alie_takes_the_papers_z(n, m):
     torch.testing.assert_close(made, wanted, rtol=1e-9, atol=0)
 
 
-def test_with_the_papers_z_enough_honest_nodes_lie_further_off():
+def test_with_the_papers_z_enough_honest_nodes_lie_farther_from_the_mean():
     """Of many honest normal values, as many lie below as make a majority with the attackers."""
     n, m = 1000, 240
     made = forged(attacks.alie(range(m)), models(n, d=200))
@@ -137,7 +137,7 @@ def test_dissensus_by_hand():
 @pytest.mark.parametrize(
     "graph", [topologies.ring(N), topologies.random_regular(8, 4, seed=1)], ids=["ring", "random"]
 )
-def test_dissensus_takes_back_what_gossip_brings(graph, strength):
+def test_dissensus_cancels_gossip(graph, strength):
     """Gossip moves an attacked node by 1 - strength of the way to its honest neighbors."""
     sent = models(graph.n)
     weights = weights_of(graph)

@@ -98,7 +98,7 @@ def test_of_one_sampled_step_it_is_no_less_than_what_is_exact(noise, sampling):
     assert quad(excess, -20 * noise, 1 + 20 * noise, limit=500)[0] <= DELTA
 
 
-def test_by_hand():
+def test_epsilon_of_25_steps():
     """25 steps with 5 times the noise are one step: at order 5.8 it is 2.9 + 11.5129 / 4.8."""
     assert (
         simple(5.0, 25, DELTA)

@@ -27,7 +27,7 @@ BY_RATE = pytest.mark.parametrize("lr", RATES)
 
 
 def watched(algorithm, seen):
-    """Return the algorithm; runs append the state of its first phase to `seen` after every round."""
+    """Return the algorithm; runs append the state of its first phase per round to `seen`."""
 
     def note(models, state, round):
         if not models.flat.is_meta:

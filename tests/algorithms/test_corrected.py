@@ -118,7 +118,7 @@ def test_the_control_of_a_frozen_node_stays():
         assert state["control"].any(1).sum() == N - 1
 
 
-def test_where_everybody_hears_everybody_tracking_is_dsgd():
+def test_tracking_is_dsgd_on_the_complete_graph():
     """All models are then equal, and trackers average to the mean gradient, on minibatches too."""
     clients = problems.ragged_clients()
     model = problems.convolutional()
@@ -160,7 +160,7 @@ def test_scaffold_reaches_the_optimum_of_the_mean_loss_and_fedavg_does_not(parti
     ],
     ids=["dsgt", "scaffold"],
 )
-def test_a_message_holds_two_numbers_a_parameter(corrected, plain):
+def test_a_message_holds_two_numbers_per_parameter(corrected, plain):
     clients = problems.equal_clients()
     model = problems.linear()
     graph = problems.cliques(clients) if corrected.name == "dsgt" else None
@@ -206,7 +206,7 @@ def test_bad_arguments_are_named(build, error, message):
         build()
 
 
-def test_settings_tell_what_was_asked_for():
+def test_settings_hold_the_arguments():
     assert algorithms.dsgt(0.1).settings == {
         "local": {"lr": 0.1, "tracking": True, "batch_size": 128, "steps": 1},
         "exchange": {"weights": "round"},

@@ -176,7 +176,7 @@ def with_norms():
     return model
 
 
-def test_group_norm_takes_the_place_of_layers_with_statistics():
+def test_group_norm_replaces_layers_with_statistics():
     model = with_norms().double()
     model.first.weight.requires_grad_(False)
     before = copy.deepcopy(model.state_dict())
@@ -233,7 +233,7 @@ def test_groups_divide_channels_and_have_two_of_them(channels, groups, got):
     assert (made.num_groups, made.num_channels) == (got, channels)
 
 
-def test_a_layer_in_two_places_stays_one():
+def test_a_shared_layer_stays_shared():
     norm = nn.BatchNorm1d(4)
     twin = models.with_group_norm(nn.Sequential(norm, nn.Linear(4, 4), norm).eval())
     assert twin[0] is twin[2]
@@ -275,6 +275,6 @@ class _WithActivation(nn.BatchNorm2d):
     ],
     ids=["few", "text", "name", "class", "uncopyable", "lazy", "subclass", "one channel"],
 )
-def test_what_group_norm_cannot_replace_is_named(module, groups, error, message):
+def test_layers_that_group_norm_cannot_replace_are_named(module, groups, error, message):
     with pytest.raises(error, match=message):
         models.with_group_norm(module, groups=groups)

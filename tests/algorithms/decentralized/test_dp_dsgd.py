@@ -261,7 +261,7 @@ def test_a_loss_that_is_not_finite_still_shows():
 @pytest.mark.parametrize(
     ("level", "scale"), [("record", 0.1 * 3.0 * 0.5 / BATCH), ("node", 3.0 * 0.5)]
 )
-def test_noise_has_the_size_that_was_asked_for(level, scale):
+def test_noise_has_the_requested_deviation(level, scale):
     """Of every node and round another one."""
     clients = problems.equal_clients()
     model = problems.convolutional()
@@ -323,7 +323,7 @@ def test_bad_arguments_are_named(change, error, message):
         algorithms.dp_dsgd(0.1, **change)
 
 
-def test_settings_tell_what_was_asked_for():
+def test_settings_hold_the_arguments():
     assert algorithms.dp_dsgd(0.1, level="node").settings == {
         "local": {
             "lr": 0.1,

@@ -90,7 +90,7 @@ def test_dadam_equals_naive_loop(lr, how, track, make, settings):
     compare(algorithm, lambda nodes, w: twin(nodes, w, ROUNDS, lr=lr, **how), make, settings)
 
 
-def test_where_nothing_is_kept_quasi_global_momentum_is_dsgd():
+def test_qg_dsgdm_without_momentum_is_dsgd():
     clients = problems.ragged_clients()
     model = problems.convolutional()
     graph = problems.cliques(clients)
@@ -216,7 +216,7 @@ def test_nodes_agree_on_scales_by_doubly_stochastic_weights_only():
     ],
     ids=["qg_dsgdm", "dfedsam", "dfedsam-mgs", "dadam", "tracked"],
 )
-def test_an_edge_carries_so_many_models_each_way(algorithm, models):
+def test_models_sent_per_edge(algorithm, models):
     clients = problems.equal_clients()
     model = problems.linear()
     graph = problems.cliques(clients)
@@ -247,7 +247,7 @@ def test_bad_arguments_are_named(build, error, message):
         build()
 
 
-def test_settings_tell_what_was_asked_for():
+def test_settings_hold_the_arguments():
     assert algorithms.qg_dsgdm(0.1, momentum=0.8, nesterov=True).settings == {
         "local": {"lr": 0.1, "momentum": 0.8, "nesterov": True, "batch_size": 128, "steps": 1},
         "exchange": {"weights": "round"},

@@ -80,7 +80,7 @@ def test_on_any_graph_it_goes_along_a_spanning_tree(name):
     ],
     ids=["eight", "complete"],
 )
-def test_ways_in_the_tree_are_short(edges, most):
+def test_tree_paths_are_short(edges, most):
     """From a node in the middle: an eight from its crossing."""
     graph = from_edges(edges, n=9)
     history, _ = run(
@@ -163,7 +163,7 @@ def test_other_graphs_are_refused(graph, named):
         engine(algorithms.relay_sgd(0.1), problems.linear(), problems.equal_clients(), graph)
 
 
-def test_settings_tell_what_was_asked_for():
+def test_settings_hold_the_arguments():
     assert algorithms.relay_sgd(0.1, momentum=0.5).settings == {
         "local": {"lr": 0.1, "momentum": 0.5, "batch_size": 128, "steps": 1},
         "exchange": {"along": "a spanning tree"},

@@ -153,7 +153,7 @@ def test_training_leaves_what_is_outside_at_zero():
     assert torch.equal(seen[0], seen[-1])
 
 
-def test_masks_start_as_one_or_as_one_a_node():
+def test_initial_masks_are_shared_or_differ_per_node():
     for different in (False, True):
         alone, seen = spied(
             algorithms.chain("part", local=built(different_initial=different).phases["local"])
@@ -223,7 +223,7 @@ def test_nothing_is_pruned_without_a_share():
     assert torch.equal(seen[0], seen[-1])
 
 
-def test_both_moments_are_after_local_training_and_after_averaging():
+def test_evaluations_are_after_local_training_and_after_averaging():
     whole = built(rounds=1)
     part = algorithms.chain("part", local=built().phases["local"])
     settings = {"rounds": 1, "init": "independent", "every": 1, "executor": "looped"}
@@ -235,7 +235,7 @@ def test_both_moments_are_after_local_training_and_after_averaging():
 
 
 @pytest.mark.parametrize("regrow", ["gradient", "random"])
-def test_messages_hold_the_weights_of_the_mask_and_a_bit_a_parameter(regrow):
+def test_messages_hold_the_weights_of_the_mask_and_one_bit_per_parameter(regrow):
     algorithm, seen = spied(built(regrow=regrow))
     history, _ = run(algorithm)
     d, ones = seen[0].shape[1], int(seen[0][0].sum())

@@ -22,7 +22,7 @@ def test_by_epochs_it_is_dfedavgm_without_an_exchange(local, make, settings):
     assert not history["messages"].any()
 
 
-def test_nodes_with_epochs_of_their_own_are_as_if_all_had_these():
+def test_epochs_per_node_equal_common_epochs():
     clients = problems.ragged_clients()
     model = problems.convolutional()
     epochs = [1, 2, 3] * (N // 3)
@@ -51,7 +51,7 @@ def test_an_epoch_is_its_steps_and_momentum_lasts():
     assert not torch.allclose(by_epochs, reset, atol=1e-4)
 
 
-def test_defaults_are_told_as_before():
+def test_description_of_the_defaults():
     assert algorithms.local_only(0.1).settings == {
         "local": {"lr": 0.1, "batch_size": 128, "steps": 1}
     }
