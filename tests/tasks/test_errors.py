@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 import topofl
+from tests.tasks import cases
 from tests.tasks.cases import (
     BINS,
     CASES,
@@ -251,7 +252,7 @@ def test_a_final_softmax_is_warned_about(layer, warned):
         run("F1 of classes", model=model, rounds=1)
     texts = [str(one.message) for one in found if "probabilities" in str(one.message)]
     assert bool(texts) == warned
-    assert not warned or ("remove that layer" in texts[0] and found[0].filename == __file__)
+    assert not warned or ("remove that layer" in texts[0] and found[0].filename == cases.__file__)
 
 
 DATA = {
