@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from topofl._support.calls import evaluate_call
 from topofl._support.check import (
     as_array,
     check_nonnegative,
@@ -16,7 +17,6 @@ from topofl._support.check import (
     did_you_mean,
     shown,
 )
-from topofl._support.written import made_of
 
 __all__ = ["AnyClock", "Clock", "Seconds", "Times", "as_clock", "exponential", "lognormal"]
 
@@ -233,7 +233,9 @@ def as_clock(clock: AnyClock) -> Clock:
         return Clock()
     if isinstance(clock, str):
         functions = _DISTRIBUTIONS | {"Clock": Clock}
-        clock = made_of("clock", clock, functions, "Clock(compute=exponential(1.0), delay=0.1)")
+        clock = evaluate_call(
+            "clock", clock, functions, "Clock(compute=exponential(1.0), delay=0.1)"
+        )
     if isinstance(clock, Mapping):
         names = [one.name for one in fields(Clock)]
         if unknown := [key for key in clock if key not in names]:
@@ -322,7 +324,7 @@ def _from_text(argument: str, text: str) -> Any:
         literal = None
     if isinstance(literal, int | float | list):
         return literal
-    return made_of(argument, text, _DISTRIBUTIONS, "1.0 or exponential(1.0)")
+    return evaluate_call(argument, text, _DISTRIBUTIONS, "1.0 or exponential(1.0)")
 
 
 def _check_seconds(argument: str, seconds: np.ndarray, *, positive: bool) -> None:

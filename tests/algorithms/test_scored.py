@@ -28,7 +28,7 @@ from tests.algorithms.harness import (
 from tests.algorithms.test_peers import received
 from tests.properties.test_weights import graphs
 from topofl import algorithms, mixing, topologies
-from topofl._support.generators import answered
+from topofl._support.generators import answer_queries
 from topofl._support.seeding import stream
 from topofl.algorithms import average_over_peers, refresh_losses, scored_peers
 from topofl.algorithms.exchanges.scored import _cosines, scores
@@ -438,7 +438,7 @@ def test_losses_of_pairs_are_put_where_they_belong():
     def cross_evaluate(trials, on):
         assert on == "train"
         return {
-            j: answered(trial, lambda flat, j=j: flat.sum(1) + 1000 * j)
+            j: answer_queries(trial, lambda flat, j=j: flat.sum(1) + 1000 * j)
             for j, trial in trials.items()
         }
 

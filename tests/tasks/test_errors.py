@@ -60,9 +60,13 @@ WRONG_TASKS = {
     "not finite": (
         lambda o, t: (o.sum(1) - 1e9).log(),
         {},
-        r"`task` must have a finite loss of finite outputs",
+        r"`task` must have a finite loss for finite outputs",
     ),
-    "of others": (among_others, {}, "`task` must have a loss of each example by itself, got"),
+    "of others": (
+        among_others,
+        {},
+        "`task` must have a loss that does not depend on other examples, got",
+    ),
     "raises": (
         lambda o, t: functional.cross_entropy(o, t, reduction="none")[:, :, 0],
         {},
@@ -214,7 +218,7 @@ ARGUMENTS = {
     "integers in a linear layer": (
         lambda: run("F1 of classes", clients=clients_of(dataset_of(TOKENS[:, :4], None))),
         ValueError,
-        "examples are torch.int64 and stay so: give pixels as uint8, and other numbers as float32",
+        "examples are torch.int64 and are not converted: give pixels as uint8, and other",
     ),
     "floats in an embedding": (
         lambda: run(
@@ -284,7 +288,7 @@ DATA = {
     "other targets": (
         lambda: data.from_arrays(X, targets=BINS, test=(X, None, NUMBERS)),
         ValueError,
-        r"targets of shape \(\) each",
+        r"must have targets of shape \(\)",
     ),
     "labels of one only": (
         lambda: data.from_arrays(X, targets=BINS, test=(X, BINS, BINS)),
@@ -306,7 +310,7 @@ DATA = {
     "flipped": (
         lambda: data.flip_labels(clients_of(CASES["regression"][2]), 1),
         ValueError,
-        "must learn their labels",
+        "must be of a dataset whose labels are learned",
     ),
     "bins of a table": (
         lambda: data.binned(X, 3),

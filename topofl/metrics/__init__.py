@@ -1,4 +1,4 @@
-"""Metrics of graphs, mixing weights, data and models: functions that return numbers or tables."""
+"""Metrics of graphs, mixing matrices, label distributions and models, as numbers and tables."""
 
 from topofl.metrics._columns import columns
 from topofl.metrics.averaging.consensus import consensus_distance, mean_model

@@ -20,7 +20,7 @@ from tests.algorithms.harness import (
     members,
     nodes_at_start,
 )
-from tests.engine.test_stages import personal_clients, scores
+from tests.engine.evaluated_runs import personal_clients, scores
 from topofl import algorithms, mixing, topologies
 
 

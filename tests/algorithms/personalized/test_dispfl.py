@@ -26,8 +26,8 @@ from topofl import algorithms, mixing, topologies
 from topofl._support.seeding import seeded_torch
 from topofl.algorithms.contract.phase import Phase
 from topofl.algorithms.exchanges.masks import erk_densities
+from topofl.engine.ledger import Ledger
 from topofl.engine.population import Layout
-from topofl.engine.recorder import Ledger
 
 RECEIVED = topologies.random_in(N, 2, seed=1)
 LENET = [(32, 3, 5, 5), (32,), (32,), (32,), (64, 32, 5, 5), (64,), (10, 576), (10,)]

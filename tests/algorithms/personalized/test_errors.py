@@ -109,7 +109,8 @@ def test_mistakes_that_show_in_the_first_round_are_named():
             clients,
         )
     with pytest.raises(
-        ValueError, match=r"`owner` must be another phase .* asks for the state of 'c'; there are a"
+        ValueError,
+        match=r"`owner` must be another phase .* got 'c' in the phase .*; the other phases",
     ):
         engine(
             algorithms.chain("no owner", a=free, b=algorithms.on_kept_models("c", free)),
@@ -117,7 +118,7 @@ def test_mistakes_that_show_in_the_first_round_are_named():
             clients,
         )
     push = algorithms.push_sum()
-    with pytest.raises(ValueError, match="must push models once a round"):
+    with pytest.raises(ValueError, match="must push models once per round"):
         engine(
             algorithms.chain("two", a=push, b=push),
             model,

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from topofl._support.calls import evaluate_call
 from topofl._support.check import check_int, check_nonnegative, check_positive, check_takes, shown
-from topofl._support.written import made_of
 
 __all__ = [
     "Rate",
@@ -168,7 +168,9 @@ def as_schedule(name: str, lr: Rate) -> Schedule:
                 f"`{name}` must be a number or a schedule, got {shown(lr)}; remove the quotes"
             )
         functions = {"constant": constant, "exponential": exponential, "cosine": cosine}
-        return as_schedule(name, made_of(name, lr, functions, "0.1 or cosine(0.5, rounds=300)"))
+        return as_schedule(
+            name, evaluate_call(name, lr, functions, "0.1 or cosine(0.5, rounds=300)")
+        )
     if not callable(lr):
         return _Constant(check_positive(name, lr))
     check_takes(f"`{name}`", lr, "round", "step")

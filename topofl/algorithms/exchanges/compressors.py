@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from topofl._support.calls import evaluate_call
 from topofl._support.check import check_int, check_positive, check_takes, shown
 from topofl._support.seeding import random_keys
-from topofl._support.written import made_of
 from topofl.algorithms.contract.checked import (
     NO_BRANCHES,
     PLAYED,
@@ -333,7 +333,7 @@ def check_compressor(compressor: object) -> Compressor:
         If the text names none of ours, or what it is given is wrong.
     """
     made = (
-        made_of("compressor", compressor, _OURS, "top_k(0.1)")
+        evaluate_call("compressor", compressor, _OURS, "top_k(0.1)")
         if isinstance(compressor, str)
         else compressor
     )

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from topofl._support.check import check_int, check_sequence, check_switch, shown
-from topofl._support.generators import translated
+from topofl._support.generators import translate_queries
 from topofl.algorithms.contract.parts import Part, as_part, everything
 from topofl.algorithms.contract.phase import Phase
 from topofl.algorithms.contract.round import Models, Round, State, Trial, nothing
@@ -445,4 +445,4 @@ def _trial(models: Models, k: int, pool: np.ndarray, limit: int, round: Round) -
         left.total.add_(flat[j], alpha=float(sizes[j]))
     rounding = max(1e-12, 4 * torch.finfo(flat.dtype).eps)
     steps = double_greedy(taken, left, order, coins, limit, plus, minus, rounding)
-    return (yield from translated(steps, means, rewards))
+    return (yield from translate_queries(steps, means, rewards))

@@ -13,7 +13,7 @@ from topofl.topology import Topology, TopologyError
 __all__ = ["gradient_mixing_error"]
 
 CHUNK = 5_000_000
-"""Numbers mixed at a time in float64, so that gradients of large models are not copied."""
+"""Numbers converted to float64 and mixed at a time, to bound memory for large models."""
 
 
 def gradient_mixing_error(
@@ -82,7 +82,7 @@ def gradient_mixing_error(
     _check_gradients(gradients, matrix)
     width = max(1, CHUNK // matrix.n)
     chunks = (
-        _as_float64(gradients[:, start : start + width])
+        _checked_float64(gradients[:, start : start + width])
         for start in range(0, gradients.shape[1], width)
     )
     return (
@@ -110,7 +110,7 @@ def _check_gradients(gradients: Any, matrix: MixingMatrix) -> None:
         )
 
 
-def _as_float64(chunk: np.ndarray | torch.Tensor) -> np.ndarray:
+def _checked_float64(chunk: np.ndarray | torch.Tensor) -> np.ndarray:
     if isinstance(chunk, torch.Tensor):
         chunk = chunk.detach().to(device="cpu", dtype=torch.float64).numpy()
     return check_finite("gradients", chunk.astype(np.float64))

@@ -41,8 +41,8 @@ def label_distributions(label_counts: Any) -> np.ndarray:
     Parameters
     ----------
     label_counts
-        (n, classes) non-negative integers, examples of each class at each node, or an object with
-        an attribute ``label_counts``, such as a Partition.
+        (n, classes) non-negative integers, the number of examples of each class at each node, or an
+        object with an attribute ``label_counts``, such as a Partition.
 
     Returns
     -------
@@ -52,7 +52,7 @@ def label_distributions(label_counts: Any) -> np.ndarray:
     Raises
     ------
     ValueError
-        If the counts are not a non-empty matrix, have a negative entry, or a node has no data.
+        If the counts are not a non-empty matrix or have a negative entry, or a node has no data.
     TypeError
         If they are not integers.
 
@@ -67,8 +67,8 @@ def label_distributions(label_counts: Any) -> np.ndarray:
     empty = np.flatnonzero(totals == 0)
     if len(empty):
         raise ValueError(
-            f"`label_counts` must have at least one example per node, nodes {_listed(empty)} have "
-            "none; leave them out"
+            "`label_counts` must have at least one example per node, nodes "
+            f"{_first_few(empty)} have none; leave them out"
         )
     return counts / totals
 
@@ -76,7 +76,7 @@ def label_distributions(label_counts: Any) -> np.ndarray:
 def neighborhood_heterogeneity(
     x: MixingMatrix | Topology, label_counts: Any, *, weights: WeightRule | None = None
 ) -> float:
-    """Return the label skew that is left in neighborhoods, ``(1/n) ||W Pi - J Pi||_F^2``.
+    """Return the label heterogeneity of neighborhoods, ``(1/n) ||W Pi - J Pi||_F^2``.
 
     ``Pi`` holds the (n, classes) label shares, and all entries of ``J`` are 1/n, so row i compares
     the weighted labels that node i receives with the mean over all nodes. The smaller it is, the
@@ -117,13 +117,14 @@ def neighborhood_heterogeneity(
     >>> neighborhood_heterogeneity(from_edges([(0, 1)], n=2), [[5, 0], [0, 5]])
     0.0
     """
-    matrix, shares = as_mixing(x, weights), label_distributions(label_counts)
+    matrix = as_mixing(x, weights)
+    shares = label_distributions(label_counts)
     if not matrix.is_row_stochastic:
         raise TopologyError(
             f"neighborhood heterogeneity needs rows that sum to 1, {matrix.name} is "
             f"{matrix.stochasticity}; use mixing.uniform(topology, direction='pull')"
         )
-    check_one_row_a_node(shares, matrix.n, matrix.name)
+    check_row_per_node(shares, matrix.n, matrix.name)
     left = matrix @ shares - shares.mean(axis=0)
     left[np.abs(left) < 8 * np.finfo(float).eps] = 0.0  # rounding
     return float(np.square(left).sum() / matrix.n)
@@ -146,8 +147,9 @@ def clique_skew(
         As in :func:`label_distributions`.
     weighting
         ``"uniform"``: ``p_C`` and ``p`` are means of the nodes' label shares, as in the paper.
-        ``"pooled"``: shares of the pooled examples, as in the authors' code, so that a node counts
-        by its amount of data. Both are equal if all nodes have the same number of examples.
+        ``"pooled"``: they are the shares in the pooled examples, as in the authors' code, so that
+        nodes are weighted by their amount of data. Both are equal if all nodes have the same number
+        of examples.
     distance
         From ``p_C`` to ``p``: ``"l1"``, as in the paper, or ``"total_variation"`` (half of it),
         ``"kl"`` (``sum_y p_C ln(p_C / p)``, natural logarithms), ``"symmetric_kl"`` (Jeffreys: the
@@ -160,7 +162,7 @@ def clique_skew(
     numpy.ndarray
         (q,), for ``"l1"`` in [0, 2]: 0 if the clique has the global label distribution, 2 if they
         share no class. ``"symmetric_kl"`` is infinite for a clique that lacks a class which others
-        have, ``"kl"`` never is.
+        have; ``"kl"`` is always finite.
 
     Raises
     ------
@@ -186,33 +188,35 @@ def clique_skew(
     rows = (
         label_distributions(label_counts) if weighting == "uniform" else check_counts(label_counts)
     )
-    sums = np.stack([rows[group].sum(axis=0) for group in _groups(topology_or_groups, rows)])
+    sums = np.stack(
+        [rows[group].sum(axis=0) for group in _checked_groups_of(topology_or_groups, rows)]
+    )
     totals = sums.sum(axis=1, keepdims=True)
     empty = np.flatnonzero(totals == 0)
     if len(empty):
         raise ValueError(
-            f"`label_counts` must have at least one example per group, groups {_listed(empty)} "
-            "have none"
+            "`label_counts` must have at least one example per group, groups "
+            f"{_first_few(empty)} have none"
         )
     return distance_between(distance, (sums / totals).T, (rows.sum(axis=0) / rows.sum())[:, None])
 
 
-def _groups(
+def _checked_groups_of(
     topology_or_groups: Topology | Sequence[Sequence[int]], rows: np.ndarray
 ) -> list[list[int]]:
     """Return the groups as lists of nodes, or raise."""
     if isinstance(topology_or_groups, Topology):
-        check_one_row_a_node(rows, topology_or_groups.n, topology_or_groups.name)
+        check_row_per_node(rows, topology_or_groups.n, topology_or_groups.name)
         if not topology_or_groups.groups:
             raise TopologyError(
                 f"clique skew needs a topology with groups, {topology_or_groups.name} has none; "
                 "pass groups of nodes"
             )
         topology_or_groups = topology_or_groups.groups
-    return check_groups("topology_or_groups", topology_or_groups, len(rows))
+    return as_group_lists("topology_or_groups", topology_or_groups, len(rows))
 
 
-def check_groups(argument: str, groups: Sequence[Sequence[int]], n: int) -> list[list[int]]:
+def as_group_lists(argument: str, groups: Sequence[Sequence[int]], n: int) -> list[list[int]]:
     """Return groups as lists of nodes 0..n - 1, or raise ``ValueError``."""
     arrays = [
         as_array(argument, group)
@@ -230,7 +234,7 @@ def check_groups(argument: str, groups: Sequence[Sequence[int]], n: int) -> list
     return [group.tolist() for group in arrays]
 
 
-def check_one_row_a_node(rows: np.ndarray, n: int, name: str) -> None:
+def check_row_per_node(rows: np.ndarray, n: int, name: str) -> None:
     """Raise ``ValueError`` if label counts do not have one row per node of the graph `name`."""
     if len(rows) != n:
         raise ValueError(
@@ -238,6 +242,6 @@ def check_one_row_a_node(rows: np.ndarray, n: int, name: str) -> None:
         )
 
 
-def _listed(nodes: np.ndarray) -> str:
+def _first_few(nodes: np.ndarray) -> str:
     more = f" and {len(nodes) - 5} more" if len(nodes) > 5 else ""
     return ", ".join(str(node) for node in nodes[:5]) + more
