@@ -9,10 +9,11 @@ import pytest
 import torch
 
 import topofl
-from tests import problems, test_tasks
+from tests import problems
 from tests.algorithms.test_conformance import ARGUMENTS
 from tests.engine.arrays import numbers
 from tests.simulated_device import DEVICES, SimulatedDevice, summary
+from tests.tasks import cases
 from topofl import algorithms, data
 from topofl.engine.train.diversity import GradientStatistics
 
@@ -159,8 +160,8 @@ def test_every_option_works_on_a_device(name, device):
 @pytest.mark.parametrize("case", ["regression", "next token", "F1 of classes"])
 def test_every_kind_of_task_runs_on_a_device(case, device):
     """They include scores of whole sets, which are computed on the host."""
-    task, build, dataset, _ = test_tasks.CASES[case]
-    clients = data.match_test(test_tasks.clients_of(dataset), rule="per_client")
+    task, build, dataset, _ = cases.CASES[case]
+    clients = data.match_test(cases.clients_of(dataset), rule="per_client")
     options = {"task": task, "clients": clients, "fine_tune": None} | EXECUTORS["batched"]
     algorithm = algorithms.fedavg(**ARGUMENTS["fedavg"])
     found, wanted = (

@@ -180,8 +180,8 @@ def test_the_missing_spectral_gap_of_choco_sgd_is_explained():
         return mixing.from_weights(graph.adjacency / 2, graph)
 
     cases = [
-        (APART, {}, "the gap is 0, since W joins the nodes to 2 separate parts; give a `gamma`"),
-        (topologies.ring(N), {"mixing": equal}, "since W has the eigenvalue -1, which mixing.lazy"),
+        (APART, {}, "the gap is 0, since the graph of W has 2 components; give a `gamma`"),
+        (topologies.ring(N), {"mixing": equal}, "since W has the eigenvalue -1; mixing.lazy"),
     ]
     for graph, how, message in cases:
         with pytest.raises(TopologyError, match=message):

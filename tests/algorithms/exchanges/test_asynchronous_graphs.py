@@ -35,7 +35,7 @@ from topofl import algorithms, attacks, topologies
         (
             lambda: algorithms.timed(algorithms.timed(algorithms.dsgd(0.1))),
             ValueError,
-            "`algorithm` must not be timed yet .* got dsgd of the phases local, exchange, "
+            "`algorithm` must not be timed already .* got dsgd with phases local, exchange, "
             "clock; call timed once",
         ),
         (
@@ -57,7 +57,7 @@ from topofl import algorithms, attacks, topologies
         (
             lambda: algorithms.timed(algorithms.fedavg(0.1), {"delay": np.ones((4, 4))}),
             ValueError,
-            "for a server",
+            "with a server",
         ),
     ],
     ids=[

@@ -101,7 +101,7 @@ def test_means_of_drawn_times():
         (
             {"compute": 0},
             ValueError,
-            "`clock.compute` must be finite seconds above 0, got 0; leave out nodes that never",
+            "`clock.compute` must be finite seconds above 0, got 0; remove nodes that never",
         ),
         (
             {"compute": [1, -1]},
@@ -112,7 +112,7 @@ def test_means_of_drawn_times():
         (
             {"compute": [[1]]},
             ValueError,
-            r"`clock.compute` must be one number or one number per node, shape \(n,\), got shape",
+            r"`clock.compute` must be one number or one per node, shape \(n,\), got shape",
         ),
         (
             {"compute": "fast"},
@@ -162,12 +162,12 @@ def test_means_of_drawn_times():
             "`clock.delay` must be finite seconds of at least 0, got -0.1",
         ),
         ({"delay": [[0, 1], [-2, 0]]}, ValueError, r"`clock.delay`.*got -2 at \(1, 0\)"),
-        ({"delay": [1, 2]}, ValueError, "`clock.delay` must be one number or one table by link"),
+        ({"delay": [1, 2]}, ValueError, "`clock.delay` must be one number or one per link"),
         ({"bandwidth": 0}, ValueError, "`clock.bandwidth` must be a finite number above 0"),
         (
             {"speed": 1},
             ValueError,
-            "`clock` must have no keys but compute, delay, bandwidth, got 'speed'",
+            "`clock` must only have the keys compute, delay, bandwidth, got 'speed'",
         ),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
@@ -187,7 +187,7 @@ TIMES_MADE = {
     "text": (lambda rng, count: np.full(count, "1"), "shape \\(1,\\), got shape \\(1,\\) of <U1"),
     "negative": (
         lambda rng, count: rng.standard_normal(count),
-        "must return finite numbers .*, got -.*; bound what",
+        "must return finite numbers .*, got -.*; bound the draws",
     ),
     "nan": (
         lambda rng, count: np.full(count, np.nan),
@@ -278,7 +278,9 @@ def test_measured_times_can_be_replayed():
     assert clock.steps(np.random.default_rng(0), [0, 1]).tolist() == [9.0, 9.5]
     few = iter([1.0] * 5)
     spent = clocks.Times(1.0, lambda rng, count: np.array([next(few) for _ in range(count)]))
-    with pytest.raises(ValueError, match=r"`factor` of `clock.delay` must return 16 more .*cycle"):
+    with pytest.raises(
+        ValueError, match=r"`factor` of `clock.delay` must return 16 numbers .*cycle"
+    ):
         clocks.Clock(delay=spent)
 
 

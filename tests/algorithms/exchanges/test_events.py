@@ -10,7 +10,7 @@ import torch
 import topofl
 from tests import naive, problems
 from tests.algorithms.exchanges.asynchronous_runs import run
-from tests.algorithms.test_personalized import (
+from tests.algorithms.harness import (
     BATCH,
     CLIENTS,
     HOW,

@@ -6,7 +6,7 @@ import torch
 
 import topofl
 from tests import naive, problems
-from tests.algorithms.test_personalized import (
+from tests.algorithms.harness import (
     BATCH,
     HOW,
     ROUNDS,

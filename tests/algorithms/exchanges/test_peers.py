@@ -6,7 +6,7 @@ import torch
 
 import topofl
 from tests import problems
-from tests.algorithms.test_personalized import (
+from tests.algorithms.harness import (
     HOW,
     ROUNDS,
     N,

@@ -10,7 +10,7 @@ from scipy.stats import trim_mean
 import topofl
 from tests import naive, problems
 from tests.algorithms.exchanges.attacked_runs import attacked, blobs
-from tests.algorithms.test_personalized import BATCH, HOW, ROUNDS, N, check, engine, nodes_at_start
+from tests.algorithms.harness import BATCH, HOW, ROUNDS, N, check, engine, nodes_at_start
 from topofl import algorithms, mixing, topologies
 
 GRAPH = topologies.random_regular(N, 3, seed=1)

@@ -8,7 +8,7 @@ import topofl
 from tests import naive, problems
 from tests.algorithms.exchanges.pfeddst_runs import drawn, fake, models_of
 from tests.algorithms.exchanges.test_greedy import received
-from tests.algorithms.test_personalized import (
+from tests.algorithms.harness import (
     BATCH,
     HEAD,
     HOW,

@@ -8,7 +8,7 @@ import torch
 
 import topofl
 from tests import naive, problems
-from tests.algorithms.test_personalized import BATCH, EXECUTORS, MAKES, ROUNDS, SEED, N, check
+from tests.algorithms.harness import BATCH, EXECUTORS, MAKES, ROUNDS, SEED, N, check
 from topofl import algorithms, data, mixing, topologies
 from topofl._linalg.simplex import simplex_projection
 from topofl.algorithms.contract.phase import Phase

@@ -6,11 +6,10 @@ import torch
 
 import topofl
 from tests import naive, problems
-from tests.algorithms.test_corrected import WHOLE, distances, watched
-from tests.algorithms.test_personalized import BATCH, ROUNDS, SEED, N, check, engine, nodes_at_start
-from tests.algorithms.test_sparse import convolutional
+from tests.algorithms.convergence import WHOLE, distances, watched
+from tests.algorithms.harness import BATCH, ROUNDS, SEED, N, check, engine, nodes_at_start
+from tests.algorithms.personalized.test_dispfl import convolutional
 from topofl import algorithms, mixing, topologies
-from topofl.algorithms.compressed.choco_sgd import _proven_gamma
 
 RATE = algorithms.cosine(0.2, rounds=ROUNDS)
 FEW = algorithms.top_k(0.3)
@@ -35,10 +34,12 @@ COMPRESSORS = pytest.mark.parametrize(
     ids=["choco_sgd", "deepsqueeze", "beer"],
 )
 def test_equals_naive_loop(name, local, compressor):
-    clients, model = problems.ragged_clients(), convolutional()
+    clients = problems.ragged_clients()
+    model = convolutional()
     graph = problems.cliques(clients)
     nodes = nodes_at_start(model, clients)
-    start, how = nodes.flat(), {"lr": RATE, "compressor": compressor, "gamma": 0.4} | local
+    start = nodes.flat()
+    how = {"lr": RATE, "compressor": compressor, "gamma": 0.4} | local
     getattr(naive, name)(nodes, mixing.metropolis_hastings(graph).weights.toarray(), ROUNDS, **how)
     for settings in EXECUTORS:
         _, models = engine(
@@ -49,7 +50,9 @@ def test_equals_naive_loop(name, local, compressor):
 
 
 def test_choco_takes_momentum_and_local_steps_too():
-    clients, model, graph = problems.ragged_clients(), convolutional(), topologies.ring(N)
+    clients = problems.ragged_clients()
+    model = convolutional()
+    graph = topologies.ring(N)
     nodes = nodes_at_start(model, clients)
     how = {"lr": RATE, "compressor": FEW, "gamma": 0.4, "momentum": 0.9, "local_steps": 2}
     naive.choco_sgd(nodes, mixing.metropolis_hastings(graph).weights.toarray(), ROUNDS, **how)
@@ -59,7 +62,9 @@ def test_choco_takes_momentum_and_local_steps_too():
 
 @pytest.mark.parametrize("name", ["choco_sgd", "deepsqueeze"])
 def test_without_compression_it_is_dsgd(name):
-    clients, model, graph = problems.ragged_clients(), problems.convolutional(), topologies.ring(N)
+    clients = problems.ragged_clients()
+    model = problems.convolutional()
+    graph = topologies.ring(N)
     how = {"lr": 0.1, "batch_size": BATCH, "momentum": 0.5, "local_steps": 2}
     whole = getattr(algorithms, name)(compressor=algorithms.no_compression(), gamma=1.0, **how)
     (one, models), (other, plain) = (
@@ -159,88 +164,13 @@ def test_without_compression_exchanges_are_powers_of_one_matrix(name):
     np.testing.assert_allclose(models[-1].numpy(), power @ models[0].numpy(), rtol=0, atol=1e-13)
 
 
-def test_choco_gossip_is_that_of_the_paper_which_averages_before_it_compresses():
-    """It is Algorithm 1 of Koloskova, Lin, Stich and Jaggi (2020) without steps.
-
-    Its first averaging is of zeros.
-    """
-    gamma, rounds, compressor = 0.3, 30, algorithms.top_k(0.3)
-    models, _ = averaging(
-        algorithms.choco_sgd(0.1, compressor=compressor, gamma=gamma), topologies.ring(N), rounds
-    )
-    apart_by = mixing.metropolis_hastings(topologies.ring(N)).weights.toarray() - np.eye(N)
-    x, estimate = models[0].numpy().copy(), np.zeros(models[0].shape)
-    kept = round(compressor.contraction(x.shape[1]) * x.shape[1])
-    for t in range(rounds + 1):
-        x += gamma * apart_by @ estimate
-        np.testing.assert_allclose(models[t].numpy(), x, rtol=0, atol=1e-13)
-        places = np.argsort(-abs(x - estimate), axis=1)[:, :kept]
-        np.put_along_axis(estimate, places, np.take_along_axis(x, places, axis=1), axis=1)
-
-
-@pytest.mark.parametrize(
-    ("compressor", "gamma", "rounds"),
-    [
-        (algorithms.top_k(0.3), 0.4, 200),
-        (algorithms.random_k(0.3), 0.3, 200),
-        (algorithms.quantized(7), 0.9, 100),
-    ],
-    ids=str,
-)
-def test_choco_gossip_averages_linearly(compressor, gamma, rounds):
-    """The distance falls by over 1e5 in each half of the rounds, far below what is compressed."""
-    models, _ = averaging(
-        algorithms.choco_sgd(0.1, compressor=compressor, gamma=gamma), topologies.ring(N), rounds
-    )
-    start, middle, end = apart(models)[[0, rounds // 2, rounds]].tolist()
-    assert middle < 1e-5 * start
-    assert end < 1e-5 * middle
-
-
-@pytest.mark.parametrize("compressor", [algorithms.top_k(0.3), algorithms.random_k(0.5)], ids=str)
-def test_choco_gossip_with_the_proven_step_contracts_on_the_complete_graph(compressor):
-    """It contracts by at least half of what exact estimates give, ``(1 - gamma)^2`` a round."""
-    graph, rounds = topologies.fully_connected(N), 600
-    models, _ = averaging(algorithms.choco_sgd(0.1, compressor=compressor), graph, rounds)
-    step = _proven_gamma(mixing.metropolis_hastings(graph), compressor.contraction(models.shape[2]))
-    assert 0.005 < step < 0.05
-    assert apart(models[-1]) < (1 - step) ** rounds * apart(models[0])
-
-
-@pytest.mark.parametrize("compressor", [algorithms.top_k(0.3), algorithms.random_k(0.5)], ids=str)
-def test_choco_gossip_is_within_the_bound_of_its_theorem(compressor):
-    """Koloskova, Stich and Jaggi (2019) prove e_t <= (1 - rho^2 delta / 82)^t e_0.
-
-    Gamma is proven by it; e counts how far models are from their mean, and from the estimates
-    that just heard of them.
-    """
-    graph, rounds = topologies.ring(N), 150
-    models, states = averaging(algorithms.choco_sgd(0.1, compressor=compressor), graph, rounds)
-    delta, rho = compressor.contraction(models.shape[2]), topofl.metrics.spectral_gap(graph)
-    estimates = torch.stack(
-        [state["estimate"] for state in states]
-    )  # after they heard of these models
-    errors = apart(models[:rounds]) + ((models[:rounds] - estimates) ** 2).sum((1, 2))
-    bounds = (1 - rho**2 * delta / 82) ** torch.arange(rounds, dtype=torch.float64) * errors[0]
-    assert (errors <= bounds * (1 + 1e-12)).all()
-
-
-def test_proven_consensus_steps_are_those_of_the_theorem():
-    """On a ring of 6 with weights 1/3: a gap of 1/3, and a smallest eigenvalue of -1/3."""
-    weights, rho, beta, delta = mixing.metropolis_hastings(topologies.ring(6)), 1 / 3, 4 / 3, 0.1
-    wanted = (
-        rho**2 * delta / (16 * rho + rho**2 + 4 * beta**2 + 2 * rho * beta**2 - 8 * rho * delta)
-    )
-    assert _proven_gamma(weights, delta) == pytest.approx(wanted, rel=1e-12)
-
-
-def test_where_the_theorem_knows_no_consensus_step_one_must_be_given():
+def test_gamma_is_required_without_a_spectral_gap():
     """Nodes of an even ring that give all to their neighbors never agree by averaging alone."""
     halves = lambda graph: mixing.from_weights(graph.adjacency.toarray() / 2)  # noqa: E731
     with pytest.raises(
         topofl.TopologyError,
-        match=r"must have a spectral gap above 0 .* gap is 0, since W has the eigenvalue -1, "
-        r"which mixing\.lazy.*give a `gamma`",
+        match=r"must have a spectral gap above 0 .* gap is 0, since W has the eigenvalue -1; "
+        r"mixing\.lazy.*give a `gamma`",
     ):
         started(algorithms.choco_sgd(0.1), topologies.ring(N), mixing=halves)
     started(algorithms.choco_sgd(0.1, gamma=0.1), topologies.ring(N), mixing=halves)
@@ -361,11 +291,9 @@ def test_messages_that_would_grow_are_refused_before_a_run(name):
         started(METHODS[name](0.1, compressor=algorithms.top_k(0.999)), topologies.ring(N))
 
 
-def test_graphs_must_do_for_the_method():
-    changing, directed = (
-        topologies.one_peer_exponential(N),
-        topologies.exponential(N, directed=True),
-    )
+def test_unsuitable_graphs_are_refused():
+    changing = topologies.one_peer_exponential(N)
+    directed = topologies.exponential(N, directed=True)
     for name in ("choco_sgd", "beer"):
         with pytest.raises(topofl.TopologyError, match=f"`topology` must be static for {name}"):
             started(METHODS[name](0.1), changing)
@@ -406,7 +334,7 @@ def test_bad_arguments_are_named(name, arguments, error, message):
         METHODS[name](0.1, **arguments)
 
 
-def test_settings_tell_what_was_asked_for():
+def test_settings_hold_the_arguments():
     told = {"compressor": "top_k(share=0.1)", "gamma": 0.3}
     assert METHODS["beer"](0.1).settings == {
         "local": {"lr": 0.1, "tracking": True, "batch_size": 128, "steps": 1},

@@ -89,10 +89,8 @@ def test_networks_can_be_stacked_and_looped(build):
 
 @pytest.mark.parametrize("build", OF_IMAGES)
 def test_networks_take_images_with_channels_last(build):
-    model, x = (
-        small(build),
-        torch.randn(2, *shape_of(build), generator=torch.Generator().manual_seed(0)),
-    )
+    model = small(build)
+    x = torch.randn(2, *shape_of(build), generator=torch.Generator().manual_seed(0))
     order = image_order(model, x)
     assert order(x).is_contiguous(memory_format=torch.channels_last)
     torch.testing.assert_close(model(order(x)), model(x), rtol=1e-4, atol=1e-5)
@@ -178,10 +176,11 @@ def with_norms():
     return model
 
 
-def test_group_norm_takes_the_place_of_layers_with_statistics():
+def test_group_norm_replaces_layers_with_statistics():
     model = with_norms().double()
     model.first.weight.requires_grad_(False)
-    before, state = copy.deepcopy(model.state_dict()), torch.get_rng_state()
+    before = copy.deepcopy(model.state_dict())
+    state = torch.get_rng_state()
     twin = models.with_group_norm(model, groups=4)
     assert torch.equal(state, torch.get_rng_state())
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
@@ -234,7 +233,7 @@ def test_groups_divide_channels_and_have_two_of_them(channels, groups, got):
     assert (made.num_groups, made.num_channels) == (got, channels)
 
 
-def test_a_layer_in_two_places_stays_one():
+def test_a_shared_layer_stays_shared():
     norm = nn.BatchNorm1d(4)
     twin = models.with_group_norm(nn.Sequential(norm, nn.Linear(4, 4), norm).eval())
     assert twin[0] is twin[2]
@@ -264,7 +263,7 @@ class _WithActivation(nn.BatchNorm2d):
             nn.Sequential(nn.LazyBatchNorm2d()),
             32,
             ValueError,
-            "layer '0' of `module` must know its channels, got a Lazy",
+            "layer '0' of `module` must have a known number of channels, got a Lazy",
         ),
         (
             nn.Sequential(_WithActivation(4)),
@@ -276,6 +275,6 @@ class _WithActivation(nn.BatchNorm2d):
     ],
     ids=["few", "text", "name", "class", "uncopyable", "lazy", "subclass", "one channel"],
 )
-def test_what_group_norm_cannot_replace_is_named(module, groups, error, message):
+def test_layers_that_group_norm_cannot_replace_are_named(module, groups, error, message):
     with pytest.raises(error, match=message):
         models.with_group_norm(module, groups=groups)

@@ -10,16 +10,7 @@ from torch import nn
 
 import topofl
 from tests import naive, problems
-from tests.algorithms.test_personalized import (
-    BATCH,
-    CLIENTS,
-    HOW,
-    ROUNDS,
-    N,
-    check,
-    engine,
-    nodes_at_start,
-)
+from tests.algorithms.harness import BATCH, CLIENTS, HOW, ROUNDS, N, check, engine, nodes_at_start
 from topofl import algorithms, data, mixing, topologies
 from topofl.algorithms.decentralized.dp_dsgd import _clipped
 
@@ -31,10 +22,12 @@ LEVEL = pytest.mark.parametrize("level", ["record", "node"])
 @CLIENTS
 @LEVEL
 def test_equals_naive_loop(level, make, settings):
-    clients, model = make(), problems.convolutional()
+    clients = make()
+    model = problems.convolutional()
     graph = problems.cliques(clients)
     nodes = nodes_at_start(model, clients)
-    start, weights = nodes.flat(), mixing.metropolis_hastings(graph).weights.toarray()
+    start = nodes.flat()
+    weights = mixing.metropolis_hastings(graph).weights.toarray()
     used = naive.dp_dsgd(nodes, weights, ROUNDS, lr=0.1, level=level, size=BATCH, **PRIVATE)
     algorithm = algorithms.dp_dsgd(0.1, level=level, batch_size=BATCH, **PRIVATE)
     _, models = engine(algorithm, model, clients, graph, **settings)
@@ -49,7 +42,8 @@ def test_equals_naive_loop(level, make, settings):
 @LEVEL
 def test_rates_may_be_functions_of_the_round(level):
     """One that is constant gives the models of a number, and one that falls those of a decay."""
-    clients, model = problems.equal_clients(), problems.linear()
+    clients = problems.equal_clients()
+    model = problems.linear()
     graph = problems.cliques(clients)
 
     def models_of(lr, **more):
@@ -70,11 +64,13 @@ def test_rates_may_be_functions_of_the_round(level):
 @LEVEL
 def test_without_noise_and_clip_it_is_dsgd(level):
     """At the level of records with minibatches that divide a node's records."""
-    clients, model = problems.equal_clients(), problems.convolutional()
+    clients = problems.equal_clients()
+    model = problems.convolutional()
     clients = data.Partition(
         clients.dataset, tuple(own[:8] for own in clients.train), name="eights"
     )
-    graph, steps = problems.cliques(clients), 1 if level == "record" else 2
+    graph = problems.cliques(clients)
+    steps = 1 if level == "record" else 2
     private = algorithms.dp_dsgd(
         0.1, clip=1e9, noise=0.0, level=level, batch_size=BATCH, steps=steps
     )
@@ -88,7 +84,8 @@ def test_without_noise_and_clip_it_is_dsgd(level):
 def other_records(clients, indices):
     """Return the same clients of whom some records are extreme, and of another class."""
     dataset = clients.dataset
-    inputs, labels = dataset.inputs.clone(), dataset.labels.clone()
+    inputs = dataset.inputs.clone()
+    labels = dataset.labels.clone()
     inputs[indices] *= -1e3
     labels[indices] = (labels[indices] + 1) % dataset.n_classes
     return dataclasses.replace(
@@ -136,7 +133,8 @@ class Rooted(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.linear, self.rate = nn.Linear(36, 3), nn.Parameter(torch.ones(1))
+        self.linear = nn.Linear(36, 3)
+        self.rate = nn.Parameter(torch.ones(1))
 
     def forward(self, inputs):
         flat = inputs.flatten(1)
@@ -263,9 +261,11 @@ def test_a_loss_that_is_not_finite_still_shows():
 @pytest.mark.parametrize(
     ("level", "scale"), [("record", 0.1 * 3.0 * 0.5 / BATCH), ("node", 3.0 * 0.5)]
 )
-def test_noise_has_the_size_that_was_asked_for(level, scale):
+def test_noise_has_the_requested_deviation(level, scale):
     """Of every node and round another one."""
-    clients, model, kept = problems.equal_clients(), problems.convolutional(), []
+    clients = problems.equal_clients()
+    model = problems.convolutional()
+    kept = []
     for noise in (0.0, 3.0):
         private = algorithms.dp_dsgd(0.1, clip=0.5, noise=noise, level=level, batch_size=BATCH)
         history = []
@@ -290,7 +290,8 @@ def test_noise_has_the_size_that_was_asked_for(level, scale):
 
 
 def test_a_message_is_a_model():
-    clients, model = problems.equal_clients(), problems.linear()
+    clients = problems.equal_clients()
+    model = problems.linear()
     ring = topologies.ring(N)
     history = topofl.run(
         algorithms.dp_dsgd(0.1, batch_size=2),
@@ -322,7 +323,7 @@ def test_bad_arguments_are_named(change, error, message):
         algorithms.dp_dsgd(0.1, **change)
 
 
-def test_settings_tell_what_was_asked_for():
+def test_settings_hold_the_arguments():
     assert algorithms.dp_dsgd(0.1, level="node").settings == {
         "local": {
             "lr": 0.1,

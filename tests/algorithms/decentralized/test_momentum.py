@@ -9,20 +9,12 @@ import torch
 
 import topofl
 from tests import naive, problems
-from tests.algorithms.test_corrected import WHOLE, distances, watched
-from tests.algorithms.test_personalized import (
-    BATCH,
-    CLIENTS,
-    HOW,
-    ROUNDS,
-    N,
-    check,
-    engine,
-    nodes_at_start,
-)
+from tests.algorithms.convergence import WHOLE, distances, watched
+from tests.algorithms.harness import BATCH, CLIENTS, HOW, ROUNDS, N, check, engine, nodes_at_start
 from topofl import algorithms, mixing, topologies
 
-CONSTANT, FALLING = algorithms.constant(0.1), lambda t, k: 0.1 / (1 + t + k)
+CONSTANT = algorithms.constant(0.1)
+FALLING = lambda t, k: 0.1 / (1 + t + k)  # noqa: E731
 
 
 def weights_of(graph):
@@ -31,7 +23,8 @@ def weights_of(graph):
 
 def compare(algorithm, twin, make, settings):
     """Raise unless an algorithm ends where its twin does, called with nodes and weights."""
-    clients, model = make(), problems.convolutional()
+    clients = make()
+    model = problems.convolutional()
     graph = problems.cliques(clients)
     nodes = nodes_at_start(model, clients)
     start = nodes.flat()
@@ -97,13 +90,12 @@ def test_dadam_equals_naive_loop(lr, how, track, make, settings):
     compare(algorithm, lambda nodes, w: twin(nodes, w, ROUNDS, lr=lr, **how), make, settings)
 
 
-def test_where_nothing_is_kept_quasi_global_momentum_is_dsgd():
-    clients, model = problems.ragged_clients(), problems.convolutional()
+def test_qg_dsgdm_without_momentum_is_dsgd():
+    clients = problems.ragged_clients()
+    model = problems.convolutional()
     graph = problems.cliques(clients)
-    quasi, plain = (
-        algorithms.qg_dsgdm(0.1, batch_size=BATCH, momentum=0.0),
-        algorithms.dsgd(0.1, batch_size=BATCH),
-    )
+    quasi = algorithms.qg_dsgdm(0.1, batch_size=BATCH, momentum=0.0)
+    plain = algorithms.dsgd(0.1, batch_size=BATCH)
     (_, one), (_, other) = (
         engine(algorithm, model, clients, graph) for algorithm in (quasi, plain)
     )
@@ -160,7 +152,8 @@ def test_a_short_ascent_is_almost_none():
 
 
 def test_several_exchanges_are_one_by_the_power_of_the_matrix():
-    clients, model = problems.ragged_clients(), problems.convolutional()
+    clients = problems.ragged_clients()
+    model = problems.convolutional()
     graph, how = problems.cliques(clients), {"batch_size": BATCH, "epochs": 1}
     power = mixing.from_weights(np.linalg.matrix_power(weights_of(graph), 3))
     several, _ = engine(algorithms.dfedsam(0.1, gossip_steps=3, **how), model, clients, graph)
@@ -204,7 +197,9 @@ def test_nodes_that_agree_on_scales_reach_the_optimum_and_others_do_not(lr):
 
 
 def test_nodes_agree_on_scales_by_doubly_stochastic_weights_only():
-    clients, model, star = problems.equal_clients(), problems.linear(), topologies.star(N)
+    clients = problems.equal_clients()
+    model = problems.linear()
+    star = topologies.star(N)
     engine(algorithms.dadam(0.01), model, clients, star, mixing=mixing.uniform)
     with pytest.raises(topofl.TopologyError, match="doubly stochastic"):
         engine(algorithms.dadam(0.01, track=True), model, clients, star, mixing=mixing.uniform)
@@ -221,9 +216,11 @@ def test_nodes_agree_on_scales_by_doubly_stochastic_weights_only():
     ],
     ids=["qg_dsgdm", "dfedsam", "dfedsam-mgs", "dadam", "tracked"],
 )
-def test_an_edge_carries_so_many_models_each_way(algorithm, models):
-    clients, model = problems.equal_clients(), problems.linear()
-    graph, parameters = problems.cliques(clients), sum(p.numel() for p in model.parameters())
+def test_models_sent_per_edge(algorithm, models):
+    clients = problems.equal_clients()
+    model = problems.linear()
+    graph = problems.cliques(clients)
+    parameters = sum(p.numel() for p in model.parameters())
     history, _ = engine(algorithm, model, clients, graph)
     assert (history["bytes"] == 2 * graph.n_edges * models * parameters * 8).all()
 
@@ -250,7 +247,7 @@ def test_bad_arguments_are_named(build, error, message):
         build()
 
 
-def test_settings_tell_what_was_asked_for():
+def test_settings_hold_the_arguments():
     assert algorithms.qg_dsgdm(0.1, momentum=0.8, nesterov=True).settings == {
         "local": {"lr": 0.1, "momentum": 0.8, "nesterov": True, "batch_size": 128, "steps": 1},
         "exchange": {"weights": "round"},

@@ -7,17 +7,8 @@ import torch
 
 import topofl
 from tests import naive, problems
-from tests.algorithms.test_corrected import WHOLE, distances
-from tests.algorithms.test_personalized import (
-    BATCH,
-    CLIENTS,
-    HOW,
-    SEED,
-    N,
-    check,
-    engine,
-    nodes_at_start,
-)
+from tests.algorithms.convergence import WHOLE, distances
+from tests.algorithms.harness import BATCH, CLIENTS, HOW, SEED, N, check, engine, nodes_at_start
 from topofl import algorithms, topologies
 from topofl.topology import TopologyError, from_edges
 
@@ -89,7 +80,7 @@ def test_on_any_graph_it_goes_along_a_spanning_tree(name):
     ],
     ids=["eight", "complete"],
 )
-def test_ways_in_the_tree_are_short(edges, most):
+def test_tree_paths_are_short(edges, most):
     """From a node in the middle: an eight from its crossing."""
     graph = from_edges(edges, n=9)
     history, _ = run(
@@ -131,7 +122,8 @@ def test_dsgd_does_not():
 
 
 def test_two_nodes_do_dsgd():
-    clients, graph = problems.equal_clients(2), topologies.fully_connected(2)
+    clients = problems.equal_clients(2)
+    graph = topologies.fully_connected(2)
     (_, relayed), (_, plain) = (
         run(one(0.1, batch_size=BATCH), clients, graph)
         for one in (algorithms.relay_sgd, algorithms.dsgd)
@@ -171,7 +163,7 @@ def test_other_graphs_are_refused(graph, named):
         engine(algorithms.relay_sgd(0.1), problems.linear(), problems.equal_clients(), graph)
 
 
-def test_settings_tell_what_was_asked_for():
+def test_settings_hold_the_arguments():
     assert algorithms.relay_sgd(0.1, momentum=0.5).settings == {
         "local": {"lr": 0.1, "momentum": 0.5, "batch_size": 128, "steps": 1},
         "exchange": {"along": "a spanning tree"},

@@ -9,11 +9,9 @@ import torch
 
 import topofl
 from tests import naive, problems
-from tests.algorithms.test_personalized import (
+from tests.algorithms.harness import (
     BATCH,
-    EXECUTORS,
     HOW,
-    MAKES,
     PAIRS,
     ROUNDS,
     N,
@@ -24,14 +22,13 @@ from tests.algorithms.test_personalized import (
 )
 from tests.engine.evaluated_runs import personal_clients, scores
 from topofl import algorithms, mixing, topologies
-from topofl.engine.evaluate import nearest_neighbors
-from topofl.engine.train import plan
 
 
 @PAIRS
 @pytest.mark.parametrize("strength", [0.5, [0.0, 0.1, 0.5, 1.0, 2.0, 0.3]], ids=["one", "per node"])
 def test_fedprox(strength, local, make, settings):
-    clients, model = make(), problems.convolutional()
+    clients = make()
+    model = problems.convolutional()
     nodes = nodes_at_start(model, clients)
     start, how = nodes.flat(), {"lr": 0.1, "strength": strength, "epochs": 2, **local}
     naive.fedprox(nodes, members, ROUNDS, **how)
@@ -44,7 +41,8 @@ def test_fedprox(strength, local, make, settings):
 @PAIRS
 @pytest.mark.parametrize("epochs", [1, 2])
 def test_per_fedavg(epochs, local, make, settings):
-    clients, model = make(), problems.convolutional()
+    clients = make()
+    model = problems.convolutional()
     nodes = nodes_at_start(model, clients)
     start, how = nodes.flat(), {"lr": 0.1, "inner_lr": 0.3, "epochs": epochs, **local}
     naive.per_fedavg(nodes, members, ROUNDS, **how)
@@ -60,7 +58,8 @@ def test_per_fedavg(epochs, local, make, settings):
 @PAIRS
 @pytest.mark.parametrize("adaptive", [True, False])
 def test_apfl(adaptive, local, make, settings):
-    clients, model = with_test_sets(make()), problems.convolutional()
+    clients = with_test_sets(make())
+    model = problems.convolutional()
     nodes, seen = nodes_at_start(model, clients), {}
     start, how = nodes.flat(), {"lr": 0.1, "alpha": 0.3, "adaptive": adaptive, "epochs": 2, **local}
     own, alphas = naive.apfl(nodes, members, ROUNDS, **how)
@@ -98,7 +97,8 @@ def watched(algorithm, seen):
 @HOW
 @pytest.mark.parametrize("name", ["fedprox", "per_fedavg", "apfl"])
 def test_linear_models_too(name, settings):
-    clients, model = problems.ragged_clients(), problems.linear()
+    clients = problems.ragged_clients()
+    model = problems.linear()
     nodes, how = nodes_at_start(model, clients), {"lr": 0.1, "epochs": 2, "momentum": 0.9}
     how |= {"fedprox": {"strength": 2.0}, "per_fedavg": {"inner_lr": 0.2}, "apfl": {"alpha": 0.7}}[
         name
@@ -132,7 +132,8 @@ def test_without_strength_fedprox_is_fedavg_and_so_is_one_step_of_it():
     )
     assert torch.equal(one, same)
     whole = {"batch_size": 100, "epochs": 1}
-    one, same = (algorithms.fedprox(0.1, strength=5.0, **whole), algorithms.fedavg(0.1, **whole))
+    one = algorithms.fedprox(0.1, strength=5.0, **whole)
+    same = algorithms.fedavg(0.1, **whole)
     torch.testing.assert_close(flat_of(one), flat_of(same), rtol=0, atol=1e-12)
 
 
@@ -168,9 +169,11 @@ def test_the_stronger_the_nearer_models_stay_to_the_servers():
     assert moved[0] > moved[1] > moved[2] > 0
 
 
-def test_what_draws_models_is_of_the_round_also_where_gradients_are_mixed():
-    clients, model = problems.equal_clients(), problems.linear()
-    graph, nodes = problems.cliques(clients), nodes_at_start(model, clients)
+def test_proximal_anchor_is_of_the_round_even_with_mixed_gradients():
+    clients = problems.equal_clients()
+    model = problems.linear()
+    graph = problems.cliques(clients)
+    nodes = nodes_at_start(model, clients)
     for t in range(ROUNDS):
         anchors = copy.deepcopy(nodes.modules)
         for step in range(3):
@@ -272,135 +275,6 @@ def test_executors_agree_on_what_diverges(name):
 
 # kNN-Per
 
-HEADS = {problems.convolutional: "5", problems.linear: "1"}
-
-
-@problems.paired(settings=EXECUTORS, make=MAKES, build=list(HEADS))
-def test_knn_per(build, make, settings, monkeypatch):
-    """Stores of 1 to 16 examples, looked at 3 at a time, of which up to 5 vote."""
-    monkeypatch.setattr(nearest_neighbors, "EXAMPLES", 3)
-    clients, model, head = with_test_sets(make()), build(), HEADS[build]
-    nodes, how = nodes_at_start(model, clients), {"k": 5, "weight": 0.3, "scale": 0.5}
-    naive.fedavg(nodes, members, ROUNDS, lr=0.1, epochs=2, momentum=0.9)
-    base = {"batch_size": BATCH, "epochs": 2, "participation": 0.5}
-    algorithm = algorithms.knn_per(0.1, head=head, **base, **how)
-    history, models = engine(algorithm, model, clients, on=("own_test", "test"), **settings)
-    plain, same = engine(
-        algorithms.fedavg(0.1, **base), model, clients, on=("own_test", "test"), **settings
-    )
-    assert torch.equal(models.flat, same.flat), "training noticed"
-    np.testing.assert_array_equal(history["loss"], plain["loss"])
-    torch.testing.assert_close(models.flat, nodes.flat(), rtol=0, atol=1e-10)
-    for ending, sets in (("", clients.test), ("_test", [clients.dataset.test] * N)):
-        wanted = np.array([naive.knn_scores(nodes, i, sets[i], **how) for i in range(N)]).T
-        got = [history[f"{column}_knn{ending}"][-1] for column in ("accuracy", "loss")]
-        np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-9)
-    assert len(set(history.last("loss_knn_test"))) > N // 2, "each node has neighbors of its own"
-    assert len(set(history.last("loss_test"))) == 1
-
-
-def near(chunk="auto", **changes):
-    """Return the history of a run with neighbors, of linear models."""
-    clients = personal_clients()
-    how = {"lr": 0.1, "batch_size": BATCH, "epochs": 1, "head": "1", **changes}
-    algorithm = algorithms.knn_per(**how)
-    how = {"on": ("own_test", "own_val"), "every": 1, "chunk": chunk}
-    return engine(algorithm, problems.linear(), clients, **how)[0]
-
-
-def test_without_weight_neighbors_do_not_count_and_alone_they_need_no_model():
-    none = near(weight=0.0)
-    for moment in ("", "_own_val"):
-        np.testing.assert_allclose(none[f"loss_knn{moment}"], none[f"loss{moment}"], rtol=1e-9)
-        np.testing.assert_array_equal(none[f"accuracy_knn{moment}"], none[f"accuracy{moment}"])
-    alone = near(weight=1.0, k=1)
-    assert (alone["accuracy_knn"] == alone["accuracy_knn"][0]).all(), (
-        "inputs are the features of a linear model"
-    )
-    everyone, clients = near(weight=1.0, k=1000, scale=1e12), personal_clients()
-    classes = clients.dataset.labels.numpy()
-    for i in range(N):
-        counts = np.bincount(classes[clients.train[i]], minlength=3) / len(clients.train[i])
-        wanted = -np.log(counts[classes[clients.test[i]]]).mean()
-        assert everyone.last("loss_knn")[i] == pytest.approx(wanted, abs=1e-9)
-
-
-def test_far_neighbors_vote_too_and_losses_stay_finite():
-    """Where all kernels are zero as numbers, their ratios are not."""
-    clients = personal_clients()
-    history = near(scale=1e-6)
-    assert np.isfinite(history["loss_knn"]).all()
-    assert (history["accuracy_knn"] > 0).any()
-    judged = history.best_on_validation("accuracy_knn", validation="accuracy_knn_own_val")
-    assert judged.shape == (clients.n,)
-    assert history.meta["settings"]["neighbors"] == {
-        "k": 10,
-        "weight": 0.5,
-        "scale": 1e-6,
-        "head": "1",
-    }
-
-
-def test_threads_share_the_nodes(monkeypatch):
-    monkeypatch.setattr(plan, "SHARED_WORK", 0)
-    before, found = torch.get_num_threads(), []
-    try:
-        for threads in (1, 3):
-            torch.set_num_threads(threads)
-            found.append(near(chunk=1))
-    finally:
-        torch.set_num_threads(before)
-    assert [history.meta["workers"] for history in found] == [1, 3]
-    np.testing.assert_allclose(found[0]["loss_knn"], found[1]["loss_knn"], rtol=1e-9)
-
-
-def test_only_evaluated_nodes_have_neighbors():
-    algorithm = algorithms.knn_per(0.1, batch_size=BATCH, epochs=1, head="1")
-    history, _ = engine(algorithm, problems.linear(), personal_clients(), on="own_test", nodes=2)
-    np.testing.assert_array_equal(np.isnan(history["loss_knn"]), np.isnan(history["loss"]))
-    assert np.isfinite(history.last("loss_knn")).sum() == 2
-
-
-@pytest.mark.parametrize("policy", ["freeze", "record"])
-def test_neighbors_of_models_that_diverge(policy):
-    algorithm = algorithms.knn_per(1e30, batch_size=BATCH, epochs=1, head="5")
-    history, _ = engine(
-        algorithm, problems.convolutional(), personal_clients(), on_divergence=policy
-    )
-    assert len(history.meta["diverged"]) == N
-    near, own = history["loss_knn"], history["loss"]
-    np.testing.assert_array_equal(np.isfinite(near), np.isfinite(own))
-    assert np.isfinite(near[-1]).all() == (policy == "freeze")  # frozen models are finite ones
-    assert (near[0] != own[0]).all()
-
-
-def test_what_is_compared_must_be_one_layer_that_is_called_once():
-    class Twice(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.body, self.head = torch.nn.Linear(36, 36), torch.nn.Linear(36, 36)
-
-        def forward(self, x):
-            return self.head(self.head(self.body(x.flatten(1))))
-
-    cases = [
-        (problems.convolutional(), "[05]", r"`head` must be one layer.*got 0, 5"),
-        (problems.linear(), "hed", "`head`, or a part, must name parameters"),
-        (Twice(), "head", "`head` must be a layer that the model calls once"),
-    ]
-    for model, head, message in cases:
-        rounds = []
-        with pytest.raises(ValueError, match=message):
-            topofl.run(
-                algorithms.knn_per(0.1, head=head),
-                model=model,
-                clients=problems.equal_clients(),
-                rounds=1,
-                seed=0,
-                callbacks=[problems.each_round(lambda t, m, rounds=rounds: rounds.append(t))],
-            )
-        assert not rounds
-
 
 # FedAvg and FedProx, fine-tuned
 
@@ -408,11 +282,9 @@ def test_what_is_compared_must_be_one_layer_that_is_called_once():
 @pytest.mark.parametrize("name", ["fedavg", "fedprox"])
 def test_the_model_best_on_validation_then_fine_tuned(name):
     """As in DPFL, each node takes the server's model of the round best on its validation set."""
-    clients, model, how = (
-        personal_clients(),
-        problems.linear(),
-        {"lr": 0.1, "epochs": 1, "momentum": 0.9},
-    )
+    clients = personal_clients()
+    model = problems.linear()
+    how = {"lr": 0.1, "epochs": 1, "momentum": 0.9}
     how |= {"strength": 0.5} if name == "fedprox" else {}
     best, wanted = [-1.0] * N, [np.nan] * N
     for t in range(ROUNDS):

@@ -5,21 +5,14 @@ import pytest
 import torch
 
 from tests import naive, problems
-from tests.algorithms.test_personalized import (
-    BATCH,
-    PAIRS,
-    ROUNDS,
-    N,
-    check,
-    engine,
-    nodes_at_start,
-)
+from tests.algorithms.harness import BATCH, PAIRS, ROUNDS, N, check, engine, nodes_at_start
 from topofl import algorithms
 
 
 @PAIRS
 def test_by_epochs_it_is_dfedavgm_without_an_exchange(local, make, settings):
-    clients, model = make(), problems.convolutional()
+    clients = make()
+    model = problems.convolutional()
     nodes = nodes_at_start(model, clients)
     start = nodes.flat()
     naive.dfedavgm(nodes, [np.eye(N)] * ROUNDS, ROUNDS, lr=0.1, epochs=2, **local)
@@ -29,12 +22,10 @@ def test_by_epochs_it_is_dfedavgm_without_an_exchange(local, make, settings):
     assert not history["messages"].any()
 
 
-def test_nodes_with_epochs_of_their_own_are_as_if_all_had_these():
-    clients, model, epochs = (
-        problems.ragged_clients(),
-        problems.convolutional(),
-        [1, 2, 3] * (N // 3),
-    )
+def test_epochs_per_node_equal_common_epochs():
+    clients = problems.ragged_clients()
+    model = problems.convolutional()
+    epochs = [1, 2, 3] * (N // 3)
     how = {"batch_size": BATCH, "momentum": 0.9, "reset_momentum": True}
     _, mixed = engine(algorithms.local_only(0.1, epochs=epochs, **how), model, clients)
     for passes in set(epochs):
@@ -44,7 +35,8 @@ def test_nodes_with_epochs_of_their_own_are_as_if_all_had_these():
 
 
 def test_an_epoch_is_its_steps_and_momentum_lasts():
-    clients, model = problems.equal_clients(), problems.convolutional()
+    clients = problems.equal_clients()
+    model = problems.convolutional()
     steps = -(-int(clients.sizes.max()) // BATCH)
     one = algorithms.local_only(0.1, batch_size=BATCH, epochs=1, momentum=0.9)
     other = algorithms.local_only(0.1, batch_size=BATCH, local_steps=steps, momentum=0.9)
@@ -59,7 +51,7 @@ def test_an_epoch_is_its_steps_and_momentum_lasts():
     assert not torch.allclose(by_epochs, reset, atol=1e-4)
 
 
-def test_defaults_are_told_as_before():
+def test_description_of_the_defaults():
     assert algorithms.local_only(0.1).settings == {
         "local": {"lr": 0.1, "batch_size": 128, "steps": 1}
     }

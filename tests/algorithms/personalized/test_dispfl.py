@@ -11,7 +11,7 @@ from torch import nn
 
 import topofl
 from tests import naive, problems
-from tests.algorithms.test_personalized import (
+from tests.algorithms.harness import (
     BATCH,
     EXECUTORS,
     MAKES,
@@ -111,7 +111,8 @@ LOCAL = [
 
 @problems.paired(settings=EXECUTORS, make=MAKES, local=LOCAL)
 def test_equals_naive_loop(local, make, settings):
-    clients, model = make(), convolutional()
+    clients = make()
+    model = convolutional()
     received = [[RECEIVED.at(t).in_neighbors(i).tolist() for i in range(N)] for t in range(ROUNDS)]
     nodes = nodes_at_start(model, clients)
     start = nodes.flat()
@@ -152,7 +153,7 @@ def test_training_leaves_what_is_outside_at_zero():
     assert torch.equal(seen[0], seen[-1])
 
 
-def test_masks_start_as_one_or_as_one_a_node():
+def test_initial_masks_are_shared_or_differ_per_node():
     for different in (False, True):
         alone, seen = spied(
             algorithms.chain("part", local=built(different_initial=different).phases["local"])
@@ -164,7 +165,8 @@ def test_masks_start_as_one_or_as_one_a_node():
 
 @pytest.mark.parametrize("ratio", [0.05, 0.2, 0.5, 0.9, 1.0])
 def test_densities_are_their_closed_form(ratio):
-    sizes, sums = [math.prod(s) for s in LENET], [sum(s) for s in LENET]
+    sizes = [math.prod(s) for s in LENET]
+    sums = [sum(s) for s in LENET]
     densities = erk_densities(LENET, ratio)
     total = sum(density * size for density, size in zip(densities, sizes, strict=True))
     assert total == pytest.approx(ratio * sum(sizes), rel=1e-12)
@@ -221,8 +223,9 @@ def test_nothing_is_pruned_without_a_share():
     assert torch.equal(seen[0], seen[-1])
 
 
-def test_both_moments_are_after_local_training_and_after_averaging():
-    whole, part = built(rounds=1), algorithms.chain("part", local=built().phases["local"])
+def test_evaluations_are_after_local_training_and_after_averaging():
+    whole = built(rounds=1)
+    part = algorithms.chain("part", local=built().phases["local"])
     settings = {"rounds": 1, "init": "independent", "every": 1, "executor": "looped"}
     both, _ = run(whole, before_exchange=True, **settings)
     trained, _ = run(part, **settings)
@@ -232,7 +235,7 @@ def test_both_moments_are_after_local_training_and_after_averaging():
 
 
 @pytest.mark.parametrize("regrow", ["gradient", "random"])
-def test_messages_hold_the_weights_of_the_mask_and_a_bit_a_parameter(regrow):
+def test_messages_hold_the_weights_of_the_mask_and_one_bit_per_parameter(regrow):
     algorithm, seen = spied(built(regrow=regrow))
     history, _ = run(algorithm)
     d, ones = seen[0].shape[1], int(seen[0][0].sum())
@@ -248,7 +251,8 @@ def test_messages_hold_the_weights_of_the_mask_and_a_bit_a_parameter(regrow):
 
 
 def test_senders_may_send_different_amounts():
-    weights, nbytes = mixing.uniform(topologies.star(4)), np.array([1, 10, 100, 1000])
+    weights = mixing.uniform(topologies.star(4))
+    nbytes = np.array([1, 10, 100, 1000])
     ledger = Ledger(4)
     ledger.send(weights, nbytes)
     totals = ledger.totals(weights)

@@ -11,22 +11,12 @@ from torch import nn
 
 import topofl
 from tests import naive, problems
-from tests.algorithms.test_corrected import BY_RATE, WHOLE, distances, unlike_lines, watched
-from tests.algorithms.test_personalized import (
-    BATCH,
-    CLIENTS,
-    HOW,
-    ROUNDS,
-    N,
-    check,
-    engine,
-    nodes_at_start,
-)
+from tests.algorithms.convergence import BY_RATE, WHOLE, distances, unlike_lines, watched
+from tests.algorithms.harness import BATCH, CLIENTS, HOW, ROUNDS, N, check, engine, nodes_at_start
 from tests.engine.train.test_divergence import BAD, clients_with_extremes
 from topofl import algorithms, mixing, tasks, topologies
 
 LR = 0.1
-RANDOM = topologies.random_out(N, 2, seed=0)
 
 
 def irregular():
@@ -43,7 +33,8 @@ def weights_of(graph):
 
 def compare(algorithm, naively, make, settings, graph=None):
     """Check that a run ends with the models of a naive loop; return its models."""
-    clients, model = make(), problems.convolutional()
+    clients = make()
+    model = problems.convolutional()
     graph = problems.cliques(clients) if graph is None else graph
     nodes = nodes_at_start(model, clients)
     start = nodes.flat()
@@ -116,7 +107,8 @@ def test_d2_equals_naive_loop(lazy, make, settings):
 @HOW
 @CLIENTS
 def test_push_diging_equals_naive_loop(make, settings):
-    lr, graphs = algorithms.constant(LR), topologies.random_out(N, 2, seed=1)
+    lr = algorithms.constant(LR)
+    graphs = topologies.random_out(N, 2, seed=1)
     algorithm = algorithms.push_diging(lr, batch_size=BATCH)
     models, weights = compare(algorithm, naive_push_diging(lr), make, settings, graphs)
     np.testing.assert_allclose(models.push_sum_weights.numpy(), weights, rtol=1e-12)
@@ -133,7 +125,8 @@ def test_sab_equals_naive_loop(make, settings):
 @BY_RATE
 @pytest.mark.parametrize("name", ["extra", "d2"])
 def test_rates_of_rounds_where_corrections_are_gradients(name, lr):
-    one, twin = getattr(algorithms, name)(lr, batch_size=BATCH), getattr(naive, name)
+    one = getattr(algorithms, name)(lr, batch_size=BATCH)
+    twin = getattr(naive, name)
     compare(
         one,
         lambda nodes, graph: twin(nodes, weights_of(graph), ROUNDS, lr=lr),
@@ -152,69 +145,13 @@ def test_rates_of_rounds_and_steps(lr):
     compare(algorithms.sab(lr, batch_size=BATCH), naive_sab(lr), make, {}, graphs)
 
 
-EXACT = {
-    "local_gt": (algorithms.local_gt(0.05, local_steps=3, batch_size=WHOLE), topologies.ring(N)),
-    "local_gt with a global rate": (
-        algorithms.local_gt(0.05, local_steps=3, global_lr=0.7, batch_size=WHOLE),
-        topologies.ring(N),
-    ),
-    "local_gt over one-peer graphs": (
-        algorithms.local_gt(0.05, local_steps=2, batch_size=WHOLE),
-        topologies.one_peer_exponential(N),
-    ),
-    "extra": (algorithms.extra(LR, batch_size=WHOLE), topologies.ring(N)),
-    "d2": (algorithms.d2(LR, batch_size=WHOLE), topologies.ring(N)),
-    "d2 by all weights": (algorithms.d2(LR, batch_size=WHOLE, lazy=False), topologies.path(N)),
-    "push_diging": (algorithms.push_diging(LR, batch_size=WHOLE), irregular()),
-    "push_diging over random graphs": (algorithms.push_diging(LR, batch_size=WHOLE), RANDOM),
-    "sab": (algorithms.sab(LR, batch_size=WHOLE), irregular()),
-    "sab over random graphs": (algorithms.sab(LR, batch_size=WHOLE), RANDOM),
-}
-
-
-@pytest.mark.parametrize("name", EXACT)
-def test_all_nodes_reach_the_optimum_of_the_mean_loss(name):
-    algorithm, graph = EXACT[name]
-    assert distances(algorithm, 200, topology=graph).max() < 1e-9
-
-
-@pytest.mark.parametrize("name", ["extra", "d2", "dsgt"])
-@pytest.mark.parametrize("later", [0.01, 0.0])
-def test_at_the_optimum_models_stay_where_the_rate_changes(later, name):
-    rate = lambda t, k: LR if t < 150 else later  # noqa: E731
-    algorithm = getattr(algorithms, name)(rate, batch_size=WHOLE)
-    for rounds in (150, 151, 152, 200):
-        assert distances(algorithm, rounds, topology=topologies.ring(N)).max() < 1e-9
-
-
-@pytest.mark.parametrize("name", ["extra", "d2"])
-def test_where_the_rate_is_0_corrections_stay(name):
-    rate = lambda t, k: LR * (t == 0)  # noqa: E731
-    seen = kept_after_rounds(
-        getattr(algorithms, name)(rate, batch_size=BATCH), topologies.ring(N), "exchange"
-    )
-    assert seen[0]["correction"].abs().max() > 0.01
-    torch.testing.assert_close(seen[-1]["correction"], seen[0]["correction"], rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("steps", [1, 3])
-def test_dsgd_with_a_constant_step_does_not(steps):
-    plain = algorithms.dsgd(0.05, local_steps=steps, batch_size=WHOLE)
-    assert distances(plain, 200, topology=topologies.ring(N)).min() > 1e-3
-
-
-@pytest.mark.parametrize("graph", [irregular(), RANDOM], ids=["static", "random"])
-def test_push_sum_without_tracking_does_not(graph):
-    plain = algorithms.chain(
-        "sgp", local=algorithms.sgd(LR, batch_size=WHOLE), exchange=algorithms.push_sum()
-    )
-    assert distances(plain, 200, topology=graph).min() > 1e-3
-
-
 def test_on_quadratics_sab_is_a_power_of_one_matrix():
     """It acts on models and trackers, stacked: gradients of squared errors are linear in models."""
     clients, _ = unlike_lines(N)
-    graph, rounds, kept, model = irregular(), 40, [], nn.Linear(3, 1, bias=False)
+    graph = irregular()
+    rounds = 40
+    kept = []
+    model = nn.Linear(3, 1, bias=False)
     topofl.run(
         algorithms.sab(LR, batch_size=WHOLE),
         model=model,
@@ -227,10 +164,8 @@ def test_on_quadratics_sab_is_a_power_of_one_matrix():
         callbacks=[problems.each_round(lambda t, models: kept.append(models.flat.clone()))],
         **problems.options(dtype=torch.float64, every=rounds),
     )
-    inputs, targets = (
-        clients.dataset.inputs.double().numpy(),
-        clients.dataset.targets.double().numpy(),
-    )
+    inputs = clients.dataset.inputs.double().numpy()
+    targets = clients.dataset.targets.double().numpy()
     x, y = (np.stack([values[own] for own in clients.train]) for values in (inputs, targets))
     hessian = block_diag(*(2 * a.T @ a / len(a) for a in x))
     a, b = (np.kron(equal_weights(graph, way)[0], np.eye(3)) for way in ("pull", "push"))
@@ -243,103 +178,10 @@ def test_on_quadratics_sab_is_a_power_of_one_matrix():
     np.testing.assert_allclose(kept[-1].numpy().ravel(), wanted[: 3 * N], rtol=0, atol=1e-12)
 
 
-def kept_after_rounds(algorithm, graph, phase):
-    """Return what a phase keeps after every round, on ragged data and from unlike starts."""
-    seen = []
-
-    def note(models, state, round):
-        seen.extend(
-            [] if models.flat.is_meta else [{k: x.clone() for k, x in round.state(phase).items()}]
-        )
-        return state
-
-    noting = algorithms.chain(
-        "noted", **algorithm.phases, note=algorithms.Phase(lambda models: {}, note)
-    )
-    engine(noting, problems.convolutional(), problems.ragged_clients(), graph)
-    assert len(seen) == ROUNDS
-    return seen
-
-
-TRACKING = {
-    "push_diging": (algorithms.push_diging, topologies.random_out(N, 2, seed=2)),
-    "push_diging over other graphs": (algorithms.push_diging, topologies.random_out(N, 1, seed=5)),
-    "sab": (algorithms.sab, irregular()),
-    "sab over random graphs": (algorithms.sab, topologies.random_in(N, 2, seed=3)),
-}
-
-
-@pytest.mark.parametrize("name", TRACKING)
-def test_what_is_tracked_has_the_sum_of_the_gradients(name):
-    method, graph = TRACKING[name]
-    for state in kept_after_rounds(method(LR, batch_size=BATCH), graph, "local"):
-        torch.testing.assert_close(
-            state["tracked"].sum(0), state["gradient"].sum(0), rtol=0, atol=1e-12
-        )
-        assert not torch.allclose(state["tracked"], state["gradient"], atol=1e-4), (
-            "nothing was mixed"
-        )
-
-
-CORRECTED = {
-    "local_gt": (
-        algorithms.local_gt(LR, local_steps=3, batch_size=BATCH),
-        topologies.ring(N),
-        "local",
-    ),
-    "local_gt over one-peer graphs": (
-        algorithms.local_gt(LR, global_lr=0.5, batch_size=BATCH),
-        topologies.one_peer_exponential(N),
-        "local",
-    ),
-    "extra": (algorithms.extra(LR, batch_size=BATCH), topologies.ring(N), "exchange"),
-    "d2": (algorithms.d2(LR, batch_size=BATCH), topologies.ring(N), "exchange"),
-    "d2 by all weights": (
-        algorithms.d2(LR, batch_size=BATCH, lazy=False),
-        topologies.path(N),
-        "exchange",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", CORRECTED)
-def test_corrections_sum_to_zero(name):
-    for state in kept_after_rounds(*CORRECTED[name]):
-        assert state["correction"].abs().max() > 1e-3
-        torch.testing.assert_close(
-            state["correction"].sum(0), torch.zeros_like(state["correction"][0]), atol=1e-12, rtol=0
-        )
-
-
-@pytest.mark.parametrize("name", ["extra", "d2", "local_gt"])
-def test_at_the_fixed_point_corrections_are_the_nodes_own_gradients(name):
-    """Or their negative in K-GT, so that each node's local step and they cancel."""
-    phase, scale = ("local", -1) if name == "local_gt" else ("exchange", 1)
-    found = {}
-
-    def note(models, state, round):
-        gradients = round.gradients(models, WHOLE, "there").clone()
-        found.update(
-            models=models.flat.clone(),
-            gradients=gradients,
-            kept=round.state(phase)["correction"].clone(),
-        )
-        return state
-
-    algorithm = getattr(algorithms, name)(
-        LR, batch_size=WHOLE, **({"local_steps": 2} if name == "local_gt" else {})
-    )
-    noting = algorithms.chain(
-        "noted", **algorithm.phases, note=algorithms.Phase(lambda models: {}, note)
-    )
-    assert distances(noting, 200, topology=topologies.ring(N)).max() < 1e-9
-    assert found["gradients"].abs().max() > 0.1
-    torch.testing.assert_close(found["kept"], scale * found["gradients"], rtol=0, atol=1e-9)
-
-
 def ends_alike(one, other, graph, **settings):
     """Check that two methods end alike on minibatches of ragged data, from unlike starts."""
-    clients, model = problems.ragged_clients(), problems.convolutional()
+    clients = problems.ragged_clients()
+    model = problems.convolutional()
     (_, mine), (_, theirs) = (
         engine(algorithm, model, clients, graph, **settings) for algorithm in (one, other)
     )
@@ -348,10 +190,8 @@ def ends_alike(one, other, graph, **settings):
 
 @BY_RATE
 def test_with_one_local_step_local_gt_is_dsgt(lr):
-    one, other = (
-        algorithms.local_gt(lr, local_steps=1, batch_size=BATCH),
-        algorithms.dsgt(lr, batch_size=BATCH),
-    )
+    one = algorithms.local_gt(lr, local_steps=1, batch_size=BATCH)
+    other = algorithms.dsgt(lr, batch_size=BATCH)
     ends_alike(one, other, topologies.ring(N))
 
 
@@ -363,19 +203,20 @@ def test_by_doubly_stochastic_weights_push_diging_is_dsgt(lr):
     ends_alike(one, other, topologies.one_peer_exponential(N), mixing=mixing.uniform)
 
 
-def test_where_everybody_hears_everybody_d2_is_dsgd():
-    one, other = (
-        algorithms.d2(LR, lazy=False, batch_size=BATCH),
-        algorithms.dsgd(LR, batch_size=BATCH),
-    )
+def test_d2_is_dsgd_on_the_complete_graph():
+    one = algorithms.d2(LR, lazy=False, batch_size=BATCH)
+    other = algorithms.dsgd(LR, batch_size=BATCH)
     ends_alike(one, other, topologies.fully_connected(N))
 
 
 @pytest.mark.parametrize("name", ["extra", "d2"])
 def test_the_first_round_is_one_of_gossip_and_a_local_step(name):
     """EXTRA takes the step at models before they are mixed, D^2 mixes after the step."""
-    clients, model, graph = problems.ragged_clients(), problems.convolutional(), topologies.ring(N)
-    nodes, weights = nodes_at_start(model, clients), weights_of(graph)
+    clients = problems.ragged_clients()
+    model = problems.convolutional()
+    graph = topologies.ring(N)
+    nodes = nodes_at_start(model, clients)
+    weights = weights_of(graph)
     start, kept = nodes.flat(), []
     naive.local_only(nodes, 1, lr=LR)
     wanted = weights @ start.numpy() - start.numpy() + nodes.flat().numpy()
@@ -398,7 +239,7 @@ NUMBERS = {"local_gt": (2, 0), "extra": (1, 0), "d2": (1, 0), "push_diging": (2,
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-def test_messages_hold_so_many_numbers(name):
+def test_numbers_per_message(name):
     """On a ring of 6 nodes, 12 messages of float64."""
     per_parameter, further = NUMBERS[name]
     d = 36 * 3 + 3
@@ -483,7 +324,7 @@ def test_bad_arguments_are_named(build, error, message):
         build()
 
 
-def test_d2_refuses_weights_by_which_it_would_not_converge():
+def test_d2_refuses_weights_without_convergence():
     with pytest.raises(
         ValueError,
         match=r"must have eigenvalues above -1/3 for d2 .*ring.n=6.* is -0.333333; use lazy=True",
@@ -491,7 +332,7 @@ def test_d2_refuses_weights_by_which_it_would_not_converge():
         distances(algorithms.d2(LR, lazy=False, batch_size=WHOLE), 1, topology=topologies.ring(N))
 
 
-def test_extra_refuses_weights_by_which_it_would_not_converge():
+def test_extra_refuses_weights_without_convergence():
     """On a ring of an even number of nodes whose nodes give all to their neighbors."""
     halves = lambda graph: mixing.from_weights(graph.adjacency.toarray() / 2)  # noqa: E731
     algorithm = algorithms.extra(LR, batch_size=WHOLE)
@@ -525,12 +366,12 @@ def test_extra_refuses_weights_by_which_it_would_not_converge():
     ],
     ids=lambda value: value if isinstance(value, str) else value.name,
 )
-def test_graphs_that_a_method_cannot_use_are_refused(name, graph, message):
+def test_unsuitable_graphs_are_refused(name, graph, message):
     with pytest.raises(topofl.TopologyError, match=message):
         engine(getattr(algorithms, name)(LR), problems.linear(), problems.equal_clients(), graph)
 
 
-def test_settings_tell_what_was_asked_for():
+def test_settings_hold_the_arguments():
     assert algorithms.local_gt(LR, local_steps=2, global_lr=0.5).settings == {
         "local": {"lr": 0.1, "correction": "correction", "batch_size": 128, "steps": 2},
         "exchange": {"weights": "round", "global_lr": 0.5},

@@ -13,10 +13,10 @@ from torch import nn
 
 import topofl
 from tests import naive, problems
-from tests.algorithms.test_corrected import BY_RATE, WHOLE, distances, unlike_lines, watched
-from tests.algorithms.test_personalized import BATCH, CLIENTS, HOW, ROUNDS, SEED, check, members
+from tests.algorithms.convergence import BY_RATE, watched
+from tests.algorithms.harness import BATCH, CLIENTS, HOW, ROUNDS, SEED, check, members
 from tests.engine.train.test_divergence import BAD as FROZEN
-from topofl import algorithms, tasks
+from topofl import algorithms
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.server.fednova import _counting, _server
 from topofl.engine.population import initial_population
@@ -47,7 +47,8 @@ def engine(algorithm, model, clients, **settings):
 
 
 def compare(algorithm, twin, make, settings):
-    clients, model = make(), problems.convolutional()
+    clients = make()
+    model = problems.convolutional()
     nodes = nodes_at_start(model, clients)
     start = nodes.flat()
     twin(nodes)
@@ -107,7 +108,9 @@ def noted(algorithm, seen):
 
 def test_the_server_of_fedadam_is_adam_of_torch_without_its_bias_correction():
     """After very many steps there is none."""
-    clients, model, seen = problems.ragged_clients(), problems.linear(), []
+    clients = problems.ragged_clients()
+    model = problems.linear()
+    seen = []
     algorithm = algorithms.fedadam(0.1, batch_size=BATCH, epochs=1, **ADAPTIVE)
     _, found = engine(noted(algorithm, seen), model, clients)
     x = nn.Parameter(nodes_at_start(model, clients).flat()[0])
@@ -129,7 +132,9 @@ def test_the_server_of_fedadam_is_adam_of_torch_without_its_bias_correction():
 
 
 def test_the_server_of_fedavgm_is_sgd_of_torch_with_momentum():
-    clients, model, seen = problems.ragged_clients(), problems.linear(), []
+    clients = problems.ragged_clients()
+    model = problems.linear()
+    seen = []
     algorithm = algorithms.fedavgm(0.1, server_lr=0.7, beta=0.8, batch_size=BATCH, epochs=1)
     _, found = engine(noted(algorithm, seen), model, clients)
     x = nn.Parameter(nodes_at_start(model, clients).flat()[0])
@@ -156,88 +161,23 @@ AS_FEDAVG = {
 
 
 @pytest.mark.parametrize("name", AS_FEDAVG)
-def test_what_becomes_fedavg(name):
+def test_limits_equal_fedavg(name):
     """Those of large tau without memory; the squares of FedYogi stay, and divide by 2 tau."""
-    clients, model = problems.equal_clients(), problems.convolutional()
+    clients = problems.equal_clients()
+    model = problems.convolutional()
     _, plain = engine(algorithms.fedavg(0.1, momentum=0.0, **FEDAVG), model, clients)
     _, same = engine(AS_FEDAVG[name](), model, clients)
     torch.testing.assert_close(same, plain, rtol=0, atol=1e-10)
 
 
 def test_with_unlike_steps_fednova_is_not_fedavg():
-    clients, model = problems.ragged_clients(), problems.linear()
+    clients = problems.ragged_clients()
+    model = problems.linear()
     (_, one), (_, other) = (
         engine(build(0.1, batch_size=BATCH, epochs=1, momentum=0.0), model, clients)
         for build in (algorithms.fednova, algorithms.fedavg)
     )
     assert not torch.allclose(one, other, atol=1e-3)
-
-
-def rest(lr, normalized):
-    """Return where whole-batch linear regression of `unlike_lines` rests, by its matrices alone.
-
-    K steps from x end at ``w + (1 - lr H)^K (x - w)``, where H is the matrix and w the optimum of a
-    node's loss.
-    """
-    clients, _ = unlike_lines()
-    left, right = np.zeros((3, 3)), np.zeros(3)
-    for own, steps in zip(clients.train, STEPS, strict=True):
-        x, y = (
-            part[torch.tensor(own)].double().numpy()
-            for part in (clients.dataset.inputs, clients.dataset.targets)
-        )
-        curvature = 2 * x.T @ x / len(x)
-        best = np.linalg.solve(x.T @ x, x.T @ y)
-        pull = np.eye(3) - np.linalg.matrix_power(np.eye(3) - lr * curvature, steps)
-        pull /= steps if normalized else 1
-        left, right = left + pull, right + pull @ best
-    return np.linalg.solve(left, right)
-
-
-def uneven(lr, normalized):
-    """Return the models after many rounds of nodes that take unlike numbers of steps."""
-    clients, _ = unlike_lines()
-    if normalized:
-        algorithm = algorithms.fednova(lr, batch_size=WHOLE, epochs=None, steps=STEPS)
-    else:
-        local = algorithms.sgd(lr, batch_size=WHOLE, steps=STEPS)
-        algorithm = algorithms.chain("fedavg", local=local, server=algorithms.server_average())
-    model, rounds = nn.Linear(3, 1, bias=False), round(10 / lr)
-    _, models = engine(
-        algorithm, model, clients, task=tasks.regression(), rounds=rounds, every=rounds
-    )
-    return models[0].numpy()
-
-
-@pytest.mark.parametrize("normalized", [True, False], ids=["fednova", "fedavg"])
-def test_nodes_of_unlike_steps_come_to_rest_where_theory_says(normalized):
-    np.testing.assert_allclose(uneven(0.05, normalized), rest(0.05, normalized), rtol=0, atol=1e-9)
-
-
-def test_where_fednova_rests_is_the_optimum_of_the_mean_loss_as_steps_get_small_and_fedavg_does_not(
-):  # fmt: skip
-    """What is left is of the order of the step size: nodes go a way of their own for some steps."""
-    best = unlike_lines()[1]
-    found = {
-        (lr, one): np.abs(rest(lr, one) - best).max()
-        for lr in (0.02, 0.01, 1e-5)
-        for one in (True, False)
-    }
-    assert 0.4 < found[0.01, True] / found[0.02, True] < 0.6
-    assert found[1e-5, True] < 1e-4
-    assert found[1e-5, False] > 0.1
-    assert found[0.01, True] < 0.2 * found[0.01, False]
-
-
-@pytest.mark.parametrize(
-    ("epochs", "participation", "rounds"), [(1, 1.0, 300), (1, 0.5, 500), (5, 0.5, 200)]
-)
-def test_feddyn_reaches_the_optimum_of_the_mean_loss(epochs, participation, rounds):
-    """With a constant step, however few they are; FedAvg stays beside it, see test_corrected.py."""
-    algorithm = algorithms.feddyn(
-        0.1, alpha=1.0, batch_size=WHOLE, epochs=epochs, participation=participation
-    )
-    assert distances(algorithm, rounds).max() < 1e-9
 
 
 def test_the_servers_h_is_the_mean_of_those_of_nodes():
@@ -299,7 +239,8 @@ def test_nodes_that_freeze_count_as_absent_in_fednova(executor):
     start = nodes_at_start(model, clients).flat()[FROZEN].float()
     assert not torch.equal(seen[0][FROZEN], start), "it froze before its first step"
     participants = lambda round: np.arange(round.n) != FROZEN  # noqa: E731
-    local, server = _counting(how, 0.0, participants), _server(participants)
+    local = _counting(how, 0.0, participants)
+    server = _server(participants)
     _, without = engine(
         algorithms.chain("five", local=local, server=server), model, clients, dtype=torch.float32
     )
@@ -313,7 +254,8 @@ def test_nodes_that_freeze_count_as_absent_in_fednova(executor):
 def test_messages_are_models_and_the_steps_of_fednova(name, numbers):
     """Three nodes send 111 numbers and get as many."""
     algorithm = getattr(algorithms, name)(0.1, batch_size=BATCH, epochs=1, participation=3)
-    clients, model = problems.equal_clients(), problems.linear()
+    clients = problems.equal_clients()
+    model = problems.linear()
     history, _ = engine(algorithm, model, clients, dtype=torch.float32)
     assert set(history["messages"]) == {6}
     assert set(history["bytes"]) == {3 * numbers * 4}
@@ -322,7 +264,7 @@ def test_messages_are_models_and_the_steps_of_fednova(name, numbers):
 
 
 @pytest.mark.parametrize("name", ["fedadam", "fedyogi", "fedavgm", "fednova", "feddyn"])
-def test_nodes_that_start_apart_are_refused(name):
+def test_different_initial_models_are_refused(name):
     with pytest.raises(ValueError, match="`init` must be 'common'"):
         engine(
             getattr(algorithms, name)(0.1),
@@ -380,7 +322,7 @@ def test_steps_of_another_number_of_nodes_are_refused():
         )
 
 
-def test_settings_tell_what_was_asked_for():
+def test_settings_hold_the_arguments():
     assert algorithms.fedadam(0.1).settings["server"] == {
         "server_lr": 0.01,
         "beta1": 0.9,
