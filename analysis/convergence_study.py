@@ -33,7 +33,7 @@ __all__ = [
     "CONTENDERS",
     "Contender",
     "Result",
-    "Setting",
+    "StudyTask",
     "compute",
     "digits",
     "draw",
@@ -45,7 +45,7 @@ Graph = Callable[[data.Partition, int], topofl.Topology]
 
 
 @dataclass(frozen=True)
-class Setting:
+class StudyTask:
     """The task on which all contenders are compared.
 
     Parameters
@@ -107,7 +107,7 @@ class Result:
     def rounds_to(self, accuracy: float) -> list[float]:
         """Return the rounds to a mean accuracy per seed; infinite if it was not reached."""
         reached = [history.rounds_to(accuracy) for history in self.histories]
-        return [np.inf if t is None else float(t) for t in reached]
+        return [np.inf if isinstance(t, NotApplicable) else float(t) for t in reached]
 
     def final(self, statistic: Callable[..., Any]) -> np.ndarray:
         """Return a statistic over nodes of the final accuracy per seed."""
@@ -149,18 +149,20 @@ CONTENDERS = (
 )
 
 
-def digits() -> Setting:
+def digits() -> StudyTask:
     """Return the setting on scikit-learn's 1,797 handwritten digits with 50 nodes."""
-    return Setting(data.digits(), n=50, lr=0.5, batch_size=8, rounds=150, every=1, target=0.8)
+    return StudyTask(data.digits(), n=50, lr=0.5, batch_size=8, rounds=150, every=1, target=0.8)
 
 
-def mnist(root: str | Path) -> Setting:
+def mnist(root: str | Path) -> StudyTask:
     """Return the setting of the D-Cliques paper (section IV-A) on MNIST: 100 nodes, 10 epochs."""
-    return Setting(data.mnist(root), n=100, lr=0.1, batch_size=128, rounds=40, every=4, target=0.8)
+    return StudyTask(
+        data.mnist(root), n=100, lr=0.1, batch_size=128, rounds=40, every=4, target=0.8
+    )
 
 
 def compute(
-    setting: Setting,
+    setting: StudyTask,
     seeds: Sequence[int],
     contenders: Sequence[Contender] = CONTENDERS,
     *,
@@ -173,7 +175,7 @@ def compute(
         return [_result(setting, contender, seeds, bar) for contender in contenders]
 
 
-def _result(setting: Setting, contender: Contender, seeds: Sequence[int], bar: tqdm) -> Result:
+def _result(setting: StudyTask, contender: Contender, seeds: Sequence[int], bar: tqdm) -> Result:
     partitions = [
         data.shards(setting.dataset, n=setting.n, per_node=2, seed=seed) for seed in seeds
     ]
@@ -194,7 +196,7 @@ def _result(setting: Setting, contender: Contender, seeds: Sequence[int], bar: t
 
 
 def _run(
-    setting: Setting,
+    setting: StudyTask,
     contender: Contender,
     clients: data.Partition,
     graph: topofl.Topology,
@@ -215,7 +217,7 @@ def _run(
     )
 
 
-def table(setting: Setting, results: Sequence[Result]) -> Table:
+def table(setting: StudyTask, results: Sequence[Result]) -> Table:
     """Return one row per contender; spreads are the lowest and highest value over seeds."""
     target = f"rounds to {setting.target:.0%}"
     columns = (
@@ -230,7 +232,7 @@ def table(setting: Setting, results: Sequence[Result]) -> Table:
     return Table(columns, tuple(_row(setting, result) for result in results), title=title)
 
 
-def _row(setting: Setting, result: Result) -> tuple[Any, ...]:
+def _row(setting: StudyTask, result: Result) -> tuple[Any, ...]:
     edges = float(np.mean([graph.n_edges for graph in result.graphs]))
     rounds = result.rounds_to(setting.target)
     if np.isinf(rounds).any():
@@ -259,7 +261,7 @@ def _spread(values: np.ndarray) -> Spread:
 
 
 def rank_correlations(
-    setting: Setting, results: Sequence[Result]
+    setting: StudyTask, results: Sequence[Result]
 ) -> dict[str, float | NotApplicable]:
     """Return Spearman's rank correlation of two metrics with the rounds to the target under D-SGD.
 
@@ -278,7 +280,7 @@ def rank_correlations(
     return {name: float(spearmanr(values, finite).statistic) for name, values in numbers.items()}
 
 
-def draw(setting: Setting, results: Sequence[Result], path: str | Path) -> None:
+def draw(setting: StudyTask, results: Sequence[Result], path: str | Path) -> None:
     """Write the figure: accuracy by round, and rounds to the target by gap and heterogeneity."""
     from matplotlib import pyplot as plt
 
@@ -297,7 +299,7 @@ def draw(setting: Setting, results: Sequence[Result], path: str | Path) -> None:
     plt.close(figure)
 
 
-def _draw_curves(setting: Setting, results: Sequence[Result], ax: Any) -> None:
+def _draw_curves(setting: StudyTask, results: Sequence[Result], ax: Any) -> None:
     for result in results:
         t = result.histories[0]["round"]
         # (seeds, evaluations, n)
@@ -314,7 +316,7 @@ def _draw_curves(setting: Setting, results: Sequence[Result], ax: Any) -> None:
 
 
 def _draw_ranks(
-    setting: Setting,
+    setting: StudyTask,
     results: Sequence[Result],
     ax: Any,
     name: str,
@@ -343,7 +345,7 @@ def _signed(value: float | NotApplicable) -> str:
     return f"{value} ({value.reason})" if isinstance(value, NotApplicable) else f"{value:+.2f}"
 
 
-def save(setting: Setting, results: Sequence[Result], out: Path) -> Table:
+def save(setting: StudyTask, results: Sequence[Result], out: Path) -> Table:
     """Write table, histories and figure to the folder `out`, and return the table."""
     out.mkdir(parents=True, exist_ok=True)
     summary = table(setting, results)

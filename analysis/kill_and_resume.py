@@ -27,7 +27,7 @@ import numpy as np
 import topofl
 from topofl import algorithms, data, models, topologies
 
-__all__ = ["Trial", "main", "trials"]
+__all__ = ["KilledRun", "main", "trials"]
 
 N = 16
 """Number of nodes."""
@@ -37,7 +37,7 @@ ROUNDS = 40
 
 
 @dataclass(frozen=True)
-class Trial:
+class KilledRun:
     """A run that was killed `kills` times, its last checkpoint each time, and its defects."""
 
     kills: int
@@ -51,7 +51,7 @@ class Trial:
         )
 
 
-def trials(kills: int, seed: int) -> list[Trial]:
+def trials(kills: int, seed: int) -> list[KilledRun]:
     """Return trials until `kills` processes were killed during a run.
 
     Parameters
@@ -61,7 +61,7 @@ def trials(kills: int, seed: int) -> list[Trial]:
     seed
         Seed of the times at which processes are killed.
     """
-    done = list[Trial]()
+    done = list[KilledRun]()
     rng = np.random.default_rng(seed)
     train = partial(_train, data.shards(data.digits(), n=N, per_node=2, seed=0))
     with tempfile.TemporaryDirectory(prefix="kill-and-resume-") as place:
@@ -105,7 +105,7 @@ def _trial(
     whole: dict[str, np.ndarray],
     most: int,
     wait: Callable[[], float],
-) -> Trial:
+) -> KilledRun:
     """Kill and resume a run until it ends, and kill it at most `most` times."""
     rounds = list[int]()
     while True:
@@ -116,7 +116,7 @@ def _trial(
             max((int(path.stem[6:]) for path in folder.glob("checkpoints/state-*.json")), default=0)
         )
     wrong = _wrong(folder, whole) if code == 0 else f"it could not be resumed: exit code {code}"
-    return Trial(len(rounds), tuple(rounds), wrong)
+    return KilledRun(len(rounds), tuple(rounds), wrong)
 
 
 def _in_fork(work: Callable[[], None], seconds: float | None) -> int:

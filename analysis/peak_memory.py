@@ -30,12 +30,12 @@ from topofl.engine.memory.system import give_back
 from topofl.estimate import Estimate
 
 from .benchmark.cases import Case, Network
-from .benchmark.memory import lower_bound, process_bytes
+from .benchmark.steps.memory import lower_bound, process_bytes
 
 __all__ = [
     "SETTINGS",
-    "Measured",
-    "Setting",
+    "MemoryCase",
+    "PeakMemory",
     "estimate_of",
     "least_of",
     "measure",
@@ -46,7 +46,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Setting:
+class MemoryCase:
     """One run on random images.
 
     Parameters
@@ -94,29 +94,29 @@ THREADS = 2
 MNIST = (1, 28, 28)
 
 SETTINGS = (
-    Setting("logistic_regression", 100, 128, "auto", shape=MNIST, examples=14_000, fitted=True),
-    Setting(
+    MemoryCase("logistic_regression", 100, 128, "auto", shape=MNIST, examples=14_000, fitted=True),
+    MemoryCase(
         "logistic_regression", 100, 128, "auto", shape=MNIST, examples=14_000, clique_averaging=True
     ),
-    Setting("logistic_regression", 1000, 13, "auto", shape=MNIST, examples=14_000),
-    Setting(
+    MemoryCase("logistic_regression", 1000, 13, "auto", shape=MNIST, examples=14_000),
+    MemoryCase(
         "logistic_regression", 1000, 13, "auto", shape=MNIST, examples=14_000, clique_averaging=True
     ),
-    Setting("gn_lenet", 10, 20),
-    Setting("gn_lenet", 10, 20, "batched", 5),
-    Setting("gn_lenet", 100, 20, fitted=True),
-    Setting("gn_lenet", 100, 20, momentum=0.9, clique_averaging=True),
-    Setting("gn_lenet", 100, 20, "batched", 8, fitted=True),
-    Setting("dpfl_cnn", 10, 16, fitted=True),
-    Setting("dpfl_cnn", 10, 16, "batched", 5),
-    Setting("dpfl_cnn", 100, 16),
-    Setting("dpfl_cnn", 100, 16, "batched", 50),
-    Setting("resnet18_gn", 10, 4, shape=(3, 16, 16)),
-    Setting("resnet18_gn", 4, 8),
+    MemoryCase("gn_lenet", 10, 20),
+    MemoryCase("gn_lenet", 10, 20, "batched", 5),
+    MemoryCase("gn_lenet", 100, 20, fitted=True),
+    MemoryCase("gn_lenet", 100, 20, momentum=0.9, clique_averaging=True),
+    MemoryCase("gn_lenet", 100, 20, "batched", 8, fitted=True),
+    MemoryCase("dpfl_cnn", 10, 16, fitted=True),
+    MemoryCase("dpfl_cnn", 10, 16, "batched", 5),
+    MemoryCase("dpfl_cnn", 100, 16),
+    MemoryCase("dpfl_cnn", 100, 16, "batched", 50),
+    MemoryCase("resnet18_gn", 10, 4, shape=(3, 16, 16)),
+    MemoryCase("resnet18_gn", 4, 8),
 )
 
 
-def _arguments(setting: Setting) -> dict[str, Any]:
+def _arguments(setting: MemoryCase) -> dict[str, Any]:
     """Return the arguments of run and estimate."""
     rng = np.random.default_rng(0)
     inputs = rng.standard_normal((setting.examples, *setting.shape), dtype=np.float32)
@@ -142,7 +142,7 @@ def _arguments(setting: Setting) -> dict[str, Any]:
     }
 
 
-def estimate_of(setting: Setting) -> Estimate:
+def estimate_of(setting: MemoryCase) -> Estimate:
     """Return the result of :func:`topofl.estimate` for two threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(THREADS)
@@ -152,7 +152,7 @@ def estimate_of(setting: Setting) -> Estimate:
         torch.set_num_threads(before)
 
 
-def least_of(setting: Setting, need: Estimate) -> int:
+def least_of(setting: MemoryCase, need: Estimate) -> int:
     """Return the lower bound of the memory of a run in bytes, without torch itself."""
     network = _arguments(setting)["model"]
     label = Network(setting.model, lambda: network, setting.shape, setting.examples)
@@ -161,7 +161,7 @@ def least_of(setting: Setting, need: Estimate) -> int:
     return lower_bound(case, nodes, stored=4) - need.held  # float32 data
 
 
-def peak_of(setting: Setting, *, timeout: float = 600) -> int:
+def peak_of(setting: MemoryCase, *, timeout: float = 600) -> int:
     """Return the peak memory that a run of 3 rounds adds, in bytes, in a separate process.
 
     Raises
@@ -174,7 +174,7 @@ def peak_of(setting: Setting, *, timeout: float = 600) -> int:
     return _in_a_process(setting, "--child", timeout)
 
 
-def probed_of(setting: Setting, *, timeout: float = 600) -> int:
+def probed_of(setting: MemoryCase, *, timeout: float = 600) -> int:
     """Return the bytes that :func:`topofl.estimate` predicts by a probe, in a separate process.
 
     Raises
@@ -185,7 +185,7 @@ def probed_of(setting: Setting, *, timeout: float = 600) -> int:
     return _in_a_process(setting, "--probe", timeout)
 
 
-def _in_a_process(setting: Setting, task: str, timeout: float) -> int:
+def _in_a_process(setting: MemoryCase, task: str, timeout: float) -> int:
     if not Path("/proc/self/clear_refs").exists():
         raise OSError("peak memory can only be measured on Linux, whose /proc reports it")
     command = [sys.executable, "-m", "analysis.peak_memory", task, json.dumps(asdict(setting))]
@@ -197,7 +197,7 @@ def _in_a_process(setting: Setting, task: str, timeout: float) -> int:
     return int(done.stdout.split()[-1])
 
 
-def _measure(setting: Setting) -> int:
+def _measure(setting: MemoryCase) -> int:
     """Return the peak memory of a run, in a fresh process."""
     torch.set_num_threads(THREADS)
     arguments = _arguments(setting)
@@ -208,7 +208,7 @@ def _measure(setting: Setting) -> int:
     return process_bytes("VmHWM") - before
 
 
-def _probe(setting: Setting) -> int:
+def _probe(setting: MemoryCase) -> int:
     """Return the predicted memory by a probe, in a fresh process."""
     torch.set_num_threads(THREADS)
     arguments = _arguments(setting)
@@ -223,10 +223,10 @@ def _give_back() -> None:
 
 
 @dataclass(frozen=True)
-class Measured:
+class PeakMemory:
     """Peak, predictions, lower bound and torch's own memory of a setting, in bytes."""
 
-    setting: Setting
+    setting: MemoryCase
     peak: int
     predicted: int
     probed: int
@@ -249,14 +249,14 @@ class Measured:
         )
 
 
-def measure(setting: Setting) -> Measured:
+def measure(setting: MemoryCase) -> PeakMemory:
     """Return measured and predicted peaks of a setting."""
     need = estimate_of(setting)
     peaks = peak_of(setting), need.added, probed_of(setting)
-    return Measured(setting, *peaks, least_of(setting, need), need.torch)
+    return PeakMemory(setting, *peaks, least_of(setting, need), need.torch)
 
 
-def table(measured: Sequence[Measured]) -> Table:
+def table(measured: Sequence[PeakMemory]) -> Table:
     """Return the table of measured and predicted peaks."""
     columns = (
         *("run", "constants", "measured MiB", "predicted MiB", "by a probe MiB", "least MiB"),
@@ -280,7 +280,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     for task, given in ((_measure, options.child), (_probe, options.probe)):
         if given:
             setting = json.loads(given)
-            print(task(Setting(**setting | {"shape": tuple(setting["shape"])})))
+            print(task(MemoryCase(**setting | {"shape": tuple(setting["shape"])})))
             return
     measured = []
     for setting in SETTINGS if options.only is None else [SETTINGS[i] for i in options.only]:
@@ -291,7 +291,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         _write(options.out, measured)
 
 
-def _write(folder: Path, measured: Sequence[Measured]) -> None:
+def _write(folder: Path, measured: Sequence[PeakMemory]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     within, probed = (
         sum(abs(getattr(found, name) / found.peak - 1) <= 0.2 for found in measured)

@@ -32,7 +32,7 @@ import topofl
 from topofl import Table, algorithms, callbacks, data, models, topologies
 from topofl.callbacks import Callback, Event
 
-from .benchmark.memory import process_bytes
+from .benchmark.steps.memory import process_bytes
 
 __all__ = ["Check", "Sample", "Slope", "Soak", "checks", "measure", "slope", "table"]
 

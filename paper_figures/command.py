@@ -1,20 +1,20 @@
-"""``topofl reproduce``, and the same from Python."""
+"""Reproduce figures of papers from Python; the functions behind ``topofl reproduce``."""
 
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from topofl import Table
 
 from .kit.arguments import check_positive_int
-from .kit.claims import Claim, ours_of, said_by
+from .kit.claims import Claim, shown_number, shown_statement
 from .kit.figure import Figure
 from .kit.report.pages import write_report
 from .kit.reproduce import missing_data, reproduce_each
 from .kit.results import LeftOut, Result, panels_lacking
 from .kit.setting import make_setting
 from .kit.training.compute import Failed
-from .kit.training.kept import kept_in
+from .kit.training.earlier_report import load_earlier_report
 from .kit.training.plan import plan
 from .kit.training.store import Store
 from .papers import PAPERS, figures_named
@@ -38,7 +38,9 @@ def reproduce(
     progress: bool | str = "auto",
     show: Callable[[object], object] | None = None,
 ) -> list[Result]:
-    """Compute, draw and judge a figure, or all figures of a paper; finished runs are not repeated.
+    """Compute and draw a figure, or all figures of a paper, and judge the paper's claims.
+
+    Finished runs are not repeated.
 
     Parameters
     ----------
@@ -46,57 +48,65 @@ def reproduce(
         A figure, such as ``"dcliques-fig09"``, or a paper, ``"dcliques"``; :func:`listed` shows
         all.
     scale
-        ``"smoke"``: on embedded data, in seconds, to see that all works. ``"quick"``: evidence from
-        a 2-core CPU, at the paper's scale where that is possible in minutes. ``"paper"``: the
-        paper's own setting.
+        ``"smoke"`` tests every part in seconds on embedded data. ``"quick"`` gives evidence on a
+        2-core CPU, at the paper's scale where that takes minutes. ``"paper"`` is the paper's own
+        setting.
     seeds
-        Runs of every arm, with seeds 0, 1, ...; default: 2, 3 and 5 at these scales, or what the
-        paper has where it says so. The comparison with the simulator takes 20 at least.
+        Number of runs per arm, with seeds 0, 1, ...; by default 2, 3 and 5 at these scales, or
+        the paper's own number. The comparison with the simulator uses at least 20.
     data
-        Folder in or below which the files of MNIST, CIFAR-10 and CIFAR-100 lie. A figure or panel
-        without its data is left out.
+        Folder that contains the files of MNIST, CIFAR-10 and CIFAR-100, possibly in subfolders.
+        Figures and panels whose data are missing are left out.
     datasets
-        ``"mnist"``, ``"cifar10"``, ``"mnist,cifar10"`` or a sequence of these: use only them.
+        Datasets to use: ``"mnist"``, ``"cifar10"``, ``"mnist,cifar10"`` or a sequence of names.
     out
-        Folder for the runs (``runs/``, shared by all figures and scales) and, by scale, for each
-        figure's picture (PNG and PDF), data (JSON) and claims (Markdown). Runs of other versions of
-        topofl, torch or numpy are not used; if you change the code itself, name another folder.
+        Output folder: runs (``runs/``, shared by all figures and scales) and, per scale, each
+        figure's picture (PNG and PDF), data (JSON) and claims (Markdown). Runs made with other
+        versions of topofl, torch or numpy are ignored; use a new folder after changing the code.
     kept
         Folder with the JSON files of an earlier report, such as
-        ``"paper_figures/results/pfeddst/quick"``. Figures, and arms of which only curves are shown,
-        are taken from there if their runs have the same settings, data and versions; only the
-        others are run, and everything is judged and drawn anew.
+        ``"paper_figures/results/pfeddst/quick"``. Results whose runs have the same settings, data
+        and versions are read from there, except pages with a slider over rounds, which need the
+        runs themselves. Other runs are trained, and everything is judged and drawn again.
     device
         As for :func:`topofl.run`.
     jobs
-        Processes, which share the CPU cores.
+        Number of processes, which share the CPU cores.
     dry_run
-        Only show the plan: runs, and their time and memory from probes.
+        Only show the planned runs, with time and memory estimated from probes.
     report
-        Also write one page with everything, HTML and Markdown.
+        Also write a report of all figures, as one HTML page and as Markdown.
     progress
         True or False; ``"auto"``: a bar on terminals only.
     show
-        Called with every text as soon as it is known, for example ``print``; None: nothing is
-        shown.
+        Function that is called with every text as soon as it is available, for example ``print``;
+        None shows nothing.
 
     Returns
     -------
     list of Result
-        Of the figures that could be computed.
+        One result per figure that could be computed.
 
     Raises
     ------
     ValueError, TypeError
-        If there is no such figure, or an argument is none of those that are possible.
+        If there is no such figure, or an argument has an invalid value.
     FileNotFoundError
-        If the data that a single figure needs are not there.
+        If `name` is a single figure and its data are missing.
     Failed
-        If runs failed, for example diverged, after everything else was done.
+        If runs failed, for example diverged; raised after everything else is done.
     OSError
-        If something cannot be written.
+        If a file cannot be written.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     (result,) = reproduce("dcliques-fig06", scale="smoke", out=folder, progress=False)
+    >>> result.claims[0].verdict
+    'HOLDS'
     """
-    say = show or (lambda text: None)
+    output = show or (lambda text: None)
     paper, figures = figures_named(name)
     names = datasets.split(",") if isinstance(datasets, str) else datasets
     setting = make_setting(
@@ -107,53 +117,52 @@ def reproduce(
         datasets=names,
     )
     jobs = check_positive_int("jobs", jobs)
-    missing = {figure.id: why for figure in figures if (why := missing_data(figure, setting))}
+    missing = {figure.id: reason for figure in figures if (reason := missing_data(figure, setting))}
     if len(figures) == len(missing) == 1:
         raise FileNotFoundError(f"{figures[0].id} {missing[figures[0].id]}")
     runs = Path(out, "runs")
     if dry_run:
-        say(
+        output(
             plan(
                 [figure for figure in figures if figure.id not in missing],
                 setting,
-                Store(runs, kept_in(kept)),
+                Store(runs, load_earlier_report(kept)),
             )
         )
-        for key, why in missing.items():
-            say(f"left out: {key} {why}")
+        for key, reason in missing.items():
+            output(f"left out: {key} {reason}")
         return []
-    outcomes = _told(
-        reproduce_each(figures, setting, out=out, kept=kept, jobs=jobs, progress=progress),
-        say,
-        runs,
-    )
-    results = [outcome for outcome in outcomes if isinstance(outcome, Result)]
-    left = [outcome for outcome in outcomes if isinstance(outcome, LeftOut)]
+    outcomes = reproduce_each(figures, setting, out=out, kept=kept, jobs=jobs, progress=progress)
+    results: list[Result] = []
+    left_out: list[LeftOut] = []
+    try:
+        for outcome in outcomes:
+            if isinstance(outcome, LeftOut):
+                left_out.append(outcome)
+                status = "failed" if outcome.failed else "left out"
+                output(f"{outcome.figure.id}: {status}: {outcome.reason}\n")
+            else:
+                results.append(outcome)
+                output(shown(outcome))
+    except KeyboardInterrupt:
+        output(f"finished runs are stored in {runs}; repeat the command to continue")
+        raise
     if report:
-        pages = write_report(name, paper, figures, results, left, setting, Path(out))
-        say(f"wrote {' and '.join(map(str, pages))}")
-    if failed := [f"{outcome.figure.id}: {outcome.reason}" for outcome in left if outcome.failed]:
+        pages = write_report(name, paper, figures, results, left_out, setting, Path(out))
+        output(f"wrote {' and '.join(map(str, pages))}")
+    if failed := [f"{each.figure.id}: {each.reason}" for each in left_out if each.failed]:
         raise Failed("; ".join(failed))
     return results
 
 
-def _told(
-    outcomes: Iterable[Result | LeftOut], say: Callable[[object], object], runs: Path
-) -> list[Result | LeftOut]:
-    """Say what came of each figure as soon as it is known, and return all of it."""
-    told = []
-    try:
-        for outcome in outcomes:
-            say(_left_out(outcome) if isinstance(outcome, LeftOut) else shown(outcome))
-            told.append(outcome)
-    except KeyboardInterrupt:
-        say(f"finished runs are kept in {runs}; the same command goes on from there")
-        raise
-    return told
-
-
 def listed() -> Table:
-    """Return papers and figures with the datasets that they need or use where available."""
+    """Return a table of papers and figures with their required and optional datasets.
+
+    Examples
+    --------
+    >>> listed().rows[0]
+    ('dcliques', 'all of: D-Cliques: Compensating for Data Heterogeneity with Topology in ...', '-')
+    """
     rows: list[tuple[str, ...]] = []
     for paper in PAPERS:
         rows.append((paper.id, f"all of: {paper.title}", "-"))
@@ -162,13 +171,20 @@ def listed() -> Table:
 
 
 def absent() -> Table:
-    """Return what the papers have that is not reproduced, and why."""
-    rows = tuple((name, why) for paper in PAPERS for name, why in paper.absent.items())
-    return Table(("not here", "what it is, and why it is not reproduced"), rows)
+    """Return a table of the papers' figures that are not reproduced, with the reasons.
+
+    Examples
+    --------
+    >>> absent().rows[0]
+    ('dcliques-fig02', 'pseudocode of D-SGD: topofl.algorithms.dsgd')
+    """
+    rows = tuple((name, reason) for paper in PAPERS for name, reason in paper.absent.items())
+    return Table(("not reproduced", "what it is, and why it is not reproduced"), rows)
 
 
 def _data_of(figure: Figure) -> str:
-    return ", ".join([*figure.datasets, *(f"{name} (if there)" for name in figure.optional)]) or "-"
+    optional = (f"{name} (optional)" for name in figure.optional)
+    return ", ".join([*figure.datasets, *optional]) or "-"
 
 
 def shown(result: Result) -> str:
@@ -177,7 +193,7 @@ def shown(result: Result) -> str:
     cost = f"{result.runs} runs, {result.seconds:,.0f} s, {result.megabytes:,.0f} MiB"
     lines = [line for claim in result.claims for line in _claim_lines(claim)]
     if result.setting.scale == "smoke":
-        lines.append("  at scale smoke verdicts say nothing of the paper, only that all works")
+        lines.append("  scale smoke only tests the code; its verdicts say nothing about the paper")
     if lacking := panels_lacking(result):
         lines.append(f"  without {lacking}")
     return "\n".join([head, *lines, f"  {result.picture} ({cost})", ""])
@@ -186,14 +202,10 @@ def shown(result: Result) -> str:
 def _claim_lines(claim: Claim) -> list[str]:
     paper = f"; paper: {claim.paper}" if claim.paper else ""
     texts = [
-        said_by(claim),
-        f"{claim.statistic}: {ours_of(claim)}{paper}",
+        shown_statement(claim),
+        f"{claim.statistic}: {shown_number(claim)}{paper}",
         f"holds if {claim.threshold}",
     ]
     first, *rest = (textwrap.wrap(text, 105) for text in texts)
     lines = [f"  {claim.verdict:<10}{first[0]}", *(f"{'':12}{line}" for line in first[1:])]
     return lines + [f"{'':12}{line}" for wrapped in rest for line in wrapped]
-
-
-def _left_out(outcome: LeftOut) -> str:
-    return f"{outcome.figure.id}: {'failed' if outcome.failed else 'left out'}: {outcome.reason}\n"

@@ -1,4 +1,4 @@
-"""The papers whose figures are reproduced. Adding a paper is a folder and one line here."""
+"""The papers whose figures are reproduced. A new paper is a package and one line here."""
 
 import re
 
@@ -14,13 +14,18 @@ PAPERS: tuple[Paper, ...] = (dcliques.PAPER, dfedpgp.PAPER, pfeddst.PAPER, dpfl.
 
 
 def figures_named(name: str) -> tuple[Paper, tuple[Figure, ...]]:
-    """Return a paper and its figures named by an id such as "dcliques" or "dcliques-fig9".
+    """Return a paper and its figures by an id, for example "dcliques" or "dcliques-fig9".
 
     Raises
     ------
     ValueError
-        If there is none of that name, or the paper has it but it is not reproduced: the message
-        says why.
+        If the id is unknown, or the figure is not reproduced; the message then gives the reason.
+
+    Examples
+    --------
+    >>> paper, figures = figures_named("dcliques-fig9")
+    >>> paper.id, [figure.id for figure in figures]
+    ('dcliques', ['dcliques-fig09'])
     """
     name = re.sub(r"(fig|tab)(\d[ab]?)$", r"\g<1>0\2", name)
     for paper in PAPERS:

@@ -1,6 +1,6 @@
-"""The reference: one nn.Module a node, Python loops, nothing batched, nothing clever.
+"""All methods as plain loops, for reference: one file, to be read from top to bottom.
 
-Read it aloud.
+There is one nn.Module per node, and nothing is batched.
 
 Every function trains in place the modules it is given. It shares with the library only the
 definition of which examples a node draws when, and what it makes of them (random keys), and the
@@ -20,7 +20,7 @@ from topofl._support.seeding import random_keys, stream, torch_seed
 
 
 def minibatch(members, node, step, batch_size, phase, seed):
-    """Examples of one node in one local step: each epoch in a fresh order, last minibatch kept."""
+    """Return a node's examples in a local step; epochs are shuffled, the last minibatch is kept."""
     steps_per_epoch = int(np.ceil(len(members) / batch_size))
     epoch, place = divmod(step, steps_per_epoch)
     key = (epoch << 32) | node
@@ -30,8 +30,9 @@ def minibatch(members, node, step, batch_size, phase, seed):
 
 
 def augmented(images, node, step, phase, seed, *, padding, flip):
-    """Pad each image of a minibatch with zeros, crop it to its size at random, and mirror half."""
-    side, flips = 2 * padding + 1, 2 if flip else 1
+    """Pad images with zeros, crop them randomly to their size, and mirror half of them."""
+    side = 2 * padding + 1
+    flips = 2 if flip else 1
     key = (step << 32) | node
     keys = random_keys(torch_seed(seed, f"augment/{phase}"), [key], np.arange(len(images)))[0]
     made = []
@@ -43,7 +44,7 @@ def augmented(images, node, step, phase, seed, *, padding, flip):
 
 
 def cut(image, top, left, mirrored, padding):
-    """Pad, slice, flip."""
+    """Return one image, padded, cropped and possibly flipped."""
     _, height, width = image.shape
     padded = np.pad(image, ((0, 0), (padding, padding), (padding, padding)))
     crop = padded[:, top : top + height, left : left + width]
@@ -72,7 +73,7 @@ def average(modules, weights):
 
 
 class Nodes:
-    """n modules, their velocities, and their data; `see` makes of inputs what a module sees."""
+    """The n modules, their velocities and their data; `see` transforms inputs for a module."""
 
     def __init__(self, modules, inputs, labels, members, batch_size, seed, see=None):
         self.see = see or (lambda inputs, node, step, phase: inputs)
@@ -153,8 +154,8 @@ def passes(
 ):
     """Take some epochs of heavy-ball SGD, from velocity zero, on one node's data.
 
-    The parameters are those that `trains` names. With a push-sum weight the steps are those of
-    x = mass * z, at the gradient of z, which the module holds.
+    `trains` selects the parameters. With a push-sum weight `mass`, steps apply to x = mass * z with
+    the gradient at z, which the module holds.
     """
     module = nodes.modules[i] if module is None else module
     named = [(name, p) for name, p in module.named_parameters() if trains is None or trains(name)]
@@ -188,7 +189,7 @@ def passes(
 
 
 def fine_tuned(nodes, t, **local):
-    """Return copies of all modules that took more epochs on their own data, as after round t."""
+    """Return copies of all modules, fine-tuned on their own data as after round t."""
     copies = [copy.deepcopy(module) for module in nodes.modules]
     for i, module in enumerate(copies):
         passes(nodes, i, t, "fine_tune", module=module, **local)
@@ -196,7 +197,7 @@ def fine_tuned(nodes, t, **local):
 
 
 def average_some(modules, weights, travels):
-    """Gossip of the parameters that `travels` names; the others stay."""
+    """Average the parameters that `travels` selects; the others stay unchanged."""
     old = [
         {name: p.detach().clone() for name, p in module.named_parameters()} for module in modules
     ]
@@ -207,7 +208,7 @@ def average_some(modules, weights, travels):
 
 
 def push(modules, masses, shares, travels):
-    """Push-sum: x_j = mass_j z_j; node j sends the share P[i, j] of it to i.
+    """Push-sum: node j sends the share P[i, j] of x_j = mass_j z_j to node i.
 
     Then z_i = x_i / mass_i.
     """
@@ -238,7 +239,7 @@ def dfedpgp(
     lr_decay=1.0,
     **local,
 ):
-    """Train heads, then bodies; then bodies travel. The masses at the end are returned."""
+    """Train heads, then bodies, and average bodies; return the final push-sum weights."""
     masses = [1.0] * len(nodes.modules)
     for t in range(rounds):
         for i in range(len(nodes.modules)):
@@ -278,9 +279,9 @@ def dfedavgm(nodes, matrices, rounds, *, lr, epochs=5, lr_decay=1.0, **local):
 
 
 def osgp(nodes, matrices, rounds, *, lr, delay=0, epochs=5, lr_decay=1.0, **local):
-    """Every message of x = mass z and of mass is a letter with a date of arrival.
+    """SGP with delayed messages: each (x = mass z, mass) is stored with its round of arrival.
 
-    Own shares arrive at once.
+    A node's own share arrives immediately.
     """
     n = len(nodes.modules)
     masses, letters = [1.0] * n, []
@@ -325,9 +326,9 @@ def fedavg(
     head=None,
     **local,
 ):
-    """FedAvg, and with `travels` or `head` = (is_head, lr, epochs) its personal kin.
+    """FedAvg, and with `travels` or `head` = (is_head, lr, epochs) its personalized variants.
 
-    Those of members(t) take part.
+    The nodes members(t) participate in round t.
     """
     for t in range(rounds):
         active = members(t)
@@ -350,7 +351,7 @@ def fedavg(
 
 
 def serve(nodes, modules, active, travels):
-    """Average by numbers of examples as a server, and let everyone take its model."""
+    """Average models weighted by numbers of examples, and copy the average to all nodes."""
     total = sum(len(nodes.members[j]) for j in active)
     weights = np.zeros((len(modules), len(modules)))
     for j in active:
@@ -393,9 +394,9 @@ def ditto(
 
 
 def erk_ones(shapes, dense_ratio):
-    """Ones a layer, min(1, eps sum(s) / prod(s)) prod(s) rounded.
+    """Return the number of ones per layer, min(1, eps sum(s) / prod(s)) prod(s), rounded.
 
-    The eps is found by halving an interval.
+    The eps is found by bisection.
     """
     low, high = 0.0, float(sum(math.prod(s) for s in shapes))
     for _ in range(200):
@@ -418,9 +419,10 @@ def first_mask(module, dense_ratio, rng):
 
 
 def prune_and_regrow(module, mask, rho, scores):
-    """Exchange in every layer the weakest weights for those that score most; of ties the first."""
+    """Replace the smallest weights of each layer by those of highest score; the first of ties."""
     for name, p in module.named_parameters():
-        weights, score = p.detach().flatten().abs().tolist(), scores[name].flatten().tolist()
+        weights = p.detach().flatten().abs().tolist()
+        score = scores[name].flatten().tolist()
         ones = [k for k, m in enumerate(mask[name].flatten().tolist()) if m]
         count = math.ceil(round(rho * len(ones), 9))
         weakest = sorted(ones, key=lambda k: weights[k])[:count]
@@ -434,7 +436,7 @@ def prune_and_regrow(module, mask, rho, scores):
 
 
 def average_masked(modules, masks, received):
-    """Every number in node i's mask becomes the mean over i and those of heard[i] that have it."""
+    """Average each weight in node i's mask over i and the nodes of heard[i] that have it."""
     old = [
         {name: p.detach().clone() for name, p in module.named_parameters()} for module in modules
     ]
@@ -461,7 +463,7 @@ def dispfl(
     lr_decay=1.0,
     **local,
 ):
-    """In round t node i hears heard[t][i]. The masks after every round are returned."""
+    """Return the masks after every round; in round t, node i receives from heard[t][i]."""
     n, history = len(nodes.modules), []
     purposes = [f"masks/{i}" if different_initial else "masks" for i in range(n)]
     masks = [
@@ -507,7 +509,7 @@ def mean_of(modules, group, sizes):
 
 
 def greedy(reward, k, order, coins, budget):
-    """GGC as it is listed, for node k and candidates in the order in which they come."""
+    """GGC as listed in the paper, for node k and candidates in the given order."""
     taken, left = {k}, {k, *order}
     for j, coin in zip(order, coins, strict=True):
         if budget is not None and len(taken - {k}) == budget:
@@ -537,9 +539,9 @@ def dpfl(
     passive=(),
     **local,
 ):
-    """Return whom nodes hear in every round.
+    """Return from which nodes each receives in every round.
 
-    draws(t, k, pool) are an order of candidates and a coin for each.
+    draws(t, k, pool) is an order of candidates and a random number for each.
     """
     n, sizes = len(nodes.modules), [len(own) for own in nodes.members]
     candidates = [[] if k in passive else [i for i in range(n) if i != k] for k in range(n)]
@@ -570,7 +572,7 @@ def dpfl(
 
 
 def batch_of(nodes, i, step, phase):
-    """Return inputs, as a module sees them, and labels of one node in one local step."""
+    """Return the transformed inputs and the labels of one node in one local step."""
     batch = torch.as_tensor(
         minibatch(nodes.members[i], i, step, nodes.batch_size, phase, nodes.seed)
     )
@@ -578,7 +580,7 @@ def batch_of(nodes, i, step, phase):
 
 
 def heavy_ball(module, velocity, gradients, *, lr, momentum=0.0, weight_decay=0.0, clip=None):
-    """Clip; add what decays; v <- momentum v + g;  theta <- theta - lr v."""
+    """Clip gradients and add weight decay; v <- momentum v + g;  theta <- theta - lr v."""
     norm = float(sum(g.square().sum() for g in gradients)) ** 0.5
     for p, v, g in zip(module.parameters(), velocity, gradients, strict=True):
         g = g if clip is None else g * min(1.0, clip / (norm + 1e-6))
@@ -591,7 +593,7 @@ def still(module):
 
 
 def fedprox(nodes, members, rounds, *, lr, strength, epochs=5, lr_decay=1.0, **local):
-    """`strength` is one number, or one per node."""
+    """FedProx; `strength` is one number, or one per node."""
     strengths = strength if isinstance(strength, list) else [strength] * len(nodes.modules)
     for t in range(rounds):
         for i in members(t):
@@ -611,14 +613,12 @@ def fedprox(nodes, members, rounds, *, lr, strength, epochs=5, lr_decay=1.0, **l
 
 
 def per_fedavg(nodes, members, rounds, *, lr, inner_lr, epochs=5, lr_decay=1.0, **local):
-    """Two minibatches a step: the first leads to where the gradient on the second is taken."""
+    """Per-FedAvg: the gradient on a second minibatch is taken after a step on the first."""
     for t in range(rounds):
         for i in members(t):
             module = nodes.modules[i]
-            velocity, steps = (
-                still(module),
-                math.ceil(epochs * math.ceil(len(nodes.members[i]) / nodes.batch_size) / 2),
-            )
+            velocity = still(module)
+            steps = math.ceil(epochs * math.ceil(len(nodes.members[i]) / nodes.batch_size) / 2)
             for step in range(t * steps, (t + 1) * steps):
                 adapted = copy.deepcopy(module)
                 first = gradient(adapted, *batch_of(nodes, i, 2 * step, "local"))
@@ -637,23 +637,19 @@ def mixture(personal, common, alpha):
 
 
 def apfl(nodes, members, rounds, *, lr, alpha=0.5, adaptive=True, epochs=5, lr_decay=1.0, **local):
-    """Make mixtures of the modules; return those before the last exchange, and the final shares."""
+    """Make modules mixtures; return those before the last exchange, and the final shares."""
     personal, common = copy.deepcopy(nodes.modules), copy.deepcopy(nodes.modules)
     alphas, own = [alpha] * len(nodes.modules), []
     for t in range(rounds):
         for i in members(t):
-            v, w, steps = (
-                personal[i],
-                common[i],
-                epochs * math.ceil(len(nodes.members[i]) / nodes.batch_size),
-            )
+            v = personal[i]
+            w = common[i]
+            steps = epochs * math.ceil(len(nodes.members[i]) / nodes.batch_size)
             speed_of_v, speed_of_w = still(v), still(w)
             for step in range(t * steps, (t + 1) * steps):
                 batch = batch_of(nodes, i, step, "local")
-                of_mixture, of_common = (
-                    gradient(mixture(v, w, alphas[i]), *batch),
-                    gradient(w, *batch),
-                )
+                of_mixture = gradient(mixture(v, w, alphas[i]), *batch)
+                of_common = gradient(w, *batch)
                 of_personal = [alphas[i] * g for g in of_mixture]
                 if adaptive and step == t * steps:
                     pairs = zip(of_mixture, v.parameters(), w.parameters(), strict=True)
@@ -668,7 +664,7 @@ def apfl(nodes, members, rounds, *, lr, alpha=0.5, adaptive=True, epochs=5, lr_d
 
 
 def vote(look, predicted, looks, labels, *, k, weight, scale):
-    """Return the probabilities of an example: as predicted, and as the k most alike looks vote."""
+    """Return the probabilities of an example by the model and by its k nearest neighbors."""
     distances = (looks - look).square().sum(1).tolist()
     nearest = sorted(range(len(looks)), key=lambda j: distances[j])[:k]
     kernels = {j: math.exp(-distances[j] / (len(look) * scale)) for j in nearest}
@@ -679,9 +675,9 @@ def vote(look, predicted, looks, labels, *, k, weight, scale):
 
 
 def knn_scores(nodes, i, indices, **how):
-    """Return accuracy and loss of a module beside the node's own training data.
+    """Return accuracy and loss of a module combined with neighbors in the node's training data.
 
-    Its last layer is its head.
+    The last layer is the head.
     """
     *layers, head = nodes.modules[i]
     own, indices = torch.tensor(nodes.members[i]), torch.tensor(indices)
@@ -698,7 +694,7 @@ def knn_scores(nodes, i, indices, **how):
 
 
 def cosine(module, other, is_head):
-    """Between two headers; 0 if one of them is zero."""
+    """Return the cosine of two heads, or 0 if one of them is zero."""
     a, b = (
         torch.cat([p.detach().flatten() for name, p in one.named_parameters() if is_head(name)])
         for one in (module, other)
@@ -708,7 +704,7 @@ def cosine(module, other, is_head):
 
 
 def standardized(values):
-    """Scale the smallest to 0 and the largest to 1, or all to 0 if equal; infinite ones stay."""
+    """Scale values to [0, 1], or to 0 if all are equal; infinite ones stay."""
     finite = [value for value in values if math.isfinite(value)]
     differ = bool(finite) and max(finite) - min(finite) > 1e-9
     return [
@@ -732,7 +728,7 @@ def scores(
     cost=None,
     header_sign="intended",
 ):
-    """S = s_p (alpha s_l - d + c) of one node's peers, one number each."""
+    """Return the scores S = s_p (alpha s_l - d + c) of one node's peers."""
     distances = [{"intended": 1 - cos, "literal": cos}[header_sign] for cos in cosines]
     if cost is None:
         cost = 2 if header_sign == "intended" and not standardize else 1
@@ -763,8 +759,11 @@ def pfeddst(
     scoring=None,
     **local,
 ):
-    """Return whom nodes hear in every round; of equal scores those of the least draws(t)[i][j]."""
-    n, losses, last, history = len(nodes.modules), {}, {}, []
+    """Return from which nodes each receives per round; the least draws(t)[i][j] breaks ties."""
+    n = len(nodes.modules)
+    losses = {}
+    last = {}
+    history = []
     for t in range(rounds):
         chosen = []
         for i in range(n):
@@ -821,15 +820,15 @@ def pfeddst(
 
 
 def turning(parameters, cosine_directions):
-    """Gradients of -<toward, theta> / ||theta||."""
+    """Return gradients of -<toward, theta> / ||theta||."""
     theta = torch.cat([p.flatten() for p in parameters])
     return torch.autograd.grad(-(cosine_directions @ theta) / theta.norm(), parameters)
 
 
 def nearest_weights(wanted):
-    """Subtract one amount from all wanted numbers, so that what stays above 0 sums to 1.
+    """Project onto the simplex: subtract the amount after which the positive parts sum to 1.
 
-    The amount is found by halving an interval.
+    The amount is found by bisection.
     """
     low, high = min(wanted) - 1, max(wanted)
     for _ in range(200):
@@ -839,7 +838,7 @@ def nearest_weights(wanted):
 
 
 def similarity(one, other, threshold):
-    """Cosine of two changes, 1 above the threshold, 0 where there is no change."""
+    """Return the cosine of two model changes: 1 above the threshold, 0 without a change."""
     lengths = float(one.norm() * other.norm())
     cosine = float(one @ other) / lengths if lengths else 0.0
     return 1.0 if cosine > threshold else cosine
@@ -858,11 +857,13 @@ def pfedgraph(
     lr_decay=1.0,
     **local,
 ):
-    """Return the weights of every round; node i hears hears[i], itself too.
+    """Return the weights of every round; node i receives from hears[i], which includes i.
 
-    In the code the regulariser is below 0.
+    With the sign of the authors' code, the regulariser is below 0.
     """
-    n, sizes, start = len(nodes.modules), [len(own) for own in nodes.members], nodes.flat()[0]
+    n = len(nodes.modules)
+    sizes = [len(own) for own in nodes.members]
+    start = nodes.flat()[0]
     cosine_directions, found = [None] * n, []
     for t in range(rounds):
         for i in range(n):
@@ -876,7 +877,8 @@ def pfedgraph(
                 cosine_directions=cosine_directions[i],
                 **local,
             )
-        flat, weights = nodes.flat(), np.zeros((n, n))
+        flat = nodes.flat()
+        weights = np.zeros((n, n))
         for i in range(n):
             group = list(range(n)) if receives is None else receives[i]
             data = [sizes[j] / sum(sizes[k] for k in group) for j in group]
@@ -896,12 +898,10 @@ def pfedgraph(
 def dsgt(nodes, weights, rounds, *, lr):
     """Gradient tracking.
 
-    x <- W (x - lr y) after y <- W y + g - the gradient of the round before.
+    x <- W (x - lr y) after y <- W y + g - the gradient of the previous round.
     """
-    tracked, before = (
-        [still(module) for module in nodes.modules],
-        [still(module) for module in nodes.modules],
-    )
+    tracked = [still(module) for module in nodes.modules]
+    before = [still(module) for module in nodes.modules]
     for t in range(rounds):
         for i, module in enumerate(nodes.modules):
             g = nodes.gradient(i, t)
@@ -922,9 +922,9 @@ def dsgt(nodes, weights, rounds, *, lr):
 
 
 def scaffold(nodes, members, rounds, *, lr, epochs):
-    """Correct local steps; a control becomes the mean of the gradients of its node's steps.
+    """SCAFFOLD; a control becomes the mean gradient of its node's steps.
 
-    That mean is found by where the steps have led.
+    That mean is computed from the change of the model.
     """
     n = len(nodes.modules)
     controls = [still(module) for module in nodes.modules]
@@ -948,7 +948,7 @@ def scaffold(nodes, members, rounds, *, lr, epochs):
 
 
 def serve_equally(nodes, active):
-    """All nodes take the plain mean of the models of those that take part."""
+    """Set all models to the unweighted mean over participants."""
     old = [[p.detach().clone() for p in nodes.modules[i].parameters()] for i in active]
     for module in nodes.modules:
         for k, p in enumerate(module.parameters()):
@@ -956,9 +956,9 @@ def serve_equally(nodes, active):
 
 
 def robust(nodes, weights, rounds, *, lr, rule, momentum=0.0, local_steps=1, alpha=None):
-    """D-SGD, but each node makes its new model of all it hears by a rule, on lists of numbers.
+    """D-SGD in which a rule aggregates the received models, as lists of numbers.
 
-    With `alpha`, gradients are averaged in place of the heavy ball.
+    With `alpha`, running averages of gradients replace heavy-ball momentum.
     """
     averages = [[torch.zeros_like(p) for p in module.parameters()] for module in nodes.modules]
     for t in range(rounds):
@@ -981,9 +981,9 @@ def robust(nodes, weights, rounds, *, lr, rule, momentum=0.0, local_steps=1, alp
 
 
 def clipping(tau=None, delta=None):
-    """Return the rule that adds weighted differences, cut to a radius.
+    """Return the rule that adds weighted differences, clipped to a radius.
 
-    The nearest decide the radius if it is not given.
+    If no radius is given, it is computed from the nearest neighbors.
     """
 
     def rule(own, received, shares):
@@ -1007,12 +1007,12 @@ def clipping(tau=None, delta=None):
 
 
 def medians(own, received, shares):
-    """Return, number by number, the value in the middle."""
+    """Return coordinate-wise medians."""
     return [statistics.median(values) for values in zip(own, *received, strict=True)]
 
 
 def trimming(trim):
-    """Return the rule of means, by number, of one's own value and others that are not extreme."""
+    """Return the rule of coordinate-wise means of the own value and the non-extreme others."""
 
     def rule(own, received, shares):
         made = []
@@ -1029,17 +1029,20 @@ def trimming(trim):
 def numbered(phase, group):
     """Return the name of a stream of minibatches.
 
-    It is that of the phase, in later groups of events with their number.
+    It is the phase's name, followed by the number of the group of events after the first.
     """
     return phase if group == 1 else f"{phase}/{group}"
 
 
 def ad_psgd(nodes, neighbors, rounds, *, lr, compute, delay):
-    """Take one event after the other; return seconds and staleness.
+    """AD-PSGD, event by event; return seconds and staleness.
 
     compute(rng, i) and delay(rng, i, j) are seconds.
     """
-    n, busy, done, told = len(nodes.modules), {}, 0, []
+    n = len(nodes.modules)
+    busy = {}
+    done = 0
+    told = []
 
     def begin(i, now, rng):
         j = neighbors[i][rng.integers(len(neighbors[i]))]
@@ -1053,14 +1056,18 @@ def ad_psgd(nodes, neighbors, rounds, *, lr, compute, delay):
         )
 
     for t in range(rounds):
-        rng, group, seen, stale = stream(nodes.seed, "events", t), 1, set(), 0
+        rng = stream(nodes.seed, "events", t)
+        group = 1
+        seen = set()
+        stale = 0
         if t == 0:
             for i in range(n):
                 begin(i, 0.0, rng)
         for _ in range(n):
             now, i, j, old, since = min(busy.values(), key=lambda one: one[:2])
             if i in seen:
-                group, seen = group + 1, set()
+                group = group + 1
+                seen = set()
             seen.add(i)
             g = gradient(old, *batch_of(nodes, i, t, numbered("events", group)))
             for p, q, g_p in zip(
@@ -1069,27 +1076,29 @@ def ad_psgd(nodes, neighbors, rounds, *, lr, compute, delay):
                 mean = (p.data + q.data) / 2
                 q.data.copy_(mean)
                 p.data.copy_(mean - lr * g_p)
-            stale, done = max(stale, done - since), done + 1
+            stale = max(stale, done - since)
+            done = done + 1
             begin(i, now, rng)
         told.append((now, stale))
     return told
 
 
 def random_walks(nodes, weights, rounds, *, lr, walks, merge, compute, delay):
-    """Take one event after the other.
-
-    Return after every round the seconds, and how often a walk has moved in it.
-    """
-    n, works, told = len(nodes.modules), set(), []
+    """Random walks, event by event; return the seconds and the number of moves per round."""
+    n = len(nodes.modules)
+    works = set()
+    told = []
     waiting = [[] for _ in range(n)]
     start = stream(nodes.seed, "walks", 0).permutation(n)[:walks].tolist()
-    models, came = (
-        [copy.deepcopy(nodes.modules[i]) for i in start],
-        [copy.deepcopy(m) for m in nodes.modules],
-    )
+    models = [copy.deepcopy(nodes.modules[i]) for i in start]
+    came = [copy.deepcopy(m) for m in nodes.modules]
     due = {r: (0.0, r, "arrives", i) for r, i in enumerate(start)}
     for t in range(rounds):
-        rng, group, seen, steps, moves = stream(nodes.seed, "events", t), 1, set(), 0, 0
+        rng = stream(nodes.seed, "events", t)
+        group = 1
+        seen = set()
+        steps = 0
+        moves = 0
         while steps < n:
             now, r, what, i = min(due.values())
             del due[r]
@@ -1097,7 +1106,8 @@ def random_walks(nodes, weights, rounds, *, lr, walks, merge, compute, delay):
                 waiting[i].append((now, r))
             else:
                 if ("walk", r) in seen or ("node", i) in seen:
-                    group, seen = group + 1, set()
+                    group = group + 1
+                    seen = set()
                 seen |= {("walk", r), ("node", i)}
                 if merge:
                     before, came[i] = came[i], copy.deepcopy(models[r])
@@ -1125,7 +1135,7 @@ def random_walks(nodes, weights, rounds, *, lr, walks, merge, compute, delay):
 def qg_dsgdm(
     nodes, weights, rounds, *, lr, momentum, global_momentum, nesterov=False, weight_decay=0.0
 ):
-    """Quasi-global momentum: d follows how a node's model moved in a round, exchange included."""
+    """QG-DSGDm: d follows the change of a node's model over a round, including the exchange."""
     followed = [still(module) for module in nodes.modules]
     for t in range(rounds):
         starts = [[p.detach().clone() for p in module.parameters()] for module in nodes.modules]
@@ -1143,15 +1153,14 @@ def qg_dsgdm(
 
 
 def dfedsam(nodes, weights, rounds, *, lr, radius, gossip_steps=1, epochs=5, lr_decay=1.0, **local):
-    """Two gradients on one minibatch: the first leads uphill; the second, there, is the step's."""
+    """DFedSAM: each step uses the gradient at a point uphill, on the same minibatch."""
     for t in range(rounds):
         for i, module in enumerate(nodes.modules):
-            velocity, steps = (
-                still(module),
-                epochs * math.ceil(len(nodes.members[i]) / nodes.batch_size),
-            )
+            velocity = still(module)
+            steps = epochs * math.ceil(len(nodes.members[i]) / nodes.batch_size)
             for step in range(t * steps, (t + 1) * steps):
-                batch, uphill = batch_of(nodes, i, step, "local"), copy.deepcopy(module)
+                batch = batch_of(nodes, i, step, "local")
+                uphill = copy.deepcopy(module)
                 first = gradient(module, *batch)
                 norm = math.sqrt(sum(float(g.square().sum()) for g in first))
                 for p, g in zip(uphill.parameters(), first, strict=True):
@@ -1164,7 +1173,7 @@ def dfedsam(nodes, weights, rounds, *, lr, radius, gossip_steps=1, epochs=5, lr_
 def dadam(
     nodes, weights, rounds, *, lr, local_steps=1, beta1=0.9, beta2=0.999, eps=1e-8, decay=0.0
 ):
-    """Adam at every node, by torch, then gossip."""
+    """Adam at every node with torch, then gossip."""
     optimizers = [
         torch.optim.AdamW(module.parameters(), betas=(beta1, beta2), eps=eps, weight_decay=decay)
         for module in nodes.modules
@@ -1186,9 +1195,10 @@ def damsgrad(
 ):
     """AMSGrad with averaged denominators u.
 
-    They change by how the largest mean square h of a node changes.
+    u changes by the change of h, the node's largest mean square so far.
     """
-    m, v = [still(module) for module in nodes.modules], [still(module) for module in nodes.modules]
+    m = [still(module) for module in nodes.modules]
+    v = [still(module) for module in nodes.modules]
     h, u = ([[z + eps for z in still(module)] for module in nodes.modules] for _ in range(2))
     for t in range(rounds):
         for i, module in enumerate(nodes.modules):
@@ -1208,9 +1218,9 @@ def damsgrad(
 
 
 def relay_sgd(nodes, hops, rounds, *, lr, momentum=0.0, local_steps=1):
-    """Average all nodes' models after local steps, of hops - 1 rounds before.
+    """RelaySGD: average all nodes' models after local steps, each delayed by hops - 1 rounds.
 
-    One's own stand in for those that are not there yet.
+    A node's own model replaces those that have not arrived yet.
     """
     n, made = len(nodes.modules), []
     for t in range(rounds):
@@ -1235,7 +1245,7 @@ def copied(module):
 
 
 def mixed(weights, values):
-    """Return sum_j W[i, j] values[j] of every node; values[j] are the numbers of its parameters."""
+    """Return sum_j W[i, j] values[j] for every node i; values[j] holds node j's parameters."""
     return [
         [
             sum(w * value[k] for w, value in zip(row, values, strict=True))
@@ -1252,7 +1262,7 @@ def put(modules, values):
 
 
 def combined(function, *values):
-    """Return function(a, b, ...) of the numbers of every parameter of every node."""
+    """Return function(a, b, ...) for every parameter of every node."""
     return [
         [function(*numbers) for numbers in zip(*nodes, strict=True)]
         for nodes in zip(*values, strict=True)
@@ -1260,7 +1270,7 @@ def combined(function, *values):
 
 
 def local_gt(nodes, weights, rounds, *, lr, local_steps, global_lr=1.0):
-    """K corrected steps; z is how far they led, over K lr.
+    """K-GT: K corrected steps; z is the change of the model over -K lr.
 
     c <- c - z + W z;  x <- W (x - global_lr K lr z).
     """
@@ -1272,10 +1282,8 @@ def local_gt(nodes, weights, rounds, *, lr, local_steps, global_lr=1.0):
                 g = nodes.gradient(i, t * local_steps + k)
                 for p, g_p, c in zip(module.parameters(), g, corrections[i], strict=True):
                     p.data.sub_(lr(t, k) * (g_p + c))
-        length, end = (
-            sum(lr(t, k) for k in range(local_steps)),
-            [copied(module) for module in nodes.modules],
-        )
+        length = sum(lr(t, k) for k in range(local_steps))
+        end = [copied(module) for module in nodes.modules]
         z = combined(lambda x, y, length=length: (x - y) / length, start, end)
         corrections = combined(
             lambda c, own, mean: c - own + mean, corrections, z, mixed(weights, z)
@@ -1285,17 +1293,20 @@ def local_gt(nodes, weights, rounds, *, lr, local_steps, global_lr=1.0):
 
 
 def extra(nodes, weights, rounds, *, lr):
-    """X2 = W X1 + r (X1 - V X0) - lr (G1 - G0), r = lr / the lr before, X1 = W X0 - lr G0.
+    """EXTRA: X2 = W X1 + r (X1 - V X0) - lr (G1 - G0), X1 = W X0 - lr G0.
 
-    This is as published for r = 1.
+    r is lr divided by the previous lr; the published form has r = 1.
     """
-    lazy, x_before, g_before = (np.eye(len(nodes.modules)) + weights) / 2, [], []
+    lazy = (np.eye(len(nodes.modules)) + weights) / 2
+    x_before = []
+    g_before = []
     for t in range(rounds):
         x = [copied(module) for module in nodes.modules]
         g = [nodes.gradient(i, t) for i in range(len(nodes.modules))]
         new = combined(lambda wx, g1, t=t: wx - lr(t, 0) * g1, mixed(weights, x), g)
         if t > 0:
-            r, rate = lr(t, 0) / lr(t - 1, 0), lr(t, 0)
+            r = lr(t, 0) / lr(t - 1, 0)
+            rate = lr(t, 0)
             both = mixed(lazy, x_before), g_before
             new = combined(
                 lambda y, x1, vx, g0, r=r, rate=rate: y + r * (x1 - vx) + rate * g0, new, x, *both
@@ -1305,17 +1316,20 @@ def extra(nodes, weights, rounds, *, lr):
 
 
 def d2(nodes, weights, rounds, *, lr, lazy=True):
-    """X2 = V (X1 + r (X1 - X0) - lr (G1 - G0)), r = lr / the lr before, X1 = V (X0 - lr G0).
+    """D^2: X2 = V (X1 + r (X1 - X0) - lr (G1 - G0)), X1 = V (X0 - lr G0).
 
-    This is as published for r = 1.
+    r is lr divided by the previous lr; the published form has r = 1.
     """
-    v, x_before, g_before = (np.eye(len(nodes.modules)) + weights) / 2 if lazy else weights, [], []
+    v = (np.eye(len(nodes.modules)) + weights) / 2 if lazy else weights
+    x_before = []
+    g_before = []
     for t in range(rounds):
         x = [copied(module) for module in nodes.modules]
         g = [nodes.gradient(i, t) for i in range(len(nodes.modules))]
         new = combined(lambda x1, g1, t=t: x1 - lr(t, 0) * g1, x, g)
         if t > 0:
-            r, rate = lr(t, 0) / lr(t - 1, 0), lr(t, 0)
+            r = lr(t, 0) / lr(t - 1, 0)
+            rate = lr(t, 0)
             new = combined(
                 lambda y, x1, x0, g0, r=r, rate=rate: y + r * (x1 - x0) + rate * g0,
                 new,
@@ -1328,30 +1342,31 @@ def d2(nodes, weights, rounds, *, lr, lazy=True):
 
 
 def push_diging(nodes, matrices, rounds, *, lr):
-    """Push: u <- P (u - lr y), v <- P v, x = u / v; return v.
+    """Push-DIGing: u <- P (u - lr y), v <- P v, x = u / v; return v.
 
-    Then y <- P y + g - the gradient of the round before.
+    Then y <- P y + g - the gradient of the previous round.
     """
     n = len(nodes.modules)
-    v, tracked, before = (
-        np.ones(n),
-        [still(m) for m in nodes.modules],
-        [still(m) for m in nodes.modules],
-    )
+    v = np.ones(n)
+    tracked = [still(m) for m in nodes.modules]
+    before = [still(m) for m in nodes.modules]
     for t in range(rounds):
         g = [nodes.gradient(i, t) for i in range(n)]
         tracked = combined(lambda y, new, old: y + new - old, tracked, g, before)
         u = [[v[i] * x for x in copied(module)] for i, module in enumerate(nodes.modules)]
         u = mixed(matrices[t], combined(lambda own, y, t=t: own - lr(t, 0) * y, u, tracked))
-        v, tracked, before = matrices[t] @ v, mixed(matrices[t], tracked), g
+        v = matrices[t] @ v
+        tracked = mixed(matrices[t], tracked)
+        before = g
         put(nodes.modules, [[own / v[i] for own in u[i]] for i in range(n)])
     return v
 
 
 def sab(nodes, pulls, pushes, rounds, *, lr):
-    """Average and push: x <- A x - lr y, y <- B y + g - the gradient of the round before."""
+    """S-AB: x <- A x - lr y, y <- B y + g - the gradient of the previous round."""
     n = len(nodes.modules)
-    tracked, before = [still(m) for m in nodes.modules], [still(m) for m in nodes.modules]
+    tracked = [still(m) for m in nodes.modules]
+    before = [still(m) for m in nodes.modules]
     for t in range(rounds):
         g = [nodes.gradient(i, t) for i in range(n)]
         tracked = combined(lambda y, new, old: y + new - old, tracked, g, before)
@@ -1361,12 +1376,12 @@ def sab(nodes, pulls, pushes, rounds, *, lr):
 
 
 def changed(nodes, x, k, i):
-    """By how much a node's model is beside the server's, in its k-th parameter."""
+    """Return the difference of a node's k-th parameter from the server's."""
     return list(nodes.modules[i].parameters())[k].data - list(x.parameters())[k].data
 
 
 def shares(nodes, active):
-    """Of the examples of those who take part."""
+    """Return each participant's fraction of the participants' examples."""
     total = sum(len(nodes.members[i]) for i in active)
     return {i: len(nodes.members[i]) / total for i in active}
 
@@ -1377,9 +1392,10 @@ def take(nodes, x):
 
 
 def fedopt(nodes, members, rounds, *, lr, epochs, rule, server_lr, beta1=0.0, beta2=0.0, tau=1.0):
-    """FedAdam, FedYogi and, with beta1 as momentum, FedAvgM. All modules start out equal."""
+    """FedAdam, FedYogi and, with beta1 as momentum, FedAvgM. All modules start equal."""
     x = copy.deepcopy(nodes.modules[0])
-    means, squares = still(x), [torch.full_like(p, tau**2) for p in x.parameters()]
+    means = still(x)
+    squares = [torch.full_like(p, tau**2) for p in x.parameters()]
     for t in range(rounds):
         for i in members(t):
             passes(nodes, i, t, "local", epochs=epochs, lr=lr(t, 0))
@@ -1400,15 +1416,17 @@ def fedopt(nodes, members, rounds, *, lr, epochs, rule, server_lr, beta1=0.0, be
 
 
 def fednova(nodes, members, rounds, *, lr, counts, momentum=0.0):
-    """Node i takes counts[i] steps.
+    """FedNova; node i takes counts[i] steps.
 
-    How many gradients they add up to is found by steps along gradients of 1.
+    The number of gradients that they sum is found by steps along gradients of 1.
     """
     x = copy.deepcopy(nodes.modules[0])
     for t in range(rounds):
         moved = {}
         for i in members(t):
-            velocity, speed, moved[i] = still(x), 0.0, 0.0
+            velocity = still(x)
+            speed = 0.0
+            moved[i] = 0.0
             for step in range(t * counts[i], (t + 1) * counts[i]):
                 g = gradient(nodes.modules[i], *batch_of(nodes, i, step, "local"))
                 heavy_ball(nodes.modules[i], velocity, g, lr=lr, momentum=momentum)
@@ -1424,8 +1442,9 @@ def fednova(nodes, members, rounds, *, lr, counts, momentum=0.0):
 
 
 def feddyn(nodes, members, rounds, *, lr, alpha, epochs):
-    """Algorithm 1 as listed, with passes of SGD for the argmin; `slopes` are the kept gradients."""
-    n, x = len(nodes.modules), copy.deepcopy(nodes.modules[0])
+    """FedDyn, Algorithm 1 as listed, with SGD for the argmin; `slopes` are the stored gradients."""
+    n = len(nodes.modules)
+    x = copy.deepcopy(nodes.modules[0])
     slopes, h = [still(x) for _ in nodes.modules], still(x)
     for t in range(rounds):
         active = members(t)
@@ -1456,7 +1475,7 @@ def flat_gradient(module, inputs, labels):
 
 
 def dp_dsgd(nodes, weights, rounds, *, lr, clip, noise, level, size, steps):
-    """Return by (node, record) how often a record was used at the level of records."""
+    """DP-D-SGD; return how often each (node, record) was used, at the record level."""
     n, used = len(nodes.modules), {}
     for t in range(rounds):
         for k in range(steps if level == "record" else 1):
@@ -1491,14 +1510,16 @@ def dp_dsgd(nodes, weights, rounds, *, lr, clip, noise, level, size, steps):
 
 
 def next_records(members, node, start, size, phase, seed):
-    """So many records, but none of the next pass."""
+    """Return the next `size` records, but none of the next pass."""
     end = min(start + size, (start // len(members) + 1) * len(members))
     return [minibatch(members, node, place, 1, phase, seed)[0] for place in range(start, end)]
 
 
 def compressed(compressor, vectors, rng):
-    """Return what each node sends of its vector, in turn, by the compressor's name and settings."""
-    how, d, made = compressor.settings, len(vectors[0]), []
+    """Return the compressed vector of each node in order, by the compressor's name and settings."""
+    how = compressor.settings
+    d = len(vectors[0])
+    made = []
     for x in vectors:
         if compressor.name == "no_compression":
             made.append(x.clone())
@@ -1544,12 +1565,12 @@ def put_vector(module, vector):
 
 
 def pull(weights, values, i):
-    """Node i's sum_j W[i, j] (values_j - values_i)."""
+    """Return node i's sum_j W[i, j] (values_j - values_i)."""
     return sum(weights[i, j] * (values[j] - values[i]) for j in range(len(values)))
 
 
 def local_descent(nodes, t, *, lr, momentum, local_steps):
-    """Take the local steps of round t on all nodes, and return the models as vectors."""
+    """Take the local steps of round t at all nodes, and return the models as vectors."""
     for i, module in enumerate(nodes.modules):
         for k in range(local_steps):
             descend(
@@ -1587,7 +1608,7 @@ def deepsqueeze(nodes, weights, rounds, *, lr, compressor, gamma, momentum=0.0, 
 
 
 def beer(nodes, weights, rounds, *, lr, compressor, gamma):
-    """Models X, trackers V, their estimates H and G, as in the paper but for the first G, Q(V)."""
+    """BEER: models X, trackers V, estimates H and G, as in the paper but for the first G, Q(V)."""
     n = len(nodes.modules)
     models = [vector_of(module) for module in nodes.modules]
     h = g = tracked = old = [torch.zeros_like(x) for x in models]

@@ -1,21 +1,21 @@
-"""A device that is not there: CUDA as far as a run can tell, computed on CPU.
+"""Simulated CUDA device, computed on CPU.
 
-Inside ``with SimulatedDevice() as device:`` the device ``"cuda"`` exists: tensors that are made on
-it or moved to it are CPU tensors whose storage is tagged, they say that they are on ``cuda:0``, and
-so does what is computed from them. So code takes the branches that it takes on a GPU.
+Inside ``with SimulatedDevice() as device:`` the device ``"cuda"`` exists: tensors created on it or
+moved to it are CPU tensors with tagged storage. They report the device ``cuda:0``, as do results
+computed from them, so that code takes the same branches as on a GPU.
 
 Simulated
-    Where tensors are: ``.device``, ``.is_cuda``, ``device=``, ``.to``, ``.cpu``, ``.cuda``.
-    Operations whose operands are on both devices are refused, as torch refuses them, numbers
-    without dimensions apart, which CUDA takes from the host in elementwise operations; so are
-    ``.numpy()``, ``np.asarray`` and DLPack. What makes the host wait for a GPU is noted, and so are
-    copies to the device, each with the line of ``topofl`` that asked for it.
-    ``torch.cuda.is_available``, ``mem_get_info`` and ``synchronize`` answer.
+    Placement of tensors: ``.device``, ``.is_cuda``, ``device=``, ``.to``, ``.cpu``, ``.cuda``.
+    Operations with operands on both devices are refused as in torch, except for 0-dimensional host
+    tensors in elementwise operations, which CUDA accepts; so are ``.numpy()``, ``np.asarray`` and
+    DLPack. Waits of the host for the device and copies to the device are recorded, each with the
+    line of ``topofl`` that caused it. ``torch.cuda.is_available``, ``mem_get_info`` and
+    ``synchronize`` are replaced.
 
 Not simulated
-    Kernels (numbers are those of CPU, bit for bit), streams, memory limits, generators of the
-    device, autocast, CUDA graphs and what allocating memory may wait for. Other threads than the
-    one that entered see a machine without it.
+    Kernels (results are bitwise those of the CPU), streams, memory limits, device generators,
+    autocast, CUDA graphs and waits for memory allocation. Threads other than the one that entered
+    the context see a machine without the device.
 """
 
 import sys
@@ -34,7 +34,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import topofl
 
-__all__ = ["DEVICES", "DeviceError", "Event", "SimulatedDevice", "told"]
+__all__ = ["DEVICES", "DeviceError", "Event", "SimulatedDevice", "summary"]
 
 PARSE = torch._C._nn._parse_to  # pyright: ignore[reportAttributeAccessIssue]
 WRAPPED = torch._C._functorch.is_functorch_wrapped_tensor  # pyright: ignore[reportAttributeAccessIssue]
@@ -44,28 +44,12 @@ CPU = torch.device("cpu")
 SOURCES = str(Path(topofl.__file__).parent)
 
 WAITING = {
-    "_local_scalar_dense",
-    "is_nonzero",
-    "nonzero",
-    "equal",
-    "masked_select",
-    "bincount",
-    "_unique",
-    "_unique2",
-    "unique_dim",
-    "unique_consecutive",
-    "histc",
-    "allclose",
-    "linalg_eig",
-    "_linalg_eigh",
-    "_linalg_svd",
-    "linalg_qr",
-    "linalg_lstsq",
-    "linalg_cholesky",
-    "linalg_inv",
-    "_assert_async",
-}
-"""Operations whose result, or whose size, the host has to know."""
+    "_local_scalar_dense", "is_nonzero", "nonzero", "equal", "masked_select", "bincount",
+    "_unique", "_unique2", "unique_dim", "unique_consecutive", "histc", "allclose",
+    "linalg_eig", "_linalg_eigh", "_linalg_svd", "linalg_qr", "linalg_lstsq", "linalg_cholesky",
+    "linalg_inv", "_assert_async",
+}  # fmt: skip
+"""Operations whose result, or its size, the host must know."""
 
 FROM_HOST = {
     "where",
@@ -76,25 +60,34 @@ FROM_HOST = {
     "index_put_",
     "_index_put_impl_",
 }
-"""Operations that take a 0-dimensional host tensor although they are not elementwise."""
+"""Operations that accept a 0-dimensional host tensor although they are not elementwise."""
+
+CONVERTING = (
+    torch.tensor,
+    torch.as_tensor,
+    torch.asarray,
+    torch.sparse_csr_tensor,
+    torch.sparse_coo_tensor,
+)
+"""Functions that create tensors from data, and copy it if it is on the other device."""
 
 REFUSED = ("numpy", "__array__", "__dlpack__")
 """Methods of a tensor that only work on the host."""
 
 
 class DeviceError(RuntimeError):
-    """Something that a GPU cannot do."""
+    """Error of an operation that a GPU cannot perform."""
 
 
 class Event(NamedTuple):
-    """Something that a device and its host do together.
+    """A wait of the host for the device, or a copy to the device.
 
     Attributes
     ----------
     kind
-        ``"upload"``, or why the host waits.
+        ``"upload"``, or the reason why the host waits.
     file, line, function
-        Of the package, where it was asked for.
+        Place in the package that caused it.
     """
 
     kind: str
@@ -107,29 +100,28 @@ class Event(NamedTuple):
 
 
 class SimulatedDevice(TorchFunctionMode):
-    """The context in which ``"cuda"`` exists.
+    """Context in which the device ``"cuda"`` exists.
 
     Attributes
     ----------
     events
-        Waits for the device, and copies to it, in their order.
+        Waits for the device and copies to it, in order of occurrence.
     operands
-        Of the function that is being computed.
+        Operands of the function that is being computed.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.events: list[Event] = []
         self.operands: tuple[Any, ...] = ()
-        self._storages: dict[
-            int, StorageWeakRef
-        ] = {}  # weak references keep an address from being used again
+        # weak references prevent the reuse of addresses
+        self._storages: dict[int, StorageWeakRef] = {}
         self._operations = _Operations(self)
         self._stack = ExitStack()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # else torch loads its compiler, which takes two seconds
+        return False  # otherwise torch loads its compiler, which takes two seconds
 
     def __enter__(self) -> "SimulatedDevice":
         answers = {
@@ -150,7 +142,7 @@ class SimulatedDevice(TorchFunctionMode):
 
     @property
     def waits(self) -> list[Event]:
-        """When the host waited for the device."""
+        """Waits of the host for the device."""
         return [event for event in self.events if event.kind != "upload"]
 
     @property
@@ -165,7 +157,7 @@ class SimulatedDevice(TorchFunctionMode):
         return any(key in self._storages for key in map(_key, _storages(x)))
 
     def tag(self, result: Any, on_device: bool = True) -> Any:
-        """Say of all tensors of a result that they are on the device, or that they are not."""
+        """Tag all tensors of a result as on the device, or as not on it."""
         for storage in (storage for x in _tensors((result,)) for storage in _storages(x)):
             if not on_device:
                 self._storages.pop(_key(storage), None)
@@ -176,17 +168,18 @@ class SimulatedDevice(TorchFunctionMode):
         return result
 
     def wait(self, kind: str) -> None:
-        """Note that the host waits for the device."""
+        """Record a wait of the host for the device."""
         self.events.append(Event(kind, *_place()))
 
     def upload(self) -> None:
-        """Note a copy to the device."""
+        """Record a copy to the device."""
         self.events.append(Event("upload", *_place()))
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Answer what a tensor on the device would, and read the device that is asked for."""
+        """Compute a torch function as on the device, and note the device that it names."""
         del types
-        kwargs, name = dict(kwargs or {}), getattr(func, "__name__", "")
+        kwargs = dict(kwargs or {})
+        name = getattr(func, "__name__", "")
         x = args[0] if args and isinstance(args[0], Tensor) else None
         if name == "__get__" and x is not None:
             found = _PROPERTIES.get(getattr(func.__self__, "__name__", ""))
@@ -196,8 +189,8 @@ class SimulatedDevice(TorchFunctionMode):
         if x is not None and self.holds(x):
             if name in REFUSED:
                 raise TypeError(
-                    f"can't convert a tensor on cuda:0 by {name}, in {_told_place()}; copy it by "
-                    ".cpu() first"
+                    f"can't convert a tensor on cuda:0 by {name}, in {_described_place()}; copy it "
+                    "by .cpu() first"
                 )
             if name in ("tolist", "__repr__", "__reduce_ex__"):
                 self.wait(name)
@@ -205,14 +198,14 @@ class SimulatedDevice(TorchFunctionMode):
                 return self.tag(func(*args, **kwargs))
             if name == "get_device":
                 return 0
-        if kwargs.get("device") is None or func is PARSE:  # which reads arguments
+        if kwargs.get("device") is None or func is PARSE:  # which only parses arguments
             return self._computed(func, name, args, kwargs)
-        return self._made(func, args, kwargs)
+        return self._created(func, args, kwargs)
 
     def _computed(self, func: Any, name: str, args: Any, kwargs: Any) -> Any:
-        """Call a function; what it makes inside is where its operands are.
+        """Call a function whose intermediate tensors are on the device of its operands.
 
-        Python's numbers as indices are an exception.
+        Tensors that torch creates from indices are an exception.
         """
         before = self.operands
         self.operands = () if name in ("__getitem__", "__setitem__") else (*args, *kwargs.values())
@@ -221,18 +214,12 @@ class SimulatedDevice(TorchFunctionMode):
         finally:
             self.operands = before
 
-    def _made(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """Call a function that makes a tensor on the device that is named."""
+    def _created(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Call a function that creates a tensor on the device named in its arguments."""
         on_device = torch.device(kwargs["device"]).type == "cuda"
         given = list(_tensors((*args, *kwargs.values())))
         held = any(map(self.holds, given))
-        if func in (
-            torch.tensor,
-            torch.as_tensor,
-            torch.asarray,
-            torch.sparse_csr_tensor,
-            torch.sparse_coo_tensor,
-        ):
+        if func in CONVERTING:
             if on_device and not held:
                 self.upload()
             elif held and not on_device:
@@ -241,25 +228,21 @@ class SimulatedDevice(TorchFunctionMode):
         return self.tag(made.clone() if any(made is x for x in given) else made, on_device)
 
     def _to(self, x: Tensor, name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> Tensor:
-        """Convert a tensor, and move it if it is asked for on the other device."""
-        was, copied = self.holds(x), bool(kwargs.pop("copy", False))
+        """Convert a tensor as ``Tensor.to``, ``.cpu`` and ``.cuda`` do, and move it if needed."""
+        was = self.holds(x)
+        copied = bool(kwargs.pop("copy", False))
         if name == "to":
             like = next(
                 (a for a in (*args[:1], kwargs.get("other")) if isinstance(a, Tensor)), None
             )
             kwargs = {("tensor" if key == "other" else key): value for key, value in kwargs.items()}
-            asked, dtype, _, order = PARSE(*args, **kwargs)
-            if asked is not None and asked.type == "meta":
-                return Tensor.to(
-                    x, asked, dtype or x.dtype
-                )  # shapes without numbers are on no device
-            becomes = (
-                self.holds(like)
-                if like is not None
-                else was
-                if asked is None
-                else asked.type == "cuda"
-            )
+            target, dtype, _, order = PARSE(*args, **kwargs)
+            if target is not None and target.type == "meta":
+                return Tensor.to(x, target, dtype or x.dtype)
+            if like is not None:
+                becomes = self.holds(like)
+            else:
+                becomes = was if target is None else target.type == "cuda"
         else:
             dtype, order, becomes = None, kwargs.get("memory_format"), name == "cuda"
         options = {} if order is None else {"memory_format": order}
@@ -272,7 +255,7 @@ class SimulatedDevice(TorchFunctionMode):
 
 
 class _Operations(TorchDispatchMode):
-    """Sees every operation, those that others are made of too."""
+    """Intercepts every operation, including those within other functions."""
 
     def __init__(self, device: SimulatedDevice) -> None:
         super().__init__()
@@ -283,7 +266,7 @@ class _Operations(TorchDispatchMode):
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Refuse mixed operands, note waits, and tag what is computed."""
+        """Refuse mixed operands, record waits, and tag results."""
         del types
         kwargs = kwargs or {}
         held = [self._device.holds(x) for x in _tensors((*args, *kwargs.values()))]
@@ -332,12 +315,12 @@ class _Operations(TorchDispatchMode):
                     shape = tuple(x.shape)
                     raise DeviceError(
                         f"{name} got operands on cuda:0, and `{argument}` of shape {shape} on cpu, "
-                        f"in {_told_place()}"
+                        f"in {_described_place()}"
                     )
 
 
 def _by_mask(name: str, args: Any) -> bool:
-    """Whether an operation looks up where a mask is true; setting one number there does not."""
+    """Whether an operation finds the true entries of a mask; filling with one number does not."""
     if name not in ("index", "index_put", "index_put_", "_index_put_impl_"):
         return False
     masks = [x for x in args[1] if isinstance(x, Tensor) and x.dtype in (torch.bool, torch.uint8)]
@@ -353,7 +336,7 @@ _PROPERTIES = {"device": CUDA, "is_cuda": True, "is_cpu": False}
 
 
 def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
-    """Yield the tensors among values, and in lists and tuples of them."""
+    """Yield the tensors among values and in nested lists and tuples."""
     for value in values:
         if isinstance(value, Tensor):
             yield value
@@ -366,7 +349,7 @@ def _key(storage: torch.UntypedStorage) -> int:
 
 
 def _storages(x: Tensor) -> Iterator[torch.UntypedStorage]:
-    """Yield the memory of a tensor, which vmap may have wrapped, or which may be sparse."""
+    """Yield the storages of a tensor, which may be sparse or wrapped by vmap."""
     while WRAPPED(x):
         x = UNWRAP(x)
     if x.layout == torch.strided:
@@ -379,7 +362,7 @@ def _storages(x: Tensor) -> Iterator[torch.UntypedStorage]:
 
 
 def _place() -> tuple[str, int, str]:
-    """Return file, line and function of the package that is being run."""
+    """Return file, line and function of the innermost call in the package."""
     frame = sys._getframe()
     while frame is not None and not frame.f_code.co_filename.startswith(SOURCES):
         frame = frame.f_back
@@ -392,17 +375,17 @@ def _place() -> tuple[str, int, str]:
     )
 
 
-def _told_place() -> str:
+def _described_place() -> str:
     file, line, function = _place()
     return f"{file}:{line}, {function}"
 
 
-def told(events: Sequence[Event]) -> str:
-    """Return events as text, how often each, by place."""
+def summary(events: Sequence[Event]) -> str:
+    """Return a table of events and their counts, as text."""
     return "\n".join(f"{count:6d} x {event}" for event, count in sorted(Counter(events).items()))
 
 
 DEVICES: Mapping[str, Callable[[], AbstractContextManager[Any]]] = {
     "simulated": SimulatedDevice
 } | ({"real": nullcontext} if torch.cuda.is_available() else {})
-"""Contexts in which ``"cuda"`` exists: the simulated one, and that of the machine if it has one."""
+"""Contexts with a device ``"cuda"``: the simulated one, and a GPU if the machine has one."""

@@ -34,8 +34,9 @@ def forged(attack, sent, weights=None, seed=0):
 
 
 @EACH
-def test_an_attack_changes_nothing_that_it_is_given(attack):
-    sent, weights = models(), weights_of(topologies.ring(N))
+def test_attacks_do_not_modify_their_arguments(attack):
+    sent = models()
+    weights = weights_of(topologies.ring(N))
     kept = sent.clone(), weights.clone()
     made = forged(attack, sent, weights)
     assert torch.equal(sent, kept[0])
@@ -46,9 +47,10 @@ def test_an_attack_changes_nothing_that_it_is_given(attack):
 
 @EACH
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_columns_may_come_in_parts(attack, dtype):
+def test_columns_are_forged_independently(attack, dtype):
     sent = models().to(dtype)
-    rng, bad = np.random.default_rng(0), torch.zeros(N, dtype=torch.bool)
+    rng = np.random.default_rng(0)
+    bad = torch.zeros(N, dtype=torch.bool)
     bad[BAD] = True
     weights = weights_of(topologies.ring(N))
     parts = [attack.forge(part, bad, weights, rng) for part in sent.split(2, dim=1)]
@@ -60,7 +62,7 @@ def test_columns_may_come_in_parts(attack, dtype):
 
 
 @EACH
-def test_it_can_be_played_without_numbers(attack):
+def test_attacks_run_on_meta_tensors(attack):
     meta = {"device": "meta"}
     sent, bad = torch.empty(N, D, **meta), torch.empty(N, dtype=torch.bool, **meta)
     made = attack.forge(
@@ -105,7 +107,7 @@ def test_alie_takes_the_papers_z(n, m):
     torch.testing.assert_close(made, wanted, rtol=1e-9, atol=0)
 
 
-def test_with_the_papers_z_enough_honest_nodes_lie_further_off():
+def test_with_the_papers_z_enough_honest_nodes_lie_farther_from_the_mean():
     """Of many honest normal values, as many lie below as make a majority with the attackers."""
     n, m = 1000, 240
     made = forged(attacks.alie(range(m)), models(n, d=200))
@@ -115,7 +117,7 @@ def test_with_the_papers_z_enough_honest_nodes_lie_further_off():
 
 @pytest.mark.parametrize(("n", "m"), [(7, 4), (10, 6), (2, 1)])
 def test_alie_needs_a_minority_for_its_z(n, m):
-    with pytest.raises(ValueError, match=r"`nodes` must be a minority.*give z="):
+    with pytest.raises(ValueError, match=r"`nodes` must be a minority.*give a number as `z`"):
         forged(attacks.alie(range(m)), models(n))
     forged(attacks.alie(range(m), z=1.0), models(n))
 
@@ -135,9 +137,10 @@ def test_dissensus_by_hand():
 @pytest.mark.parametrize(
     "graph", [topologies.ring(N), topologies.random_regular(8, 4, seed=1)], ids=["ring", "random"]
 )
-def test_dissensus_takes_back_what_gossip_brings(graph, strength):
+def test_dissensus_cancels_gossip(graph, strength):
     """Gossip moves an attacked node by 1 - strength of the way to its honest neighbors."""
-    sent, weights = models(graph.n), weights_of(graph)
+    sent = models(graph.n)
+    weights = weights_of(graph)
     received = forged(attacks.dissensus(BAD, strength=strength), sent, weights)
     bad = np.isin(np.arange(graph.n), BAD)
     attacked = 0

@@ -67,7 +67,7 @@ ROWS = {
     "corrupt or partial files": [
         "data/test_readers.py::test_read_idx_of_any_bytes",
         "data/test_cifar.py::test_any_bytes",
-        "test_history.py::test_half_written_history_is_refused",
+        "history/test_damaged.py::test_half_written_history_is_refused",
         "test_fuzz.py::test_damaged_datasets_are_read_or_refused_by_file",
         "test_fuzz.py::test_damaged_histories_are_refused_by_file",
         "engine/store/test_checkpoint.py::test_a_damaged_checkpoint_falls_back_to_the_one_before",
@@ -78,15 +78,15 @@ ROWS = {
         "engine/test_run.py::test_nan_loss_names_node_round_and_learning_rate",
         "engine/test_run.py::test_divergence_by_learning_rate",
         "engine/train/test_divergence.py::test_the_first_node_is_named",
-        "engine/train/test_divergence.py::test_recording_goes_on_and_the_history_stays_readable",
+        "engine/train/test_divergence.py::test_recorded_divergence_does_not_stop_the_run_or_damage_its_history",
     ],
     "crash while writing": [
         "test_cli.py::test_results_that_cannot_be_saved_are_refused_before_training",
         "test_cli.py::test_interruption_and_exhaustion",
-        "test_history.py::test_saving_replaces_an_older_history_and_nothing_else",
+        "history/test_saving.py::test_saving_replaces_an_older_history_and_nothing_else",
         "engine/store/test_resume.py::test_killed_and_resumed_equals_never_stopped",
-        "engine/store/test_checkpoint.py::test_a_disk_that_is_really_full",
-        "engine/store/test_checkpoint.py::test_a_folder_that_cannot_be_written_to_is_told_before_training",
+        "engine/store/test_full_disk.py::test_a_disk_that_is_really_full",
+        "engine/store/test_full_disk.py::test_a_folder_that_is_not_writable_is_an_error_before_training",
     ],
     "wrong spectral number": ["test_spectra_say_where_they_do_not_apply"],
 }
@@ -258,7 +258,7 @@ REFUSED = {
         ),
         "fewer outputs than classes": (
             lambda: run(model=nn.Sequential(nn.Flatten(), nn.Linear(36, 2))),
-            "`model` must return at least n_classes=3 logits an example, got shape (1, 2)",
+            "`model` must return at least n_classes=3 logits per example, got shape (1, 2)",
         ),
         "another shape": (
             lambda: run(model=nn.Sequential(nn.Flatten(), nn.Linear(35, 3))),
@@ -266,7 +266,7 @@ REFUSED = {
         ),
         "a graph of another size": (
             lambda: run(topology=topologies.ring(5)),
-            "`topology` must have one node a client: ring(n=5) has n=5, `clients` has n=6",
+            "`topology` must have one node per client: ring(n=5) has n=5, `clients` has n=6",
         ),
         "no function": (
             lambda: run(callbacks=[3]),
@@ -278,18 +278,18 @@ REFUSED = {
         ),
         "a type of eight bits": (
             lambda: run(dtype=torch.float8_e5m2),
-            "`dtype` must be a floating point type to train",
+            "`dtype` must be a floating-point type",
         ),
         "a device without numbers": (lambda: run(device="meta"), "`device` must be such as 'cpu'"),
         "a device that is not there": (
             lambda: run(device="xla"),
-            "`device` must be one that is there, got 'xla'",
+            "`device` must be available, got 'xla'",
         ),
         "a model that cannot be batched": (
             lambda: run(
                 model=Applied(lambda x: x if x.isfinite().all() else 2 * x), executor="batched"
             ),
-            "`executor` must be 'looped' or 'auto' for this model, torch.func cannot batch it",
+            "`executor` must be 'looped' or 'auto' for this model, since torch.func cannot batch",
         ),
     },
     "nan or infinity": {
@@ -315,11 +315,11 @@ REFUSED = {
         ),
         "in a model": (
             lambda: run(model=with_value(np.nan), init="given"),
-            "`model` must start with finite parameters, '1.weight' holds nan",
+            "`model` must start with finite parameters, '1.weight' contains nan",
         ),
         "in a model, as float16": (
             lambda: run(model=with_value(1e30), init="given", dtype=torch.float16),
-            "`model` must start with finite parameters, '1.weight' holds inf as torch.float16",
+            "`model` must start with finite parameters, '1.weight' contains inf as torch.float16",
         ),
     },
 }
@@ -581,19 +581,19 @@ MODELS_REFUSED = {
     ),
     "hidden dropout": (
         lambda: Applied(before=functional.dropout),
-        "`model` must return the same for the same input",
+        "`model` must return the same output for the same input",
     ),
     "noise": (
         lambda: Applied(after=lambda x: x + torch.randn(3)),
-        "`model` must return the same for the same input",
+        "`model` must return the same output for the same input",
     ),
     "noise without effect": (
         lambda: Applied(after=lambda x: x + 0 * torch.rand(3)),
-        "`model` must return the same for the same input",
+        "`model` must return the same output for the same input",
     ),
     "noise of numpy": (
         lambda: Applied(after=lambda x: x * OWN.random()),
-        "`model` must return the same for the same input",
+        "`model` must return the same output for the same input",
     ),
     "batch norm": (
         lambda: nn.Sequential(nn.BatchNorm2d(1), *dense()),
@@ -617,7 +617,7 @@ MODELS_REFUSED = {
                 functional.batch_norm(x, None, None, training=True) if len(x) > 1 else x
             )
         ),
-        "`model` must treat the examples of a minibatch one by one",
+        "`model` must treat the examples of a minibatch independently",
     ),
     "batch means": (
         lambda: Applied(before=lambda x: x - x.mean(0)),
@@ -625,7 +625,7 @@ MODELS_REFUSED = {
     ),
     "a buffer that moves": (
         lambda: Buffered(0.1),
-        "`model` must not change its buffers, 'mean' is another",
+        "`model` must not change its buffers, 'mean' changed",
     ),
     "spectral norm": (
         lambda: dense(FIXED.spectral_norm(nn.Linear(36, 36))),
@@ -659,8 +659,8 @@ MODELS_REFUSED = {
         lambda: Applied(lambda x: {"logits": x}),
         "`model` must return a tensor of logits, got dict",
     ),
-    "one number": (lambda: Applied(lambda x: x.sum()), "logits an example, got shape ()"),
-    "no batch": (lambda: Applied(lambda x: x.squeeze()), "logits an example, got shape (3,)"),
+    "one number": (lambda: Applied(lambda x: x.sum()), "logits per example, got shape ()"),
+    "no batch": (lambda: Applied(lambda x: x.squeeze()), "logits per example, got shape (3,)"),
     "classes": (
         lambda: Applied(lambda x: x.argmax(1, keepdim=True).expand(-1, 3)),
         "real logits that can be",
@@ -683,7 +683,7 @@ MODELS_REFUSED = {
     ),
     "copies on devices": (
         lambda: nn.DataParallel(dense()),
-        "must not contain DataParallel (layer ''): it hides",
+        "must not contain DataParallel (layer ''): it wraps",
     ),
     "no copies": (
         lambda: Applied(own=threading.Lock()),

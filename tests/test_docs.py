@@ -75,11 +75,11 @@ def test_blocks_are_known_and_links_lead_somewhere(page):
 
 
 TABLES = {
-    "What `apply` gets as `models`:": round.Models,
-    "What it gets as `round`:": round.Round,
+    "Attributes and methods of `models`, the first argument of `apply`:": round.Models,
+    "Attributes and methods of `round`, its last argument:": round.Round,
     "The parts of a `Phase`:": algorithms.Phase,
     "The parts of a `Term` of local steps:": algorithms.Term,
-    "The parts of an `At`, the place at which gradients are taken:": algorithms.At,
+    "The parts of an `At`, the point at which gradients are taken:": algorithms.At,
 }
 
 

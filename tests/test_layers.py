@@ -178,9 +178,10 @@ def test_analysis_uses_public_names_of_topofl(path):
 
 ROOMS = {
     "engine": [
-        "population exchange recorder options attackers",
-        "suggestions",
-        *("train", "dry_run", "evaluate", "checks", "setup", "memory", "state", "rounds"),
+        "population exchange ledger recorder options attackers",
+        "suggestions shorthands",
+        *("train", "dry_run", "evaluate", "checks", "setup", "memory", "state"),
+        *("round_training round_exchanges", "rounds"),
         *("store evaluation_stages", "active_run", "run"),
     ],
     "algorithms": [
@@ -191,12 +192,12 @@ ROOMS = {
         "references server",
     ],
     "data": [
-        *("_pixels _split", "dataset", "arrays augment", "torch_datasets", "partition"),
+        *("_pixels _split", "dataset", "arrays augment _assignment", "torch_datasets", "partition"),
         *("partitioners edits", "readers"),
     ],
     "metrics": [
         "_rounds _declaration",
-        *("averaging data_fit cost", "changing", "push_sum shape", "_columns", "compare"),
+        *("averaging data_fit cost", "changing", "push_sum shape", "hops", "_columns", "compare"),
         "over_rounds plots",
     ],
     "topologies": ["_generator _common", "static", "cliques", "changing from_data operations"],

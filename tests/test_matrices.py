@@ -24,7 +24,7 @@ def packs_all(monkeypatch):
 
 def pack_from(monkeypatch, size):
     """Let matrices of so many bytes be packed, whatever their rows."""
-    for name in ("LEAST", "SEARCHED"):
+    for name in ("PACKED_FROM", "SEARCHED_FROM"):
         monkeypatch.setattr(_matrices, name, size)
 
 
@@ -70,7 +70,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_is_packed_comes_out_to_the_last_bit(packs_all, name):
+def test_packing_is_exact(packs_all, name):
     matrix = CASES[name]
     one = kept(matrix)
     assert isinstance(one, Packed)
@@ -86,12 +86,12 @@ def test_what_is_packed_comes_out_to_the_last_bit(packs_all, name):
 @pytest.mark.parametrize(
     "graph", [topologies.ring(60), topologies.exponential(64), topologies.star(60)]
 )
-def test_what_saves_little_stays_the_same_object(packs_all, graph):
+def test_matrices_that_save_little_are_not_packed(packs_all, graph):
     matrix = mixing.metropolis_hastings(graph)
     assert kept(matrix) is matrix
 
 
-def test_rows_that_only_look_equal_are_told_apart(packs_all, monkeypatch):
+def test_rows_with_equal_products_are_compared(packs_all, monkeypatch):
     close = average(60, 7).weights.toarray()
     close[5] = np.roll(close[5], 1)
     matrix = MixingMatrix(sparse.csr_array(close))
@@ -101,14 +101,14 @@ def test_rows_that_only_look_equal_are_told_apart(packs_all, monkeypatch):
     assert kept(matrix) is matrix
 
 
-def test_small_matrices_are_not_touched():
+def test_small_matrices_are_not_packed():
     assert kept(CASES["one row"]) is CASES["one row"]
 
 
 @pytest.mark.parametrize(("n", "chosen"), [(26, 26), (40, 20), (63, 63)])
 def test_one_row_is_kept_once_from_a_few_kibibytes_on(packs_all, monkeypatch, n, chosen):
     matrix = average(n, chosen)
-    searched = _matrices._searched(matrix)
+    searched = _matrices._packed_rows(matrix)
     monkeypatch.undo()
     one = kept(matrix)
     assert isinstance(one, Packed)

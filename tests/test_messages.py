@@ -1,4 +1,4 @@
-"""Common mistakes: the message names the argument, the requirement, the value and the remedy."""
+"""Error messages of common mistakes name argument, requirement, value and remedy."""
 
 import os
 
@@ -41,7 +41,7 @@ def history():
 @pytest.mark.parametrize(
     "method", ["last", "best", "best_on_validation", "personal", "plot", "__getitem__"]
 )
-def test_a_column_is_named_by_text(history, method, column):
+def test_column_names_must_be_text(history, method, column):
     with pytest.raises(
         TypeError, match=r"^`column` must be the name of a column, such as 'accuracy', got"
     ):
@@ -49,12 +49,12 @@ def test_a_column_is_named_by_text(history, method, column):
 
 
 @pytest.mark.parametrize("method", ["rounds_to", "bytes_to"])
-def test_a_column_to_reach_is_named_by_text(history, method):
+def test_names_of_target_columns_must_be_text(history, method):
     with pytest.raises(TypeError, match=r"^`column` must be the name of a column"):
         getattr(history, method)(0.5, 3)
 
 
-def test_a_validation_column_is_named_by_text(history):
+def test_names_of_validation_columns_must_be_text(history):
     with pytest.raises(TypeError, match=r"^`validation` must be the name of a column"):
         history.best_on_validation("accuracy", 3)
 
@@ -76,7 +76,7 @@ PLOTS = {
 
 @pytest.mark.parametrize("plot", PLOTS)
 @pytest.mark.parametrize("ax", [3, "ax", np.zeros(1), plt], ids=["3", "text", "array", "pyplot"])
-def test_what_is_drawn_on_must_be_axes(history, plot, ax):
+def test_ax_must_be_axes(history, plot, ax):
     with pytest.raises(
         TypeError, match=r"^`ax` must be the Axes to draw on, such as .* or None, got"
     ):
@@ -84,7 +84,7 @@ def test_what_is_drawn_on_must_be_axes(history, plot, ax):
 
 
 @pytest.mark.parametrize("plot", PLOTS)
-def test_axes_are_taken_and_made(history, plot):
+def test_axes_are_used_or_created(history, plot):
     figure, ax = plt.subplots()
     assert PLOTS[plot](ax, history) is ax
     plt.close(figure)
@@ -113,7 +113,7 @@ class Odd(os.PathLike):
 @pytest.mark.parametrize(
     "path", [3, b"x", object(), ["a"], 1.5, Odd()], ids=lambda path: type(path).__name__
 )
-def test_a_path_must_be_one(reader, path):
+def test_paths_must_be_text_or_paths(reader, path):
     read, name = READERS[reader]
     with pytest.raises(
         TypeError,
@@ -124,7 +124,7 @@ def test_a_path_must_be_one(reader, path):
 
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("path", ["", "a\0b"])
-def test_a_path_must_be_possible(reader, path):
+def test_paths_must_be_valid(reader, path):
     read, name = READERS[reader]
     with pytest.raises(ValueError, match=rf"^`{name}` must be the path of a (file|folder), got"):
         read(path)
@@ -137,7 +137,7 @@ def test_a_path_must_be_possible(reader, path):
     "dtype", ["float32", 3, np.float32, np.dtype("f4"), None, torch.int8], ids=str
 )
 @pytest.mark.parametrize("method", ["affine", "examples"])
-def test_a_dtype_must_be_a_floating_point_one(method, dtype):
+def test_dtypes_must_be_floating_point(method, dtype):
     with pytest.raises(TypeError, match=r"^`dtype` must be a floating-point dtype, got"):
         getattr(problems.equal_clients().dataset, method)(dtype=dtype)
 
@@ -150,14 +150,14 @@ def test_weights_become_tensors_of_a_floating_point_dtype(dtype):
 
 @pytest.mark.parametrize("device", ["nowhere", object(), None])
 def test_weights_become_tensors_on_a_device(device):
-    with pytest.raises(ValueError, match=r"^`device` must be such as 'cpu' or 'cuda:0', got"):
+    with pytest.raises(ValueError, match=r"^`device` must be a torch device, got"):
         mixing.metropolis_hastings(RING).to_torch(device)
 
 
 # Labels and inputs
 
 
-def test_labels_that_no_classes_can_be():
+def test_labels_that_cannot_be_classes_are_refused():
     assert data.from_arrays(np.eye(8), np.array([0, 1] * 4, np.uint64)).n_classes == 2
     with pytest.raises(
         ValueError, match=r"^`y` must be below 1,000,000.* got 9223372036854775809 .*np\.unique"
@@ -168,7 +168,7 @@ def test_labels_that_no_classes_can_be():
 @pytest.mark.parametrize(
     "labels", [np.array(["cat", "dog"] * 4), np.array(["cat", "dog"] * 4, object)], ids=["U", "O"]
 )
-def test_labels_that_are_text_are_told_what_works(labels):
+def test_text_labels_are_refused_with_a_remedy(labels):
     with pytest.raises(
         TypeError, match=r"`y` must be integers, got .*; number the classes by (np\.unique.*)$"
     ) as caught:
@@ -177,7 +177,7 @@ def test_labels_that_are_text_are_told_what_works(labels):
     assert data.from_arrays(np.eye(8), classes).n_classes == 2
 
 
-def test_labels_that_are_whole_floats_are_told_what_works():
+def test_whole_float_labels_are_refused_with_a_remedy():
     with pytest.raises(
         TypeError,
         match=r"`y` must be integers, got dtype float64; if .* convert .* \.astype\(int\)$",
@@ -198,7 +198,7 @@ def test_labels_that_are_whole_floats_are_told_what_works():
     ],
     ids=["ragged", "bfloat16", "complex", "sparse", "meta", "object", "none"],
 )
-def test_labels_of_other_kinds(labels):
+def test_labels_of_other_types_are_refused(labels):
     with pytest.raises((TypeError, ValueError), match=r"^`y` must be"):
         data.from_arrays(np.eye(8), labels)
 
@@ -208,7 +208,7 @@ def test_labels_of_other_kinds(labels):
     [[[0], [1, 2]], torch.zeros(2, 3, device="meta"), object()],
     ids=["ragged", "meta", "object"],
 )
-def test_inputs_of_other_kinds(inputs):
+def test_inputs_of_other_types_are_refused(inputs):
     with pytest.raises((TypeError, ValueError), match=r"^`x` must"):
         data.from_arrays(inputs, [0, 1])
 
@@ -216,12 +216,12 @@ def test_inputs_of_other_kinds(inputs):
 @pytest.mark.parametrize(
     "layer", [nn.Linear(3, 2), nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))], ids=["one", "two"]
 )
-def test_integers_are_told_apart_from_pixels(layer):
+def test_integer_inputs_are_distinguished_from_pixels(layer):
     numbers = np.arange(24).reshape(8, 3)
     clients = data.iid(data.from_arrays(numbers, [0, 1] * 4, test=(numbers, [0, 1] * 4)), 6, seed=0)
     with pytest.raises(
         ValueError,
-        match=r"examples are torch.int64 and stay so: give pixels as uint8, and other numbers",
+        match=r"examples are torch.int64 and are not converted: give pixels as uint8",
     ):
         small_run(model=layer, clients=clients)
 
@@ -254,7 +254,7 @@ def test_batch_normalization_is_refused_for_its_own_reason(norm, reason):
         small_run(model=model)
 
 
-def test_a_network_without_flatten_is_told_to_flatten():
+def test_a_network_without_flatten_is_refused_with_a_remedy():
     layers = [nn.Linear(48, 5), nn.ReLU(), nn.Linear(5, 2)]
     with pytest.raises(
         ValueError,
@@ -264,7 +264,7 @@ def test_a_network_without_flatten_is_told_to_flatten():
     small_run(model=nn.Sequential(nn.Flatten(), *layers), clients=images())
 
 
-def test_a_network_that_flattens_nothing_is_told_to_flatten():
+def test_a_network_that_flattens_nothing_is_refused_with_a_remedy():
     with pytest.raises(
         ValueError,
         match=r"`model` must .* got shape \(1, 3, 4, 2\) .*put nn\.Flatten\(\).* 48 features",
@@ -272,14 +272,14 @@ def test_a_network_that_flattens_nothing_is_told_to_flatten():
         small_run(model=nn.Sequential(nn.Linear(4, 5), nn.Linear(5, 2)), clients=images())
 
 
-def test_an_embedding_is_told_how_token_ids_arrive():
+def test_embeddings_are_refused_with_a_remedy():
     model = nn.Sequential(nn.Embedding(300, 4), nn.Flatten(), nn.Linear(12, 2))
     with pytest.raises(ValueError, match=r"examples are torch\.float32: give token ids as int64"):
         small_run(model=model, clients=images((3,)))
 
 
 class Shared(nn.Module):
-    """One layer under two names, and one parameter in two layers."""
+    """A model with a layer under two names and a parameter in two layers."""
 
     def __init__(self):
         super().__init__()

@@ -60,8 +60,8 @@ def test_parse_spec(text, expected):
             "participation,base=(ring:9,seed=1",
             r"'participation,base=\(ring:9,seed=1' must close .* '\)' is missing",
         ),
-        ("gn_lenet,in_shape=[1,28", r"must close what it opens, '\]' is missing"),
-        ("participation,base=(ring:9,(a]),seed=1", r"must close what it opens, '\)' is missing"),
+        ("gn_lenet,in_shape=[1,28", r"must close its brackets, '\]' is missing"),
+        ("participation,base=(ring:9,(a]),seed=1", r"must close its brackets, '\)' is missing"),
     ],
 )
 def test_bad_specs(text, message):
@@ -172,7 +172,7 @@ def test_notes_of_a_base_say_so():
     assert built.notes == [
         "no `seed` given; 0 is used",
         "`base`: no `seed` given; 0 is used",
-        "`base`: no data given; one class a node is used",
+        "`base`: no data given; one class per node is used",
     ]
     assert built.arguments["base"]["seed"] == 0
 
@@ -212,7 +212,7 @@ def test_a_base_gets_the_data():
         ("random_in:8,k=2", "`base` must be one graph, got TopologySequence"),
         (8, "`base`: must be a table or text such as 'ring', got 8"),
         ({"n": 8}, "`base`: `name` is missing"),
-        ({"spec": "ring:8", "n": 8}, "`base`: `n` must be given once, got it in `spec` too"),
+        ({"spec": "ring:8", "n": 8}, "`base`: `n` must be given once, got it in `spec`, too"),
         ({"spec": 8}, "`base`: `spec` must be text"),
         ({"name": 8}, "`base`: the name of a topology must be text, got 8"),
     ],
@@ -258,7 +258,7 @@ def test_names_and_keys_have_suggestions():
     for arguments in ({"n": 5}, {"n": 5, "reward": "x", "seed": 0}):
         with pytest.raises(
             ValueError,
-            match="`greedy_collaboration` can be made in Python only, since its `reward` is a",
+            match="`greedy_collaboration` can be built only in Python, since its `reward` is a",
         ):
             build_topology("greedy_collaboration", arguments)
     with pytest.raises(TypeError, match="name of a topology must be text, got 3"):
@@ -284,7 +284,7 @@ def test_random_generators_get_a_seed_and_a_note():
 def test_topologies_of_label_counts():
     counts = np.eye(10, dtype=int)[np.arange(20) % 10]
     alone = build_topology("dcliques", {"n": 20, "seed": 0})
-    assert alone.notes == ["no data given; one class a node is used"]
+    assert alone.notes == ["no data given; one class per node is used"]
     assert alone.arguments["n"] == 20
     built = build_topology("dcliques", {"n": 20, "seed": 0}, counts)
     assert built.notes == []

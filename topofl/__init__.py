@@ -1,9 +1,9 @@
 """topofl: how the communication graph shapes decentralized and personalized federated learning.
 
-A dataset is split over nodes (:mod:`topofl.data`), a graph joins them (:mod:`topofl.topologies`), a
-rule gives the edges weights (:mod:`topofl.mixing`), an algorithm trains over it
-(:mod:`topofl.algorithms`, :func:`run`), and the history of the run stands beside the numbers of the
-graph (:mod:`topofl.metrics`).
+A dataset is partitioned over nodes (:mod:`topofl.data`), a graph connects them
+(:mod:`topofl.topologies`), a rule assigns weights to its edges (:mod:`topofl.mixing`), an algorithm
+trains over it (:mod:`topofl.algorithms`, :func:`run`), and metrics of the graph
+(:mod:`topofl.metrics`) can be compared with the history of the run.
 """
 
 from topofl import (

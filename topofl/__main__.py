@@ -1,4 +1,4 @@
-"""``python -m topofl`` is the command ``topofl``."""
+"""Entry point of ``python -m topofl``, which runs the command ``topofl``."""
 
 import sys
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 __all__ = ["STAGES", "Column", "as_json", "columns_named", "columns_of", "from_json", "name_of"]
 
 STAGES = ("", "before_exchange", "fine_tuned", "knn")
-"""Built-in stages of evaluation; the first, the end of a round, is in no column's name."""
+"""Built-in stages of evaluation; the first is the end of a round, which names leave out."""
 
 
 class Column(NamedTuple):
@@ -17,8 +17,8 @@ class Column(NamedTuple):
     score
         For example ``"accuracy"``.
     stage
-        Which models were scored: ``""`` as they are at the end of a round, ``"before_exchange"``,
-        ``"fine_tuned"``, ``"knn"``, or a stage of the user.
+        The models that were scored: ``""`` at the end of a round, ``"before_exchange"``,
+        ``"fine_tuned"``, ``"knn"``, or a custom stage.
     set
         The examples, such as ``"own_test"``.
     """
@@ -29,7 +29,7 @@ class Column(NamedTuple):
 
 
 def name_of(column: Column, first: str) -> str:
-    """Return the name of a column: score, stage, and the set unless it is the `first` one.
+    """Return the name of a column: score, stage, and the set unless it is the `first` set.
 
     Examples
     --------
@@ -50,7 +50,7 @@ def columns_of(
     Raises
     ------
     ValueError
-        If two of them have the same name.
+        If two columns have the same name.
     """
     scores = list(scores)
     sets = list(sets)
@@ -58,9 +58,9 @@ def columns_of(
     for column in (Column(score, stage, on) for stage in stages for on in sets for score in scores):
         name = name_of(column, sets[0])
         if name in found:
-            one, other = (" ".join(part for part in each if part) for each in (found[name], column))
+            one, other = (" ".join(filter(None, each)) for each in (found[name], column))
             raise ValueError(
-                f"`evaluation.also` must give every column a name of its own, got {name!r} of both "
+                f"`evaluation.also` must give every column a unique name, got {name!r} for both "
                 f"{one} and {other}; rename the evaluation or the score"
             )
         found[name] = column
@@ -68,7 +68,7 @@ def columns_of(
 
 
 def columns_named(names: Iterable[str], scores: Iterable[str], first: str) -> dict[str, Column]:
-    """Return the columns of scores with these names, for histories that only have names.
+    """Return the columns of scores among these names, for histories that only have names.
 
     Only built-in stages are recognized; the rest of a name is the set, or `first` if it is empty.
 
@@ -91,7 +91,7 @@ def columns_named(names: Iterable[str], scores: Iterable[str], first: str) -> di
 
 
 def _starts(name: str, part: str) -> bool:
-    """Return whether a name is `part`, or begins with it and an underscore."""
+    """Return whether a name is `part`, or starts with it and an underscore."""
     return name == part or name.startswith(f"{part}_")
 
 
@@ -101,7 +101,7 @@ def as_json(columns: Mapping[str, Column]) -> dict[str, Any]:
 
 
 def from_json(value: Any) -> dict[str, Column]:
-    """Return columns from the values of :func:`as_json`, or raise ``ValueError``."""
+    """Return columns from the values of :func:`as_json`, or raise ``ValueError`` if damaged."""
     if not isinstance(value, Mapping):
         raise ValueError(f"columns must be a dictionary, got {type(value).__name__}")
     for name, fields in value.items():

@@ -1,4 +1,4 @@
-"""Graphs from files, for the command line and configurations."""
+"""Reading graphs from files, for the command line and configurations."""
 
 import math
 from collections.abc import Mapping
@@ -19,14 +19,14 @@ from topofl.topology import Topology, as_topology
 __all__ = ["KINDS", "is_graph_file", "read_graph"]
 
 KINDS = (".graphml", ".gml", ".edgelist", ".npz", ".npy")
-"""Suffixes of graph files: three of networkx, scipy sparse matrices, and numpy arrays."""
+"""Suffixes of graph files: three networkx formats, scipy sparse matrices and numpy arrays."""
 
 LARGEST_TEXT = 2**27
-"""Largest text file in bytes: in networkx an edge takes many times the memory of its line."""
+"""Largest text file in bytes. An edge takes many times the memory of its line in networkx."""
 
 
 def is_graph_file(name: object) -> bool:
-    """Return whether a name is that of a file with a graph, by its suffix."""
+    """Return whether a file name has the suffix of a graph file."""
     return isinstance(name, str) and Path(name).suffix.lower() in KINDS
 
 
@@ -43,44 +43,45 @@ def read_graph(
     Parameters
     ----------
     path
-        Its suffix is one of :data:`KINDS`; text files may have at most 128 MiB. A line of an
-        ``.edgelist`` is "source target" or "source target weight", where no weight means 1; an edge
-        may be repeated with the same weight. Entry [u, v] of a matrix is the weight of the edge
-        from u to v. Labels that are all whole numbers become integers, and nodes stand in ascending
-        order of them, whether they begin at 0 or at 1. Other labels stand in the order of the file.
+        Path of the file. Its suffix must be one of :data:`KINDS`; text files may have at most 128
+        MiB. A line of an ``.edgelist`` is "source target" or "source target weight", where no
+        weight means 1; an edge may be repeated with the same weight. Entry [u, v] of a matrix is
+        the weight of the edge from u to v. If all labels are whole numbers, they become integers
+        and the nodes are sorted by them, whether they start at 0 or at 1. Other labels keep the
+        order of the file.
     directed
-        Whether the lines of an edge list are directed edges; None: they are not. Other files say so
-        themselves and accept only None.
+        Whether the lines of an edge list are directed edges; None means undirected. The other
+        formats store the direction and accept only None.
     n, own_weights, drop_self_loops
         As in :func:`topofl.as_topology`.
 
     Raises
     ------
     OSError
-        If there is no such file, or it cannot be read.
+        If the file does not exist or cannot be read.
     ValueError, TypeError
-        If it is not a regular file, is too large, does not hold what its suffix says, or gives an
-        edge two weights; or as :func:`topofl.as_topology`.
+        If the path is not a regular file, or the file is too large, does not match its suffix, or
+        gives an edge two weights; or as :func:`topofl.as_topology`.
     """
     if directed is not None:
         check_switch("directed", directed, auto=False)
         if path.suffix.lower() != ".edgelist":
             raise ValueError(
-                f"`directed` must be left out for {path.suffix} files, which say themselves "
-                "whether they are"
+                f"`directed` must be left out for {path.suffix} files, which store whether they "
+                "are directed"
             )
     check_regular(path, "path")
     try:
         graph = _read(path, bool(directed))
     except OSError:
         raise
-    except Exception as error:  # networkx, numpy, zipfile and XML parsers each have their own
+    except Exception as error:  # networkx, numpy, zipfile and XML parsers raise their own
         raise ValueError(
             f"{path} cannot be read as {path.suffix}: {error or type(error).__name__}"
         ) from error
-    how = {"n": n, "own_weights": own_weights, "drop_self_loops": drop_self_loops}
+    options = {"n": n, "own_weights": own_weights, "drop_self_loops": drop_self_loops}
     try:
-        topology = as_topology(graph, name=path.stem, **how)
+        topology = as_topology(graph, name=path.stem, **options)
     except (TypeError, ValueError) as error:
         raise (TypeError if isinstance(error, TypeError) else ValueError)(
             f"{path}: {error}"
@@ -97,28 +98,26 @@ def _read(path: Path, directed: bool) -> Any:
         case ".npy":
             return np.atleast_2d(read_array(path))
         case suffix:
-            content = _text(path)
+            content = _checked_bytes(path)
             if suffix == ".edgelist":
-                return _with_numbers(
-                    _read_edges(content.decode("utf-8"), nx.DiGraph() if directed else nx.Graph())
-                )
-            return _with_numbers(
-                (nx.read_graphml if suffix == ".graphml" else nx.read_gml)(BytesIO(content))
-            )
+                empty = nx.DiGraph() if directed else nx.Graph()
+                return _with_integer_labels(_read_edges(content.decode("utf-8"), empty))
+            read = nx.read_graphml if suffix == ".graphml" else nx.read_gml
+            return _with_integer_labels(read(BytesIO(content)))
 
 
-def _text(path: Path) -> bytes:
+def _checked_bytes(path: Path) -> bytes:
     size = path.stat().st_size
     if size > LARGEST_TEXT:
         raise ValueError(
-            f"it has {size:,} bytes, above the limit of {LARGEST_TEXT:,}; save its matrix by "
+            f"it has {size:,} bytes, above the limit of {LARGEST_TEXT:,}; save its matrix with "
             "scipy.sparse.save_npz"
         )
     return path.read_bytes()
 
 
 def _read_edges(text: str, graph: nx.Graph) -> nx.Graph:
-    """Return the graph with the edges of an edge list, weighted or not; ``#`` begins a comment."""
+    """Add the edges of an edge list to the graph and return it; ``#`` starts a comment."""
     for k, line in enumerate(text.splitlines(), start=1):
         words = line.partition("#")[0].split()
         if words and len(words) not in (2, 3):
@@ -131,26 +130,26 @@ def _read_edges(text: str, graph: nx.Graph) -> nx.Graph:
 
 
 def _add_edge(graph: nx.Graph, u: str, v: str, weight: float, line: int) -> None:
-    """Add the edge of a line, or raise ``ValueError`` if it already has another weight."""
+    """Add the edge of a line, or raise ``ValueError`` if the edge already has another weight."""
     before = graph.get_edge_data(u, v, {"weight": weight})["weight"]
     if before != weight:
         remedy = (
-            "leave one of them out"
+            "remove one of the lines"
             if graph.is_directed()
-            else "say directed=true if these are two edges"
+            else "pass directed=true if these are two edges"
         )
         raise ValueError(
-            f"line {line} must give the edge {u} {v} the weight it has already, {before:g}, got "
+            f"line {line} must give the edge {u} {v} the weight it already has, {before:g}, got "
             f"{weight:g}; {remedy}"
         )
     graph.add_edge(u, v, weight=weight)
 
 
-def _with_numbers(graph: nx.Graph) -> nx.Graph:
-    """Return the graph with integers for labels, in ascending order, if all are whole numbers.
+def _with_integer_labels(graph: nx.Graph) -> nx.Graph:
+    """Return the graph with sorted integer labels if all its labels are whole numbers.
 
-    That is, in ASCII digits and each written once. An order that :meth:`Topology.to_networkx` has
-    noted is kept.
+    Whole numbers are written in ASCII digits without leading zeros. A node order that
+    :meth:`Topology.to_networkx` recorded is preserved.
     """
     numbers = {str(label): label for label in graph}
     if not all(
@@ -166,19 +165,21 @@ def _with_numbers(graph: nx.Graph) -> nx.Graph:
 
 
 def _read_sparse(path: Path) -> Any:
-    """Return the matrix that ``scipy.sparse.save_npz`` wrote; shapes are checked before reading."""
-    about = read_arrays(path, _header_arrays, texts=["format"])
-    form, shape = about["format"].item(), tuple(about["shape"].tolist())
+    """Return a matrix saved with ``scipy.sparse.save_npz``; shapes are checked before reading."""
+    header = read_arrays(path, _header_arrays, texts=["format"])
+    form = header["format"].item()
+    shape = tuple(header["shape"].tolist())
     form = form.decode("ascii") if isinstance(form, bytes) else form
     if form not in _PARTS:
         raise ValueError(
-            f"there is no format {form!r} of sparse matrices; save one of {', '.join(_PARTS)}"
+            f"`format` must be one of {', '.join(_PARTS)}, got {form!r}; save the matrix in one of "
+            "these"
         )
     check_nodes(max(shape), name="shape")
     parts = read_arrays(path, partial(_matrix_arrays, form, shape), texts=["format"])
-    data, *places = (parts[name] for name in _PARTS[form])
+    data, *positions = (parts[name] for name in _PARTS[form])
     return getattr(sparse, f"{form}_array")(
-        (data, tuple(places)) if form == "coo" else (data, *places), shape=shape
+        (data, tuple(positions)) if form == "coo" else (data, *positions), shape=shape
     )
 
 
@@ -189,11 +190,11 @@ _PARTS = {
     "coo": ("data", "row", "col"),
     "dia": ("data", "offsets"),
 }
-"""Formats of sparse matrices, and the arrays that each consists of."""
+"""Arrays of each sparse matrix format, by the name of the format."""
 
 
 def _header_arrays(headers: Mapping[str, Header]) -> list[str]:
-    """Return the names of the arrays of format and shape, or raise ``ValueError``."""
+    """Return the names of the arrays with format and shape, or raise ``ValueError``."""
     wanted = {"format": (), "shape": (2,)}
     for name, shape in wanted.items():
         if (
@@ -202,7 +203,7 @@ def _header_arrays(headers: Mapping[str, Header]) -> list[str]:
             or headers[name].dtype.itemsize > 100
         ):
             raise ValueError(
-                f"`{name}` of shape {shape} is needed; save the matrix by scipy.sparse.save_npz"
+                f"`{name}` of shape {shape} is missing; save the matrix with scipy.sparse.save_npz"
             )
     if headers["shape"].dtype.kind not in "iu":
         raise ValueError(f"`shape` must be integers, got dtype {headers['shape'].dtype}")
@@ -213,21 +214,22 @@ def _matrix_arrays(form: str, shape: tuple[int, int], headers: Mapping[str, Head
     """Return the names of the arrays of a matrix, or raise ``ValueError`` if one does not fit."""
     missing = next((name for name in _PARTS[form] if name not in headers), None)
     if missing:
-        raise ValueError(f"`{missing}` is missing; save the matrix by scipy.sparse.save_npz")
-    data, *places = (headers[name].shape for name in _PARTS[form])
+        raise ValueError(f"`{missing}` is missing; save the matrix with scipy.sparse.save_npz")
+    data, *positions = (headers[name].shape for name in _PARTS[form])
     if len(data) != {"bsr": 3, "dia": 2}.get(form, 1) or 0 in data[1:]:
         raise ValueError(f"`data` of a matrix in the format {form} cannot have shape {data}")
-    (rows, columns), length = shape, data[0]
-    most = (rows + columns - 1) * max(shape) if form == "dia" else rows * columns
-    if math.prod(data) > most:
+    rows, columns = shape
+    length = data[0]
+    limit = (rows + columns - 1) * max(shape) if form == "dia" else rows * columns
+    if math.prod(data) > limit:
         raise ValueError(
-            f"`data` must hold at most {most:,} entries for a matrix of shape {shape}, got {data}"
+            f"`data` must hold at most {limit:,} entries for a matrix of shape {shape}, got {data}"
         )
     major = columns if form == "csc" else rows // (data[1] if form == "bsr" else 1)
-    wanted = [length] + [length if form == "coo" else major + 1] * (len(places) - 1)
-    for name, place, size in zip(_PARTS[form][1:], places, wanted, strict=True):
-        if place != (size,):
+    wanted = [length] + [length if form == "coo" else major + 1] * (len(positions) - 1)
+    for name, found, size in zip(_PARTS[form][1:], positions, wanted, strict=True):
+        if found != (size,):
             raise ValueError(
-                f"`{name}` must have shape ({size},) for a matrix of shape {shape}, got {place}"
+                f"`{name}` must have shape ({size},) for a matrix of shape {shape}, got {found}"
             )
     return list(_PARTS[form])

@@ -1,4 +1,4 @@
-"""Mixing matrices of a run, stored by their distinct rows, of which those of servers have few."""
+"""Mixing matrices of a run, stored by their distinct rows, which are few for servers."""
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,17 +13,17 @@ from topofl.mixing import MixingMatrix
 
 __all__ = ["Kept", "Matrices", "Packed", "bytes_of", "kept", "kept_of"]
 
-LEAST = 2**13
+PACKED_FROM = 2**13
 """Bytes from which a matrix with one distinct row, such as a server's, is packed.
 
-Packing takes as long as the digest of some 10 to 40 KiB, a fraction of making the matrix. Smaller
-matrices stay as they are, with their cached properties."""
+Packing takes as long as hashing 10 to 40 KiB, a fraction of the time to build the matrix. Smaller
+matrices stay unchanged, with their cached properties."""
 
-SEARCHED = 2**16
+SEARCHED_FROM = 2**16
 """Bytes from which a matrix is searched for several distinct rows and packed."""
 
 _BLOCK = 2**18
-"""Entries that are compared at a time."""
+"""Number of entries that are compared at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,9 +35,9 @@ class Packed:
     rows
         (k, n), the distinct rows, in order of first use.
     row_of
-        (n,) which of them each node's is.
+        (n,) index of each node's row in `rows`.
     name, nodes
-        Of the matrix.
+        Name and node labels of the matrix.
     """
 
     rows: sparse.csr_array
@@ -51,37 +51,38 @@ class Packed:
         return self.rows
 
     def unpacked(self) -> MixingMatrix:
-        """Return the matrix."""
+        """Return the whole matrix."""
         return MixingMatrix(sparse.csr_array(self.rows[self.row_of]), self.name, self.nodes)
 
 
 Kept = MixingMatrix | Packed
 
 
-def bytes_of(one: Kept) -> int:
-    """Return the bytes that a matrix takes as it is kept."""
-    parts = [one.weights.data, one.weights.indices, one.weights.indptr]
-    return sum(part.nbytes for part in parts) + (
-        one.row_of.nbytes if isinstance(one, Packed) else 0
-    )
+def bytes_of(matrix: Kept) -> int:
+    """Return the bytes of a stored matrix."""
+    parts = [matrix.weights.data, matrix.weights.indices, matrix.weights.indptr]
+    if isinstance(matrix, Packed):
+        parts.append(matrix.row_of)
+    return sum(part.nbytes for part in parts)
 
 
 def kept(matrix: MixingMatrix) -> Kept:
-    """Return a matrix as it is stored: packed if large and at most half the size, else itself.
+    """Return a matrix as it is stored: packed if large and at most half the size, else unchanged.
 
-    Whether there is only one is seen by a comparison of the last row with the first, and where they
-    are equal, of all. The work for several is a product with one vector, and where that says that
-    rows may be equal, a comparison of all entries.
+    A single distinct row is detected by comparing the last row with the first, and all rows only if
+    these are equal. Several are detected by a product with a random vector, and all entries are
+    compared only if rows have equal products.
     """
     size = bytes_of(matrix)
-    if size >= LEAST and _is_one_row(matrix.weights):
-        return _of_one_row(matrix)
-    return matrix if size < SEARCHED else _searched(matrix)
+    if size >= PACKED_FROM and _is_one_row(matrix.weights):
+        return _packed_row(matrix)
+    return matrix if size < SEARCHED_FROM else _packed_rows(matrix)
 
 
 def _is_one_row(weights: sparse.csr_array) -> bool:
-    """Whether all rows are the first one, to the last bit."""
-    n, length = weights.shape[0], int(weights.indptr[1])
+    """Return whether all rows equal the first one, to the last bit."""
+    n = weights.shape[0]
+    length = int(weights.indptr[1])
     if length < 1 or length * n != weights.nnz or weights.indptr[-2] != length * (n - 1):
         return False
     rows = [part.reshape(n, length) for part in (weights.indices, weights.data.view(np.int64))]
@@ -92,8 +93,10 @@ def _is_one_row(weights: sparse.csr_array) -> bool:
     )
 
 
-def _of_one_row(matrix: MixingMatrix) -> Kept:
-    weights, n = matrix.weights, matrix.n
+def _packed_row(matrix: MixingMatrix) -> Kept:
+    """Return a matrix with equal rows, packed if at most half the size."""
+    weights = matrix.weights
+    n = matrix.n
     length = int(weights.indptr[1])
     if 2 * (length + n / 3) > weights.nnz:
         return matrix
@@ -107,25 +110,28 @@ def _of_one_row(matrix: MixingMatrix) -> Kept:
     )
 
 
-def _searched(matrix: MixingMatrix) -> Kept:
+def _packed_rows(matrix: MixingMatrix) -> Kept:
+    """Return a matrix packed by its distinct rows if at most half the size, else unchanged."""
     weights = matrix.weights
-    marks = weights @ np.random.default_rng(0).random(matrix.n)  # equal rows have equal ones
-    _, first, row_of = np.unique(marks, return_index=True, return_inverse=True)
+    products = weights @ np.random.default_rng(0).random(matrix.n)  # the same for equal rows
+    _, first, row_of = np.unique(products, return_index=True, return_inverse=True)
     order = np.argsort(first)
-    first, row_of = first[order], np.argsort(order)[row_of].astype(np.int32)
-    if 2 * (np.diff(weights.indptr)[first].sum() + matrix.n / 3) > weights.nnz or not _equal(
-        weights, first[row_of]
-    ):
+    first = first[order]
+    row_of = np.argsort(order)[row_of].astype(np.int32)
+    size = np.diff(weights.indptr)[first].sum() + matrix.n / 3
+    if 2 * size > weights.nnz or not _equal_rows(weights, first[row_of]):
         return matrix
     return Packed(_frozen(sparse.csr_array(weights[first])), row_of, matrix.name, matrix.nodes)
 
 
-def _equal(weights: sparse.csr_array, like: np.ndarray) -> bool:
-    """Whether each row is that of the node it is said to be `like`, to the last bit."""
-    starts, lengths = weights.indptr[:-1].astype(np.int64), np.diff(weights.indptr)
+def _equal_rows(weights: sparse.csr_array, like: np.ndarray) -> bool:
+    """Return whether each row i equals row ``like[i]``, to the last bit."""
+    starts = weights.indptr[:-1].astype(np.int64)
+    lengths = np.diff(weights.indptr)
     if (lengths != lengths[like]).any():
         return False
-    n, step = len(like), max(1, _BLOCK // max(1, int(lengths.max())))
+    n = len(like)
+    step = max(1, _BLOCK // max(1, int(lengths.max())))
     for rows in (slice(k, min(k + step, n)) for k in range(0, n, step)):
         own = slice(int(starts[rows.start]), int(weights.indptr[rows.stop]))
         shift = np.repeat(starts[like[rows]] - starts[rows], lengths[rows])
@@ -137,33 +143,34 @@ def _equal(weights: sparse.csr_array, like: np.ndarray) -> bool:
 
 
 def _frozen(rows: sparse.csr_array) -> sparse.csr_array:
+    """Return a sparse array whose arrays are now read-only."""
     for array in (rows.data, rows.indices, rows.indptr):
         array.setflags(write=False)
     return rows
 
 
 def kept_of(parts: dict[str, np.ndarray], n: int, name: str) -> Kept:
-    """Return a matrix of n nodes from the arrays that were saved of it.
+    """Return a stored matrix of n nodes from its saved arrays.
 
     Parameters
     ----------
     parts
-        ``data``, ``indices`` and ``indptr`` of its rows, and where these are the distinct ones
-        ``row_of``.
+        ``data``, ``indices`` and ``indptr`` of its rows, and for a packed matrix ``row_of``.
     n, name
-        Of the matrix.
+        Number of nodes and name of the matrix.
 
     Raises
     ------
     ValueError
-        If they are no mixing matrix of n nodes; nothing is taken on trust, since scipy's products
-        do not look.
+        If they are not a mixing matrix of n nodes. Everything is checked, since scipy's products
+        are not.
     """
     row_of = parts.get("row_of")
     for part, kinds in {"data": "f", "indices": "iu", "indptr": "iu", "row_of": "iu"}.items():
         if part in parts and (parts[part].ndim != 1 or parts[part].dtype.kind not in kinds):
             raise ValueError(
-                f"{part} of {name} must be a vector of kind {kinds}, got {parts[part].dtype}"
+                f"{part} of {name} must be a vector of dtype kind {kinds}, got {parts[part].dtype} "
+                f"of shape {parts[part].shape}"
             )
     k = len(parts["indptr"]) - 1
     if k < 1 or (k != n if row_of is None else len(row_of) != n):
@@ -188,20 +195,20 @@ def kept_of(parts: dict[str, np.ndarray], n: int, name: str) -> Kept:
 class Matrices(Sequence[MixingMatrix]):
     """A sequence of distinct mixing matrices, which unpacks those stored by distinct rows.
 
-    While a matrix is in use somewhere the same object is given again.
+    As long as an unpacked matrix is in use, the sequence returns the same object.
 
     Parameters
     ----------
     kept
-        What :func:`kept` returned.
+        The matrices as returned by :func:`kept`.
     """
 
     def __init__(self, kept: Sequence[Kept] = ()) -> None:
         self.kept = tuple(kept)
-        self._made: WeakValueDictionary[int, MixingMatrix] = WeakValueDictionary()
+        self._unpacked: WeakValueDictionary[int, MixingMatrix] = WeakValueDictionary()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Matrices, (self.kept,)  # from one process to another
+        return Matrices, (self.kept,)  # to pickle it between processes
 
     def __len__(self) -> int:
         return len(self.kept)
@@ -209,19 +216,19 @@ class Matrices(Sequence[MixingMatrix]):
     def __getitem__(self, place: Any) -> Any:
         if isinstance(place, slice):
             return Matrices(self.kept[place])
-        one = self.kept[place]
-        if isinstance(one, MixingMatrix):
-            return one
-        place = range(len(self))[place]
-        made = self._made.get(place)
-        if made is None:
-            made = self._made[place] = one.unpacked()
-        return made
+        stored = self.kept[place]
+        if isinstance(stored, MixingMatrix):
+            return stored
+        index = range(len(self))[place]
+        unpacked = self._unpacked.get(index)
+        if unpacked is None:
+            unpacked = self._unpacked[index] = stored.unpacked()
+        return unpacked
 
     def __iter__(self) -> Iterator[MixingMatrix]:
         return (self[k] for k in range(len(self)))
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are kept."""
+        """Bytes of all stored matrices."""
         return sum(map(bytes_of, self.kept))

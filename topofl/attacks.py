@@ -25,41 +25,41 @@ from topofl._support.text import printable
 __all__ = ["Attack", "alie", "dissensus", "drawn", "noise", "sign_flip"]
 
 Forge = Callable[[Tensor, Tensor, Tensor, np.random.Generator], Tensor]
-"""See :class:`Attack`."""
+"""(sent, bad, weights, rng) -> forged messages; see :class:`Attack`."""
 
 
 @dataclass(frozen=True)
 class Attack:
     """An attack: which nodes attack, and what they send; an argument of :func:`topofl.run`.
 
-    Attackers train and average as other nodes do, and know everything that is sent in a round
-    before they send. Only what others receive from them is forged: models, tracked gradients and
-    whatever else is mixed, aggregated, averaged by a server or shown to nodes that choose their
-    peers. Attackers are not evaluated, and are left out of the consensus distance.
+    Attackers train and average as other nodes do, and know all messages of a round before they send
+    theirs. Only what others receive from them is forged: models, tracked gradients and all other
+    values that are mixed, aggregated, averaged by a server or shown to nodes that choose their
+    peers. Attackers are not evaluated and do not count in the consensus distance.
 
     Parameters
     ----------
     name
-        Name for messages and files.
+        Name that appears in error messages and files.
     nodes
         The attackers.
     forge
-        ``forge(sent, bad, weights, rng)`` -> (n, m) tensor like `sent`. `sent`, (n, m), are some
+        ``forge(sent, bad, weights, rng)`` -> (n, m) tensor like `sent`. `sent`, (n, m), holds some
         columns of what all nodes, including attackers, would send; `bad`, (n,) booleans, marks the
-        attackers; `weights`, (n, n) in float64, is the round's mixing matrix (equal shares while
-        nodes still choose their peers); `rng` is the round's stream of random numbers. It is called
+        attackers; `weights`, (n, n) in float64, is the round's mixing matrix (with equal weights
+        while nodes still choose their peers); `rng` is the round's random generator. It is called
         for blocks of columns, so it must treat columns independently, and it must not modify its
         arguments.
     to_each
         False: each attacker sends its row of what `forge` returns to all nodes. True: row i is what
         node i receives from every attacker.
     settings
-        The arguments that it was built with; kept with results.
+        Arguments of the attack, stored with results.
 
     Raises
     ------
     ValueError, TypeError
-        If nodes are not distinct numbers from 0, or `forge` is not a function.
+        If nodes are not distinct nonnegative integers, or `forge` is not a function.
 
     Examples
     --------
@@ -98,27 +98,27 @@ class Attack:
 
     @property
     def description(self) -> dict[str, Any]:
-        """Name, nodes and settings as JSON values, which are kept with results."""
+        """Name, nodes and settings as JSON values, stored with results."""
         return {"name": self.name, "nodes": list(self.nodes), **self.settings}
 
 
 def drawn(n: int, share: float, *, seed: int = 0) -> tuple[int, ...]:
-    """Return a random share of n nodes, in ascending order, as the `nodes` of an attack.
+    """Return randomly drawn attackers: a fraction of n nodes, in ascending order.
 
     Parameters
     ----------
     n
         Number of nodes.
     share
-        Above 0 and below 1; rounded half up to whole nodes.
+        Fraction of nodes, above 0 and below 1; rounded half up to whole nodes.
     seed
         Seed of the draw.
 
     Raises
     ------
     ValueError, TypeError
-        If a number is out of its range or of another type, or if no node or every node would be
-        drawn.
+        If a number is out of its range or of another type, or if the fraction is no node or every
+        node.
 
     Examples
     --------
@@ -130,8 +130,8 @@ def drawn(n: int, share: float, *, seed: int = 0) -> tuple[int, ...]:
     count = int(np.floor(share * n + 0.5))
     if not 0 < count < n:
         raise ValueError(
-            f"`share` must be such that some of n={n} nodes attack and some do not, got {share}, "
-            f"which is {count} nodes; give another share, or the nodes themselves"
+            f"`share` must give at least one attacker and one honest node of n={n}, got {share}, "
+            f"which is {count} nodes; give another share, or list the nodes"
         )
     return tuple(sorted(stream(seed, "attackers").permutation(n)[:count].tolist()))
 
@@ -148,7 +148,7 @@ def sign_flip(nodes: Sequence[int], scale: float = 1.0) -> Attack:
     nodes
         The attackers, such as ``[3, 7]`` or ``drawn(n, 0.2)``.
     scale
-        At least 0; 0 sends zeros.
+        Factor of the models, at least 0; with 0, attackers send zeros.
 
     Raises
     ------
@@ -191,7 +191,7 @@ def noise(nodes: Sequence[int], std: float) -> Attack:
     nodes
         As in :func:`sign_flip`.
     std
-        Standard deviation of each number, at least 0.
+        Standard deviation of each coordinate, at least 0.
 
     Raises
     ------
@@ -201,7 +201,7 @@ def noise(nodes: Sequence[int], std: float) -> Attack:
     References
     ----------
     Blanchard, El Mhamdi, Guerraoui and Stainer, "Machine learning with adversaries: Byzantine
-    tolerant gradient descent" (2017), the Gaussian attack of the experiments, on gradients there.
+    tolerant gradient descent" (2017), the Gaussian attack of the experiments, there on gradients.
 
     Examples
     --------
@@ -215,7 +215,7 @@ def noise(nodes: Sequence[int], std: float) -> Attack:
 
     def forge(sent: Tensor, bad: Tensor, weights: Tensor, rng: np.random.Generator) -> Tensor:
         del bad, weights
-        # by column, so that numbers do not depend on the blocks of columns
+        # drawn by column, so that numbers do not depend on the blocks of columns
         drawn_by_column = rng.standard_normal((sent.shape[1], len(attackers)))
         forged = sent.clone()
         forged[list(attackers)] = std * torch.from_numpy(drawn_by_column.T.copy()).to(sent)
@@ -227,7 +227,7 @@ def noise(nodes: Sequence[int], std: float) -> Attack:
 def alie(nodes: Sequence[int], z: float | None = None) -> Attack:
     """Return the attack "a little is enough" (ALIE): small shifts that look like honest models.
 
-    Colluding attackers send, in each coordinate, over the models of honest nodes::
+    Colluding attackers send, in each coordinate, with mean and deviation over honest nodes::
 
         sent_j = mean_i(x_i) - z * std_i(x_i)                        for every attacker j
 
@@ -236,23 +236,24 @@ def alie(nodes: Sequence[int], z: float | None = None) -> Attack:
     nodes
         As in :func:`sign_flip`.
     z
-        Number of standard deviations (the population's, over all honest nodes) from the mean. None:
-        as in the paper, such that attackers and the honest nodes that lie further from the mean are
-        a majority: with n nodes of which m attack, ``z = Phi^-1((n - m - s) / (n - m))``, ``s =
-        floor(n / 2 + 1) - m``, where ``Phi`` is the normal distribution function. With few
-        attackers it is negative: the other side of the mean.
+        Number of standard deviations from the mean (population standard deviation over all honest
+        nodes). None: the paper's choice, for which attackers and the honest nodes that lie farther
+        from the mean form a majority: with n nodes of which m attack, ``z = Phi^-1((n - m - s) / (n
+        - m))``, ``s = floor(n / 2 + 1) - m``, where ``Phi`` is the normal distribution function.
+        With few attackers it is negative, on the other side of the mean.
 
     Raises
     ------
     ValueError, TypeError
-        As :func:`sign_flip`, or in the run if `z` is None and attackers are a majority.
+        As :func:`sign_flip`; during the run, if `z` is None and attackers are not a minority of at
+        least 3 nodes.
 
     Notes
     -----
-    In the paper attackers estimate mean and deviation from their own data; here they know those of
-    the honest nodes. The attack forges whatever is sent, in most methods models, where the paper
-    has gradients. The published code of He, Karimireddy and Jaggi takes mean and sample deviation
-    over one honest node and its honest neighbors.
+    In the paper, attackers estimate mean and deviation from their own data; here they know those of
+    the honest nodes. The attack forges whatever is sent, which is models in most methods but
+    gradients in the paper. The published code of He, Karimireddy and Jaggi uses the mean and sample
+    deviation over one honest node and its honest neighbors.
 
     References
     ----------
@@ -272,20 +273,21 @@ def alie(nodes: Sequence[int], z: float | None = None) -> Attack:
     def forge(sent: Tensor, bad: Tensor, weights: Tensor, rng: np.random.Generator) -> Tensor:
         del weights, rng
         honest = sent[_honest_nodes(len(sent), attackers)]
-        far = _normal_quantile(len(sent), len(attackers)) if chosen is None else chosen
-        return torch.where(bad[:, None], honest.mean(0) - far * honest.std(0, correction=0), sent)
+        deviations = _normal_quantile(len(sent), len(attackers)) if chosen is None else chosen
+        shifted = honest.mean(0) - deviations * honest.std(0, correction=0)
+        return torch.where(bad[:, None], shifted, sent)
 
     return Attack("alie", attackers, forge, settings={"z": chosen})
 
 
 def _normal_quantile(n: int, attackers: int) -> float:
-    """Return the `z` of ALIE by the paper, or raise ``ValueError`` if attackers are too many."""
+    """Return the paper's `z` of ALIE, or raise ``ValueError`` if there are too many attackers."""
     supporters = n // 2 + 1 - attackers
     share = (n - attackers - supporters) / (n - attackers)
     if not 0 < share < 1:
         raise ValueError(
             f"`nodes` must be a minority of at least 3 nodes for the paper's `z`, got {attackers} "
-            f"of {n}; give z="
+            f"of {n}; give a number as `z`"
         )
     return NormalDist().inv_cdf(share)
 
@@ -297,16 +299,16 @@ def dissensus(nodes: Sequence[int], strength: float) -> Attack:
 
         received_ij = x_i - strength * sum_{k honest} W[i, k] (x_k - x_i) / sum_{k attacks} W[i, k]
 
-    by node i from every attacker j. In plain gossip with a `strength` of 1, a node with attackers
-    among its neighbors stays where it is; above 1, it moves away from its honest neighbors.
-    Attackers send a different model to each neighbor.
+    is what node i receives from every attacker j, so attackers send a different model to each
+    neighbor. In plain gossip with a `strength` of 1, the model of a node with attackers among its
+    neighbors does not change; above 1, it moves away from its honest neighbors.
 
     Parameters
     ----------
     nodes
         As in :func:`sign_flip`.
     strength
-        ``epsilon`` in the paper, at least 0; with 0 each node receives its own model.
+        ``epsilon`` in the paper, at least 0; with 0, each node receives its own model.
 
     Raises
     ------
@@ -333,19 +335,23 @@ def dissensus(nodes: Sequence[int], strength: float) -> Attack:
         others = weights.clone().fill_diagonal_(0)
         honest = others * ~bad
         attacking = (others * bad).sum(1)
-        away = honest.to(sent.dtype) @ sent - honest.sum(1, keepdim=True).to(sent.dtype) * sent
+        disagreement = (
+            honest.to(sent.dtype) @ sent - honest.sum(1, keepdim=True).to(sent.dtype) * sent
+        )
         factors = torch.where(attacking > 0, strength / attacking, 0)
-        return sent - factors.to(sent.dtype)[:, None] * away
+        return sent - factors.to(sent.dtype)[:, None] * disagreement
 
     return Attack("dissensus", attackers, forge, to_each=True, settings={"strength": strength})
 
 
 def _check_attackers(nodes: Sequence[int]) -> tuple[int, ...]:
     """Return attackers in ascending order, or raise ``ValueError`` or ``TypeError``."""
-    found = sorted(check_int("nodes", node, minimum=0) for node in check_sequence("nodes", nodes))
-    if not found or len(set(found)) < len(found):
+    attackers = sorted(
+        check_int("nodes", node, minimum=0) for node in check_sequence("nodes", nodes)
+    )
+    if not attackers or len(set(attackers)) < len(attackers):
         raise ValueError(f"`nodes` must name at least one attacker, each once, got {shown(nodes)}")
-    return tuple(found)
+    return tuple(attackers)
 
 
 def _honest_nodes(n: int, attackers: tuple[int, ...]) -> list[int]:

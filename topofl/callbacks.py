@@ -1,8 +1,8 @@
-"""Callbacks that log a run: to a file, a terminal, TensorBoard, Weights & Biases or MLflow.
+"""Callbacks that log a run to a file, a terminal, TensorBoard, Weights & Biases or MLflow.
 
 Each function returns a callback for ``topofl.run(..., callbacks=[...])``. Trackers log the numbers
-of :func:`scalars` with the number of rounds done as the step. Their packages are imported when the
-callback is made, so that a missing one is noticed before training, and are not needed otherwise.
+of :func:`scalars` with the number of completed rounds as the step. Their packages are optional, and
+imported when the callback is created, so that a missing one is noticed before training.
 """
 
 import json
@@ -26,7 +26,7 @@ __all__ = ["Callback", "Event", "jsonl", "mlflow", "scalars", "tensorboard", "te
 
 @dataclass(frozen=True, eq=False)
 class Event:
-    """An event of a run, which callbacks are called with.
+    """An event of a run, the argument of callbacks.
 
     Parameters
     ----------
@@ -34,12 +34,12 @@ class Event:
         ``"start"``, ``"round"``, ``"evaluation"``, ``"checkpoint"``, ``"divergence"``,
         ``"interrupt"`` or ``"end"``.
     round
-        Number of rounds done.
+        Number of completed rounds.
     values
-        Numbers and text that JSON can hold, except that numbers may be NaN or infinite. ``seconds``
-        of a round includes its evaluation.
+        JSON values, except that numbers may be NaN or infinite. ``seconds`` of a round include its
+        evaluation.
     models
-        All nodes' models, if available; ``models.flat`` is (n, d), to be read or copied.
+        All nodes' models, or None; ``models.flat``, (n, d), must only be read or copied.
     """
 
     kind: str
@@ -49,14 +49,14 @@ class Event:
 
 
 Callback = Callable[[Event], None]
-"""Called with each event of a run, in order, in the process and thread of the run."""
+"""Function that is called with each event of a run, in order, in the thread of the run."""
 
 _LINE_START = b'{"time": "'
-"""The beginning of every line of a log."""
+"""Start of every line of a log."""
 
 
 def scalars(event: Event) -> dict[str, float]:
-    """Return the finite numbers of an event as ``"kind/name"``, for trackers.
+    """Return the finite numbers of an event by ``"kind/name"``, for trackers.
 
     The event ``"start"`` has none, since its values are settings.
 
@@ -81,22 +81,31 @@ def jsonl(path: str | PathLike[str]) -> Callback:
     """Return a callback that appends one JSON object per event to a file.
 
     Its keys are ``time`` (UTC, ISO 8601), ``kind``, ``round`` and ``values``; NaN and infinite
-    numbers are null. Every line is written at once, so that the file can be followed and survives a
-    crash. A resumed run appends, beginning with a ``start`` that has ``resumed_at``; if a round
-    occurs twice, the later one counts.
+    numbers are null. Every line is written immediately, so that the file can be followed and
+    survives a crash. A resumed run appends, starting with a ``start`` event that has
+    ``resumed_at``; if a round occurs twice, the later one counts.
 
     Parameters
     ----------
     path
-        The file; its parent folders are created. An incomplete last line, as a full disk leaves it,
-        is removed.
+        The file; its parent folders are created. An incomplete last line, for example after the
+        disk was full, is removed.
 
     Raises
     ------
     FileExistsError
         If there is a file that is not such a log.
     OSError
-        If it cannot be written: when the callback is made, or during the run if the disk is full.
+        If it cannot be written, when the callback is created, or later if the disk is full.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     log = jsonl(f"{folder}/log.jsonl")
+    ...     log(Event("round", 1, {"train_loss": 2.5}))
+    ...     print(Path(folder, "log.jsonl").read_text().partition(", ")[2].strip())
+    "kind": "round", "round": 1, "values": {"train_loss": 2.5}}
     """
     path = _log_file(check_path("path", path, "file"))
 
@@ -106,19 +115,20 @@ def jsonl(path: str | PathLike[str]) -> Callback:
         line = json.dumps(_as_json(record), allow_nan=False).encode() + b"\n"
         with path.open("ab", buffering=0) as file:
             if file.write(line) != len(line):
-                raise OSError(f"{path} cannot be written to its end: is the disk full?")
+                raise OSError(f"{path} could not be written completely: is the disk full?")
 
     return callback
 
 
 def _log_file(path: Path) -> Path:
-    """Return the path of a new or older log, whose incomplete last line is removed."""
+    """Return the path of a new or older log, after removing an incomplete last line."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+b") as file:
         file.seek(0)
         if not _LINE_START.startswith(file.read(len(_LINE_START))):
             raise FileExistsError(
-                f"`path` must be free or hold an older log, {path} holds something else"
+                f"`path` must be new or an older log, got {path} with other contents; name another "
+                "file"
             )
         file.seek(0)
         file.truncate(sum(len(line) for line in file if line.endswith(b"\n")))
@@ -133,12 +143,18 @@ def text(stream: TextIO | None = None, *, every: int | None = None) -> Callback:
     stream
         An open text file; None: standard error.
     every
-        Also print every `every` rounds; None: print no rounds, only other events.
+        Also print every `every`-th round; None: print all events except rounds.
 
     Raises
     ------
     ValueError, TypeError
-        If `every` is not a positive integer.
+        If `every` is not a positive integer, or `stream` not a file.
+
+    Examples
+    --------
+    >>> log = text(sys.stdout, every=10)
+    >>> log(Event("round", 10, {"train_loss": 2.5}))
+    round 10 round: train_loss 2.5
     """
     every = None if every is None else check_int("every", every, minimum=1)
     if stream is not None and not callable(getattr(stream, "write", None)):
@@ -150,9 +166,9 @@ def text(stream: TextIO | None = None, *, every: int | None = None) -> Callback:
         if event.kind == "round" and (every is None or event.round % every):
             return
         shown_values = [
-            f"{name} {_short_text(v)}"
-            for name, v in event.values.items()
-            if isinstance(v, Real | str)
+            f"{name} {_short_text(value)}"
+            for name, value in event.values.items()
+            if isinstance(value, Real | str)
         ]
         print(
             f"round {event.round} {event.kind}: {', '.join(shown_values)}",
@@ -178,6 +194,10 @@ def tensorboard(folder: str | PathLike[str]) -> Callback:
     ------
     ImportError
         If the package tensorboard is missing.
+
+    Examples
+    --------
+    >>> callback = tensorboard("runs/ring")  # doctest: +SKIP
     """
     library = _library("torch.utils.tensorboard", "tensorboard")
     writer = None
@@ -209,13 +229,17 @@ def wandb(project: str, **options: Any) -> Callback:
         Name of the project.
     **options
         Arguments of ``wandb.init``, such as ``mode="offline"`` or ``name="ring, seed 0"``. With an
-        ``id`` and ``resume="allow"`` a resumed run continues in the same place; rounds that W&B
-        already has are kept.
+        ``id`` and ``resume="allow"``, a resumed run continues the same W&B run; rounds that W&B
+        already has stay unchanged.
 
     Raises
     ------
     ImportError
         If the package wandb is missing.
+
+    Examples
+    --------
+    >>> callback = wandb("topologies", mode="offline", name="ring, seed 0")  # doctest: +SKIP
     """
     library = _library("wandb", "wandb")
     run = None
@@ -256,8 +280,8 @@ def mlflow(
     tracking_uri
         Address of the server or store; None: MLflow's own setting.
     run_id
-        Continue this MLflow run, for a resumed run; what it already has is not logged again. None:
-        a new one.
+        MLflow run to continue, for a resumed run; rounds that it already has are not logged again.
+        None: a new MLflow run.
     run_name
         Name of a new run; None: MLflow chooses one.
 
@@ -265,6 +289,10 @@ def mlflow(
     ------
     ImportError
         If the package mlflow is missing.
+
+    Examples
+    --------
+    >>> callback = mlflow("topologies", run_name="ring, seed 0")  # doctest: +SKIP
     """
     library = _library("mlflow", "mlflow")
     client = library.MlflowClient(tracking_uri)
@@ -299,7 +327,7 @@ def mlflow(
 
 
 def _mlflow_run(client: Any, experiment: str, run_id: str | None, run_name: str | None) -> str:
-    """Return the id of an MLflow run that was created, or set to running again."""
+    """Return the id of an MLflow run, which is created or set to running again."""
     if run_id is not None:
         client.update_run(run_id, status="RUNNING")
         return run_id
@@ -309,17 +337,16 @@ def _mlflow_run(client: Any, experiment: str, run_id: str | None, run_name: str 
 
 
 def _mlflow_start(library: Any, client: Any, run: str, values: Mapping[str, Any]) -> dict[str, int]:
-    """Log missing settings to a run; return the last round of each metric that it has."""
+    """Log missing settings to a run, and return the last round of each of its metrics."""
     known = client.get_run(run).data
-    flat = {
-        name[:250]: str(value)[:6000] for name, value in _flattened(values).items()
-    }  # MLflow refuses longer ones
+    # MLflow limits the lengths of names and values, and parameters per call.
+    flat = {name[:250]: str(value)[:6000] for name, value in _flattened(values).items()}
     params = [
         library.entities.Param(name, value)
         for name, value in flat.items()
         if name not in known.params
     ]
-    for start in range(0, len(params), 100):  # and more at a time
+    for start in range(0, len(params), 100):
         client.log_batch(run, params=params[start : start + 100])
     return {
         name: max(metric.step for metric in client.get_metric_history(run, name))
@@ -328,24 +355,24 @@ def _mlflow_start(library: Any, client: Any, run: str, values: Mapping[str, Any]
 
 
 def _final_status(event: Event) -> str | None:
-    """Return MLflow's status of a run that ends with this event; None if it continues."""
+    """Return the MLflow status of a run that ends with this event; None if it continues."""
     if event.kind == "divergence" and event.values.get("policy") == "raise":
         return "FAILED"
     return {"end": "FINISHED", "interrupt": "KILLED"}.get(event.kind)
 
 
 def _library(module: str, package: str) -> Any:
-    """Import a module, or raise ``ImportError`` with how to install its package."""
+    """Return an imported module, or raise ``ImportError`` that says how to install its package."""
     try:
         return import_module(module)
     except ImportError as error:
         raise ImportError(
-            f"`{package}` needs a package that is missing ({error}); pip install {package}"
+            f"`{package}` needs a missing package ({error}); install it with pip install {package}"
         ) from error
 
 
 def _as_json(value: Any) -> Any:
-    """Return `value` as strict JSON values: null for NaN, lists for arrays, text for others."""
+    """Return a value as strict JSON: null for NaN, lists for arrays, text for other objects."""
     if isinstance(value, Mapping):
         return {str(name): _as_json(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -360,7 +387,7 @@ def _as_json(value: Any) -> Any:
 
 
 def _flattened(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    """Return nested `values` as one level with dotted names."""
+    """Return nested dictionaries as a single one with dotted names."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
         flat |= (
@@ -377,5 +404,5 @@ def _markdown(values: Mapping[str, Any]) -> str:
 
 
 def _short_text(value: Any) -> str:
-    """Return a value as text, numbers with 6 digits."""
+    """Return a value as text, floats with 6 significant digits."""
     return f"{value:.6g}" if isinstance(value, float) else printable(str(value))

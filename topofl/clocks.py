@@ -1,4 +1,4 @@
-"""Simulated clocks: seconds that local steps and messages take, fixed or drawn at random."""
+"""Simulated clocks: fixed or random durations of local steps and messages."""
 
 import ast
 from collections.abc import Callable, Mapping
@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from topofl._support.calls import evaluate_call
 from topofl._support.check import (
     as_array,
     check_nonnegative,
@@ -16,34 +17,33 @@ from topofl._support.check import (
     did_you_mean,
     shown,
 )
-from topofl._support.written import made_of
 
 __all__ = ["AnyClock", "Clock", "Seconds", "Times", "as_clock", "exponential", "lognormal"]
 
 
 def _constant_factor(rng: np.random.Generator, count: int) -> np.ndarray:
-    """Return ones, for seconds that are not random."""
+    """Return `count` ones, for times that are not random."""
     del rng
     return np.ones(count)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Times:
-    """Random seconds, drawn independently for every step or message: ``mean * factor``.
+    """Random durations in seconds, drawn independently per step or message: ``mean * factor``.
 
     Parameters
     ----------
     mean
-        A number, a table (n,) by node, or a table (n, n) by link, whose entry ``mean[i, j]`` is for
-        messages from node i to node j.
+        A number, a table (n,) with one number per node, or a table (n, n) with one per link, whose
+        entry ``mean[i, j]`` is for messages from node i to node j.
     factor
-        ``factor(rng, count)`` returns `count` finite numbers of at least 0, usually of mean 1; for
-        steps they must be above 0. It is tried when a :class:`Clock` is made: 17 numbers are drawn
-        with ``numpy.random.default_rng(0)``. Later draws are checked as well.
+        ``factor(rng, count)`` returns `count` finite numbers, usually of mean 1, which must be at
+        least 0, and above 0 for steps. A new :class:`Clock` checks it by drawing 17 numbers with
+        ``numpy.random.default_rng(0)``; later draws are checked as well.
     name
-        Name of the distribution in settings.
+        Name of the distribution, as it appears in settings.
     settings
-        Other arguments of the distribution; kept with results.
+        Other arguments of the distribution, stored with results.
 
     Raises
     ------
@@ -57,9 +57,9 @@ class Times:
 
     >>> def factor(rng, count):
     ...     return np.where(rng.random(count) < 0.1, 10.0, 1.0)
-    >>> halting = Times(2.0, factor, "halting")
-    >>> Clock(compute=halting)
-    Clock(compute=halting(2), delay=0)
+    >>> interrupted = Times(2.0, factor, "interrupted")
+    >>> Clock(compute=interrupted)
+    Clock(compute=interrupted(2), delay=0)
     """
 
     mean: float | np.ndarray
@@ -71,8 +71,8 @@ class Times:
         mean = _table("mean", self.mean)
         if mean.ndim > 2 or len(set(mean.shape)) > 1:
             raise ValueError(
-                "`mean` must be one number, or a table of shape (n,) by node or (n, n) by link, "
-                f"got shape {mean.shape}"
+                "`mean` must be one number, or a table with one number per node, shape (n,), or "
+                f"per link, shape (n, n), got shape {mean.shape}"
             )
         _check_seconds("mean", mean, positive=mean.ndim == 1)
         object.__setattr__(self, "mean", mean)
@@ -87,7 +87,7 @@ class Times:
 
     @property
     def description(self) -> str:
-        """Text for settings, such as ``"exponential(2)"``."""
+        """The distribution as text for settings, such as ``"exponential(2)"``."""
         mean = np.asarray(self.mean)
         text = f"{float(mean):.12g}" if mean.ndim == 0 else repr(mean.tolist())
         if not self.name:
@@ -101,11 +101,11 @@ Seconds: TypeAlias = "float | np.ndarray | list[Any] | str | Times"
 
 
 def exponential(mean: float | np.ndarray | list[Any]) -> Times:
-    """Return exponentially distributed (memoryless) times with a given mean, or a table of means.
+    """Return exponentially distributed (memoryless) times with one mean or a table of means.
 
     Examples
     --------
-    Three nodes, one of them slow:
+    Three nodes, one of which is slow:
 
     >>> Clock(compute=exponential([1.0, 1.0, 5.0]), delay=0.1)
     Clock(compute=exponential([1.0, 1.0, 5.0]), delay=0.1)
@@ -114,7 +114,7 @@ def exponential(mean: float | np.ndarray | list[Any]) -> Times:
 
 
 def lognormal(mean: float | np.ndarray | list[Any], sigma: float) -> Times:
-    """Return lognormally distributed times with a given mean, or a table of means.
+    """Return lognormally distributed times with one mean or a table of means.
 
     ``mean * exp(sigma * Z - sigma^2 / 2)`` with ``Z ~ N(0, 1)``.
 
@@ -133,7 +133,7 @@ def lognormal(mean: float | np.ndarray | list[Any], sigma: float) -> Times:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Clock:
-    """Simulated clock: the seconds that local steps and messages take.
+    """A simulated clock: durations of local steps and messages in seconds.
 
     A step of node i takes ``compute[i]``; a message of b bytes from i to j takes ``delay[i, j] + b
     / bandwidth``.
@@ -141,22 +141,22 @@ class Clock:
     Parameters
     ----------
     compute
-        Seconds of one local step (one gradient on a minibatch), above 0: a number, a table (n,) by
-        node, or random times such as :func:`exponential` or :func:`lognormal` with one mean or (n,)
-        means. Text, as in a TOML file, is a number or a call of one of these two functions:
-        ``"exponential(1.0)"``, ``"lognormal(mean=[1, 1, 5], sigma=0.5)"``.
+        Seconds per local step (one gradient on a minibatch), above 0: a number, a table (n,) with
+        one number per node, or random times such as :func:`exponential` or :func:`lognormal` with
+        one mean or (n,) means. Text, as in a TOML file, is a number or a call of one of these two
+        functions: ``"exponential(1.0)"``, ``"lognormal(mean=[1, 1, 5], sigma=0.5)"``.
     delay
         Seconds until a message arrives, at least 0: a number, a table (n, n), random times, or such
         text.
     bandwidth
-        Bytes per second of every link; None: the size of a message does not matter.
+        Bytes per second of every link; None: messages of all sizes take the same time.
 
     Raises
     ------
     ValueError, TypeError
-        If a time is 0 where it must not be, negative, not finite, or a table of another shape; if
-        `factor` of random times is not a function, or draws such a number; or if text is neither a
-        number nor a call of a distribution.
+        If a time is negative, not finite, 0 for a step, or a table of another shape; if `factor` of
+        random times is not a function, or draws such a number; or if text is neither a number nor a
+        call of a distribution.
 
     Examples
     --------
@@ -182,29 +182,29 @@ class Clock:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The arguments that it was built with, as JSON values; kept with results."""
+        """The arguments as JSON values, stored with results."""
         settings = {name: getattr(self, name).description for name in ("compute", "delay")}
         return settings if self.bandwidth is None else settings | {"bandwidth": self.bandwidth}
 
     def check(self, n: int) -> None:
-        """Raise ``ValueError`` if a table is for another number of nodes."""
+        """Raise ``ValueError`` if a table does not have n nodes."""
         for name in ("compute", "delay"):
             mean = getattr(self, name).mean
             if mean.ndim and len(mean) != n:
                 each = "number" if name == "compute" else "row"
                 raise ValueError(
-                    f"`clock.{name}` must be one number or a table of all nodes, n={n}, got shape "
+                    f"`clock.{name}` must be one number or a table for all nodes, n={n}, got shape "
                     f"{mean.shape}; give one {each} per node"
                 )
 
     def steps(self, rng: np.random.Generator, nodes: Any) -> np.ndarray:
-        """Return the seconds that one local step takes at each of some nodes."""
+        """Return the seconds that one local step takes at each of `nodes`."""
         return _draw("compute", self.compute, rng, len(nodes), np.asarray(nodes))
 
     def messages(
         self, rng: np.random.Generator, senders: Any, receivers: Any, nbytes: Any
     ) -> np.ndarray:
-        """Return the seconds that messages take; `nbytes` is one number, or one per message."""
+        """Return the seconds that each message takes; `nbytes` is one number or one per message."""
         places = (np.asarray(senders), np.asarray(receivers))
         seconds = _draw("delay", self.delay, rng, len(senders), *places)
         return seconds if self.bandwidth is None else seconds + np.asarray(nbytes) / self.bandwidth
@@ -217,12 +217,12 @@ AnyClock: TypeAlias = Clock | Mapping[str, Any] | str | None
 def as_clock(clock: AnyClock) -> Clock:
     """Return a clock from a Clock, a dictionary of its arguments, or text.
 
-    None stands for steps of one second and no delays.
+    None gives steps of one second and no delays.
 
     Raises
     ------
     TypeError, ValueError
-        If it is none of these, or has arguments that clocks do not have.
+        If `clock` is none of these, or has unknown arguments.
 
     Examples
     --------
@@ -233,12 +233,14 @@ def as_clock(clock: AnyClock) -> Clock:
         return Clock()
     if isinstance(clock, str):
         functions = _DISTRIBUTIONS | {"Clock": Clock}
-        clock = made_of("clock", clock, functions, "Clock(compute=exponential(1.0), delay=0.1)")
+        clock = evaluate_call(
+            "clock", clock, functions, "Clock(compute=exponential(1.0), delay=0.1)"
+        )
     if isinstance(clock, Mapping):
         names = [one.name for one in fields(Clock)]
         if unknown := [key for key in clock if key not in names]:
             raise ValueError(
-                f"`clock` must have no keys but {', '.join(names)}, got {shown(unknown[0])}"
+                f"`clock` must only have the keys {', '.join(names)}, got {shown(unknown[0])}"
                 f"{did_you_mean(unknown[0], names)}"
             )
         return Clock(**clock)
@@ -250,29 +252,29 @@ def as_clock(clock: AnyClock) -> Clock:
 
 
 _DISTRIBUTIONS = {"exponential": exponential, "lognormal": lognormal}
-"""The functions that text may call."""
+"""Functions that text can call."""
 
 TRIAL_DRAWS = (1, 16)
-"""Numbers of factors drawn when a clock is made, to check them before a run begins."""
+"""Numbers of factors that a new clock draws, to find errors before a run begins."""
 
 
 def _draw(
     name: str, times: Any, rng: np.random.Generator, count: int, *places: np.ndarray
 ) -> np.ndarray:
-    """Return random seconds, or raise ``ValueError`` if their factors are not as they must be."""
+    """Return random seconds, or raise ``ValueError`` if a drawn factor is invalid."""
     factors = _drawn_factors(name, times, rng, count)
     return factors * (times.mean[places] if times.mean.ndim else float(times.mean))
 
 
 def _drawn_factors(name: str, times: Times, rng: np.random.Generator, count: int) -> np.ndarray:
-    """Return `count` factors that were drawn and checked; `name` is the argument of the clock."""
+    """Return `count` drawn and checked factors; `name` is the argument of the clock."""
     argument = f"`factor` of `clock.{name}`"
     try:
         made = times.factor(rng, count)
     except StopIteration as error:
         raise ValueError(
-            f"{argument} must return {count} more numbers whenever it is called, it has none left; "
-            "start again at its first, as itertools.cycle does"
+            f"{argument} must return {count} numbers in every call, but has none left; start again "
+            "at the first, as itertools.cycle does"
         ) from error
     except Exception as error:
         error.add_note(f"raised by {argument}, called with count={count}")
@@ -287,26 +289,26 @@ def _drawn_factors(name: str, times: Times, rng: np.random.Generator, count: int
     positive = name == "compute"
     bad = ~np.isfinite(factors) | (factors <= 0 if positive else factors < 0)
     if bad.any():
-        least = "above 0, since a step takes time" if positive else "of at least 0"
-        remedy = "bound what is drawn, as np.maximum does"
+        bound = "above 0, since a step takes time" if positive else "of at least 0"
+        remedy = "bound the draws, for example with np.maximum"
         if times.name == "lognormal":
             remedy = "lower `sigma`"
         raise ValueError(
-            f"{argument} must return finite numbers {least}, got {factors[bad][0]:g}; {remedy}"
+            f"{argument} must return finite numbers {bound}, got {factors[bad][0]:g}; {remedy}"
         )
     return factors
 
 
 def _as_times(name: str, value: Any) -> Times:
-    """Return the times that an argument of a clock stands for, checked and tried."""
+    """Return an argument of a clock as :class:`Times`, checked with trial draws."""
     argument = f"clock.{name}"
     if isinstance(value, str):
         value = _from_text(argument, value)
     mean = _table(argument, value.mean if isinstance(value, Times) else value)
     ndim = 1 if name == "compute" else 2
     if mean.ndim not in (0, ndim) or len(set(mean.shape)) > 1:
-        table = "number per node, shape (n,)" if ndim == 1 else "table by link, shape (n, n)"
-        raise ValueError(f"`{argument}` must be one number or one {table}, got shape {mean.shape}")
+        table = "one per node, shape (n,)" if ndim == 1 else "one per link, shape (n, n)"
+        raise ValueError(f"`{argument}` must be one number or {table}, got shape {mean.shape}")
     _check_seconds(argument, mean, positive=name == "compute")
     times = replace(value, mean=mean) if isinstance(value, Times) else Times(mean)  # pyright: ignore[reportArgumentType]
     for count in TRIAL_DRAWS:
@@ -315,14 +317,14 @@ def _as_times(name: str, value: Any) -> Times:
 
 
 def _from_text(argument: str, text: str) -> Any:
-    """Return the number or list that text is, or what the call of a distribution makes."""
+    """Return the value of text: a number, a list, or the result of calling a distribution."""
     try:
         literal = ast.literal_eval(text.strip())
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         literal = None
     if isinstance(literal, int | float | list):
         return literal
-    return made_of(argument, text, _DISTRIBUTIONS, "1.0 or exponential(1.0)")
+    return evaluate_call(argument, text, _DISTRIBUTIONS, "1.0 or exponential(1.0)")
 
 
 def _check_seconds(argument: str, seconds: np.ndarray, *, positive: bool) -> None:
@@ -332,15 +334,15 @@ def _check_seconds(argument: str, seconds: np.ndarray, *, positive: bool) -> Non
         return
     place = tuple(int(i) for i in bad[0])
     where = {0: "", 1: f" for node {place[0] if place else ''}", 2: f" at {place}"}[seconds.ndim]
-    least = "above 0" if positive else "of at least 0"
-    remedy = "; leave out nodes that never compute" if positive else ""
+    bound = "above 0" if positive else "of at least 0"
+    remedy = "; remove nodes that never compute" if positive else ""
     raise ValueError(
-        f"`{argument}` must be finite seconds {least}, got {seconds[place]:g}{where}{remedy}"
+        f"`{argument}` must be finite seconds {bound}, got {seconds[place]:g}{where}{remedy}"
     )
 
 
 def _table(argument: str, value: Any) -> np.ndarray:
-    """Return numbers as a read-only array, or raise naming the argument."""
+    """Return a number or table as a read-only array, or raise an error that names the argument."""
     if np.ndim(value) == 0:
         if not isinstance(value, float | np.ndarray):
             value = check_number(argument, value)

@@ -1,4 +1,4 @@
-"""The differential privacy of runs with noise; an extra: ``pip install topofl[privacy]``."""
+"""Privacy accounting of runs with noise; needs ``pip install topofl[privacy]``."""
 
 import logging
 from collections.abc import Iterator
@@ -12,25 +12,25 @@ __all__ = ["spent"]
 
 
 def spent(noise: float, *, steps: int, delta: float, sampling: float = 1.0) -> float:
-    """Return the epsilon that Gaussian noise spends, for (epsilon, delta)-differential privacy.
+    """Return the epsilon of (epsilon, delta)-differential privacy that Gaussian noise spends.
 
-    For :func:`topofl.algorithms.dp_dsgd`, without a trusted party: an adversary who sees all
-    messages learns no more than this about one node, or one record. It is an upper bound, computed
-    by Renyi differential privacy with the accountant of Google's package dp-accounting.
+    It applies to :func:`topofl.algorithms.dp_dsgd`, without a trusted party: an adversary that sees
+    all messages learns no more than this about one node, or one record. It is an upper bound from
+    Renyi differential privacy, computed by the accountant of Google's package dp-accounting.
 
     ``level="node"``
-        Hides whether the clipped updates of a node count as they are, or as 0. `steps` are the
-        rounds.
+        Hides whether the clipped updates of a node are included or replaced by 0. `steps` is the
+        number of rounds.
     ``level="record"``
-        Hides whether the clipped gradient of a record counts as it is, or as 0. At a node with m
-        records, `steps` are ``local steps * ceil(rounds * batch_size / m)``, since a record is in
+        Hides whether the clipped gradient of a record is included or replaced by 0. At a node with
+        m records, `steps` is ``local steps * ceil(rounds * batch_size / m)``, since a record is in
         at most one minibatch of a pass.
 
-    Neighboring runs differ in this alone (zero-out adjacency): the numbers of records, which are
+    Neighboring runs differ in this only (zero-out adjacency): the numbers of records, which are
     public, and their order are the same. Adding a record to a node is not covered, since it would
     shift all later minibatches of a pass. Replacing a record, or a node's data, by another changes
     twice as much: halve `noise`. The bound holds for runs in which every loss stays finite: if one
-    becomes NaN or infinite, the run stops or freezes the node, which is visible to all.
+    becomes NaN or infinite, the run stops or freezes the node, which all nodes can observe.
 
     Parameters
     ----------
@@ -38,15 +38,15 @@ def spent(noise: float, *, steps: int, delta: float, sampling: float = 1.0) -> f
         Standard deviation in units of the clipping bound: the `noise` of the method. With 0,
         epsilon is infinite.
     steps
-        Number of times that noise is added to a quantity that depends on the record or node.
+        Number of noise additions to quantities that depend on the record or node.
     delta
         Above 0 and below 1; usually far below one over the number of records, or nodes.
     sampling
         Probability with which the record, or node, is sampled in each step, independently and in
         secret (Poisson sampling). Minibatches of a run are consecutive parts of shuffled passes,
-        for which less is known: 1 holds for them, with the numbers of steps above. It is common to
-        take ``sampling=batch_size / m`` with ``steps=local steps * rounds`` nevertheless, which is
-        then an estimate and not a bound.
+        for which less is known: 1 gives a bound, with the numbers of steps above. It is common to
+        use ``sampling=batch_size / m`` with ``steps=local steps * rounds`` instead, which is then
+        an estimate and not a bound.
 
     Raises
     ------
@@ -57,11 +57,11 @@ def spent(noise: float, *, steps: int, delta: float, sampling: float = 1.0) -> f
 
     Notes
     -----
-    Without sampling, the RDP accountant of opacus gives the same number. With sampling it can give
-    a smaller one, since at non-integer orders dp-accounting only bounds the Renyi divergence from
-    above. Accountants by numerical convolution mostly give less than either. Orders at which
-    dp-accounting cannot compute its bound are left out, which keeps the result a bound; its log
-    lines about them are not printed.
+    Without sampling, the RDP accountant of opacus gives the same number. With sampling, it can give
+    a smaller one, since dp-accounting only bounds the Renyi divergence from above at non-integer
+    orders. Accountants by numerical convolution mostly give smaller values than both. Orders at
+    which dp-accounting cannot compute its bound are left out, which keeps the result a bound; its
+    log lines about them are suppressed.
 
     References
     ----------
@@ -70,7 +70,7 @@ def spent(noise: float, *, steps: int, delta: float, sampling: float = 1.0) -> f
 
     Examples
     --------
-    Fewer steps, or sampling, spend less::
+    Fewer steps and sampling spend less::
 
         spent(2.0, steps=100, delta=1e-5)                    # 35.1
         spent(2.0, steps=50, delta=1e-5)                     # 22.0
@@ -87,7 +87,7 @@ def spent(noise: float, *, steps: int, delta: float, sampling: float = 1.0) -> f
     sampling = check_positive("sampling", check_probability("sampling", sampling))
     if delta == 1:
         raise ValueError(
-            "`delta` must be below 1, got 1, which promises nothing; take less than one over the "
+            "`delta` must be below 1, got 1, which guarantees nothing; give less than one over the "
             "number of records"
         )
     if noise == 0:
@@ -117,6 +117,7 @@ def _without_lines_about_orders() -> Iterator[None]:
 
 
 def _accounting() -> Any:
+    """Return the package dp-accounting, or raise ``ImportError`` with its install command."""
     try:
         return import_module("dp_accounting")
     except ImportError as error:

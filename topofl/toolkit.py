@@ -1,6 +1,6 @@
 """Tools for studies built on topofl: facts about the machine, graphs from text, drawings.
 
-The studies and paper figures of this repository use them; so may yours.
+The studies and paper figures of this repository use them, and so can yours.
 """
 
 from topofl._drawing.picture import first_rounds

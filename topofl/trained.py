@@ -18,7 +18,7 @@ __all__ = ["Normalization", "Trained"]
 
 @dataclass(frozen=True, eq=False)
 class Normalization:
-    """Normalization of inputs before models see them.
+    """Normalization of inputs, as models receive them.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class Normalization:
     shift: Tensor | None = None
 
     def apply(self, x: Tensor, dtype: torch.dtype) -> Tensor:
-        """Return examples (b, ...) as models of a dtype see them."""
+        """Return examples (b, ...) as inputs for models of a dtype."""
         if x.dtype == torch.uint8 and self.scale is not None and self.shift is not None:
             return x.to(dtype).mul_(self.scale).add_(self.shift)
         return x if self.dtype in (torch.int32, torch.int64) else x.to(dtype)
@@ -54,11 +54,11 @@ class Trained:
     inputs
         Normalization of inputs.
     network
-        A network of this structure, whose own parameters are not used. None in a history that was
-        loaded: pass it where it is needed.
+        A network of this structure, whose own parameters are not used. None in a loaded history:
+        pass it to the methods that need it.
     flat
-        (n, d) on the CPU: row i holds the parameters of node i's model. If loaded from a file, it
-        is mapped into memory and read on access.
+        (n, d) on the CPU: row i contains the parameters of node i's model. If loaded from a file,
+        it is memory-mapped: read from disk on access.
     """
 
     shapes: Mapping[str, tuple[int, ...]]
@@ -105,17 +105,17 @@ class Trained:
         node
             The node.
         network
-            A network of the same structure; only needed for a history that was loaded, whose files
-            do not contain the network.
+            A network of the same structure; only needed for a loaded history, since files do not
+            contain the network.
 
         Raises
         ------
         ValueError, TypeError
-            If there is no such node, no network, or one of another structure.
+            If there is no such node, or no network of this structure.
         """
         parameters = self.state_dict(node)
         module = self._copied(network).to(self.flat.dtype)
-        module.load_state_dict(parameters, strict=False)  # buffers are the network's own
+        module.load_state_dict(parameters, strict=False)  # buffers stay those of the network
         return module
 
     def _copied(self, network: nn.Module | None) -> nn.Module:
@@ -123,8 +123,8 @@ class Trained:
         found = self.network if network is None else network
         if found is None:
             raise ValueError(
-                "`network` must be given for models that were loaded, whose files hold none, got "
-                "None; give the model that topofl.run was called with"
+                "`network` must be given for loaded models, whose files do not contain it, got "
+                "None; pass the model that topofl.run was called with"
             )
         if not isinstance(found, nn.Module):
             raise TypeError(f"`network` must be an nn.Module, got {shown(found)}")
@@ -132,7 +132,7 @@ class Trained:
         if shapes != dict(self.shapes):
             raise ValueError(
                 f"`network` must have parameters {_listed(self.shapes)}, got {_listed(shapes)}; "
-                "give the model that topofl.run was called with"
+                "pass the model that topofl.run was called with"
             )
         return copy.deepcopy(found).cpu().eval()
 
@@ -153,26 +153,28 @@ class Trained:
     def _examples(self, x: Any) -> Tensor:
         """Return examples (b, ...) as a tensor on the CPU.
 
-        Raise unless they have the shape and kind of those of the run's dataset.
+        Raise unless their shape and dtype match those of the run's dataset.
         """
         given = _as_tensor(x)
-        wanted = self.inputs.shape
+        expected = self.inputs.shape
         got = tuple(given.shape)
-        if got[1:] != wanted or not got:
-            listed = "".join(f", {size}" for size in wanted)
-            hint = "; one example is x[None]" if got == wanted else ""
+        if got[1:] != expected or not got:
+            listed = "".join(f", {size}" for size in expected)
+            hint = "; for one example pass x[None]" if got == expected else ""
             raise ValueError(f"`x` must be examples of shape (b{listed}), got shape {got}{hint}")
-        pixels = self.inputs.dtype == torch.uint8
-        whole = self.inputs.dtype in (torch.int32, torch.int64)
-        fitting = (given.dtype == torch.uint8 and pixels) or (
-            given.dtype in (torch.int32, torch.int64) if whole else given.is_floating_point()
-        )
-        if not fitting:
-            what = "uint8 pixels, or floating-point numbers as models see them" if pixels else (
-                "int32 or int64 numbers" if whole else "floating-point numbers"
-            )  # fmt: skip
+        integers = (torch.int32, torch.int64)
+        if self.inputs.dtype == torch.uint8:
+            requirement = "uint8 pixels, or normalized floating-point numbers"
+            fits = given.dtype == torch.uint8 or given.is_floating_point()
+        elif self.inputs.dtype in integers:
+            requirement = "int32 or int64 numbers"
+            fits = given.dtype in integers
+        else:
+            requirement = "floating-point numbers"
+            fits = given.is_floating_point()
+        if not fits:
             raise TypeError(
-                f"`x` must be {what}, as the run's dataset, got {given.dtype}; convert it"
+                f"`x` must be {requirement}, like the run's dataset, got {given.dtype}; convert it"
             )
         return given
 
@@ -191,25 +193,26 @@ class Trained:
 
     @classmethod
     def load(cls, path: Path, n: int) -> "Trained":
-        """Return the models of n nodes from a file, whose numbers are read on access.
+        """Return the models of n nodes from a file, whose parameters are read on access.
 
         Raises
         ------
         ValueError
-            If it is damaged, or of other nodes, naming the file.
+            If the file is damaged, or has another number of nodes, naming the file.
         """
-        held = _read(path)
+        content = _read(path)
         try:
-            shapes = {str(name): tuple(map(int, shape)) for name, shape in held["shapes"].items()}
-            inputs = Normalization(**held["inputs"])
+            shapes = {
+                str(name): tuple(map(int, shape)) for name, shape in content["shapes"].items()
+            }
+            inputs = Normalization(**content["inputs"])
             size = sum(torch.Size(shape).numel() for shape in shapes.values())
-            if held["flat"].shape != (n, size) or not isinstance(inputs.dtype, torch.dtype):
-                raise ValueError(
-                    f"it holds {tuple(held['flat'].shape)} numbers, expected {(n, size)}"
-                )
+            if content["flat"].shape != (n, size) or not isinstance(inputs.dtype, torch.dtype):
+                shape = tuple(content["flat"].shape)
+                raise ValueError(f"its parameters have shape {shape}, expected {(n, size)}")
         except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             raise ValueError(f"{path} is damaged: {error}; remove it, or run it again") from error
-        return cls(shapes, replace(inputs, shape=tuple(inputs.shape)), None, held["flat"])
+        return cls(shapes, replace(inputs, shape=tuple(inputs.shape)), None, content["flat"])
 
 
 def _as_tensor(x: Any) -> Tensor:
@@ -218,7 +221,7 @@ def _as_tensor(x: Any) -> Tensor:
         return x.detach().cpu()
     try:
         return torch.from_numpy(as_array("x", x).copy())
-    except TypeError as error:  # of kinds that torch does not know
+    except TypeError as error:  # dtypes that torch does not support
         raise TypeError(
             f"`x` must be an array or a tensor of numbers, got {shown(x)}; convert it"
         ) from error
@@ -230,20 +233,20 @@ def _listed(shapes: Mapping[str, tuple[int, ...]]) -> str:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Return the contents of a file of :meth:`Trained.save`, without unpickling other objects."""
+    """Return the content of a file of :meth:`Trained.save`; other objects are not unpickled."""
     try:
         with zipfile.ZipFile(path) as archive:
             for info in archive.infolist():
                 if info.compress_type != zipfile.ZIP_STORED or info.file_size > path.stat().st_size:
-                    raise ValueError(f"{info.filename} in it is compressed")
-        held = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+                    raise ValueError(f"its member {info.filename} is compressed")
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
     except Exception as error:  # zipfile, torch and its unpickler raise errors of many types
         what = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(
             f"{path} is half-written or damaged: {what}; remove it, or run it again"
         ) from error
-    if not isinstance(held, dict):
+    if not isinstance(content, dict):
         raise ValueError(
-            f"{path} is damaged: it holds a {type(held).__name__}; remove it, or run it again"
+            f"{path} is damaged: it contains a {type(content).__name__}; remove it, or run it again"
         )
-    return held
+    return content

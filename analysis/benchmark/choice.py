@@ -23,11 +23,11 @@ import topofl
 from topofl import Table, algorithms, data, models
 from topofl.engine.train.workers import worker_threads
 
-__all__ = ["Scale", "measure"]
+__all__ = ["ChoiceSizes", "measure"]
 
 
 @dataclass(frozen=True)
-class Scale:
+class ChoiceSizes:
     """Sizes of the benchmark.
 
     Parameters
@@ -47,7 +47,7 @@ class Scale:
     repeats: int = 3
 
 
-def _clients(scale: Scale) -> data.Partition:
+def _clients(scale: ChoiceSizes) -> data.Partition:
     rng = np.random.default_rng(0)
     each = scale.validation + 16
     inputs = rng.standard_normal((each * scale.n, 3, 32, 32), dtype=np.float32)
@@ -143,7 +143,7 @@ def _bare(clients: data.Partition, passes: int, threads: int) -> float:
 
 
 def _row(
-    scale: Scale, clients: data.Partition, budget: int | None
+    scale: ChoiceSizes, clients: data.Partition, budget: int | None
 ) -> tuple[str, int, float, float, float]:
     """Time the choice and the forward passes in turns; return medians and the median ratio."""
     turns, limit = [], "none" if budget is None else str(budget)
@@ -157,7 +157,7 @@ def _row(
     return limit, turns[0][2], ours, bare, statistics.median(turn[0] / turn[1] for turn in turns)
 
 
-def measure(scale: Scale) -> Table:
+def measure(scale: ChoiceSizes) -> Table:
     """Return one row per budget: seconds of the choice and of the passes, and their ratio."""
     clients = _clients(scale)
     before = torch.get_num_threads()
@@ -181,11 +181,14 @@ def main(argv: Sequence[str] | None = None) -> None:
         description="Time the choice of peers, compared with its forward passes."
     )
     parser.add_argument(
-        "--repeats", type=int, default=Scale.repeats, help="turns, of 3 minutes each (default 3)"
+        "--repeats",
+        type=int,
+        default=ChoiceSizes.repeats,
+        help="turns, of 3 minutes each (default 3)",
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for cpu-choice.md")
     options = parser.parse_args(argv)
-    table = measure(Scale(repeats=options.repeats))
+    table = measure(ChoiceSizes(repeats=options.repeats))
     print(table)
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)

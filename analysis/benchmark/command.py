@@ -30,10 +30,10 @@ import torch
 from topofl.engine.options import check_device
 
 from .cases import Case
-from .naive_loop import NAIVE_NODES
-from .report import facts_of
-from .reports import QUICK, REPORTS, cases_of, quick_cases
-from .simulator import check_sources
+from .measurements import QUICK, REPORTS, cases_of, quick_cases
+from .report.page import facts_of
+from .steps.naive_loop import NAIVE_NODES
+from .steps.simulator import check_sources
 from .timing import Plan
 
 __all__ = ["main"]

@@ -18,9 +18,9 @@ from topofl.engine.train.examples import Examples
 from topofl.engine.train.workers import worker_threads
 
 from .cases import LOGISTIC, TRAINING, Case, clients_of, setting
-from .stopwatch import in_turns, seconds_of
+from .steps.stopwatch import in_turns, seconds_of
 
-__all__ = ["Evaluation", "WholeRun", "evaluation_of", "table", "whole_run"]
+__all__ = ["EvaluationTimes", "WholeRun", "evaluation_of", "table", "whole_run"]
 
 IMAGES = 10_000
 
@@ -38,7 +38,7 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class EvaluationTimes:
     """Seconds of evaluating n logistic models on `images` images, and of one matrix product."""
 
     n: int
@@ -54,7 +54,7 @@ class Evaluation:
 
 def evaluation_of(
     n: int, device: torch.device, *, images: int = IMAGES, repeats: int = 5
-) -> Evaluation:
+) -> EvaluationTimes:
     """Time loss and accuracy of n logistic models in turns with one product of that size.
 
     Each is called twice per turn, and the first call is not timed.
@@ -82,7 +82,7 @@ def evaluation_of(
         "ours": partial(timed, ours),
         "product": partial(timed, lambda: torch.mm(inputs.flatten(1), weight, out=out)),
     }
-    return Evaluation(n, images, **in_turns(ways, repeats))
+    return EvaluationTimes(n, images, **in_turns(ways, repeats))
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ def whole_run(
     )
 
 
-def table(evaluations: Sequence[Evaluation], run: WholeRun | None, title: str = "") -> Table:
+def table(evaluations: Sequence[EvaluationTimes], run: WholeRun | None, title: str = "") -> Table:
     """Return the table of evaluation times."""
     rows = []
     for one in evaluations:

@@ -33,7 +33,7 @@ from topofl import (
     topologies,
 )
 
-__all__ = ["COLUMNS", "Scale", "measure"]
+__all__ = ["COLUMNS", "GraphSizes", "measure"]
 
 COLUMNS = ("graphs", "ours s", "ours is", "bare scipy s", "ours / bare", "networkx s", "pygsp s")
 
@@ -41,7 +41,7 @@ Cell = float | NotApplicable
 
 
 @dataclass(frozen=True)
-class Scale:
+class GraphSizes:
     """Sizes of the graph benchmark.
 
     Parameters
@@ -71,9 +71,9 @@ class Scale:
     repeats: int = 3
 
 
-def measure(scale: Scale | None = None, *, title: str = "") -> Table:
+def measure(scale: GraphSizes | None = None, *, title: str = "") -> Table:
     """Return the table, and announce each part on standard error."""
-    scale = scale or Scale()
+    scale = scale or GraphSizes()
     rows: list[tuple[Any, ...]] = []
     for part in (_construction, _expander, _ring, _joint):
         print(f"timing {part.__name__.strip('_')} ...", file=sys.stderr)
@@ -81,7 +81,7 @@ def measure(scale: Scale | None = None, *, title: str = "") -> Table:
     return Table(COLUMNS, tuple(rows), title=title)
 
 
-def _construction(scale: Scale) -> Iterator[tuple[Any, ...]]:
+def _construction(scale: GraphSizes) -> Iterator[tuple[Any, ...]]:
     n = scale.n
     labels = np.random.default_rng(0).integers(10, size=(n, 2))
     counts = (labels[:, :, None] == np.arange(10)).sum(axis=1) * 25
@@ -128,7 +128,7 @@ def _powers(n: int) -> list[int]:
     return [2**e for e in range((n - 1).bit_length())]
 
 
-def _expander(scale: Scale) -> Iterator[tuple[Any, ...]]:
+def _expander(scale: GraphSizes) -> Iterator[tuple[Any, ...]]:
     """Time the spectral gap of a random regular graph in turns with two direct calls of scipy."""
     n = scale.n
     graph = topologies.random_regular(n, 10, seed=0)
@@ -159,7 +159,7 @@ def _expander(scale: Scale) -> Iterator[tuple[Any, ...]]:
         peers = [NotApplicable("see the row above")] * 2
 
 
-def _expander_peers(scale: Scale) -> Iterator[Cell]:
+def _expander_peers(scale: GraphSizes) -> Iterator[Cell]:
     setup = "g = nx.random_regular_graph(10, {n}, seed=0)"
     yield _peer(
         "networkx", "nx.algebraic_connectivity(g, method='lobpcg', seed=0)", scale, setup, n=scale.n
@@ -190,7 +190,7 @@ def _start(n: int) -> np.ndarray:
     return np.random.default_rng(1).standard_normal(n)
 
 
-def _ring(scale: Scale) -> Iterator[tuple[Any, ...]]:
+def _ring(scale: GraphSizes) -> Iterator[tuple[Any, ...]]:
     """Time the spectral gap of a long ring in order, and shuffled, without a closed form."""
     n = scale.ring
     straight = topologies.ring(n)
@@ -236,7 +236,7 @@ def _plain_lanczos(weights: sparse.csr_array, restarts: int) -> Cell:
     return time.perf_counter() - start
 
 
-def _joint(scale: Scale) -> Iterator[tuple[Any, ...]]:
+def _joint(scale: GraphSizes) -> Iterator[tuple[Any, ...]]:
     """Time B of random graphs over all rounds; over fewer rounds, also by naive implementations."""
     graphs = topologies.random_out(scale.nodes, 1, seed=0)
     pygsp = NotApplicable("pygsp has no time-varying graphs")
@@ -302,7 +302,7 @@ def _timed(function: Callable[[], Any]) -> tuple[float, Any]:
 _IMPORTS = {"networkx": "import networkx as nx", "pygsp": "from pygsp import graphs"}
 
 
-def _peer(library: str, work: str, scale: Scale, setup: str = "", **values: Any) -> Cell:
+def _peer(library: str, work: str, scale: GraphSizes, setup: str = "", **values: Any) -> Cell:
     """Return the seconds of `work` in a separate process, or the reason why there are none."""
     if importlib.util.find_spec(library) is None:
         return NotApplicable(f"{library} is not installed")

@@ -14,14 +14,14 @@ from topofl import NotApplicable, data
 from topofl.toolkit import has_fast_bf16
 
 from .cases import Case, clients_of, on_few_nodes
-from .engine_steps import engine_steps
-from .floor import Floor
-from .floor_steps import fastest, floors, steps_of
-from .measured import NOT_REQUESTED, Measured
-from .memory import free_memory, lower_bound, peak_bytes
-from .naive_loop import NAIVE_NODES, naive_step
-from .simulator import simulator_steps
-from .stopwatch import in_turns
+from .report.measured import NOT_REQUESTED, Measured
+from .steps.engine import engine_steps
+from .steps.floor import fastest, floors, steps_of
+from .steps.floor_state import Floor
+from .steps.memory import free_memory, lower_bound, peak_bytes
+from .steps.naive_loop import NAIVE_NODES, naive_step
+from .steps.simulator import simulator_steps
+from .steps.stopwatch import in_turns
 
 __all__ = ["EXECUTORS", "Plan", "measure", "refusal"]
 

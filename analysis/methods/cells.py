@@ -26,11 +26,11 @@ from topofl import DivergenceError, TopologyError, algorithms, data, tasks
 
 from .compared import GRAPHS, METHODS, NO_GRAPH, Method
 
-__all__ = ["Cell", "Setting", "cells_of", "compute", "kept_cells", "optimum", "run_cell"]
+__all__ = ["Cell", "ComparisonTask", "cells_of", "compute", "kept_cells", "optimum", "run_cell"]
 
 
 @dataclass(frozen=True)
-class Setting:
+class ComparisonTask:
     """The task on which all methods are compared, and their budget.
 
     Parameters
@@ -141,7 +141,7 @@ def _dataset() -> data.Dataset:
     return replace(digits, inputs=2 * (digits.inputs - mean), name="centered digits")
 
 
-def clients_of(setting: Setting, seed: int) -> data.Partition:
+def clients_of(setting: ComparisonTask, seed: int) -> data.Partition:
     """Return the partition of the examples among nodes."""
     return data.shards(_dataset(), n=setting.n, per_node=2, seed=seed)
 
@@ -168,7 +168,7 @@ def optimum(ridge: float) -> np.ndarray:
 
 
 def _algorithm(
-    setting: Setting, method: Method, lr: float, clients: data.Partition
+    setting: ComparisonTask, method: Method, lr: float, clients: data.Partition
 ) -> algorithms.Algorithm:
     """Return the method, which records simulated seconds where they are meaningful."""
     examples = int(clients.sizes.max()) * (setting.n if method.pooled else 1)
@@ -180,7 +180,7 @@ def _algorithm(
 
 
 def _run(
-    setting: Setting, method: Method, graph: str, lr: float, seed: int, on: str
+    setting: ComparisonTask, method: Method, graph: str, lr: float, seed: int, on: str
 ) -> dict[str, Any] | None:
     """Return the results of a run, evaluated on ``"val"`` or ``"test"``; None if it diverged."""
     clients = clients_of(setting, seed)
@@ -204,7 +204,7 @@ def _run(
     return _summary(setting, method, history)
 
 
-def _summary(setting: Setting, method: Method, history: topofl.History) -> dict[str, Any]:
+def _summary(setting: ComparisonTask, method: Method, history: topofl.History) -> dict[str, Any]:
     """Return the results of a run for tables and figures."""
     assert history.models is not None
     best = optimum(setting.ridge)
@@ -231,14 +231,14 @@ def _short(values: np.ndarray) -> list[float]:
     return [round(float(value), 5) for value in values]
 
 
-def run_cell(setting: Setting, method: str, graph: str) -> Cell:
+def run_cell(setting: ComparisonTask, method: str, graph: str) -> Cell:
     """Return the results of a method on a graph, tuned with a separate seed on validation data."""
     began = time.process_time()
     cell = _tuned_cell(setting, method, graph)
     return replace(cell, seconds=round(time.process_time() - began, 3))
 
 
-def _tuned_cell(setting: Setting, method: str, graph: str) -> Cell:
+def _tuned_cell(setting: ComparisonTask, method: str, graph: str) -> Cell:
     """Return the results as :func:`run_cell`, without processor time."""
     row, tuned = METHODS[method], {}
     try:
@@ -299,11 +299,11 @@ def cells_of(methods: Sequence[str] | None = None) -> list[tuple[str, str]]:
     ]
 
 
-def _marker(setting: Setting, method: str) -> str:
+def _marker(setting: ComparisonTask, method: str) -> str:
     return json.dumps([asdict(setting), METHODS[method].settings], sort_keys=True)
 
 
-def kept_cells(setting: Setting, path: Path) -> dict[tuple[str, str], Cell]:
+def kept_cells(setting: ComparisonTask, path: Path) -> dict[tuple[str, str], Cell]:
     """Return the cells of a file that were computed with this setting and the current methods."""
     if not path.exists():
         return {}
@@ -317,7 +317,7 @@ def kept_cells(setting: Setting, path: Path) -> dict[tuple[str, str], Cell]:
 
 
 def compute(
-    setting: Setting,
+    setting: ComparisonTask,
     path: Path,
     *,
     methods: Sequence[str] | None = None,
@@ -357,7 +357,7 @@ def compute(
 
 
 def _computed(
-    setting: Setting, wanted: Sequence[tuple[str, str]], jobs: int, more: Callable[[], bool]
+    setting: ComparisonTask, wanted: Sequence[tuple[str, str]], jobs: int, more: Callable[[], bool]
 ) -> Iterator[Cell]:
     """Yield cells as they are completed, until no more may start."""
     if jobs == 1:

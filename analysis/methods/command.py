@@ -20,7 +20,7 @@ from tqdm.auto import tqdm
 
 from topofl import Table
 
-from .cells import Cell, Setting, cells_of, compute
+from .cells import Cell, ComparisonTask, cells_of, compute
 from .compared import GRAPHS, LEFT_OUT, METHODS, NO_GRAPH, Method
 
 __all__ = ["QUICK", "draw_bias", "draw_curves", "main", "numbers", "save", "tables"]
@@ -28,7 +28,7 @@ __all__ = ["QUICK", "draw_bias", "draw_curves", "main", "numbers", "save", "tabl
 Cells = Mapping[tuple[str, str], Cell]
 COLUMNS = (*GRAPHS, NO_GRAPH)
 TARGET = 0.9
-QUICK = Setting(n=10, steps=10, every=5, rates=(0.3,), seeds=(0,))
+QUICK = ComparisonTask(n=10, steps=10, every=5, rates=(0.3,), seeds=(0,))
 
 
 def _reached(run: Mapping[str, Any], what: str) -> float:
@@ -107,7 +107,7 @@ def _selected(methods: Sequence[str] | None) -> list[Method]:
 
 
 def tables(
-    setting: Setting, cells: Cells, methods: Sequence[str] | None = None
+    setting: ComparisonTask, cells: Cells, methods: Sequence[str] | None = None
 ) -> dict[str, Table]:
     """Return the tables by name: one row per method (None: all) and one column per graph."""
     shown: dict[str, tuple[str, Callable[[Method, Cell], str]]] = {
@@ -137,7 +137,7 @@ def tables(
     }
 
 
-def numbers(setting: Setting, cells: Cells) -> Table:
+def numbers(setting: ComparisonTask, cells: Cells) -> Table:
     """Return one row per run with a reported seed."""
     columns = (
         *("method", "family", "graph", "seed", "lr", "accuracy %", "worst node %"),
@@ -163,7 +163,7 @@ def numbers(setting: Setting, cells: Cells) -> Table:
     return Table(columns, tuple(rows))
 
 
-def _page(setting: Setting, cells: Cells, methods: Sequence[str] | None = None) -> str:
+def _page(setting: ComparisonTask, cells: Cells, methods: Sequence[str] | None = None) -> str:
     """Return the results in Markdown: how they were obtained, and the tables."""
     settings = [(m.title, m.steps, m.settings) for m in _selected(methods)]
     left_out = "; ".join(
@@ -317,7 +317,9 @@ def draw_bias(cells: Cells, path: str | Path, methods: Sequence[str] | None = No
     plt.close(figure)
 
 
-def save(setting: Setting, cells: Cells, out: Path, methods: Sequence[str] | None = None) -> None:
+def save(
+    setting: ComparisonTask, cells: Cells, out: Path, methods: Sequence[str] | None = None
+) -> None:
     """Write tables, numbers and figures of methods (None: all) to the folder `out`."""
     out.mkdir(parents=True, exist_ok=True)
     (out / "table.md").write_text(_page(setting, cells, methods), encoding="utf-8")
@@ -354,7 +356,7 @@ def _parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the comparison from the command line; returns the exit code."""
     options = _parser().parse_args(argv)
-    setting = QUICK if options.quick else Setting()
+    setting = QUICK if options.quick else ComparisonTask()
     out = options.out or Path("out", "methods-quick" if options.quick else "methods")
     if options.jobs < 1:
         print(f"methods: error: `--jobs` must be at least 1, got {options.jobs}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""D-Cliques (Bellet, Kermarrec and Lavoie 2022): its figures, and what it says of them."""
+"""D-Cliques (Bellet, Kermarrec and Lavoie 2022): its figures, and its claims about them."""
 
 from ..kit.paper import Paper
 from .figures import FIGURES
@@ -6,7 +6,7 @@ from .settings import TERMS
 
 __all__ = ["PAPER"]
 
-EXTENDED = "of the extended version (arXiv 2104.07365), which we do not have"
+EXTENDED = "of the extended version (arXiv 2104.07365), which is not available to us"
 
 PAPER = Paper(
     "dcliques",

@@ -1,31 +1,32 @@
-"""What D-Cliques (Bellet, Kermarrec and Lavoie 2022) says of its figures, judged over seeds.
+"""Claims of D-Cliques (Bellet, Kermarrec and Lavoie 2022) about its figures, judged over seeds.
 
-One function a figure: ``fig08(panels)`` -> the claims, in the order of the paper's sentences.
-Panels and arms are those of :mod:`paper_figures.dcliques.figures`; where a figure has one panel a
-dataset, those that are there are judged.
+There is one function per figure, for example ``fig08(panels)``, which returns the claims in the
+order of the paper's sentences. Panels and arms are those of :mod:`paper_figures.dcliques.figures`;
+in figures with one panel per dataset, the available panels are judged.
 
-The paper shows curves and gives hardly a number, so these were chosen from its words, without a
-look at our runs, as what a reader of a figure with an axis from 0 to 100 % can see:
+The paper shows curves and prints few numbers, so these rules were chosen from its words, before the
+results of our runs were known, as what a reader of a figure with an axis from 0 to 100 % can see:
 
-- Speed is accuracy while there is something to learn: the mean over nodes, averaged over the
-  evaluations up to the one at which the complete graph (in figures without it, D-Cliques) first has
-  99 % of its final accuracy, "the learning phase". A gap of up to 2 points is "almost the same",
-  from 1 point one curve is "faster", from 5 points "clearly", from 10 points "much". Windows follow
-  the curves, so they mean the same in runs of any length.
-- Where the paper's axis starts at 89 (figures 9 and 15) only what that axis shows is judged: from
-  97 % of the complete graph's final accuracy on, which is 89 of 92.
+- Speed is the accuracy during learning: the mean over nodes, averaged over the evaluations up to
+  the one at which the complete graph (in figures without it, D-Cliques) first reaches 99 % of its
+  final accuracy, "the learning phase". A gap of up to 2 points is "almost the same", from 1 point
+  one curve is "faster", from 5 points "clearly", from 10 points "much". Windows follow the curves,
+  so they mean the same in runs of any length.
+- Where the paper's axis starts at 89 (figures 9 and 15), only the visible part is judged: from 97 %
+  of the complete graph's final accuracy on, which is 89 of 92.
 - "Much slower" (figures 13 and 14) and "significantly faster" (figure 19) are about time: epochs to
-  97 % of the complete graph's final accuracy, or to what the faster arm has after half the run if
-  that is less, so that the slower one can be seen to be late. Who never gets there is counted with
-  the whole run, which is less than the truth.
-- "Variance" is what the thin lines show, the best minus the worst node; "less" is 10 % less.
+  97 % of the complete graph's final accuracy, or to the faster arm's accuracy halfway through the
+  run if that is lower, so that a delay is visible. An arm that never reaches it counts with the
+  length of the run, which underestimates its delay.
+- "Variance" is what the thin lines show, the best minus the worst node; "less" means at least 10 %
+  less.
 
 Differences and ratios are between arms with the same seed. "Points either way" is the size of a
-difference in a single seed, whichever arm is ahead; its mean over seeds is what is judged, so that
-seeds that differ in opposite directions do not make two arms alike. A claim on several arms
-("fastest of the four", "better than with a ring or a grid", "up to 5 edges") is judged by each of
-its comparisons, never by their extreme: see :func:`paper_figures.kit.judging.judge_every`. "The
-effect of the topology is very significant" needs one sparse graph on which it is, see
+difference in a single seed, whichever arm is ahead; the mean of these sizes over seeds is judged,
+so that opposite differences do not cancel. A claim on several arms ("fastest of the four", "better
+than with a ring or a grid", "up to 5 edges") is judged by each of its comparisons, never by their
+extreme: see :func:`paper_figures.kit.judging.judge_every`. "The effect of the topology is very
+significant" requires one sparse graph with such an effect, see
 :func:`paper_figures.kit.judging.judge_any`. Numbers of edges and messages are judged once, in
 figure ``dcliques-numbers``.
 """
@@ -114,22 +115,24 @@ def fig01(panels: Panels) -> list[Claim]:
 
 def fig08(panels: Panels) -> list[Claim]:
     """Judge "very close to a fully-connected topology", and better than a ring or a grid."""
-    return judge_each(panels, _beside_full) + judge_each(
-        {k: p for k, p in panels.items() if "ring" in p}, _beside_sparse
+    with_sparse_graphs = {title: arms for title, arms in panels.items() if "ring" in arms}
+    return judge_each(panels, _close_to_complete) + judge_each(
+        with_sparse_graphs, _better_than_sparse
     )
 
 
-def _beside_full(title: str, arms: Arms) -> list[Claim]:
+def _close_to_complete(title: str, arms: Arms) -> list[Claim]:
     gap = lead_of(arms[FULLY], arms[CA], learning_phase(arms[FULLY]))
     statement = (
-        f"{title}: the convergence speed of D-Cliques is very close to that of a "
-        f"fully-connected network."
+        f"{title}: the convergence speed of D-Cliques is very close to that of a fully-connected "
+        "network."
     )
     return [judge_alike(statement, "complete graph minus D-Cliques", gap, arms[FULLY])]
 
 
-def _beside_sparse(title: str, arms: Arms) -> list[Claim]:
-    sparse, phase = {label: arms[label] for label in ("ring", "grid")}, learning_phase(arms[FULLY])
+def _better_than_sparse(title: str, arms: Arms) -> list[Claim]:
+    sparse = {label: arms[label] for label in ("ring", "grid")}
+    phase = learning_phase(arms[FULLY])
     return [
         judge_every(
             f"{title}: D-Cliques converge significantly better than a ring or a grid.",
@@ -159,10 +162,8 @@ def _averaged(title: str, arms: Arms) -> list[Claim]:
     return [
         judge_seeds(
             f"{title}: Clique Averaging reduces the variance of models across nodes.",
-            (
-                f"{BETWEEN}, mean from 97 % of the complete graph's final accuracy on: with over "
-                "without Clique Averaging"
-            ),
+            f"{BETWEEN}, mean from 97 % of the complete graph's final accuracy on: ratio of with "
+            "to without Clique Averaging",
             spread_ratio(arms[CA], arms[CLIQUES], (shown_phase(arms[FULLY])[0], np.inf)),
             at_most=LESS,
             why=WHY_LESS,
@@ -172,7 +173,7 @@ def _averaged(title: str, arms: Arms) -> list[Claim]:
             statistic,
             gain,
             at_least=0,
-            why=f"the paper says slightly: {WHY_ANY}",
+            why=f"the paper says “slightly”: {WHY_ANY}",
         ),
         judge_seeds(
             f"{title}: the acceleration by Clique Averaging is slight.",
@@ -209,10 +210,7 @@ def _effect_of_averaging(plain: Arms, heavy: Arms) -> list[Claim]:
             f"{SPEED}: gain by Clique Averaging with momentum minus that without, points",
             gains[1] - gains[0],
             at_least=CLEAR,
-            why=(
-                "“especially”: clearly more, not only what two visible effects of "
-                "momentum (1 point each) add up to"
-            ),
+            why="“especially”: clearly more than two barely visible effects (1 point each)",
         ),
         judge_seeds(
             "Without Clique Averaging, momentum is detrimental.",
@@ -274,7 +272,7 @@ def fig12(panels: Panels) -> list[Claim]:
 def _better(title: str, arms: Arms, other: str) -> list[Claim]:
     return [
         judge_seeds(
-            f"{title}: D-Cliques converge faster than the {other}, even without Clique Averaging.",
+            f"{title}: even without Clique Averaging, D-Cliques converge faster than the {other}.",
             f"{LEARNING} (of D-Cliques): D-Cliques minus {other}, points",
             lead_of(arms[CLIQUES], arms[other], learning_phase(arms[CLIQUES])),
             at_least=FASTER,
@@ -291,12 +289,12 @@ def _better(title: str, arms: Arms, other: str) -> list[Claim]:
 
 
 def fig13(panels: Panels) -> list[Claim]:
-    """Judge the four ways of joining cliques against each other and the complete graph."""
+    """Judge four ways of joining cliques against each other and the complete graph."""
     return judge_each(panels, _joined) + judge_each(panels, _small_world)
 
 
 def fig14(panels: Panels) -> list[Claim]:
-    """Judge the same as in figure 13 on CIFAR-10."""
+    """Judge the claims of figure 13 on CIFAR-10."""
     return fig13(panels)
 
 
@@ -308,20 +306,14 @@ def _joined(title: str, arms: Arms) -> list[Claim]:
             "final accuracy, ring over all nodes connected",
             final(arms["ring"]) / final(arms[ALL]),
             at_least=0.75,
-            why=(
-                "the end is within a quarter of the complete graph's: the task is "
-                "learned, however slowly"
-            ),
+            why="at most a quarter below the complete graph: the task is learned, however slowly",
         ),
         judge_seeds(
-            f"{title}: joined in a ring, they are much slower than in the fractal scheme.",
+            f"{title}: joined in a ring, they are much slower than joined in the fractal scheme.",
             lateness_statistic("ring over fractal"),
             lateness(arms["ring"], arms["fractal"], arms[ALL]),
             at_least=MUCH_LATER,
-            why=(
-                "half as many epochs again; a gap in accuracy would hide it once both "
-                "are near the end"
-            ),
+            why="50 % more epochs; the gap in accuracy vanishes once both have nearly converged",
         ),
         judge_alike(
             f"{title}: D-Cliques (fully-connected) are about as fast as connecting all nodes.",
@@ -334,21 +326,16 @@ def _joined(title: str, arms: Arms) -> list[Claim]:
 
 def _small_world(title: str, arms: Arms) -> list[Claim]:
     if degree_of(arms["small-world"]) >= degree_of(arms[FULLY]):
-        # It saves edges only from about 50 cliques on; with more edges it would prove nothing.
+        # A small world saves edges only from about 50 cliques on.
         return []
     return [
         judge_seeds(
-            (
-                f"{title}: joined as a small world, they are almost as fast as with one "
-                f"edge between "
-                "any two cliques."
-            ),
+            f"{title}: joined as a small world, they are almost as fast as with one edge between "
+            "any two cliques.",
             f"{LEARNING}: fully-connected minus small-world, points either way",
             np.abs(lead_of(arms[FULLY], arms["small-world"], learning_phase(arms[ALL]))),
             at_most=FASTER,
-            why=(
-                "from 1 point on we call one curve faster; less than against the "
-                "complete graph, as both are D-Cliques"
-            ),
+            why="from 1 point on a curve is “faster”; stricter than against the complete graph, as "
+            "both are D-Cliques",
         )
     ]

@@ -112,7 +112,7 @@ def _claims_fig06(value: Data) -> list[Claim]:
 
 
 def _farthest(values: np.ndarray, expected: float) -> float:
-    """Return the value that is least as expected."""
+    """Return the value with the largest distance from the expected one."""
     return float(values[np.abs(values - expected).argmax()])
 
 
@@ -139,7 +139,7 @@ def _claims_of_a(value: Data) -> list[Claim]:
         ),
         judge_number(
             "Node A gives its other neighbors equal weights",
-            "the one of 8 that is farthest from it",
+            "of 8 weights, the one farthest from the expected value",
             _farthest(others, 11 / 110),
             11 / 110,
             paper="11/110",
@@ -155,7 +155,7 @@ def _claims_of_b(value: Data) -> list[Claim]:
     return [
         judge_number(
             "All weights of node B, its own included, are equal",
-            "the one that is farthest from it",
+            "the weight farthest from the expected value",
             _farthest(used, 1 / 11),
             1 / 11,
             within=0,
@@ -164,11 +164,11 @@ def _claims_of_b(value: Data) -> list[Claim]:
         ),
         judge_number(
             "The green class counts twice at node B",
-            "its share over that of another class, the one farthest from 2",
+            "ratio of its share to that of another class, the one farthest from 2",
             _farthest(ratios, 2),
             2,
             within=0,
-            why="a neighbor in the clique, and one beyond",
+            why="one neighbor in the clique and one in the other clique",
             paper="2",
         ),
     ]
@@ -178,11 +178,11 @@ def _claims_of_averaging(value: Data) -> list[Claim]:
     return [
         judge_number(
             f"Clique Averaging removes the bias at node {node}",
-            "largest difference between shares of classes in its gradient",
+            "largest difference between class shares in its gradient",
             float(np.ptp(_shares(value, "with", node))),
             0,
             within=0,
-            why="every class once in the clique",
+            why="the clique has every class once",
         )
         for node in ("A", "B")
     ]
@@ -190,11 +190,11 @@ def _claims_of_averaging(value: Data) -> list[Claim]:
 
 FIG06 = Figure(
     "dcliques-fig06",
-    "The bias that an edge between two cliques brings, and Clique Averaging without it",
+    "The bias caused by an edge between two cliques, and its removal by Clique Averaging",
     compute=lambda setting, store: _compute_fig06(),
     draw=_draw_fig06,
     claims=_claims_fig06,
     differences=lambda setting: (
-        "beside the weights: the share of each class in the averaged gradients",
+        "in addition to the weights, the share of each class in the averaged gradients is shown",
     ),
 )

@@ -1,4 +1,4 @@
-"""What D-Cliques says of cliques with missing edges or random members, and the reference."""
+"""Claims of D-Cliques about cliques with missing edges or random members, and the reference."""
 
 import numpy as np
 from scipy import stats
@@ -48,8 +48,9 @@ __all__ = ["fig15", "fig16", "fig19", "reference"]
 def fig15(panels: Panels) -> list[Claim]:
     """Judge "slightly slower" without and "not noticeably" with Clique Averaging, on MNIST."""
     plain, averaged = panels["without Clique Averaging"], panels["with Clique Averaging"]
-    showing, kept = shown_phase(plain[FULLY]), plain["0 removed"]
-    slower = lead_of(kept, plain["5 removed"], showing)
+    showing = shown_phase(plain[FULLY])
+    complete = plain["0 removed"]
+    slower = lead_of(complete, plain["5 removed"], showing)
     statistic = f"{SHOWING}: 0 minus 5 removed, points"
     return [
         judge_seeds(
@@ -57,10 +58,10 @@ def fig15(panels: Panels) -> list[Claim]:
             statistic,
             slower,
             at_least=0,
-            why=f"the paper says slightly: {WHY_ANY}",
+            why=f"the paper says “slightly”: {WHY_ANY}",
         ),
         judge_seeds(
-            "Without Clique Averaging, removed edges slow it slightly.",
+            "Without Clique Averaging, removing edges slows the convergence only slightly.",
             statistic,
             slower,
             at_most=SLIGHT,
@@ -68,11 +69,9 @@ def fig15(panels: Panels) -> list[Claim]:
         ),
         judge_seeds(
             "Without Clique Averaging, removing edges increases the variance between nodes.",
-            (
-                f"{BETWEEN}, mean from 97 % of the complete graph's final accuracy on: 5 over 0 "
-                "removed"
-            ),
-            spread_ratio(plain["5 removed"], kept, (showing[0], np.inf)),
+            f"{BETWEEN}, mean from 97 % of the complete graph's final accuracy on: ratio of 5 to 0 "
+            "removed",
+            spread_ratio(plain["5 removed"], complete, (showing[0], np.inf)),
             at_least=MORE,
             why=WHY_LESS,
         ),
@@ -81,14 +80,15 @@ def fig15(panels: Panels) -> list[Claim]:
 
 
 def _unnoticed(arms: Arms) -> list[Claim]:
-    showing, kept = shown_phase(arms[FULLY]), arms["0 removed"]
+    showing = shown_phase(arms[FULLY])
     late = (showing[0], np.inf)
+    complete = arms["0 removed"]
     thinned = _thinned(arms)
     return [
         judge_every(
             "With Clique Averaging, removing up to 5 edges does not noticeably affect the speed.",
             f"{SHOWING}: gap of 1 and of 5 to 0 removed, points either way",
-            {label: np.abs(lead_of(kept, curve, showing)) for label, curve in thinned.items()},
+            {label: np.abs(lead_of(complete, curve, showing)) for label, curve in thinned.items()},
             at_most=FINE,
             why=WHY_FINE,
         ),
@@ -100,7 +100,7 @@ def _unnoticed(arms: Arms) -> list[Claim]:
             f"{BETWEEN}, mean from 97 % of the complete graph's final accuracy on: "
             "change from 0 to 1 and to 5 removed, points either way",
             {
-                label: np.abs(spread(curve, *late) - spread(kept, *late))
+                label: np.abs(spread(curve, *late) - spread(complete, *late))
                 for label, curve in thinned.items()
             },
             at_most=FINE,
@@ -119,24 +119,23 @@ def fig16(panels: Panels) -> list[Claim]:
 
 
 def _too_slow(arms: Arms) -> list[Claim]:
-    phase, kept, thinned = learning_phase(arms[FULLY]), arms["0 removed"], _thinned(arms)
+    phase = learning_phase(arms[FULLY])
+    complete = arms["0 removed"]
+    thinned = _thinned(arms)
     return [
         judge_every(
             "Without Clique Averaging, removing edges has a small effect on the speed.",
             f"{LEARNING}: gap of 1 and of 5 to 0 removed, points either way",
-            {label: np.abs(lead_of(kept, curve, phase)) for label, curve in thinned.items()},
+            {label: np.abs(lead_of(complete, curve, phase)) for label, curve in thinned.items()},
             at_most=CLEAR,
             why=WHY_SMALL,
         ),
         judge_every(
             "Without Clique Averaging, removing edges has a small effect on the variance.",
-            (
-                f"{BETWEEN}, mean over training: change from 0 to 1 and to 5 removed, "
-                f"points either "
-                "way"
-            ),
+            f"{BETWEEN}, mean over training: change from 0 to 1 and to 5 removed, points either "
+            "way",
             {
-                label: np.abs(spread(curve, *WHOLE) - spread(kept, *WHOLE))
+                label: np.abs(spread(curve, *WHOLE) - spread(complete, *WHOLE))
                 for label, curve in thinned.items()
             },
             at_most=CLEAR,
@@ -145,7 +144,7 @@ def _too_slow(arms: Arms) -> list[Claim]:
         judge_seeds(
             "Without Clique Averaging, the convergence is too slow to be practical.",
             f"{LEARNING}: complete graph minus D-Cliques with all edges, points",
-            lead_of(arms[FULLY], kept, phase),
+            lead_of(arms[FULLY], complete, phase),
             at_least=MUCH,
             why=WHY_MUCH,
         ),
@@ -153,8 +152,9 @@ def _too_slow(arms: Arms) -> list[Claim]:
 
 
 def _damaged(arms: Arms) -> list[Claim]:
-    kept, phase = arms["0 removed"], learning_phase(arms[FULLY])
-    one, five = (lead_of(kept, arms[f"{removed} removed"], phase) for removed in (1, 5))
+    complete = arms["0 removed"]
+    phase = learning_phase(arms[FULLY])
+    one, five = (lead_of(complete, arms[f"{removed} removed"], phase) for removed in (1, 5))
     return [
         judge_seeds(
             "With Clique Averaging, removing a single edge has a noticeable effect.",
@@ -171,24 +171,19 @@ def _damaged(arms: Arms) -> list[Claim]:
             why=WHY_SMALL,
         ),
         judge_seeds(
-            (
-                "With Clique Averaging, removing 5 edges a clique significantly damages the "
-                "convergence."
-            ),
+            "With Clique Averaging, removing 5 edges per clique significantly damages convergence.",
             f"{LEARNING}: 0 minus 5 removed, points",
             five,
             at_least=CLEAR,
             why=WHY_CLEAR,
         ),
         judge_seeds(
-            (
-                "With Clique Averaging, removing 5 edges a clique sharply increases the variance "
-                "across nodes."
-            ),
-            f"{BETWEEN}, mean over training: 5 over 0 removed",
-            spread_ratio(arms["5 removed"], kept),
+            "With Clique Averaging, removing 5 edges per clique sharply increases the variance "
+            "across nodes.",
+            f"{BETWEEN}, mean over training: ratio of 5 to 0 removed",
+            spread_ratio(arms["5 removed"], complete),
             at_least=SHARPLY,
-            why="half as much again: five times what is seen at all",
+            why="50 % more: five times the smallest visible change",
         ),
     ]
 
@@ -208,7 +203,7 @@ def _swapped(title: str, arms: Arms) -> list[Claim]:
             lateness_statistic("random cliques over Greedy-Swap"),
             lateness(arms[RANDOM_CLIQUES], arms[CA], arms[FULLY]),
             at_least=LATER,
-            why="a quarter more epochs; half of what we call much",
+            why="25 % more epochs; half of what “much” requires",
         ),
         judge_seeds(
             f"{title}: with Greedy-Swap the variance between nodes decreases dramatically.",
@@ -221,11 +216,12 @@ def _swapped(title: str, arms: Arms) -> list[Claim]:
 
 
 def reference(panels: Panels) -> list[Claim]:
-    """Judge whether the authors' simulator's single seed could be one of ours, from epoch 5 on.
+    """Judge whether the simulator's single seed is consistent with our seeds, from epoch 5 on.
 
-    HOLDS if its accuracy lies in the 95 % prediction interval for one more seed, from our seeds
-    alone: ``mean ± t(k - 1) * s * sqrt(1 + 1 / k)`` for k seeds with standard deviation s; else
-    FAILS. The fewer our seeds and the farther apart, the less a HOLDS says.
+    HOLDS if the accuracy of the authors' simulator lies in the 95 % prediction interval for one
+    more seed, from our seeds alone: ``mean ± t(k - 1) * s * sqrt(1 + 1 / k)`` for k seeds with
+    standard deviation s; else FAILS. The fewer our seeds and the larger their spread, the weaker
+    the evidence of a HOLDS.
     """
     return [
         _reproduced(title, label, epoch, arms[label].mean[:, at[0]], theirs)
@@ -238,14 +234,14 @@ def reference(panels: Panels) -> list[Claim]:
 
 def _reproduced(title: str, label: str, epoch: int, ours: np.ndarray, theirs: float) -> Claim:
     k = len(ours)
-    verdict, width = UNDECIDED, "not known from one seed"
+    verdict, width = UNDECIDED, "undefined for one seed"
     if k > 1:
         half = stats.t.ppf((1 + CONFIDENCE) / 2, k - 1) * ours.std(ddof=1) * np.sqrt(1 + 1 / k)
         verdict, width = HOLDS if abs(ours.mean() - theirs) <= half else FAILS, f"ours ± {half:.2f}"
     return Claim(
         f"{title}, {label}, epoch {epoch}: the authors' simulator and topofl agree.",
         "mean accuracy over nodes, %",
-        f"the simulator's one seed lies in the 95 % prediction interval of our seeds, {width}",
+        f"the simulator's single seed lies in the 95 % prediction interval of our seeds, {width}",
         Spread(float(ours.mean()), float(ours.min()), float(ours.max())),
         f"{theirs:.2f} (authors' simulator)",
         verdict,

@@ -53,7 +53,7 @@ SAME, FASTER, CLEAR, MUCH = 2.0, 1.0, 5.0, 10.0
 
 
 FINE, SLIGHT = 0.2, 1.0
-"""Points that are just visible, and that are slight, where the axis starts at 89."""
+"""Just visible and slight differences, in points, on an axis that starts at 89."""
 
 
 LESS, MORE, HALF, SHARPLY = 0.9, 1.1, 0.5, 1.5
@@ -65,12 +65,11 @@ LATER, MUCH_LATER = 1.25, 1.5
 
 
 LEARNED, SHOWN = 99, 97
-"""End of the learning phase and start of axes from 89, in % of the final complete-graph accuracy.
-"""
+"""End of the learning phase and start of axes from 89, in % of the complete graph's accuracy."""
 
 
 WHOLE = (0.0, np.inf)
-"""All epochs but the evaluation before training."""
+"""All epochs except the evaluation before training."""
 
 
 LEARNING = "mean accuracy in the learning phase"
@@ -82,50 +81,45 @@ SHOWING = "mean accuracy from 97 % to 99 % of the complete graph's final accurac
 BETWEEN = "best minus worst node"
 
 
-WHY_SAME = "a gap of 2 points is 1 mm in a figure 5 cm high: curves that close are called the same"
+WHY_SAME = "a gap of 2 points is 1 mm in a figure 5 cm high: such curves count as the same"
 
 
-WHY_FASTER = (
-    "1 point is the width of a bold line, the least gap that is seen; without a "
-    "qualifier no more is asked"
-)
+WHY_FASTER = "1 point is the width of a bold line, the smallest visible gap; no qualifier is given"
 
 
-WHY_CLEAR = "more than twice the gap at which curves are called the same"
+WHY_CLEAR = "more than twice the gap at which curves count as the same"
 
 
-WHY_MUCH = "a gap of a tenth of the axis, five times what is called the same"
+WHY_MUCH = "a gap of a tenth of the axis, five times that at which curves count as the same"
 
 
-WHY_LESS = "thin lines whose distance differs by less than a tenth are not told apart"
+WHY_LESS = "distances between thin lines that differ by less than a tenth look the same"
 
 
-WHY_SMALL = "below 5 points we call no gap clear"
+WHY_SMALL = "gaps below 5 points do not count as clear"
 
 
-WHY_FINE = "a twentieth of the paper's axis, which starts at 89: less is not noticed even there"
+WHY_FINE = "a twentieth of the paper's axis, which starts at 89: smaller gaps are invisible there"
 
 
-WHY_SLIGHT = (
-    "a quarter of the paper's axis, which starts at 89; on one from 0 it would hardly be seen"
-)
+WHY_SLIGHT = "a quarter of the paper's axis, which starts at 89; from 0 it would be barely visible"
 
 
-WHY_ANY = "any advantage that seeds agree on counts"
+WHY_ANY = "any consistent advantage over seeds counts"
 
 
 Arms = Mapping[str, Curve]
 
 
 def judge_each(panels: Panels, judge: Callable[[str, Arms], list[Claim]]) -> list[Claim]:
-    """Return the claims that a function makes on every panel."""
+    """Return the claims that a function makes about each panel."""
     return [claim for title, arms in panels.items() for claim in judge(title, arms)]
 
 
 def judge_alike(statement: str, difference: str, gap: np.ndarray, full: Curve) -> Claim:
-    """Return the claim that two arms learn almost at the same speed, whichever is ahead.
+    """Return the claim that two arms learn at almost the same speed, whichever is ahead.
 
-    It is undecided if even the complete graph has not learned: then all arms are alike.
+    It is undecided if even the complete graph has not learned, since all arms are then alike.
     """
     statistic = f"{LEARNING}: {difference}, points either way"
     claim = judge_seeds(statement, statistic, np.abs(gap), at_most=SAME, why=WHY_SAME)
@@ -159,7 +153,7 @@ def lead_of(ahead: Curve, behind: Curve, window: tuple[float, float] = WHOLE) ->
 
 
 def spread_ratio(above: Curve, below: Curve, window: tuple[float, float] = WHOLE) -> np.ndarray:
-    """Return best minus worst node of one arm over that of another; 0.01 points count as none."""
+    """Return the ratio of two arms' best minus worst node, each at least 0.01 points."""
     above_spread, below_spread = (
         np.maximum(spread(curve, *window), 0.01) for curve in (above, below)
     )
@@ -169,15 +163,15 @@ def spread_ratio(above: Curve, below: Curve, window: tuple[float, float] = WHOLE
 def lateness_statistic(arms: str) -> str:
     """Return the description of :func:`lateness` for two arms."""
     return (
-        f"epochs to 97 % of the complete graph's final accuracy, or to that of the "
-        f"faster arm half-way: {arms}"
+        "epochs to 97 % of the complete graph's final accuracy, or to the faster arm's accuracy "
+        f"halfway: {arms}"
     )
 
 
 def lateness(slow: Curve, fast: Curve, full: Curve) -> np.ndarray:
     """Return the ratio of the epochs that a slow and a fast arm need, one per seed.
 
-    A time before the first tenth of the first interval cannot be told from it.
+    Times are at least a tenth of the first interval between evaluations.
     """
     halfway = fast.mean[:, np.searchsorted(fast.epochs, fast.epochs[-1] / 2, side="right") - 1]
     levels = np.minimum(SHOWN / 100 * final(full), halfway)

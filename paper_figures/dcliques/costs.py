@@ -1,4 +1,4 @@
-"""Edges, messages and spectral gaps of D-Cliques' abstract and text, of graphs with seed 0."""
+"""Edges, messages and spectral gaps from D-Cliques' abstract and text, for graphs with seed 0."""
 
 import textwrap
 from collections.abc import Mapping
@@ -28,11 +28,11 @@ from .reference_numbers import GAPS
 __all__ = ["NUMBERS"]
 
 
-UNIT = "one unit of the last digit that the paper gives, which may be rounded or cut"
+UNIT = "one unit of the last digit that the paper prints, which may be rounded or truncated"
 
 
 def _compute_numbers() -> Data:
-    """Return, by number of nodes and graph, its numbers; JSON has no other keys than texts."""
+    """Return the numbers of each graph, by number of nodes (a string, as in JSON) and label."""
     small = {EXPONENTIAL_LABEL: topologies.exponential(100), ALL: topologies.fully_connected(100)}
     graphs = {
         "100": _cliques(100) | small,
@@ -53,7 +53,7 @@ def _cliques(n: int) -> dict[str, Topology]:
 
 
 def _numbers(graph: Topology) -> dict[str, float]:
-    """Return edges and messages per node (on cliques with Clique Averaging), and spectral gap."""
+    """Return edges and messages per node (with Clique Averaging on cliques), and spectral gap."""
     weights = mixing.metropolis_hastings(graph)
     gradients = mixing.within_groups(graph) if graph.groups else None
     messages = {
@@ -75,13 +75,16 @@ def _draw_numbers(value: Data) -> Picture:
     ):
         _draw_bars(ax, graphs)
         ax.set(
-            yscale="log", ylim=(1, 2 * int(n)), ylabel="a node and round", title=f"{int(n):,} nodes"
+            yscale="log",
+            ylim=(1, 2 * int(n)),
+            ylabel="per node, per round",
+            title=f"{int(n):,} nodes",
         )
     return picture
 
 
 def _draw_bars(ax: Axes, graphs: Mapping[str, Mapping[str, float]]) -> None:
-    """Draw three bars a graph, of edges and of messages in both accountings."""
+    """Draw three bars per graph: edges, and messages in both accountings."""
     shown = {
         "degree": "edges",
         "messages_exact": "messages, exact",
@@ -113,43 +116,53 @@ def _claims_numbers(value: Data) -> list[Claim]:
 
 
 def _claims_of_thousand(graphs: Mapping[str, Mapping[str, float]]) -> list[Claim]:
-    return [*_claims_of_joined_cliques(graphs), *_claims_of_sparser_cliques(graphs)]
+    return [
+        *_claims_of_edges(graphs),
+        *_claims_of_messages(graphs),
+        *_claims_of_sparser_cliques(graphs),
+    ]
 
 
-def _claims_of_joined_cliques(graphs: Mapping[str, Mapping[str, float]]) -> list[Claim]:
+def _claims_of_edges(graphs: Mapping[str, Mapping[str, float]]) -> list[Claim]:
     joined = graphs[JOINED_CLIQUES]
     full = graphs[ALL]
-    own = "9 in the clique, and 99 to other cliques for 10 nodes"
     return [
         _exactly(
-            "D-Cliques have 18.9 edges a node",
+            "D-Cliques have 18.9 edges per node",
             "mean degree, n = 1,000",
             joined["degree"],
             18.9,
-            own,
+            "9 in the clique, and 99 to other cliques shared by 10 nodes",
         ),
         _exactly(
             "Fully connected nodes have 999 edges",
             "mean degree, n = 1,000",
             full["degree"],
             999,
-            "all others",
+            "all other nodes",
         ),
         _percent(
-            "D-Cliques have 98 % less edges",
+            "D-Cliques have 98 % fewer edges",
             "edges saved in %, n = 1,000",
             joined["degree"] / full["degree"],
             98,
         ),
+    ]
+
+
+def _claims_of_messages(graphs: Mapping[str, Mapping[str, float]]) -> list[Claim]:
+    joined = graphs[JOINED_CLIQUES]
+    full = graphs[ALL]
+    return [
         _exactly(
-            "D-Cliques with Clique Averaging send 37.8 messages a node and round",
+            "D-Cliques with Clique Averaging send 37.8 messages per node and round",
             "messages if gradients go to all neighbors",
             joined["messages_paper"],
             37.8,
             "twice the edges",
         ),
         _exactly(
-            "If gradients travel inside cliques only, as they must, it is 27.9 messages",
+            "If gradients are sent within cliques only, as required, there are 27.9 messages",
             "messages if gradients go to the clique only",
             joined["messages_exact"],
             27.9,
@@ -158,7 +171,7 @@ def _claims_of_joined_cliques(graphs: Mapping[str, Mapping[str, float]]) -> list
             kind=CHECK,
         ),
         _percent(
-            "D-Cliques send 96 % less messages",
+            "D-Cliques send 96 % fewer messages",
             "messages saved in %, n = 1,000",
             joined["messages_paper"] / full["messages_paper"],
             96,
@@ -171,7 +184,7 @@ def _claims_of_sparser_cliques(graphs: Mapping[str, Mapping[str, float]]) -> lis
     small = graphs[SMALL_WORLD_CLIQUES]
     return [
         judge_number(
-            "A small world of cliques has 14.5 edges a node",
+            "A small world of cliques has 14.5 edges per node",
             "mean degree, n = 1,000",
             small["degree"],
             14.5,
@@ -180,18 +193,18 @@ def _claims_of_sparser_cliques(graphs: Mapping[str, Mapping[str, float]]) -> lis
             paper="14.5",
         ),
         _percent(
-            "A small world of cliques has 22 % less edges than fully connected cliques",
-            "edges saved in %, n = 1,000; by the paper's 14.5 and 18.9 it is 23.3",
+            "A small world of cliques has 22 % fewer edges than fully connected cliques",
+            "edges saved in %, n = 1,000; the paper's 14.5 and 18.9 give 23.3",
             small["degree"] / joined["degree"],
             22,
         ),
         judge_number(
-            "Fractal cliques have at most M = 10 edges a node",
+            "Fractal cliques have at most M = 10 edges per node",
             "highest degree, n = 1,000",
             graphs[FRACTAL_CLIQUES]["highest_degree"],
             10,
             within=0,
-            why="9 in the clique and one beyond, at every node but one in a hundred",
+            why="9 in the clique and one to another, at all nodes but one in a hundred",
             paper="10",
         ),
     ]
@@ -201,25 +214,22 @@ def _claims_of_hundred(graphs: Mapping[str, Mapping[str, float]]) -> list[Claim]
     joined, exponential, full = graphs[JOINED_CLIQUES], graphs[EXPONENTIAL_LABEL], graphs[ALL]
     return [
         _percent(
-            (
-                "D-Cliques with Clique Averaging send about 80 % less messages than "
-                "fully connected "
-                "nodes"
-            ),
+            "D-Cliques with Clique Averaging send about 80 % fewer messages than fully connected "
+            "nodes",
             "messages saved in %, n = 100",
             joined["messages_paper"] / full["messages_paper"],
             80,
         ),
         _exactly(
-            "The exponential graph has 14 edges a node",
+            "The exponential graph has 14 edges per node",
             "mean degree, n = 100",
             exponential["degree"],
             14,
             "7 powers of 2 below 100, in both directions",
         ),
         judge_number(
-            "The exponential graph has 1.4 times more edges",
-            "edges over those of D-Cliques, n = 100",
+            "The exponential graph has 1.4 times as many edges",
+            "ratio of its edges to those of D-Cliques, n = 100",
             exponential["degree"] / joined["degree"],
             1.4,
             within=0.1,
@@ -246,7 +256,7 @@ def _exactly(
 
 
 def _percent(statement: str, statistic: str, share: float, expected: float) -> Claim:
-    """Return the claim that so many % are saved, if a `share` is left."""
+    """Return the claim that `expected` % are saved, where `share` remains."""
     return judge_number(
         statement,
         statistic,
@@ -267,7 +277,7 @@ def _claims_of_gaps(hundred: Mapping[str, Any], thousand: Mapping[str, Any]) -> 
             graphs[n][label]["gap"],
             expected,
             within=within,
-            why="its digits, and random ties between nodes",
+            why="its number of digits, and random ties between nodes",
             kind=CHECK,
         )
         for (n, label), (expected, within) in GAPS.items()
@@ -276,15 +286,11 @@ def _claims_of_gaps(hundred: Mapping[str, Any], thousand: Mapping[str, Any]) -> 
 
 NUMBERS = Figure(
     "dcliques-numbers",
-    "Edges and messages of D-Cliques, a node and round, with Clique Averaging",
+    "Edges and messages of D-Cliques with Clique Averaging, per node and round",
     compute=lambda setting, store: _compute_numbers(),
     draw=_draw_numbers,
     claims=_claims_numbers,
     differences=lambda setting: (
-        (
-            "graphs of nodes with one class each, seed 0; how many edges there are does "
-            "not depend on "
-            "labels"
-        ),
+        "graphs of nodes with one class each, seed 0; numbers of edges do not depend on labels",
     ),
 )

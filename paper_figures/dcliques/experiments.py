@@ -37,7 +37,7 @@ __all__ = [
 
 
 def _arm(problem: Problem, setting: Setting, topology: Mapping[str, Any], **how: Any) -> list[Run]:
-    """Return one run a seed; `how` as in :func:`_tables`."""
+    """Return one run per seed; `how` as in :func:`_tables`."""
     return [Run(_tables(problem, setting, topology, seed, **how)) for seed in setting.seeds]
 
 
@@ -79,7 +79,7 @@ def _tables(
 
 
 def _seeded(topology: Mapping[str, Any], seed: int) -> dict[str, Any]:
-    """Return the table of a graph with the run's seed, also for its base, if it takes a seed."""
+    """Return a graph's table with the run's seed if the graph, or its base, takes one."""
     table = dict(topology)
     if "base" in table:
         table["base"] = _seeded(table["base"], seed)
@@ -108,13 +108,13 @@ RANDOM: Mapping[str, Any] = {"name": "random_regular", "k": 10}
 def _cliques(
     problem: Problem, inter: str = "fully_connected", *, swaps: bool = True
 ) -> dict[str, Any]:
-    """Return D-Cliques; without `swaps` its cliques are random."""
+    """Return the table of D-Cliques; without `swaps` the cliques are random."""
     steps = max(1000, 10 * problem.n) if swaps else 0
     return {"name": "dcliques", "clique_size": problem.clique_size, "inter": inter, "steps": steps}
 
 
 def _thinned(problem: Problem, removed: int) -> dict[str, Any]:
-    """Return D-Cliques that have lost edges in every clique."""
+    """Return the table of D-Cliques with edges removed from every clique."""
     cliques = _cliques(problem)
     return {"name": "thin_cliques", "base": cliques, "removed": removed} if removed else cliques
 
@@ -125,7 +125,7 @@ def _usual(problem: Problem) -> dict[str, bool]:
 
 
 def fig01(setting: Setting) -> Arms:
-    """Return D-SGD over three graphs, on IID data and on two shards a node."""
+    """Return D-SGD over three graphs, on IID data and on two shards per node."""
     graphs = {FULLY: FULL, "grid": GRID, "ring": RING}
     return {
         title: {
@@ -138,9 +138,10 @@ def fig01(setting: Setting) -> Arms:
 
 
 def fig08(setting: Setting) -> Arms:
-    """Return D-Cliques with Clique Averaging, the complete graph, and on MNIST ring and grid."""
+    """Return D-Cliques with Clique Averaging, the complete graph and, on MNIST, ring and grid."""
     panels: dict[str, dict[str, Sequence[Run]]] = {
-        problem.name: {**_beside_full(problem, setting)} for problem in problems_at_hand(setting)
+        problem.name: {**_cliques_and_complete(problem, setting)}
+        for problem in problems_at_hand(setting)
     }
     if "MNIST" in panels:
         sparse = fig01(setting)["two shards a node"]
@@ -148,7 +149,7 @@ def fig08(setting: Setting) -> Arms:
     return panels
 
 
-def _beside_full(problem: Problem, setting: Setting) -> dict[str, list[Run]]:
+def _cliques_and_complete(problem: Problem, setting: Setting) -> dict[str, list[Run]]:
     momentum = _usual(problem)["momentum"]
     return {
         FULLY: _arm(problem, setting, FULL, momentum=momentum),
@@ -159,7 +160,7 @@ def _beside_full(problem: Problem, setting: Setting) -> dict[str, list[Run]]:
 def fig09(setting: Setting) -> Arms:
     """Return D-Cliques with and without Clique Averaging on MNIST."""
     return {
-        problem.name: _beside_full(problem, setting)
+        problem.name: _cliques_and_complete(problem, setting)
         | {CLIQUES: _arm(problem, setting, _cliques(problem))}
         for problem in problems_at_hand(setting, 100, "mnist")
     }
@@ -179,9 +180,9 @@ def fig10(setting: Setting) -> Arms:
 
 
 def fig11(setting: Setting) -> Arms:
-    """Return D-Cliques without Clique Averaging or momentum beside a random 10-regular graph."""
+    """Return D-Cliques without Clique Averaging or momentum, and a random 10-regular graph."""
     panels = {
-        problem.name: _beside_cliques(problem, setting, RANDOM_LABEL, RANDOM)
+        problem.name: _cliques_and(problem, setting, RANDOM_LABEL, RANDOM)
         for problem in problems_at_hand(setting)
     }
     for problem in problems_at_hand(setting, 100, "cifar10"):
@@ -192,12 +193,12 @@ def fig11(setting: Setting) -> Arms:
 def fig12(setting: Setting) -> Arms:
     """Return D-Cliques without Clique Averaging or momentum, and the exponential graph."""
     return {
-        p.name: _beside_cliques(p, setting, EXPONENTIAL_LABEL, EXPONENTIAL)
+        p.name: _cliques_and(p, setting, EXPONENTIAL_LABEL, EXPONENTIAL)
         for p in problems_at_hand(setting)
     }
 
 
-def _beside_cliques(
+def _cliques_and(
     problem: Problem, setting: Setting, label: str, graph: Mapping[str, Any]
 ) -> dict[str, list[Run]]:
     return {
@@ -207,12 +208,12 @@ def _beside_cliques(
 
 
 def fig13(setting: Setting) -> Arms:
-    """Return D-Cliques of 1,000 nodes on MNIST joined in four ways, beside the complete graph."""
+    """Return D-Cliques of 1,000 nodes on MNIST joined in four ways, and the complete graph."""
     return _joined(problems_at_hand(setting, 1000, "mnist"), setting)
 
 
 def fig14(setting: Setting) -> Arms:
-    """Return the same as in figure 13 on CIFAR-10, with momentum."""
+    """Return the arms of figure 13 on CIFAR-10, with momentum."""
     return _joined(problems_at_hand(setting, 1000, "cifar10"), setting)
 
 
@@ -233,7 +234,7 @@ def fig15(setting: Setting) -> Arms:
 
 
 def fig16(setting: Setting) -> Arms:
-    """Return the same as in figure 15 on CIFAR-10, with momentum."""
+    """Return the arms of figure 15 on CIFAR-10, with momentum."""
     return _lossy(problems_at_hand(setting, 100, "cifar10"), setting)
 
 
@@ -254,9 +255,9 @@ def _lossy(problems: Sequence[Problem], setting: Setting) -> Arms:
 
 
 def fig19(setting: Setting) -> Arms:
-    """Return D-Cliques made by Greedy-Swap beside random cliques."""
+    """Return D-Cliques made by Greedy-Swap, and random cliques."""
     return {
-        problem.name: _beside_full(problem, setting)
+        problem.name: _cliques_and_complete(problem, setting)
         | {
             RANDOM_CLIQUES: _arm(
                 problem, setting, _cliques(problem, swaps=False), **_usual(problem)
@@ -269,8 +270,7 @@ def fig19(setting: Setting) -> Arms:
 def reference(setting: Setting) -> Arms:
     """Return ten epochs on MNIST with independent initial models, as in the authors' simulator.
 
-    At least 20 seeds, since one value of theirs is compared with the spread of ours; the runs are
-    short.
+    At least 20 seeds are run, since one value of theirs is compared with the spread of ours.
     """
     if setting.scale != "smoke":
         setting = replace(setting, seeds=tuple(range(max(20, len(setting.seeds)))))

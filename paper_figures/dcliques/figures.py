@@ -1,9 +1,9 @@
 """D-Cliques (Bellet, Kermarrec and Lavoie 2022): figures 1, 5, 6 and 8 to 19, with claims.
 
-The setting is that of section IV-A. What the paper does not say is chosen here once, and stated in
-every report with what differs from the paper: 100 epochs, one initial model for all, Clique
-Averaging (and on CIFAR-10 momentum) in figures 13, 14 and 19, and 1,000 steps of Greedy-Swap for
-every 100 nodes.
+The setting is that of section IV-A. Choices that the paper leaves open are made here once, and
+stated in every report with other differences from the paper: 100 epochs, one initial model for all
+nodes, Clique Averaging (and momentum on CIFAR-10) in figures 13, 14 and 19, and 1,000 steps of
+Greedy-Swap for every 100 nodes.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,7 +40,7 @@ __all__ = ["FIGURES"]
 def _differences(
     n: int, *only: str, more: Sequence[str] = ()
 ) -> Callable[[Setting], Sequence[str]]:
-    """Return a function of the setting: what differs from the paper's setting in a figure."""
+    """Return a function of the setting that lists a figure's differences from the paper."""
 
     def differences(setting: Setting) -> list[str]:
         problems = problems_at_hand(setting, n, *only)
@@ -55,14 +55,14 @@ def _differences(
 
 
 def _simulated(setting: Setting) -> list[str]:
-    """Return what is to be said of the comparison with the authors' simulator."""
+    """Return the setting of the comparison with the authors' simulator, one sentence each."""
     if setting.scale == "smoke":
         return list(_differences(100, "mnist")(setting))
     return [
-        "10 epochs, every node starting from a model of its own, as the simulator was run",
-        "at least 20 seeds: when we first compared, with five, one of the nine values failed (the "
-        "complete graph at epoch 7, where those five lie within 0.07 points), so their number was "
-        "raised to know the spread; the simulator's values are of one seed",
+        "10 epochs, with independent initial models, as in the runs of the simulator",
+        "at least 20 seeds: in a first comparison with five seeds one of the nine values failed "
+        "(the complete graph at epoch 7, where those five lie within 0.07 points), so their number "
+        "was raised to estimate the spread; the simulator's values are of one seed",
     ]
 
 
@@ -72,11 +72,8 @@ _drawn_from_89 = partial(convergence, bottom=89.0, top=93.0)
 FIGURES: tuple[Figure, ...] = (
     trained(
         "dcliques-fig01",
-        (
-            "D-SGD on the complete graph, a grid and a ring, with IID data and with two "
-            "label shards a "
-            "node"
-        ),
+        "D-SGD on the complete graph, a grid and a ring, with IID data and with two label shards "
+        "per node",
         fig01,
         draw=convergence,
         claims=claims.fig01,
@@ -87,7 +84,7 @@ FIGURES: tuple[Figure, ...] = (
     FIG06,
     trained(
         "dcliques-fig08",
-        "D-Cliques with Clique Averaging beside the complete graph, 100 nodes",
+        "D-Cliques with Clique Averaging and the complete graph, 100 nodes",
         fig08,
         draw=partial(convergence, hidden=("grid", "ring")),
         claims=claims.fig08,
@@ -114,7 +111,7 @@ FIGURES: tuple[Figure, ...] = (
     ),
     trained(
         "dcliques-fig11",
-        "D-Cliques beside a random graph of 10 edges a node, without Clique Averaging, 100 nodes",
+        "D-Cliques and a random graph of 10 edges per node, without Clique Averaging, 100 nodes",
         fig11,
         draw=partial(convergence, hidden=(RANDOM_MOMENTUM,)),
         claims=claims.fig11,
@@ -123,7 +120,7 @@ FIGURES: tuple[Figure, ...] = (
     ),
     trained(
         "dcliques-fig12",
-        "D-Cliques beside the undirected exponential graph, without Clique Averaging, 100 nodes",
+        "D-Cliques and the undirected exponential graph, without Clique Averaging, 100 nodes",
         fig12,
         draw=convergence,
         claims=claims.fig12,
@@ -150,7 +147,7 @@ FIGURES: tuple[Figure, ...] = (
     ),
     trained(
         "dcliques-fig15",
-        "D-Cliques on MNIST without 0, 1 or 5 of the 45 edges in every clique, 100 nodes",
+        "D-Cliques on MNIST with 0, 1 or 5 of 45 edges removed from every clique, 100 nodes",
         fig15,
         draw=_drawn_from_89,
         claims=clique_claims.fig15,
@@ -159,7 +156,7 @@ FIGURES: tuple[Figure, ...] = (
     ),
     trained(
         "dcliques-fig16",
-        "D-Cliques on CIFAR-10 without 0, 1 or 5 of the 45 edges in every clique, 100 nodes",
+        "D-Cliques on CIFAR-10 with 0, 1 or 5 of 45 edges removed from every clique, 100 nodes",
         fig16,
         draw=convergence,
         claims=clique_claims.fig16,
@@ -170,7 +167,7 @@ FIGURES: tuple[Figure, ...] = (
     FIG18,
     trained(
         "dcliques-fig19",
-        "Cliques made by Greedy-Swap beside random ones, 100 nodes",
+        "Cliques made by Greedy-Swap and random cliques, 100 nodes",
         fig19,
         draw=convergence,
         claims=clique_claims.fig19,
@@ -180,7 +177,7 @@ FIGURES: tuple[Figure, ...] = (
     NUMBERS,
     trained(
         "dcliques-reference",
-        "Ours beside the authors' own simulator on MNIST, 100 nodes",
+        "topofl and the authors' own simulator on MNIST, 100 nodes",
         reference,
         draw=convergence,
         claims=clique_claims.reference,

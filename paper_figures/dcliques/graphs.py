@@ -1,4 +1,4 @@
-"""Figure 5 of D-Cliques: one graph, made with seed 0, whose nodes have one class each."""
+"""Figure 5 of D-Cliques: a graph whose nodes have one class each, made with seed 0."""
 
 import numpy as np
 from matplotlib.figure import Figure as Picture
@@ -28,7 +28,7 @@ CLASSES, CLIQUE_SIZE, STEPS = 10, 10, 1000
 
 
 def described(graph: Topology, labels: np.ndarray) -> Data:
-    """Return a graph whose nodes have one class each as JSON values."""
+    """Return a graph and the class of each node as JSON values."""
     u, v = graph.edge_index
     edges = np.stack([u, v], axis=1)[u < v].tolist()
     return {
@@ -39,12 +39,12 @@ def described(graph: Topology, labels: np.ndarray) -> Data:
 
 
 def graph_of(value: Data) -> Topology:
-    """Return the graph that :func:`described` described."""
+    """Return the graph from the output of :func:`described`."""
     return from_edges(value["edges"], len(value["labels"]), groups=value["groups"])
 
 
 def label_counts_of(value: Data) -> np.ndarray:
-    """Return its (n, 10) label counts, one example a node."""
+    """Return the (n, 10) label counts, with one example per node."""
     return np.eye(CLASSES, dtype=np.int64)[value["labels"]]
 
 
@@ -77,7 +77,7 @@ def _claims_of_cliques(graph: Topology, counts: np.ndarray) -> list[Claim]:
     inside = [graph.adjacency[list(group)][:, list(group)].nnz // 2 for group in graph.groups]
     return [
         judge_number(
-            "Cliques have everybody's mixture of classes",
+            "Cliques have the global class distribution",
             "highest skew of a clique",
             skew,
             0,
@@ -86,7 +86,7 @@ def _claims_of_cliques(graph: Topology, counts: np.ndarray) -> list[Claim]:
         ),
         judge_number(
             "Every clique holds each class once",
-            "cliques of which that is true",
+            "number of such cliques",
             complete,
             10,
             within=0,
@@ -105,7 +105,7 @@ def _claims_of_cliques(graph: Topology, counts: np.ndarray) -> list[Claim]:
 
 
 def _claims_of_bridges(graph: Topology, clique_u: np.ndarray, clique_v: np.ndarray) -> list[Claim]:
-    """Return the claims on edges between cliques, of which the ends of all edges are given."""
+    """Return the claims on edges between cliques, given the cliques of all edges' ends."""
     q = len(graph.groups)
     joins = np.zeros((q, q), np.int64)
     np.add.at(joins, (clique_u, clique_v), 1)
@@ -121,12 +121,12 @@ def _claims_of_bridges(graph: Topology, clique_u: np.ndarray, clique_v: np.ndarr
             why="all pairs of 10 cliques",
         ),
         judge_number(
-            "These edges are spread equally among the nodes of a clique",
+            "These edges are spread evenly over the nodes of a clique",
             "largest difference of degrees in a clique",
             spread,
             1,
             within=0,
-            why="the least that is possible with 9 edges to other cliques on 10 nodes",
+            why="the minimum for 9 edges to other cliques on 10 nodes",
         ),
         judge_number(
             "No two nodes are farther apart than 3",
@@ -134,7 +134,7 @@ def _claims_of_bridges(graph: Topology, clique_u: np.ndarray, clique_v: np.ndarr
             (graph.distances > 3).sum() / 2,
             0,
             within=0,
-            why="a bound on all pairs",
+            why="the bound applies to all pairs",
             paper="3",
         ),
         judge_number(
@@ -143,7 +143,7 @@ def _claims_of_bridges(graph: Topology, clique_u: np.ndarray, clique_v: np.ndarr
             2 * graph.n_edges / graph.n,
             9.9,
             within=0,
-            why="9 in the clique, and 9 to other cliques for 10 nodes",
+            why="9 in the clique, and 9 to other cliques shared by 10 nodes",
         ),
     ]
 
@@ -155,10 +155,7 @@ FIG05 = Figure(
     draw=_draw_fig05,
     claims=_claims_fig05,
     differences=lambda setting: (
-        (
-            "one graph, made by 1,000 steps of Greedy-Swap with seed 0; the paper does "
-            "not say how it "
-            "made its own"
-        ),
+        "one graph, made by 1,000 steps of Greedy-Swap with seed 0; the paper does not say how its "
+        "graph was made",
     ),
 )

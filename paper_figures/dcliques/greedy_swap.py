@@ -24,7 +24,7 @@ RANDOM, GREEDY = "random cliques", "Greedy-Swap"
 
 
 LOW = 0.1
-"""Skew that is close to 0: one in twenty examples of a clique would have to change its class."""
+"""Skew that is close to 0: it vanishes if one in twenty examples of a clique changes its class."""
 
 
 def _repetitions(setting: Setting) -> int:
@@ -32,7 +32,7 @@ def _repetitions(setting: Setting) -> int:
 
 
 def _mnist_root(setting: Setting) -> str | None:
-    """Return where MNIST is, if it may be used and is there."""
+    """Return the folder of MNIST; None if it is not selected or not available."""
     if "mnist" not in setting.datasets:
         return None
     try:
@@ -42,7 +42,7 @@ def _mnist_root(setting: Setting) -> str | None:
 
 
 def _descents(setting: Setting) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return, by dataset, (R, steps + 1) mean skews of the cliques, and (R,) seconds."""
+    """Return mean skews of the cliques, (R, steps + 1), and seconds, (R,), by dataset."""
     smoke = setting.scale == "smoke"
     problems = {"CIFAR-10": _descent("CIFAR-10", None, 20 if smoke else 100, _repetitions(setting))}
     if smoke and "mnist" in setting.datasets:
@@ -61,7 +61,7 @@ def _descent(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return one entry of :func:`_descents`; both figures share it."""
     labels = _labels(name, root)
-    examples = torch.zeros(len(labels), 1)  # Greedy-Swap looks at labels only
+    examples = torch.zeros(len(labels), 1)  # Greedy-Swap uses labels only
     train, none = np.split(np.arange(len(labels)), [len(labels)])
     dataset = data.Dataset(examples, torch.from_numpy(labels), CLASSES, name, train, none, none)
     skews, seconds = [], []
@@ -75,7 +75,7 @@ def _descent(
 
 
 def _labels(name: str, root: str | None) -> np.ndarray:
-    """Return the labels of the training examples; class counts do not depend on the seed."""
+    """Return the labels of a dataset's training examples."""
     if name == "CIFAR-10":
         return np.repeat(np.arange(CLASSES), 5000)
     dataset = data.digits() if root is None else data.mnist(root)
@@ -116,15 +116,15 @@ def _claims_fig17(value: Data) -> list[Claim]:
                 f"share of repetitions with a mean skew below {LOW:g}",
                 greedy < LOW,
                 at_least=0.5,
-                why=f"a majority; {LOW:g} is a twentieth of the highest skew there is, 2",
+                why=f"a majority; {LOW:g} is a twentieth of the largest possible skew, 2",
             ),
             judge_number(
                 f"{name}: Greedy-Swap's cliques have a significantly lower skew than random ones",
-                "share of repetitions of Greedy-Swap below the lowest of random cliques",
+                "share of Greedy-Swap's repetitions below the lowest skew of random cliques",
                 float((greedy < random.min()).mean()),
                 1,
                 within=0,
-                why="the two histograms do not meet",
+                why="the two histograms do not overlap",
             ),
         ]
     return claims
@@ -148,10 +148,10 @@ def _claims_of_descent(name: str, skews: np.ndarray, seconds: Sequence[float]) -
     return [
         judge_seeds(
             f"{name}: the low skew is reached in less than 400 steps",
-            "fall of the mean skew in 400 steps, as a share of that in 1,000",
+            "decrease of the mean skew in 400 steps, as a share of that in 1,000",
             _fallen(skews)[:, 400],
             at_least=0.95,
-            why="what is left is a twentieth, which one does not see in the figure",
+            why="the remaining twentieth is not visible in the figure",
         ),
         judge_number(
             f"{name}: no swap raises the sum of skews",
@@ -159,21 +159,21 @@ def _claims_of_descent(name: str, skews: np.ndarray, seconds: Sequence[float]) -
             (np.diff(skews, axis=1) > 0).sum(),
             0,
             within=0,
-            why="only swaps that lower it are made (figure 4)",
+            why="only swaps that lower it are accepted (figure 4)",
         ),
         judge_seeds(
             f"{name}: 1,000 steps are fast",
             "seconds, single repetitions",
             seconds,
             at_most=6,
-            why="what they took the authors, in Python 3.7 on a laptop of 2020",
+            why="the authors' time, in Python 3.7 on a laptop from 2020",
             paper="< 6 s",
         ),
     ]
 
 
 def _fallen(skews: np.ndarray) -> np.ndarray:
-    """Return (R, steps + 1) falls of the skew so far as shares of the whole; 1 without any fall."""
+    """Return decreases of the skew as shares of the total, (R, steps + 1); 1 without a decrease."""
     total = skews[:, :1] - skews[:, -1:]
     return np.divide(skews[:, :1] - skews, total, out=np.ones_like(skews), where=total != 0)
 
@@ -182,15 +182,15 @@ def _claims_of_imbalance(mnist: np.ndarray, cifar: np.ndarray) -> list[Claim]:
     until = [(_fallen(skews) >= 0.95).argmax(axis=1) for skews in (mnist, cifar)]
     return [
         judge_seeds(
-            "Imbalance of the classes (MNIST) makes cliques of low skew harder to find",
-            "mean skew in the end, MNIST minus CIFAR-10",
+            "Class imbalance (MNIST) makes cliques of low skew harder to find",
+            "final mean skew, MNIST minus CIFAR-10",
             mnist[:, -1] - cifar[:, -1],
             at_least=0,
             why="higher",
         ),
         judge_seeds(
-            "Imbalance of the classes (MNIST) makes the construction slower",
-            "steps until 95 % of the fall, MNIST minus CIFAR-10",
+            "Class imbalance (MNIST) makes the construction slower",
+            "steps until 95 % of the decrease, MNIST minus CIFAR-10",
             until[0] - until[1],
             at_least=0,
             why="later",
@@ -200,30 +200,25 @@ def _claims_of_imbalance(mnist: np.ndarray, cifar: np.ndarray) -> list[Claim]:
 
 def _differences_of_descent(setting: Setting) -> list[str]:
     smoke = setting.scale == "smoke"
-    found = [
-        (
-            "CIFAR-10 is 5,000 labels a class, as in its training set; Greedy-Swap looks "
-            "at labels, so "
-            "no image is read"
-        ),
-        "random cliques are those that Greedy-Swap starts from, in the same repetition",
-        (
-            "what another implementation reaches (mean skews of 0.063 and 0.018) was known when "
-            "thresholds were chosen"
-        ),
+    differences = [
+        "CIFAR-10 is represented by 5,000 labels per class, as in its training set; Greedy-Swap "
+        "uses labels only, so no image is read",
+        "random cliques are those from which Greedy-Swap starts in the same repetition",
+        "the results of another implementation (mean skews of 0.063 and 0.018) were known when "
+        "thresholds were chosen",
     ]
     if smoke:
-        found.append("10 repetitions instead of 100, with 20 nodes instead of 100")
+        differences.append("10 repetitions instead of 100, with 20 nodes instead of 100")
     if smoke and "mnist" in setting.datasets:
-        found.append("scikit-learn's digits instead of MNIST")
+        differences.append("scikit-learn's digits instead of MNIST")
     elif _mnist_root(setting) is None:
-        found.append("without MNIST, which is not there or was not asked for")
-    return found
+        differences.append("without MNIST, which is not available or not selected")
+    return differences
 
 
 FIG17 = Figure(
     "dcliques-fig17",
-    "Skew of cliques of 10: at random and after 1,000 steps of Greedy-Swap",
+    "Skew of cliques of 10: random and after 1,000 steps of Greedy-Swap",
     compute=lambda setting, store: _compute_fig17(setting),
     draw=_draw_fig17,
     claims=_claims_fig17,
@@ -234,7 +229,7 @@ FIG17 = Figure(
 
 FIG18 = Figure(
     "dcliques-fig18",
-    "Skew of cliques of 10 in the course of Greedy-Swap",
+    "Skew of cliques of 10 during Greedy-Swap",
     compute=lambda setting, store: _compute_fig18(setting),
     draw=_draw_fig18,
     claims=_claims_fig18,

@@ -1,4 +1,4 @@
-"""Labels of the arms in D-Cliques' figures, by which runs, pictures and claims find them."""
+"""Labels of the arms in D-Cliques' figures, shared by runs, pictures and claims."""
 
 __all__ = [
     "ALL",
@@ -42,4 +42,4 @@ INTER_CLIQUES = dict(
         strict=True,
     )
 )
-"""The same by the labels that they have among graphs without cliques."""
+"""Ways to join cliques, by label in figures with other kinds of graphs."""

@@ -1,4 +1,4 @@
-"""Numbers that others measured and ours are checked against: D-Cliques prints hardly any."""
+"""Numbers from other implementations, against which ours are checked."""
 
 from collections.abc import Mapping
 
@@ -14,14 +14,14 @@ REFERENCE: Mapping[str, Mapping[int, float]] = {
 }
 """Mean test accuracy over nodes in %, by epoch, of the authors' own simulator (its seed 1337).
 
-MNIST, 100 nodes in the setting of section IV-A: logistic regression, two shards a node, minibatches
-of 128 (four steps an epoch, the last one smaller), learning rate 0.1, independent initial models;
-nodes stand on the ring in random order.
+MNIST, 100 nodes in the setting of section IV-A: logistic regression, two shards per node,
+minibatches of 128 (four steps per epoch, the last one smaller), learning rate 0.1, independent
+initial models; nodes are on the ring in random order.
 """
 
 
 JUDGED_FROM = 5
-"""First epoch that is compared with :data:`REFERENCE`; earlier, seeds differ by up to 5 points."""
+"""First epoch compared with :data:`REFERENCE`; before, seeds differ by up to 5 points."""
 
 
 GAPS = {
@@ -33,4 +33,4 @@ GAPS = {
     ("1000", RING_OF_CLIQUES): (3.0e-5, 5e-7),
     ("1000", SMALL_WORLD_CLIQUES): (0.1655, 0.005),
 }
-"""Spectral gaps by another implementation, and how far random ties or rounding move them."""
+"""Spectral gaps from another implementation, with tolerances for random ties or rounding."""

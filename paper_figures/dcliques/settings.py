@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..kit.scale import SUBSET
 from ..kit.setting import Setting
 
 __all__ = ["INIT", "RECEIVED", "STEPS", "TERMS", "USUAL", "Problem", "mnist", "problems_at_hand"]
@@ -14,26 +15,27 @@ EPOCHS = "100 epochs (the paper does not say how many)"
 
 @dataclass(frozen=True)
 class Problem:
-    """One dataset with its model, nodes and step: everything that the arms of a figure share.
+    """A dataset, model and optimizer settings: everything that the arms of a figure share.
 
     Parameters
     ----------
     name
-        ``"MNIST"`` or ``"CIFAR-10"``, the paper's problem that it stands for.
+        The paper's problem, ``"MNIST"`` or ``"CIFAR-10"``.
     dataset
-        Arguments of the dataset's reader, with its name.
+        Name and arguments of the dataset's reader.
     model
-        The model's name.
+        Name of the model.
     n, clique_size
-        Nodes, and members of a clique.
+        Number of nodes, and size of a clique.
     lr, batch_size, momentum
-        Of every arm, the momentum where the figure says so.
+        Optimizer settings of every arm; momentum is used where the figure says so.
     rounds, every
-        Of every arm.
+        Number of rounds, and rounds between evaluations.
     options
-        More keys of the tables of runs, by table, such as ``{"evaluation": {"examples": 150}}``.
+        Additional keys of the runs' tables, by table, for example
+        ``{"evaluation": {"examples": 150}}``.
     differences
-        From the paper's setting, and choices where it says nothing, one sentence each.
+        Differences from the paper's setting, and choices that it leaves open, one sentence each.
     """
 
     name: str
@@ -54,25 +56,21 @@ def mnist(setting: Setting, n: int) -> Problem:
     """Return logistic regression on MNIST with 100 or 1,000 nodes; digits at scale ``smoke``."""
     if setting.scale == "smoke":
         return _digits("MNIST", "logistic_regression", n)
-    dataset = {"name": "mnist", "root": setting.root_of("mnist")}
-    per_epoch = 4  # 500 examples a node in batches of 128, or 50 in batches of 13
-    every = per_epoch if n == 100 else 4 * per_epoch
-    batch = 128 if n == 100 else 13
-    seldom = () if n == 100 else ("evaluated every 4 epochs",)
-    differences = (EPOCHS, *seldom)
+    steps_per_epoch = 4  # 500 examples per node in batches of 128, or 50 in batches of 13
+    is_small = n == 100
     return Problem(
-        "MNIST",
-        dataset,
-        "logistic_regression",
-        n,
-        10,
-        0.1,
-        batch,
-        0.0,
-        100 * per_epoch,
-        every,
-        {},
-        differences,
+        name="MNIST",
+        dataset={"name": "mnist", "root": setting.root_of("mnist")},
+        model="logistic_regression",
+        n=n,
+        clique_size=10,
+        lr=0.1,
+        batch_size=128 if is_small else 13,
+        momentum=0.0,
+        rounds=100 * steps_per_epoch,
+        every=steps_per_epoch if is_small else 4 * steps_per_epoch,
+        options={},
+        differences=(EPOCHS,) if is_small else (EPOCHS, "evaluated every 4 epochs"),
     )
 
 
@@ -82,97 +80,87 @@ def cifar(setting: Setting, n: int) -> Problem:
         return _digits("CIFAR-10", "gn_lenet", n)
     if setting.scale == "quick":
         return _quick_cifar(setting, n)
-    dataset = {"name": "cifar10", "root": setting.root_of("cifar10")}
-    batch = 20 if n == 100 else 2
     return Problem(
-        "CIFAR-10", dataset, "gn_lenet", n, 10, 0.002, batch, 0.9, 100 * 25, 25, {}, (EPOCHS,)
+        name="CIFAR-10",
+        dataset={"name": "cifar10", "root": setting.root_of("cifar10")},
+        model="gn_lenet",
+        n=n,
+        clique_size=10,
+        lr=0.002,
+        batch_size=20 if n == 100 else 2,
+        momentum=0.9,
+        rounds=100 * 25,
+        every=25,
+        options={},
+        differences=(EPOCHS,),
     )
 
 
 QUICK_DIFFERENCES = (
-    "made for a subset of 5,085 of the 50,000 training images and 1,017 of the 10,000 test "
-    "images: about 51 images a node instead of 500 (a folder with all of CIFAR-10 is used "
-    "whole: then the 330 steps are 3.3 epochs)",
-    (
-        "images of 16 x 16 pixels, means over 2 x 2 of the original ones, so that GN-LeNet has "
-        "80,234 parameters"
-    ),
-    "minibatches of 5 instead of 20, or of 2 with 1,000 nodes; gradients are noisier",
-    "330 steps, on the subset 30 epochs of 11; the paper has 25 steps an epoch",
-    "accuracy on 150 random test images, the same ones in all evaluations of a seed; their "
-    "sampling error widens the distance between best and worst node, of all arms",
+    f"{SUBSET}: about 51 images per node instead of 500 (all of CIFAR-10 is used if available; the "
+    "330 steps are then 3.3 epochs)",
+    "images of 16 x 16 pixels, means over 2 x 2 original pixels, so that GN-LeNet has 80,234 "
+    "parameters",
+    "minibatches of 5 instead of 20 (2 with 1,000 nodes); gradients are noisier",
+    "330 steps, which are 30 epochs of 11 steps on the subset; the paper has 25 steps per epoch",
+    "accuracy on 150 random test images, the same in all evaluations of a seed; their sampling "
+    "error increases the distance between best and worst node in all arms",
 )
 """How CIFAR-10 at scale ``quick`` differs from the paper's setting."""
 
 
 def _quick_cifar(setting: Setting, n: int) -> Problem:
-    dataset = {
-        "name": "cifar10",
-        "root": setting.root_of("cifar10"),
-        "verify": False,
-        "downscale": 2,
-    }
-    options = {"evaluation": {"examples": 150}}
-    if n == 100:
-        return Problem(
-            "CIFAR-10",
-            dataset,
-            "gn_lenet",
-            100,
-            10,
-            0.002,
-            5,
-            0.9,
-            330,
-            33,
-            options,
-            QUICK_DIFFERENCES,
-        )
-    scale = (
+    fewer_nodes = (
         "100 nodes in 20 cliques of 5 (the fractal scheme groups 5) instead of 1,000 nodes in 100 "
         "cliques of 10; with so few cliques the small world has more edges than one edge between "
         "any two cliques, and is not judged"
     )
     return Problem(
-        "CIFAR-10",
-        dataset,
-        "gn_lenet",
-        100,
-        5,
-        0.002,
-        5,
-        0.9,
-        330,
-        33,
-        options,
-        (*QUICK_DIFFERENCES, scale),
+        name="CIFAR-10",
+        dataset={
+            "name": "cifar10",
+            "root": setting.root_of("cifar10"),
+            "verify": False,
+            "downscale": 2,
+        },
+        model="gn_lenet",
+        n=100,
+        clique_size=10 if n == 100 else 5,
+        lr=0.002,
+        batch_size=5,
+        momentum=0.9,
+        rounds=330,
+        every=33,
+        options={"evaluation": {"examples": 150}},
+        differences=QUICK_DIFFERENCES if n == 100 else (*QUICK_DIFFERENCES, fewer_nodes),
     )
 
 
 def _digits(name: str, model: str, n: int) -> Problem:
-    differences = (
-        f"scikit-learn's 1,797 digits instead of {name}",
-        (
-            f"{20 if n == 100 else 40} nodes instead of {n:,}, 4 steps with minibatches "
-            f"of 8: enough "
-            "to see that all works"
+    is_linear = model == "logistic_regression"
+    nodes = 20 if n == 100 else 40
+    compute = {"executor": "batched", "chunk": nodes}  # trying others would take longer than any
+    return Problem(
+        name=name,
+        dataset={"name": "digits"} if is_linear else {"name": "digits", "enlarge": 2},
+        model=model,
+        n=nodes,
+        clique_size=10,
+        lr=0.5 if is_linear else 0.01,
+        batch_size=8,
+        momentum=0.9,
+        rounds=4,
+        every=2,
+        options={"evaluation": {"examples": 10}, "compute": compute},
+        differences=(
+            f"scikit-learn's 1,797 digits instead of {name}",
+            f"{nodes} nodes instead of {n:,}, 4 steps with minibatches of 8: a test of the code",
         ),
     )
-    dataset = (
-        {"name": "digits"} if model == "logistic_regression" else {"name": "digits", "enlarge": 2}
-    )
-    size, lr, momentum = (
-        (20 if n == 100 else 40),
-        (0.5 if model == "logistic_regression" else 0.01),
-        0.9,
-    )
-    chosen = {"executor": "batched", "chunk": size}  # to try others would take longer than any
-    options = {"evaluation": {"examples": 10}, "compute": chosen}
-    return Problem(name, dataset, model, size, 10, lr, 8, momentum, 4, 2, options, differences)
 
 
 def problems_at_hand(setting: Setting, n: int = 100, *only: str) -> list[Problem]:
-    """Return the problems whose data are at hand, or of these only some."""
+    """Return the problems whose data are available, restricted to `only` if given."""
     known = {"mnist": mnist, "cifar10": cifar}
     return [
         known[name](setting, n)
@@ -181,40 +169,38 @@ def problems_at_hand(setting: Setting, n: int = 100, *only: str) -> list[Problem
     ]
 
 
-INIT = "all nodes start from one model (the paper does not say)"
+INIT = "all nodes start from the same model (the paper does not specify this)"
 
 
 USUAL = (
-    "the paper does not say with what: with Clique Averaging, and on CIFAR-10 with "
-    "momentum, as in figure 8"
+    "with Clique Averaging, and on CIFAR-10 with momentum, as in figure 8 (the paper does not "
+    "specify this)"
 )
 
 
-STEPS = "10 steps of Greedy-Swap a node, at least 1,000, as the paper's 1,000 for 100 nodes"
+STEPS = "10 steps of Greedy-Swap per node, at least 1,000, like the paper's 1,000 for 100 nodes"
 
 
 RECEIVED = (
-    "with Clique Averaging a node averages the gradients of those members of its "
-    "clique that it still hears"
+    "with Clique Averaging a node averages the gradients of those members of its clique to which "
+    "it still has an edge"
 )
 
 
 TERMS = (
-    "The learning phase goes from the first evaluation after training began to the one at which "
-    "the complete graph (in figures 11 and 12, where it is not, D-Cliques) first has 99 % of its "
-    "final accuracy.",
-    (
-        "A mean accuracy is that of all nodes' models on the test images, averaged over the "
-        "evaluations in these epochs."
-    ),
-    "Points are percentage points of accuracy. “Either way”: the size of a difference, whichever "
-    "arm is ahead, in each seed; the mean of these sizes is judged.",
+    "The learning phase extends from the first evaluation after the start of training to the one "
+    "at which the complete graph (in figures 11 and 12, which lack it, D-Cliques) first reaches "
+    "99 % of its final accuracy.",
+    "A mean accuracy is that of all nodes' models on the test images, averaged over the "
+    "evaluations in these epochs.",
+    "Points are percentage points of accuracy. “Either way”: the size of a difference in each "
+    "seed, whichever arm is ahead; the mean of these sizes is judged.",
     "Final: the mean over the last tenth of the epochs. “Epochs to X %” in the tables: X is 95 % "
     "of the best arm's final accuracy, rounded down.",
-    "“Epochs to 97 % of the complete graph's final accuracy, or to that of the faster arm "
-    "half-way”: the level is the lower of these two; who never reaches it is counted with the "
-    "whole run.",
-    "Another implementation: spectral gaps were computed once more, independently of this library; "
-    "the authors' own simulator was run once, with one seed.",
+    "“Epochs to 97 % of the complete graph's final accuracy, or to the faster arm's accuracy "
+    "halfway”: the lower of these two levels is used; an arm that never reaches it counts with the "
+    "length of the run.",
+    "Another implementation: spectral gaps were also computed independently of this library; the "
+    "authors' own simulator was run once, with one seed.",
 )
-"""What words in the claims mean."""
+"""Definitions of terms in the claims."""

@@ -1,4 +1,4 @@
-"""DFedPGP (Liu et al. 2024): its tables and figures, and what it says of them."""
+"""DFedPGP (Liu et al. 2024): its tables and figures, and its claims about them."""
 
 from ..kit.paper import Paper
 from ..kit.personalization.settings import TERMS

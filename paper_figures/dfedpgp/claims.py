@@ -1,31 +1,32 @@
-"""What DFedPGP (Liu et al. 2024) says of its tables and figures, judged by curves over seeds.
+"""Claims of DFedPGP (Liu et al. 2024) about its tables and figures, judged by curves over seeds.
 
-One function a table or figure: ``tab01(panels)`` -> the claims, in the order of the paper's
-sentences. Panels and arms are those of :mod:`paper_figures.dfedpgp.figures`, every arm at its best
-stage; curves are accuracies against rounds.
+There is one function per table or figure, for example ``tab01(panels)``, which returns the claims
+in the order of the paper's sentences. Panels and arms are those of
+:mod:`paper_figures.dfedpgp.figures`, every arm at its best stage; curves are accuracies against
+rounds.
 
-These rules were chosen from the paper's words, without a look at our runs. All of them compare arms
-of the same seed:
+These rules were chosen from the paper's words, before the results of our runs were known. All of
+them compare arms of the same seed:
 
 - "Best" is a lead over every other arm of the paper's table, each with its own paired differences
-  (:func:`paper_figures.kit.judging.judge_every`), never over the highest of them, which is high by
-  its noise. Any lead that seeds agree on counts, as the paper's are as small as 0.01 points. What
-  is shown is the lead over the arm with the highest mean: the difference of the means, which is
-  what the paper prints.
+  (:func:`paper_figures.kit.judging.judge_every`), never over the highest of them, which is biased
+  upward by noise. Any consistent lead over seeds counts, as the paper's are as small as 0.01
+  points. Reports show the lead over the arm with the highest mean: the difference of the means,
+  which is what the paper prints.
 - Accuracy is final: the mean over clients in the last tenth of the rounds. The authors' code
-  reports the maximum over rounds, which rewards arms that jump about; it stands in the tables.
+  reports the maximum over rounds, which rewards unstable arms; it is in the tables.
 - Speed is the number of rounds to the target, interpolated between the rounds that were tested, and
-  in figures the mean accuracy over all rounds. Who never gets to the target is counted with the
-  whole run, which is less than the truth. Training alone is in table 1 only, so it does not compete
-  in table 2 and figure 2, where it is shown.
+  in figures the mean accuracy over all rounds. An arm that never reaches the target counts with the
+  length of the run, which underestimates its time. Training alone is in table 1 only, so it is
+  shown in table 2 and figure 2 but not compared with.
 - "Almost twice" is 1.8 times. "By a great margin" is half of the margin that the paper prints for
   that comparison. Few clients do better than many if each of the two smallest numbers does better
   than each number of the upper half. "Stable" is to end within 5 % of the best round. An ordering
   is kept if ranks have a correlation (Spearman's) of at least 0.5.
-- "FedRep is the best PFL method [...] in CFL" is said of table 3 "with Dirichlet-0.3 distribution",
-  and is judged there alone; by the paper's own table it is not so with two classes per client.
+- "FedRep is the best PFL method [...] in CFL" refers to table 3 "with Dirichlet-0.3 distribution",
+  and is judged only there; in the paper's own table it is false with two classes per client.
 - Splits that the paper does not have, means over splits, and whether unequal devices keep the order
-  of the methods are questions of ours (:data:`paper_figures.kit.claims.OURS`).
+  of the methods are our questions (:data:`paper_figures.kit.claims.OURS`).
 """
 
 from collections.abc import Iterable, Mapping
@@ -64,7 +65,7 @@ OURS = "DFedPGP"
 TWICE, STABLE, KEPT = 1.8, 0.95, 0.5
 
 
-WHY_ANY = "any lead that seeds agree on counts"
+WHY_ANY = "any consistent lead over seeds counts"
 
 
 WHY_TWICE = "“almost twice”: nine tenths of it"
@@ -76,7 +77,7 @@ WHY_GREAT = "“by a great margin”: half of the margin that the paper prints h
 WHY_STABLE = "it ends within a twentieth of its best round"
 
 
-WHY_KEPT = "ranks agree more than not: a correlation of 0.5 and more is called large"
+WHY_KEPT = "ranks agree: correlations of 0.5 and more are called large"
 
 
 FINAL = "final accuracy"
@@ -86,18 +87,18 @@ LEAD = "minus each other method, points"
 
 
 ALONE = "Local"
-"""Is not in table 2, nor, as far as the paper says, in figure 2."""
+"""Label of training alone, which is neither in table 2 nor, apparently, in figure 2."""
 
 
 Values = Mapping[str, np.ndarray]
-"""One number a seed, by label of the arm."""
+"""Numbers per seed, by arm label."""
 
 
 Arms = Mapping[str, Curve]
 
 
 def said_of(title: str) -> str:
-    """Return who makes a claim on a split: the paper, or we where the paper lacks the split."""
+    """Return the kind of the claims on a split: the paper's, or ours if it lacks the split."""
     return PAPER if title.removesuffix(EQUAL) in TABLE_1[OURS] else BEYOND
 
 
@@ -147,7 +148,7 @@ def _best(title: str, arms: Arms) -> Claim:
 
 
 def _margin(titles: Iterable[str]) -> str:
-    """Return the paper's lead, mean over those splits that it has; nothing if it has none."""
+    """Return the paper's mean lead over the given splits as text; empty if it has none of them."""
     theirs = [title for title in titles if title in TABLE_1[OURS]]
     return points(margin(theirs)) if theirs else ""
 
@@ -239,7 +240,7 @@ def _rounds(curve: Curve, target: float) -> np.ndarray:
 
 
 def _ratios_of_paper(title: str, labels: list[str]) -> list[float]:
-    """Return the paper's ratios, who never got to its target being counted with its 500 rounds."""
+    """Return the paper's ratios; a method that misses the target counts with all 500 rounds."""
     if title not in TARGETS:
         return []
     return [
@@ -275,7 +276,7 @@ def _unequal(title: str, panels: Panels) -> list[Claim]:
 
 
 def _served(title: str, values: Values) -> list[Claim]:
-    """Return the claim on FedRep where the paper makes it."""
+    """Return the claim on FedRep for the split about which the paper makes it."""
     if title != "CIFAR-10, Dir(0.3)":
         return []
     served = {label: values[label] for label in ("FedRep", "FedAvg", "FedPer", "FedBABU", "Ditto")}
@@ -374,5 +375,5 @@ def finals(arms: Arms) -> dict[str, np.ndarray]:
 
 
 def leads(values: Values, label: str = OURS) -> dict[str, np.ndarray]:
-    """Return by how much one arm is above each other one of the same seed, by the other's label."""
+    """Return the leads of one arm over each other arm for the same seeds, by the other's label."""
     return {other: values[label] - value for other, value in values.items() if other != label}

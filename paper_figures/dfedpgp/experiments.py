@@ -12,7 +12,7 @@ __all__ = ["fig03a", "fig03b", "tab01", "tab02", "tab03", "tab04", "targets"]
 
 
 def tab01(setting: Setting) -> Arms:
-    """Return all methods on all splits."""
+    """Return the arms of all methods on all splits."""
     return {
         title: {label: arm(setting, title, label) for label in TABLE_1}
         for title in splits_of(setting)
@@ -20,12 +20,12 @@ def tab01(setting: Setting) -> Arms:
 
 
 def tab02(setting: Setting) -> Arms:
-    """Return those of table 1 with a target, and those that the paper does not have."""
+    """Return the arms of table 1 on splits that have a target or that the paper lacks."""
     return {title: arms for title, arms in tab01(setting).items() if title in {**TARGETS, **ADDED}}
 
 
 def tab03(setting: Setting) -> Arms:
-    """Return methods with clients of unequal epochs, and those of table 1 for comparison."""
+    """Return arms whose clients train for unequal epochs, and those of table 1 for comparison."""
     scale = scale_of(setting)
     epochs = unequal(scale.devices, scale.clients)
     panels = {}
@@ -36,7 +36,7 @@ def tab03(setting: Setting) -> Arms:
 
 
 def tab04(setting: Setting) -> Arms:
-    """Return whole models or bodies over undirected or directed graphs."""
+    """Return arms that exchange whole models or bodies over undirected or directed graphs."""
     return {
         title: {k: arm(setting, title, k) for k in ABLATION}
         for title in splits_of(setting, *ABLATED)
@@ -51,7 +51,7 @@ def fig03a(setting: Setting) -> Arms:
 
 
 def fig03b(setting: Setting) -> Arms:
-    """Return DFedPGP with several numbers of clients, who share the same images."""
+    """Return DFedPGP with several numbers of clients that share the same images."""
     scale = scale_of(setting)
     arms = {
         f"{n} clients": arm(

@@ -1,10 +1,10 @@
 """DFedPGP (Liu et al. 2024): tables 1 to 4, figures 2, 3a and 3b, and the claims made with them.
 
-Settings are data, in :mod:`paper_figures.kit.personalization.settings`; so are the methods
-(:mod:`paper_figures.kit.personalization.methods`) and the paper's numbers
-(:mod:`paper_figures.dfedpgp.printed_numbers`). Tables 1 and 2 and figure 2 show the same runs.
-Table 4 shows some of them and one more method; table 3 and figures 3a and 3b share the runs that
-they can.
+Settings are in :mod:`paper_figures.kit.personalization.settings`, methods in
+:mod:`paper_figures.kit.personalization.methods`, and the paper's numbers in
+:mod:`paper_figures.dfedpgp.printed_numbers`. Tables 1 and 2 and figure 2 show the same runs. Table
+4 shows some of them and an additional method; table 3 and figures 3a and 3b share runs where
+possible.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -173,22 +173,22 @@ FIGURES: tuple[Figure, ...] = (
         claims=lambda data: dfedpgp_claims.tab02(_curves(data), data["targets"]),
         tables=_rounds,
         more=(
-            "at scales but “paper” the target is 90 % of the best method's final accuracy, rounded "
-            "down: a rule that was made before runs were looked at",
+            "except at scale “paper”, the target is 90 % of the best method's final accuracy, "
+            "rounded down; this rule was fixed before the results were known",
             ALONE,
         ),
         optional=("cifar100", "mnist"),
     ),
     _figure(
         "dfedpgp-tab03",
-        "Accuracy of all methods where groups of clients do different numbers of local epochs",
+        "Accuracy of all methods with different numbers of local epochs per group of clients",
         tab03,
         draw=_by_accuracy(_turned(THREE, float)),
         claims=_judged(dfedpgp_claims.tab03),
         tables=_accuracies(_turned(THREE, lambda value: f"{value:.2f}")),
         more=(
-            "epochs of heads that are trained by themselves are the same for all; Ditto's epochs "
-            "are divided between its two models as elsewhere, at least one each",
+            "heads that are trained separately have the same epochs in all groups; Ditto's epochs "
+            "are divided between its two models as elsewhere, with at least one each",
         ),
     ),
     _figure(
@@ -199,15 +199,12 @@ FIGURES: tuple[Figure, ...] = (
         claims=_judged(dfedpgp_claims.tab04),
         tables=_accuracies(_turned(TABLE_4, lambda value: f"{value:.2f}")),
         more=(
-            (
-                "DFedAvgM-P trains head and body in turns as DFedPGP does, which the "
-                "paper does not "
-                "say"
-            ),
-            "“directed” means two things: OSGP pushes (columns sum to 1, weights are corrected by "
-            "push-sum), DFedPGP pulls (rows sum to 1, averages are not preserved); so the step "
-            "from OSGP to DFedPGP changes not only what travels, and that from DFedAvgM to OSGP is "
-            "not that from DFedAvgM-P to DFedPGP",
+            "DFedAvgM-P trains head and body alternately as DFedPGP does; the paper does not "
+            "specify this",
+            "“directed” has two meanings: OSGP pushes (columns sum to 1, weights are corrected by "
+            "push-sum), DFedPGP pulls (rows sum to 1, averages are not preserved); the step from "
+            "OSGP to DFedPGP therefore changes more than the exchanged part of the model, and the "
+            "step from DFedAvgM to OSGP differs from that from DFedAvgM-P to DFedPGP",
         ),
     ),
     _figure(
@@ -226,6 +223,6 @@ FIGURES: tuple[Figure, ...] = (
         draw=_lines,
         claims=_judged(size_claims.fig03b),
         tables=_accuracies({}),
-        more=("with few clients everybody hears at most all others",),
+        more=("with few clients, each client receives from at most all others",),
     ),
 )

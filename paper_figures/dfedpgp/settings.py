@@ -1,4 +1,4 @@
-"""What DFedPGP's tables and figures show: methods, splits, and how unequal devices train."""
+"""Methods, splits and unequal devices of DFedPGP's tables and figures."""
 
 from collections.abc import Mapping, Sequence
 
@@ -33,11 +33,11 @@ def unequal(devices: Sequence[int], n: int) -> list[int]:
 
 
 EQUAL = ", equal devices"
-"""What is added to the title of a split for its runs of table 1 beside those of table 3."""
+"""Suffix of a split's title for its runs of table 1, shown next to those of table 3."""
 
 
 SEEDS: Mapping[str, int] = {"smoke": 1, "quick": 3, "paper": 3}
-"""How many seeds are run if nobody says: the paper has 3; one is enough to see that all works."""
+"""Default number of seeds by scale; the paper has 3."""
 
 
 ABLATED = ("CIFAR-10, Dir(0.3)", "CIFAR-10, c=2")
@@ -49,9 +49,9 @@ STUDIED = "CIFAR-10, Dir(0.3)"
 
 
 ALONE = (
-    "training alone (Local) is shown but not compared with: the paper has it in table 1, not among "
-    "the methods whose speed of convergence it compares in table 2"
+    "training alone (Local) is shown but not compared with: the paper has it in table 1, but not "
+    "in its comparison of convergence speed in table 2"
 )
 
 
-PUSHED = "neighbors are those that a client hears (it sends to as many in the mean)"
+PUSHED = "neighbors are in-neighbors (a client sends to as many on average)"

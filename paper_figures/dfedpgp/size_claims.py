@@ -1,4 +1,4 @@
-"""What DFedPGP says of numbers of neighbors and clients (figures 3a and 3b), judged over seeds."""
+"""Claims of DFedPGP about numbers of neighbors and clients (figures 3a and 3b), over seeds."""
 
 from collections.abc import Callable
 
@@ -21,7 +21,7 @@ def fig03a(panels: Panels) -> list[Claim]:
     speeds = np.array([average(arms[label]) for label in counts])
     return [
         judge_every(
-            "The accuracy is highest with most neighbors.",
+            "The accuracy is highest with the most neighbors.",
             f"{FINAL}: {most} minus each other number, points",
             leads(finals(arms), most),
             at_least=0,
@@ -50,11 +50,11 @@ def fig03b(panels: Panels) -> list[Claim]:
     ordered = sorted(arms, key=lambda label: int(label.split()[0]))
     few, many = ordered[:2], ordered[-(len(ordered) // 2) :]
     many = [label for label in many if label not in few]
-    said = f"{' and '.join(few)}, each, minus {', '.join(many)}, each, points"
+    compared = f"each of {' and '.join(few)} minus each of {', '.join(many)}, points"
     return [
         _apart(
             "Few clients reach a higher accuracy than many.",
-            f"{FINAL}: {said}",
+            f"{FINAL}: {compared}",
             final,
             arms,
             few,
@@ -62,7 +62,7 @@ def fig03b(panels: Panels) -> list[Claim]:
         ),
         _apart(
             "Few clients converge faster than many.",
-            f"accuracy over rounds: {said}",
+            f"accuracy over rounds: {compared}",
             average,
             arms,
             few,

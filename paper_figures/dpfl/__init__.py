@@ -1,4 +1,4 @@
-"""DPFL (Kharrat, Canini and Horvath 2025): its tables and figures, and what it says of them."""
+"""DPFL (Kharrat, Canini and Horvath 2025): its tables and figures, and its claims about them."""
 
 from ..kit.paper import Paper
 from .figures import FIGURES

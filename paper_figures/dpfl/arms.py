@@ -1,7 +1,7 @@
 """Training runs of DPFL's experiments, accuracies of clients' best models, and learned graphs.
 
-As in the authors' code each client keeps the model of the round that is best on its own validation
-images, of equal ones the latest, and tests it on its own test images; accuracies are unweighted
+As in the authors' code, each client selects the round whose model is best on its own validation
+images (the latest of ties) and tests that model on its own test images; accuracies are unweighted
 means over clients.
 """
 
@@ -15,6 +15,7 @@ from topofl import History
 from topofl.history import Personal
 
 from ..kit.curves import Curve
+from ..kit.scale import available_splits
 from ..kit.setting import Setting, Split
 from ..kit.training.run import Run, with_options
 from ..kit.training.store import Store
@@ -38,36 +39,36 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Arm:
-    """Runs of one method, one per seed, and the stages that judge it and choose clients' rounds."""
+    """Runs of one method, one per seed, with the stages of its test and validation accuracies."""
 
     runs: Sequence[Run]
     stage: str
     chosen_at: str
 
     def column(self, history: History) -> str:
-        """Return the name of the accuracies that the method is judged by."""
+        """Return the history column of the test accuracies by which the method is judged."""
         return history.column(stage=self.stage)
 
     def validation(self, history: History) -> str:
-        """Return the name of those by which each client's round is chosen."""
+        """Return the history column of the accuracies that select each client's best round."""
         return history.column(stage=self.chosen_at, on="own_val")
 
     def personal(self, history: History) -> Personal:
-        """Return what the accuracies of each client's best round come to."""
+        """Return the test accuracies of each client's best round, summarized over clients."""
         return history.personal(self.column(history), validation=self.validation(history))
 
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What one arm came to, for S seeds.
+    """Results of one arm for S seeds.
 
     Parameters
     ----------
     curve
         Test accuracy against rounds.
     accuracy, variance, worst_tenth
-        (S,) of each client's best model by validation: mean in %, variance in squared percentage
-        points, and mean over the worst tenth of the clients in %.
+        (S,) statistics of the clients' best models by validation: mean in %, variance in squared
+        percentage points, and mean over the worst tenth of the clients in %.
     """
 
     curve: Curve
@@ -77,7 +78,7 @@ class Outcome:
 
 
 def scale_of(setting: Setting) -> Scale:
-    """Return what all arms at the scale of a setting share."""
+    """Return the settings that all arms share at the scale of a setting."""
     return SCALES[setting.scale]
 
 
@@ -87,35 +88,31 @@ def split(title: str) -> Split:
 
 
 def splits_of(setting: Setting, *wanted: str) -> list[str]:
-    """Return the titles of table 1, or those of them that are wanted, whose data are at hand."""
+    """Return the splits of table 1 whose data are available, restricted to `wanted` if given."""
     titles = scale_of(setting).splits
-    return [
-        title
-        for title in titles
-        if title in (wanted or titles) and split(title).dataset in setting.datasets
-    ]
+    return available_splits(titles, SPLITS | ADDED, setting.datasets, wanted)
 
 
 def arm(
     setting: Setting, title: str, method: Method, *, flips: bool = False, idle: bool = False
 ) -> Arm:
-    """Return one run a seed of a method on a split.
+    """Return the runs of a method on a split, one per seed.
 
     Parameters
     ----------
     setting, title, method
-        Scale, seeds and data; the split; what is run.
+        Scale, seeds and data; title of the split; the method.
     flips
-        Whether the labels of :func:`malicious` clients are wrong.
+        Whether the labels of :func:`malicious` clients are flipped.
     idle
-        Whether these choose nobody, and only send.
+        Whether malicious clients only send and choose no peers.
     """
     runs = [Run(_tables(setting, title, method, seed, flips, idle)) for seed in setting.seeds]
     return Arm(runs, method.stage, method.chosen_at)
 
 
 def malicious(scale: Scale, seed: int) -> list[int]:
-    """Return which clients have wrong labels, of which the runs of a seed have the same."""
+    """Return the clients with flipped labels, the same in all runs of a seed."""
     count = round(scale.malicious * scale.clients)
     return sorted(np.random.default_rng(seed).permutation(scale.clients)[:count].tolist())
 
@@ -128,26 +125,26 @@ def _tables(
     source = dict(scale.data[dataset])
     if setting.scale != "smoke":
         source["root"] = setting.root_of(dataset)
-    held_by = {**partition, "n": scale.clients, "seed": seed, "with_validation": 0.2}
-    held_by |= {} if dataset == "femnist" else {"split_seed": seed, "match_test": "disjoint"}
-    held_by |= {"flip_labels": malicious(scale, seed)} if flips else {}
+    clients = {**partition, "n": scale.clients, "seed": seed, "with_validation": 0.2}
+    clients |= {} if dataset == "femnist" else {"split_seed": seed, "match_test": "disjoint"}
+    clients |= {"flip_labels": malicious(scale, seed)} if flips else {}
     passive = {"passive": malicious(scale, seed)} if idle else {}
-    tested = {"every": 1, "on": ["own_test", "own_val"], "before_exchange": True}
+    evaluation = {"every": 1, "on": ["own_test", "own_val"], "before_exchange": True}
+    evaluation |= {"fine_tune_every": scale.tuned_every} if method.is_tuned else {}
     rounds = scale.rounds + (not method.prepares)
-    tested |= {"fine_tune_every": scale.tuned_every} if method.is_tuned else {}
     tables = {
-        "data": {**source, **held_by},
+        "data": {**source, **clients},
         "algorithm": method.table(scale) | passive,
         "model": dict(scale.model),
         "run": {"rounds": rounds, "seed": seed},
-        "evaluation": tested,
+        "evaluation": evaluation,
         "compute": {"device": setting.device},
     }
     return with_options(tables, scale.options)
 
 
 def measured(arm: Arm, store: Store) -> Outcome:
-    """Return the outcome of finished runs."""
+    """Return the outcome of an arm's finished runs."""
     loaded = [store.load(run) for run in arm.runs]
     histories = [history for history, _ in loaded]
     numbers = [
@@ -164,19 +161,20 @@ def measured(arm: Arm, store: Store) -> Outcome:
 
 
 def graphs(arm: Arm, store: Store, rounds: Sequence[int]) -> list[dict[str, Any]]:
-    """Return, per seed, the peers of each node in each of the rounds, and the malicious nodes."""
-    found = []
+    """Return, per seed, the in-neighbors of each node in some rounds, and the malicious nodes."""
+    graphs = []
     for run in arm.runs:
         history, _ = store.load(run)
-        received = {str(t): _heard(history, t) for t in rounds}
-        found.append({"heard": received, "malicious": run.tables["data"].get("flip_labels", [])})
-    return found
+        neighbors = {str(t): _in_neighbors(history, t) for t in rounds}
+        graphs.append({"heard": neighbors, "malicious": run.tables["data"].get("flip_labels", [])})
+    return graphs
 
 
-def _heard(history: History, t: int) -> list[list[int]]:
-    rows = history.mixing(t).weights
-    received = np.split(rows.indices, rows.indptr[1:-1])
-    return [sorted(int(i) for i in own if i != k) for k, own in enumerate(received)]
+def _in_neighbors(history: History, t: int) -> list[list[int]]:
+    """Return the in-neighbors of each node in round t, without the node itself."""
+    weights = history.mixing(t).weights
+    columns = np.split(weights.indices, weights.indptr[1:-1])
+    return [sorted(int(i) for i in row if i != k) for k, row in enumerate(columns)]
 
 
 def written(panels: Mapping[str, Mapping[str, Outcome]]) -> dict[str, Any]:
@@ -196,7 +194,7 @@ def written(panels: Mapping[str, Mapping[str, Outcome]]) -> dict[str, Any]:
 
 
 def read(value: Mapping[str, Any]) -> dict[str, dict[str, Outcome]]:
-    """Return the outcomes that :func:`written` described."""
+    """Return outcomes from the output of :func:`written`."""
     return {
         title: {
             label: Outcome(

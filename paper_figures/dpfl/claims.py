@@ -1,24 +1,24 @@
-"""What DPFL (Kharrat, Canini and Horvath 2025) says of its tables and figures, judged over seeds.
+"""Claims of DPFL (Kharrat, Canini and Horvath 2025) about its tables and figures, over seeds.
 
-These rules were chosen from the paper's words and numbers, without a look at our runs; all compare
-arms of the same seed:
+These rules were chosen from the paper's words and numbers, before the results of our runs were
+known; all compare arms of the same seed:
 
-- Accuracy is that of each client's best model by validation, mean over clients. "Best" is a lead
-  over every other arm, each with its own paired differences
-  (:func:`paper_figures.kit.judging.judge_every`), never over the highest of them, which is high by
-  its noise; any lead that seeds agree on counts. What is shown is the lead over the arm with the
-  highest mean: the difference of the means, which is what the paper prints.
+- Accuracy is that of each client's best model by validation, averaged over clients. "Best" is a
+  lead over every other arm, each with its own paired differences
+  (:func:`paper_figures.kit.judging.judge_every`), never over the highest of them, which is biased
+  upward by noise; any consistent lead over seeds counts. Reports show the lead over the arm with
+  the highest mean: the difference of the means, which is what the paper prints.
 - Gains that the paper gives in points ("outperform FedAvg by 37 and 33 p.p", "better results than
-  local training by 3 and 5") hold from half of them on. A split that the paper does not have is a
-  question of ours.
+  local training by 3 and 5") hold from half of them on. A split that the paper does not have is
+  our question.
 - "DPFL is consistently in the right-bottom corner", "across all variants of budget constraints", is
-  said of every budget, and of those methods that its figures show. By the paper's own table the
-  smallest budget is 0.19 points behind Ditto on CIFAR-10, Dir(0.1), so that there this claim fails
-  as printed.
-- "Approximately", "comparable" and "slight" get thresholds from the numbers that the paper prints
-  beside them; each is given with its reason.
-- The graph of a round is who hears whom in it; symmetry is reciprocity, the share of edges whose
-  opposite is there, as what the paper means by it is not said.
+  judged for every budget, against the methods that the paper's figures show. In the paper's own
+  table the smallest budget is 0.19 points behind Ditto on CIFAR-10, Dir(0.1), so that the claim as
+  printed fails there.
+- Thresholds for "approximately", "comparable" and "slight" follow from the numbers that the paper
+  prints next to these words; each is given with its reason.
+- The graph of a round has an edge from j to k if k averages j's model; symmetry is reciprocity, the
+  share of edges whose reverse exists, because the paper does not define it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -61,7 +61,7 @@ OVER_LOCAL: Mapping[str, float] = {
     "CINIC-10, Patho(3)": 3,
     "FEMNIST": 7,
 }
-"""“We achieve better results than local training by” so many points (section 4.2)."""
+"""Points in “We achieve better results than local training by” (section 4.2)."""
 
 
 OVER_FEDAVG: Mapping[str, float] = {
@@ -71,13 +71,38 @@ OVER_FEDAVG: Mapping[str, float] = {
     "CINIC-10, Patho(3)": 41,
     "FEMNIST": 7,
 }
-"""“Outperform FedAvg by” points; on CINIC-10 “by a notable margin of” points (section 4.2)."""
+"""Points in “outperform FedAvg by”; on CINIC-10 “by a notable margin of” (section 4.2)."""
 
 
-LITTLE, TWO, SPARSER, STATIC, RARE, SYMMETRY, NEAR = 2.0, 2.0, 0.9, 0.8, 0.1, 0.84, 0.14
+LITTLE = 2.0
+"""Largest small difference of accuracies, in points."""
 
 
-WHY_ANY = "any difference that seeds agree on counts"
+OVER_RANDOM = 2.0
+"""Smallest lead over random graphs, in points."""
+
+
+SPARSER = 0.9
+"""Largest ratio of last to first number of edges of a graph that gets sparser."""
+
+
+STATIC = 0.8
+"""Smallest share of common edges of almost static graphs."""
+
+
+RARE = 0.1
+"""Largest share that is rare."""
+
+
+SYMMETRY = 0.84
+"""Center of the paper's range of symmetry, 80 to 88 %."""
+
+
+NEAR = 0.14
+"""Largest distance from :data:`SYMMETRY`."""
+
+
+WHY_ANY = "any consistent difference over seeds counts"
 
 
 WHY_LITTLE = "the paper's own numbers differ by at most 1.5 points"
@@ -96,21 +121,21 @@ Panels = Mapping[str, Mapping[str, Outcome]]
 
 
 def said_of(title: str) -> str:
-    """Return who makes a claim on a split: the paper, or we where the paper lacks the split."""
+    """Return the kind of the claims on a split: the paper's, or ours if it lacks the split."""
     return PAPER if title in OVER_FEDAVG else BEYOND
 
 
 def hidden(title: str) -> tuple[str, ...]:
-    """Return the methods that the paper's figures of variances do not show on a split.
+    """Return the methods that the paper's figures of variances omit on a split.
 
-    They leave out what is below 80 and 78 % on CIFAR-10, 78 and 77 % on CINIC-10 (appendix G.1),
-    nothing on FEMNIST.
+    They omit methods below 80 and 78 % on CIFAR-10, 78 and 77 % on CINIC-10 (appendix G.1), and
+    none on FEMNIST.
     """
     return () if title == "FEMNIST" else ("FedAvg", "FedProx", "FedProx+FT")
 
 
 def table_1(panels: Panels) -> list[Claim]:
-    """Judge that DPFL leads all baselines, Local and FedAvg by far; small budgets cost little.
+    """Judge leads over all baselines, Local and FedAvg by far, and the cost of small budgets.
 
     "Our method significantly outperforms other personalized methods regarding average test
     accuracy. We achieve better results than local training by 3 and 5 percentage points (p.p),
@@ -149,19 +174,19 @@ def _of_split(title: str, arms: Mapping[str, Outcome]) -> list[Claim]:
 
 
 def _gain(
-    title: str, arms: Mapping[str, Outcome], label: str, said: str, gains: Mapping[str, float]
+    title: str, arms: Mapping[str, Outcome], label: str, name: str, gains: Mapping[str, float]
 ) -> Claim:
-    """Return the claim that DPFL gains at least half of the points that the paper says."""
+    """Return the claim that DPFL gains at least half of the points that the paper states."""
     gain = gains.get(title, min(gains.values()))
-    theirs = TABLE_1[OURS][title][0] - TABLE_1[label][title][0] if title in gains else None
-    whose = "the paper's" if title in gains else "the fewest that the paper says of a split,"
+    papers_gain = TABLE_1[OURS][title][0] - TABLE_1[label][title][0] if title in gains else None
+    source = "the paper's" if title in gains else "the paper's smallest gain on any split,"
     return judge_seeds(
-        f"{title}: DPFL is more accurate than {said}, by far.",
+        f"{title}: DPFL is far more accurate than {name}.",
         f"accuracy: DPFL minus {label}, points",
         arms[OURS].accuracy - arms[label].accuracy,
         at_least=gain / 2,
-        why=f"half of {whose} {gain:g} percentage points",
-        paper=points(theirs),
+        why=f"half of {source} {gain:g} percentage points",
+        paper=points(papers_gain),
         kind=said_of(title),
     )
 
@@ -170,8 +195,8 @@ def variances(panels: Panels) -> list[Claim]:
     """Judge "consistently in the right-bottom corner": higher accuracy and lower variance.
 
     "All figures show that our method (DPFL) is situated in the right-bottom corner across all
-    variants of budget constraints" (appendix G.1): so every budget is compared with every other
-    method that the figure shows.
+    variants of budget constraints" (appendix G.1): every budget is compared with every other method
+    that the figure shows.
     """
     return [claim for title, arms in panels.items() for claim in _in_the_corner(title, arms)]
 
@@ -184,35 +209,20 @@ def _in_the_corner(title: str, arms: Mapping[str, Outcome]) -> list[Claim]:
     }
     ours = {label: one for label, one in arms.items() if label not in BASELINES}
     pairs = {f"{one} and {other}": (ours[one], others[other]) for one in ours for other in others}
-    paper = {
-        label: row[title][0]
-        for label, row in TABLE_1.items()
-        if title in row and label not in hidden(title)
-    }
-    printed = [value for label, value in paper.items() if label not in BASELINES]
-    best = max((value for label, value in paper.items() if label in BASELINES), default=0.0)
     return [
         judge_every(
             f"{title}: with every budget DPFL is more accurate than the other methods.",
-            (
-                "accuracy: DPFL with each budget minus each other method that the paper's figure "
-                "shows, points"
-            ),
+            "accuracy: DPFL with each budget minus each other method in the paper's figure, points",
             {name: one.accuracy - other.accuracy for name, (one, other) in pairs.items()},
             at_least=0,
             why=WHY_ANY,
-            paper=points(min(printed) - best if printed else None),
+            paper=points(_smallest_lead_in_paper(title)),
             kind=said_of(title),
         ),
         judge_every(
-            (
-                f"{title}: with every budget DPFL has a lower variance over clients than the other "
-                "methods."
-            ),
-            (
-                "variance: each other method that the paper's figure shows minus DPFL with each "
-                "budget, squared points"
-            ),
+            f"{title}: with every budget DPFL has a lower variance over clients than the others.",
+            "variance: each other method in the paper's figure minus DPFL with each budget, "
+            "squared points",
             {name: other.variance - one.variance for name, (one, other) in pairs.items()},
             at_least=0,
             why=WHY_ANY,
@@ -221,8 +231,20 @@ def _in_the_corner(title: str, arms: Mapping[str, Outcome]) -> list[Claim]:
     ]
 
 
+def _smallest_lead_in_paper(title: str) -> float | None:
+    """Return the lead of DPFL's worst budget over the best shown baseline; None if not printed."""
+    printed = {
+        label: row[title][0]
+        for label, row in TABLE_1.items()
+        if title in row and label not in hidden(title)
+    }
+    ours = [value for label, value in printed.items() if label not in BASELINES]
+    best = max((value for label, value in printed.items() if label in BASELINES), default=0.0)
+    return min(ours) - best if ours else None
+
+
 def comparable(panels: Panels) -> list[Claim]:
-    """Judge that the epochs of the first round hardly matter, and that most are slightly better."""
+    """Judge that the epochs of the first round matter little, and that more are slightly better."""
     (values,) = [_means_by_number(arms) for arms in panels.values()]
     most, fewest = max(values), min(values)
     others = np.mean([value for number, value in values.items() if number != most], axis=0)
@@ -264,18 +286,15 @@ def comparable(panels: Panels) -> list[Claim]:
 
 
 def periods(panels: Panels) -> list[Claim]:
-    """Judge that accuracy stays good as choices become rarer, with a slight decrease."""
+    """Judge that accuracy decreases only slightly as the refresh period grows."""
     (values,) = [_means_by_number(arms) for arms in panels.values()]
     numbers, rows = list(values), np.array(list(values.values()))
     paper = {number: float(np.mean(row)) for number, row in TABLE_3.items()}
     return [
         judge_seeds(
             "DPFL maintains good performance across refresh periods.",
-            (
-                f"accuracy, mean over budgets: choosing every round minus every "
-                f"{max(numbers)} rounds, "
-                "points"
-            ),
+            f"accuracy, mean over budgets: choosing every round minus every {max(numbers)} rounds, "
+            "points",
             values[min(numbers)] - values[max(numbers)],
             at_most=LITTLE,
             why=WHY_PERIODS,
@@ -286,18 +305,18 @@ def periods(panels: Panels) -> list[Claim]:
             "rank correlation of the period with accuracy, mean over budgets",
             [rank_correlation(numbers, row) for row in rows.T],
             at_most=-0.5,
-            why="ranks disagree more than not: a correlation of 0.5 and more is called large",
+            why="a negative trend: correlations of magnitude 0.5 and more are called large",
             paper=f"{rank_correlation(list(paper), list(paper.values())):.2f}",
         ),
     ]
 
 
 def _means_by_number(arms: Mapping[str, Outcome]) -> dict[int, np.ndarray]:
-    """Return accuracies, mean over budgets, by the number that ends "DPFL, 0.2 n; 5"."""
-    found: dict[int, list[np.ndarray]] = {}
+    """Return accuracies averaged over budgets, by the last number of labels "DPFL, 0.2 n; 5"."""
+    accuracies: dict[int, list[np.ndarray]] = {}
     for label, one in arms.items():
-        found.setdefault(int(label.rpartition("; ")[2]), []).append(one.accuracy)
-    return {number: np.mean(values, axis=0) for number, values in sorted(found.items())}
+        accuracies.setdefault(int(label.rpartition("; ")[2]), []).append(one.accuracy)
+    return {number: np.mean(values, axis=0) for number, values in sorted(accuracies.items())}
 
 
 def random_graph(panels: Panels) -> list[Claim]:
@@ -306,10 +325,10 @@ def random_graph(panels: Panels) -> list[Claim]:
     budgets = [label.removesuffix(", random") for label in arms if label.endswith(", random")]
     return [
         judge_seeds(
-            f"{label}: chosen nodes are better than random ones.",
+            f"{label}: chosen peers are better than random ones.",
             "accuracy: DPFL minus the random graph, points",
             arms[label].accuracy - arms[f"{label}, random"].accuracy,
-            at_least=TWO,
+            at_least=OVER_RANDOM,
             why=WHY_RANDOM,
             paper="≈ 4 points",
         )
@@ -318,7 +337,7 @@ def random_graph(panels: Panels) -> list[Claim]:
 
 
 def three_clients(accuracies: Mapping[str, Sequence[float]]) -> list[Claim]:
-    """Judge that either of two partners hurts the first client, and that both together help it."""
+    """Judge that each of two partners alone hurts the first client, and that both together help."""
     values = {label: np.array(row) for label, row in accuracies.items()}
     alone = values["alone"]
 

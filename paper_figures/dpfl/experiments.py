@@ -34,7 +34,7 @@ def budgets_by_label(scale: Scale) -> dict[str, int | None]:
 
 
 def tab01(setting: Setting, *titles: str) -> Arms:
-    """Return all methods on all splits, or on some."""
+    """Return the arms of all methods, on the given splits or on all."""
     panels = {}
     for title in splits_of(setting, *titles):
         scale = scale_of(setting).of(split(title).dataset)
@@ -46,7 +46,7 @@ def tab01(setting: Setting, *titles: str) -> Arms:
 
 
 def tab02(setting: Setting) -> Arms:
-    """Return DPFL with several numbers of epochs in the first round."""
+    """Return the arms of DPFL with several numbers of epochs in the first round."""
     scale = scale_of(setting)
     return {
         title: {
@@ -65,7 +65,7 @@ def tab02(setting: Setting) -> Arms:
 
 
 def tab03(setting: Setting) -> Arms:
-    """Return DPFL with several refresh periods."""
+    """Return the arms of DPFL with several refresh periods."""
     scale = scale_of(setting)
     return {
         title: {
@@ -80,7 +80,7 @@ def tab03(setting: Setting) -> Arms:
 
 
 def fig03(setting: Setting) -> Arms:
-    """Return DPFL and random graphs, for every budget that is a limit."""
+    """Return the arms of DPFL and of random graphs, for every finite budget."""
     budgets = {
         label: budget
         for label, budget in budgets_by_label(scale_of(setting)).items()
@@ -99,7 +99,7 @@ def fig03(setting: Setting) -> Arms:
 
 
 def learned(setting: Setting) -> Arms:
-    """Return DPFL with every budget, whose graphs are shown."""
+    """Return the arms of DPFL with every budget, whose learned graphs are shown."""
     return {
         title: {label: panel[label] for label in budgets_by_label(scale_of(setting))}
         for title, panel in tab01(setting, DIR).items()
@@ -107,7 +107,7 @@ def learned(setting: Setting) -> Arms:
 
 
 def flips(setting: Setting, *, idle: bool) -> Arms:
-    """Return DPFL where some clients have wrong labels, and choose nobody if they are idle."""
+    """Return the arms of DPFL with flipped labels of some clients, which only send if idle."""
     return {
         title: {"DPFL": arm(setting, title, of_budget(None), flips=True, idle=idle)}
         for title in splits_of(setting, DIR)
@@ -115,12 +115,12 @@ def flips(setting: Setting, *, idle: bool) -> Arms:
 
 
 def runs_of(arms: Arms) -> list[Any]:
-    """Return all training runs of some arms."""
+    """Return all training runs of the given arms."""
     return [run for panel in arms.values() for one in panel.values() for run in one.runs]
 
 
 def learned_with(*places: int) -> Callable[[Setting], Arms]:
-    """Return the learned graphs of some budgets by place; the smallest where a scale has fewer."""
+    """Return a function that selects budgets by position, or the smallest if there are fewer."""
 
     def arms(setting: Setting) -> Arms:
         labels = list(budgets_by_label(scale_of(setting)))
@@ -134,10 +134,10 @@ def learned_with(*places: int) -> Callable[[Setting], Arms]:
 
 
 def malicious_senders(setting: Setting) -> Arms:
-    """Return DPFL with malicious clients that only send."""
+    """Return the arms of DPFL with malicious clients that only send."""
     return flips(setting, idle=True)
 
 
 def malicious_choosers(setting: Setting) -> Arms:
-    """Return DPFL with malicious clients that choose peers, too."""
+    """Return the arms of DPFL with malicious clients that also choose peers."""
     return flips(setting, idle=False)

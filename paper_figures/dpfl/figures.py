@@ -1,9 +1,8 @@
 """DPFL (Kharrat, Canini and Horvath 2025): tables 1 to 3, figures 1 to 15, and three clients.
 
-Settings are data, in :mod:`paper_figures.dpfl.settings`; so are the methods
-(:mod:`paper_figures.dpfl.methods`) and the paper's numbers
-(:mod:`paper_figures.dpfl.printed_numbers`). Figures 1 and 5 to 7 show the runs of table 1, figures
-2, 8 to 11 and 15 their graphs.
+Settings are in :mod:`paper_figures.dpfl.settings`, methods in :mod:`paper_figures.dpfl.methods`,
+and the paper's numbers in :mod:`paper_figures.dpfl.printed_numbers`. Figures 1 and 5 to 7 show the
+runs of table 1, figures 2, 8 to 11 and 15 their graphs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -88,14 +87,18 @@ def _graph_figure(
     arms: Callable[[Setting], Arms],
     *,
     claims: Callable[[Mapping[str, Any]], Sequence[Claim]],
-    few: bool = False,
+    ends_only: bool = False,
     paged: bool = False,
     more: Sequence[str] = (),
 ) -> Figure:
-    """Return a figure of graphs; `few`: of the first and last only; `paged`: with an HTML page."""
+    """Return a figure of graphs over rounds.
+
+    With `ends_only`, only the first and the last round are shown; with `paged`, an HTML page shows
+    all rounds.
+    """
 
     def compute(setting: Setting, store: Store) -> Data:
-        shown = _shown(scale_of(setting), few)
+        shown = _shown(scale_of(setting), ends_only)
         panels = {
             label: graphs(one, store, shown)
             for panel in arms(setting).values()
@@ -114,7 +117,7 @@ def _graph_figure(
         differences=lambda setting: (
             *scale_of(setting).differences,
             *COMMON,
-            "pictures are of the first seed",
+            "pictures show the first seed",
             *more,
         ),
         datasets=("cifar10",),
@@ -124,16 +127,16 @@ def _graph_figure(
     )
 
 
-def _shown(scale: Scale, few: bool) -> list[int]:
-    """Return the rounds whose graphs are shown, from 0; the last one always."""
+def _shown(scale: Scale, ends_only: bool) -> list[int]:
+    """Return the rounds whose graphs are shown, including the first (0) and the last."""
     last = scale.rounds - 1
-    return [0, last] if few else sorted({*range(0, last, scale.snapshots), last})
+    return [0, last] if ends_only else sorted({*range(0, last, scale.snapshots), last})
 
 
 def _variances(
     id: str, *titles: str, datasets: tuple[str, ...] = ("cifar10",), elsewhere: Sequence[str] = ()
 ) -> Figure:
-    """Return a figure of some splits, but for the claims on those that are judged `elsewhere`."""
+    """Return a figure of accuracy and variance on some splits; others judge those `elsewhere`."""
 
     def judged(panels: dict[str, dict[str, Outcome]]) -> list[Claim]:
         return variances({title: arms for title, arms in panels.items() if title not in elsewhere})
@@ -148,8 +151,7 @@ def _variances(
         datasets=datasets,
         more=(
             "FedAvg, FedProx and FedProx+FT are neither drawn nor compared with except on FEMNIST, "
-            "as in the paper, whose figures leave out what is below 80 and 78 % (CINIC-10: 78 and "
-            "77 %)",
+            "as in the paper, whose figures omit methods below 80 and 78 % (CINIC-10: 78 and 77 %)",
         ),
     )
 
@@ -160,7 +162,7 @@ def _fig14(setting: Setting, store: Store) -> Data:
     return {"graphs": {"DPFL": graphs(one, store, range(scale_of(setting).rounds))}}
 
 
-def _three(setting: Setting, store: Store) -> Data:
+def _three_clients(setting: Setting, store: Store) -> Data:
     size = (
         {"rounds": 2, "epochs": 1, "share": 0.1}
         if setting.scale == "smoke"
@@ -174,7 +176,7 @@ def _judged_elsewhere(graphs: Mapping[str, Any]) -> Sequence[Claim]:
 
 
 def _over_rounds(k: int, budget: str) -> Figure:
-    """Return one of figures 8 to 11."""
+    """Return one of figures 8 to 11, the graphs of a budget over rounds."""
     return _graph_figure(
         f"dpfl-fig{k:02d}",
         f"Graphs over rounds, {budget}",
@@ -204,7 +206,7 @@ FIGURES: tuple[Figure, ...] = (
     ),
     _accuracy_figure(
         "dpfl-tab03",
-        "DPFL that chooses every round, or less often",
+        "DPFL with several refresh periods",
         tab03,
         draw=draw_own_accuracies,
         claims=periods,
@@ -217,20 +219,18 @@ FIGURES: tuple[Figure, ...] = (
         "The first and the last graph, small budgets",
         learned_with(2, 3),
         claims=graph_claims.sparser,
-        few=True,
+        ends_only=True,
     ),
     _accuracy_figure(
         "dpfl-fig03",
-        "Chosen and random nodes",
+        "Chosen and random peers",
         fig03,
         draw=draw_curves,
         claims=random_graph,
         tables=accuracy_tables,
         more=(
-            (
-                "a random graph is drawn once: each client hears as many as the budget says, "
-                "in all rounds"
-            ),
+            "the random graph is fixed: each client averages with as many random peers as the "
+            "budget allows, the same in all rounds",
         ),
     ),
     _graph_figure(
@@ -238,15 +238,15 @@ FIGURES: tuple[Figure, ...] = (
         "Flipped labels: malicious clients only send",
         malicious_senders,
         claims=graph_claims.ceased,
-        few=True,
+        ends_only=True,
         more=(FLIPPED,),
     ),
     _graph_figure(
         "dpfl-fig04b",
-        "Flipped labels: malicious clients choose too",
+        "Flipped labels: malicious clients also choose peers",
         malicious_choosers,
         claims=graph_claims.segregated,
-        few=True,
+        ends_only=True,
         more=(FLIPPED,),
     ),
     _variances("dpfl-fig05", "FEMNIST", datasets=("femnist",)),
@@ -266,7 +266,7 @@ FIGURES: tuple[Figure, ...] = (
     ),
     _graph_figure(
         "dpfl-fig13",
-        "Flipped labels over rounds: malicious clients choose too",
+        "Flipped labels over rounds: malicious clients also choose peers",
         malicious_choosers,
         claims=_judged_elsewhere,
         paged=True,
@@ -274,7 +274,7 @@ FIGURES: tuple[Figure, ...] = (
     ),
     Figure(
         "dpfl-fig14",
-        "Malicious clients among those that benign ones hear",
+        "Malicious clients among the peers of benign clients",
         _fig14,
         draw_malicious_shares,
         lambda data: graph_claims.rare(data["graphs"]),
@@ -291,7 +291,7 @@ FIGURES: tuple[Figure, ...] = (
     ),
     Figure(
         "dpfl-study",
-        "Beyond the paper: alike or different neighbors",
+        "Beyond the paper: similar or different neighbors",
         study.compute,
         study.draw,
         study.judged,
@@ -301,25 +301,20 @@ FIGURES: tuple[Figure, ...] = (
         datasets=("cifar10",),
         optional=("mnist",),
         page=lambda setting, store: round_page(
-            study.runs(setting)[0], store, "dpfl-study: who hears whom in DPFL with a budget"
+            study.runs(setting)[0], store, "dpfl-study: learned graphs of DPFL with a budget"
         ),
     ),
     Figure(
         "dpfl-expA",
         "Three clients: partners that hurt alone and help together",
-        _three,
+        _three_clients,
         draw_three_clients,
         lambda data: three_clients(data["accuracies"]),
         differences=lambda setting: (
-            (
-                "the three clients hold as many images as in the paper, none twice (scale smoke: a "
-                "tenth of them, digits)"
-            ),
-            (
-                "DPFL's network, 20 rounds of FedAvg with 5 epochs each, then 5 of "
-                "fine-tuning: the "
-                "paper does not say"
-            ),
+            "the three clients have as many images as in the paper, without overlap (scale smoke: "
+            "a tenth of them, digits)",
+            "DPFL's network, 20 rounds of FedAvg with 5 epochs each, then 5 epochs of fine-tuning: "
+            "the paper does not specify these",
         ),
         datasets=("cifar10",),
     ),

@@ -1,4 +1,4 @@
-"""Pictures and numbers of the graphs that DPFL learns: who hears whom, round by round."""
+"""Pictures and metrics of the directed graphs that DPFL learns, round by round."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,97 +16,97 @@ from ..kit.training.store import Store
 
 __all__ = [
     "adjacency",
+    "common_edges",
     "crossing",
     "draw_graphs",
     "graph",
-    "kept",
     "malicious_share",
     "reciprocity",
     "round_page",
     "sparsity",
 ]
 
-Received = Sequence[Sequence[int]]
-"""For each node, whom it hears."""
+Neighbors = Sequence[Sequence[int]]
+"""In-neighbors of each node: the peers whose models it averages."""
 
 COLORS = {
-    "not heard": "#FFFFFF",
+    "no edge": "#FFFFFF",
     "candidate": "#C6DBEF",
-    "heard": "#08519C",
-    "heard, malicious": "#D55E00",
+    "chosen": "#08519C",
+    "chosen, malicious": "#D55E00",
 }
-"""Of pairs of nodes."""
+"""Colors of pairs of nodes."""
 
 
-def adjacency(received: Received) -> np.ndarray:
-    """Return (n, n) booleans, row k: whom node k hears."""
-    matrix = np.zeros((len(received), len(received)), dtype=bool)
-    for k, nodes in enumerate(received):
+def adjacency(neighbors: Neighbors) -> np.ndarray:
+    """Return an (n, n) boolean matrix whose row k marks the in-neighbors of node k."""
+    matrix = np.zeros((len(neighbors), len(neighbors)), dtype=bool)
+    for k, nodes in enumerate(neighbors):
         matrix[k, list(nodes)] = True
     return matrix
 
 
-def graph(received: Received) -> Topology:
-    """Return the directed graph with an edge to each node from everyone it hears."""
+def graph(neighbors: Neighbors) -> Topology:
+    """Return the directed graph with an edge to each node from each of its in-neighbors."""
     return from_edges(
-        [(j, k) for k, nodes in enumerate(received) for j in nodes], len(received), directed=True
+        [(j, k) for k, nodes in enumerate(neighbors) for j in nodes], len(neighbors), directed=True
     )
 
 
-def sparsity(received: Received) -> float:
-    """Return the share of pairs without an edge; a node with itself counts as an edge.
+def sparsity(neighbors: Neighbors) -> float:
+    """Return the share of pairs without an edge, where every node counts as its own neighbor.
 
-    The paper says 95 % for budgets of 5 of 100, which are 4 others by its code: nodes count
-    themselves.
+    The paper's 95 % for a budget of 5 of 100, which are 4 others in its code, imply that nodes
+    count themselves.
     """
-    return metrics.sparsity(graph(received), count_self=True)
+    return metrics.sparsity(graph(neighbors), count_self=True)
 
 
-def reciprocity(received: Received) -> float:
-    """Return the share of edges whose opposite is there too, 1 if there is no edge."""
-    return metrics.reciprocity(graph(received))
+def reciprocity(neighbors: Neighbors) -> float:
+    """Return the share of edges whose reverse exists, 1 without edges."""
+    return metrics.reciprocity(graph(neighbors))
 
 
-def kept(before: Received, after: Received) -> float:
-    """Return the share of common edges among the edges of either graph, 1 if there are none."""
+def common_edges(before: Neighbors, after: Neighbors) -> float:
+    """Return the share of common edges in the union of two graphs' edges, 1 without edges."""
     one, other = adjacency(before), adjacency(after)
     either = int((one | other).sum())
     return float((one & other).sum() / either) if either else 1.0
 
 
-def malicious_share(received: Received, malicious: Sequence[int]) -> float:
-    """Return the share of malicious nodes among the peers of benign ones, 0 if these have none."""
+def malicious_share(neighbors: Neighbors, malicious: Sequence[int]) -> float:
+    """Return the share of malicious nodes among benign nodes' in-neighbors, 0 without any."""
     bad = set(malicious)
-    chosen = [j for k, nodes in enumerate(received) if k not in bad for j in nodes]
+    chosen = [j for k, nodes in enumerate(neighbors) if k not in bad for j in nodes]
     return sum(j in bad for j in chosen) / max(1, len(chosen))
 
 
-def crossing(received: Received, malicious: Sequence[int]) -> float:
+def crossing(neighbors: Neighbors, malicious: Sequence[int]) -> float:
     """Return the share of edges between a benign and a malicious node, 0 without edges."""
     bad = set(malicious)
-    apart = [(j in bad) != (k in bad) for k, nodes in enumerate(received) for j in nodes]
+    apart = [(j in bad) != (k in bad) for k, nodes in enumerate(neighbors) for j in nodes]
     return sum(apart) / max(1, len(apart))
 
 
-def _codes(received: Received, candidates: Received, malicious: Sequence[int]) -> np.ndarray:
+def _codes(neighbors: Neighbors, candidates: Neighbors, malicious: Sequence[int]) -> np.ndarray:
     """Return the index into :data:`COLORS` of each pair, with malicious nodes last."""
-    now, ever = adjacency(received), adjacency(candidates)
-    codes = np.where(now, 2, np.where(ever, 1, 0))
-    codes[:, list(malicious)] = np.where(now[:, list(malicious)], 3, codes[:, list(malicious)])
-    order = [k for k in range(len(received)) if k not in set(malicious)] + sorted(malicious)
+    chosen = adjacency(neighbors)
+    codes = np.where(chosen, 2, np.where(adjacency(candidates), 1, 0))
+    codes[:, list(malicious)] = np.where(chosen[:, list(malicious)], 3, codes[:, list(malicious)])
+    order = [k for k in range(len(neighbors)) if k not in set(malicious)] + sorted(malicious)
     return codes[np.ix_(order, order)]
 
 
 def draw_graphs(panels: Mapping[str, Mapping[str, Any]], *, columns: int = 6) -> Picture:
-    """Return small multiples: one row of adjacency matrices per panel, one per round.
+    """Return adjacency matrices as small multiples, one row per panel and one column per round.
 
     Parameters
     ----------
     panels
-        By title, ``heard`` (by round, for each node whom it hears) and ``malicious`` nodes.
-        Candidates are those heard in the first of the rounds.
+        In-neighbors of each node by round (``heard``) and ``malicious`` nodes, by panel title.
+        Candidates are the in-neighbors in the first of the rounds.
     columns
-        Most squares in a row; of more rounds some are left out, evenly.
+        Largest number of matrices in a row; more rounds are thinned out evenly.
     """
     shown = {title: _some(list(panel["heard"]), columns) for title, panel in panels.items()}
     width = max(map(len, shown.values()))
@@ -131,16 +131,18 @@ def draw_graphs(panels: Mapping[str, Mapping[str, Any]], *, columns: int = 6) ->
         if k in used
     ]
     picture.legend(handles=patches, loc="outside lower center", ncols=len(patches), fontsize=8)
-    picture.suptitle("row: a node; column: whom it hears", x=0.01, ha="left", fontsize=7)
+    picture.suptitle("row: a node; columns: its peers", x=0.01, ha="left", fontsize=7)
     return picture
 
 
 def round_page(run: Run, store: Store, title: str) -> str:
-    """Return an HTML page with the graphs of all rounds of a run; malicious nodes are last."""
+    """Return an HTML page with the graphs of all rounds of a run and malicious nodes marked."""
     history, _ = store.load(run)
     clients = config.build(run.tables).clients
     flipped = (
-        ["labels are those that nodes train on, wrong ones too"] if len(clients.flipped) else []
+        ["labels are those used for training, including flipped ones"]
+        if len(clients.flipped)
+        else []
     )
     return report.rounds_report(
         history,
@@ -149,7 +151,7 @@ def round_page(run: Run, store: Store, title: str) -> str:
         marked=clients.flipped,
         marked_name="malicious",
         title=title,
-        notes=["DPFL's candidates are those heard in round 0", f"seed {run.seed}", *flipped],
+        notes=["DPFL's candidates are the peers of round 0", f"seed {run.seed}", *flipped],
     )
 
 

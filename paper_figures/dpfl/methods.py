@@ -19,12 +19,11 @@ class Method:
     Parameters
     ----------
     name
-        Of the function in :mod:`topofl.algorithms`.
+        Name of the function in :mod:`topofl.algorithms`.
     stage
-        Of the models by whose accuracy it is judged, in each client's best round.
+        Stage of the models that are judged, in each client's best round.
     chosen_by
-        The stage whose accuracy on validation images says which round is best; None: the same as
-        `stage`.
+        Stage whose validation accuracy selects the best round; None: the same as `stage`.
     more
         Further arguments; ``"once"`` and ``"twice"`` stand for the epochs of a round, and for twice
         as many.
@@ -37,12 +36,12 @@ class Method:
 
     @property
     def chosen_at(self) -> str:
-        """The stage by which each client's round is chosen."""
+        """Stage whose validation accuracy selects each client's best round."""
         return self.stage if self.chosen_by is None else self.chosen_by
 
     @property
     def prepares(self) -> bool:
-        """Whether the first round is a preparation, with the epochs of two."""
+        """Whether the first round is preprocessing with twice the epochs."""
         return self.name in ("dpfl", "random_collaboration")
 
     @property
@@ -51,7 +50,7 @@ class Method:
         return "fine_tune_epochs" in self.more
 
     def table(self, scale: Scale) -> dict[str, Any]:
-        """Return its ``[algorithm]``."""
+        """Return the method's ``[algorithm]`` table."""
         table = {
             "name": self.name,
             "lr": scale.lr,
@@ -80,21 +79,21 @@ BASELINES: Mapping[str, Method] = {
     "kNN-Per": Method("knn_per", NEAREST, {"k": 10, "weight": 0.5}),
     "pFedGraph": Method("pfedgraph", TRAINED, {"strength": 0.8, "regulariser": 0.01}),
 }
-"""By label, in the order of table 1; all clients take part in every round."""
+"""Methods by label, in the order of table 1; all clients participate in every round."""
 
 
 def budget_label(share: float | None) -> str:
-    """Return the label of DPFL with a budget that is a share of the clients."""
+    """Return the label of DPFL with a budget given as a share of the clients."""
     return "DPFL" if share is None else f"DPFL, {share:g} n"
 
 
 def of_budget(budget: int | None, **more: Any) -> Method:
-    """Return DPFL with a budget, and further arguments."""
+    """Return DPFL with a budget and further arguments."""
     return Method("dpfl", TRAINED, ({} if budget is None else {"budget": budget}) | more)
 
 
 def collaborating(budget: int) -> Method:
-    """Return the random graph that DPFL is compared with."""
+    """Return averaging over a random graph, the control for DPFL's choices."""
     return Method("random_collaboration", TRAINED, {"budget": budget})
 
 

@@ -42,7 +42,7 @@ def draw_accuracies(panels: Mapping[str, Mapping[str, Outcome]]) -> Picture:
 
 
 def draw_variances(panels: Mapping[str, Mapping[str, Outcome]]) -> Picture:
-    """Return accuracy against variance over clients, a dot a method, means over seeds."""
+    """Return a plot of variance over clients against accuracy, one dot per method (seed means)."""
     picture = Picture(figsize=(4.6 * len(panels), 3.8), layout="constrained")
     axes = picture.subplots(1, len(panels), squeeze=False)[0]
     for ax, (title, arms) in zip(axes, panels.items(), strict=True):
@@ -73,7 +73,7 @@ def draw_own_accuracies(panels: Mapping[str, Mapping[str, Outcome]]) -> Picture:
 
 
 def draw_curves(panels: Mapping[str, Mapping[str, Outcome]]) -> Picture:
-    """Return accuracy against rounds."""
+    """Return a plot of accuracy against rounds."""
     curves = {
         title: {label: one.curve for label, one in arms.items()} for title, arms in panels.items()
     }
@@ -81,21 +81,21 @@ def draw_curves(panels: Mapping[str, Mapping[str, Outcome]]) -> Picture:
 
 
 def draw_malicious_shares(data: Data) -> Picture:
-    """Return the share of malicious clients against rounds, a thin line a seed and their mean."""
+    """Return a plot of the share of malicious peers against rounds, per seed and on average."""
     picture = Picture(figsize=(4.8, 3.2), layout="constrained")
     ax = picture.subplots()
     shares = np.array(
         [
             [
-                100 * malicious_share(received, seed["malicious"])
-                for received in seed["heard"].values()
+                100 * malicious_share(neighbors, seed["malicious"])
+                for neighbors in seed["heard"].values()
             ]
             for seed in data["graphs"]["DPFL"]
         ]
     )
     ax.plot(shares.T, color="#D55E00", alpha=0.35, linewidth=0.8)
     ax.plot(shares.mean(axis=0), color="#D55E00", linewidth=1.8)
-    ax.set(xlabel="round", ylabel="malicious among those heard by benign ones, %", ylim=(0, None))
+    ax.set(xlabel="round", ylabel="malicious among benign clients' peers, %", ylim=(0, None))
     ax.spines[["top", "right"]].set_visible(False)
     return picture
 

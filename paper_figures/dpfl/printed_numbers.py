@@ -1,4 +1,4 @@
-"""The numbers that DPFL (Kharrat, Canini and Horvath 2025) prints: accuracies in %."""
+"""Accuracies in % printed in DPFL (Kharrat, Canini and Horvath 2025)."""
 
 from collections.abc import Mapping
 
@@ -42,7 +42,7 @@ TABLE_2: Mapping[int, tuple[float, ...]] = {
     5: (83.03, 82.53, 82.58, 80.90),
     10: (83.04, 82.83, 82.52, 82.17),
 }
-"""By tau_init: accuracies with budgets of none, 20, 10 and 5 of 100, on CIFAR-10, Patho(3)."""
+"""Accuracies by tau_init, without a budget and with 20, 10 and 5 of 100: CIFAR-10, Patho(3)."""
 
 TABLE_3: Mapping[int, tuple[float, ...]] = {
     1: (84.20, 83.67, 84.20, 84.33),
@@ -50,4 +50,4 @@ TABLE_3: Mapping[int, tuple[float, ...]] = {
     10: (83.24, 84.17, 83.31, 83.03),
     20: (82.34, 82.59, 82.08, 82.73),
 }
-"""By refresh period: the same, on CIFAR-10, Dir(0.1), of one seed."""
+"""Accuracies by refresh period for the same budgets, of one seed: CIFAR-10, Dir(0.1)."""

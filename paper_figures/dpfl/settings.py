@@ -1,12 +1,13 @@
 """Settings of DPFL's experiments (Kharrat, Canini and Horvath 2025, section 4, appendix F).
 
-What the paper does not say, or says in two ways, is chosen here once and told in every report.
+Choices that the paper leaves open, or describes in two ways, are made here once and stated in every
+report.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass
 
+from ..kit.scale import SUBSET, BaseScale
 from ..kit.setting import Split
 
 __all__ = [
@@ -38,40 +39,29 @@ SPLITS: dict[str, Split] = {
     "CINIC-10, Patho(3)": _pathological("cinic10"),
     "FEMNIST": Split("femnist", {"partition": "natural", "classes_per_node": 5}),
 }
-"""The columns of table 1, by title."""
+"""The columns of table 1 by title."""
 
 
 ADDED: dict[str, Split] = {"MNIST, Dir(0.1)": _dirichlet("mnist")}
 """Columns that the paper does not have."""
 
 
-@dataclass(frozen=True)
-class Scale:
-    """Everything that the arms of a scale share.
+@dataclass(frozen=True, kw_only=True)
+class Scale(BaseScale):
+    """Settings shared by all arms at one scale, in addition to those of :class:`BaseScale`.
+
+    All clients participate in every round. `rounds` are those of DPFL and of the random graph,
+    including DPFL's preprocessing. The paper counts preprocessing as two rounds, and it has the
+    epochs of two, so all other methods have one round more. `epochs` (the paper's tau_train) are
+    doubled in DPFL's first round (tau_init) and in fine-tuning. Methods without fine-tuning are
+    tested every round.
 
     Parameters
     ----------
-    data
-        Arguments of each dataset's reader, with its name; ``root`` is added where files are read.
-    splits
-        Titles of those in table 1.
-    model
-        Its name, or a table.
-    clients
-        How many; all take part in every round.
     shares
-        Budgets as shares of the clients, None: no limit; the same in all experiments.
-    rounds
-        Of DPFL and of the random graph, the first of which is DPFL's preprocessing; the paper
-        counts that as two, and it has the epochs of two, so that all others have one round more.
-    tuned_every
-        Rounds from one fine-tuning to the next, where models are fine-tuned for a test; all else is
-        tested every round.
-    lr, batch_size, momentum, weight_decay
-        Of every method.
-    epochs
-        Passes over the local data a round (the paper's tau_train); twice as many in DPFL's first
-        round (tau_init) and in fine-tuning.
+        Budgets as shares of the clients, the same in all experiments; None: no limit.
+    weight_decay
+        Weight decay of every method.
     first_epochs
         The values of tau_init in table 2.
     periods
@@ -79,46 +69,23 @@ class Scale:
     malicious
         Share of the clients whose labels are flipped.
     snapshots
-        Rounds from one picture of a graph to the next.
-    options
-        More keys of the tables of runs, by table.
-    differences
-        From the paper's setting, one sentence each.
+        Rounds between pictures of a graph.
     study_every
-        Rounds from one test to the next in the study, where every model is tested on all images;
-        None: `tuned_every`.
-    others
-        By dataset: what is different for its splits, other values of the fields above.
+        Rounds between tests in the study, where every model is tested on all images; None:
+        `tuned_every`.
     """
 
-    data: Mapping[str, Mapping[str, Any]]
-    splits: tuple[str, ...]
-    model: Mapping[str, Any]
-    clients: int
-    rounds: int
-    tuned_every: int
-    lr: float
-    batch_size: int
     shares: tuple[float | None, ...] = (None, 0.2, 0.1, 0.05)
-    momentum: float = 0.9
     weight_decay: float = 1e-3
-    epochs: int = 5
     first_epochs: tuple[int, ...] = (1, 5, 10)
     periods: tuple[int, ...] = (1, 5, 10, 20)
     malicious: float = 0.4
     snapshots: int = 10
-    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    differences: tuple[str, ...] = ()
     study_every: int | None = None
-    others: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-
-    def of(self, dataset: str) -> "Scale":
-        """Return the scale as it is for the splits of a dataset."""
-        return replace(self, **self.others.get(dataset, {}))
 
     @property
     def budgets(self) -> tuple[int | None, ...]:
-        """Most nodes to hear, largest first."""
+        """Largest numbers of peers, in decreasing order; None: no limit."""
         return tuple(
             None if share is None else max(1, round(share * self.clients)) for share in self.shares
         )
@@ -148,12 +115,10 @@ PAPER = Scale(
         },
     },
     differences=(
-        (
-            "“1e-3 decay” is taken as weight decay; the authors' code has 1e-4, and a decay of the "
-            "step besides"
-        ),
-        "FEMNIST has 10 classes (the letters a to j), at most 5 a client: the paper took a file of "
-        "Ditto's authors, which we do not have",
+        "“1e-3 decay” is taken as weight decay; the authors' code has 1e-4 and additionally a "
+        "learning-rate decay",
+        "FEMNIST has 10 classes (the letters a to j), at most 5 per client: the paper uses a file "
+        "of Ditto's authors, which is not available to us",
     ),
 )
 
@@ -175,18 +140,17 @@ QUICK = Scale(
     periods=(1, 2, 5),
     snapshots=2,
     differences=(
-        "made for a subset of 5,085 of the 50,000 training images and 1,017 of the 10,000 test "
-        "images: 254 images a client instead of 500, 51 of them for validation",
-        "20 clients instead of 100 or 200, budgets of 4, 2 and 1 accordingly; 12 rounds, two of "
+        f"{SUBSET}: 254 images per client instead of 500, 51 of them for validation",
+        "20 clients instead of 100 or 200 and budgets of 4, 2 and 1 accordingly; 12 rounds, two of "
         "them DPFL's preprocessing, instead of 100 or 50, of 2 epochs instead of 5: a twentieth of "
-        "the paper's passes of a client over its data",
-        "CIFAR-10 of the three datasets; in table 1 and the study also MNIST with Dir(0.1), which "
-        "the paper does not have: 6,000 of its training and all of its test images, 30 clients, "
-        "budgets of 6, 3 and 2 (0.05 n is rounded up), DPFL's network for FEMNIST with the step "
-        "and minibatches of CIFAR-10, one epoch a round, 2 in the first",
+        "the paper's number of passes over a client's data",
+        "only CIFAR-10 of the three datasets; in table 1 and the study also MNIST with Dir(0.1), "
+        "which the paper does not have: 6,000 of its training and all of its test images, 30 "
+        "clients, budgets of 6, 3 and 2 (0.05 n is rounded up), DPFL's network for FEMNIST with "
+        "the learning rate and minibatches of CIFAR-10, one epoch per round, 2 in the first",
         "first rounds of 1, 2 and 4 epochs instead of 1, 5 and 10; refresh periods of 1, 2 and 5 "
-        "instead of 1, 5, 10 and 20; models are fine-tuned for a test in every third round, for 4 "
-        "epochs (MNIST: 2) instead of 10",
+        "instead of 1, 5, 10 and 20; models are fine-tuned for evaluation in every third round, "
+        "for 4 epochs (MNIST: 2) instead of 10",
         "weight decay of 1e-3, as at the paper's scale",
     ),
     others={
@@ -214,10 +178,10 @@ SMOKE = Scale(
     first_epochs=(1, 2),
     periods=(1, 2),
     snapshots=1,
-    options={"compute": {"executor": "looped"}},  # to try both would take longer than either
+    options={"compute": {"executor": "looped"}},  # trying both would take longer than either
     differences=(
-        "497 of scikit-learn's 1,797 digits instead of CIFAR-10, 6 clients, 3 rounds: enough to "
-        "see that all works; a budget of 0.3 n in place of 0.2, 0.1 and 0.05 n",
+        "497 of scikit-learn's 1,797 digits instead of CIFAR-10, 6 clients, 3 rounds: a test of "
+        "the code; a budget of 0.3 n in place of 0.2, 0.1 and 0.05 n",
     ),
 )
 
@@ -226,70 +190,59 @@ SCALES: Mapping[str, Scale] = {"smoke": SMOKE, "quick": QUICK, "paper": PAPER}
 
 
 SEEDS: Mapping[str, int] = {"smoke": 1, "quick": 3, "paper": 3}
-"""How many seeds are run if nobody says."""
+"""Default number of seeds by scale."""
 
 
 DIR, PATHO = "CIFAR-10, Dir(0.1)", "CIFAR-10, Patho(3)"
 
 
 COMMON = (
-    "all clients take part in every round, also in methods with a server, as in the paper",
-    "each client keeps its best model by validation accuracy, tested after local training (FedAvg, "
-    "FedProx: the server's model, which +FT then fine-tunes; PerFedAvg: after adaptation; kNN-Per: "
-    "the server's beside neighbors)",
-    (
-        "clients average synchronously; in the authors' code one after the other, so "
-        "that later ones "
-        "average averages"
-    ),
-    "methods that fine-tune (+FT, PerFedAvg) do so in some rounds only, and fewer rounds are "
-    "chosen from, which favors the others; all methods train as many epochs (DPFL's first round "
-    "has twice as many, others one round more); PerFedAvg adapts for one epoch, APFL's mixtures "
-    "start as halves, Ditto's personal models train as long as others",
-    "means are weighted by numbers of training images, without those for validation; FEMNIST has "
-    "50 rounds, as in the appendix (its section 4.1 says 100)",
+    "all clients participate in every round, also in methods with a server, as in the paper",
+    "each client selects its best model by validation accuracy, tested after local training "
+    "(FedAvg, FedProx: the server's model, which +FT then fine-tunes; PerFedAvg: after adaptation; "
+    "kNN-Per: the server's model combined with nearest neighbors)",
+    "clients average synchronously; in the authors' code they average one after another, so that "
+    "later clients average averages",
+    "methods that fine-tune (+FT, PerFedAvg) do so in some rounds only and select from fewer "
+    "rounds, which favors the others; all methods train for the same number of epochs (DPFL's "
+    "first round has twice as many, others one round more); PerFedAvg adapts for one epoch, APFL's "
+    "mixing weights start at one half, Ditto's personal models train as long as others",
+    "means are weighted by numbers of training images, excluding validation images; FEMNIST has 50 "
+    "rounds, as in the appendix (section 4.1 says 100)",
     "momentum starts from zero in every round; accuracies are exact, not means over minibatches",
-    (
-        "between refreshes clients go on averaging over their last choice, which the "
-        "paper implies and "
-        "its code does not"
-    ),
-    "a budget counts the others; in the paper's Algorithm 2 and in its code it counts the client "
-    "itself too, which leaves room for one fewer",
-    (
-        "the first graph is made after DPFL's first round, as in Algorithm 1; in the "
-        "code after three "
-        "rounds of training"
-    ),
-    "images are neither normalized by channel (but CINIC-10, as in the code), nor cropped or "
-    "flipped at random, and gradients are not clipped: for CIFAR-10 the code normalizes by the "
-    "means and deviations of ImageNet, crops after padding by 4 pixels, flips, and clips gradients "
-    "at norm 20; the paper mentions none of these",
-    "the network is the one that the paper lists layer by layer, two convolutions and three linear "
-    "layers, which it sums up as three and two",
-    "kNN-Per and pFedGraph are as in their papers: the kernel of kNN-Per is scaled by the "
-    "dimension of its features, without a second softmax, and pFedGraph's models are drawn towards "
-    "their average, where its code adds the similarity to the loss",
+    "between refreshes clients keep averaging with the peers of their last choice, as the paper "
+    "implies, unlike its code",
+    "a budget counts other clients only; in the paper's Algorithm 2 and in its code it includes "
+    "the client itself, which leaves room for one peer fewer",
+    "the first graph is built after DPFL's first round, as in Algorithm 1; in the code it is built "
+    "after three rounds of training",
+    "images are neither normalized by channel (except for CINIC-10, as in the code), nor randomly "
+    "cropped or flipped, and gradients are not clipped: for CIFAR-10 the code normalizes by the "
+    "means and standard deviations of ImageNet, crops after padding by 4 pixels, flips, and clips "
+    "gradients at norm 20; the paper mentions none of these",
+    "the network is the one that the paper lists layer by layer, with two convolutions and three "
+    "linear layers, although its text counts three and two",
+    "kNN-Per and pFedGraph follow their papers: the kernel of kNN-Per is scaled by the dimension "
+    "of its features, without a second softmax, and pFedGraph's models are pulled toward their "
+    "average, where its code adds the similarity to the loss",
 )
-"""Choices at all scales where paper and code differ or say nothing."""
+"""Choices at all scales where paper and code differ or are silent."""
 
 
 TERMS = (
     "Accuracy: the unweighted mean over clients of their best models by validation, each tested on "
-    "images of its own; variance: over clients, in squared percentage points. Points are "
-    "percentage points.",
-    (
-        "n is the number of clients; “DPFL, 0.1 n” may hear a tenth of them, “DPFL” as many as it "
-        "likes."
-    ),
-    "Sparsity: the share of pairs without an edge, a node and itself counted as an edge. "
-    "Reciprocity: the share of edges whose opposite is there too.",
+    "its client's own test images; variance: over clients, in squared percentage points. Points "
+    "are percentage points.",
+    "n is the number of clients. In “DPFL, 0.1 n” each client averages with at most a tenth of "
+    "them, in “DPFL” without a limit.",
+    "Sparsity: the share of pairs of nodes without an edge, where every node has an edge to "
+    "itself. Reciprocity: the share of edges whose reverse exists.",
 )
-"""What words in the claims mean."""
+"""Definitions of terms in the claims."""
 
 
 FLIPPED = (
-    "who is malicious is drawn by the seed; their training and validation labels y become 9 - y, "
-    "as in the code; the split, Dir(0.1), and that there is no budget are ours, the paper does not "
-    "say"
+    "malicious clients are drawn by the seed; their training and validation labels y become 9 - y, "
+    "as in the code; the split, Dir(0.1), without a budget is our choice, since the paper does not "
+    "specify it"
 )

@@ -1,4 +1,4 @@
-"""Tables of DPFL's experiments: ours next to the paper's numbers."""
+"""Tables of DPFL's experiments: our numbers next to the paper's."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -46,7 +46,7 @@ def _row(title: str, label: str, one: Outcome) -> tuple[Any, ...]:
 def grid_tables(
     paper: Mapping[int, tuple[float, ...]], name: str
 ) -> Callable[[Mapping[str, Mapping[str, Outcome]]], list[Table]]:
-    """Return the function that makes a table of a row a number and budget, beside the paper's."""
+    """Return a function that makes a table with one row per number (`name`) and budget."""
 
     def tables(panels: Mapping[str, Mapping[str, Outcome]]) -> list[Table]:
         ((title, arms),) = panels.items()
@@ -55,9 +55,9 @@ def grid_tables(
         for label, one in arms.items():
             budget, _, number = label.rpartition("; ")
             row = paper.get(int(number))
-            place = labels.index(budget)
-            said = NotApplicable("the paper does not print it") if row is None else row[place]
-            rows.append((int(number), budget, plus_minus(one.accuracy), said))
+            column = labels.index(budget)
+            printed = NotApplicable("the paper does not print it") if row is None else row[column]
+            rows.append((int(number), budget, plus_minus(one.accuracy), printed))
         return [
             Table(
                 (name, "budget", "accuracy, %", "paper, %"), tuple(rows), title=f"{title}: {NOTES}"
@@ -68,27 +68,28 @@ def grid_tables(
 
 
 def graph_table(label: str, seeds: Sequence[Mapping[str, Any]]) -> Table:
-    """Return one row a round shown, means over seeds."""
+    """Return a table with one row per round shown: means over seeds."""
     columns = (
         "round",
-        "heard by a node",
+        "peers per node",
         "sparsity",
         "reciprocity",
-        "malicious among those heard by benign ones",
+        "malicious among benign clients' peers",
     )
     rows = []
     for t in seeds[0]["heard"]:
         shown = [(seed["heard"][t], seed["malicious"]) for seed in seeds]
-        bad = sum(malicious_share(received, nodes) for received, nodes in shown) / len(shown)
+        bad = sum(malicious_share(neighbors, nodes) for neighbors, nodes in shown) / len(shown)
         means = [
-            sum(f(received) for received, _ in shown) / len(shown)
+            sum(f(neighbors) for neighbors, _ in shown) / len(shown)
             for f in (_degree, sparsity, reciprocity)
         ]
-        rows.append((int(t), *means, bad if seeds[0]["malicious"] else NotApplicable("nobody is")))
+        share = bad if seeds[0]["malicious"] else NotApplicable("no client is malicious")
+        rows.append((int(t), *means, share))
     return Table(
-        columns, tuple(rows), title=f"{label}: who hears whom, means over {len(seeds)} seeds"
+        columns, tuple(rows), title=f"{label}: learned graphs, means over {len(seeds)} seeds"
     )
 
 
-def _degree(received: Sequence[Sequence[int]]) -> float:
-    return sum(map(len, received)) / len(received)
+def _degree(neighbors: Sequence[Sequence[int]]) -> float:
+    return sum(map(len, neighbors)) / len(neighbors)

@@ -1,4 +1,4 @@
-"""DPFL's three clients (appendix A): either partner alone hurts the first, both together help."""
+"""DPFL's three clients (appendix A): each partner alone hurts the first, both together help."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -25,26 +25,26 @@ GROUPS: Mapping[str, tuple[int, ...]] = {
     "with 3": (0, 2),
     "with both": (0, 1, 2),
 }
-"""Who collaborates, by label."""
+"""Collaborating clients by label."""
 
 
 def accuracies(
     setting: Setting, *, rounds: int, epochs: int, share: float = 1.0
 ) -> dict[str, list[float]]:
-    """Return the accuracy in % of the first client's model, one a seed, by who collaborates.
+    """Return the accuracies in % of the first client's model, one per seed, by group.
 
-    All clients of a group train by FedAvg; the first one then fine-tunes the model for as many
-    epochs as in a round, and tests it on all test images of its classes. Alone it trains as many
-    epochs in all.
+    All clients of a group train by FedAvg; the first one then fine-tunes the model for the epochs
+    of a round and tests it on all test images of its classes. Alone, it trains for the same total
+    number of epochs.
 
     Parameters
     ----------
     setting
         Seeds and data.
     rounds, epochs
-        Of FedAvg, and passes over the local data in each.
+        Rounds of FedAvg, and epochs per round.
     share
-        Of the images that clients have.
+        Share of the clients' images that are used.
     """
     return {
         label: [
@@ -88,8 +88,9 @@ def _dataset(setting: Setting) -> data.Dataset:
 
 
 def three_clients(dataset: data.Dataset, seed: int, share: float = 1.0) -> data.Partition:
-    """Return who holds what: no image is held twice; test images are all of a client's classes."""
-    rng, labels = np.random.default_rng(seed), dataset.labels.numpy()
+    """Return the partition: disjoint training images, and all test images of a client's classes."""
+    rng = np.random.default_rng(seed)
+    labels = dataset.labels.numpy()
     left: dict[int, Any] = {
         y: rng.permutation(dataset.train[labels[dataset.train] == y]) for y in range(10)
     }

@@ -1,1 +1,1 @@
-"""What every paper's figures are made with: figures, runs, curves, claims, reports."""
+"""Tools that all papers share: figures, training runs, curves, claims and reports."""

@@ -1,4 +1,4 @@
-"""Checks of arguments with the messages of topofl, and text of single values."""
+"""Argument checks with topofl's messages, and values formatted as text."""
 
 import difflib
 import os
@@ -22,7 +22,7 @@ __all__ = [
 
 
 def check_choice(name: str, value: object, choices: Iterable[str]) -> str:
-    """Return `value` if it is one of `choices`, else raise ``ValueError`` with the nearest one.
+    """Return `value` if it is one of `choices`, else raise ``ValueError`` with a suggestion.
 
     Examples
     --------
@@ -83,7 +83,7 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
 
 
 def text_of(value: Any) -> str:
-    """Return a value as tables of topofl show it: numbers with 4 significant digits or separators.
+    """Return a value formatted as in topofl's tables: 4 significant digits or digit separators.
 
     Examples
     --------
@@ -99,13 +99,13 @@ def text_of(value: Any) -> str:
 
 
 def _escaped(character: str) -> str:
-    """Return the escape of a character that breaks a line or controls a terminal, else itself."""
+    """Return a character, escaped if it breaks a line or controls a terminal."""
     breaks = unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp")
     return character.encode("unicode_escape").decode() if breaks else character
 
 
 def machine() -> str:
-    """Return one line about this machine: system, processor and number of CPU cores.
+    """Return the system, processor and number of CPU cores of this machine in one line.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Claims of a paper with their verdicts, and how they are shown."""
+"""Claims of a paper with their verdicts, and their text in reports."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ __all__ = [
     "Claim",
     "Part",
     "claims_table",
-    "ours_of",
     "points",
-    "said_by",
+    "shown_number",
+    "shown_statement",
 ]
 
 
@@ -37,25 +37,25 @@ KINDS = (PAPER, CHECK, OURS)
 
 
 CONFIDENCE = 0.95
-"""Of the interval for the mean over seeds that a claim needs on one side of its threshold."""
+"""Level of the confidence interval that must lie on one side of a claim's threshold."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One comparison of a claim that is made of several.
+    """One comparison of a claim that combines several.
 
     Parameters
     ----------
     name
-        What is compared, for example the other method.
+        Name of the comparison, for example the other method.
     ours
-        Its number: the mean over seeds with the lowest and the highest.
+        Mean over seeds of the compared statistic, with its lowest and highest value.
     interval
         The 95 % confidence interval of the mean; None with a single seed.
     corrected
-        The wider interval at the level that is corrected for the number of comparisons.
+        The wider interval, at the level corrected for the number of comparisons.
     verdict
-        Of this comparison, at the level that :func:`judge_every` or :func:`judge_any` gives it.
+        Verdict of this comparison at the level that :func:`judge_every` or :func:`judge_any` sets.
     """
 
     name: str
@@ -67,35 +67,35 @@ class Part:
 
 @dataclass(frozen=True)
 class Claim:
-    """One sentence of a paper and what our numbers say of it.
+    """One claim of a paper, judged by our numbers.
 
     Parameters
     ----------
     statement
-        What the paper says, in our words.
+        The paper's claim in our words.
     statistic
-        The number that decides it, with its unit.
+        The number that decides the claim, with its unit.
     threshold
-        What the number must be for the claim to hold and why that value: chosen from the paper's
-        words before this figure's runs were looked at, unless the reason says otherwise.
+        The values for which the claim holds, with a reason. They were chosen from the paper's words
+        before the results of this figure's runs were known, unless the reason says otherwise.
     ours
-        The number: its mean over seeds with the lowest and the highest, or one that does not depend
-        on seeds.
+        Our value of the statistic: its mean over seeds with the lowest and highest value, or a
+        number that does not depend on seeds.
     paper
-        The paper's own number, if it gives one.
+        The paper's own number, or an empty string.
     verdict
         :data:`HOLDS`, :data:`FAILS` or :data:`UNDECIDED`.
     kind
-        One of :data:`KINDS`. Only what the paper itself says of what it shows counts in headlines.
+        One of :data:`KINDS`. Only claims that the paper itself makes count in headlines.
     interval
-        The 95 % confidence interval that was compared with the threshold; None if there was none.
-        Of a claim with `parts`, that of the part which is shown.
+        The 95 % confidence interval that was compared with the threshold, or None. For a claim with
+        `parts`, the interval of the part that is shown.
     parts
-        The comparisons that a claim on several arms is made of; `ours` is the one whose mean over
-        seeds is closest to refuting the claim, for differences the difference of the means, which
+        The comparisons of a claim on several arms. `ours` is the one whose mean over seeds is
+        closest to refuting the claim; for differences this is the difference of the means, which
         is what papers print.
     of_means
-        Of a claim on ratios: the ratio of the means over seeds, to be read beside the paper's.
+        For a claim on ratios, the ratio of the means over seeds, comparable with the paper's.
     """
 
     statement: str
@@ -114,17 +114,17 @@ class Claim:
 
     @property
     def shown_part(self) -> Part | None:
-        """The part whose numbers are `ours`; None without parts."""
+        """The part whose number is `ours`; None for a claim without parts."""
         return next((part for part in self.parts if part.ours == self.ours), None)
 
 
-def said_by(claim: Claim) -> str:
-    """Return the statement as it is shown, marked if it is not the paper's."""
+def shown_statement(claim: Claim) -> str:
+    """Return a claim's statement, prefixed with its kind if it is not the paper's."""
     return {PAPER: "", CHECK: "Check: ", OURS: "Ours: "}[claim.kind] + claim.statement
 
 
-def ours_of(claim: Claim) -> str:
-    """Return our number as shown, with its interval and the verdicts of its comparisons."""
+def shown_number(claim: Claim) -> str:
+    """Return our number as text, with its interval and the verdicts of its comparisons."""
     shown = [text_of(claim.ours)]
     if claim.interval is not None:
         low, high = map(text_of, claim.interval)
@@ -135,7 +135,7 @@ def ours_of(claim: Claim) -> str:
 
 
 def _corrected_of(claim: Claim) -> str:
-    """Return the shown comparison's corrected interval as text, if there are several."""
+    """Return the corrected interval of the shown comparison as text; empty if there is only one."""
     part = claim.shown_part
     if part is None or part.corrected is None or len(claim.parts) == 1:
         return ""
@@ -152,7 +152,7 @@ def _corrected(m: int) -> float:
 
 
 def _parts_of(claim: Claim) -> list[str]:
-    """Return which comparison is shown, and how many there are of each verdict."""
+    """Return the name of the shown comparison and the number of comparisons per verdict."""
     if claim.shown_part is None:
         return []
     names = {
@@ -160,23 +160,23 @@ def _parts_of(claim: Claim) -> list[str]:
         for verdict in (HOLDS, FAILS)
     }
     failed = f" ({'; '.join(names[FAILS])})" if names[FAILS] else ""
-    told = (
+    counts = (
         f"of {len(claim.parts)} comparisons {len(names[HOLDS])} {HOLDS}, "
         f"{len(names[FAILS])} {FAILS}{failed}"
     )
-    return [f"this is {claim.shown_part.name}", told]
+    return [f"shown: {claim.shown_part.name}", counts]
 
 
 def claims_table(claims: Sequence[Claim], title: str = "") -> Table:
-    """Return one row per claim."""
+    """Return a table with one row per claim."""
     columns = ("claim", "statistic", "holds if", "ours", "paper", "verdict")
     rows: list[tuple[Any, ...]] = [
-        (said_by(c), c.statistic, c.threshold, ours_of(c), c.paper or "-", c.verdict)
+        (shown_statement(c), c.statistic, c.threshold, shown_number(c), c.paper or "-", c.verdict)
         for c in claims
     ]
     return Table(columns, tuple(rows), title=title)
 
 
 def points(value: float | None) -> str:
-    """Return a difference in percentage points as it is shown, nothing if there is none."""
+    """Return a difference in percentage points as text; an empty string for None."""
     return "" if value is None else f"{value:+.2f} points"

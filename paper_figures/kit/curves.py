@@ -1,4 +1,4 @@
-"""Accuracy against epochs, over nodes and seeds: the data of figures and claims."""
+"""Accuracy curves over nodes and seeds: the data of figures and claims."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -20,27 +20,27 @@ __all__ = [
 ]
 
 Panels = Mapping[str, Mapping[str, "Curve"]]
-"""Curves by title of the panel and label of the arm."""
+"""Curves by panel title and arm label."""
 
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """What one arm did: test accuracy in % after some epochs, for S seeds and E evaluations.
+    """Test accuracy of one arm in %, for S seeds and E evaluations.
 
     Parameters
     ----------
     seeds
-        (S,) numbers of the seeds, the same for all arms that are compared.
+        (S,) seeds, the same for all arms that are compared.
     epochs
-        (E,) passes over the local data, the first evaluation being before training, at 0.
+        (E,) passes over the local data; the first evaluation, at 0, precedes training.
     mean, low, high
         (S, E) mean, lowest and highest accuracy over the nodes.
     numbers
-        What else is known of the arm, (S,) each: ``degree`` (mean over nodes), ``messages`` and
-        ``messages_paper`` (a node and round; see :func:`topofl.metrics.round_cost`), ``bytes`` (a
-        node and round), ``busiest_bytes`` (of the busiest node or server, a round), ``gap``
+        Further numbers of the arm, (S,) each: ``degree`` (mean over nodes), ``messages`` and
+        ``messages_paper`` (per node and round; see :func:`topofl.metrics.round_cost`), ``bytes``
+        (per node and round), ``busiest_bytes`` (of the busiest node or server, per round), ``gap``
         (spectral), ``heterogeneity`` (of neighborhoods), ``skew`` (mean over cliques; missing
-        without cliques), ``seconds`` and ``megabytes`` (the run's wall time and the peak of its
+        without cliques), ``seconds`` and ``megabytes`` (wall time of the run and peak memory of its
         process).
     """
 
@@ -60,20 +60,20 @@ class Curve:
         numbers: Sequence[Mapping[str, float]],
         column: str = "accuracy",
     ) -> "Curve":
-        """Return the curve of one history, and its numbers, a seed.
+        """Return the curve of an arm from one history and its numbers per seed.
 
-        `column` is that of the accuracies; evaluations without any, such as that of fine-tuned
+        `column` names the accuracies. Evaluations without accuracies, for example of fine-tuned
         models before training, are left out.
         """
-        there = ~np.isnan(histories[0][column]).all(axis=1)
-        accuracy = [100 * history[column][there] for history in histories]
+        evaluated = ~np.isnan(histories[0][column]).all(axis=1)
+        accuracy = [100 * history[column][evaluated] for history in histories]
         mean, low, high = (
             np.array([f(a, axis=1) for a in accuracy]) for f in (np.nanmean, np.nanmin, np.nanmax)
         )
         columns = {name: np.array([row[name] for row in numbers]) for name in numbers[0]}
         return cls(
             np.array(seeds),
-            histories[0]["round"][there] / rounds_per_epoch,
+            histories[0]["round"][evaluated] / rounds_per_epoch,
             mean,
             low,
             high,
@@ -81,21 +81,21 @@ class Curve:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as lists and numbers."""
-        return _listed(asdict(self))
+        """Return the curve as nested lists of numbers, rounded to 6 decimals."""
+        return _rounded(asdict(self))
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Curve":
-        """Return the curve that :meth:`as_json` described."""
+        """Return the curve from the output of :meth:`as_json`."""
         arrays = {name: np.array(entry) for name, entry in value.items() if name != "numbers"}
         return cls(
             **arrays, numbers={name: np.array(entry) for name, entry in value["numbers"].items()}
         )
 
 
-def _listed(value: Any) -> Any:
+def _rounded(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _listed(entry) for key, entry in value.items()}
+        return {key: _rounded(entry) for key, entry in value.items()}
     return np.round(value, 6).tolist()
 
 
@@ -108,7 +108,7 @@ def write_panels(panels: Panels) -> dict[str, Any]:
 
 
 def read_panels(value: Mapping[str, Any]) -> Panels:
-    """Return the panels that :func:`write_panels` described."""
+    """Return panels from the output of :func:`write_panels`."""
     return {
         title: {label: Curve.from_json(arm) for label, arm in arms.items()}
         for title, arms in value.items()
@@ -118,7 +118,7 @@ def read_panels(value: Mapping[str, Any]) -> Panels:
 def average(curve: Curve, start: float = 0.0, stop: float = np.inf) -> np.ndarray:
     """Return the mean accuracy, averaged over evaluations in (`start`, `stop`] epochs, (S,) in %.
 
-    The area under the curve: the higher, the faster the learning.
+    This is the normalized area under the curve: the higher, the faster the learning.
     """
     return curve.mean[:, _between(curve, start, stop)].mean(axis=1)
 
@@ -136,20 +136,24 @@ def final(curve: Curve) -> np.ndarray:
 def epochs_to(curve: Curve, accuracy: float | np.ndarray) -> np.ndarray:
     """Return the epochs until the mean accuracy reaches `accuracy` in %, interpolated linearly.
 
-    (S,); infinite where it is not reached. `accuracy` is one for all seeds or one for each, (S,).
+    `accuracy` is a number or one per seed, (S,). The result is (S,), infinite where the accuracy
+    is not reached.
     """
     levels = np.broadcast_to(accuracy, len(curve.mean))
     return np.array(
-        [_first(curve.epochs, mean, level) for mean, level in zip(curve.mean, levels, strict=True)]
+        [
+            _first_crossing(curve.epochs, mean, level)
+            for mean, level in zip(curve.mean, levels, strict=True)
+        ]
     )
 
 
 def rounds_to(curve: Curve, accuracy: float) -> np.ndarray:
-    """Return :func:`epochs_to` of a curve against rounds, at least one."""
+    """Return :func:`epochs_to` for a curve over rounds, at least 1."""
     return np.maximum(epochs_to(curve, accuracy), 1.0)
 
 
-def _first(epochs: np.ndarray, mean: np.ndarray, accuracy: float) -> float:
+def _first_crossing(epochs: np.ndarray, mean: np.ndarray, accuracy: float) -> float:
     reached = np.flatnonzero(mean >= accuracy)
     if not len(reached):
         return float("inf")
@@ -165,7 +169,7 @@ def _between(curve: Curve, start: float, stop: float) -> np.ndarray:
     inside = (curve.epochs > start) & (curve.epochs <= stop)
     if not inside.any():
         raise ValueError(
-            f"there is no evaluation between epochs {start:g} and {stop:g}: they go to "
-            f"{curve.epochs[-1]:g}"
+            f"there is no evaluation between epochs {start:g} and {stop:g}; the last one is at "
+            f"epoch {curve.epochs[-1]:g}"
         )
     return inside

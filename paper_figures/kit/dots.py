@@ -1,4 +1,4 @@
-"""Dot plots: the number of every arm and seed, next to the paper's."""
+"""Dot plots of every arm's numbers per seed, next to the paper's."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ __all__ = ["Dots", "dots"]
 
 @dataclass(frozen=True)
 class Dots:
-    """One arm of :func:`dots`: our numbers, one per seed (not finite: missing), and the paper's."""
+    """Numbers of one arm: ours, one per seed (missing where not finite), and the paper's."""
 
     ours: np.ndarray
     paper: float | None = None
@@ -24,9 +24,9 @@ def dots(panels: Mapping[str, Mapping[str, Dots]], *, xlabel: str) -> Picture:
     Parameters
     ----------
     panels
-        By title and label; all panels have the same labels.
+        Dots by panel title and arm label; all panels have the same labels.
     xlabel
-        Of every panel.
+        Label of every x axis.
     """
     labels = list(next(iter(panels.values())))
     size = (
@@ -49,7 +49,7 @@ def dots(panels: Mapping[str, Mapping[str, Dots]], *, xlabel: str) -> Picture:
         ax.grid(alpha=0.25, linewidth=0.5)
         ax.spines[["top", "right"]].set_visible(False)
     words = "bar: mean over seeds; circles: seeds; hollow diamond: the paper's number"
-    picture.supxlabel(words, x=0.01, ha="left", fontsize=7)  # the right is for a word on the scale
+    picture.supxlabel(words, x=0.01, ha="left", fontsize=7)  # scale "smoke" writes at the right
     return picture
 
 

@@ -1,6 +1,6 @@
-"""Pictures of curves: accuracy against epochs, histograms, and descents.
+"""Plots of accuracy against epochs, histograms, and repetitions against steps.
 
-Pictures are made without pyplot, so that nothing stays open and threads may draw at the same time.
+Plots are drawn without pyplot, so that no figure stays open and threads can draw concurrently.
 """
 
 import io
@@ -24,7 +24,7 @@ __all__ = ["BINS", "BOLD", "THIN", "convergence", "descent", "histogram", "liste
 
 
 BOLD, THIN = 1.8, 0.7
-"""Widths, in points, of the lines of means and of extremes."""
+"""Line widths of means and of extremes, in points."""
 
 
 COLORS = ("#000000", "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
@@ -39,7 +39,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 
 BINS = 40
-"""Of histograms."""
+"""Number of bins of histograms."""
 
 
 HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\")
@@ -55,33 +55,32 @@ def convergence(
     ylabel: str = "test accuracy, %",
     extremes: bool = True,
 ) -> Figure:
-    """Return accuracy against epochs, one axes a panel.
+    """Return a plot of accuracy against epochs, with one axes per panel.
 
-    Bold: mean over the nodes; thin, of the same color: worst and best node; both averaged over
-    seeds, with a band from the lowest to the highest mean of a seed (layout of Bellet, Kermarrec
-    and Lavoie 2022, figure 8).
+    Bold lines show the mean over the nodes, thin lines of the same color the worst and best node,
+    all averaged over seeds; a band spans the lowest to the highest seed's mean (layout of Bellet,
+    Kermarrec and Lavoie 2022, figure 8).
 
     Parameters
     ----------
     panels
-        Curves by title of the panel and label of the arm; a label looks the same in all panels.
+        Curves by panel title and arm label; a label has the same style in all panels.
     bottom
-        Where the axis of accuracy starts, in %. It is lowered if the mean of an arm never gets
-        there; if it does not start at 0, its label says where it starts.
+        Lower limit of the accuracy axis in %. It is lowered if the mean of an arm never reaches it;
+        the axis label states a limit other than 0.
     top
-        Where it ends, in %; raised to the next whole number above the best node if that one would
-        be cut off.
+        Upper limit in %, raised to the next whole number above the best node if necessary.
     hidden
         Labels that are not drawn.
     xlabel, ylabel
-        Of the axes.
+        Labels of the axes.
     extremes
         Whether worst and best node are drawn.
 
     Raises
     ------
     ValueError
-        If there is no panel, or one without an arm that is drawn, or `bottom` is not below `top`.
+        If there is no panel, a panel has no arm to draw, or `bottom` is not below `top`.
     """
     if not bottom < top:
         raise ValueError(f"`bottom` must be below `top`, got {bottom:g} and {top:g}")
@@ -90,16 +89,16 @@ def convergence(
         for title, arms in panels.items()
     }
     figure, axes = _panels(shown)
-    looks = _looks(label for arms in shown.values() for label in arms)
+    styles = _styles(label for arms in shown.values() for label in arms)
     for ax, arms in zip(axes, shown.values(), strict=True):
         for label, curve in arms.items():
-            _draw_arm(ax, curve, label, looks[label], extremes)
+            _draw_arm(ax, curve, label, styles[label], extremes)
         ax.set(xlabel=xlabel, xlim=(0, max(curve.epochs[-1] for curve in arms.values())))
     curves = [curve for arms in shown.values() for curve in arms.values()]
     limits = _limits(curves, bottom, top)
     note = f" (axis starts at {limits[0]:g})" if limits[0] > 0 else ""
     axes[0].set(ylim=limits, ylabel=ylabel + note)
-    _explain(figure, axes, _seeds_note(max(len(curve.seeds) for curve in curves), extremes))
+    _add_legend(figure, axes, _seeds_note(max(len(curve.seeds) for curve in curves), extremes))
     return figure
 
 
@@ -114,15 +113,14 @@ def histogram(
     Parameters
     ----------
     values
-        Vectors by title of the panel and label.
+        Vectors by panel title and label.
     xlabel, ylabel
-        Of every panel.
+        Labels of the axes.
 
     Raises
     ------
     ValueError
-        If there is no panel, or one or a label of it has no values, or a value is negative or not
-        finite.
+        If there is no panel, a panel or label has no values, or a value is negative or not finite.
     """
     figure, axes = _panels(values)
     vectors = {
@@ -131,10 +129,11 @@ def histogram(
     }
     largest = max(row.max() for rows in vectors.values() for row in rows.values())
     edges = np.linspace(0, largest or 1, BINS + 1).tolist()
-    looks = _looks(label for rows in vectors.values() for label in rows)
+    styles = _styles(label for rows in vectors.values() for label in rows)
     for ax, rows in zip(axes, vectors.values(), strict=True):
         for label, row in rows.items():
-            color, hatch = looks[label]["color"], HATCHES[list(looks).index(label) % len(HATCHES)]
+            color = styles[label]["color"]
+            hatch = HATCHES[list(styles).index(label) % len(HATCHES)]
             ax.hist(
                 row,
                 edges,
@@ -146,7 +145,7 @@ def histogram(
             )
         ax.set(xlabel=xlabel, xlim=(0, edges[-1] * 1.02))
     axes[0].set_ylabel(ylabel)
-    _explain(figure, axes)
+    _add_legend(figure, axes)
     return figure
 
 
@@ -156,20 +155,19 @@ def descent(
     xlabel: str = "step",
     ylabel: str = "mean skew of the cliques",
 ) -> Figure:
-    """Return repetitions of an experiment against steps: bold the mean, thin the extremes.
+    """Return a plot of repeated experiments against steps: mean (bold) and extremes (thin).
 
     Parameters
     ----------
     panels
-        (repetitions, steps + 1) by title of the panel, the first column being before the first
-        step.
+        (repetitions, steps + 1) arrays by panel title; the first column is before the first step.
     xlabel, ylabel
-        Of every panel.
+        Labels of the axes.
 
     Raises
     ------
     ValueError
-        If there is no panel, or one of another shape or without values, or a value is not finite.
+        If there is no panel, an array has another shape or no values, or a value is not finite.
     """
     figure, axes = _panels(panels)
     tables = {title: _repetitions(title, rows) for title, rows in panels.items()}
@@ -180,52 +178,46 @@ def descent(
         ax.set(xlabel=xlabel, xlim=(0, rows.shape[1] - 1))
     axes[0].set(ylabel=ylabel, ylim=(0, None))
     count = listed_counts(len(rows) for rows in tables.values())
-    figure.supxlabel(
-        f"bold: mean over {count} experiments; thin: lowest and highest of them", fontsize=7
-    )
+    figure.supxlabel(f"bold: mean over {count} experiments; thin: lowest and highest", fontsize=7)
     return figure
 
 
 def save(picture: Figure, path: Path) -> tuple[Path, Path]:
-    """Write a picture as PNG and PDF, atomically; the same picture gives the same bytes.
+    """Write a picture as PNG and PDF, atomically and with reproducible bytes.
 
     Parameters
     ----------
     picture
-        Its layout is fixed by this. Both files are rendered before one is written.
+        The picture, whose layout is fixed by this call. Both files are rendered before writing.
     path
-        Without the suffix; folders that are missing are made.
+        Path without the suffix; missing folders are created.
 
     Returns
     -------
     tuple
-        The paths of the PNG, with 150 pixels an inch, and of the PDF.
+        The paths of the PNG, with 150 pixels per inch, and of the PDF.
 
     Raises
     ------
     OSError
-        If they cannot be written.
+        If a file cannot be written.
     """
     picture.draw_without_rendering()
-    picture.set_layout_engine(
-        "none"
-    )  # it would start from where it ended and move things a little each time
+    picture.set_layout_engine("none")  # each further run of the engine would move things slightly
     png = _with_palette(_rendered(picture, "png", {"Software": None}))
     pdf = _rendered(picture, "pdf", {"CreationDate": None})
     path.parent.mkdir(parents=True, exist_ok=True)
-    return _write(path.with_name(f"{path.name}.png"), png), _write(
-        path.with_name(f"{path.name}.pdf"), pdf
-    )
+    png_path = _write(path.with_name(f"{path.name}.png"), png)
+    pdf_path = _write(path.with_name(f"{path.name}.pdf"), pdf)
+    return png_path, pdf_path
 
 
 def _panels(panels: Mapping[str, Any]) -> tuple[Figure, list[Axes]]:
-    """Return an empty figure with one axes a panel, side by side, which share the y axis."""
+    """Return an empty figure with one axes per panel, side by side, sharing the y axis."""
     empty = [title for title, content in panels.items() if not len(content)]
     if not panels or empty:
         where = f"panel {empty[0]!r}" if empty else "it"
-        raise ValueError(
-            f"`panels` must have something to draw in every panel, but {where} has nothing"
-        )
+        raise ValueError(f"`panels` must contain data in every panel, but {where} is empty")
     figure = Figure(
         figsize=(max(4.6, 3.7 * len(panels)), 3.5), layout=ConstrainedLayoutEngine(w_pad=0.07)
     )
@@ -241,29 +233,25 @@ def _panels(panels: Mapping[str, Any]) -> tuple[Figure, list[Axes]]:
     return figure, axes
 
 
-def _looks(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Return color, line and marker of every label, in the order in which the labels first come."""
+def _styles(labels: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Return color, line style and marker by label, in order of occurrence."""
     return {
         label: {
             "color": COLORS[k % len(COLORS)],
             "linestyle": LINES[k % len(LINES)],
-            "marker": MARKERS[
-                (k + k // len(COLORS)) % len(MARKERS)
-            ],  # another one where a color comes again
+            "marker": MARKERS[(k + k // len(COLORS)) % len(MARKERS)],  # differs for equal colors
         }
         for k, label in enumerate(dict.fromkeys(labels))
     }
 
 
-def _draw_arm(ax: Axes, curve: Curve, label: str, look: Mapping[str, Any], extremes: bool) -> None:
-    start = 0.04 * MARKERS.index(
-        look["marker"]
-    )  # so that markers of lines that run together do not hide each other
+def _draw_arm(ax: Axes, curve: Curve, label: str, style: Mapping[str, Any], extremes: bool) -> None:
+    start = 0.04 * MARKERS.index(style["marker"])  # shifted, so that markers do not overlap
     ax.fill_between(
         curve.epochs,
         curve.mean.min(0),
         curve.mean.max(0),
-        color=look["color"],
+        color=style["color"],
         alpha=0.15,
         linewidth=0,
     )
@@ -271,8 +259,8 @@ def _draw_arm(ax: Axes, curve: Curve, label: str, look: Mapping[str, Any], extre
         ax.plot(
             curve.epochs,
             extreme.mean(0),
-            color=look["color"],
-            linestyle=look["linestyle"],
+            color=style["color"],
+            linestyle=style["linestyle"],
             linewidth=THIN,
         )
     ax.plot(
@@ -282,7 +270,7 @@ def _draw_arm(ax: Axes, curve: Curve, label: str, look: Mapping[str, Any], extre
         linewidth=BOLD,
         markersize=4,
         markevery=(start, 0.28),
-        **look,
+        **style,
     )
 
 
@@ -290,7 +278,7 @@ def _vector(label: str, values: Any) -> np.ndarray:
     array = check_finite(label, np.asarray(values, dtype=np.float64))
     if array.ndim != 1 or not array.size or array.min() < 0:
         raise ValueError(
-            f"`values` must be vectors of numbers of at least 0, got {values!r} for {label}"
+            f"`values` must be vectors of non-negative numbers, got {values!r} for {label}"
         )
     return array
 
@@ -299,14 +287,13 @@ def _repetitions(title: str, rows: Any) -> np.ndarray:
     array = np.asarray(rows, dtype=np.float64)
     if array.ndim != 2 or not array.size:
         raise ValueError(
-            f"`panels` must have (repetitions, steps + 1) values, got shape {array.shape} for "
-            f"{title}"
+            f"`panels` must have shape (repetitions, steps + 1), got {array.shape} for {title}"
         )
     return check_finite(title, array)
 
 
 def listed_counts(counts: Iterable[int]) -> str:
-    """Return the different numbers in ascending order, joined by "or"."""
+    """Return the distinct counts in ascending order, joined by "or"."""
     return " or ".join(map(str, sorted(set(counts))))
 
 
@@ -314,19 +301,16 @@ def _limits(curves: Sequence[Curve], bottom: float, top: float) -> tuple[float, 
     """Return limits of the accuracy axis that show every mean and the best node."""
     lowest_peak = min(curve.mean.mean(0).max() for curve in curves)
     best = max(curve.high.mean(0).max() for curve in curves)
-    lowered = max(
-        0.0, 10 * np.floor((lowest_peak - 5) / 10)
-    )  # a round number with room below that peak
-    return (bottom if lowest_peak > bottom else min(bottom, lowered)), max(
-        top, float(np.ceil(best))
-    )
+    if lowest_peak <= bottom:
+        bottom = min(bottom, max(0.0, 10 * np.floor((lowest_peak - 5) / 10)))
+    return bottom, max(top, float(np.ceil(best)))
 
 
 def _seeds_note(seeds: int, extremes: bool) -> str:
     if not extremes:
         return (
-            f"mean over the nodes and {seeds} seed{'s' * (seeds > 1)}; shaded: from "
-            f"the lowest to the highest seed"
+            f"mean over the nodes and {seeds} seed{'s' * (seeds > 1)}; shaded: from the lowest to "
+            "the highest seed"
         )
     if seeds == 1:
         return "bold: mean over the nodes; thin: worst and best node (one seed)"
@@ -336,17 +320,15 @@ def _seeds_note(seeds: int, extremes: bool) -> str:
     )
 
 
-def _explain(figure: Figure, axes: Sequence[Axes], note: str = "") -> None:
-    """Add one legend for all panels, outside of them, and a note below."""
+def _add_legend(figure: Figure, axes: Sequence[Axes], note: str = "") -> None:
+    """Add one legend for all panels outside of them, and a note below."""
     handles = {
         label: handle
         for ax in axes
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)
     }
-    wide = (
-        max(map(len, handles)) + 9
-    )  # characters that an entry takes with its line; 16 of them fit into an inch
-    columns = max(1, min(len(handles), int(16 * figure.get_figwidth() / wide)))
+    width = max(map(len, handles)) + 9  # characters of an entry with its line, 16 per inch
+    columns = max(1, min(len(handles), int(16 * figure.get_figwidth() / width)))
     figure.set_figheight(figure.get_figheight() + 0.17 * (-(-len(handles) // columns) - 1))
     style: dict[str, Any] = {
         "fontsize": 8,
@@ -368,7 +350,7 @@ def _rendered(picture: Figure, kind: str, metadata: Mapping[str, None]) -> bytes
 
 
 def _with_palette(png: bytes) -> bytes:
-    """Return a PNG with at most 256 colors, which takes a third of the bytes."""
+    """Return a PNG reduced to at most 256 colors, a third of the size."""
     content = io.BytesIO()
     with Image.open(io.BytesIO(png)) as image:
         reduced = image.convert("RGB").quantize(

@@ -1,4 +1,4 @@
-"""What a figure is: compute(setting) -> data, draw(data) -> picture, claims(data) -> verdicts."""
+"""A figure: compute(setting) -> data, draw(data) -> picture, claims(data) -> verdicts."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ __all__ = ["Arms", "Data", "Figure", "curves_of", "trained"]
 
 
 Data = dict[str, Any]
-"""What a figure shows, as JSON values."""
+"""The numbers that a figure shows, as JSON values."""
 
 
 Arms = Mapping[str, Mapping[str, Sequence[Run]]]
-"""Runs, one a seed, by title of the panel and label of the arm."""
+"""Runs, one per seed, by panel title and arm label."""
 
 
 @dataclass(frozen=True)
@@ -35,30 +35,30 @@ class Figure:
     id
         For example ``"dcliques-fig09"``.
     title
-        What it shows, in one line.
+        Description in one line.
     compute
-        ``compute(setting, store)`` -> data; all its `runs` are finished before it is called.
+        ``compute(setting, store)`` -> data; called after all `runs` are finished.
     draw
         ``draw(data)`` -> a matplotlib figure in the paper's layout.
     claims
-        ``claims(data)`` -> what the paper says of it, judged.
+        ``claims(data)`` -> the paper's claims about it, judged.
     runs
-        ``runs(setting)`` -> the training runs it needs.
+        ``runs(setting)`` -> the required training runs.
     differences
-        ``differences(setting)`` -> how the setting differs from the paper's, one sentence each.
+        ``differences(setting)`` -> differences from the paper's setting, one sentence each.
     tables
-        ``tables(data)`` -> numbers of its arms.
+        ``tables(data)`` -> tables of its arms' numbers.
     datasets
-        Datasets whose files it needs; without one of them that panel is missing, without all of
-        them the figure.
+        Required datasets. A panel without its dataset is left out, and so is the figure if none of
+        them is available.
     optional
-        Datasets that it shows, too, where their files are at hand.
+        Datasets that are also shown if their files are available.
     arms
-        ``arms(setting)`` -> its runs by panel and arm, if all that it shows of them is their
-        curves: those of an earlier report will do. None: it looks at the runs themselves.
+        ``arms(setting)`` -> runs by panel and arm, for figures that show only their curves, which
+        can be read from an earlier report. None if the figure needs the runs themselves.
     page
-        ``page(setting, store)`` -> an HTML page besides, such as one with a slider over rounds;
-        None: there is none.
+        ``page(setting, store)`` -> an additional HTML page with a slider over rounds, which needs
+        the runs themselves; None without one.
     """
 
     id: str
@@ -76,7 +76,7 @@ class Figure:
 
     @property
     def page_name(self) -> str:
-        """The file of the page, if there is one."""
+        """File name of the page with a slider over rounds."""
         return f"{self.id}-rounds.html"
 
 
@@ -89,7 +89,7 @@ def trained(
     claims: Callable[[Panels], Sequence[Claim]],
     **more: Any,
 ) -> Figure:
-    """Return a figure of accuracy curves; `draw` and `claims` get curves by panel and label."""
+    """Return a figure of accuracy curves; `draw` and `claims` take curves by panel and label."""
     return Figure(
         id,
         title,
@@ -116,8 +116,8 @@ def curves_of(arms: Arms, store: Store) -> Panels:
 
 
 def _curve(runs: Sequence[Run], store: Store) -> Curve:
-    if (kept := store.kept_arm(runs)) is not None:
-        return Curve.from_json(kept)
+    if (earlier := store.earlier_curves(runs)) is not None:
+        return Curve.from_json(earlier)
     loaded = [store.load(run) for run in runs]
     numbers = [
         note["numbers"] | {key: note[key] for key in ("seconds", "megabytes")} for _, note in loaded

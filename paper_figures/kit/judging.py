@@ -1,4 +1,4 @@
-"""Judge claims by numbers with their spread over seeds."""
+"""Judge claims by confidence intervals over seeds."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -32,27 +32,28 @@ def judge_seeds(
     """Return the claim that a statistic's mean over seeds is at least, or at most, a threshold.
 
     HOLDS if the 95 % confidence interval of the mean (Student's t, from the spread between seeds)
-    lies wholly on the claimed side of the threshold, FAILS if it lies on the other, UNDECIDED if it
-    contains or, up to rounding, touches it (as when any difference would count and there is none),
-    or if there is only one seed. So either verdict is wrong in at most one case of forty.
+    lies entirely on the claimed side of the threshold, FAILS if it lies on the other side.
+    UNDECIDED if it contains the threshold or, up to rounding, touches it (as when the threshold is
+    0 and there is no difference), or if there is only one seed. Either verdict is therefore wrong
+    in at most one case in forty.
 
     Parameters
     ----------
     statement, statistic, paper, kind
         See :class:`Claim`.
     values
-        The statistic, one value per seed; compare arms of the same seed and give their differences.
-        Of several differences of which all must be on the claimed side, use :func:`judge_every`
-        instead of their extreme: the highest of several noisy arms is high by its noise.
+        The statistic, one value per seed. Arms are compared by their differences for the same seed.
+        If several differences must all be on the claimed side, use :func:`judge_every` rather than
+        their extreme, because the highest of several noisy arms is biased upward.
     why
-        Why the threshold is what it is.
+        Reason for the threshold.
     at_least, at_most
-        The threshold; exactly one of them.
+        The threshold; exactly one of the two.
 
     Raises
     ------
     ValueError
-        If there is no value, one is not finite, or not exactly one threshold is given.
+        If there is no value, a value is not finite, or not exactly one threshold is given.
 
     Examples
     --------
@@ -89,28 +90,29 @@ def judge_every(
     kind: str = PAPER,
     of_means: float | None = None,
 ) -> Claim:
-    """Return the claim that every statistic passes a threshold, as "better than all others".
+    """Return the claim that every statistic passes a threshold, as in "better than all others".
 
-    An intersection-union test. HOLDS if the 95 % confidence interval of each statistic's mean lies
-    on the claimed side: this needs no correction for their number, since the claim is false as soon
-    as one of them is, and that one is mistaken for true in at most one case of forty (Berger 1982).
-    FAILS if at least one of the m statistics lies on the other side; as any of them would do, each
-    is then judged by its interval at the level 1 - 0.05 / m (Bonferroni), so that a true claim
-    fails in at most one case of forty. UNDECIDED otherwise.
+    This is an intersection-union test. HOLDS if the 95 % confidence interval of each statistic's
+    mean lies on the claimed side. No correction for their number is needed: the claim is false as
+    soon as one comparison is, and that one is accepted in at most one case in forty (Berger 1982).
+    FAILS if at least one of the m statistics lies on the other side by its interval at the level
+    1 - 0.05 / m (Bonferroni), so that a true claim fails in at most one case in forty. UNDECIDED
+    otherwise.
 
     Parameters
     ----------
     statement, statistic, why, at_least, at_most, paper, kind
         As in :func:`judge_seeds`.
     values
-        By what is compared: one value per seed, differences between arms of the same seed.
+        Statistics by name of the comparison, one value per seed: differences between arms of the
+        same seed.
     of_means
         See :class:`Claim`.
 
     Raises
     ------
     ValueError
-        If there is nothing to compare, or as :func:`judge_seeds`.
+        If `values` is empty, and as :func:`judge_seeds`.
 
     References
     ----------
@@ -153,11 +155,10 @@ def judge_any(
     paper: str = "",
     kind: str = PAPER,
 ) -> Claim:
-    """Return the claim that at least one of several statistics is on one side of a threshold.
+    """Return the claim that at least one of several statistics passes a threshold.
 
-    The mirror image of :func:`judge_every`, of whose negation it is the claim: HOLDS if one of the
-    m intervals at the level 1 - 0.05 / m lies on the claimed side, FAILS if all 95 % intervals lie
-    on the other.
+    The counterpart of :func:`judge_every`: HOLDS if one of the m intervals at the level
+    1 - 0.05 / m lies on the claimed side, FAILS if all 95 % intervals lie on the other side.
 
     Parameters
     ----------
@@ -202,9 +203,9 @@ def _judge_parts(
     *,
     any_holds: bool,
 ) -> Claim:
-    """Return a claim with its verdict, parts, and the numbers of the part closest to turning it."""
+    """Return a claim with its verdict, its parts and the number of the most critical part."""
     if not values:
-        raise ValueError("`values` must have one or more statistics to compare, got none")
+        raise ValueError("`values` must contain at least one statistic, got none")
     strict = 1 - (1 - CONFIDENCE) / len(values)
     levels = (strict, CONFIDENCE) if any_holds else (CONFIDENCE, strict)
     numbers = {name: _numbers(row) for name, row in values.items()}
@@ -228,7 +229,7 @@ def _judge_parts(
 
 
 def _threshold(at_least: float | None, at_most: float | None) -> tuple[float, int]:
-    """Return the threshold, and 1 if numbers must be above it, -1 if below."""
+    """Return the threshold, and the sign of the claimed side: 1 above, -1 below."""
     if at_least is not None and at_most is None:
         return at_least, 1
     if at_most is not None and at_least is None:
@@ -244,7 +245,7 @@ def _numbers(values: Sequence[float] | np.ndarray) -> np.ndarray:
     numbers = np.asarray(values, dtype=np.float64)
     if numbers.ndim != 1 or not len(numbers) or not np.isfinite(numbers).all():
         raise ValueError(
-            f"`values` must be finite numbers, one for each of one or more seeds, got {values!r}"
+            f"`values` must be finite numbers, one per seed for at least one seed, got {values!r}"
         )
     return numbers
 
@@ -254,7 +255,7 @@ def _spread(numbers: np.ndarray) -> Spread:
 
 
 def _interval(numbers: np.ndarray, level: float = CONFIDENCE) -> tuple[float, float] | None:
-    """Return the confidence interval of the mean, None for a single number."""
+    """Return the confidence interval of the mean; None for a single number."""
     k, mean = len(numbers), float(numbers.mean())
     if k == 1:
         return None
@@ -264,7 +265,7 @@ def _interval(numbers: np.ndarray, level: float = CONFIDENCE) -> tuple[float, fl
 
 @cache
 def _quantile(level: float, k: int) -> float:
-    """Return how many standard errors of k seeds an interval reaches to either side."""
+    """Return the half-width of the interval for k seeds in standard errors."""
     return float(stats.t.ppf((1 + level) / 2, k - 1))
 
 
@@ -275,7 +276,7 @@ def _verdict(
     to_hold: float = CONFIDENCE,
     to_fail: float = CONFIDENCE,
 ) -> str:
-    """Return the verdict that the mean is beyond a bound, at the levels of the two verdicts."""
+    """Return the verdict on whether the mean is beyond a bound, with one level per verdict."""
     slack = ROUNDING * (1 + max(abs(bound), float(np.abs(numbers).max())))
     for verdict, side, level in ((HOLDS, sign, to_hold), (FAILS, -sign, to_fail)):
         interval = _interval(numbers, level)
@@ -295,7 +296,7 @@ def judge_number(
     paper: str = "",
     kind: str = PAPER,
 ) -> Claim:
-    """Return the claim that a number which no training decides is as expected: HOLDS or FAILS.
+    """Return the claim that a number independent of training is as expected: HOLDS or FAILS.
 
     Parameters
     ----------
@@ -304,7 +305,12 @@ def judge_number(
     value, expected, within
         HOLDS if ``|value - expected| <= within``, up to rounding.
     why
-        Why so far and no farther.
+        Reason for the tolerance.
+
+    Examples
+    --------
+    >>> judge_number("A ring is sparse.", "degree", 2, 2, within=0, why="two neighbors").verdict
+    'HOLDS'
     """
     verdict = HOLDS if abs(value - expected) <= within * (1 + 1e-9) + ROUNDING else FAILS
     threshold = f"{expected:g} ± {within:g}: {why}" if within else f"= {expected:g}: {why}"
@@ -314,6 +320,12 @@ def judge_number(
 def rank_correlation(
     a: Sequence[float] | np.ndarray | range, b: Sequence[float] | np.ndarray
 ) -> float:
-    """Return Spearman's rank correlation, 0 if all numbers of one side are equal."""
+    """Return Spearman's rank correlation, 0 if all values of `a` or of `b` are equal.
+
+    Examples
+    --------
+    >>> round(rank_correlation([1, 2, 3], [10, 30, 20]), 6)
+    0.5
+    """
     ranks = np.array([stats.rankdata(a), stats.rankdata(b)])
     return float(np.corrcoef(ranks)[0, 1]) if ranks.std(axis=1).all() else 0.0

@@ -1,4 +1,4 @@
-"""What a paper is: its figures, what its words mean, and what is not reproduced."""
+"""A paper: its figures, the terms of its claims, and figures that are not reproduced."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,21 +11,20 @@ __all__ = ["Paper"]
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper whose figures are here.
+    """A paper whose figures are reproduced.
 
     Parameters
     ----------
     id, title, citation
-        A short name, with which the ids of its figures begin, and how to cite it.
+        Short name (the prefix of its figures' ids), title and citation.
     figures
-        Its figures and tables that are reproduced, and ours beside them.
+        Reproduced figures and tables, and additional ones of ours.
     terms
-        What words in the claims mean, one sentence each.
+        Definitions of the terms in the claims, one sentence each.
     seeds
-        How many seeds are run if nobody says, by scale.
+        Default number of seeds by scale.
     absent
-        Its other figures and tables, and why each is not here; with `figures` they are all that the
-        paper has.
+        The paper's other figures and tables, each with the reason why it is not reproduced.
     """
 
     id: str

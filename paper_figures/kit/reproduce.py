@@ -1,4 +1,4 @@
-"""Compute, draw and judge figures, one after the other."""
+"""Compute, draw and judge figures one after another."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,8 +13,8 @@ from .figure import Figure
 from .figure_data import computed, needed, note_of, write_text
 from .results import LeftOut, Result
 from .setting import Setting
-from .training.compute import Failed, compute_all
-from .training.kept import kept_in
+from .training.compute import Failed, compute_missing
+from .training.earlier_report import load_earlier_report
 from .training.run import Run, keyed
 from .training.store import Store
 
@@ -30,26 +30,26 @@ def reproduce_each(
     jobs: int = 1,
     progress: bool | str = "auto",
 ) -> Iterator[Result | LeftOut]:
-    """Compute, draw and judge figures one after the other; finished runs are not repeated.
+    """Compute, draw and judge figures one after another; finished runs are not repeated.
 
     Parameters
     ----------
     figures, setting
         See :func:`figures_named` and :func:`make_setting`.
     out
-        Folder for the runs, which all figures and scales share (``runs/``), and by scale for
-        pictures (PNG and PDF), data and claims.
+        Output folder: runs (``runs/``, shared by all figures and scales) and, per scale, pictures
+        (PNG and PDF), data and claims.
     kept
-        Folder with the JSON files of an earlier report: figures, and arms of which only curves are
-        shown, are taken from there if their runs have the same settings, data and versions, and
-        these are not in `out`.
+        Folder with the JSON files of an earlier report. Figures, and the curves of arms, whose runs
+        are not in `out` are read from there if settings, data and versions are the same.
     jobs, progress
-        As for :func:`paper_figures.kit.training.compute.compute_all`.
+        As for :func:`paper_figures.kit.training.compute.compute_missing`.
 
     Yields
     ------
     Result or LeftOut
-        As soon as it is there, so that an interrupted command leaves whole figures behind.
+        The outcome of each figure as soon as it is complete; an interrupted command leaves
+        complete figures behind.
 
     Raises
     ------
@@ -58,7 +58,8 @@ def reproduce_each(
     OSError
         If `out` cannot be written to.
     """
-    store, folder = Store(Path(out) / "runs", kept_in(kept)), Path(out) / setting.scale
+    store = Store(Path(out) / "runs", load_earlier_report(kept))
+    folder = Path(out) / setting.scale
     planned = {figure.id: keyed(figure.runs(setting)) for figure in figures}
     for each in (store.root, folder):
         _make_folder(each)
@@ -69,7 +70,9 @@ def reproduce_each(
             continue
         try:
             runs = needed(figure, setting, store).values()
-            compute_all(runs, store, jobs=jobs, progress=progress, failed=failed, title=figure.id)
+            compute_missing(
+                runs, store, jobs=jobs, progress=progress, failed=failed, title=figure.id
+            )
         except Failed as error:
             failed |= error.errors
             yield LeftOut(figure, str(error), failed=True)
@@ -82,41 +85,48 @@ def _make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise type(error)(
-            f"`--out` must be a folder that can be written to, {path} cannot: {error.strerror}"
+            f"`--out` must be a writable folder, got {path}: {error.strerror}"
         ) from error
 
 
 def missing_data(figure: Figure, setting: Setting) -> str:
-    """Return why a figure cannot be computed, or nothing if at least one of its panels can."""
+    """Return why a figure cannot be computed; empty if at least one of its panels can."""
     lacking = [name for name in figure.datasets if name not in setting.datasets]
     if figure.datasets and len(lacking) == len(figure.datasets):
-        return f"needs the files of {' or '.join(lacking)}; name a folder that holds them by --data"
+        return (
+            f"needs the files of {' or '.join(lacking)}; give the folder that contains them with "
+            "--data"
+        )
     if figure.runs is not Figure.__dataclass_fields__["runs"].default and not figure.runs(setting):
-        return f"nothing of it is shown at scale {setting.scale}"
+        return f"has no panel at scale {setting.scale}"
     return ""
 
 
 def _result(
     figure: Figure, setting: Setting, store: Store, folder: Path, runs: Mapping[str, Run]
 ) -> Result:
-    made = computed(figure, setting, store, folder / f"{figure.id}.json", runs)
-    claims, tables = tuple(figure.claims(made["data"])), tuple(figure.tables(made["data"]))
-    drawn = figure.draw(made["data"])
+    record = computed(figure, setting, store, folder / f"{figure.id}.json", runs)
+    claims = tuple(figure.claims(record["data"]))
+    tables = tuple(figure.tables(record["data"]))
+    drawn = figure.draw(record["data"])
     if setting.scale == "smoke":
-        drawn.text(0.99, 0.01, "scale smoke: says nothing of the paper", ha="right", fontsize=7)
+        drawn.text(0.99, 0.01, "scale smoke: only tests the code", ha="right", fontsize=7)
     picture, _ = drawing.save(drawn, folder / figure.id)
     write_text(folder / f"{figure.id}.md", _claims_text(figure, setting, claims, tables))
     notes = [note_of(store, run) for run in runs.values()]
     timed = [note for note in notes if "seconds" in note]
+    page = folder / figure.page_name
     return Result(
-        figure, setting, made["data"], claims, tables, picture, tuple(figure.differences(setting)),
-        seconds=made["seconds"] + sum(note["seconds"] for note in timed),
-        megabytes=max([made["megabytes"], *(note["megabytes"] for note in timed)]),
+        figure, setting, record["data"], claims, tables, picture,
+        tuple(figure.differences(setting)),
+        seconds=record["seconds"] + sum(note["seconds"] for note in timed),
+        megabytes=max([record["megabytes"], *(note["megabytes"] for note in timed)]),
         runs=len(notes),
         made=_distinct([note["made"] for note in notes if "made" in note]),
         kept=sum(not store.has(run) for run in runs.values()),
         untimed=len(notes) - len(timed),
         unnoted=sum("made" not in note for note in notes),
+        page=page if figure.page is not None and page.exists() else None,
     )  # fmt: skip
 
 
@@ -138,9 +148,9 @@ def _claims_text(
 
 
 def _distinct(notes: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
-    """Return the different ways in which runs were made; when they were finished does not count."""
-    ways = {
+    """Return the distinct environments of runs, ignoring when they finished."""
+    environments = {
         json.dumps({k: v for k, v in note.items() if k != "finished"}, sort_keys=True)
         for note in notes
     }
-    return tuple(json.loads(way) for way in sorted(ways))
+    return tuple(json.loads(text) for text in sorted(environments))

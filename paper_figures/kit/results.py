@@ -1,4 +1,4 @@
-"""The outcome of a figure: everything that a report shows of it, or why there is none."""
+"""The outcome of a figure: a result with everything that reports show, or the reason for none."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,28 +21,28 @@ class Result:
     Parameters
     ----------
     figure, setting
-        What was reproduced, and how large.
+        The figure, and the setting of its reproduction.
     data
-        What ``figure.compute`` returned.
+        Output of ``figure.compute``.
     claims
-        What ``figure.claims`` said of it.
+        Output of ``figure.claims``.
     tables
-        Numbers of the figure's arms, one table a panel; empty for figures without training.
+        Numbers of the figure's arms, one table per panel; empty for figures without training.
     picture
-        The drawn PNG; a PDF lies beside it.
+        Path of the PNG; a PDF is next to it.
     differences
-        From the paper's setting, one sentence each.
+        Differences from the paper's setting, one sentence each.
     seconds, megabytes, runs
-        Wall time of all its runs (those that other figures share, too) and of its own work; the
-        largest memory of a process; how many training runs there were.
+        Wall time of all its runs (including those shared with other figures) and of the figure
+        itself; largest memory of a process; number of training runs.
     made
-        Distinct descriptions of how its runs were made: versions, device, executor, machine,
-        threads.
+        Distinct environments of its runs: versions, device, executor, machine, threads.
     kept
-        How many of the runs were not done, as an earlier report has their numbers.
+        Number of runs whose numbers were read from an earlier report.
     untimed, unnoted
-        Of how many of these it does not say time and memory, and of how many not on which machine
-        and how they were made.
+        How many of these lack time and memory, and how many lack their environment.
+    page
+        Path of the HTML page with a slider over rounds; None if there is none.
     """
 
     figure: Figure
@@ -59,27 +59,28 @@ class Result:
     kept: int = 0
     untimed: int = 0
     unnoted: int = 0
+    page: Path | None = None
 
     def __repr__(self) -> str:
-        told = ", ".join(claim.verdict for claim in self.claims)
+        verdicts = ", ".join(claim.verdict for claim in self.claims)
         return (
             f"Result({self.figure.id!r}, scale={self.setting.scale!r}, "
-            f"verdicts=[{told}], {str(self.picture)!r})"
+            f"verdicts=[{verdicts}], {str(self.picture)!r})"
         )
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A figure that has no result.
+    """A figure without a result.
 
     Parameters
     ----------
     figure
-        Which one.
+        The figure.
     reason
-        Why.
+        Why there is no result.
     failed
-        Whether something went wrong; else its data are not at hand.
+        True if runs failed, False if data are missing.
     """
 
     figure: Figure
@@ -88,10 +89,10 @@ class LeftOut:
 
 
 def panels_lacking(result: Result) -> str:
-    """Return which panels a figure lacks for want of data, if any."""
+    """Return a phrase that names the datasets missing from a figure; empty if there are none."""
     names = [name for name in result.figure.datasets if name not in result.setting.datasets]
     return (
-        f"what it shows of {' and '.join(names)}, which was not at hand or not asked for"
+        f"the panels of {' and '.join(names)}, which was not available or not selected"
         if names
         else ""
     )

@@ -1,4 +1,4 @@
-"""What a figure is computed with: scale, seeds, data and device."""
+"""Settings of a reproduction: scale, seeds, data and device."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,25 +23,25 @@ MARKERS = {
     "cinic10": "valid/airplane",
     "femnist": "train/all_data_",
 }
-"""A file of each dataset, by which its folder is found."""
+"""Start of the name of a file that identifies each dataset's folder."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """How large, with which seeds, on which data and device.
+    """Scale, seeds, data and device of a reproduction.
 
     Parameters
     ----------
     scale
         One of :data:`SCALES`.
     seeds
-        One run of every arm for each.
+        Seeds of every arm's runs.
     root
-        Folder below which the datasets' files are; None: none are there.
+        Folder that contains the datasets' files, possibly in subfolders; None without files.
     device
         As for :func:`topofl.run`.
     datasets
-        Those that may be used; figures and panels of others are left out.
+        Datasets to use; figures and panels of others are left out.
     """
 
     scale: str
@@ -56,12 +56,12 @@ class Setting:
             raise ValueError(f"`seeds` must be one or more different integers, got {self.seeds}")
 
     def root_of(self, dataset: str) -> str:
-        """Return the folder with the files of a dataset, at most three folders below `root`.
+        """Return the folder with a dataset's files, at most three levels below `root`.
 
         Raises
         ------
         FileNotFoundError
-            If they are not there.
+            If there is no such folder.
         """
         marker = MARKERS[dataset]
         if self.root is not None:
@@ -74,20 +74,21 @@ class Setting:
             else f"nothing named {marker} is in or below {self.root}"
         )
         raise FileNotFoundError(
-            f"the files of {dataset} are needed: {where}; name a folder that holds them by --data"
+            f"the files of {dataset} are needed: {where}; give the folder that contains them with "
+            "--data"
         )
 
 
 SEEDS = {"smoke": 2, "quick": 3, "paper": 5}
-"""How many seeds are run if nobody says."""
+"""Default number of seeds by scale."""
 
 
 DIGITS_FOR = ("mnist", "cifar10", "cifar100")
-"""Datasets for which the embedded digits stand in at scale ``"smoke"``."""
+"""Datasets that the embedded digits replace at scale ``"smoke"``."""
 
 
 def available(root: Path | None) -> tuple[str, ...]:
-    """Return the datasets whose files are below a folder."""
+    """Return the datasets whose files are in a folder or its subfolders."""
     return tuple(name for name in MARKERS if _is_there(root, name))
 
 
@@ -107,27 +108,28 @@ def make_setting(
     device: str | None = None,
     datasets: Sequence[str] | None = None,
 ) -> Setting:
-    """Return the setting of a command, checked.
+    """Return the setting of a command after checking its arguments.
 
     Parameters
     ----------
     scale
         ``"smoke"``, ``"quick"`` or ``"paper"``.
     seeds
-        How many, from 0; default: 2, 3 and 5 at these scales.
+        Number of seeds, counted from 0; by default 2, 3 and 5 at these scales.
     root
-        Folder in or below which the datasets' files are. Scale ``"smoke"`` needs none.
+        Folder that contains the datasets' files, possibly in subfolders; not needed at scale
+        ``"smoke"``.
     device
         As for :func:`topofl.run`.
     datasets
-        Which to use, of those that are there; default: all.
+        Datasets to use; by default all that are available.
 
     Raises
     ------
     ValueError
-        If a value is none of those that are possible.
+        If an argument has an invalid value.
     FileNotFoundError
-        If the folder, or a dataset that was asked for, is not there.
+        If the folder or a requested dataset does not exist.
     """
     check_device(device)
     setting = Setting(
@@ -135,20 +137,21 @@ def make_setting(
     )
     if setting.root is not None and not setting.root.is_dir():
         raise FileNotFoundError(
-            f"there is no folder {setting.root}; name one that holds the datasets' files by --data"
+            f"there is no folder {setting.root}; give the folder that contains the datasets' files "
+            "with --data"
         )
     count = SEEDS[scale] if seeds is None else check_positive_int("seeds", seeds)
-    there = DIGITS_FOR if scale == "smoke" else available(setting.root)
+    found = DIGITS_FOR if scale == "smoke" else available(setting.root)
     for name in datasets or ():
         check_choice("datasets", name, MARKERS)
-        if name not in there:
+        if name not in found:
             setting.root_of(name)
-    chosen = tuple(name for name in there if datasets is None or name in datasets)
+    chosen = tuple(name for name in found if datasets is None or name in datasets)
     return replace(setting, seeds=tuple(range(count)), datasets=chosen)
 
 
 class Split(NamedTuple):
-    """A column of the paper's tables: a dataset, and who holds what of it."""
+    """A column of a paper's tables: a dataset and its partition among the clients."""
 
     dataset: str
     partition: Mapping[str, Any]

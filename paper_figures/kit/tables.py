@@ -15,17 +15,17 @@ __all__ = ["Cell", "arms_table", "plus_minus"]
 
 
 def arms_table(title: str, arms: Mapping[str, Curve]) -> Table:
-    """Return one row per arm: numbers of its graph, communication, final accuracy and speed.
+    """Return a table with one row per arm: graph, communication, final accuracy and speed.
 
     Parameters
     ----------
     title
-        What is compared; the title of the table also says what its columns mean. Accuracies are
-        means over the last tenth of the epochs, heterogeneity is that of neighborhoods, and the
-        last column says when the mean over nodes first got to 95 % of the best arm's final
-        accuracy, rounded down to a whole number.
+        Title of the comparison, to which the table adds units. Accuracies are means over the last
+        tenth of the epochs, heterogeneity is that of neighborhoods, and the last column is the
+        epoch at which the mean over nodes first reaches 95 % of the best arm's final accuracy,
+        rounded down to a whole number.
     arms
-        Curves by label; a number that an arm does not have is n/a.
+        Curves by label; numbers that an arm lacks are n/a.
 
     Raises
     ------
@@ -33,13 +33,13 @@ def arms_table(title: str, arms: Mapping[str, Curve]) -> Table:
         If there is no arm.
     """
     if not arms:
-        raise ValueError("`arms` must hold at least one curve, got none")
+        raise ValueError("`arms` must contain at least one curve, got none")
     target = _target(arms.values())
     columns = (
         "arm",
         "mean degree",
         "messages",
-        "as paper counts",
+        "messages, as in the paper",
         "MB",
         "spectral gap",
         "heterogeneity",
@@ -53,8 +53,8 @@ def arms_table(title: str, arms: Mapping[str, Curve]) -> Table:
     )
     seeds = listed_counts(len(curve.seeds) for curve in arms.values())
     notes = (
-        f"messages and MB a node and round; final accuracy; spreads: lowest to "
-        f"highest of {seeds} seed"
+        f"messages and MB per node and round; final accuracy; spreads: lowest to highest of "
+        f"{seeds} seed"
     )
     notes += "" if seeds == "1" else "s"
     rows = tuple(_row(label, curve, target) for label, curve in arms.items())
@@ -84,7 +84,7 @@ def _row(label: str, curve: Curve, target: int) -> tuple[Any, ...]:
 
 
 def _number(curve: Curve, key: str, unit: float = 1.0) -> float | NotApplicable:
-    """Return the mean over seeds, without what rounding made of a mean of equal numbers."""
+    """Return the mean over seeds, rounded so that the mean of equal numbers is that number."""
     if key not in curve.numbers:
         return NotApplicable("was not recorded")
     return round(float(np.mean(curve.numbers[key])) * unit, 9)
@@ -105,5 +105,11 @@ Cell = str | float | NotApplicable
 
 
 def plus_minus(values: np.ndarray) -> str:
-    """Return mean and standard deviation over seeds."""
+    """Return mean and standard deviation over seeds as text.
+
+    Examples
+    --------
+    >>> plus_minus(np.array([1.0, 2.0, 3.0]))
+    '2.00 ± 1.00'
+    """
     return f"{values.mean():.2f}" + (f" ± {values.std(ddof=1):.2f}" if len(values) > 1 else "")

@@ -1,4 +1,4 @@
-"""PFedDST (Fan et al.): its figures and table, and what it says of them."""
+"""PFedDST (Fan et al.): its figures and table, and its claims about them."""
 
 from ..kit.paper import Paper
 from ..kit.personalization.settings import TERMS

@@ -1,4 +1,4 @@
-"""What PFedDST (Fan et al.) says of its figures, judged by curves over seeds."""
+"""Claims of PFedDST (Fan et al.) about its figures, judged by curves over seeds."""
 
 from collections.abc import Callable, Collection, Mapping
 
@@ -24,14 +24,14 @@ __all__ = [
 ]
 
 
-STABLE, SHOWN = 0.95, 10
+STABLE = 0.95
 
 
-ANY = "any lead that seeds agree on counts"
+ANY = "any consistent lead over seeds counts"
 
 
 def said_of(title: str) -> str:
-    """Return who makes a claim on a split: the paper, or we where the paper lacks the split."""
+    """Return the kind of the claims on a split: the paper's, or ours if it lacks the split."""
     return PAPER if title in TARGETS else BEYOND
 
 
@@ -148,12 +148,12 @@ def steady(panels: Panels) -> list[Claim]:
 
 
 def _mean(data: Data, name: str) -> np.ndarray:
-    """Return mean accuracies over rounds, one a seed."""
+    """Return mean accuracies over rounds, one per seed."""
     return np.array([np.mean(seed[name]) for seed in data["seeds"]])
 
 
 def useful(data: Data) -> list[Claim]:
-    """Judge that similar heads mean useful models."""
+    """Judge that peers with similar heads have more useful models than random peers."""
     return [
         judge_seeds(
             (
@@ -164,13 +164,13 @@ def useful(data: Data) -> list[Claim]:
             "mean accuracy over rounds: similar minus random peers, points",
             _mean(data, "near") - _mean(data, "random"),
             at_least=0,
-            why="“generally outperform”: any difference that seeds agree on counts",
+            why="“generally outperform”: any consistent difference over seeds counts",
         )
     ]
 
 
 def own_best(data: Data) -> list[Claim]:
-    """Judge that the client's own model is best."""
+    """Judge that the client's own model is better than those of similar peers."""
     return [
         judge_seeds(
             (
@@ -180,6 +180,6 @@ def own_best(data: Data) -> list[Claim]:
             "mean accuracy over rounds: its own minus that of peers with similar heads, points",
             _mean(data, "own") - _mean(data, "near"),
             at_least=0,
-            why="any difference that seeds agree on counts",
+            why="any consistent difference over seeds counts",
         )
     ]

@@ -17,7 +17,7 @@ def all_methods(setting: Setting, *titles: str) -> Arms:
 
 
 def tab01(setting: Setting) -> Arms:
-    """Return all methods on all splits, MNIST's too where a scale has it."""
+    """Return the arms of all methods on all splits, including MNIST's where a scale has it."""
     return all_methods(setting, *TITLES)
 
 

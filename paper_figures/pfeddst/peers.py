@@ -34,14 +34,14 @@ CHOSEN, CHANCE = "#0072B2", "#000000"
 
 
 def explored(n: int, k: int) -> int:
-    """Return the rounds until n - 1 peers are tried once, k per round; then scores decide."""
+    """Return the number of rounds until all n - 1 peers were tried once, k per round."""
     return -(-(n - 1) // k)
 
 
 def exploration(setting: Setting, titles: list[str]) -> str:
     """Return a sentence on how many rounds PFedDST spends on trying every peer once, per split."""
     scales = {title: scale_of(setting).of(split(title).dataset) for title in titles}
-    told = [
+    rounds = [
         f"{_explored(scale)} of {scale.rounds} rounds ({title})" for title, scale in scales.items()
     ]
     paper = scale_of(Setting("paper", (0,)))
@@ -51,9 +51,9 @@ def exploration(setting: Setting, titles: list[str]) -> str:
         else f"; at the paper's scale it is {_explored(paper)} of {paper.rounds}"
     )
     return (
-        "cold start: PFedDST's losses are those of peers that were chosen before, and one never "
-        "tried counts as infinite, so that every peer is tried once, in random order, before "
-        f"scores decide: {', '.join(told)}{there}"
+        "cold start: PFedDST knows the losses of previously chosen peers only, and the loss of an "
+        "untried peer counts as infinite, so that every peer is tried once, in random order, "
+        f"before scores decide: {', '.join(rounds)}{there}"
     )
 
 
@@ -62,7 +62,7 @@ def _explored(scale: Scale) -> int:
 
 
 def shared_labels(label_counts: Any) -> np.ndarray:
-    """Return how much of their labels each two nodes share, ``sum_y min(p_i(y), p_j(y))``, (n, n).
+    """Return the label overlap of each pair of nodes, ``sum_y min(p_i(y), p_j(y))``, (n, n).
 
     1 minus the total variation of their label shares, whose mean over edges
     :func:`topofl.metrics.neighbor_label_distance` compares with its mean over all pairs.
@@ -73,14 +73,14 @@ def shared_labels(label_counts: Any) -> np.ndarray:
 
 
 def choices(history: History, label_counts: Any, k: int) -> dict[str, Any]:
-    """Return what a run's clients chose, shares in %.
+    """Return statistics of the peers that a run's clients chose, overlaps in %.
 
     Returns
     -------
     dict
-        ``overlap``: the mean over chosen peers of the labels shared with them, one number a round;
-        ``chance``: the same over all peers; ``different``: how many different peers a client chose,
-        in the mean, in the rounds after it had tried all of them.
+        ``overlap``: mean label overlap with chosen peers, one number per round; ``chance``: mean
+        overlap with all peers; ``different``: mean number of different peers that a client chose
+        in the rounds after it had tried all of them.
     """
     shared = 100 * shared_labels(label_counts)
     others = ~np.eye(len(shared), dtype=bool)
@@ -94,7 +94,7 @@ def choices(history: History, label_counts: Any, k: int) -> dict[str, Any]:
 
 
 def choices_of(run: Run, history: History) -> dict[str, Any]:
-    """Return what the clients of a run chose."""
+    """Return :func:`choices` of a run's clients."""
     return choices(
         history, config.build(run.tables).clients.label_counts, run.tables["algorithm"]["k"]
     )
@@ -138,25 +138,22 @@ def alike(data: Data) -> list[Claim]:
         claims.append(
             judge_seeds(
                 f"{title}: PFedDST's clients choose peers whose labels are like their own.",
-                (
-                    "labels shared with chosen peers minus with all peers, rounds after "
-                    "every peer was "
-                    "tried, points"
-                ),
+                "labels shared with chosen peers minus labels shared with all peers, rounds after "
+                "every peer was tried, points",
                 chosen - chance,
                 at_least=0,
                 why=(
-                    "“particularly those undertaking similar tasks”: any difference that "
-                    "seeds agree on counts"
+                    "“particularly those undertaking similar tasks”: any consistent difference "
+                    "over seeds counts"
                 ),
-                kind=OURS,  # the paper describes this and measures nothing of it
+                kind=OURS,  # the paper describes this but does not measure it
             )
         )
     return claims
 
 
 def tables(data: Data) -> list[Table]:
-    """Return one row a split."""
+    """Return a table with one row per split."""
     columns = (
         "split",
         "rounds of trying",
@@ -168,10 +165,10 @@ def tables(data: Data) -> list[Table]:
     rows = []
     for title, panel in data["panels"].items():
         different = np.array([seed["different"] for seed in panel["seeds"]])
-        told = [NotApplicable("scores decided in no round")] * 3
+        cells = [NotApplicable("scores decided in no round")] * 3
         if title in _decided(data):
-            told = [plus_minus(values) for values in (*_overlaps(panel), different)]
-        rows.append((title, panel["explored"], *told, panel["peers"]))
+            cells = [plus_minus(values) for values in (*_overlaps(panel), different)]
+        rows.append((title, panel["explored"], *cells, panel["peers"]))
     note = (
         "labels shared with peers in the rounds after all were tried, and how many "
         "different ones a client chose then"
@@ -180,7 +177,7 @@ def tables(data: Data) -> list[Table]:
 
 
 def draw(data: Data) -> Picture:
-    """Return the labels shared with chosen peers round by round, beside chance, a panel a split."""
+    """Return a plot of labels shared with chosen and with all peers, one panel per split."""
     picture = Picture(figsize=(1.2 + 3.6 * len(data["panels"]), 3.0), layout="constrained")
     axes = picture.subplots(1, len(data["panels"]), squeeze=False)[0]
     for ax, (title, panel) in zip(axes, data["panels"].items(), strict=True):

@@ -1,8 +1,8 @@
 """How PFedDST depends on the three constants of its score: a study on small data.
 
-The loss term of the score prefers peers with other data, the distance of heads those with like
-data; which of them wins is a choice. The study shows both ends, and the paper's formula with its
-terms as they are. It makes no claim.
+The loss term of the score prefers peers with different data, the distance of heads peers with
+similar data; the constants decide which term dominates. The study covers both extremes, and the
+paper's formula with unscaled terms. It makes no claim.
 """
 
 from collections.abc import Mapping
@@ -29,12 +29,12 @@ from .peers import choices_of, explored
 __all__ = ["compute", "differences", "draw", "runs", "tables"]
 
 ALPHAS, RATES, COSTS = (0.0, 0.3, 1.0, 3.0, 1000.0), (0.3, 3.0), (1.0, 3.0)
-"""Every combination is trained: with alpha 0 heads alone choose, with 1,000 losses do."""
+"""All combinations are trained; with alpha 0 only heads decide, with 1,000 practically losses."""
 
 LITERAL = ({"alpha": 1.0, "cost": 2.0}, {"alpha": 0.0, "cost": 2.0})
-"""With the terms as they are, and lambda 0.3."""
+"""Constants with unscaled terms and lambda 0.3."""
 
-ALONE = "nobody is chosen"
+ALONE = "nobody is chosen"  # key of stored data
 
 SMALL: Mapping[str, Any] = {
     "data": {
@@ -137,14 +137,14 @@ def compute(setting: Setting, store: Store) -> Data:
 
 
 def _outcome(run: Run, store: Store, first: int, scale: Scale) -> dict[str, float]:
-    """Return final accuracy and, where peers are chosen, who is chosen from round `first` on."""
+    """Return the final accuracy and, from round `first` on, statistics of the chosen peers."""
     history, _ = store.load(run)
     final = history["accuracy"][history["round"] > 0.9 * history.n_rounds]
-    told = {"accuracy": 100 * float(np.nanmean(final))}
+    accuracy = {"accuracy": 100 * float(np.nanmean(final))}
     if run.tables["algorithm"]["k"] == 0:
-        return told
+        return accuracy
     chosen = choices_of(run, history)
-    return told | {
+    return accuracy | {
         "overlap": float(np.mean(chosen["overlap"][first:])),
         "chance": chosen["chance"],
         "different": chosen["different"],
@@ -152,12 +152,12 @@ def _outcome(run: Run, store: Store, first: int, scale: Scale) -> dict[str, floa
 
 
 def _values(arm: Mapping[str, Any], name: str) -> np.ndarray:
-    """Return one number a seed, nan where there is none."""
+    """Return one number per seed, NaN where there is none."""
     return np.array([seed.get(name, np.nan) for seed in arm["seeds"]])
 
 
 def tables(data: Data) -> list[Table]:
-    """Return one row an arm."""
+    """Return a table with one row per arm."""
     arms = data["arms"]
     chance = np.array(
         [seed["chance"] for arm in arms.values() for seed in arm["seeds"] if "chance" in seed]
@@ -201,7 +201,7 @@ def differences(setting: Setting) -> tuple[str, ...]:
     scale = _scale(setting)
     unlike = "" if setting.scale == "smoke" else "step 0.05, minibatches of 16; "
     return (
-        "in place of any experiment of the paper, which gives no number for alpha, lambda and c: "
+        "this study is not an experiment of the paper, which does not give alpha, lambda and c: "
         f"all combinations of alpha {_listed(ALPHAS)}, lambda {_listed(RATES)} and c "
         f"{_listed(COSTS)} with terms from 0 to 1 over a client's peers (alpha 0: heads alone "
         "choose; alpha 1000: losses do; alpha 1, lambda 0.3, c 1 is what all other figures have), "

@@ -1,4 +1,4 @@
-"""What PFedDST's figures show: methods and splits, and choices where the paper says nothing."""
+"""Methods and splits of PFedDST's figures, and choices that the paper leaves open."""
 
 from collections.abc import Mapping
 
@@ -17,7 +17,7 @@ __all__ = [
 
 
 SEEDS: Mapping[str, int] = {"smoke": 1, "quick": 3, "paper": 3}
-"""How many seeds are run if nobody says; the paper does not say how many it has."""
+"""Default number of seeds by scale; the paper does not state its number."""
 
 
 OURS = "PFedDST"
@@ -39,12 +39,10 @@ COMMON = (
     "differ by whole units, would otherwise decide alone against cosines, which differ by "
     "hundredths; alpha is 1, lambda 0.3, and c 1, the smallest with which no score is negative. "
     "pfeddst-sensitivity shows others",
-    (
-        "PFedDST's head learns at the rate of all else, as the paper has one rate; heads of other "
-        "methods may not"
-    ),
+    "PFedDST's head has the learning rate of the body, since the paper has one rate; heads of "
+    "other methods may have another",
 )
-"""Choices at all scales where the paper says nothing, or another thing."""
+"""Choices at all scales where the paper is silent or differs."""
 
 
 COUNTERFACTUAL = (

@@ -1,6 +1,7 @@
 """What holds for every algorithm of the table; a missing row fails."""
 
 import ast
+import doctest
 import inspect
 import re
 import sys
@@ -55,6 +56,12 @@ def test_rows_name_the_arguments_that_must_be_given_and_the_test_of_the_naive_lo
     text = path.with_suffix(".py").read_text()
     assert "naive" in text
     assert re.search(rf"\b{name}\b", text)
+
+
+@pytest.mark.parametrize("name", algorithms.__all__)
+def test_every_algorithm_has_an_example(name):
+    """The suite runs the examples as doctests."""
+    assert doctest.DocTestParser().get_examples(inspect.getdoc(getattr(algorithms, name)))
 
 
 def statements(source):
@@ -136,7 +143,8 @@ def test_bad_arguments_are_named(name, argument, value):
 
 @pytest.mark.parametrize("name", ["dfedavgm", "fedavg", "osgp"])
 def test_on_one_node_passes_are_plain_sgd(name):
-    clients, model = problems.equal_clients(1), problems.linear()
+    clients = problems.equal_clients(1)
+    model = problems.linear()
     mine = topofl.run(
         getattr(algorithms, name)(lr=0.1, batch_size=8, epochs=2), model=model, clients=clients,
         topology=topologies.fully_connected(1), rounds=3, seed=0,

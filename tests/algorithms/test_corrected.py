@@ -6,11 +6,11 @@ They also find the optimum of the mean loss.
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 import topofl
 from tests import naive, problems
-from tests.algorithms.test_personalized import (
+from tests.algorithms.convergence import RATES, WHOLE, distances, watched
+from tests.algorithms.harness import (
     BATCH,
     EXECUTORS,
     MAKES,
@@ -22,23 +22,15 @@ from tests.algorithms.test_personalized import (
     nodes_at_start,
 )
 from tests.engine.train.test_divergence import BAD, clients_with_extremes
-from topofl import algorithms, data, mixing, tasks, topologies
+from topofl import algorithms, mixing, topologies
 
-WHOLE = 1000
-"""More than any node's examples: whole batches."""
-
-RATES = [
-    algorithms.constant(0.1),
-    algorithms.cosine(0.2, rounds=ROUNDS),
-    lambda t, k: 0.1 / (1 + t + k),
-]
-BY_RATE = pytest.mark.parametrize("lr", RATES)
 PAIRS = problems.paired(settings=EXECUTORS, make=MAKES, lr=RATES)
 
 
 @PAIRS
 def test_dsgt_equals_naive_loop(lr, make, settings):
-    clients, model = make(), problems.convolutional()
+    clients = make()
+    model = problems.convolutional()
     graph = problems.cliques(clients)
     nodes = nodes_at_start(model, clients)
     start = nodes.flat()
@@ -49,26 +41,14 @@ def test_dsgt_equals_naive_loop(lr, make, settings):
 
 @PAIRS
 def test_scaffold_equals_naive_loop(lr, make, settings):
-    clients, model = make(), problems.convolutional()
+    clients = make()
+    model = problems.convolutional()
     nodes = nodes_at_start(model, clients)
     start = nodes.flat()
     naive.scaffold(nodes, members, ROUNDS, lr=lr, epochs=2)
     algorithm = algorithms.scaffold(lr, batch_size=BATCH, epochs=2, participation=0.5)
     _, models = engine(algorithm, model, clients, **settings)
     check(nodes.flat(), models.flat, start)
-
-
-def watched(algorithm, seen):
-    """Return the algorithm, and further what its first phase keeps after every round."""
-
-    def note(models, state, round):
-        if not models.flat.is_meta:
-            seen.append({name: x.clone() for name, x in round.state("local").items()})
-        return state
-
-    return algorithms.chain(
-        "watched", **algorithm.phases, watch=algorithms.Phase(lambda models: {}, note)
-    )
 
 
 @pytest.mark.parametrize("name", ["ring", "one_peer_exponential"])
@@ -106,7 +86,9 @@ def test_controls_have_the_mean_that_corrects():
 
 
 def test_after_one_step_a_control_is_the_gradient_at_the_start():
-    clients, seen, found = problems.equal_clients(), [], []
+    clients = problems.equal_clients()
+    seen = []
+    found = []
 
     def note(models, state, round):
         gradients = round.gradients(models, WHOLE, "there").clone()
@@ -136,13 +118,11 @@ def test_the_control_of_a_frozen_node_stays():
         assert state["control"].any(1).sum() == N - 1
 
 
-def test_where_everybody_hears_everybody_tracking_is_dsgd():
+def test_tracking_is_dsgd_on_the_complete_graph():
     """All models are then equal, and trackers average to the mean gradient, on minibatches too."""
-    clients, model, graph = (
-        problems.ragged_clients(),
-        problems.convolutional(),
-        topologies.fully_connected(N),
-    )
+    clients = problems.ragged_clients()
+    model = problems.convolutional()
+    graph = topologies.fully_connected(N)
     (_, tracked), (_, plain) = (
         engine(one(0.1, batch_size=BATCH), model, clients, graph)
         for one in (algorithms.dsgt, algorithms.dsgd)
@@ -151,49 +131,12 @@ def test_where_everybody_hears_everybody_tracking_is_dsgd():
 
 
 def test_with_one_step_of_all_nodes_scaffold_is_descent_on_the_mean_loss():
-    clients, model = problems.ragged_clients(), problems.convolutional()
+    clients = problems.ragged_clients()
+    model = problems.convolutional()
     _, models = engine(algorithms.scaffold(0.1, batch_size=WHOLE, epochs=1), model, clients)
     plain = algorithms.dsgd(0.1, batch_size=WHOLE)
     _, mean = engine(plain, model, clients, topologies.fully_connected(N))
     torch.testing.assert_close(models.flat, mean.flat, rtol=0, atol=1e-10)
-
-
-def unlike_lines(n=6, examples=12):
-    """Return nodes that each have another line to fit, and the coefficients that fit all best."""
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(n * examples + 1, 3)).astype(np.float32)
-    own = np.arange(n * examples + 1) % n
-    y = (x * rng.normal(size=(n, 3))[own]).sum(1)
-    train = np.arange(n * examples)  # the last example is for evaluation
-    dataset = data.Dataset(
-        torch.from_numpy(x),
-        torch.from_numpy(own),
-        n,
-        "lines",
-        train,
-        train[:0],
-        np.array([n * examples]),
-        targets=torch.from_numpy(y),
-    )
-    clients = data.Partition(dataset, tuple(train[own[train] == i] for i in range(n)), name="lines")
-    return clients, np.linalg.lstsq(x[train].astype(float), y[train], rcond=None)[0]
-
-
-def distances(algorithm, rounds, **settings):
-    """Return how far each node's model is from the optimum of the mean loss."""
-    clients, best = unlike_lines()
-    kept = []
-    topofl.run(
-        algorithm,
-        model=nn.Linear(3, 1, bias=False),
-        clients=clients,
-        rounds=rounds,
-        seed=0,
-        task=tasks.regression(),
-        callbacks=[problems.each_round(lambda t, models: kept.append(models.flat.clone()))],
-        **problems.options(dtype=torch.float64, every=rounds, **settings),
-    )
-    return np.abs(kept[-1].numpy() - best).max(axis=1)
 
 
 def test_tracking_reaches_the_optimum_of_the_mean_loss_and_dsgd_does_not():
@@ -217,8 +160,9 @@ def test_scaffold_reaches_the_optimum_of_the_mean_loss_and_fedavg_does_not(parti
     ],
     ids=["dsgt", "scaffold"],
 )
-def test_a_message_holds_two_numbers_a_parameter(corrected, plain):
-    clients, model = problems.equal_clients(), problems.linear()
+def test_a_message_holds_two_numbers_per_parameter(corrected, plain):
+    clients = problems.equal_clients()
+    model = problems.linear()
     graph = problems.cliques(clients) if corrected.name == "dsgt" else None
     (one, _), (other, _) = (
         engine(algorithm, model, clients, graph) for algorithm in (corrected, plain)
@@ -262,7 +206,7 @@ def test_bad_arguments_are_named(build, error, message):
         build()
 
 
-def test_settings_tell_what_was_asked_for():
+def test_settings_hold_the_arguments():
     assert algorithms.dsgt(0.1).settings == {
         "local": {"lr": 0.1, "tracking": True, "batch_size": 128, "steps": 1},
         "exchange": {"weights": "round"},

@@ -13,7 +13,7 @@ from topofl import data
 
 @pytest.fixture(scope="module")
 def small():
-    setting = study.Setting(
+    setting = study.StudyTask(
         data.digits(), n=40, lr=0.5, batch_size=8, rounds=12, every=1, target=0.6
     )
     return setting, study.compute(setting, [0, 1], progress=False)
@@ -67,7 +67,9 @@ def test_rank_correlation_knows_perfect_and_reversed_order(small):
 
 
 def test_command_line_writes_table_histories_and_figure(tmp_path, capsys, monkeypatch):
-    tiny = study.Setting(data.digits(), n=40, lr=0.5, batch_size=8, rounds=2, every=1, target=0.99)
+    tiny = study.StudyTask(
+        data.digits(), n=40, lr=0.5, batch_size=8, rounds=2, every=1, target=0.99
+    )
     monkeypatch.setattr(study, "digits", lambda: tiny)
     assert study.main(["--seeds", "1", "--out", str(tmp_path / "demo")]) == 0
     assert "rank correlation of spectral gap" in capsys.readouterr().out

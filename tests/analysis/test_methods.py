@@ -15,7 +15,7 @@ from analysis.methods import command as study
 from analysis.methods.compared import GRAPHS, LEFT_OUT, METHODS, NO_GRAPH
 from topofl import algorithms
 
-TINY = runs.Setting(n=10, steps=10, every=5, rates=(0.03, 0.3), seeds=(0, 1))
+TINY = runs.ComparisonTask(n=10, steps=10, every=5, rates=(0.03, 0.3), seeds=(0, 1))
 SOME = ["dsgd", "extra", "trimmed_mean", "fedavg"]
 
 
@@ -46,7 +46,7 @@ def test_every_method_takes_the_steps_that_its_row_says(title):
     ]
     assert said == [method.steps] or (title == "dp_dsgd" and method.steps == 1)
     assert TINY.every % method.steps == 0
-    assert runs.Setting().every % method.steps == 0
+    assert runs.ComparisonTask().every % method.steps == 0
 
 
 def test_the_optimum_is_where_the_gradient_of_the_mean_loss_is_zero():
@@ -68,7 +68,7 @@ def test_the_optimum_is_where_the_gradient_of_the_mean_loss_is_zero():
 
 
 def test_a_method_without_bias_reaches_the_optimum_and_dsgd_does_not():
-    setting = runs.Setting(n=10, steps=150, every=150)
+    setting = runs.ComparisonTask(n=10, steps=150, every=150)
     found = {
         name: runs._run(setting, METHODS[name], "exponential", 0.5, 0, "test")
         for name in ("dsgd", "d2")
@@ -223,7 +223,7 @@ def test_processor_time_is_recorded_and_its_sum_stated(small):
 
 def test_the_page_shows_the_committed_results_without_gaps():
     root = Path(__file__).parents[2]
-    folder, setting = root / "analysis" / "results" / "methods", runs.Setting()
+    folder, setting = root / "analysis" / "results" / "methods", runs.ComparisonTask()
     cells = runs.kept_cells(setting, folder / "cells.jsonl")
     cells = {key: cells[key] for key in runs.cells_of()}  # raises if one is missing
     page, shown = (root / "docs" / "methods.md").read_text(), study.tables(setting, cells)

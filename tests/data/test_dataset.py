@@ -265,7 +265,7 @@ def test_from_arrays_appends_pairs():
         ({"test": 3}, ValueError, r"`test` must be in \[0, 1\)"),
         ({"val": -0.1}, ValueError, "`val`"),
         ({"val": "half"}, TypeError, "`val` must be a number"),
-        ({"test": 0.6, "val": 0.6}, ValueError, "`val` must leave an example to train on"),
+        ({"test": 0.6, "val": 0.6}, ValueError, "`val` must leave an example for training"),
         ({"test": (X, Y, Y)}, ValueError, "`test` must be a fraction or a pair"),
         ({"test": (X[:, :1], Y)}, ValueError, r"`test` must have inputs of shape \(2,\)"),
         ({"test": (X, Y[:3])}, ValueError, r"`test\[1\]` must have one label"),

@@ -44,7 +44,7 @@ def test_train_and_validation_labels_are_flipped_and_test_labels_are_not():
     ]
     assert wrong.flipped == (0,)
     assert wrong.name == "flip_labels(partition, nodes=[0])"
-    assert repr(wrong).endswith("classes=2..2 a node, flipped=1)")
+    assert repr(wrong).endswith("classes=2..2 per node, flipped=1)")
     assert wrong.label_counts.tolist() == [[0, 1, 1], [1, 0, 1]]
     assert wrong.dataset.inputs is clients.dataset.inputs
     assert clients.dataset.labels.tolist() == [0, 1, 2] * 3
@@ -146,8 +146,8 @@ CLIENTS = data.Partition(toy(), [[0, 1], [2, 3]])
         ({"nodes": 0.4}, TypeError, "`nodes` must be an integer"),
         ({"nodes": True}, TypeError, "`nodes` must be an integer"),
         ({"nodes": [2]}, ValueError, "`nodes` must be in 0..1, got 2"),
-        ({"nodes": []}, ValueError, r"`nodes` must name nodes, each once, got \[\]"),
-        ({"nodes": [1, 1]}, ValueError, r"`nodes` must name nodes, each once, got \[1, 1\]"),
+        ({"nodes": []}, ValueError, r"`nodes` must list different nodes, got \[\]"),
+        ({"nodes": [1, 1]}, ValueError, r"`nodes` must list different nodes, got \[1, 1\]"),
         ({"nodes": "all"}, ValueError, "`nodes` must be a vector"),
         (
             {"clients": data.flip_labels(CLIENTS, [1])},
@@ -157,9 +157,9 @@ CLIENTS = data.Partition(toy(), [[0, 1], [2, 3]])
         (
             {"permutation": [0, 1]},
             ValueError,
-            r"`permutation` must have each of 0..2 once, got \[0, 1\]",
+            r"`permutation` must contain each of 0..2 once, got \[0, 1\]",
         ),
-        ({"permutation": [0, 1, 1]}, ValueError, r"`permutation` must have each of 0..2 once"),
+        ({"permutation": [0, 1, 1]}, ValueError, r"`permutation` must contain each of 0..2 once"),
         ({"permutation": [0, 1, 3]}, ValueError, r"`permutation` must be in 0..2, got 3"),
         ({"permutation": [0, 1, 0.5]}, TypeError, r"`permutation` must be integer"),
         ({"seed": -1}, ValueError, "`seed`"),

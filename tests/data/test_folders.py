@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from topofl import config, data
-from topofl.data.readers import _images, folders
+from topofl.data.readers import _class_folders, _images
 
 
 def pixels(seed, height=4, width=6):
@@ -54,8 +54,8 @@ def root(tmp_path):
 @pytest.fixture
 def decodings(monkeypatch):
     """Count how often images are decoded."""
-    calls, decoded = [], _images._decoded
-    monkeypatch.setattr(_images, "_decoded", lambda *args: calls.append(1) or decoded(*args))
+    calls, decoded = [], _images._decode
+    monkeypatch.setattr(_images, "_decode", lambda *args: calls.append(1) or decoded(*args))
     return calls
 
 
@@ -169,7 +169,7 @@ def test_the_cache_may_lie_elsewhere(root, tmp_path, decodings):
     assert len(list(other.iterdir())) == 2
     assert not list(root.glob("*topofl*"))
     with pytest.raises(
-        OSError, match=r"`cache` must be a folder .* cannot write .*; choose another"
+        OSError, match=r"`cache` must be a writable folder .* cannot write .*; choose another"
     ):
         data.image_folder(root, cache=root / "README.png" / "inside")
 
@@ -245,7 +245,7 @@ def test_a_file_of_somebody_else_is_not_overwritten(root):
     (root / "topofl.pixels").write_bytes(b"my thesis, the only copy")
     with pytest.raises(
         ValueError,
-        match=r"`cache` must leave the name topofl.pixels .*got another file.*move it away",
+        match=r"`cache` must be a folder in which topofl.pixels .*got another file.*move it away",
     ):
         data.image_folder(root)
     assert (root / "topofl.pixels").read_bytes() == b"my thesis, the only copy"
@@ -289,7 +289,7 @@ def test_broken_images_are_named(root, kind, name):
         path = path.with_suffix(".png")
         save(path, pixels(0))
     BREAK[kind](path)
-    whole = rf"`root` must hold whole images.*{path.name} \(.*\); copy it again"
+    whole = rf"`root` must hold complete PNG or JPEG images.*{path.name} \(.*\); copy it again"
     regular = rf"`root` must hold regular files, got .*{path.name}, which is a folder; remove it"
     with pytest.raises(ValueError, match=regular if kind == "folder" else whole):
         data.image_folder(root, size=4)
@@ -436,7 +436,10 @@ def test_cinic10_may_keep_validation_images_apart_and_stretch(cinic, tmp_path, d
 
 def test_cinic10_of_the_original_size_has_a_plain_name():
     parts, whole = [[[Path("x")] * 9000] * 10] * 3, [[9000] * 10] * 3
-    assert folders._named("cinic10", (32, 32), (32, 32), parts, whole) == "cinic10"
+    assert (
+        _class_folders.name_with_differences("cinic10", (32, 32), (32, 32), parts, whole)
+        == "cinic10"
+    )
 
 
 @pytest.mark.parametrize(
@@ -481,7 +484,7 @@ def test_cinic10_of_the_original_size_has_a_plain_name():
         (
             lambda root: half(next((root / "test" / "cat").iterdir())),
             ValueError,
-            "whole images.*test-3.png",
+            "complete PNG or JPEG images.*test-3.png",
         ),
         (
             lambda root: save(root / "test" / "cat" / "z.png", pixels(0, 8, 8)),
@@ -562,7 +565,7 @@ def test_tiny_imagenet_of_the_original_size_has_a_plain_name():
         return [[[Path("x")] * size] * 200 for size in (train, test)]
 
     def name(sizes, sides):
-        return folders._named(
+        return _class_folders.name_with_differences(
             "tiny_imagenet", sides, (64, 64), parts(*sizes), [[500] * 200, [50] * 200]
         )
 
@@ -584,7 +587,7 @@ def test_tiny_imagenet_of_the_original_size_has_a_plain_name():
         (
             "val/val_annotations.txt",
             ANNOTATIONS[:-36],
-            "`root` must hold an image and its class in a line, got 'v_2.JP' in line 3",
+            "`root` must hold one image and its class per line, got 'v_2.JP' in line 3",
         ),
         (
             "val/val_annotations.txt",
@@ -594,7 +597,7 @@ def test_tiny_imagenet_of_the_original_size_has_a_plain_name():
         (
             "val/val_annotations.txt",
             "v_0.JPEG\tn03\n",
-            r"class of every .* none of .*v_1.JPEG \(2 such images\)",
+            r"class of every .* none for .*v_1.JPEG \(2 such images\)",
         ),
         (
             "val/val_annotations.txt",

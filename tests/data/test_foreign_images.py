@@ -78,7 +78,7 @@ def test_a_file_that_is_eps_starts_no_other_program(root, tmp_path, monkeypatch,
     (root / "train" / "cat" / name).write_bytes(EPS)
     with pytest.raises(
         ValueError,
-        match=f"`root` must hold whole images, PNG or JPEG .*{name} .neither PNG nor JPEG by",
+        match=f"`root` must hold complete PNG or JPEG images .*{name} .neither PNG nor JPEG by",
     ):
         data.image_folder(root)
     assert not trace.exists()
@@ -113,7 +113,7 @@ def decoded(monkeypatch):
 def test_an_image_that_promises_too_much_is_not_decoded(root, monkeypatch, size, sides):
     (root / "train" / "cat" / "a.png").write_bytes(png(*sides))
     sizes = decoded(monkeypatch)
-    with pytest.raises(ValueError, match=r"`root` must hold whole images.*a\.png"):
+    with pytest.raises(ValueError, match=r"`root` must hold complete PNG or JPEG images.*a\.png"):
         data.image_folder(root, size=size)
     assert sizes == []
 
@@ -134,7 +134,8 @@ def test_a_folder_that_does_not_fit_into_memory_is_refused_before_anything_is_de
     sizes = decoded(monkeypatch)
     monkeypatch.setattr(_images, "total_memory", lambda: 3 * 3 * 3 * 4 - 1)
     with pytest.raises(
-        ValueError, match=r"`root` must keep all images in memory, got 3 images of 3 x 4 pixels"
+        ValueError,
+        match=r"`root` must allow all images to fit into memory, got 3 images of 3 x 4 pixels",
     ):
         data.image_folder(root)
     assert sizes == []
@@ -145,7 +146,7 @@ def test_a_folder_that_does_not_fit_into_memory_is_refused_before_anything_is_de
 @pytest.mark.parametrize("size", [2**40, 10**30])
 def test_sizes_that_no_machine_can_hold(root, size):
     with pytest.raises(
-        ValueError, match=r"`size` must (keep all images in memory|be between 1 and)"
+        ValueError, match=r"`size` must (allow all images to fit into memory|be between 1 and)"
     ):
         data.image_folder(root, size=size)
 
@@ -173,7 +174,7 @@ def test_what_is_no_regular_file_is_not_opened(root, make, size):
 @pytest.mark.usefixtures("patience")
 def test_a_pipe_in_place_of_the_cache_is_not_opened(root):
     os.mkfifo(root / "topofl.pixels")
-    with pytest.raises(ValueError, match="`cache` must leave the name"):
+    with pytest.raises(ValueError, match="`cache` must be a folder in which"):
         data.image_folder(root)
 
 

@@ -68,7 +68,7 @@ def test_divides_each_nodes_examples_and_nothing_else(matched, data_, share, see
     clients = getattr(data, name)(dataset, **ARGUMENTS[name](data_.draw, dataset), seed=0)
     clients = data.match_test(clients, rule="disjoint") if matched else clients
     if clients.sizes.min() < 2:
-        with pytest.raises(ValueError, match=f"a node, node {clients.sizes.argmin()} has one"):
+        with pytest.raises(ValueError, match=f"per node, node {clients.sizes.argmin()} has one"):
             data.with_validation(clients, share, seed=seed)
         return
     held = data.with_validation(clients, share, seed=seed)
@@ -158,14 +158,14 @@ def test_validation_is_what_a_run_is_evaluated_on():
     ("change", "error", "match"),
     [
         ({"clients": np.eye(3)}, TypeError, "`clients` must be a data.Partition, got ndarray"),
-        ({"share": 0}, ValueError, "`share` must be above 0, got 0; leave the partition as it is"),
+        ({"share": 0}, ValueError, "`share` must be above 0, got 0; use the partition unchanged"),
         ({"share": 1}, ValueError, "`share`"),
         ({"share": -0.1}, ValueError, "`share`"),
         ({"share": "a fifth"}, TypeError, "`share`"),
         (
             {"clients": clients_with([[2], [1]], [1])},
             ValueError,
-            "two training examples a node, node 1 has one; use",
+            "two training examples per node, node 1 has one; use",
         ),
         (
             {"clients": data.iid(data.digits(), 5, seed=0, val_fraction=0.1)},

@@ -238,27 +238,27 @@ HUGE = 10**400
         (of_ann("x", [1.0, 2.0]), "got the image 1.0 for 'ann'"),
         (
             of_ann("x", [[[1.0]] * 784] * 2),
-            "got an image with something else than numbers for 'ann'",
+            "got an image with entries other than numbers for 'ann'",
         ),
         (
             of_ann("x", [[[1.0], *[1.0] * 783]] * 2),
-            "got an image with something else than numbers for 'ann'",
+            "got an image with entries other than numbers for 'ann'",
         ),
         (
             of_ann("x", [["1", *[1.0] * 783]] * 2),
-            "got an image with something else than numbers for 'ann'",
+            "got an image with entries other than numbers for 'ann'",
         ),
         (
             of_ann("x", [[None, *[1.0] * 783]] * 2),
-            "got an image with something else than numbers for 'ann'",
+            "got an image with entries other than numbers for 'ann'",
         ),
         (
             of_ann("x", [[HUGE, *[1.0] * 783]] * 2),
-            "got an image with something else than numbers for 'ann'",
+            "got an image with entries other than numbers for 'ann'",
         ),
         (
             of_ann("x", [[True] * 784] * 2),
-            "got an image with something else than numbers for 'ann'",
+            "got an image with entries other than numbers for 'ann'",
         ),
         (
             of_ann("x", [[255, *[0] * 783]] * 2),
@@ -289,7 +289,7 @@ HUGE = 10**400
         ),
         (
             lambda content: content["user_data"].update(ann={"x": [], "y": []}),
-            "got no image for 'ann'",
+            "got no images for 'ann'",
         ),
         (
             lambda content: content["num_samples"].__setitem__(0, 3),
@@ -301,19 +301,19 @@ HUGE = 10**400
         ),
         (
             lambda content: content["num_samples"].pop(),
-            "got 2 users, of whom 2 differ, and 1 numbers in .*a.json",
+            "got 2 users, 2 of them different, and 1 numbers in .*a.json",
         ),
         (
             lambda content: content["users"].append("ann"),
-            "got 3 users, of whom 2 differ, and 2 numbers",
+            "got 3 users, 2 of them different, and 2 numbers",
         ),
         (
             lambda content: content["users"].append(3),
-            "lists users, of texts, .* got something else in .*a.json",
+            "a list of names users, .* got something else in .*a.json",
         ),
-        (lambda content: content["users"].append([]), "lists users, of texts"),
-        (lambda content: content.pop("users"), "lists users, of texts"),
-        (lambda content: content.pop("num_samples"), "and num_samples, and an object user_data"),
+        (lambda content: content["users"].append([]), "a list of names users"),
+        (lambda content: content.pop("users"), "a list of names users"),
+        (lambda content: content.pop("num_samples"), "a list num_samples and an object user_data"),
         (
             lambda content: content.update(user_data=[]),
             "an object user_data, got something else .*; move other files",
@@ -399,13 +399,13 @@ def test_what_is_missing_is_said(tmp_path):
         (
             {"classes": "B"},
             ValueError,
-            "`classes` must leave an example to train on, got 'B', of which .* has none",
+            "`classes` must have training examples, got 'B', of which .* has none",
         ),
-        ({"classes": "9"}, ValueError, "`classes` must leave an example to train on"),
+        ({"classes": "9"}, ValueError, "`classes` must have training examples"),
         (
             {"test": 0.1},
             ValueError,
-            "`test` must be None where there are test files, such as .*all_data_0.json, got 0",
+            "`test` must be None if there are test files, such as .*all_data_0.json, got 0",
         ),
         ({"seed": -1}, ValueError, "`seed`"),
         ({"seed": None}, TypeError, "`seed`"),

@@ -139,7 +139,7 @@ def test_name_seed_and_generator():
         (
             {"clients": data.flip_labels(data.iid(data.digits(), 5, seed=0), [1])},
             ValueError,
-            "must have their true",
+            "must have true",
         ),
         ({"seed": -1}, ValueError, "`seed`"),
     ],

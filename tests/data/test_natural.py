@@ -43,12 +43,12 @@ def test_owners_need_enough_training_examples():
     assert lists(data.natural(TOY, min_size=2, seed=0).train) == [[3, 4, 5]]
     with pytest.raises(
         ValueError,
-        match=r"`min_size` must leave a node, got 4 where the largest would have 3 .*; lower it",
+        match=r"`min_size` must leave at least one node, got 4 where the largest would have 3",
     ):
         data.natural(TOY, min_size=4, seed=0)
     with pytest.raises(
         ValueError,
-        match="`n` must be between 1 and 1, got 2; so many of the 5 owners have min_size=2",
+        match="`n` must be between 1 and 1, got 2; only so many of the 5 owners have min_size=2",
     ):
         data.natural(TOY, 2, min_size=2, seed=0)
 
@@ -89,7 +89,7 @@ def test_every_node_is_one_owner(dataset, data_, seed):
     try:
         whole = data.natural(dataset, classes_per_node=most, min_size=least, seed=seed)
     except ValueError as error:
-        assert "`min_size` must leave a node" in str(error)  # noqa: PT017 - no node at all
+        assert "`min_size` must leave at least one node" in str(error)  # noqa: PT017 - no node at all
         return
     n = data_.draw(st.integers(1, whole.n))
     clients = data.natural(dataset, n, classes_per_node=most, min_size=least, seed=seed)
@@ -126,7 +126,7 @@ def test_every_node_is_one_owner(dataset, data_, seed):
         (
             {"dataset": data.digits()},
             ValueError,
-            "`dataset` must say whom .* digits does not; .* data.femnist, or add",
+            "`dataset` must have `owners`, got none in digits; .* data.femnist, or add",
         ),
         ({"n": 0}, ValueError, "`n` must be between 1 and 4, got 0"),
         ({"n": 2.0}, TypeError, "`n`"),
@@ -147,7 +147,7 @@ def test_refuses(call, error, match):
 @pytest.mark.parametrize(
     ("owners", "error", "match"),
     [
-        ([0, 1], ValueError, r"`owners` must have shape \(3,\) as `labels` have, got \(2,\)"),
+        ([0, 1], ValueError, r"`owners` must have shape \(3,\), one per label, got \(2,\)"),
         ([0, 1, 3], ValueError, "`owners` must be in 0..2, got 3"),
         ([0, 1, -1], ValueError, "`owners` must be in 0..2, got -1"),
         ([[0], [1], [2]], ValueError, "`owners` must be a vector"),

@@ -51,10 +51,10 @@ def test_partition_is_frozen_and_holds_read_only_copies():
 def test_partition_repr():
     plain = data.Partition(toy(), [[0, 1, 6], [12]], name="mine")
     held = data.Partition(toy(), [[0, 1, 6], [12, 0]], val=[[2], []], overlapping=True)
-    assert repr(plain) == "Partition('mine', n=2, train=1..3 and classes=1..2 a node)"
+    assert repr(plain) == "Partition('mine', n=2, train=1..3 and classes=1..2 per node)"
     assert (
-        repr(held)
-        == "Partition('partition', n=2, train=2..3, val=0..1 and classes=2..2 a node, overlapping)"
+        repr(held) == "Partition('partition', n=2, train=2..3, val=0..1 and classes=2..2 per node, "
+        "overlapping)"
     )
 
 
@@ -299,7 +299,7 @@ def test_every_partitioner_requires_a_seed(name):
             "pathological_shared",
             {"n": 2, "classes_per_node": 1},
             (
-                "`classes_per_node` must leave a node 9 .* got 1 with n=2, .* 6 together; "
+                "`classes_per_node` must provide 9 .* got 1 with n=2, .* 6 together; "
                 "use n=3 or classes_per_node=2"
             ),
         ),

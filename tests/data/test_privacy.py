@@ -131,7 +131,7 @@ def test_distances_between_distributions_need_clipping() -> None:
         (
             {"epsilon": 1e-320},
             ValueError,
-            "`epsilon` must be at least 1e-300, got 1e-320: its noise is too large",
+            "`epsilon` must be at least 1e-300, got 1e-320, whose noise is too large",
         ),
         ({"epsilon": 9.99e-301}, ValueError, "`epsilon` must be at least 1e-300, got 9.99e-301"),
         ({"epsilon": "a"}, TypeError, "`epsilon` must be a number"),
@@ -140,7 +140,11 @@ def test_distances_between_distributions_need_clipping() -> None:
             ValueError,
             "`noise` must be one of 'scale', 'sd', 'replace_one', got 'variance'",
         ),
-        ({"label_counts": [[1, 0], [0, 0]]}, ValueError, "at least one example, node 1 has none"),
+        (
+            {"label_counts": [[1, 0], [0, 0]]},
+            ValueError,
+            "at least one example per node, node 1 has none",
+        ),
         ({"label_counts": [[0.5, 0.5]]}, TypeError, "`label_counts` must be integers"),
         ({"label_counts": [1, 2]}, ValueError, "`label_counts` must have shape"),
         ({"seed": None}, TypeError, "`seed`"),

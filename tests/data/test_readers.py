@@ -74,7 +74,7 @@ ZIPPED = gzip.compress(
         (ZIPPED[:-6] + b"123456", "whole gzip file"),
         (VALID[:-1], "108 bytes for shape .*got 107.*incomplete"),
         (gzip.compress(VALID[:-1], mtime=0), "108 bytes for shape .*got 107.*incomplete"),
-        (VALID + b"x", "108 bytes for shape .*got more.*left over"),
+        (VALID + b"x", "108 bytes for shape .*got more.*surplus bytes"),
         (VALID[:6], "header of 8 bytes, got 6"),
         (VALID[:3], "IDX file.*starts with"),
         (b"", "IDX file"),
@@ -342,7 +342,7 @@ def test_no_more_is_decompressed_than_the_header_promises(tmp_path, promised):
             file.write(packer.compress(bytes(2**20)))
         file.write(packer.flush())
     message, most = measured(lambda: data.read_idx(path))
-    assert ("left over" in message) == (zeros == 2**27)
+    assert ("surplus bytes" in message) == (zeros == 2**27)
     assert most < 2**24
 
 

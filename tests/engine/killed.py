@@ -1,4 +1,4 @@
-"""Runs that are killed at chosen moments and resumed, in a process that test_resume.py starts.
+"""Runs that are killed at chosen points and resumed, in a process started by test_resume.py.
 
 Importing torch takes seconds and a fork milliseconds: this process imports it once, and a fork of
 it runs until it kills itself. What then remains on disk is all that the parent resumes from.
@@ -34,7 +34,7 @@ WRITING = [
     "before old ones are removed",
 ]
 ANY_TIME = ("clique_averaging", "dsgd over new graphs")
-"""Problems that are killed at all moments."""
+"""Problems that are killed at every point."""
 
 
 def _name(problem):
@@ -42,7 +42,7 @@ def _name(problem):
 
 
 def moments(problem):
-    """Return when a problem is killed, which leaves round two or four, whole, on disk."""
+    """Return the points at which a problem is killed, after a checkpoint of round two or four."""
     if problem in ANY_TIME:
         return [*TRAINING, *WRITING]
     mixes = ALGORITHMS[_name(problem)].mixes
@@ -90,7 +90,7 @@ def trained(arguments, **more):
 
 
 def differences(one, other):
-    """Return what differs between two results of `trained`, to the last bit."""
+    """Return the bitwise differences between two results of `trained`."""
     (a, models), (b, others) = one, other
     tables = {"rounds": (a.rounds, b.rounds), "evaluations": (a.evaluations, b.evaluations)}
     found = [name for name, (left, right) in tables.items() if list(left) != list(right)]
@@ -116,7 +116,7 @@ def die():
 
 
 def die_at(module, name, call, *, after=False):
-    """Let the process die at some call of a function, before it does its work or after."""
+    """Kill the process at a given call of a function, before or after the call."""
     function, calls = getattr(module, name), [0]
 
     def deadly(*args, **kwargs):
@@ -132,7 +132,7 @@ def die_at(module, name, call, *, after=False):
 
 
 def die_with_half(writing, call):
-    """Let the process die when half of a file is written."""
+    """Kill the process when half of a file is written."""
     whole, calls = writing._dump, [0]
 
     def half(state, stream):
@@ -148,7 +148,7 @@ def die_with_half(writing, call):
 
 
 def plan(moment):
-    """Prepare to die at a moment of a run with a checkpoint every two rounds; return arguments."""
+    """Prepare to be killed in a run with a checkpoint every two rounds; return its arguments."""
     from tests import problems
     from topofl.engine.rounds import EngineRound
     from topofl.engine.store import writing
@@ -176,7 +176,7 @@ def plan(moment):
 
 
 def verdict(case, reference, folder):
-    """Kill a run, resume it, and return what is wrong."""
+    """Kill a run, resume it, and return the differences from an uninterrupted run."""
     import topofl
 
     problem, _, moment = case.partition(": ")

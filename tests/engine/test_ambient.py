@@ -1,4 +1,4 @@
-"""Defaults and modes of torch that a caller has set change nothing, and stay as they are."""
+"""Torch's defaults and modes set by the caller do not affect results and are restored."""
 
 import ast
 from contextlib import ExitStack, contextmanager
@@ -39,7 +39,7 @@ def default_dtype(dtype):
 
 AMBIENT = {
     "default device": lambda: default_device("meta"),
-    "a device that is not there": lambda: default_device("xla"),
+    "a missing device": lambda: default_device("xla"),
     "device context": lambda: torch.device("meta"),
     "autocast": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
     "inference mode": torch.inference_mode,
@@ -50,7 +50,7 @@ AMBIENT = {
 
 @contextmanager
 def several(*names):
-    """Set several at once."""
+    """Enter several contexts at once."""
     with ExitStack() as stack:
         for name in names:
             stack.enter_context(AMBIENT[name]())
@@ -58,12 +58,12 @@ def several(*names):
 
 
 TOGETHER = {
-    "by defaults": ("a device that is not there", "default dtype", "autocast", "inference mode"),
+    "by defaults": ("a missing device", "default dtype", "autocast", "inference mode"),
     "by contexts": ("device context", "no_grad"),
 }
-"""Two sets in which nothing hides another.
+"""Two sets of settings that do not hide each other.
 
-A default device that is there does what one does that is not there.
+A default device that exists acts as one that does not.
 """
 
 WAYS = AMBIENT | {title: lambda names=names: several(*names) for title, names in TOGETHER.items()}
@@ -75,12 +75,12 @@ def ambient(request):
 
 
 def each_meets(names, *, alone):
-    """Return parameters: every name with both sets, and some names with each setting by itself."""
+    """Return test parameters: every name with both sets, and some names with each setting alone."""
     return [(name, way) for name in names for way in (AMBIENT if name in alone else TOGETHER)]
 
 
 def state():
-    """Return what may be set around a run."""
+    """Return the context of a torch setting."""
     return (
         torch.is_inference_mode_enabled(),
         torch.is_grad_enabled(),
@@ -94,18 +94,18 @@ def state():
 
 
 def settings(name):
-    """Return the arguments of a run of few rounds, of which two are evaluated."""
+    """Return the arguments of a short run with two evaluations."""
     return killed.settings(name) | {"rounds": 4}
 
 
 @cache
 def plain(name):
-    """Return the result of a run where nothing is set."""
+    """Return the result of a run with torch's default settings."""
     return killed.trained(settings(name))
 
 
 @pytest.mark.parametrize(("name", "way"), each_meets(killed.PROBLEMS, alone=("dsgd", "dpfl")))
-def test_every_algorithm_is_run_as_if_nothing_was_set(name, way):
+def test_algorithms_ignore_ambient_torch_settings(name, way):
     arguments, wanted = settings(name), plain(name)
     with WAYS[way]():
         before = state()
@@ -115,7 +115,7 @@ def test_every_algorithm_is_run_as_if_nothing_was_set(name, way):
 
 
 class Padded(nn.Sequential):
-    """A model that makes a tensor without saying where."""
+    """A model that creates a tensor without naming a device."""
 
     def forward(self, x):
         return super().forward(x) + torch.zeros(3, dtype=x.dtype)
@@ -150,13 +150,13 @@ def arguments_of(case):
 
 @cache
 def plain_way(case):
-    """Return the result of one way through the engine where nothing is set."""
+    """Return the result of one engine path with torch's default settings."""
     return killed.trained(arguments_of(case))
 
 
 @pytest.mark.filterwarnings("ignore:.*emulated:RuntimeWarning")
 @pytest.mark.parametrize("case", CASES)
-def test_every_way_through_the_engine_is_taken_as_if_nothing_was_set(case, ambient):
+def test_engine_paths_ignore_ambient_torch_settings(case, ambient):
     arguments, wanted = arguments_of(case), plain_way(case)
     with ambient():
         found = killed.trained(arguments)
@@ -164,7 +164,7 @@ def test_every_way_through_the_engine_is_taken_as_if_nothing_was_set(case, ambie
 
 
 def made():
-    """Return the numbers of data, graphs, weights and models made here, and what they answer."""
+    """Return the numbers in data, graphs, weights and models created here, and their metrics."""
     pairs = [(np.full((1, 4, 4), i, np.float32), i % 2) for i in range(8)]
     sets = [data.digits(), data.from_torch(pairs, test=0.25), problems.dataset()]
     sets += [
@@ -190,7 +190,7 @@ def made():
     return [t.detach().cpu().numpy() for t in tensors] + [np.array(numbers)]
 
 
-def test_data_graphs_models_and_metrics_are_made_as_if_nothing_was_set(ambient):
+def test_data_graphs_models_and_metrics_ignore_ambient_torch_settings(ambient):
     wanted = made()
     with ambient():
         found = made()
@@ -202,7 +202,7 @@ def test_data_graphs_models_and_metrics_are_made_as_if_nothing_was_set(ambient):
 @pytest.mark.parametrize(
     ("name", "way"), each_meets(["dsgd", "dpfl", "pfeddst", "clique_averaging"], alone=("dsgd",))
 )
-def test_estimates_are_made_as_if_nothing_was_set(name, way):
+def test_estimates_ignore_ambient_torch_settings(name, way):
     arguments = {
         k: v
         for k, v in killed.settings(name).items()
@@ -226,7 +226,7 @@ def test_estimates_are_made_as_if_nothing_was_set(name, way):
         assert getattr(found, part) == getattr(wanted, part), part
 
 
-def test_runs_are_saved_loaded_and_resumed_as_if_nothing_was_set(tmp_path, ambient):
+def test_saving_and_resuming_ignore_ambient_torch_settings(tmp_path, ambient):
     arguments = killed.settings("dpfl")
     wanted = killed.trained(arguments)
     topofl.run(**problems.options(saving=tmp_path / "states", **arguments | {"rounds": 3}))
@@ -238,7 +238,7 @@ def test_runs_are_saved_loaded_and_resumed_as_if_nothing_was_set(tmp_path, ambie
     assert killed.differences((loaded, found[1]), wanted) == []
 
 
-def test_what_was_made_in_inference_mode_is_trained_outside_of_it():
+def test_models_and_data_made_in_inference_mode_can_be_trained():
     def arguments():
         return killed.settings("dsgd") | {
             "model": problems.convolutional(),
@@ -305,7 +305,7 @@ FLOATING = {
 
 
 def careless(source):
-    """Return the calls of torch's factories that leave device or dtype to torch's defaults."""
+    """Return the calls of torch's factories that do not name device and dtype."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom) and node.module == "torch":
             yield from (
@@ -335,7 +335,7 @@ def test_every_factory_names_its_device_and_dtype(path):
     assert list(careless(path.read_text())) == []
 
 
-def test_the_rule_on_factories_can_fail():
+def test_the_check_of_factories_can_fail():
     source = (
         "torch.zeros(3)\ntorch.tensor([1], device=x.device)\ntorch.Tensor([1])\n"
         "x.new_zeros(3)\nfrom torch import eye\n"

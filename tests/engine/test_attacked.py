@@ -1,4 +1,4 @@
-"""Exchanges in which some nodes send others something else than what they hold."""
+"""Exchanges in which attackers send forged models."""
 
 import numpy as np
 import pytest
@@ -46,7 +46,7 @@ def run(algorithm, **settings):
 
 
 def exchange(phase):
-    """Return an algorithm that keeps what models were, exchanges, and does not train."""
+    """Return an algorithm that stores the models, exchanges them, and does not train."""
     looking = Phase(
         lambda models: {"before": models.flat.clone()}, lambda models, state, round: state
     )
@@ -60,7 +60,7 @@ def at_start():
 
 
 def attacked(attack, values):
-    """Return what every node has after mixing, by loops over receivers and senders."""
+    """Return the mixed models, by loops over receivers and senders."""
     bad = torch.zeros(N, dtype=torch.bool)
     bad[list(BAD)] = True
     forged = attack.forge(values, bad, torch.from_numpy(DENSE), None)
@@ -87,7 +87,7 @@ PHASES = {"mix": gossip(), "aggregate": Phase(lambda models: {}, aggregate)}
 
 @pytest.mark.parametrize("attack", [EVERYBODY, TO_EACH], ids=lambda attack: attack.name)
 @pytest.mark.parametrize("phase", PHASES)
-def test_what_others_hear_is_forged(phase, attack):
+def test_nodes_receive_forged_models(phase, attack):
     got = run(exchange(PHASES[phase]), attackers=attack)[1][-1]
     wanted = attacked(attack, at_start())
     torch.testing.assert_close(
@@ -95,7 +95,7 @@ def test_what_others_hear_is_forged(phase, attack):
     )  # attackers go on from what they all really hold
 
 
-def test_attackers_keep_their_models_whatever_they_send():
+def test_attackers_average_their_true_models():
     huge = attacks.Attack(
         "huge", BAD, lambda sent, bad, weights, rng: torch.full_like(sent, torch.inf)
     )
@@ -104,7 +104,7 @@ def test_attackers_keep_their_models_whatever_they_send():
     torch.testing.assert_close(got[list(BAD)], wanted[list(BAD)], rtol=0, atol=1e-12)
 
 
-def test_masks_that_attackers_forge_leave_averages_finite():
+def test_forged_masks_leave_averages_finite():
     flip = attacks.Attack("flip", BAD, lambda sent, bad, weights, rng: -sent)
     method = algorithms.dispfl(0.01, rounds=4, batch_size=4, epochs=1)
     history, kept = run(method, attackers=flip, rounds=4)
@@ -112,7 +112,7 @@ def test_masks_that_attackers_forge_leave_averages_finite():
     assert np.isfinite(history["train_loss"]).all()
 
 
-def test_noise_of_parts_that_travel_apart_differs():
+def test_parts_exchanged_separately_get_different_noise():
     drawn = []
 
     def forge(sent, bad, weights, rng):
@@ -126,18 +126,18 @@ def test_noise_of_parts_that_travel_apart_differs():
     assert not np.allclose(*drawn)
 
 
-def test_without_attackers_aggregating_is_what_the_rule_says():
+def test_aggregate_without_attackers_applies_the_rule():
     got, wanted = (run(exchange(PHASES[phase]))[1][-1] for phase in PHASES)
     torch.testing.assert_close(got, wanted, rtol=0, atol=1e-12)
 
 
-def test_aggregating_counts_the_messages_of_mixing():
+def test_aggregate_and_mix_count_the_same_messages():
     one, other = (run(exchange(PHASES[phase]))[0] for phase in PHASES)
     for column in ("messages", "bytes", "busiest_bytes"):
         assert one[column].tolist() == other[column].tolist()
 
 
-def test_a_server_hears_what_attackers_send():
+def test_a_server_averages_forged_models():
     got = run(algorithms.fedavg(1e-12, epochs=1), attackers=EVERYBODY, topology=None)[1][-1]
     values, sizes = (
         at_start(),
@@ -148,7 +148,7 @@ def test_a_server_hears_what_attackers_send():
     torch.testing.assert_close(got, wanted.expand_as(got), rtol=0, atol=1e-9)
 
 
-def test_nobody_is_evaluated_or_counted_who_attacks():
+def test_attackers_are_neither_evaluated_nor_counted():
     history, kept = run(algorithms.dsgd(0.1, batch_size=4), attackers=EVERYBODY, rounds=3)
     assert np.isnan(history["accuracy"][:, list(BAD)]).all()
     honest = np.setdiff1d(np.arange(N), BAD)
@@ -159,7 +159,7 @@ def test_nobody_is_evaluated_or_counted_who_attacks():
     )
 
 
-def test_policies_see_models_as_they_are_shown():
+def test_policies_see_published_models():
     seen = []
 
     def looked(models, state, round):
@@ -178,7 +178,7 @@ def test_policies_see_models_as_they_are_shown():
     torch.testing.assert_close(seen[-1][list(BAD)], -2 * values[list(BAD)])
 
 
-def test_noise_is_a_function_of_the_round_and_survives_a_stop(tmp_path):
+def test_noise_depends_on_the_round_and_is_resumed(tmp_path):
     method = algorithms.dsgd(0.1, batch_size=4)
     whole = run(method, attackers=DRAWN, rounds=6)[1]
     run(method, attackers=DRAWN, rounds=3, saving=tmp_path)
@@ -236,22 +236,22 @@ def test_noise_is_a_function_of_the_round_and_survives_a_stop(tmp_path):
         (
             {"algorithm": algorithms.centralized(0.1), "attackers": EVERYBODY},
             ValueError,
-            "send each other nothing",
+            "nodes exchange nothing",
         ),
     ],
 )
-def test_attacks_that_cannot_be(change, error, match):
+def test_invalid_attacks_are_refused(change, error, match):
     with pytest.raises(error, match=match):
         run(**{"algorithm": algorithms.dsgd(0.1)} | change)
 
 
 @pytest.mark.parametrize("nodes", [(), (1, 1), (-1,), ("a",), 3])
-def test_attackers_are_different_nodes(nodes):
+def test_attackers_must_be_distinct_nodes(nodes):
     with pytest.raises((ValueError, TypeError), match="`nodes`"):
         attacks.Attack("flip", nodes, EVERYBODY.forge)
 
 
-def test_rules_return_a_row():
+def test_rules_must_return_a_row():
     def short(own, received, shares):
         return own[:2]
 
@@ -285,7 +285,7 @@ def aggregating(rule):
         (
             lambda own, received: own,
             TypeError,
-            r"`rule` of the phase 'exchange' .* \(own, heard, shares\), got one of \(own, h",
+            r"`rule` of the phase 'exchange' .* \(own, received, shares\), got one of \(own, r",
         ),
         (
             lambda own, received, shares: own if own.sum() > 0 else -own,
@@ -300,13 +300,13 @@ def aggregating(rule):
     ],
     ids=["text", "two arguments", "branch", "numpy"],
 )
-def test_rules_that_cannot_be_played_are_named(rule, error, message):
+def test_errors_name_rules_that_fail_in_the_dry_run(rule, error, message):
     with pytest.raises(error, match=message):
         run(aggregating(rule))
 
 
-def test_rules_that_change_their_arguments_are_refused():
-    """A node's own row is what other nodes still have to receive."""
+def test_rules_must_not_change_own_in_place():
+    """Other nodes still have to receive a node's own row."""
 
     def at_once(own, received, shares):
         return own.add_((shares[:, None] * received).sum(0))
@@ -319,7 +319,7 @@ def test_rules_that_change_their_arguments_are_refused():
             run(aggregating(rule))
 
 
-def test_rules_may_change_what_they_receive():
+def test_rules_may_change_received_rows_in_place():
     def in_place(own, received, shares):
         return (1 - shares.sum()) * own + received.mul_(shares[:, None]).sum(0)
 
@@ -330,14 +330,13 @@ def test_rules_may_change_what_they_receive():
 @pytest.mark.parametrize(
     "rule", ["median", lambda own, received: own], ids=["text", "two arguments"]
 )
-def test_the_phase_that_aggregates_takes_a_rule(rule):
-    with pytest.raises(
-        TypeError, match=r"`rule` must be a function of \(own, heard, shares\), got"
-    ):
+def test_aggregate_requires_a_rule(rule):
+    message = r"`rule` must be a function of \(own, received, shares\), got"
+    with pytest.raises(TypeError, match=message):
         robust.aggregate(rule)
 
 
-def test_attacks_forge_by_four_arguments():
+def test_forge_takes_four_arguments():
     with pytest.raises(
         TypeError,
         match=r"`forge` of the attack 'mine' .* \(sent, bad, weights, rng\), got one of \(sent\)",
@@ -345,7 +344,7 @@ def test_attacks_forge_by_four_arguments():
         attacks.Attack("mine", (0,), lambda sent: sent)
 
 
-def test_what_is_forged_has_the_shape_of_what_is_sent():
+def test_forged_models_have_the_shape_of_models():
     short = attacks.Attack("mine", (0,), lambda sent, bad, weights, rng: sent[:1])
     with pytest.raises(
         ValueError, match=r"`forge` of the attack 'mine' must return a tensor of shape .* got shape"
@@ -364,13 +363,13 @@ def test_what_is_forged_has_the_shape_of_what_is_sent():
     ids=["tensor", "array", "text", "None"],
 )
 @pytest.mark.parametrize("late", [False, True], ids=["at once", "later"])
-def test_what_is_noted_is_one_number(value, got, late):
+def test_only_single_numbers_can_be_noted(value, got, late):
     def apply(models, state, round):
         round.note("far", 0.0 if late and models.flat.is_meta else value)
         return state
 
     message = (
-        f"`value` of round.note must be one real number a round, got {got} as 'far' "
+        f"`value` of round.note must be one real number per round, got {got} as 'far' "
         "in the phase 'exchange'; note"
     )
     with pytest.raises(ValueError, match=message):
@@ -386,7 +385,7 @@ def test_arrays_and_tensors_of_one_number_can_be_noted(value):
     assert run(exchange(Phase(lambda models: {}, apply)))[0]["far"].tolist() == [1.0]
 
 
-def test_more_attackers_than_a_method_tolerates_are_warned_of():
+def test_more_attackers_than_tolerated_raise_a_warning():
     def many(weights, bad):
         return f"{bad.sum()} of 1" if bad.sum() > 1 else ""
 

@@ -1,4 +1,4 @@
-"""Several runs in one process: each gives what it gives alone and leaves the process as it was."""
+"""Concurrent runs in one process: results equal those of single runs, and settings are restored."""
 
 import random
 import threading
@@ -20,7 +20,7 @@ ROUNDS = 4
 
 
 def trained(seed, **settings):
-    """Return the models after a run whose initial models are drawn, and its losses."""
+    """Return the models and losses of a run with random initial models."""
     clients, kept = problems.equal_clients(), []
     history = topofl.run(
         algorithms.dsgd(lr=0.1, batch_size=8),
@@ -39,7 +39,7 @@ def trained(seed, **settings):
 
 @contextmanager
 def background(work):
-    """Repeat `work` on another thread meanwhile."""
+    """Repeat `work` on another thread inside the context."""
     done, failures = threading.Event(), []
 
     def repeat():
@@ -64,7 +64,7 @@ def in_threads(seeds, **settings):
         return list(pool.map(lambda seed: trained(seed, **settings), seeds))
 
 
-def test_runs_in_threads_are_runs_alone_while_the_user_draws():
+def test_runs_in_threads_match_sequential_runs_while_the_caller_draws():
     alone = [trained(seed)[0] for seed in range(8)]
     torch.manual_seed(5)
     wanted = torch.rand(20_000)
@@ -78,8 +78,8 @@ def test_runs_in_threads_are_runs_alone_while_the_user_draws():
     assert torch.equal(mine, wanted), "the user's numbers are those without a run"
 
 
-def test_models_are_judged_by_their_own_draws():
-    """A model that draws nothing is taken while another thread draws, one that draws is refused."""
+def test_randomness_in_other_threads_does_not_affect_model_checks():
+    """A deterministic model is accepted while another thread draws; a random one is refused."""
     with background(lambda: torch.rand(1)):
         for seed in range(5):
             trained(seed)
@@ -95,7 +95,7 @@ def test_models_are_judged_by_their_own_draws():
 
         model, before = Random(36, 3), torch.get_rng_state()
         with pytest.raises(
-            ValueError, match="`model` must return the same for the same input, it draws random"
+            ValueError, match="`model` must return the same output for the same input, but it draws"
         ):
             topofl.run(
                 algorithms.local_only(lr=0.1),
@@ -108,7 +108,7 @@ def test_models_are_judged_by_their_own_draws():
 
 
 @pytest.mark.parametrize("draw", [np.random.standard_normal, lambda n: [random.random()] * n])
-def test_initial_models_that_torch_does_not_draw_are_refused(draw):
+def test_models_not_drawn_by_torch_are_refused(draw):
     class Own(nn.Linear):
         def reset_parameters(self):
             super().reset_parameters()
@@ -127,7 +127,7 @@ def test_initial_models_that_torch_does_not_draw_are_refused(draw):
 
 @pytest.fixture
 def three_threads(monkeypatch):
-    """Spread even this small problem over three threads."""
+    """Run even this small problem on three threads."""
     monkeypatch.setattr(plan, "SHARED_WORK", 0)
     before = torch.get_num_threads()
     torch.set_num_threads(3)
@@ -136,7 +136,7 @@ def three_threads(monkeypatch):
 
 
 @pytest.mark.usefixtures("three_threads")
-def test_threads_that_torch_uses_are_planned_and_put_back_as_alone():
+def test_concurrent_runs_plan_and_restore_torch_threads():
     def settings():
         with ThreadPoolExecutor(1) as pool:  # a new thread starts with what the process has
             return torch.get_num_threads(), pool.submit(torch.get_num_threads).result()
@@ -154,7 +154,7 @@ def test_threads_that_torch_uses_are_planned_and_put_back_as_alone():
         assert settings() == (3, 3)
 
 
-def test_filters_of_warnings_and_checks_of_sparse_tensors_stay():
+def test_warning_filters_and_sparse_checks_are_restored():
     """Sparse products in float64 need torch's CSR tensors, which warn."""
     filters = list(warnings.filters)
     settings = {"dtype": torch.float64, "executor": "looped"}

@@ -11,6 +11,7 @@ import topofl
 from tests import naive, problems
 from tests.algorithms.table import ALGORITHMS
 from topofl import algorithms, mixing, topologies
+from topofl.algorithms.contract.local import sgd_descent
 from topofl.engine.population import initial_population
 from topofl.engine.train import gradient_exchange, plan
 
@@ -24,8 +25,8 @@ CASES = {
 }
 
 
-def test_every_algorithm_is_compared():
-    """Here, or in the test module that its row of the table names."""
+def test_every_algorithm_has_a_naive_loop():
+    """In this module, or in the one that its row of the table names."""
     here = {name for name, row in ALGORITHMS.items() if row.compared == "engine/test_equivalence"}
     assert here == set(CASES)
 
@@ -77,7 +78,7 @@ def engine_models(name, model, clients, graph, options, **settings):
 
 @pytest.fixture(params=[1, 3], ids=["alone", "3 threads"])
 def workers(request, monkeypatch):
-    """Spread even these small problems over threads."""
+    """Run even these small problems on several threads."""
     monkeypatch.setattr(plan, "SHARED_WORK", 0)
     before = torch.get_num_threads()
     torch.set_num_threads(request.param)
@@ -88,7 +89,7 @@ def workers(request, monkeypatch):
 
 @functools.cache
 def naive_once(name, model, clients, k):
-    """Return what naive loops make of the k-th options of an algorithm, for all executors."""
+    """Return the result of naive loops for the k-th options of an algorithm."""
     clients = clients()
     return naive_models(name, model(), clients, problems.cliques(clients), CASES[name][k])
 
@@ -106,7 +107,7 @@ def naive_once(name, model, clients, k):
     indirect=["workers"],
 )
 def test_equals_naive_loop(name, k, clients, model, settings, workers):
-    """On several threads with the last options of an algorithm, which are the most."""
+    """Several threads are tested with the last options of an algorithm, which are the most."""
     wanted, options = naive_once(name, model, clients, k), CASES[name][k]
     clients, model = clients(), model()
     got = engine_models(name, model, clients, problems.cliques(clients), options, **settings)
@@ -125,7 +126,7 @@ def modules_to_flat(model, clients, name):
 
 @pytest.fixture
 def meetings(monkeypatch):
-    """Note how gradients meet."""
+    """Record how gradients are mixed."""
     seen = []
     for name in ("_exchange_of_all", "_exchange_of_means"):
         original = getattr(gradient_exchange, name)
@@ -148,7 +149,9 @@ def meetings(monkeypatch):
     ],
 )
 @pytest.mark.parametrize("options", CASES["clique_averaging"])
-def test_means_of_gradients_on_threads_equal_naive_loop(options, chunk, way, workers, meetings):
+def test_group_means_of_gradients_on_threads_equal_naive_loop(
+    options, chunk, way, workers, meetings
+):
     clients, model = problems.equal_clients(18), problems.linear()
     graph = problems.cliques(clients, size=9)
     wanted = naive_models("clique_averaging", model, clients, graph, options)
@@ -199,14 +202,16 @@ FURTHER = [
 
 
 @pytest.mark.parametrize("options", FURTHER)
-def test_means_of_gradients_and_all_of_them_give_the_same_steps(options, monkeypatch, meetings):
+def test_group_sums_and_stored_gradients_give_the_same_steps(options, monkeypatch, meetings):
     clients, found = problems.equal_clients(12), []
-    local = algorithms.sgd(0.1, batch_size=BATCH, steps=3, gradient=mixing.within_groups, **options)
+    local = algorithms.train(
+        sgd_descent(0.1, **options), batch_size=BATCH, steps=3, gradient=mixing.within_groups
+    )
     monkeypatch.setattr(
         algorithms, "made", lambda **_: algorithms.chain("made", local=local), raising=False
     )
-    for kept in (gradient_exchange.gradients_kept, lambda groups, workers, chunk, n: n):
-        monkeypatch.setattr(gradient_exchange, "gradients_kept", kept)
+    for kept in (gradient_exchange.gradients_in_memory, lambda groups, workers, chunk, n: n):
+        monkeypatch.setattr(gradient_exchange, "gradients_in_memory", kept)
         how = {"executor": "batched", "chunk": 3}
         found.append(
             engine_models("made", problems.linear(), clients, problems.cliques(clients), {}, **how)
@@ -235,7 +240,7 @@ def test_directed_time_varying_graph_equals_naive_loop():
     torch.testing.assert_close(got, nodes.flat(), rtol=0, atol=1e-10)
 
 
-def test_removed_clique_edges_average_over_members_still_heard():
+def test_removed_clique_edges_average_over_remaining_in_neighbors():
     clients, model = problems.equal_clients(), problems.linear()
     graph = problems.cliques(clients)
     u, v = graph.groups[0][:2]
@@ -301,7 +306,7 @@ def test_float32_agrees_with_float64_up_to_rounding():
 
 
 @pytest.mark.parametrize("name", ["dsgd", "clique_averaging"])
-def test_gradient_diversity_is_that_of_all_nodes_on_any_number_of_threads(name, workers):
+def test_gradient_diversity_does_not_depend_on_threads(name, workers):
     clients = problems.equal_clients()
     history = topofl.run(
         getattr(algorithms, name)(lr=0.1, batch_size=4),

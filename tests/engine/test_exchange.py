@@ -50,8 +50,8 @@ def test_equals_product(name, columns, dtype):
 
 
 @pytest.mark.parametrize("dtype", ROUNDING)
-def test_sums_of_groups_are_not_of_16_bits(dtype):
-    """Of 1,000 gradients of 100 those in float16 would overflow."""
+def test_group_sums_are_not_taken_in_16_bits(dtype):
+    """The sum of 1,000 gradients of 100 would overflow in float16."""
     assert (mixer(MATRICES["group means"], CPU, dtype).means is None) == (dtype.itemsize < 4)
     assert mixer(MATRICES["dense"], CPU, dtype).means is None
 
@@ -90,13 +90,13 @@ def test_equals_product_on_any_graph(graph, n, seed, columns):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_sparse_matrix_may_have_empty_rows(dtype):
-    """As one that preserves mass has where a node hears nothing, not even itself."""
+    """A column-stochastic matrix has one if a node receives nothing, not even its own model."""
     weights = np.zeros((9, 9))
     weights[[0, 0, 3, 3, 3, 5, 6, 6, 6], range(9)] = 1
     check_product(mixing.from_weights(weights, edges="u<-v"), 5, dtype)
 
 
-def test_one_node_keeps_its_model():
+def test_mixing_one_node_changes_nothing():
     check_product(mixing.from_weights([[1.0]]), 5, torch.float32)
 
 
@@ -118,7 +118,7 @@ def test_a_row_stochastic_matrix_with_equal_rows_sums_is_not_mistaken_for_a_mean
     np.testing.assert_allclose(values.numpy(), weights.weights.toarray())
 
 
-def test_mixing_part_of_the_columns_leaves_the_others():
+def test_mixing_some_columns_leaves_the_others_unchanged():
     weights = MATRICES["sparse"]
     values = torch.randn(40, 9, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     wanted = values.clone()
@@ -127,7 +127,7 @@ def test_mixing_part_of_the_columns_leaves_the_others():
     torch.testing.assert_close(values, wanted)
 
 
-def test_off_cpu_few_large_blocks_are_multiplied(monkeypatch):
+def test_off_cpu_blocks_are_few_and_large(monkeypatch):
     assert module.columns_at_a_time(1000, CPU) == COLUMNS
     assert module.columns_at_a_time(1000, torch.device("cuda")) == 2**26 // 1000
     assert module.columns_at_a_time(2**20, torch.device("cuda")) == COLUMNS

@@ -1,7 +1,6 @@
-"""Options of a run: bad values are refused by name, shorthands mean the object, resolved once."""
+"""Options of a run: defaults, shorthands and refused values."""
 
 import inspect
-import json
 from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
 
@@ -10,25 +9,12 @@ import pytest
 import torch
 
 import topofl
-from tests import problems
-from topofl import Compute, Evaluation, Saving, algorithms, config, topologies
-from topofl.engine.options import as_compute, as_evaluation, as_saving
-from topofl.engine.setup import resolve
+from tests.engine.option_runs import run
+from topofl import Compute, Evaluation, Saving
+from topofl.engine.shorthands import as_compute, as_evaluation, as_saving
 
 
-def run(algorithm=None, **changes):
-    settings = {
-        "model": problems.linear(),
-        "clients": problems.equal_clients(),
-        "topology": topologies.ring(6),
-        "rounds": 4,
-        "seed": 0,
-        "progress": False,
-    }
-    return topofl.run(algorithm or algorithms.dsgd(lr=0.1, batch_size=4), **settings | changes)
-
-
-def test_run_has_few_parameters():
+def test_run_has_at_most_fifteen_parameters():
     assert len(inspect.signature(topofl.run).parameters) <= 15
 
 
@@ -47,7 +33,7 @@ def test_run_has_few_parameters():
     ],
     ids=str,
 )
-def test_shorthands_mean_the_objects(short, long):
+def test_shorthands_equal_option_objects(short, long):
     one, other = run(**short), run(**long)
     assert one.meta == other.meta
     assert list(one.evaluations) == list(other.evaluations)
@@ -55,7 +41,7 @@ def test_shorthands_mean_the_objects(short, long):
 
 
 @pytest.mark.parametrize("kind", [str, Path])
-def test_a_path_is_the_folder_of_checkpoints(tmp_path, kind):
+def test_paths_are_folders_of_checkpoints(tmp_path, kind):
     run(saving=kind(tmp_path / "here"))
     assert sorted(path.suffix for path in (tmp_path / "here").iterdir()) == [".json", ".pt"]
 
@@ -106,7 +92,7 @@ def test_a_path_is_the_folder_of_checkpoints(tmp_path, kind):
         "a number for a path",
     ],
 )
-def test_other_things_are_refused_by_what_is_accepted(read, value, message):
+def test_errors_of_other_types_name_accepted_ones(read, value, message):
     with pytest.raises(TypeError, match=message):
         read(value)
 
@@ -146,7 +132,7 @@ BAD = [
         TypeError,
         "`dtype` must be a torch dtype such as torch.float32, got 'float32'",
     ),
-    (Compute, {"dtype": torch.int64}, ValueError, "`dtype` must be a floating point type"),
+    (Compute, {"dtype": torch.int64}, ValueError, "`dtype` must be a floating-point type"),
     (
         Compute,
         {"dtype": torch.float64, "precision": "bf16"},
@@ -219,200 +205,23 @@ BAD = [
 @pytest.mark.parametrize(
     ("kind", "options", "error", "message"), BAD, ids=[f"{b[0].__name__}: {b[3][:40]}" for b in BAD]
 )
-def test_bad_options_are_refused_by_name(kind, options, error, message):
+def test_errors_name_invalid_options(kind, options, error, message):
     with pytest.raises(error, match=message):
         kind(**options)
 
 
 @pytest.mark.parametrize("kind", [Evaluation, Compute, Saving])
-def test_options_are_values(kind):
+def test_options_are_immutable_and_comparable(kind):
     one = kind()
     assert one == kind() == replace(one)
     with pytest.raises(FrozenInstanceError):
         one.every = 3
 
 
-def test_numbers_of_numpy_become_integers():
+def test_numpy_integers_become_ints():
     found = [
         Evaluation(every=np.int64(3)).every,
         Compute(chunk=np.int32(2)).chunk,
         Saving(every=np.int8(1)).every,
     ]
     assert list(map(type, found)) == [int] * 3
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [{}, {"rounds": None}, {"evaluation": Evaluation(fine_tune=algorithms.sgd(0.1))}],
-    ids=["as given", "no rounds", "another fine-tuning"],
-)
-def test_a_setup_is_what_the_arguments_mean_together(changes):
-    algorithm, clients = algorithms.fedbabu(0.1, head="5"), problems.equal_clients()
-    arguments = {
-        "model": problems.convolutional(),
-        "clients": clients,
-        "rounds": np.int64(3),
-        "compute": "cpu",
-    }
-    arguments |= changes
-    setup = resolve(algorithm, **arguments)
-    wanted = arguments.get("evaluation", Evaluation()).fine_tune or algorithm.fine_tune
-    assert setup.algorithm.fine_tune is wanted
-    assert setup.rounds == arguments["rounds"]
-    assert setup.graphs.name == "a server"
-    assert setup.compute == Compute(device="cpu")
-    assert (
-        setup.device
-        == setup.sample.device
-        == next(setup.module.parameters()).device
-        == torch.device("cpu")
-    )
-    assert list(setup.sets) == ["test"]
-    json.dumps(setup.evaluation_settings)
-
-
-def test_pooled_clients_and_no_fine_tuning():
-    setup = resolve(
-        algorithms.centralized(0.1),
-        model=problems.linear(),
-        clients=problems.equal_clients(),
-        rounds=1,
-        evaluation=Evaluation(fine_tune=False),
-    )
-    assert (setup.clients.n, setup.graphs.n, setup.algorithm.fine_tune) == (1, 1, None)
-
-
-def test_an_estimate_takes_the_same_objects():
-    how = {
-        "model": problems.convolutional(),
-        "clients": problems.equal_clients(),
-        "topology": topologies.ring(6),
-    }
-    one = topofl.estimate(
-        algorithms.dsgd(0.1), **how, evaluation=2, compute=Compute(executor="looped"), rounds=8
-    )
-    other = topofl.estimate(
-        algorithms.dsgd(0.1),
-        **how,
-        evaluation=Evaluation(every=4),
-        compute=Compute("cpu", executor="batched"),
-        rounds=8,
-    )
-    assert (one.executor, other.executor) == ("looped", "batched")
-    assert one.history > other.history
-
-
-TABLES = {
-    "data": {"name": "digits", "n": 6, "seed": 1},
-    "algorithm": {"name": "dsgd", "lr": 0.5, "batch_size": 8},
-    "topology": "ring",
-    "run": {"rounds": 2, "seed": 3, "progress": False},
-}
-
-
-@pytest.mark.parametrize(
-    ("short", "long"),
-    [
-        ({"evaluation": 2}, {"evaluation": {"every": 2}}),
-        ({"evaluation": "test"}, {"evaluation": {"on": ["test"]}}),
-        ({"compute": "cpu"}, {"compute": {"device": "cpu"}}),
-        ({"saving": 5}, {"saving": {"every": 5}}),
-    ],
-    ids=str,
-)
-def test_tables_may_be_one_line(short, long):
-    one, other = config.build(TABLES | short), config.build(TABLES | long)
-    assert one.tables == other.tables
-    assert one.options == other.options
-
-
-@pytest.mark.parametrize(
-    ("assignments", "name", "wanted"),
-    [
-        (["evaluation=2"], "evaluation", Evaluation(every=2)),
-        (["evaluation=2", "evaluation.nodes=3"], "evaluation", Evaluation(every=2, nodes=3)),
-        (
-            ["evaluation.on=[test]", "evaluation.before_exchange=true"],
-            "evaluation",
-            Evaluation(before_exchange=True),
-        ),
-        (["compute=cpu", "compute.dtype=float64"], "compute", Compute("cpu", dtype=torch.float64)),
-        (["saving.every=7"], "saving", Saving(every=7)),
-    ],
-    ids=str,
-)
-def test_assignments_reach_the_objects(assignments, name, wanted):
-    assert config.build(config.override(TABLES, assignments)).options[name] == wanted
-
-
-@pytest.mark.parametrize(
-    ("tables", "message"),
-    [
-        (
-            {"evaluation": {"evry": 3}},
-            r"\[evaluation\] `Evaluation` takes every, .* not 'evry'; did you mean 'every'",
-        ),
-        ({"evaluation": True}, r"\[evaluation\] `every` must be an integer, got True"),
-        ({"evaluation": {"nodes": 7}}, "`evaluation.nodes` must be between 1 and n=6, got 7"),
-        ({"compute": {"compile": 1}}, r"\[compute\] `compile` must be true or false, got 1"),
-        ({"compute": "tpu"}, r"\[compute\] `device` must be such as 'cpu' or 'cuda:0', got 'tpu'"),
-        ({"saving": {"folder": "x"}}, r"\[saving\] `Saving` takes every, models, not 'folder'"),
-        (
-            {"run": {"rounds": 1, "evaluation": 3}},
-            r"\[run\] `run` takes rounds, .* not 'evaluation'",
-        ),
-    ],
-    ids=str,
-)
-def test_mistakes_in_tables_are_named(tables, message):
-    with pytest.raises((ValueError, TypeError), match=message):
-        config.build(TABLES | tables)
-
-
-def test_history_says_how_models_were_evaluated():
-    evaluated = run(evaluation=Evaluation(every=2, nodes=3)).meta["evaluation"]
-    assert evaluated == {
-        "every": 2,
-        "on": ["test"],
-        "examples": None,
-        "nodes": 3,
-        "before_exchange": False,
-        "fine_tune_every": None,
-    }
-
-
-def test_events_of_evaluations_say_their_seconds():
-    events = []
-    run(callbacks=[events.append], evaluation=2)
-    spent = {
-        kind: [e.values["seconds"] for e in events if e.kind == kind]
-        for kind in ("round", "evaluation")
-    }
-    assert len(spent["evaluation"]) == 3
-    assert all(
-        0 < part < whole
-        for part, whole in zip(spent["evaluation"][1:], spent["round"][1::2], strict=True)
-    )
-
-
-@pytest.mark.parametrize(
-    ("word", "wanted"),
-    [
-        ("device", r"; write compute=Compute\(device=...\)$"),
-        ("eval_every", r"; write evaluation=Evaluation\(every=...\)$"),
-        ("every", r"; write evaluation=Evaluation\(every=...\) or saving=Saving\(every=...\)$"),
-        ("save", r"; did you mean 'saving'\?$"),
-        ("topolgy", r"; did you mean 'topology'\?$"),
-        ("zzz", r"; it has algorithm, model, clients, .*, progress$"),
-    ],
-)
-def test_unknown_arguments_name_the_field_that_is_meant(word, wanted):
-    with pytest.raises(TypeError, match=rf"^run\(\) has no argument '{word}'{wanted}"):
-        topofl.run(algorithms.dsgd(0.1), **{word: 1})
-
-
-def test_only_fields_of_own_arguments_are_named():
-    with pytest.raises(
-        TypeError, match=r"^estimate\(\) has no argument 'resume'; it has algorithm, "
-    ):
-        topofl.estimate(algorithms.dsgd(0.1), resume=True)

@@ -1,47 +1,21 @@
-"""What a phase of one's own may ask of the round, and what it must declare for it."""
+"""Calls of user-defined phases: the dry run finds what they need, and invalid ones are refused."""
 
 import numpy as np
 import pytest
 import torch
-from torch.nn import functional
 
 import topofl
-from tests import naive, problems
-from tests.engine.train.test_divergence import clients_with_extremes
+from tests import problems
+from tests.engine.phases import BATCH, N, phase, run
 from topofl import algorithms, mixing, topologies
-from topofl.algorithms import Phase
-from topofl.engine import rounds as round_module
-from topofl.engine.population import initial_population
+from topofl.engine import round_training
 
-N, BATCH, SEED = 6, 4, 3
 UNIFORM = mixing.uniform(topologies.ring(N))
 
 
-def stateless(models):
-    return {}
-
-
-def phase(use):
-    """Return the phase that uses the round by ``use(models, round)``."""
-
-    def apply(models, state, round):
-        use(models, round)
-        return state
-
-    return Phase(stateless, apply)
-
-
-def run(tried, rounds=2, **settings):
-    settings = {
-        "clients": problems.equal_clients(N),
-        "model": problems.linear(),
-        "executor": "looped",
-    } | settings
-    algorithm = algorithms.chain("own", local=algorithms.sgd(0.1, batch_size=BATCH), tried=tried)
-    return topofl.run(algorithm, rounds=rounds, seed=SEED, **problems.options(every=1, **settings))
-
-
 MIXED = algorithms.Training(algorithms.descend(lr=0.1), BATCH, gradient=mixing.uniform)
+
+
 OF_A_GRAPH = {
     "weights": lambda models, round: round.mix(round.weights, models.flat),
     "push_weights": lambda models, round: round.mix(round.push_weights, models.flat),
@@ -51,8 +25,8 @@ OF_A_GRAPH = {
 
 
 @pytest.mark.parametrize("door", OF_A_GRAPH)
-def test_what_uses_a_graph_asks_for_one_before_anything_is_trained(door, monkeypatch):
-    monkeypatch.setattr(round_module, "local_steps", None)
+def test_calls_that_need_a_topology_are_refused_without_one_before_training(door, monkeypatch):
+    monkeypatch.setattr(round_training, "local_steps", None)
     with pytest.raises(TypeError, match="`topology` must be given, since own exchanges models"):
         run(phase(OF_A_GRAPH[door]))
     with pytest.raises(TypeError, match="`topology` must be given, since own exchanges models"):
@@ -63,7 +37,7 @@ def test_what_uses_a_graph_asks_for_one_before_anything_is_trained(door, monkeyp
 
 
 @pytest.mark.parametrize("door", OF_A_GRAPH)
-def test_what_is_done_over_a_graph_is_counted_and_estimated(door):
+def test_calls_over_a_topology_are_counted_and_estimated(door):
     graph = topologies.ring(N) if door != "push_weights" else topologies.random_out(N, 2, seed=0)
     history = run(phase(OF_A_GRAPH[door]), topology=graph)
     assert (history["messages"] > 0).all()
@@ -75,13 +49,13 @@ def test_what_is_done_over_a_graph_is_counted_and_estimated(door):
     assert need.bytes == history["bytes"][0]
 
 
-def test_matrices_of_ones_own_need_no_graph():
+def test_custom_matrices_need_no_topology():
     history = run(phase(lambda models, round: round.mix(UNIFORM, models.flat)))
     assert history["messages"].tolist() == [2 * N, 2 * N]
 
 
-def test_models_are_evaluated_before_the_first_phase_that_mixes_whatever_it_says_of_itself():
-    """The spread of models is gone after the exchange, and there before it."""
+def test_before_exchange_is_right_before_the_first_phase_that_mixes():
+    """Models differ before the exchange and are equal after it."""
     everybody = mixing.uniform(topologies.fully_connected(N))
     history = run(
         phase(lambda models, round: round.mix(everybody, models.flat)), before_exchange=True
@@ -106,7 +80,7 @@ def goes_through_numpy(models, round):
 
 
 @pytest.mark.parametrize("use", [looks_at_numbers, branches_on_numbers, goes_through_numpy])
-def test_a_phase_that_needs_numbers_is_told_by_name_what_to_do(use):
+def test_errors_name_phases_that_fail_on_meta_tensors(use):
     with pytest.raises(
         ValueError, match=r"the phase 'tried' must work on models without numbers.*flat\.is_meta"
     ):
@@ -120,8 +94,8 @@ def test_a_phase_that_needs_numbers_is_told_by_name_what_to_do(use):
 
 @pytest.mark.parametrize("door", OF_A_GRAPH)
 @pytest.mark.parametrize("topology", [None, topologies.ring(N)], ids=["no topology", "ring"])
-def test_what_a_phase_does_only_later_is_refused_then(door, topology):
-    """A graph not asked for, or an exchange of which nothing was known, would go unnoticed."""
+def test_calls_first_made_in_later_rounds_are_refused(door, topology):
+    """Otherwise a missing topology or an unexpected exchange would go unnoticed."""
     later = phase(lambda models, round: OF_A_GRAPH[door](models, round) if round.t == 4 else None)
     done = []
     with pytest.raises(
@@ -137,7 +111,7 @@ def test_what_a_phase_does_only_later_is_refused_then(door, topology):
     assert done == [1, 2, 3, 4]
 
 
-def test_memory_counts_what_only_later_rounds_keep_and_only_the_first_makes():
+def test_memory_estimates_include_late_states_and_early_scratch():
     def grows(models, state, round):
         copies = [models.flat.clone() for _ in range(5 if round.t == 0 else 1)]
         return state | {"kept": copies[0]}
@@ -186,16 +160,16 @@ def test_phases_note_numbers_of_rounds(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["bytes", "two words", 3])
-def test_noted_numbers_need_a_name_of_their_own(name):
+def test_names_of_noted_numbers_must_be_new_identifiers(name):
     with pytest.raises(
-        ValueError, match=r"`name` must be an identifier that no column of a history has.*'tried'"
+        ValueError, match=r"`name` must be an identifier that is not a column of histories.*'tried'"
     ):
         run(phase(lambda models, round: round.note(name, 1.0)))
-    with pytest.raises(ValueError, match="'accuracy' is one; rename it"):
+    with pytest.raises(ValueError, match="got 'accuracy'; rename it"):
         run(phase(lambda models, round: round.note("accuracy", 1.0)))
 
 
-def test_what_is_noted_only_later_is_refused():
+def test_names_first_noted_in_later_rounds_are_refused():
     later = phase(lambda models, round: round.note("late", 1.0) if round.t == 4 else None)
     with pytest.raises(
         ValueError, match=r"the phase 'tried' must note 'late' in the first rounds too"
@@ -203,40 +177,9 @@ def test_what_is_noted_only_later_is_refused():
         run(later, rounds=6)
 
 
-def test_models_that_moved_are_no_start():
-    with pytest.raises(ValueError, match=r"`models\.start` must be asked for in `init`"):
+def test_the_start_must_be_read_in_init():
+    with pytest.raises(ValueError, match=r"`models\.start` must be read in `init`"):
         run(phase(lambda models, round: models.flat.copy_(models.start.expand_as(models.flat))))
-
-
-def test_a_second_call_of_training_draws_other_minibatches():
-    how = algorithms.Training(algorithms.descend(lr=0.1), BATCH)
-
-    def twice(models, round):
-        round.train(models, how, {})
-        round.train(models, how, {})
-
-    def flat(apply):
-        kept = []
-        algorithm = algorithms.chain("own", tried=phase(apply))
-        topofl.run(
-            algorithm,
-            model=problems.linear(),
-            clients=problems.equal_clients(N),
-            rounds=1,
-            seed=SEED,
-            callbacks=[problems.each_round(lambda t, models: kept.append(models.flat.clone()))],
-        )
-        return kept[0]
-
-    same = algorithms.chain("same", tried=algorithms.sgd(0.1, batch_size=BATCH, steps=2))
-    kept = []
-    topofl.run(
-        same, model=problems.linear(), clients=problems.equal_clients(N), rounds=1, seed=SEED,
-        callbacks=[problems.each_round(lambda t, models: kept.append(models.flat.clone()))],
-    )  # fmt: skip
-    first = flat(lambda models, round: round.train(models, how, {}))
-    assert not torch.equal(flat(twice), first)
-    assert not torch.equal(flat(twice), kept[0])
 
 
 @pytest.mark.parametrize(
@@ -257,12 +200,12 @@ def test_a_second_call_of_training_draws_other_minibatches():
     ],
     ids=["init", "apply", "number"],
 )
-def test_states_are_tensors_by_name(changed, message):
+def test_states_must_be_dicts_of_tensors(changed, message):
     with pytest.raises(TypeError, match=message):
         run(phase(lambda models, round: None)._replace(**changed))
 
 
-def test_fine_tuning_is_of_each_node_alone():
+def test_fine_tuning_must_not_exchange():
     mixes = phase(lambda models, round: round.mix(UNIFORM, models.flat))
     with pytest.raises(
         ValueError, match=r"`fine_tune` must be a phase of each node alone .* got one that uses mix"
@@ -270,8 +213,8 @@ def test_fine_tuning_is_of_each_node_alone():
         run(algorithms.sgd(0.1, batch_size=BATCH), fine_tune=mixes, topology=topologies.ring(N))
 
 
-def test_memory_is_that_of_what_phases_do_not_of_what_they_say():
-    """Settings change nothing; copies and gradients that the phase asks for count."""
+def test_memory_depends_on_calls_not_on_settings():
+    """Settings do not matter; copies and gradients that the phase requests do."""
 
     def two_copies(models, round):
         first, second = models.flat.clone(), round.gradients(models, BATCH, "mine")
@@ -291,158 +234,6 @@ def test_memory_is_that_of_what_phases_do_not_of_what_they_say():
     assert silent.gradients == need(phase(lambda models, round: None)).gradients + N * d * 4
 
 
-def own_descent(keys, lr=0.1):
-    """Return an algorithm that takes a gradient step for each key, and the gradients it got."""
-    seen = []
-
-    def use(models, round):
-        for key in keys:
-            gradients = round.gradients(models, BATCH, key)
-            if not models.flat.is_meta:
-                seen.append(gradients.clone())
-            models.flat.sub_(gradients, alpha=lr)
-
-    return algorithms.chain("own", step=phase(use)), seen
-
-
-def descended(keys, rounds=3, clients=None, **settings):
-    algorithm, seen = own_descent(keys)
-    history = topofl.run(
-        algorithm,
-        model=problems.linear(),
-        clients=clients or problems.ragged_clients(N),
-        rounds=rounds,
-        seed=SEED,
-        **problems.options(dtype=torch.float64, **settings),
-    )
-    return history, seen
-
-
-SETTINGS = [{"executor": "looped"}, {"executor": "batched", "chunk": 2}]
-
-
-@pytest.mark.parametrize("settings", SETTINGS, ids=["looped", "batched"])
-def test_losses_where_gradients_are_taken_are_recorded(settings):
-    """A loop over nodes finds the same losses and gradients, on minibatches of the key."""
-    clients = problems.ragged_clients(N)
-    history, seen = descended(["first", "second"], clients=clients, **settings)
-    nodes = naive.Nodes(
-        [problems.linear().double() for _ in range(N)],
-        clients.dataset.inputs.double(),
-        clients.dataset.labels,
-        clients.train,
-        BATCH,
-        SEED,
-    )
-    start = initial_population(
-        problems.linear(),
-        N,
-        init="common",
-        seed=SEED,
-        device=torch.device("cpu"),
-        dtype=torch.float64,
-    )
-    wanted, steps = np.zeros((3, N)), []
-    for i, module in enumerate(nodes.modules):
-        torch.nn.utils.vector_to_parameters(start.flat[i].clone(), module.parameters())
-        for t in range(3):
-            for key in ("first", "second"):
-                places = naive.minibatch(clients.train[i], i, t, BATCH, f"step/{key}", SEED)
-                batch = torch.as_tensor(places)
-                loss = functional.cross_entropy(module(nodes.inputs[batch]), nodes.labels[batch])
-                gradients = torch.autograd.grad(loss, list(module.parameters()))
-                steps.append((i, torch.cat([g.flatten() for g in gradients])))
-                wanted[t, i] += loss.item() / 2
-                with torch.no_grad():
-                    for p, g in zip(module.parameters(), gradients, strict=True):
-                        p.sub_(g, alpha=0.1)
-    np.testing.assert_allclose(history.node_loss, wanted, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(history["train_loss"], wanted.mean(1), rtol=0, atol=1e-12)
-    for i in range(N):
-        mine = torch.stack([gradients[i] for gradients in seen])
-        torch.testing.assert_close(
-            mine, torch.stack([g for j, g in steps if j == i]), rtol=0, atol=1e-12
-        )
-
-
-def test_keys_tell_minibatches_apart():
-    def look(key):
-        found = []
-
-        def use(models, round):
-            gradients = [round.gradients(models, BATCH, one).clone() for one in key]
-            found.extend([] if models.flat.is_meta else gradients)
-
-        topofl.run(
-            algorithms.chain("own", step=phase(use)), model=problems.linear(),
-            clients=problems.equal_clients(N), rounds=1, seed=SEED,
-        )  # fmt: skip
-        return found
-
-    a, b, again, phases_own = look(["a", "b", "a", ""])
-    assert torch.equal(a, again)
-    assert not torch.equal(a, b)
-    assert not torch.equal(a, phases_own)
-    assert torch.equal(look(["b"])[0], b), "a key's minibatches do not depend on other calls"
-
-
-def test_losses_of_local_steps_come_first():
-    """As of Dis-PFL, which asks for gradients after it has trained."""
-    looking = phase(lambda models, round: round.gradients(models, BATCH, "look"))
-    local = algorithms.sgd(0.1, batch_size=BATCH)
-    settings = {
-        "model": problems.linear(),
-        "clients": problems.equal_clients(N),
-        "rounds": 3,
-        "seed": SEED,
-    }
-    plain = topofl.run(algorithms.chain("plain", local=local), **problems.options(**settings))
-    for order in ({"local": local, "look": looking}, {"look": looking, "local": local}):
-        history = topofl.run(algorithms.chain("looking", **order), **problems.options(**settings))
-        np.testing.assert_array_equal(history.node_loss, plain.node_loss)
-
-
-@pytest.mark.parametrize("key", [None, 0])
-def test_a_key_is_text(key):
-    with pytest.raises(TypeError, match="`key` must be text"):
-        descended([key])
-
-
-def test_divergence_of_steps_of_ones_own_is_noticed():
-    algorithm, _ = own_descent(["step"], lr=1e38)
-    settings = {
-        "model": problems.linear(),
-        "clients": problems.equal_clients(N),
-        "rounds": 4,
-        "seed": SEED,
-    }
-    with pytest.raises(
-        topofl.DivergenceError, match=r"the loss of node \d is (nan|inf) in round 2"
-    ):
-        topofl.run(algorithm, **problems.options(every=10, **settings))
-    history = topofl.run(
-        algorithm, **problems.options(every=10, on_divergence="record", **settings)
-    )
-    assert {found["round"] for found in history.meta["diverged"]} == {2}
-
-
-def test_gradients_of_two_keys_lie_side_by_side():
-    apart = {}
-
-    def use(models, round):
-        first = round.gradients(models, BATCH, "first")
-        before = first.clone()
-        second = round.gradients(models, BATCH, "second")
-        if not models.flat.is_meta:
-            apart["kept"], apart["other"] = torch.equal(first, before), torch.equal(first, second)
-
-    method = algorithms.chain("own", step=phase(use))
-    topofl.run(
-        method, model=problems.linear(), clients=problems.equal_clients(N), rounds=1, seed=SEED
-    )
-    assert apart == {"kept": True, "other": False}
-
-
 @pytest.mark.parametrize(
     ("changed", "error", "message"),
     [
@@ -455,13 +246,13 @@ def test_gradients_of_two_keys_lie_side_by_side():
         ),
     ],
 )
-def test_phases_are_functions_and_settings(changed, error, message):
+def test_invalid_phases_are_refused(changed, error, message):
     with pytest.raises(error, match=message):
         algorithms.chain("own", step=phase(lambda models, round: None)._replace(**changed))
 
 
 @pytest.mark.parametrize("door", ["mix", "send"])
-def test_arrays_are_no_matrices(door):
+def test_mixing_matrices_must_not_be_arrays(door):
     def apply(models, state, round):
         getattr(round, door)(np.eye(round.n), models.flat if door == "mix" else 8)
         return state
@@ -480,29 +271,3 @@ def test_arrays_are_no_matrices(door):
             rounds=1,
             seed=0,
         )
-
-
-def test_steps_are_counted_where_phases_take_gradients_themselves():
-    """DSGT takes one gradient per node and round; local steps and gradients add up."""
-    history = topofl.run(
-        algorithms.dsgt(0.1), model=problems.linear(), clients=problems.equal_clients(N),
-        topology=topologies.ring(N), rounds=3, seed=SEED,
-    )  # fmt: skip
-    assert history["steps"].tolist() == [N] * 3
-    looking = phase(lambda models, round: round.gradients(models, BATCH, "look"))
-    assert run(looking, rounds=3)["steps"].tolist() == [2 * N] * 3
-
-
-def test_frozen_nodes_take_no_steps():
-    clients = clients_with_extremes()
-    history = topofl.run(
-        algorithms.dsgd(0.1, batch_size=BATCH),
-        model=problems.linear(),
-        clients=clients,
-        topology=topologies.ring(N),
-        rounds=3,
-        seed=SEED,
-        **problems.options(on_divergence="freeze"),
-    )
-    assert [found["round"] for found in history.meta["diverged"]] == [1]
-    assert history["steps"].tolist() == [N - 1] * 3

@@ -1,4 +1,4 @@
-"""Columns are declared in the modules of the metrics, and all of them are found."""
+"""Columns declared in the modules of the metrics are collected."""
 
 import importlib
 import re
@@ -60,7 +60,7 @@ def test_compare_shows_every_column_in_its_order():
     assert metrics.compare([RING]).columns == ("name", *unlabeled)
 
 
-def test_columns_say_what_they_mean_once():
+def test_meanings_of_columns_are_distinct():
     found = all_columns()
     assert len({column.name for column in found}) == len(found)
     for column in found:
@@ -69,7 +69,7 @@ def test_columns_say_what_they_mean_once():
         assert not column.meaning.endswith(".")
 
 
-def test_modules_name_what_computes_larger_graphs():
+def test_limits_name_existing_functions_for_larger_graphs():
     for column in all_columns():
         if column.limit:
             owner, _, name = column.limit.instead.partition(".")
@@ -93,14 +93,14 @@ def test_columns_of_a_module_follow_each_other(declare):
 
 
 @pytest.mark.parametrize("changes", [{"group": "lore"}, {"after": "nodes"}, {"after": "fate"}])
-def test_columns_without_a_place_are_refused(declare, changes):
+def test_columns_of_unknown_groups_or_positions_are_refused(declare, changes):
     declare(column(**changes))
     all_columns.cache_clear()
     with pytest.raises(ValueError, match=r"columns must belong to one of the groups .*, got luck"):
         all_columns()
 
 
-def test_limits_and_requirements_are_reasons_in_this_order(declare):
+def test_limits_are_checked_before_requirements(declare):
     unlucky = Requirement("luck", lambda entry: "no luck")
 
     def failing(entry):
@@ -123,7 +123,7 @@ def test_limits_and_requirements_are_reasons_in_this_order(declare):
     assert found.column("d")[1].reason == "luck is computed here up to n=1,000: use metrics.slem"
 
 
-def test_what_several_columns_need_is_computed_once(declare):
+def test_shared_values_are_computed_once(declare):
     calls = []
 
     def costly(entry):
@@ -140,7 +140,7 @@ def test_what_several_columns_need_is_computed_once(declare):
     assert table.rows == (("x", 1, 1), ("y", 2, 2))
 
 
-def test_the_reference_is_made_of_the_declarations():
+def test_the_table_of_columns_lists_the_declarations():
     table = metrics.columns()
     assert table.column("column") == tuple(column.name for column in all_columns())
     rows = {row[0]: row[1:] for row in table.rows}
@@ -154,6 +154,6 @@ def test_the_reference_is_made_of_the_declarations():
     assert rows["nodes"][2:] == ("", "any")
 
 
-def test_means_are_whole_where_they_can_be():
+def test_whole_means_are_integers():
     assert repr(_declaration.mean([1, 2, 3])) == "2"
     assert _declaration.mean([1, 2]) == 1.5

@@ -25,7 +25,7 @@ CAVES = [list(range(k, k + 6)) for k in range(0, 24, 6)]
 
 @st.composite
 def labelled(draw):
-    """Return a random directed graph with edges, and label counts without an empty node."""
+    """Return a random directed graph with edges, and label counts without empty nodes."""
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     n, classes = draw(st.integers(3, 12)), draw(st.integers(1, 5))
     mask = (rng.random((n, n)) < draw(st.sampled_from([0.1, 0.4, 0.9]))) & ~np.eye(n, dtype=bool)
@@ -35,19 +35,19 @@ def labelled(draw):
     return from_edges(np.argwhere(mask), n, directed=True), counts
 
 
-def test_a_matrix_stands_for_the_graph_that_it_uses():
+def test_communities_of_a_matrix_are_those_of_its_graph():
     weights = mixing.uniform(topologies.random_in(8, 2, seed=0).at(0), direction="pull")
     for function in (communities, clustering, lambda graph: modularity(graph, [range(8)])):
         assert function(weights) == function(weights.support())
 
 
-def test_caves_are_found():
+def test_communities_of_connected_cliques_are_the_cliques():
     assert communities(CAVEMEN) == CAVES
     assert communities(from_edges([(0, 1)], 4)) == [[0, 1], [2], [3]]
     assert communities(topologies.fully_connected(5)) == [[0, 1, 2, 3, 4]]
 
 
-def test_of_disjoint_cliques_the_modularity_is_one_minus_one_over_their_number():
+def test_modularity_of_disjoint_cliques_has_its_closed_form():
     cliques = topologies.random_cliques(20, 5, seed=0)
     assert modularity(cliques, cliques.groups) == pytest.approx(1 - 1 / 4)
     assert communities(cliques) == sorted(sorted(map(int, group)) for group in cliques.groups)
@@ -71,7 +71,7 @@ def test_modularity_is_newmans_sum_over_pairs(case):
 
 
 @given(labelled())
-def test_neighbors_are_compared_with_all_pairs(case):
+def test_neighbor_label_distance_agrees_with_brute_force(case):
     graph, counts = case
     shares = label_distributions(counts)
 
@@ -84,7 +84,7 @@ def test_neighbors_are_compared_with_all_pairs(case):
     assert neighbor_label_distance(graph, counts) == pytest.approx(expected)
 
 
-def test_everybody_is_as_different_as_chance_and_alike_neighbors_less():
+def test_neighbor_label_distance_is_one_by_chance_and_less_for_similar_neighbors():
     counts = np.eye(4, dtype=int).repeat(3, axis=0)  # nodes 0, 1, 2 have class 0, and so on
     alike = [range(k, k + 3) for k in range(0, 12, 3)]
     mixed = [range(k, 12, 3) for k in range(3)]
@@ -107,7 +107,7 @@ def test_everybody_is_as_different_as_chance_and_alike_neighbors_less():
         assert label_separation(alike, equal) == 0
 
 
-def test_groups_by_chance_are_not_separated_on_average():
+def test_label_separation_of_random_groups_is_zero_on_average():
     counts = np.array([[5, 0, 0], [4, 1, 0], [0, 3, 0], [1, 1, 2], [0, 0, 7]])
     over_all = [
         label_separation([order[:2], order[2:]], counts)
@@ -117,7 +117,7 @@ def test_groups_by_chance_are_not_separated_on_average():
     assert max(over_all) > 0.3
 
 
-def test_what_cannot_be_said_is_refused():
+def test_invalid_groups_and_graphs_are_refused():
     counts = np.eye(3, dtype=int)
     with pytest.raises(TopologyError, match="needs edges"):
         neighbor_label_distance(from_edges([], 3), counts)

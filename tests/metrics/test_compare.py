@@ -1,4 +1,4 @@
-"""The table of graphs: every column against the function it comes from, and what does not apply."""
+"""Tables of graphs: columns against their functions, and values that do not apply."""
 
 import networkx as nx
 import numpy as np
@@ -92,8 +92,8 @@ def test_columns_of_a_ring():
         "q measured": pytest.approx(2 / 3, rel=1e-3),
         "C measured": pytest.approx(CONSTANTS.c_hat),
         "delta": 1,
-        "messages a round": 12,
-        "MB a round": pytest.approx(12 * 7850 * 4 / 1e6),
+        "messages per round": 12,
+        "MB per round": pytest.approx(12 * 7850 * 4 / 1e6),
         "busiest node messages": 4,
     }
     assert {name: found[name] for name in expected} == expected
@@ -101,7 +101,7 @@ def test_columns_of_a_ring():
 
 def test_columns_are_chosen_by_group():
     by_group = {group: compare([RING], about=group).columns[1:] for group in ("cost", "rounds")}
-    assert by_group["cost"][:3] == ("messages a round", "MB a round", "busiest node messages")
+    assert by_group["cost"][:3] == ("messages per round", "MB per round", "busiest node messages")
     assert by_group["rounds"][:3] == ("B", "expected gap", "measured contraction")
     both = ("name", *by_group["cost"], *by_group["rounds"])
     assert compare([RING], about=["cost", "rounds"]).columns == both
@@ -131,29 +131,29 @@ def test_label_counts_add_columns():
     assert row(table, 1)["mean clique skew"] == clique_skew(GROUPED, COUNTS).mean()
 
 
-def test_what_was_recorded_is_judged_to_its_end():
+def test_recorded_rounds_are_all_used():
     sequence = random_in(8, 3, seed=0)
     recorded = MixingSequence(8, lambda t: mixing.uniform(sequence.at(t)), "a run", length=20)
     ran, drawn = row(compare([recorded])), row(compare([sequence], rounds=20))
-    for name in ("edges", "B", "expected gap", "neighborhood heterogeneity", "messages a round"):
+    for name in ("edges", "B", "expected gap", "neighborhood heterogeneity", "messages per round"):
         assert ran.get(name) == drawn.get(name)
     assert ran["q measured"] == push_sum_constants(recorded).q_hat
     assert drawn["q measured"] == push_sum_constants(sequence, rounds=20).q_hat  # of uniform pushes
     assert ran["slem"] == NotApplicable(
-        "a sequence that repeats is needed, the graph has no period; use "
+        "a periodic sequence is needed, the graph has no period; use "
         "metrics.measured_contraction(sequence, rounds=..., seed=...)"
     )
     assert ran["lambda_n"] == NotApplicable("of one matrix: take a round of the sequence")
 
 
-def test_numbers_that_cost_too_much_say_so():
+def test_expensive_columns_of_large_graphs_are_not_applicable():
     large = row(compare([as_topology(nx.cycle_graph(301))], about=["push-sum"]))
     assert {value for key, value in large.items() if key != "name"} == {
         NotApplicable("computed here up to n=300: use metrics.push_sum_constants")
     }
 
 
-def test_takes_whatever_describes_a_graph():
+def test_all_kinds_of_graphs_are_accepted():
     matrix = mixing.max_degree(GROUPED)
     table = compare(
         [
@@ -177,7 +177,7 @@ def test_names_and_weights_and_message_size_can_be_given():
     table = compare([RING, mixing.uniform(RING)], names=["a", "b"], weights=rule, n_parameters=10)
     assert table.column("name") == ("a", "b")
     assert table.column("slem") == (pytest.approx(5 / 6), pytest.approx(2 / 3))
-    assert table.column("MB a round") == (480e-6, 480e-6)
+    assert table.column("MB per round") == (480e-6, 480e-6)
 
 
 def test_directed_graphs_have_no_algebraic_connectivity():
@@ -209,7 +209,7 @@ def test_periodic_sequences_are_means_over_the_period():
     assert both["spectral gap"] == pytest.approx(1 - slem(as_topology([path, RING])))
     values = [neighborhood_heterogeneity(graph, COUNTS) for graph in (path, RING)]
     assert both["neighborhood heterogeneity"] == pytest.approx(np.mean(values))
-    assert both["messages a round"] == 11
+    assert both["messages per round"] == 11
 
 
 def test_other_sequences_are_means_over_their_first_ten_rounds():
@@ -223,7 +223,7 @@ def test_other_sequences_are_means_over_their_first_ten_rounds():
     assert "measured_contraction" in str(compare([sequence]))
 
 
-def test_what_the_weights_do_not_allow_is_a_reason_not_an_error():
+def test_columns_that_the_weights_do_not_allow_are_not_applicable():
     push, pull = (mixing.uniform(LINE, direction=d) for d in ("push", "pull"))
     table = compare([push, [push, pull]], label_counts=COUNTS)
     assert "needs rows that sum to 1" in row(table)["neighborhood heterogeneity"].reason
@@ -251,7 +251,7 @@ def test_no_cell_is_nan():
 def test_messages_agree_with_round_cost():
     matrix = mixing.uniform(LINE)
     cost, line = round_cost(matrix, 7850), row(compare([matrix]))
-    assert (line["messages a round"], line["busiest node messages"]) == (
+    assert (line["messages per round"], line["busiest node messages"]) == (
         cost.messages,
         cost.busiest_messages,
     )
@@ -298,7 +298,7 @@ def test_names_are_a_list():
 
 
 @pytest.mark.parametrize("name", ["weights", "symmetric", "graph", "a", "ring(n=6)"])
-def test_reasons_speak_of_the_graph_whatever_its_name(name):
+def test_reasons_say_the_graph_instead_of_its_name(name):
     weights = mixing.from_weights([[0.5, 0.5], [0.2, 0.8]], name=name)
     reason = row(compare([weights], about="averaging"))["lambda_n"].reason
     assert reason == (
@@ -318,7 +318,7 @@ def weighted_ring():
     return graph
 
 
-def test_weights_that_are_dropped_are_told_once_and_used_where_asked():
+def test_unused_edge_weights_are_warned_about_once():
     own = as_topology(weighted_ring(), own_weights=True)
     expected = 0.5 - abs(
         0.1 + 0.4 * np.exp(2j * np.pi / 3)
@@ -335,10 +335,10 @@ def test_weights_that_are_dropped_are_told_once_and_used_where_asked():
         lambda: slem(as_topology([graph, graph])),
     ):
         with pytest.warns(
-            UserWarning, match=r"which are not used: .* own_weights=True, .* weights=mixing.metrop"
-        ) as told:
+            UserWarning, match=r"which are ignored: .* own_weights=True, .* weights=mixing.metrop"
+        ) as caught:
             measure()
-        assert [str(warning.filename) for warning in told] == [__file__]
-    with pytest.warns(UserWarning, match="weights from 0.1 to 0.4") as told:
+        assert [str(warning.filename) for warning in caught] == [__file__]
+    with pytest.warns(UserWarning, match="weights from 0.1 to 0.4") as caught:
         compare([as_topology(lambda t: RING if t < 3 else graph)], about="averaging")
-    assert len(told) == 1
+    assert len(caught) == 1

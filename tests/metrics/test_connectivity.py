@@ -1,4 +1,4 @@
-"""B against brute force over all windows."""
+"""B-connectivity against brute force over all windows."""
 
 import math
 
@@ -73,7 +73,7 @@ def test_known_graphs():
 
 
 def test_long_random_sequences_cost_linear_time():
-    """Each round is asked for once, whatever the length of the windows, connected or not."""
+    """Each round is computed once for windows of any length, connected or not."""
     asked = []
     graphs = topologies.random_out(20, 1, seed=0)
 

@@ -1,4 +1,4 @@
-"""Consensus distance by hand, in numpy and torch."""
+"""Consensus distance of numpy arrays and torch tensors against known values."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ DISTANCE = np.sqrt((5 + 2 + 1) / 3)
 @pytest.mark.parametrize(
     "convert", [np.asarray, torch.from_numpy, lambda a: torch.from_numpy(a).to(torch.bfloat16)]
 )
-def test_values_by_hand(convert):
+def test_known_values(convert):
     models = convert(MODELS.copy())
     assert consensus_distance(models) == pytest.approx(DISTANCE, rel=1e-15)
     assert consensus_distance(models, relative=True) == pytest.approx(
@@ -41,7 +41,7 @@ def test_is_exactly_zero_for_equal_models_whose_mean_is_rounded():
     assert consensus_distance(MODELS[:1]) == 0.0
 
 
-def test_leaves_the_models_as_they_are():
+def test_models_are_not_changed():
     models = torch.from_numpy(MODELS.copy()).requires_grad_()
     consensus_distance(models)
     assert not mean_model(models).requires_grad
@@ -57,7 +57,7 @@ def test_integers_are_numbers_and_diverged_models_give_nan():
 
 
 @pytest.mark.parametrize("metric", [consensus_distance, mean_model])
-def test_refuses_what_is_not_a_stack_of_models(metric):
+def test_inputs_other_than_a_matrix_of_models_are_refused(metric):
     for models in (np.zeros(3), np.zeros((0, 3)), torch.zeros(3, 0), torch.zeros(2, 2, 2)):
         with pytest.raises(ValueError, match="`models` must have shape"):
             metric(models)

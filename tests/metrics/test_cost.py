@@ -1,4 +1,4 @@
-"""Messages and bytes by hand and as the D-Cliques paper counts them."""
+"""Messages and bytes: known values, and the counts of the D-Cliques paper."""
 
 import networkx as nx
 import numpy as np
@@ -10,7 +10,7 @@ from topofl.topology import Topology, as_topology, from_edges
 
 
 def dcliques(n: int, size: int = 10) -> Topology:
-    """Cliques of consecutive nodes, every pair joined at nodes with the fewest such edges."""
+    """Return cliques of consecutive nodes, each pair connected at its least loaded nodes."""
     groups = np.arange(n).reshape(-1, size)
     edges = [(i, j) for group in groups.tolist() for i in group for j in group if i < j]
     loads = np.zeros(n, dtype=int)
@@ -28,20 +28,20 @@ def test_star_by_hand():
     assert round_cost(matrix, 100, itemsize=2) == Cost(6, 1200, 6, 1200, "exact")
 
 
-def test_directions_are_counted_apart():
+def test_directions_are_counted_separately():
     # 0 -> 1, 0 -> 2, 1 -> 2: three messages; each node has two in and out together.
     matrix = mixing.uniform(from_edges([(0, 1), (0, 2), (1, 2)], 3, directed=True))
     assert round_cost(matrix, 1) == Cost(3, 12, 2, 8, "exact")
 
 
-def test_no_edge_no_message():
+def test_without_edges_there_are_no_messages():
     assert round_cost(mixing.from_weights(np.eye(3)), 5) == Cost(0, 0, 0, 0, "exact")
 
 
 @pytest.mark.parametrize(
     ("n", "plain", "paper", "exact"), [(100, 9.9, 2 * 9.9, 18.9), (1000, 18.9, 37.8, 27.9)]
 )
-def test_messages_a_node_of_dcliques(n, plain, paper, exact):
+def test_messages_per_node_of_dcliques(n, plain, paper, exact):
     graph = dcliques(n)
     models, gradients = mixing.metropolis_hastings(graph), mixing.within_groups(graph)
     for accounting, expected in (("paper", paper), ("exact", exact)):

@@ -19,7 +19,7 @@ push = partial(mixing.uniform, direction="push")
 
 
 def stochastic(n: int) -> st.SearchStrategy[MixingMatrix]:
-    """Row-stochastic matrices with many zeros."""
+    """Draw row-stochastic matrices with many zeros."""
     entries = arrays.arrays(np.float64, (n, n), elements=st.sampled_from([0.0, 0.0, 1.0, 2.0, 5.0]))
     return entries.map(
         lambda a: mixing.from_weights((a + np.eye(n)) / (a + np.eye(n)).sum(axis=1, keepdims=True))
@@ -33,12 +33,12 @@ def matrices(draw: st.DrawFn, count: int = 1) -> list[MixingMatrix]:
 
 
 def brute(matrix: np.ndarray) -> float:
-    """One minus the smallest overlap of two rows: the other formula."""
+    """Return one minus the smallest overlap of two rows, an equivalent formula."""
     return 1 - min(np.minimum(a, b).sum() for a in matrix for b in matrix)
 
 
 def product(members: list[MixingMatrix]) -> np.ndarray:
-    """Return the last one times ... times the first."""
+    """Return the product of the matrices in chronological order."""
     result = np.eye(members[0].n)
     for member in members:
         result = member.weights.toarray() @ result
@@ -163,15 +163,15 @@ def test_closed_forms():
 # Large graphs
 
 
-def test_large_graphs_whose_nodes_hear_nobody_in_common_need_no_pairs():
+def test_large_graphs_with_nodes_without_common_sources_have_coefficient_one():
     for graph in (
         topologies.ring(100_000),
         topologies.one_peer_exponential(100_000),
         topologies.grid(10_000),
     ):
         assert dobrushin(graph, rounds=2) == 1.0
-    # In 11 rounds each of 4,096 nodes hears 2^11: opposite ones have none in common, all other
-    # pairs have.
+    # In 11 rounds, each of 4,096 nodes receives from 2^11 nodes: opposite nodes have no sources in
+    # common, all other pairs do.
     assert dobrushin(topologies.one_peer_exponential(4096), rounds=11) == 1.0
     # A star whose leaf 1 has a leaf of its own: the center shares with all, but the latter and leaf
     # 2 nothing.
@@ -214,7 +214,7 @@ def test_needs_a_window_and_matrices_of_one_kind():
         dobrushin(np.eye(2))
 
 
-def test_rounds_are_asked_for_once():
+def test_every_round_is_computed_once():
     asked = []
 
     def graph(t):

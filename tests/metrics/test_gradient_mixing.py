@@ -1,4 +1,4 @@
-"""The gradient mixing error by hand, by the formula, and against neighborhood heterogeneity."""
+"""Gradient mixing error: known values, the formula, and neighborhood heterogeneity."""
 
 from functools import partial
 
@@ -58,7 +58,7 @@ def test_pull_on_a_digraph_by_hand():
 
 
 @pytest.mark.parametrize("chunk", [1, 12, 10**6])
-def test_agrees_with_the_formula_whatever_is_mixed_at_a_time(monkeypatch, chunk):
+def test_agrees_with_the_formula_for_any_chunk_size(monkeypatch, chunk):
     monkeypatch.setattr(gradient_mixing, "CHUNK", chunk)
     matrix, gradients = weights(5, seed=0), np.random.default_rng(1).standard_normal((5, 11))
     expected = np.linalg.norm((matrix.weights.toarray() - 1 / 5) @ gradients) ** 2 / 5
@@ -92,7 +92,7 @@ def test_without_communication_it_is_the_variance_and_averaging_leaves_nothing(n
 
 
 @given(st.integers(3, 12), st.integers(0, 1000))
-def test_doubly_stochastic_weights_leave_sigma_squared_of_the_variance_at_most(n, seed):
+def test_doubly_stochastic_weights_leave_at_most_sigma_squared_of_the_variance(n, seed):
     gradients = np.random.default_rng(seed).standard_normal((n, 4))
     for graph in (
         topologies.ring(n),
@@ -124,7 +124,7 @@ def test_a_common_gradient_does_not_count(n, seed, shift):
     )
 
 
-def test_leaves_the_gradients_as_they_are():
+def test_gradients_are_not_changed():
     frozen = GRADIENTS.copy()
     frozen.setflags(write=False)
     assert gradient_mixing_error(PATH, frozen) > 0
@@ -135,14 +135,14 @@ def test_leaves_the_gradients_as_they_are():
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("convert", [np.asarray, torch.from_numpy])
-def test_refuses_what_is_not_finite(bad, convert):
+def test_gradients_that_are_not_finite_are_refused(bad, convert):
     gradients = GRADIENTS.copy()
     gradients[2, 1] = bad
     with pytest.raises(ValueError, match=r"`gradients` must be finite, got .* at \(2, 1\)"):
         gradient_mixing_error(PATH, convert(gradients))
 
 
-def test_refuses_what_is_not_one_gradient_a_node():
+def test_inputs_other_than_one_gradient_per_node_are_refused():
     for gradients in (
         GRADIENTS[:2],
         GRADIENTS[0],

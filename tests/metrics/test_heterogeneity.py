@@ -1,4 +1,4 @@
-"""Label skew of neighborhoods and cliques: values by hand, and of the partitions of the papers."""
+"""Label skew of neighborhoods and cliques: known values, and partitions of the papers."""
 
 from functools import partial
 from types import SimpleNamespace
@@ -20,7 +20,7 @@ COUNTS = [[6, 0], [0, 3], [2, 2]]
 
 
 def two_shards(n: int, seed: int, per_class: int = 5000, classes: int = 10) -> np.ndarray:
-    """Label counts of sorted examples cut into 2n equal shards, two a node."""
+    """Return label counts of sorted examples in 2n equal shards, two per node."""
     shards = np.repeat(np.arange(classes), per_class).reshape(2 * n, -1)
     order = np.random.default_rng(seed).permutation(2 * n).reshape(n, 2)
     return np.stack([np.bincount(shards[pair].ravel(), minlength=classes) for pair in order])
@@ -112,7 +112,7 @@ def test_pull_on_a_digraph():
     ],
     ids=["ring", "grid", "random_regular", "exponential"],
 )
-def test_known_values_of_two_shards_a_node(graph, expected):
+def test_known_values_of_two_shards_per_node(graph, expected):
     values = [
         neighborhood_heterogeneity(as_topology(graph(s)), two_shards(100, s)) for s in range(20)
     ]
@@ -155,7 +155,7 @@ def test_clique_skew_of_a_topology_uses_its_groups():
     np.testing.assert_array_equal(clique_skew(grouped, COUNTS), clique_skew([(0, 2), (1,)], COUNTS))
 
 
-def test_weightings_agree_if_all_nodes_have_equally_much():
+def test_weightings_agree_for_equal_amounts_of_data():
     counts, groups = two_shards(100, seed=0), np.arange(100).reshape(10, 10)
     np.testing.assert_allclose(
         clique_skew(groups, counts), clique_skew(groups, counts, weighting="pooled")
@@ -210,7 +210,7 @@ DISTANCES = [
 
 
 def reference_distance(name: str, p: np.ndarray, q: np.ndarray) -> float:
-    """Return the distance by scipy."""
+    """Return a distance computed by scipy."""
     return {
         "l1": lambda: distance.cityblock(p, q),
         "total_variation": lambda: distance.cityblock(p, q) / 2,
@@ -239,7 +239,7 @@ def test_skews_are_the_distances_of_scipy(name, weighting):
 
 
 def test_distances_by_hand():
-    # Cliques {0} and {1} of one class each; everybody's mixture is 1/2 and 1/2.
+    # Cliques {0} and {1} of one class each; the global distribution is 1/2 and 1/2.
     counts = [[4, 0], [0, 4]]
     half = np.sqrt(0.5)
     js = np.sqrt((np.log(4 / 3) + 0.5 * np.log(2 / 3) + 0.5 * np.log(2)) / 2)
@@ -261,12 +261,12 @@ def test_distances_by_hand():
 
 
 @pytest.mark.parametrize("name", DISTANCES)
-def test_the_mixture_of_all_has_no_skew_by_any_distance(name):
+def test_the_skew_of_the_global_distribution_is_zero_for_all_distances(name):
     counts = np.random.default_rng(1).integers(0, 9, (7, 5)) + np.eye(5, dtype=int)[0]
     assert 0 <= clique_skew([range(7)], counts, distance=name)[0] < 1e-15
 
 
-def test_near_distributions_are_as_far_apart_as_the_second_order_says():
+def test_distances_of_near_distributions_agree_to_second_order():
     # For p = q + e v and chi = sum v^2 / q: to first order both KL are e^2 chi / 2,
     # and the squares of the first two are e^2 chi / 8.
     q, v = np.array([0.2, 0.3, 0.5])[:, None], np.array([1.0, -2.0, 1.0])[:, None]

@@ -17,7 +17,7 @@ GRAPHS = [topologies.star(9), as_topology(nx.lollipop_graph(4, 3)), topologies.r
 
 
 def passage_times(W):
-    """Return the mean first passage times, target by target: m_ij = 1 + sum_{k != j} W_ik m_kj."""
+    """Return mean first passage times, one target at a time: m_ij = 1 + sum_{k != j} W_ik m_kj."""
     n = len(W)
     times = np.zeros((n, n))
     for j in range(n):
@@ -28,7 +28,7 @@ def passage_times(W):
 
 
 def walks(n, seed):
-    """Weights of a random strongly connected digraph on which no two nodes are alike."""
+    """Return weights of a random strongly connected digraph without symmetries."""
     rng = np.random.default_rng(seed)
     W = rng.random((n, n)) * (rng.random((n, n)) < 0.4)
     W[np.arange(n), (np.arange(n) + 1) % n] += 0.1
@@ -75,7 +75,7 @@ def test_weights_from_the_laplacian_give_the_kirchhoff_index(graph):
 
 
 @given(st.integers(2, 12), st.integers(0, 10**6))
-def test_passage_times_weighted_by_influence_are_the_same_from_every_node(n, seed):
+def test_mean_passage_times_weighted_by_pi_are_equal_from_all_nodes(n, seed):
     W = walks(n, seed)
     matrix = mixing.from_weights(W)
     times = passage_times(W) @ metrics.perron_vector(matrix)
@@ -106,7 +106,7 @@ def test_weights_can_be_given():
     assert lazy == pytest.approx(2 * kemeny_constant(mixing.uniform(path)))
 
 
-def test_compare_has_it_for_static_graphs():
+def test_compare_shows_it_for_static_graphs():
     line = from_edges([(0, 1), (1, 2)], 3, directed=True, name="line")
     table = metrics.compare([topologies.ring(9), [CYCLE, CYCLE], line], about="averaging")
     ring, periodic, broken = table.column("Kemeny constant")
@@ -115,7 +115,7 @@ def test_compare_has_it_for_static_graphs():
     assert broken.reason.startswith("the Kemeny constant needs a strongly connected graph, that of")
 
 
-def test_what_it_is_not_defined_for_is_refused(monkeypatch):
+def test_matrices_without_a_kemeny_constant_are_refused(monkeypatch):
     push = mixing.uniform(
         from_edges([(0, 1), (1, 0), (1, 2), (2, 0)], 3, directed=True), direction="push"
     )
@@ -123,7 +123,7 @@ def test_what_it_is_not_defined_for_is_refused(monkeypatch):
         kemeny_constant(push)
     with pytest.raises(TopologyError, match="needs a strongly connected graph"):
         kemeny_constant(from_edges([(0, 1), (2, 3)], 4))
-    with pytest.raises(TopologyError, match="is lost in rounding"):
+    with pytest.raises(TopologyError, match="is dominated by rounding errors"):
         kemeny_constant(mixing.from_weights([[1 - 1e-12, 1e-12], [1e-12, 1 - 1e-12]]))
     with pytest.raises(TypeError, match="`x` must be one MixingMatrix or Topology"):
         kemeny_constant(topologies.one_peer_exponential(4))

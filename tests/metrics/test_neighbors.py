@@ -82,7 +82,7 @@ def test_one_without_communication_and_n_for_exact_averaging(n, which, gamma):
     assert effective_neighbors(pieces, gamma, which=which) == pytest.approx(1 / variance, rel=1e-9)
 
 
-def test_permutations_share_nothing():
+def test_permutations_have_one_effective_neighbor():
     cycle = mixing.from_weights(np.roll(np.eye(5), 1, axis=0))
     assert effective_neighbors(cycle, 0.9) == pytest.approx(1)
 
@@ -127,7 +127,7 @@ def test_near_one_it_counts_all_nodes_of_doubly_stochastic_weights(graph):
             assert effective_neighbors(graph, gamma, which=which) == pytest.approx(9, rel=error)
 
 
-def test_near_one_it_counts_the_nodes_that_matter_of_row_stochastic_weights():
+def test_near_one_it_counts_influential_nodes_of_row_stochastic_weights():
     values, vectors = np.linalg.eig(mixing.uniform(DIGRAPH).weights.toarray().T)
     stationary = np.real(vectors[:, np.argmax(values.real)])
     stationary /= stationary.sum()
@@ -204,7 +204,7 @@ def test_is_between_one_and_n_and_the_worst_is_the_least(graph, gamma):
 
 
 @given(graphs(directed=False), st.floats(0, 0.999), st.floats(0, 0.999))
-def test_never_falls_with_gamma_for_doubly_stochastic_weights(graph, gamma, other):
+def test_does_not_decrease_with_gamma_for_doubly_stochastic_weights(graph, gamma, other):
     low, high = sorted([gamma, other])
     for which in ("mean", "worst"):
         assert (
@@ -238,7 +238,7 @@ def test_a_period_can_start_anywhere():
 # Bad input
 
 
-def test_refuses_what_has_no_value():
+def test_undefined_values_are_refused():
     with pytest.raises(
         TopologyError,
         match=r"rows that sum to 1, .*digraph.* column stochastic; use mixing\.uniform",

@@ -1,4 +1,4 @@
-"""Numbers round by round, against those of each round by itself."""
+"""Metrics round by round, against those of each single round."""
 
 import sys
 from dataclasses import replace
@@ -17,7 +17,7 @@ RECORDED = MixingSequence(8, MATRICES.__getitem__, "a run", length=6)
 COUNTS = np.random.default_rng(0).integers(1, 9, (8, 3))
 
 
-def test_each_row_is_that_of_its_round():
+def test_rows_equal_compare_of_each_round():
     table = over_rounds(RECORDED, label_counts=COUNTS)
     alone = compare(MATRICES, label_counts=COUNTS, about=["structure", "averaging", "data"])
     assert table.column("round") == tuple(range(6))
@@ -25,7 +25,7 @@ def test_each_row_is_that_of_its_round():
     assert [row[2:] for row in table.rows] == [row[1:] for row in alone.rows]
 
 
-def test_windows_are_the_shortest_strong_ones_and_their_longest_is_b():
+def test_rounds_until_strong_are_shortest_windows_and_at_most_b():
     lengths = over_rounds(RECORDED, about=[]).column("rounds until strong")
     for start, length in enumerate(lengths):
         if isinstance(length, NotApplicable):
@@ -49,7 +49,7 @@ def test_windows_are_the_shortest_strong_ones_and_their_longest_is_b():
     )
     apart = topologies.random_cliques(6, 3, seed=0)
     assert over_rounds(apart).column("rounds until strong") == (
-        NotApplicable("the rounds from here to the last do not connect all nodes"),
+        NotApplicable("the rounds from this one to the last do not connect all nodes"),
     )
 
 
@@ -65,7 +65,7 @@ def test_one_matrix_in_all_rounds_is_measured_once(monkeypatch):
     assert edges == tuple(MATRICES[t // 3].support().n_edges for t in range(6))
 
 
-def test_a_history_tells_what_was_sent_in_every_round():
+def test_costs_of_a_history_are_the_recorded_messages():
     clients = data.with_validation(
         data.dirichlet_per_class(data.digits(), 6, alpha=0.5, seed=0), seed=0
     )
@@ -74,11 +74,11 @@ def test_a_history_tells_what_was_sent_in_every_round():
         algorithms.dpfl(0.1, budget=2, epochs=1), model=model, clients=clients, rounds=3, seed=0
     )
     table = over_rounds(learned, about="cost")
-    assert table.column("messages a round") == tuple(learned["messages"].tolist())
-    assert table.column("MB a round") == tuple((learned["bytes"] / 1e6).tolist())
+    assert table.column("messages per round") == tuple(learned["messages"].tolist())
+    assert table.column("MB per round") == tuple((learned["bytes"] / 1e6).tolist())
     assert table.column("busiest node messages") == tuple(learned["busiest_messages"].tolist())
     edges = over_rounds(learned, about="structure").column("edges")
-    assert table.column("messages a round")[0] > edges[0]  # models that were tried
+    assert table.column("messages per round")[0] > edges[0]  # models that were tried
     ring = run(
         algorithms.dsgd(0.1),
         model=model,
@@ -87,18 +87,21 @@ def test_a_history_tells_what_was_sent_in_every_round():
         rounds=3,
         seed=0,
     )
-    assert over_rounds(ring, about="cost").column("messages a round") == (
+    assert over_rounds(ring, about="cost").column("messages per round") == (
         12,
         12,
         12,
     )  # one matrix, three rounds
     both = compare([learned, ring], about="cost")
-    assert both.title == "2 graphs; of runs what was sent"
+    assert both.title == "2 graphs; costs as recorded"
     mixed = compare([ring, topologies.ring(6)], about="cost", n_parameters=5)
-    assert mixed.title == "2 graphs; of runs what was sent, of graphs messages of 5 parameters"
-    assert mixed.column("MB a round") == pytest.approx((12 * 650 * 4 / 1e6, 12 * 5 * 4 / 1e6))
-    assert both.column("messages a round") == (learned["messages"].mean(), 12)
-    assert both.column("MB a round") == pytest.approx(
+    assert (
+        mixed.title
+        == "2 graphs; costs of runs as recorded, of graphs with messages of 5 parameters"
+    )
+    assert mixed.column("MB per round") == pytest.approx((12 * 650 * 4 / 1e6, 12 * 5 * 4 / 1e6))
+    assert both.column("messages per round") == (learned["messages"].mean(), 12)
+    assert both.column("MB per round") == pytest.approx(
         ((learned["bytes"] / 1e6).mean(), 12 * 650 * 4 / 1e6)
     )
     assert both.column("busiest node messages") == (learned["busiest_messages"].mean(), 4)
@@ -110,7 +113,7 @@ def test_a_history_tells_what_was_sent_in_every_round():
             cell.reason == "the run did not record it"
             for cell in table.column("busiest node messages")
         )
-        assert set(table.column("messages a round")) == {12}
+        assert set(table.column("messages per round")) == {12}
 
 
 def test_edges_are_counted_in_one_way_in_all_rounds():
@@ -121,7 +124,7 @@ def test_edges_are_counted_in_one_way_in_all_rounds():
     assert over_rounds(as_topology([full, full])).column("edges") == (28, 28)
 
 
-def test_some_rounds_may_be_asked_for():
+def test_a_list_of_rounds_is_accepted():
     whole = over_rounds(RECORDED, about="structure")
     assert over_rounds(RECORDED, rounds=[4, 1], about="structure").column("edges") == tuple(
         whole.column("edges")[t] for t in (4, 1)

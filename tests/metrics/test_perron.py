@@ -47,7 +47,7 @@ def test_closed_forms() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_it_is_what_averaging_and_push_sum_tend_to(seed: int) -> None:
+def test_averaging_and_push_sum_converge_to_it(seed: int) -> None:
     graph = strongly_connected(9, seed)
     x = np.random.default_rng(seed).standard_normal(9)
     W, P = pull(graph), push(graph)
@@ -58,7 +58,7 @@ def test_it_is_what_averaging_and_push_sum_tend_to(seed: int) -> None:
 
 
 @pytest.mark.parametrize("rule", [pull, push])
-def test_of_a_period_it_is_that_of_the_product_from_round_0_on(rule) -> None:
+def test_for_a_period_it_is_that_of_the_product(rule) -> None:
     period = [rule(strongly_connected(8, seed)) for seed in (3, 4, 5)]
     product = (
         period[2].weights.toarray() @ period[1].weights.toarray() @ period[0].weights.toarray()
@@ -69,18 +69,18 @@ def test_of_a_period_it_is_that_of_the_product_from_round_0_on(rule) -> None:
     assert pi.sum() == pytest.approx(1)
 
 
-def test_nodes_that_nobody_hears_count_nothing() -> None:
-    graph = from_edges([(0, 1), (1, 0), (1, 2)], 3, directed=True)  # node 2 hears and is not heard
+def test_nodes_that_send_to_none_have_weight_zero() -> None:
+    graph = from_edges([(0, 1), (1, 0), (1, 2)], 3, directed=True)  # node 2 only receives
     assert metrics.perron_vector(pull(graph)).tolist() == [0.5, 0.5, 0.0]
     assert metrics.perron_skewness(pull(graph)) == float("inf")
-    assert metrics.perron_vector(push(graph)).tolist() == [0.0, 0.0, 1.0]  # it keeps all mass
+    assert metrics.perron_vector(push(graph)).tolist() == [0.0, 0.0, 1.0]  # it keeps all weight
     with pytest.raises(
         TopologyError, match=r"needs a strongly connected graph, node 2 of .* has Perron weight 0"
     ):
         metrics.pi_weighted_gap(pull(graph))
 
 
-def test_not_unique_where_groups_never_meet() -> None:
+def test_not_unique_for_groups_that_never_receive_from_each_other() -> None:
     graph = from_edges([(0, 1), (2, 3)], 5)
     with pytest.raises(
         TopologyError,
@@ -97,7 +97,7 @@ def test_not_unique_where_groups_never_meet() -> None:
 def test_iterations_agree_with_the_dense_solution(rule, monkeypatch: pytest.MonkeyPatch) -> None:
     W = rule(strongly_connected(80, 1))
     pi, gap = metrics.perron_vector(W), metrics.pi_weighted_gap(W)
-    monkeypatch.setattr(spectral, "DENSE_LIMIT", 10)
+    monkeypatch.setattr(spectral.limits, "DENSE_LIMIT", 10)
     assert np.allclose(metrics.perron_vector(W), pi, rtol=0, atol=1e-12)
     assert metrics.pi_weighted_gap(W) == pytest.approx(gap, abs=1e-10)
 
@@ -140,9 +140,9 @@ def test_it_is_the_gap_of_reversible_and_one_minus_sigma_of_doubly_stochastic_we
 
 
 @pytest.mark.parametrize("n", [50, 60, 80])
-def test_weights_far_below_rounding_are_right(n: int) -> None:
-    # i hears i + 1 and node 0: pi halves from node to node, by an integer recursion that floats do
-    # exactly.
+def test_entries_far_below_machine_precision_are_accurate(n: int) -> None:
+    # Node i receives from i + 1 and from node 0: pi halves from node to node, by an integer
+    # recursion that is exact in floating point.
     graph = from_edges(
         [(i, i - 1) for i in range(1, n)] + [(0, i) for i in range(1, n)], n, directed=True
     )
@@ -180,7 +180,7 @@ def test_the_gap_of_reversible_chains_that_are_very_uneven(n: int) -> None:
     assert metrics.pi_weighted_gap(mixing.from_weights(dense)) == pytest.approx(expected, rel=1e-9)
 
 
-def test_nearly_doubly_stochastic_weights_are_not_taken_for_doubly_stochastic() -> None:
+def test_nearly_doubly_stochastic_weights_are_distinguished() -> None:
     W = mixing.from_weights([[1 - 1e-13, 1e-13], [3e-13, 1 - 3e-13]])
     assert metrics.perron_vector(W) == pytest.approx(
         [0.75, 0.25], rel=1e-3
@@ -192,7 +192,7 @@ def test_large_vectors_that_are_too_uneven_are_refused(monkeypatch: pytest.Monke
     graph = from_edges(
         [(i, i - 1) for i in range(1, n)] + [(0, i) for i in range(1, n)], n, directed=True
     )
-    monkeypatch.setattr(spectral, "DENSE_LIMIT", 10)
+    monkeypatch.setattr(spectral.limits, "DENSE_LIMIT", 10)
     with pytest.raises(
         TopologyError, match="is too uneven to be computed for n=60: it is exact up to n=10"
     ):

@@ -1,4 +1,4 @@
-"""Measured and predicted contraction are drawn as they are."""
+"""Plots of measured and predicted contraction show their values."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def test_symmetric_weights_stay_below_the_prediction_and_end_parallel(ax):
     assert ax.get_yscale() == "log"
 
 
-def test_measured_line_is_what_exchanges_do(ax):
+def test_measured_line_agrees_with_exchanges(ax):
     graph = topologies.random_regular(12, 3, seed=0)
     metrics.plot_contraction(graph, rounds=10, seed=np.random.default_rng(3), ax=ax)
     models = np.random.default_rng(3).standard_normal((12, 1))
@@ -43,7 +43,7 @@ def test_exact_averaging_ends_the_line(ax):
     assert predicted.get_label() == "predicted: exact averaging within a period"
 
 
-def test_without_a_period_the_legend_says_that_nothing_is_predicted(ax):
+def test_without_a_period_the_legend_says_that_no_rate_is_predicted(ax):
     metrics.plot_contraction(
         topologies.random_out(10, 2, seed=0), rounds=5, seed=0, ax=ax, weights=mixing.uniform
     )

@@ -1,4 +1,4 @@
-"""Push-sum's constants by hand, its theorems as measured, and rounds that break a premise."""
+"""Constants of push-sum: known values, measured theorems, and rounds that violate a premise."""
 
 import math
 
@@ -19,7 +19,7 @@ def push(graph: Topology) -> mixing.MixingMatrix:
 
 
 def moving_star(n: int):
-    """Stars with a moving center: diameter 2, but news of node 0 reaches one more node a round."""
+    """Stars with moving centers: diameter 2, but values of node 0 reach one node more per round."""
     return as_topology(
         [from_edges([(c, i) for i in range(n) if i != c], n) for c in range(1, n)],
         name="moving star",
@@ -41,7 +41,7 @@ FAMILIES = {
 
 @pytest.mark.parametrize(
     ("n", "degree", "diameter", "q"),
-    [(8, 2, 3, 0.8706), (100, 11, 2, 0.9807)],  # B = 1; recomputed by hand: lambda 0.5 and 0.9249
+    [(8, 2, 3, 0.8706), (100, 11, 2, 0.9807)],  # B = 1; lambda is 0.5 and 0.9249
 )
 def test_sgp_form_by_hand(n: int, degree: int, diameter: int, q: float) -> None:
     bound = bounds.sgp_bound(n, 1, diameter, degree, diameter + 1, 1)
@@ -58,12 +58,12 @@ def test_sgp_form_by_hand(n: int, degree: int, diameter: int, q: float) -> None:
 def test_dfedpgp_form_by_hand() -> None:
     bound = bounds.dfedpgp_bound(9, 2, 3, 4, 6)  # (1 - 4^-6)^(1/7)
     assert bound.q == pytest.approx((1 - 4.0**-6) ** (1 / 7), rel=1e-12)
-    assert "leaves C open" in bound.log10_c.reason
+    assert "does not specify C" in bound.log10_c.reason
 
 
 @pytest.mark.parametrize("log_e", [-1e-3, -0.5, -5, -29.9, -30.1, -200])
 @pytest.mark.parametrize("k", [1, 3, 200])
-def test_gaps_in_log_space_are_those_of_high_precision(log_e: float, k: int) -> None:
+def test_logarithmic_gaps_agree_with_high_precision(log_e: float, k: int) -> None:
     from decimal import Decimal, getcontext
 
     getcontext().prec = 300
@@ -71,7 +71,7 @@ def test_gaps_in_log_space_are_those_of_high_precision(log_e: float, k: int) -> 
     assert bounds.log10_gap_of_root(log_e, k) == pytest.approx(float(exact), abs=1e-9)
 
 
-def test_a_gap_below_the_smallest_float_is_still_a_number() -> None:
+def test_gaps_below_the_smallest_float_are_finite_logarithms() -> None:
     constants = metrics.push_sum_constants(topologies.ring(300), rounds=2)
     assert constants.proven.log10_gap == pytest.approx(
         math.log10(300 / 150) - 150 * math.log10(3), abs=1e-9
@@ -109,7 +109,7 @@ def test_structure_by_brute_force(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_theorem_the_proven_bound_holds_of_everything_measured(name: str) -> None:
+def test_theorem_the_proven_bound_holds_for_all_measurements(name: str) -> None:
     x = FAMILIES[name]
     constants = metrics.push_sum_constants(x, rounds=40)
     assert constants.q_hat <= constants.proven.q + 1e-12
@@ -139,7 +139,7 @@ def test_theorem_q_of_sgp_is_above_q_measured_where_its_premise_holds(name: str)
     )
 
 
-def test_stars_whose_centre_moves_break_the_premise_of_sgp_and_are_told_so() -> None:
+def test_stars_with_moving_center_violate_the_premise_of_sgp() -> None:
     constants = metrics.push_sum_constants(moving_star(9), rounds=40)
     assert (constants.b, constants.diameter) == (1, 2)
     assert constants.reach > (constants.diameter + 1) * constants.b
@@ -196,7 +196,7 @@ def test_exact_averaging_in_finitely_many_rounds() -> None:
     )  # after long from some starts
 
 
-def test_what_does_not_apply_says_why() -> None:
+def test_values_that_do_not_apply_have_a_reason() -> None:
     split = metrics.push_sum_constants(from_edges([(0, 1)], 3))
     assert (split.b, split.diameter, split.reach) == (math.inf, math.inf, math.inf)
     assert isinstance(split.sgp, NotApplicable)
@@ -239,7 +239,7 @@ def test_recorded_rounds_and_bad_arguments() -> None:
 
 
 def test_large_graphs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spectral, "DENSE_LIMIT", 5)
+    monkeypatch.setattr(spectral.limits, "DENSE_LIMIT", 5)
     with pytest.raises(
         TopologyError,
         match=r"are computed up to n=5, ring\(n=6\) has n=6; metrics.b_connectivity and",
@@ -247,7 +247,7 @@ def test_large_graphs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         metrics.push_sum_constants(topologies.ring(6))
 
 
-def test_turning_weights_end_at_once_and_promise_nothing() -> None:
+def test_reach_of_permutations_and_bipartite_weights_is_infinite() -> None:
     turn = mixing.from_weights(
         np.roll(np.eye(300), 1, axis=0)
     )  # a cycle of 300 patterns, never full
@@ -285,7 +285,7 @@ def test_reach_of_weights_without_own_shares_by_brute_force(seed: int) -> None:
     assert metrics.push_sum_constants(period, rounds=3).reach == always
 
 
-def test_few_rounds_are_no_evidence_against_a_premise() -> None:
+def test_too_few_rounds_do_not_decide_a_premise() -> None:
     pulls = topologies.random_in(12, 1, seed=3)
     few = metrics.push_sum_constants(pulls, rounds=3)
     assert few.reach == math.inf
@@ -328,7 +328,7 @@ LOSING = [
 
 @pytest.mark.parametrize("graph", LOSING)
 def test_push_sum_does_not_converge_where_a_node_loses_its_weight(graph: Topology) -> None:
-    """Nothing comes back to node 0, which never hears of the others, whatever the eigenvalues."""
+    """Node 0 never receives, so that its weight tends to 0 for any eigenvalues."""
     W = push(graph)
     pi = np.linalg.matrix_power(W.weights.toarray(), 300)
     assert pi[0].max() < 1e-9
@@ -346,7 +346,8 @@ def test_push_sum_does_not_converge_where_a_node_loses_its_weight(graph: Topolog
             lambda y: metrics.measured_contraction(y, rounds=9, seed=0),
         ):
             with pytest.raises(
-                TopologyError, match=r"weight of node 0 tends to 0, .* strongly connected, or pull"
+                TopologyError,
+                match=r"weight of node 0 tends to 0, .* strongly connected, or use pull",
             ):
                 metric(x)
         constants = metrics.push_sum_constants(x)
@@ -357,7 +358,7 @@ def test_push_sum_does_not_converge_where_a_node_loses_its_weight(graph: Topolog
     assert metrics.slem(mixing.uniform(graph)) <= 1  # pulled, the same graph has a rate
 
 
-def test_weight_that_comes_back_in_another_round_is_not_lost() -> None:
+def test_weight_that_returns_in_another_round_is_not_lost() -> None:
     there, back = from_edges([(0, 1)], 2, directed=True), from_edges([(1, 0)], 2, directed=True)
     pushes = [push(there), push(back)]
     product = pushes[1].weights.toarray() @ pushes[0].weights.toarray()
@@ -375,7 +376,7 @@ def test_weight_that_comes_back_in_another_round_is_not_lost() -> None:
     )
 
 
-def test_all_look_at_as_many_rounds_by_default() -> None:
+def test_default_numbers_of_rounds_agree() -> None:
     sequence = topologies.random_out(8, 2, seed=0)
     assert metrics.push_sum_constants(sequence).rounds == 100
     (measured,) = metrics.compare([sequence], about="push-sum").column("q measured")

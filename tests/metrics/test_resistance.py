@@ -15,7 +15,7 @@ from topofl.topology import Topology, TopologyError, as_topology, from_edges
 
 @st.composite
 def weighted_graphs(draw: st.DrawFn) -> Topology:
-    """Any connected undirected graph with weights: a path and other edges."""
+    """Draw a connected undirected graph with weights: a path and other edges."""
     n = draw(st.integers(2, 9))
     pairs = st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)).filter(
         lambda pair: pair[0] != pair[1]
@@ -67,7 +67,7 @@ def test_weights_are_conductances():
 # Degenerate graphs
 
 
-def test_one_node_two_nodes_and_graphs_in_pieces():
+def test_one_node_two_nodes_and_disconnected_graphs():
     single, pair, apart = (
         from_edges([], 1),
         from_edges([(0, 1)], 2),
@@ -143,7 +143,7 @@ def test_is_at_most_the_distance_and_equal_in_trees(seed):
 # Bad input
 
 
-def test_refuses_digraphs_large_graphs_and_half_a_pair():
+def test_digraphs_large_graphs_and_missing_nodes_are_refused():
     digraph = from_edges([(0, 1), (1, 2), (2, 0)], 3, name="cycle", directed=True)
     for metric in (effective_resistance, kirchhoff_index):
         with pytest.raises(TopologyError, match="undirected graph, cycle is directed"):
@@ -164,9 +164,9 @@ def test_refuses_digraphs_large_graphs_and_half_a_pair():
 
 
 @pytest.mark.parametrize("w", [1e-20, 1e-200])
-def test_weights_too_far_apart_are_refused_where_they_decide(w: float) -> None:
+def test_weights_that_differ_too_much_are_refused(w: float) -> None:
     graph = Topology(np.array([[0, 1, 0, 0], [1, 0, w, 0], [0, w, 0, 1], [0, 0, 1, 0.0]]))
-    with pytest.raises(TopologyError, match="too far apart for its resistance to be computed"):
+    with pytest.raises(TopologyError, match="differ too much for its resistance to be computed"):
         kirchhoff_index(graph)
     assert effective_resistance(graph, 0, 1) == 1  # of a pair nothing is lost
     assert effective_resistance(graph, 0, 3) == pytest.approx(2 + 1 / w, rel=1e-12)
@@ -174,12 +174,12 @@ def test_weights_too_far_apart_are_refused_where_they_decide(w: float) -> None:
 
 def test_resistances_beyond_the_floating_point_numbers_are_refused() -> None:
     tiny = Topology(np.array([[0, 1e-310], [1e-310, 0]]))
-    with pytest.raises(TopologyError, match="too far apart for its resistance to be computed"):
+    with pytest.raises(TopologyError, match="differ too much for its resistance to be computed"):
         effective_resistance(tiny, 0, 1)
 
 
 def exact_resistance(weights: list[list[Fraction]], u: int, v: int) -> Fraction:
-    """Resistance by Gaussian elimination on the Laplacian without node v, in fractions."""
+    """Return the resistance by exact Gaussian elimination on the Laplacian without node v."""
     free = [i for i in range(len(weights)) if i != v]
     rows = [
         [-weights[i][j] if i != j else sum(weights[i]) for j in free] + [Fraction(i == u)]
@@ -195,7 +195,7 @@ def exact_resistance(weights: list[list[Fraction]], u: int, v: int) -> Fraction:
 
 
 @given(st.integers(2, 7), st.integers(0, 10**6), st.sampled_from([1, 6, 15, 30]))
-def test_uneven_weights_are_exact_and_alike_in_both_directions(
+def test_uneven_weights_are_exact_and_equal_in_both_directions(
     n: int, seed: int, decades: int
 ) -> None:
     rng = np.random.default_rng(seed)

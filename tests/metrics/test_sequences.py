@@ -42,11 +42,11 @@ def test_smallest_eigenvalue_closed_forms() -> None:
 @pytest.mark.parametrize("graph", [topologies.random_regular(200, 4, seed=0), topologies.ring(151)])
 def test_smallest_eigenvalue_of_large_matrices(graph, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = metrics.smallest_eigenvalue(graph)
-    monkeypatch.setattr(spectral, "DENSE_LIMIT", 50)
+    monkeypatch.setattr(spectral.limits, "DENSE_LIMIT", 50)
     assert metrics.smallest_eigenvalue(graph) == pytest.approx(expected, abs=1e-9)
 
 
-def test_window_product_multiplies_in_the_order_of_time() -> None:
+def test_window_product_multiplies_in_chronological_order() -> None:
     sequence = topologies.random_in(7, 2, seed=3)
     dense = [mixing.uniform(sequence.at(t)).weights.toarray() for t in range(6)]
     product = metrics.window_product(sequence, start=2, rounds=3)
@@ -80,7 +80,7 @@ def test_product_contraction() -> None:
         metrics.product_contraction(topologies.random_in(9, 2, seed=0), rounds=2)
 
 
-def test_parts_of_a_window_bound_the_whole() -> None:
+def test_product_of_partial_contractions_bounds_that_of_the_window() -> None:
     rounds = [
         mixing.metropolis_hastings(topologies.random_regular(12, 3, seed=seed)) for seed in range(5)
     ]
@@ -162,7 +162,7 @@ def test_expected_gap_asks_for_rounds_and_rows() -> None:
 def test_expected_gap_of_large_matrices(monkeypatch: pytest.MonkeyPatch) -> None:
     sequence = topologies.random_in(60, 3, seed=1)
     expected = metrics.expected_gap(sequence, rounds=20)
-    monkeypatch.setattr(spectral, "DENSE_LIMIT", 10)
+    monkeypatch.setattr(spectral.limits, "DENSE_LIMIT", 10)
     assert metrics.expected_gap(sequence, rounds=20) == pytest.approx(expected, abs=1e-9)
 
 
@@ -201,7 +201,7 @@ def brute_mixing_time(matrices: list[np.ndarray], epsilon: float, most: int = 30
         [mixing.metropolis_hastings(topologies.path(12))],
     ],
 )
-def test_mixing_time_is_that_of_brute_force(x: list[MixingMatrix], epsilon: float) -> None:
+def test_mixing_time_agrees_with_brute_force(x: list[MixingMatrix], epsilon: float) -> None:
     expected = brute_mixing_time([W.weights.toarray() for W in x], epsilon)
     assert metrics.mixing_time(x, epsilon=epsilon) == expected < math.inf
 
@@ -272,19 +272,19 @@ def test_mixing_time_and_gap_bound_each_other() -> None:
         )
 
 
-def test_limits_of_size_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_graphs_are_refused_with_their_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(perron, "PRODUCT_LIMIT", 5)
     with pytest.raises(TopologyError, match="products of several rounds are computed up to n=5"):
         metrics.window_product(topologies.ring(6), rounds=2)
     assert metrics.window_product(topologies.ring(6), rounds=1).n == 6
-    monkeypatch.setattr(spectral, "DENSE_LIMIT", 5)
+    monkeypatch.setattr(spectral.limits, "DENSE_LIMIT", 5)
     with pytest.raises(
         TopologyError, match=r"the mixing time is computed up to n=5, ring\(n=6\) has n=6"
     ):
         metrics.mixing_time(topologies.ring(6))
 
 
-def test_sequences_with_an_end_are_read_to_the_end() -> None:
+def test_recorded_sequences_are_used_to_their_end() -> None:
     matrices = [mixing.uniform(topologies.random_in(8, 3, seed=1).at(t)) for t in range(12)]
     recorded = MixingSequence(8, matrices.__getitem__, "a run", length=12)
     assert metrics.expected_gap(recorded) == metrics.expected_gap(matrices)
@@ -300,7 +300,7 @@ def test_sequences_with_an_end_are_read_to_the_end() -> None:
         match=r"`burn_in` \+ `rounds` must be at most the 12 rounds of a run, got 1 \+ 12",
     ):
         metrics.measured_contraction(recorded, rounds=12, burn_in=1, seed=0)
-    with pytest.raises(ValueError, match="`weights` must be None when `x` has its weights"):
+    with pytest.raises(ValueError, match="`weights` must be None if `x` has weights"):
         metrics.expected_gap(recorded, weights=mixing.metropolis_hastings)
     with pytest.raises(TopologyError, match="a run has no period"):
         metrics.slem(recorded)
@@ -315,7 +315,7 @@ def test_mixing_time_of_very_slow_chains(d: float, epsilon: float) -> None:
     assert metrics.mixing_time(W, epsilon=epsilon) == pytest.approx(exact, rel=1e-5)
 
 
-def test_numbers_that_are_whole_are_exactly_so() -> None:
+def test_values_of_minus_one_zero_and_one_are_exact() -> None:
     for k, n in ((2, 5), (3, 7), (2, 9)):  # bipartite, regular, no self-weights
         half = sum(np.roll(np.eye(n), s, axis=0) for s in range(k)) / k
         W = mixing.from_weights(np.block([[np.zeros((n, n)), half], [half.T, np.zeros((n, n))]]))

@@ -1,4 +1,4 @@
-"""Sparsity and reciprocity: by hand, and against networkx and dense matrices."""
+"""Sparsity and reciprocity: known values, networkx and dense matrices."""
 
 import networkx as nx
 import numpy as np
@@ -19,7 +19,7 @@ def digraphs(draw: st.DrawFn) -> Topology:
 
 
 @given(graph=digraphs())
-def test_reciprocity_is_that_of_networkx_and_of_matrices(graph: Topology) -> None:
+def test_reciprocity_agrees_with_networkx_and_dense_matrices(graph: Topology) -> None:
     present = graph.adjacency.toarray() != 0
     if present.any():
         digraph = nx.DiGraph(present.astype(int))
@@ -62,7 +62,7 @@ def test_known_graphs() -> None:
     )  # offset 4 is its own way back
 
 
-def test_weights_do_not_count() -> None:
+def test_edge_weights_are_ignored() -> None:
     graph = as_topology(np.array([[0, 0.5, 0.1], [2.0, 0, 0], [0, 0, 0]]))
     assert reciprocity(graph) == pytest.approx(2 / 3)
     assert sparsity(graph) == pytest.approx(1 / 2)

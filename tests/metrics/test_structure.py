@@ -18,7 +18,7 @@ METRICS = [clustering, edge_connectivity, node_connectivity]
 
 @st.composite
 def graphs(draw: st.DrawFn, directed: bool | None = None, largest: int = 9) -> Topology:
-    """Any graph, sparse or nearly complete."""
+    """Draw a graph, sparse or nearly complete."""
     n = draw(st.integers(1, largest))
     directed = draw(st.booleans()) if directed is None else directed
     pairs = list(itertools.permutations(range(n), 2))
@@ -33,7 +33,7 @@ def is_parted(graph: nx.DiGraph) -> bool:
 
 
 def fewest_nodes(graph: Topology) -> int:
-    """Return how many nodes must go, by trying all sets of them."""
+    """Return the smallest number of nodes whose removal disconnects a graph, by brute force."""
     whole = nx.DiGraph(graph.to_networkx())
     for size in range(graph.n):
         for removed in itertools.combinations(range(graph.n), size):
@@ -43,7 +43,7 @@ def fewest_nodes(graph: Topology) -> int:
 
 
 def fewest_edges(graph: Topology) -> int:
-    """Return the smallest number of edges that leave a set of nodes, over all sets."""
+    """Return the smallest number of edges that leave a set of nodes, by brute force."""
     whole = nx.DiGraph(graph.to_networkx())
     sets = (
         set(s) for size in range(1, graph.n) for s in itertools.combinations(range(graph.n), size)
@@ -96,7 +96,7 @@ def test_clustering_has_its_closed_forms():
     )
 
 
-def test_a_single_node_and_graphs_in_pieces():
+def test_single_nodes_and_disconnected_graphs():
     for n in (1, 2, 5):
         apart = from_edges([], n)
         assert [metric(apart) for metric in METRICS] == [0, 0, 0]
@@ -174,7 +174,7 @@ def test_one_way_bottlenecks(k, reverse, seed):
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("k", [1, 2, 3])
 @pytest.mark.parametrize("directed", [False, True])
-def test_nodes_of_smallest_degree_that_part_the_graph(k, directed, seed):
+def test_smallest_cuts_at_nodes_of_smallest_degree(k, directed, seed):
     # Two complete graphs of eight; k nodes between them, each joined to two of each. Cutting off
     # one takes 4 nodes.
     parts = range(8), range(8, 16)

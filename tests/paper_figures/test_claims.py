@@ -13,8 +13,8 @@ from paper_figures.kit.claims import (
     UNDECIDED,
     Claim,
     claims_table,
-    ours_of,
-    said_by,
+    shown_number,
+    shown_statement,
 )
 from paper_figures.kit.judging import judge_any, judge_every, judge_number, judge_seeds
 from topofl import Spread
@@ -153,7 +153,7 @@ def test_what_is_shown_is_the_difference_of_the_means():
     )
     assert claim.ours.mean > (ours - np.max(list(others.values()), axis=0)).mean()
     assert claim.shown_part.name == "a"  # the first of two equals
-    assert "this is a; of 2 comparisons 0 HOLDS, 0 FAILS" in ours_of(claim)
+    assert "shown: a; of 2 comparisons 0 HOLDS, 0 FAILS" in shown_number(claim)
     assert claim.threshold == "≥ 0, each: any"
     assert (
         judge_any("s", "p", {"a": [2.0, 3.0]}, at_most=1, why="w").threshold
@@ -216,9 +216,9 @@ def test_kinds_are_said_and_comparisons_counted():
         judge_number("n", "%", 1, 1, within=0, why="w", kind=CHECK),
         judge_every("e", "p", {"a": [1.0, 1.1], "b": [3.0, 3.1]}, at_most=9, why="w", of_means=2.0),
     ]
-    assert [said_by(claim) for claim in claims] == ["Ours: s", "Check: n", "e"]
-    assert ours_of(claims[2]).endswith(
-        "ratio of means 2; this is b; of 2 comparisons 2 HOLDS, 0 FAILS"
+    assert [shown_statement(claim) for claim in claims] == ["Ours: s", "Check: n", "e"]
+    assert shown_number(claims[2]).endswith(
+        "ratio of means 2; shown: b; of 2 comparisons 2 HOLDS, 0 FAILS"
     )
     with pytest.raises(ValueError, match="`kind` must be one of"):
         Claim("s", "p", "t", 1.0, "", HOLDS, "mine")
@@ -231,15 +231,13 @@ def test_both_intervals_of_a_comparison_are_shown():
     assert claim.interval[1] < 0 < claim.shown_part.corrected[1]
     t = stats.t.ppf(1 - 0.025 / 6, 2) * np.std([-1.0, -1.3, -0.9], ddof=1) / np.sqrt(3)
     assert claim.shown_part.corrected == pytest.approx((-3.2 / 3 - t, -3.2 / 3 + t))
-    assert "95 % interval -1.584 to -0.5496 (99.17 % for 6 comparisons: " in ours_of(claim)
-    assert "for 1" not in ours_of(every({"a": [1.0, 2.0]}))
+    assert "95 % interval -1.584 to -0.5496 (99.17 % for 6 comparisons: " in shown_number(claim)
+    assert "for 1" not in shown_number(every({"a": [1.0, 2.0]}))
 
 
 @pytest.mark.parametrize("judge", [judge_every, judge_any])
 def test_nothing_to_compare_is_an_error(judge):
-    with pytest.raises(
-        ValueError, match="`values` must have one or more statistics to compare, got none"
-    ):
+    with pytest.raises(ValueError, match="`values` must contain at least one statistic, got none"):
         judge("s", "p", {}, at_least=0, why="w")
     with pytest.raises(ValueError, match="`values` must be finite"):
         judge("s", "p", {"a": [np.nan]}, at_least=0, why="w")

@@ -166,5 +166,7 @@ def test_epochs_to_never_falls_with_accuracy():
 @pytest.mark.parametrize("statistic", [average, spread])
 @pytest.mark.parametrize(("start", "stop"), [(3, np.inf), (0.2, 0.8), (2, 1)])
 def test_a_window_without_evaluations_is_an_error_that_names_it(statistic, start, stop):
-    with pytest.raises(ValueError, match=rf"between epochs {start:g} and {stop:g}: they go to 3"):
+    with pytest.raises(
+        ValueError, match=rf"epochs {start:g} and {stop:g}; the last one is at epoch 3"
+    ):
         statistic(curve([[0, 1, 2, 3]]), start, stop)

@@ -107,13 +107,13 @@ def test_every_claim_of_fig05_can_fail(fig05):
     def claims(change):
         return failing(graphs.FIG05, changed(fig05, change))
 
-    mixture = {"Cliques have everybody's mixture of classes", "Every clique holds each class once"}
+    mixture = {"Cliques have the global class distribution", "Every clique holds each class once"}
     mean, far = "Nodes have 9.9 edges on average", "No two nodes are farther apart than 3"
     one = "Each clique has exactly one edge with each other clique"
     assert claims(shuffle) == mixture
     assert {one, mean} <= claims(add)
     assert {"Cliques are fully connected", mean} <= claims(lose)
-    assert claims(crowd) == {"These edges are spread equally among the nodes of a clique"}
+    assert claims(crowd) == {"These edges are spread evenly over the nodes of a clique"}
     assert {one, far, mean} <= claims(unjoin)
 
 
@@ -238,7 +238,7 @@ def test_every_claim_of_fig18_can_fail():
         for part in ("400 steps", "raises", "are fast")
     }
     assert {len(statements) for statements in per_dataset.values()} == {2}
-    imbalance = {statement for statement in every if "Imbalance" in statement}
+    imbalance = {statement for statement in every if "imbalance" in statement}
     assert per_dataset["400 steps"] | per_dataset["raises"] <= failing(
         FIG18, changed(value, reverse)
     )
@@ -326,7 +326,7 @@ def test_one_more_edge_is_noticed(numbers):
     value = changed(
         numbers, lambda value: value["1000"][dcliques_labels.JOINED_CLIQUES].update(degree=18.902)
     )
-    assert failing(NUMBERS, value) == {"D-Cliques have 18.9 edges a node"}
+    assert failing(NUMBERS, value) == {"D-Cliques have 18.9 edges per node"}
 
 
 def test_numbers_are_those_of_the_graph():

@@ -461,7 +461,8 @@ def test_tables_say_how_far_seeds_are_apart_and_who_missed_a_target():
     )
     assert table.column("after exchange, %")[0] == "70.00 ± 14.14"
     assert (
-        str(table.column("after training, %")[0].reason) == "DFedPGP is not tested after training"
+        str(table.column("after training, %")[0].reason)
+        == "DFedPGP is not tested at this stage (after training)"
     )
     assert table.column("paper, %")[2] == "9"
     assert table.column("MB of the busiest") == (3.0, 3.0, 3.0)

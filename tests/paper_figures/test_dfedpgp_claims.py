@@ -231,7 +231,7 @@ def test_figure_3b_is_about_clients():
     claims = size_claims.fig03b({DIR: arms})
     assert verdicts(claims) == [HOLDS] * 2
     assert (
-        "5 clients and 10 clients, each, minus 50 clients, 100 clients, 200 clients, each"
+        "each of 5 clients and 10 clients minus each of 50 clients, 100 clients, 200 clients"
         in claims[0].statistic
     )
     assert len(claims[0].parts) == 6

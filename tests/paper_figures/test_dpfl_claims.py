@@ -8,9 +8,9 @@ from paper_figures.dpfl.arms import Outcome, read, written
 from paper_figures.dpfl.graph_claims import asymmetry, ceased, evolution, rare, segregated, sparser
 from paper_figures.dpfl.graphs import (
     adjacency,
+    common_edges,
     crossing,
     draw_graphs,
-    kept,
     malicious_share,
     reciprocity,
     sparsity,
@@ -151,7 +151,12 @@ def test_numbers_of_graphs():
     assert adjacency(RING).sum() == 4
     assert (sparsity(RING), sparsity(FULL), sparsity(NONE)) == (0.5, 0.0, 0.75)
     assert (reciprocity(RING), reciprocity(BOTH), reciprocity(NONE)) == (0.0, 1.0, 1.0)
-    assert (kept(RING, RING), kept(RING, FULL), kept(NONE, RING), kept(NONE, NONE)) == (
+    assert (
+        common_edges(RING, RING),
+        common_edges(RING, FULL),
+        common_edges(NONE, RING),
+        common_edges(NONE, NONE),
+    ) == (
         1.0,
         1 / 3,
         0.0,
@@ -248,7 +253,7 @@ def test_outcomes_are_what_was_written():
     np.testing.assert_array_equal(again.curve.mean, panels[DIR]["DPFL"].curve.mean)
 
 
-def test_pictures_of_graphs_show_who_is_heard():
+def test_pictures_of_graphs_mark_chosen_and_malicious_peers():
     picture = draw_graphs(
         {"DPFL": seeds(FULL, RING, malicious=[3])[0], "other": seeds(*[RING] * 9)[0]}, columns=3
     )
@@ -261,13 +266,13 @@ def test_pictures_of_graphs_show_who_is_heard():
         "round 8",
     ]
     first = axes[1].images[0].get_array()
-    assert first[2, 3] == 3  # node 2 hears malicious node 3
+    assert first[2, 3] == 3  # node 2 averages malicious node 3's model
     assert first[0, 1] == 2
-    assert first[0, 2] == 1  # was heard at first
+    assert first[0, 2] == 1  # was a peer in the first round
     assert {text.get_text() for text in picture.legends[0].get_texts()} >= {
         "candidate",
-        "heard",
-        "heard, malicious",
+        "chosen",
+        "chosen, malicious",
     }
 
 

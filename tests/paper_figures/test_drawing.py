@@ -191,9 +191,9 @@ def test_the_note_says_what_is_drawn(panels):
 
 
 def test_what_cannot_be_drawn_is_refused(panels):
-    with pytest.raises(ValueError, match="`panels` must have something to draw"):
+    with pytest.raises(ValueError, match="`panels` must contain data in every panel"):
         convergence({})
-    with pytest.raises(ValueError, match="panel 'MNIST' has nothing"):
+    with pytest.raises(ValueError, match="panel 'MNIST' is empty"):
         convergence(panels, hidden=("full", "cliques", "ring"))
     with pytest.raises(ValueError, match="`bottom` must be below `top`, got 100 and 100"):
         convergence(panels, bottom=100)
@@ -232,7 +232,7 @@ def test_histograms_of_nothing_but_zeros_are_drawn():
 def test_histograms_refuse_what_they_would_leave_out(bad):
     with pytest.raises(ValueError, match=r"`values` must be vectors|`greedy` must be finite"):
         histogram({"MNIST": {"greedy": np.array(bad)}})
-    with pytest.raises(ValueError, match="panel 'MNIST' has nothing"):
+    with pytest.raises(ValueError, match="panel 'MNIST' is empty"):
         histogram({"MNIST": {}})
 
 
@@ -273,7 +273,7 @@ def test_a_table_holds_what_the_curves_hold():
         "arm": "cliques",
         "mean degree": 9.9,
         "messages": 18.9,
-        "as paper counts": 19.8,
+        "messages, as in the paper": 19.8,
         "MB": 2.5,
         "spectral gap": 0.08,
         "heterogeneity": 0.2,
@@ -306,12 +306,12 @@ def test_numbers_that_are_missing_are_not_applicable():
     table = arms_table("MNIST", {"bare": bare})
     row = dict(zip(table.columns, table.rows[0], strict=True))
     assert row["mean degree"] == 2.0
-    for name in ("messages", "as paper counts", "MB", "spectral gap", "heterogeneity"):
+    for name in ("messages", "messages, as in the paper", "MB", "spectral gap", "heterogeneity"):
         assert row[name] == NotApplicable("was not recorded")
     assert table.title.endswith("of 1 seed")
     assert "| bare |" in table.to_markdown()
     assert table.to_csv()
-    with pytest.raises(ValueError, match="`arms` must hold at least one curve"):
+    with pytest.raises(ValueError, match="`arms` must contain at least one curve"):
         arms_table("MNIST", {})
 
 

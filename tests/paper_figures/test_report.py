@@ -243,19 +243,20 @@ def test_headlines_count_what_the_paper_says_and_the_rest_apart(folder):
     summary = section(page, "report:summary")
     for words in (
         "Of 1 claim of the paper about 1 figure, 1 holds, 0 fail and 0 are undecided.",
-        "the 1 that are judged by an interval may hold, or fail, by chance in one case of forty",
+        "the 1 claims judged by an interval may hold, or fail, by chance in one case in forty",
         (
-            "3 more (“Check”) check us against other implementations: 3 hold, 0 fail and 0 are "
+            "3 more (“Check”) compare topofl with other implementations: 3 hold, 0 fail and 0 are "
             "undecided."
         ),
-        "1 more (“Ours”) ask what the paper does not: 0 hold, 1 fails and 0 are undecided.",
+        "1 more (“Ours”) are questions that the paper does not ask: 0 hold, 1 fails and 0 are "
+        "undecided.",
     ):
         assert words in flat(summary.text)
         assert words in text
     assert [int(b.text) for b in summary.all("b")] == [1, 0, 0]
     assert rows(summary.all("table")[0])[0][2:6] == ["1", "0", "0", "4"]
     assert "### Claims of the paper that fail (0)" in text
-    assert "### Checks and questions of ours (4)" in text
+    assert "### Our checks and questions (4)" in text
     assert "- FAILS: Ours: Ours is best. ([mixed](#mixed))" in text
 
 
@@ -319,7 +320,7 @@ def test_differences_cost_and_what_was_left_out_are_there(page, told):
     assert facts["Seeds"] == "3, 5"
     assert facts["Made"] == "as in note 1, 2 of “How it was made”"
     assert "no second panel" in shown.text
-    assert "None that we know of." in section(page, "summary").text
+    assert "None known." in section(page, "summary").text
     left_out = {
         row.children[0].text: row.children[1].text
         for row in section(page, "report:left-out").all("div")
@@ -459,8 +460,8 @@ def test_no_figure_is_a_report_too(folder):
 
 def test_readers_are_warned_of_verdicts_that_mean_little(folder):
     for words, changes in (
-        ("no verdict says anything", {"scale": "smoke"}),
-        ("There is one seed", {"seeds": (1,)}),
+        ("verdicts say nothing", {"scale": "smoke"}),
+        ("There is only one seed", {"seeds": (1,)}),
     ):
         warned = some_report([], **changes)
         assert words in section(markup.read(report.to_html(warned)), "report:summary").text

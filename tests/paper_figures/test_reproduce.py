@@ -11,7 +11,7 @@ import pytest
 
 from paper_figures import Failed, command, reproduce
 from paper_figures.kit import figure_data
-from paper_figures.kit.claims import FAILS, HOLDS, UNDECIDED, said_by
+from paper_figures.kit.claims import FAILS, HOLDS, UNDECIDED, shown_statement
 from paper_figures.kit.figure import trained
 from paper_figures.kit.report.pages import command_of
 from paper_figures.kit.setting import MARKERS, Setting, available, make_setting
@@ -69,7 +69,7 @@ def test_what_is_shown_has_every_verdict_and_picture(whole):
     for result in results:
         assert str(result.picture) in text
         for claim in result.claims:
-            first = textwrap.wrap(said_by(claim), 105)[0]
+            first = textwrap.wrap(shown_statement(claim), 105)[0]
             assert f"  {claim.verdict:<10}{first}" in text
     assert max(map(len, text.splitlines())) <= 120 + len(str(whole[0]))
 
@@ -205,7 +205,7 @@ def test_a_panel_without_its_data_is_told_in_the_report(tmp_path):
     )
     for kind in ("html", "md"):
         text = (tmp_path / "smoke" / f"dcliques-fig08-report.{kind}").read_text()
-        assert "what it shows of cifar10, which was not at hand or not asked for" in text
+        assert "the panels of cifar10, which was not available or not selected" in text
     assert "| verdict |" in (tmp_path / "smoke" / "dcliques-fig08.md").read_text().replace(
         "holds if | ours | paper", ""
     )
@@ -483,7 +483,7 @@ def test_listed_names_the_data():
     known = {
         "dcliques-fig05": "-",
         "dcliques-fig08": "mnist, cifar10",
-        "dcliques-fig17": "mnist (if there)",
+        "dcliques-fig17": "mnist (optional)",
     }
     assert {name: told[name] for name in known} == known
 

@@ -16,7 +16,7 @@ import pytest
 import topofl
 from paper_figures.kit.training import compute as compute_module
 from paper_figures.kit.training import run as run_module
-from paper_figures.kit.training.compute import Failed, compute_all
+from paper_figures.kit.training.compute import Failed, compute_missing
 from paper_figures.kit.training.run import Run
 from paper_figures.kit.training.store import Store
 from topofl import config, metrics
@@ -110,7 +110,7 @@ def test_what_models_see_of_pixels_is_in_the_key(tmp_path, monkeypatch, change):
 
 def test_a_run_is_done_once_and_is_what_run_returns(tmp_path, monkeypatch):
     store, run = Store(tmp_path), Run(tables())
-    compute_all([run, run], store, progress=False)
+    compute_missing([run, run], store, progress=False)
     history, note = store.load(run)
     again = config.build(run.tables).run(progress=False)
     np.testing.assert_array_equal(history["accuracy"], again["accuracy"])
@@ -120,12 +120,12 @@ def test_a_run_is_done_once_and_is_what_run_returns(tmp_path, monkeypatch):
     assert len(list(tmp_path.iterdir())) == 1
 
     monkeypatch.setattr(Store, "perform", lambda *_: pytest.fail("it was done again"))
-    compute_all([run], store, progress=False)
+    compute_missing([run], store, progress=False)
 
 
 def test_numbers_of_a_run(tmp_path):
     store, run = Store(tmp_path), Run(tables())
-    compute_all([run], store, progress=False)
+    compute_missing([run], store, progress=False)
     numbers = store.load_note(run)["numbers"]
     assert numbers["degree"] == pytest.approx(
         14 / 6
@@ -146,9 +146,9 @@ def test_a_failing_run_does_not_stop_the_others(tmp_path):
     bad, good = Run(tables(algorithm_lr=1e38, run_rounds=5)), Run(tables())
     with pytest.raises(
         Failed,
-        match=r"1 of 2 runs failed, the others are kept: clique_averaging on dcliques, seed 0",
+        match=r"1 of 2 runs failed, the others are stored: clique_averaging on dcliques, seed 0",
     ):
-        compute_all([bad, good], Store(tmp_path), progress=False)
+        compute_missing([bad, good], Store(tmp_path), progress=False)
     assert [Store(tmp_path).has(run) for run in (bad, good)] == [False, True]
 
 
@@ -159,8 +159,8 @@ def test_processes_get_the_same_results_and_a_failing_run_does_not_stop_them(tmp
     )
     alone, shared = Store(tmp_path / "alone"), Store(tmp_path / "shared")
     with pytest.raises(Failed, match="1 of 3 runs failed"):
-        compute_all([bad, *good], shared, jobs=2, progress=False)
-    compute_all(good, alone, progress=False)
+        compute_missing([bad, *good], shared, jobs=2, progress=False)
+    compute_missing(good, alone, progress=False)
     for run in good:
         np.testing.assert_array_equal(
             alone.load(run)[0]["accuracy"], shared.load(run)[0]["accuracy"]
@@ -184,7 +184,7 @@ def test_a_killed_process_is_told_as_want_of_memory(tmp_path, monkeypatch):
     )  # the second would start for nothing
     monkeypatch.setattr(compute_module, "ProcessPoolExecutor", lambda jobs, *how: one(*how))
     with pytest.raises(MemoryError, match="use fewer jobs"):
-        compute_all(
+        compute_missing(
             [Run(tables(run_seed=seed)) for seed in (0, 1)], Store(tmp_path), jobs=2, progress=False
         )
 
@@ -200,10 +200,10 @@ def test_a_full_disk_stops_everything_and_leaves_nothing_half(tmp_path, monkeypa
     monkeypatch.setattr(config, "dumps", full)
     store, runs = Store(tmp_path), [Run(tables(run_seed=seed)) for seed in (0, 1)]
     with pytest.raises(OSError, match="No space left"):
-        compute_all(runs, store, progress=False)
+        compute_missing(runs, store, progress=False)
     assert list(tmp_path.iterdir()) == []
     monkeypatch.undo()
-    compute_all(runs, store, progress=False)
+    compute_missing(runs, store, progress=False)
     assert all(store.has(run) for run in runs)
 
 
@@ -220,19 +220,19 @@ def test_a_folder_that_is_no_whole_run_is_replaced(tmp_path):
     store, run = Store(tmp_path), Run(tables())
     (store.folder(run) / "history").mkdir(parents=True)
     assert not store.has(run)
-    compute_all([run], store, progress=False)
+    compute_missing([run], store, progress=False)
     assert store.load(run)[0].n_rounds == 2
 
 
 def test_a_run_that_is_known_to_fail_is_not_tried_again(tmp_path, monkeypatch):
     bad, good = Run(tables(algorithm_lr=1e38, run_rounds=5)), Run(tables())
     with pytest.raises(Failed) as first:
-        compute_all([bad], Store(tmp_path), progress=False)
+        compute_missing([bad], Store(tmp_path), progress=False)
     assert list(first.value.errors) == [bad.key]
     tried = []
     monkeypatch.setattr(Store, "perform", lambda store, run: tried.append(run))
     with pytest.raises(Failed, match="1 of 2 runs failed") as second:
-        compute_all([bad, good], Store(tmp_path), progress=False, failed=first.value.errors)
+        compute_missing([bad, good], Store(tmp_path), progress=False, failed=first.value.errors)
     assert (tried, second.value.errors) == ([good], first.value.errors)
 
 
@@ -250,11 +250,11 @@ def test_an_interrupted_command_keeps_what_is_finished(tmp_path):
         "import signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)  # ignored "
         "where tests run in the background\nsys.path[:0] = "
         f"{[os.getcwd(), os.path.dirname(__file__)]!r}\nfrom pathlib import Path\nfrom test_runs "
-        "import tables\nfrom paper_figures.kit.training.compute import compute_all\nfrom "
+        "import tables\nfrom paper_figures.kit.training.compute import compute_missing\nfrom "
         "paper_figures.kit.training.run import Run\nfrom "
         "paper_figures.kit.training.store import Store\nruns = "
         "[Run(tables(run_seed=s, run_rounds=r)) for s, r in ((0, 1), (1, 1000000))]\n"
-        f"compute_all(runs, Store(Path({str(tmp_path / 'runs')!r})), progress=False)\n"
+        f"compute_missing(runs, Store(Path({str(tmp_path / 'runs')!r})), progress=False)\n"
     )
     process = subprocess.Popen([sys.executable, str(script)], stderr=subprocess.DEVNULL)
     store, first = Store(tmp_path / "runs"), Run(tables(run_rounds=1))
@@ -269,18 +269,18 @@ def test_an_interrupted_command_keeps_what_is_finished(tmp_path):
 
 def test_damaged_notes_are_told(tmp_path):
     store, run = Store(tmp_path), Run(tables())
-    compute_all([run], store, progress=False)
+    compute_missing([run], store, progress=False)
     path = store.folder(run) / "run.json"
     path.write_text(path.read_text()[:-20])
     with pytest.raises(
-        ValueError, match=r"run.json is damaged: .*; remove .*, then it is run again"
+        ValueError, match=r"run.json is damaged: .*; remove .* to train the run again"
     ):
         store.load(run)
 
 
 def test_the_saved_configuration_repeats_the_run(tmp_path):
     store, run = Store(tmp_path), Run(tables())
-    compute_all([run], store, progress=False)
+    compute_missing([run], store, progress=False)
     again = config.load(store.folder(run) / "config.toml").run(progress=False)
     np.testing.assert_array_equal(again["accuracy"], store.load(run)[0]["accuracy"])
     assert json.loads((store.folder(run) / "run.json").read_text())["made"]["device"] == "cpu"

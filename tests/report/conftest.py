@@ -1,9 +1,9 @@
-"""One page that many tests look at."""
+"""A report that many tests use."""
 
 import pytest
 
 from tests import markup
-from tests.reported import GRAPHS, NAMES
+from tests.report.graphs import GRAPHS, NAMES
 from topofl import metrics, report
 
 

@@ -1,4 +1,4 @@
-"""What a browser, and those who read with it, do with the page."""
+"""Sorting, links, accessibility and printing of the page in a browser."""
 
 import base64
 import re
@@ -7,7 +7,7 @@ import pytest
 
 import topofl
 from tests import browser
-from tests.reported import EVIL, GRAPHS, NAMES
+from tests.report.graphs import EVIL, GRAPHS, NAMES
 
 pytestmark = pytest.mark.skipif(
     browser.CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome"
@@ -49,14 +49,14 @@ CLICK = "document.querySelector('#numbers-table th[data-column=\"{}\"] button').
 
 
 def by(table, column, *, descending=False):
-    """Return the numbers of the rows in the order of a column, those without a value last."""
+    """Return row numbers sorted by a column, with missing values last."""
     values = table.column(column)
     known = [k for k, value in enumerate(values) if not isinstance(value, topofl.NotApplicable)]
     known.sort(key=lambda k: -values[k] if descending else values[k])
     return [k + 1 for k in known + [k for k in range(len(values)) if k not in known]]
 
 
-def test_browser_has_nothing_to_complain_of_and_nothing_to_load(tab):
+def test_the_browser_reports_no_errors_and_loads_no_files(tab):
     assert tab.named("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded") == []
     loaded = [event["request"]["url"] for event in tab.named("Network.requestWillBeSent")]
     assert [url for url in loaded if not url.startswith(("file:", "data:"))] == []
@@ -103,7 +103,7 @@ def test_links_open_it_sorted(tab, file, table):
     assert tab.named("Runtime.exceptionThrown") == []
 
 
-def test_keys_are_enough(tab, table):
+def test_the_page_works_with_the_keyboard(tab, table):
     stops = []
     for _ in range(60):
         tab.press("Tab")
@@ -138,7 +138,7 @@ def test_groups_of_columns_are_shown_and_hidden(tab):
     assert tab.run(SHOWN.format("#numbers-table", "averaging")) == [True]
 
 
-def test_screen_readers_are_told_everything(tab, table):
+def test_screen_readers_have_all_information(tab, table):
     nodes = tab.call("Accessibility.getFullAXTree")["nodes"]
     named = {}
     for node in nodes:
@@ -185,7 +185,7 @@ def test_only_tables_scroll_sideways(tab, width):
     assert abs(tab.run(first) - before) <= 1
 
 
-def test_it_prints(tab):
+def test_the_page_prints(tab):
     pdf = base64.b64decode(tab.call("Page.printToPDF", preferCSSPageSize=True)["data"])
     assert pdf.startswith(b"%PDF")
     assert re.findall(rb"/MediaBox \[0 0 (\d+)[\d.]* (\d+)", pdf)[0] in [

@@ -1,11 +1,11 @@
-"""Columns are grouped by their names, whatever they are."""
+"""Columns of a table are grouped by their names."""
 
 import numpy as np
 import pytest
 
 from topofl import metrics, topologies
 from topofl._support.table import NotApplicable, Spread, Table
-from topofl.report.columns import group_of, grouped, meanings
+from topofl.report.columns import by_group, group_of, meanings
 from topofl.report.tables import view
 
 
@@ -19,7 +19,7 @@ from topofl.report.tables import view
         ("delta", "push-sum"),
         ("neighborhood heterogeneity", "data"),
         ("busiest node messages", "cost"),
-        ("MB a round", "cost"),
+        ("MB per round", "cost"),
         ("luck", "other"),
     ],
 )
@@ -30,10 +30,10 @@ def test_group(column, key):
 def test_every_column_is_in_one_group_and_the_given_order_is_kept():
     counts = np.array([[1, 2], [2, 1], [1, 1]])
     table = metrics.compare([topologies.ring(3)], label_counts=counts)
-    found = [column for _, columns in grouped(table.columns) for column in columns]
+    found = [column for _, columns in by_group(table.columns) for column in columns]
     assert sorted(found) == sorted(table.columns)
     assert len(found) == len(set(found))
-    for _, columns in grouped(table.columns):
+    for _, columns in by_group(table.columns):
         assert columns == sorted(columns, key=table.columns.index)
 
 

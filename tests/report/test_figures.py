@@ -1,4 +1,4 @@
-"""Figures show the numbers they are given, and say the same in words."""
+"""Figures show their values, and descriptions state them."""
 
 import re
 
@@ -18,36 +18,36 @@ def test_every_eigenvalue_is_in_a_bar():
     values = np.concatenate([[1 + 1e-12, 1, -1 - 1e-12], np.linspace(-0.9, 0.9, 17)])
     drawn = spectrum(np.sort(values)[::-1])
     assert sum(bar.get_height() for bar in axes(drawn).patches) == 20
-    assert "20 real eigenvalues between -1 and 1" in drawn.words
+    assert "20 real eigenvalues between -1 and 1" in drawn.description
 
 
 def test_complex_eigenvalues_are_in_the_plane():
     values = np.array([1, 0.5j, -0.5j])
     drawn = spectrum(values, rounds=3)
     np.testing.assert_array_equal(axes(drawn).lines[1].get_xydata(), [[1, 0], [0, 0.5], [0, -0.5]])
-    assert "second largest modulus is 0.5" in drawn.words
-    assert "one period's 3 mixing matrices" in drawn.words
-    assert "second" not in spectrum(np.array([1 + 0j])).words
+    assert "second largest modulus is 0.5" in drawn.description
+    assert "one period's 3 mixing matrices" in drawn.description
+    assert "second" not in spectrum(np.array([1 + 0j])).description
 
 
-def test_decay_is_beside_its_rate():
+def test_decay_is_drawn_with_its_predicted_rate():
     drawn = decay(np.array([1.0, 0.6, 0.3]), 0.5)
     theory, measured = axes(drawn).lines
     np.testing.assert_array_equal(theory.get_ydata(), [1, 0.5, 0.25])
     np.testing.assert_array_equal(measured.get_ydata(), [1, 0.6, 0.3])
-    assert drawn.words == (
-        "Consensus distance is 0.3 of its start after 2 rounds; "
+    assert drawn.description == (
+        "Consensus distance is 0.3 of its initial value after 2 rounds; "
         "theory predicts 0.5 per round in the long run."
     )
 
 
-def test_decay_without_a_rate_or_to_nothing():
+def test_decay_without_a_rate_and_to_zero():
     assert len(axes(decay(np.array([1.0, 0.6]), None)).lines) == 1
-    assert "theory predicts no rate" in decay(np.array([1.0, 0.6]), None).words
+    assert "theory predicts no rate" in decay(np.array([1.0, 0.6]), None).description
     exact = decay(np.array([1.0, 0.9, 0.0]), 0.0, period=2)
     assert axes(exact).lines[0].get_xdata() == [2, 2]
-    assert exact.words == (
-        "Consensus distance is up to rounding 0 after 2 rounds; "
+    assert exact.description == (
+        "Consensus distance is 0 up to rounding after 2 rounds; "
         "theory predicts exact averaging within a period."
     )
 
@@ -55,29 +55,29 @@ def test_decay_without_a_rate_or_to_nothing():
 MADE_UP = [("ring", 150.0, 0.8), ("all", 0.5, 0.5), ("all again", 0.5, 0.5)]
 
 
-def test_push_sum_constants_are_against_the_line_of_equality():
+def test_push_sum_constants_are_drawn_with_the_line_of_equality():
     drawn = push_sum_figure(MADE_UP, quantity="log10(C)")
     line, points = axes(drawn).lines
     np.testing.assert_array_equal(points.get_xydata(), [[150, 0.8], [0.5, 0.5], [0.5, 0.5]])
     assert (line.get_xdata() == line.get_ydata()).all()
     assert sorted(text.get_text() for text in axes(drawn).texts) == ["all, all again", "ring"]
     assert axes(drawn).get_xlabel() == "log10(C), theory"
-    assert "ring: theory 150, measured 0.8" in drawn.words
+    assert "ring: theory 150, measured 0.8" in drawn.description
 
 
-def test_gaps_of_all_sizes_fit():
+def test_gaps_of_all_magnitudes_are_inside_the_axes():
     drawn = gap_figure([("1", 1e-6, 3e-6), ("2", 1.0, 1.0)])
     low, high = axes(drawn).get_xlim()
     assert low < 1e-6 < 1 < high
     assert axes(drawn).get_ylim() == (low, high)
 
 
-def inlined(key="k", title="a <title>", words="with & in it"):
+def inline_figure(key="k", title="a <title>", words="with & in it"):
     return str(inline(decay(np.array([1.0, 0.6, 0.3]), 0.5).figure, key, title, words))
 
 
-def test_markup_is_made_for_the_inside_of_a_page():
-    text = inlined()
+def test_svg_can_be_embedded_in_a_page():
+    text = inline_figure()
     assert "http" not in text
     assert "xmlns" not in text
     assert "<?xml" not in text
@@ -96,21 +96,21 @@ def test_markup_is_made_for_the_inside_of_a_page():
     assert used <= ids
 
 
-def test_colors_and_fonts_are_the_pages():
-    text = inlined()
+def test_colors_and_fonts_are_those_of_the_page():
+    text = inline_figure()
     for name in ("ink", "rule", "measured", "theory"):
         assert f"var(--{name})" in text
     assert "font-family" not in text
     assert "#0072b2" not in text
 
 
-def test_the_same_figure_is_the_same_text():
-    assert inlined() == inlined()
-    assert inlined("k").replace("k-", "m-") == inlined("m")
+def test_markup_is_deterministic():
+    assert inline_figure() == inline_figure()
+    assert inline_figure("k").replace("k-", "m-") == inline_figure("m")
 
 
-def test_large_figures_are_pixels(monkeypatch):
+def test_large_figures_are_images(monkeypatch):
     monkeypatch.setattr(svg, "SVG_LIMIT", 1000)
-    (element,) = markup.read(inlined(words='a "quoted" <word>')).all("img")
+    (element,) = markup.read(inline_figure(words='a "quoted" <word>')).all("img")
     assert element.get("src").startswith("data:image/png;base64,iVBOR")
     assert element.get("alt") == element.get("title") == 'a <title>. a "quoted" <word>'

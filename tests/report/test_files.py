@@ -1,4 +1,4 @@
-"""A file is there as a whole or not at all."""
+"""Files are replaced atomically."""
 
 import errno
 import os
@@ -20,7 +20,7 @@ sys.exit(main(["spectral", "ring:5", "--rounds", "5", "--html", "report.html"]))
 """
 
 
-def test_it_is_written_as_given(tmp_path):
+def test_text_is_written_unchanged(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("old")
     with replacing(path) as file:
@@ -70,7 +70,7 @@ def test_nothing_changes_if_the_disk_is_full(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_command_leaves_no_half_file(tmp_path):
+def test_an_interrupted_command_leaves_no_partial_file(tmp_path):
     (tmp_path / "report.html").write_text("old")
     path = {
         **os.environ,
@@ -89,13 +89,13 @@ def test_the_command_leaves_no_half_file(tmp_path):
     assert [file.read_text() for file in tmp_path.iterdir()] == ["old"]
 
 
-def test_places_that_cannot_be_written_to_are_refused_before_the_body(tmp_path):
+def test_paths_that_cannot_be_written_raise_before_the_block(tmp_path):
     (tmp_path / "file").write_text("")
     cases = [
         (
             tmp_path / "none" / "a.txt",
             FileNotFoundError,
-            "there is no folder .*none; make it first",
+            "there is no folder .*none; create it first",
         ),
         (tmp_path / "file" / "a.txt", NotADirectoryError, "file is not a folder"),
         (tmp_path, IsADirectoryError, "it is a folder; name a file in it"),

@@ -1,4 +1,4 @@
-"""What is measured is what happens: beside dense powers, closed forms and the spectrum."""
+"""Measurements agree with dense matrix powers, closed forms and spectra."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def start(n, seed):
 
 
 @pytest.mark.parametrize("direction", ["pull", "push"])
-def test_distances_are_those_of_dense_powers(direction):
+def test_distances_agree_with_dense_matrix_powers(direction):
     matrix = mixing.uniform(directed(), direction=direction)
     found = measure(matrix, "x", rounds=12, seed=3).distances
     power, wanted = np.eye(4), []
@@ -33,7 +33,7 @@ def test_distances_are_those_of_dense_powers(direction):
     np.testing.assert_allclose(found, np.array(wanted) / wanted[0], rtol=1e-9)
 
 
-def test_push_sum_weights_go_on_in_doubly_stochastic_rounds():
+def test_push_sum_weights_continue_in_doubly_stochastic_rounds():
     push, both = (
         mixing.uniform(directed(), direction="push"),
         mixing.metropolis_hastings(topologies.ring(4)),
@@ -46,7 +46,7 @@ def test_push_sum_weights_go_on_in_doubly_stochastic_rounds():
     np.testing.assert_allclose(found, np.array(wanted) / wanted[0], rtol=1e-9)
 
 
-def test_in_the_long_run_a_ring_shrinks_by_its_slem():
+def test_contraction_of_a_ring_tends_to_its_slem():
     item = measure(topologies.ring(8), "x", rounds=100, seed=0)
     slem = (1 + 2 * np.cos(np.pi / 4)) / 3
     assert item.contraction == pytest.approx(slem, rel=1e-9)
@@ -87,13 +87,15 @@ def test_whole_periods_are_measured():
     assert found == metrics.measured_contraction(graph, rounds=14, seed=0)
 
 
-def test_what_cannot_be_measured_has_a_reason():
+def test_missing_measurements_have_a_reason():
     sequence = measure(topologies.random_out(10, 2, seed=0), "x", rounds=3, seed=0)
     assert "no period" in sequence.eigenvalues.reason
     assert isinstance(sequence.contraction, float)
-    assert "above 1,500" in measure(topologies.ring(1501), "x", rounds=2, seed=0).eigenvalues.reason
+    assert (
+        "up to n=1,500" in measure(topologies.ring(1501), "x", rounds=2, seed=0).eigenvalues.reason
+    )
     one = measure(topologies.path(1), "x", rounds=2, seed=0)
-    assert one.distances == NotApplicable("one node agrees with itself")
+    assert one.distances == NotApplicable("a single node always agrees with itself")
     mixed = [mixing.uniform(directed()), mixing.uniform(directed(), direction="push")]
     item = measure(mixed, "x", rounds=3, seed=0)
     assert item.contraction == item.distances

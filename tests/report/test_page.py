@@ -1,4 +1,4 @@
-"""What a parser finds in the page."""
+"""The parsed HTML of the spectral report."""
 
 import itertools
 import re
@@ -8,7 +8,7 @@ import pytest
 
 import topofl
 from tests import markup
-from tests.reported import EVIL, GRAPHS, NAMES
+from tests.report.graphs import EVIL, GRAPHS, NAMES
 from topofl import metrics, report, topologies
 
 
@@ -45,7 +45,7 @@ def test_nothing_is_loaded_from_anywhere(text, page):
     assert policy.startswith("default-src 'none'")
 
 
-def test_it_can_be_read_without_eyes(page):
+def test_the_page_is_accessible(page):
     assert page.all("html")[0].get("lang") == "en"
     images = page.all("svg", "img")
     assert len(images) > 2 * len(GRAPHS)
@@ -70,7 +70,7 @@ def test_it_can_be_read_without_eyes(page):
     assert all(later - earlier <= 1 for earlier, later in itertools.pairwise(levels))
 
 
-def test_all_numbers_are_there(page, table):
+def test_the_page_shows_all_values(page, table):
     seen = cells(page)
     assert len(seen) == len(GRAPHS)
     for row, name in zip(seen, NAMES, strict=True):
@@ -84,7 +84,7 @@ def test_all_numbers_are_there(page, table):
     ]
     headings = [heading for heading in headings if heading]
     assert sorted(headings) == sorted(table.columns)
-    for column in ("nodes", "edges", "messages a round"):
+    for column in ("nodes", "edges", "messages per round"):
         wanted = [
             f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
             for value in table.column(column)
@@ -92,7 +92,7 @@ def test_all_numbers_are_there(page, table):
         assert [row[headings.index(column)] for row in seen] == wanted
 
 
-def test_all_reasons_are_there_for_everyone(page, table):
+def test_the_page_shows_all_reasons(page, table):
     reasons = {
         cell.reason for row in table.rows for cell in row if isinstance(cell, topofl.NotApplicable)
     }
@@ -117,7 +117,7 @@ def test_names_are_escaped(text, page):
     assert "a <note>" in page.text
 
 
-def test_figures_that_do_not_exist_say_why(page):
+def test_missing_figures_have_a_reason(page):
     cards = {card.all("h3")[0].text.split(" ", 1)[1]: card for card in page.all("article")}
     assert "no period" in cards["random"].text
     assert len(cards["random"].all("svg", "img")) == 2
@@ -156,7 +156,7 @@ def test_columns_of_any_table_are_shown():
     assert "other numbers" in text
 
 
-def test_no_graph_is_a_page_too():
+def test_a_report_without_graphs_is_a_page():
     page = markup.read(report.spectral_report([], metrics.compare([]), seed=0))
     assert page.all("h1")[0].text == "Spectral report of 0 graphs"
 
@@ -177,14 +177,14 @@ def test_no_graph_is_a_page_too():
         (
             {"graphs": GRAPHS[0]},
             TypeError,
-            "`graphs` must be a list, got Topology; of a History see report.rounds_r",
+            "`graphs` must be a list, got Topology; for a History use report.rounds_r",
         ),
         ({"seed": -1}, ValueError, "`seed` must be at least 0"),
         ({"rounds": 0}, ValueError, "`rounds` must be at least 1, got 0"),
         ({"rounds": 1.5}, TypeError, "`rounds` must be an integer"),
     ],
 )
-def test_mistakes(table, change, error, message):
+def test_bad_arguments_are_refused(table, change, error, message):
     arguments = {"graphs": GRAPHS, "table": table, "seed": 0, "rounds": 2} | change
     with pytest.raises(error, match=message):
         report.spectral_report(**arguments)
@@ -207,7 +207,7 @@ def test_ten_graphs_of_a_hundred_nodes_fit_into_five_megabytes():
     assert len(text.encode()) < 5e6
 
 
-def test_push_sum_is_beside_its_measurement():
+def test_push_sum_bounds_are_drawn_against_measurements():
     graphs = [
         topologies.exponential(8, directed=True),
         topologies.ring(4),
@@ -220,7 +220,7 @@ def test_push_sum_is_beside_its_measurement():
     }
     for quantity, column in (("log10(1 - q)", "q measured"), ("log10(C)", "C measured")):
         figure = words[f"Push-sum: {quantity}, theory against measured"]
-        assert "Without a finite value: 3." in figure.text
+        assert "a value is not finite: 3." in figure.text
         theory, seen = table.column(f"{quantity}, SGP")[0], table.column(column)[0]
         seen = 1 - seen if column[0] == "q" else seen
         assert f"1: theory {theory:.4g}, measured {np.log10(seen):.4g}" in figure.text

@@ -1,4 +1,4 @@
-"""The page on graphs that change: what it holds, and what its slider does in a browser."""
+"""The report of a changing graph, and its slider in a browser."""
 
 import base64
 import json
@@ -9,7 +9,7 @@ import pytest
 
 import topofl
 from tests import browser, markup, problems
-from tests.reported import EVIL
+from tests.report.graphs import EVIL
 from topofl import Table, metrics, mixing, report, topologies
 from topofl.mixing import MixingSequence
 
@@ -68,11 +68,11 @@ def test_attackers_of_a_run_are_marked_over_its_rounds():
 
 
 def received(t):
-    """Return the pairs as the page shows them, by a loop."""
+    """Return the pairs of a round in the order of the page."""
     return [[int(i != j and MATRICES[t].weights.toarray()[i, j] > 0) for j in ORDER] for i in ORDER]
 
 
-def test_the_pairs_are_those_of_the_weights_marked_nodes_last(text):
+def test_encoded_pairs_agree_with_the_weights(text):
     shown = json.loads(re.search(r'id="graphs">(.*?)</script>', text).group(1))
     assert (shown["n"], shown["rounds"], shown["marked"]) == (6, [0, 2, 4], 2)
     for t, bits in zip(shown["rounds"], shown["bits"], strict=True):
@@ -80,7 +80,7 @@ def test_the_pairs_are_those_of_the_weights_marked_nodes_last(text):
         assert flat.reshape(6, 6).tolist() == received(t)
 
 
-def test_the_page_is_whole_and_escaped(text, numbers):
+def test_the_page_is_complete_and_escaped(text, numbers):
     page = markup.read(text)
     assert page.all("h1")[0].text == EVIL
     ids = [element.get("id") for element in page.all() if element.get("id")]
@@ -102,7 +102,7 @@ def test_the_page_is_whole_and_escaped(text, numbers):
     )
 
 
-def test_what_changes_is_drawn_against_rounds(text, numbers):
+def test_changing_columns_are_drawn_over_rounds(text, numbers):
     titles = [t.text for t in markup.read(text).all("title")[1:]]
     changing = [
         name
@@ -115,10 +115,10 @@ def test_what_changes_is_drawn_against_rounds(text, numbers):
 
 
 def test_bad_arguments_are_refused(numbers):
-    with pytest.raises(ValueError, match=r"`table` must be that of metrics\.over_rounds"):
+    with pytest.raises(ValueError, match=r"`table` must be returned by metrics\.over_rounds"):
         report.rounds_report(RUN, metrics.compare([MATRICES[0]]))
     for bad in (Table(numbers.columns, ()), "a table"):
-        with pytest.raises(ValueError, match=r"`table` must be that of metrics\.over_rounds"):
+        with pytest.raises(ValueError, match=r"`table` must be returned by metrics\.over_rounds"):
             report.rounds_report(RUN, bad)
     with pytest.raises(ValueError, match="`table` must have rounds in ascending order"):
         report.rounds_report(RUN, metrics.over_rounds(RUN, rounds=[2, 0], about=[]))
@@ -138,7 +138,7 @@ BLUE, PALE, ORANGE, WHITE = [8, 81, 156], [198, 219, 239], [213, 94, 0], [255, 2
 
 
 def expected(t):
-    """Return the color of each pair in a round, by a loop."""
+    """Return the color of each pair in a round."""
     colors = []
     for now, first in zip(received(t), received(0), strict=True):
         for place in range(6):
@@ -152,7 +152,7 @@ def expected(t):
 @pytest.mark.skipif(
     browser.CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome"
 )
-def test_the_slider_shows_the_round_it_stands_at(started, text, tmp_path, numbers):
+def test_the_slider_selects_the_round(started, text, tmp_path, numbers):
     file = tmp_path / "rounds.html"
     file.write_text(text, encoding="utf-8")
     started.visit(file)

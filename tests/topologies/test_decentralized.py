@@ -194,7 +194,7 @@ def test_told_shares_are_what_leaders_send() -> None:
         (
             {"gossip_graph": topologies.ring(8)},
             ValueError,
-            "`gossip_graph` must be left out unless `gossip_rounds`",
+            "`gossip_graph` must be left out unless the number of `gossip_rounds`",
         ),
         (
             {"gossip_rounds": 1, "gossip_graph": topologies.ring(7)},

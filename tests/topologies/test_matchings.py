@@ -97,7 +97,7 @@ def test_matched_nodes_average():
 def test_labels_are_kept_and_weights_are_not():
     graph = nx.Graph([("a", "b", {"weight": 0.25}), ("b", "c", {"weight": 0.5})], name="abc")
     with pytest.warns(
-        UserWarning, match=r"abc carry weights from 0.25 to 0.5, .*: .* `base` alone"
+        UserWarning, match=r"abc carry weights from 0.25 to 0.5, .*: .* the edges of `base`"
     ) as told:
         turns = topologies.matchings(graph)
     assert [str(warning.filename) for warning in told] == [__file__]
@@ -108,7 +108,7 @@ def test_labels_are_kept_and_weights_are_not():
     own = topologies.u_equistatic(7, 2, seed=0)
     with pytest.raises(
         ValueError,
-        match=r"`base` must not come with own weights, .* dataclasses.replace\(graph, adj",
+        match=r"`base` must not have its own mixing weights, .* dataclasses.replace\(graph, adj",
     ):
         topologies.matchings(own)
     plain = topologies.matchings(

@@ -225,11 +225,11 @@ def test_own_weights_follow_in_parts_and_orders_but_have_no_union():
     part = mixing.metropolis_or_uniform(induced_subgraph(graph, [0, 1])).weights.toarray()
     np.testing.assert_allclose(part, [[0.5, 0.5], [0.5, 0.5]])  # node 0 keeps what 2 gave it
     with pytest.raises(
-        ValueError, match=r"own weights, own does; .* dataclasses.replace\(graph, adj"
+        ValueError, match=r"own mixing weights, own does; .* dataclasses.replace\(graph, adj"
     ):
         union(replace(topologies.ring(3), nodes=("a", "b", "c")), graph)
     with pytest.warns(
-        UserWarning, match=r"edges of own carry weights from .*: .* `graphs` alone"
+        UserWarning, match=r"edges of own carry weights from .*: .* the edges of `graphs`"
     ) as told:
         assert union(replace(graph, own_weights=False)).adjacency.toarray().max() == 1
     assert [str(warning.filename) for warning in told] == [__file__]
@@ -271,35 +271,35 @@ RING, PULLS = topologies.ring(5), topologies.random_in(5, 2, seed=0)
         (
             lambda: union(RING, replace(RING, nodes=tuple("abcde"))),
             ValueError,
-            "the same labels .* drop labels by",
+            "the same labels .* drop labels",
         ),
         (lambda: relabel(PULLS, range(5)), TypeError, "`graph` must be one graph"),
         (
             lambda: relabel(RING, [0, 1, 2, 3]),
             ValueError,
-            "`order` must hold each of the n=5 nodes once, got 4",
+            "`order` must contain each of the n=5 nodes once, got 4",
         ),
         (
             lambda: relabel(RING, [0, 1, 2, 3, 3]),
             ValueError,
-            "`order` must hold each node at most once, got node 3",
+            "`order` must contain each node at most once, got node 3",
         ),
         (lambda: relabel(RING, [0, 1, 2, 3, 5]), ValueError, r"`order` must be in 0\.\.4, got 5"),
         (lambda: relabel(RING, [0.0, 1, 2, 3, 4]), TypeError, "`order` must be integer"),
-        (lambda: induced_subgraph(RING, []), ValueError, "`nodes` must hold at least one node"),
+        (lambda: induced_subgraph(RING, []), ValueError, "`nodes` must contain at least one node"),
         (
             lambda: induced_subgraph(RING, [1, 1]),
             ValueError,
-            "`nodes` must hold each node at most once, got node 1",
+            "`nodes` must contain each node at most once, got node 1",
         ),
         (lambda: induced_subgraph(RING, [-1]), ValueError, r"`nodes` must be in 0\.\.4, got -1"),
         (lambda: induced_subgraph(RING, [True, False]), TypeError, r"np\.flatnonzero"),
         (
             lambda: remove_edges(RING, [(0, 1), (0, 2), (1, 3)]),
             ValueError,
-            r"edges of ring\(n=5\), got \(0, 2\), which",
+            r"edges of ring\(n=5\), got \(0, 2\)",
         ),
-        (lambda: remove_edges(RING, [(0, 0)]), ValueError, r"got \(0, 0\), which is none"),
+        (lambda: remove_edges(RING, [(0, 0)]), ValueError, r"got \(0, 0\)"),
         (lambda: remove_edges(RING, [(0, 5)]), ValueError, r"`edges` must be in 0\.\.4, got 5"),
         (lambda: remove_edges(RING, [0, 1]), ValueError, "`edges` must be pairs"),
         (lambda: remove_edges(RING, [(0, 1), (2,)]), ValueError, "`edges` must be pairs"),

@@ -168,7 +168,9 @@ def test_inputs_are_checked() -> None:
         TopologyError, match=r"`base` must be undirected, exponential\(n=4, directed=True\) is"
     ):
         topologies.neighborhood_swap(n=4, base=topologies.exponential(4, directed=True), seed=0)
-    with pytest.raises(ValueError, match=r"one node a row of `label_counts`, 4, ring\(n=5\) has 5"):
+    with pytest.raises(
+        ValueError, match=r"one node per row of `label_counts`, 4, ring\(n=5\) has 5"
+    ):
         topologies.neighborhood_swap(n=4, base=topologies.ring(5), seed=0)
     with pytest.raises(
         ValueError, match="`base` must be between 1 and n-1=4, got 10; pass a smaller degree"

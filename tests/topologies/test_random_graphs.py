@@ -178,7 +178,7 @@ def test_unconnected_draws():
         ({"blocks": 11}, ValueError, "`blocks` must be between 1 and n=10, got 11"),
         ({"p_in": 1.5}, ValueError, "`p_in`"),
         ({"p_out": "little"}, TypeError, "`p_out`"),
-        ({"p_out": 0}, ValueError, r"`p_out` must be above 0 .* or take connected=False"),
+        ({"p_out": 0}, ValueError, r"`p_out` must be above 0 .* or pass connected=False"),
         ({"seed": -1}, ValueError, "`seed`"),
     ],
 )

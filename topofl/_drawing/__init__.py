@@ -1,4 +1,4 @@
-"""Drawings of graphs: layout, geometry (picture), and output to matplotlib (axes) and SVG (svg)."""
+"""Drawing of graphs: node layouts, picture geometry, and output to matplotlib and SVG."""
 
 from topofl._drawing.axes import draw, draw_adjacency, draw_matrix, draw_rounds, new_axes
 from topofl._drawing.layout import layout

@@ -1,4 +1,4 @@
-"""Graphs and matrices on matplotlib Axes; a new figure only if no Axes are given."""
+"""Drawing of graphs and matrices on matplotlib Axes."""
 
 import textwrap
 from typing import TYPE_CHECKING, Any
@@ -23,20 +23,20 @@ __all__ = ["draw", "draw_adjacency", "draw_matrix", "draw_rounds", "new_axes", "
 
 NODES_LIMIT = 2_000
 EDGES_LIMIT = 20_000
-"""Larger graphs are drawn as adjacency matrices; given positions, only the edge limit counts."""
+"""Larger graphs are drawn as adjacency matrices; if positions are given, only edges are limited."""
 
 THIN_LIMIT = 2_000
-"""More edges than this are drawn thin."""
+"""Graphs with more edges are drawn with thin lines."""
 
 PIES_LIMIT = 200
-"""Up to this many nodes are pies of their labels; more have the color of the most frequent one."""
+"""Larger graphs show the most frequent label of each node instead of a pie chart of its labels."""
 
 CELLS = 512
-"""Most cells a side of a picture of a matrix; larger matrices are summed over blocks."""
+"""Largest image of a matrix, in cells per side; a cell of a larger matrix is a block's maximum."""
 
 
 def new_axes(ax: "Axes | None", figsize: tuple[float, float] | None = None) -> "Axes":
-    """Return `ax`, or the Axes of a new figure if it is None, else raise ``TypeError``."""
+    """Return `ax`, or the Axes of a new figure if it is None; raise ``TypeError`` for others."""
     if ax is None:
         import matplotlib.pyplot as plt
 
@@ -70,27 +70,31 @@ def draw(
     if counts is None:
         _draw_discs(picture, group_fills(topology), ax)
     else:
-        _draw_labelled(picture, counts, ax)
+        _draw_label_nodes(picture, counts, ax)
     _draw_texts(picture, texts, ax)
     margin = 3 * picture.radius
     points = np.concatenate([picture.positions, picture.curves.reshape(-1, 2)])
-    ax.set(xlim=_around(points[:, 0], margin), ylim=_around(points[:, 1], margin), aspect="equal")
+    ax.set(
+        xlim=_limits_with_margin(points[:, 0], margin),
+        ylim=_limits_with_margin(points[:, 1], margin),
+        aspect="equal",
+    )
     ax.set_axis_off()
-    set_title(ax, topology.name, _remark(topology, picture))
+    set_title(ax, topology.name, _simplifications(topology, picture))
     return ax
 
 
-def _around(values: np.ndarray, margin: float) -> tuple[float, float]:
+def _limits_with_margin(values: np.ndarray, margin: float) -> tuple[float, float]:
     return float(values.min()) - margin, float(values.max()) + margin
 
 
 def set_title(ax: "Axes", name: str, remark: str = "") -> None:
-    """Set the title to a name and a remark, in lines of at most 48 characters."""
+    """Set the title to a name and a remark, wrapped at 48 characters."""
     lines = textwrap.wrap(name, 48) + textwrap.wrap(remark, 48)
     ax.set_title("\n".join(lines), fontsize=9)
 
 
-def _remark(topology: Graph, picture: Picture) -> str:
+def _simplifications(topology: Graph, picture: Picture) -> str:
     remarks = []
     if len(picture.edges) > THIN_LIMIT:
         remarks.append(f"{len(picture.edges):,} edges, drawn thin")
@@ -156,8 +160,8 @@ def _draw_texts(picture: Picture, texts: list[str], ax: "Axes") -> None:
         )
 
 
-def _draw_labelled(picture: Picture, counts: np.ndarray, ax: "Axes") -> None:
-    """Draw pies of the nodes' labels, or discs of the most frequent one, and a readable legend."""
+def _draw_label_nodes(picture: Picture, counts: np.ndarray, ax: "Axes") -> None:
+    """Draw nodes as pie charts of their labels, or discs of the most frequent, with a legend."""
     from matplotlib.lines import Line2D
 
     colors = _class_colors(counts.shape[1])
@@ -238,7 +242,7 @@ def _checked_labels(labels: Any, topology: Graph) -> list[str]:
     names = list(topology.nodes or range(topology.n)) if labels is True else list(labels)
     if len(names) != topology.n:
         raise ValueError(
-            f"`labels` must be True or one text for each of the n={topology.n} nodes, got "
+            f"`labels` must be True or one label for each of the n={topology.n} nodes, got "
             f"{len(names)}"
         )
     return [str(name) for name in names]
@@ -302,7 +306,7 @@ def _draw_cells(
     *,
     top: float | None,
 ) -> str:
-    """Draw an n x n matrix as an image, by blocks if n is large; returns a remark on the blocks."""
+    """Draw an n x n matrix as an image, in blocks if n is large; return a remark on the blocks."""
     cells = min(n, CELLS)
     image = np.zeros((cells, cells))
     np.maximum.at(image, (rows * cells // n, columns * cells // n), values)
@@ -316,11 +320,8 @@ def _draw_cells(
         interpolation="nearest",
         origin="upper",
     )
-    return (
-        ""
-        if cells == n
-        else f"; each cell is the largest of {-(-n // cells)} x {-(-n // cells)} entries"
-    )
+    side = -(-n // cells)
+    return "" if cells == n else f"; each cell is the largest of {side} x {side} entries"
 
 
 def draw_rounds(

@@ -1,4 +1,4 @@
-"""What the drawings use of a graph and of a sequence of graphs."""
+"""Protocols of the graphs and sequences of graphs that can be drawn."""
 
 from functools import cached_property
 from typing import Any, Protocol
@@ -10,7 +10,7 @@ __all__ = ["Graph", "GraphSequence"]
 
 
 class Graph(Protocol):
-    """A graph that can be drawn; :class:`topofl.Topology` is one and documents the attributes."""
+    """Protocol of a graph that can be drawn; :class:`topofl.Topology` documents the attributes."""
 
     @property
     def n(self) -> int: ...
@@ -38,7 +38,7 @@ class Graph(Protocol):
 
 
 class GraphSequence(Protocol):
-    """Graphs of rounds that can be drawn, such as :class:`topofl.TopologySequence`."""
+    """Protocol of a sequence of graphs that can be drawn, as :class:`topofl.TopologySequence`."""
 
     @property
     def n(self) -> int: ...

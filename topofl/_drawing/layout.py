@@ -1,4 +1,4 @@
-"""Positions of nodes that show the structure of a graph, as found from its edges."""
+"""Node layouts that show the structure of a graph, which is recognized from its edges."""
 
 from collections.abc import Iterator
 
@@ -6,48 +6,56 @@ import numpy as np
 import scipy.sparse as sparse
 from scipy.sparse.csgraph import connected_components
 
-from topofl._drawing.free import spectral, spring
 from topofl._drawing.graphs import Graph
-from topofl._drawing.nested import grouped
-from topofl._drawing.shapes import CONNECTED, circle, in_order, is_circulant, normalized
+from topofl._drawing.nested import grouped_layout
+from topofl._drawing.shapes import (
+    LAYOUTS_OF_CONNECTED,
+    arranged_by,
+    circle,
+    is_circulant,
+    normalized,
+)
+from topofl._drawing.unstructured import spectral_layout, spring_layout
 
-__all__ = ["layout", "structured"]
+__all__ = ["layout", "structured_layout"]
 
 SPRING_LIMIT = 500
-"""Graphs without known structure are laid out by springs up to this size, else by eigenvectors."""
+"""Largest graph without known structure that has a spring layout; larger ones are spectral."""
 
 COMPONENTS_LIMIT = 100
-"""Up to so many components are laid out one by one; above it all nodes stand on one circle."""
+"""Graphs with more components than this are laid out on one circle."""
 
 
 def layout(topology: Graph) -> np.ndarray:
-    """Return (n, 2) positions within [-1, 1]^2 that show the structure of a graph.
+    """Return (n, 2) positions in [-1, 1]^2 that show the structure of a graph.
 
-    Groups stand on small circles on a big one, nested as they are joined (D-Cliques); circulants
-    and cycles on a circle; paths, trees, lattices, hypercubes and dense bipartite graphs as they
-    are usually drawn; the components of other graphs side by side; the rest by springs, or above
-    500 nodes by eigenvectors. A pure function of edges and groups; directions and weights do not
-    count.
+    Each group is a small circle on a large one, nested if groups are connected in levels
+    (D-Cliques). Circulant graphs and cycles are drawn on a circle; paths, trees, lattices,
+    hypercubes and dense bipartite graphs in their usual forms; components side by side. Other
+    graphs have a spring layout, or above 500 nodes a spectral layout. The result depends on edges
+    and groups only, not on directions or weights.
     """
-    support = _support(topology.adjacency)
+    support = _undirected_support(topology.adjacency)
     if _has_cliques(support, topology.groups):
-        return normalized(grouped(support, topology.groups))
-    return normalized(_arranged(support))
+        return normalized(grouped_layout(support, topology.groups))
+    return normalized(_layout_without_groups(support))
 
 
-def structured(adjacency: sparse.csr_array, groups: tuple[tuple[int, ...], ...]) -> np.ndarray:
+def structured_layout(
+    adjacency: sparse.csr_array, groups: tuple[tuple[int, ...], ...]
+) -> np.ndarray:
     """Return positions that show the groups or the known structure of a graph, else a circle.
 
-    For graphs that change from round to round; a layout by springs would look different each time.
+    This layout is for graphs that change over rounds, whose spring layouts would differ.
     """
-    support = _support(adjacency)
+    support = _undirected_support(adjacency)
     if _has_cliques(support, groups):
-        return normalized(grouped(support, groups))
-    return normalized(next(_known(support), circle(support.shape[0])))
+        return normalized(grouped_layout(support, groups))
+    return normalized(next(_structured_layouts(support), circle(support.shape[0])))
 
 
 def _has_cliques(support: sparse.csr_array, groups: tuple[tuple[int, ...], ...]) -> bool:
-    """Return whether some edge is inside a group, unlike in bipartite graphs."""
+    """Return whether any edge is inside a group; the parts of a bipartite graph have none."""
     label = -np.ones(support.shape[0], dtype=np.int64)
     for k, group in enumerate(groups):
         label[list(group)] = k
@@ -55,30 +63,30 @@ def _has_cliques(support: sparse.csr_array, groups: tuple[tuple[int, ...], ...])
     return bool(((label[sources] == label[targets]) & (label[sources] >= 0)).any())
 
 
-def _support(adjacency: sparse.csr_array) -> sparse.csr_array:
-    """Return the graph without directions and weights."""
+def _undirected_support(adjacency: sparse.csr_array) -> sparse.csr_array:
+    """Return the symmetric 0/1 adjacency matrix of a graph."""
     support = sparse.csr_array(((adjacency + adjacency.T) != 0).astype(float))
     support.sort_indices()
     return support
 
 
-def _arranged(support: sparse.csr_array) -> np.ndarray:
+def _layout_without_groups(support: sparse.csr_array) -> np.ndarray:
     """Return positions of a graph without groups."""
-    for positions in _known(support):
+    for positions in _structured_layouts(support):
         return positions
     n_components, component = connected_components(support, directed=False)
     if n_components > 1:
         return _side_by_side(support, n_components, component)
-    return spring(support) if support.shape[0] <= SPRING_LIMIT else spectral(support)
+    return spring_layout(support) if support.shape[0] <= SPRING_LIMIT else spectral_layout(support)
 
 
-def _known(support: sparse.csr_array) -> Iterator[np.ndarray]:
-    """Yield what each structure that the graph has makes of it, the plainest first."""
+def _structured_layouts(support: sparse.csr_array) -> Iterator[np.ndarray]:
+    """Yield the layout of each known structure that the graph has, simplest first."""
     if is_circulant(support):
         yield circle(support.shape[0])
     if connected_components(support, directed=False)[0] > 1:
         return
-    for arrange in CONNECTED:
+    for arrange in LAYOUTS_OF_CONNECTED:
         positions = arrange(support)
         if positions is not None:
             yield positions
@@ -87,19 +95,23 @@ def _known(support: sparse.csr_array) -> Iterator[np.ndarray]:
 def _side_by_side(
     support: sparse.csr_array, n_components: int, component: np.ndarray
 ) -> np.ndarray:
-    """Return the layouts of the components in rows, the largest first."""
+    """Return the layouts of the components arranged in rows, largest first."""
     if n_components > COMPONENTS_LIMIT:
-        return in_order(np.argsort(component, kind="stable"), circle(len(component)))
+        return arranged_by(np.argsort(component, kind="stable"), circle(len(component)))
     sizes = np.bincount(component)
     widths = 2 * np.sqrt(sizes) + 1.0
     row_width = np.sqrt((widths**2).sum())
-    positions, x, y = np.zeros((len(component), 2)), 0.0, 0.0
+    positions = np.zeros((len(component), 2))
+    x = 0.0
+    y = 0.0
     row_height = widths.max()
     for k in np.argsort(-sizes, kind="stable"):
         if x > 0 and x + widths[k] > 1.1 * row_width:
-            x, y, row_height = 0.0, y - row_height, widths[k]
+            x = 0.0
+            y -= row_height
+            row_height = widths[k]
         members = np.flatnonzero(component == k)
-        own = normalized(_arranged(support[members][:, members]))
+        own = normalized(_layout_without_groups(support[members][:, members]))
         positions[members] = (
             np.array([x + widths[k] / 2, y - widths[k] / 2]) + np.sqrt(sizes[k]) * own
         )

@@ -1,4 +1,4 @@
-"""The geometry of the picture of a graph: discs, lines and arrowheads in coordinates."""
+"""Geometry of the picture of a graph: coordinates of discs, lines and arrowheads."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,16 +8,16 @@ import scipy.sparse as sparse
 from scipy.spatial import cKDTree
 
 from topofl._drawing.graphs import Graph, GraphSequence
-from topofl._drawing.layout import layout, structured
+from topofl._drawing.layout import layout, structured_layout
 from topofl._support.check import check_finite, check_int, check_unmasked
 
 __all__ = ["ARROWS_LIMIT", "PALETTE", "Picture", "compose", "first_rounds", "group_fills"]
 
 ARROWS_LIMIT = 400
-"""Up to this many edges of a directed graph have arrowheads."""
+"""Directed graphs with more edges are drawn without arrowheads."""
 
 BENDING_LIMIT = 100_000
-"""Up to this many pairs of edge and node are checked for edges that would cross a node."""
+"""Graphs with more pairs of an edge and a node are drawn without bending edges around nodes."""
 
 PALETTE = (
     "#44AA99",
@@ -31,29 +31,29 @@ PALETTE = (
     "#AA4499",
     "#BBBBBB",
 )
-"""Paul Tol's "muted" colors, which color-blind readers can tell apart."""
+"""Paul Tol's "muted" color scheme, which is color-blind safe."""
 
 PLAIN = "#0072B2"
 
 
 @dataclass(frozen=True, eq=False)
 class Picture:
-    """A graph in coordinates.
+    """Coordinates of the drawing of a graph.
 
     Parameters
     ----------
     positions
         (n, 2) centers of the nodes.
     radius
-        Of every node; small enough that none overlap.
+        Radius of the nodes, small enough that they do not overlap.
     edges
-        (E, 2) nodes that the lines join: u < v if undirected, else source and target.
+        (E, 2) end nodes of the lines: u < v if undirected, else source and target.
     curves
-        (E, P, 2) points of the lines.
+        (E, P, 2) points along the lines.
     between
-        (E,) whether an edge joins different groups; all False if none is inside one.
+        (E,) whether an edge connects different groups; all False if no edge is inside a group.
     heads
-        (E, 3, 2) triangles at the targets, or none: undirected, or too many.
+        (E, 3, 2) arrowheads at the targets; (0, 3, 2) for undirected and for large graphs.
     """
 
     positions: np.ndarray
@@ -65,23 +65,23 @@ class Picture:
 
 
 def compose(topology: Graph, positions: Any = None) -> Picture:
-    """Return the picture of a graph, at `positions` (n, 2) or where :func:`layout` puts the nodes.
+    """Return the picture of a graph with nodes at `positions` (n, 2), by default its layout.
 
     Raises
     ------
     ValueError
-        If `positions` are of another shape or not finite.
+        If `positions` have another shape or are not finite.
     """
-    places = layout(topology) if positions is None else _checked(positions, topology.n)
+    places = layout(topology) if positions is None else _checked_positions(positions, topology.n)
     u, v = topology.edge_index
     edges = (
         np.stack([u, v], axis=1) if topology.is_directed else np.stack([u[u < v], v[u < v]], axis=1)
     )
-    radius = _radius(places)
-    curves = _curves(topology, places, edges, radius)
+    radius = _node_radius(places)
+    curves = _edge_curves(topology, places, edges, radius)
     label = _group_of(topology)
     between = label[edges[:, 0]] != label[edges[:, 1]]
-    between = np.zeros_like(between) if between.all() else between  # nothing to tell apart
+    between = np.zeros_like(between) if between.all() else between  # nothing to distinguish
     arrows = topology.is_directed and len(edges) <= ARROWS_LIMIT
     return Picture(
         places,
@@ -89,33 +89,33 @@ def compose(topology: Graph, positions: Any = None) -> Picture:
         edges,
         curves,
         between,
-        _heads(curves, radius) if arrows else np.zeros((0, 3, 2)),
+        _arrowheads(curves, radius) if arrows else np.zeros((0, 3, 2)),
     )
 
 
 def first_rounds(
     sequence: GraphSequence, rounds: int | None, positions: Any = None
 ) -> tuple[list[Graph], np.ndarray]:
-    """Return the graphs of the first rounds (default: one period, at most 6), and node positions.
+    """Return the graphs of the first rounds (default: one period, at most 6) and node positions.
 
-    Nodes stand where the union of one period, or of 16 rounds, has a structure to show, else on a
-    circle.
+    Positions show the structure of the union of one period, or of 16 rounds, if it is known; else
+    they are on a circle.
     """
     rounds = (
         min(sequence.period or 6, 6) if rounds is None else check_int("rounds", rounds, minimum=1)
     )
     graphs = [sequence.at(t) for t in range(rounds)]
     if positions is not None:
-        return graphs, _checked(positions, sequence.n)
+        return graphs, _checked_positions(positions, sequence.n)
     more = [sequence.at(t) for t in range(rounds, min(sequence.period or 16, 16))]
     union = sparse.csr_array(
         sum((graph.adjacency for graph in (graphs + more)[1:]), start=graphs[0].adjacency)
     )
-    return graphs, structured(union, graphs[0].groups)
+    return graphs, structured_layout(union, graphs[0].groups)
 
 
 def group_fills(topology: Graph) -> list[str]:
-    """Return a color per node: its group's, else gray; the same for all if there are no groups."""
+    """Return one color per node: that of its group, else gray; blue if there are no groups."""
     if not topology.groups:
         return [PLAIN] * topology.n
     colors = PALETTE[
@@ -124,7 +124,7 @@ def group_fills(topology: Graph) -> list[str]:
     return ["#7F7F7F" if k < 0 else colors[k % len(colors)] for k in _group_of(topology).tolist()]
 
 
-def _checked(positions: Any, n: int) -> np.ndarray:
+def _checked_positions(positions: Any, n: int) -> np.ndarray:
     check_unmasked("positions", positions)
     try:
         places = np.asarray(positions, dtype=float)
@@ -136,33 +136,38 @@ def _checked(positions: Any, n: int) -> np.ndarray:
 
 
 def _group_of(topology: Graph) -> np.ndarray:
-    """Return each node's group, -1 without one."""
+    """Return the (n,) group of each node, or -1."""
     label = -np.ones(topology.n, dtype=np.int64)
     for k, group in enumerate(topology.groups):
         label[list(group)] = k
     return label
 
 
-def _radius(positions: np.ndarray) -> float:
-    """Return a third of the smallest distance, but at most 1/26 of the picture's width."""
+def _node_radius(positions: np.ndarray) -> float:
+    """Return the node radius: a third of the smallest distance, at most 1/26 of the width."""
     widest = float(np.ptp(positions, axis=0).max()) / 26 or 0.1
     if len(positions) == 1:
         return widest
     nearest = float(cKDTree(positions).query(positions, k=2)[0][:, 1].min())
-    return min(widest, 0.33 * nearest) or widest / 10  # where users put two nodes on one place
+    return min(widest, 0.33 * nearest) or widest / 10  # if two given positions are equal
 
 
-def _curves(topology: Graph, positions: np.ndarray, edges: np.ndarray, radius: float) -> np.ndarray:
-    """Return lines of edges, bent next to a reverse edge and where they would cross a node."""
-    start, along = positions[edges[:, 0]], positions[edges[:, 1]] - positions[edges[:, 0]]
+def _edge_curves(
+    topology: Graph, positions: np.ndarray, edges: np.ndarray, radius: float
+) -> np.ndarray:
+    """Return the lines of edges, curved if there is a reverse edge or a node in the way."""
+    start = positions[edges[:, 0]]
+    along = positions[edges[:, 1]] - positions[edges[:, 0]]
     length = np.linalg.norm(along, axis=1)
-    bow, power = np.zeros(len(edges)), np.full(len(edges), 2.0)
+    bow = np.zeros(len(edges))
+    power = np.full(len(edges), 2.0)
     if topology.is_directed:
         twin = np.asarray(topology.adjacency.T[edges[:, 0], edges[:, 1]]).ravel() != 0
         bow[twin] = 0.09 * length[twin]
     if len(edges) and len(edges) * topology.n <= BENDING_LIMIT:
-        around, flat = _around_nodes(positions, edges, radius)
-        bow, power = np.where(around != 0, around, bow), np.where(flat, 4.0, 2.0)
+        around, flat = _detours(positions, edges, radius)
+        bow = np.where(around != 0, around, bow)
+        power = np.where(flat, 4.0, 2.0)
     if not bow.any():
         return np.stack([start, start + along], axis=1)
     t = np.linspace(0, 1, 17)
@@ -176,16 +181,17 @@ def _curves(topology: Graph, positions: np.ndarray, edges: np.ndarray, radius: f
     )
 
 
-def _around_nodes(
+def _detours(
     positions: np.ndarray, edges: np.ndarray, radius: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return how far to bend each edge to its left to avoid the node that is most in its way.
+    """Return how far to bend each edge to its left to avoid the node that obstructs it most.
 
-    0 if none is. The second array says where the bent line has to be flat: that node stands near an
-    end. Edges avoid it on the other side; if it stands right on the line, away from the middle of
-    the picture.
+    The distance is 0 if no node does, and negative to the right. The second array marks the bent
+    edges, whose curves are flatter. Edges bend away from the obstructing node; if it is exactly on
+    the line, away from the center of the picture.
     """
-    start, along = positions[edges[:, 0]], positions[edges[:, 1]] - positions[edges[:, 0]]
+    start = positions[edges[:, 0]]
+    along = positions[edges[:, 1]] - positions[edges[:, 0]]
     length = np.maximum(np.linalg.norm(along, axis=1), 1e-300)[:, None]
     offset = positions[None, :, :] - start[:, None, :]  # (E, n, 2)
     t = (offset * along[:, None, :]).sum(axis=2) / length**2
@@ -206,8 +212,8 @@ def _around_nodes(
     ), need[rows, worst] > 0
 
 
-def _heads(curves: np.ndarray, radius: float) -> np.ndarray:
-    """Return triangles whose tips touch the targets' discs."""
+def _arrowheads(curves: np.ndarray, radius: float) -> np.ndarray:
+    """Return the triangles of arrowheads, whose tips touch the discs of the targets."""
     back = curves[:, -2] - curves[:, -1]
     back = back / np.maximum(np.linalg.norm(back, axis=1, keepdims=True), 1e-300)
     side = np.stack([-back[:, 1], back[:, 0]], axis=1)

@@ -1,6 +1,7 @@
-"""Layouts of known structures: positions if the graph has the structure, else None.
+"""Layouts of known structures, such as paths, trees and lattices.
 
-A support is the symmetric 0/1 adjacency matrix.
+Each function takes a `support`, the symmetric 0/1 adjacency matrix of a graph, and returns
+positions if the graph has its structure, else None.
 """
 
 import numpy as np
@@ -8,49 +9,51 @@ import scipy.sparse as sparse
 from scipy.sparse.csgraph import breadth_first_order, depth_first_order, dijkstra
 
 __all__ = [
-    "CONNECTED",
+    "LAYOUTS_OF_CONNECTED",
+    "arranged_by",
     "circle",
     "degrees_of",
     "edges_of",
-    "in_order",
     "is_circulant",
     "normalized",
 ]
 
 
 def circle(n: int) -> np.ndarray:
-    """Return n places on the unit circle, clockwise from the top."""
+    """Return n points on the unit circle, clockwise from the top."""
     angles = np.pi / 2 - 2 * np.pi * np.arange(n) / n
     return np.stack([np.cos(angles), np.sin(angles)], axis=1)
 
 
 def normalized(positions: np.ndarray) -> np.ndarray:
-    """Return the positions moved and scaled to fill [-1, 1] in the longer direction."""
+    """Return the positions centered and scaled such that the longer dimension is [-1, 1]."""
     low, high = positions.min(axis=0), positions.max(axis=0)
     return (positions - (low + high) / 2) * (2 / ((high - low).max() or 1.0))
 
 
 def degrees_of(support: sparse.csr_array) -> np.ndarray:
-    """Return (n,) degrees."""
+    """Return the (n,) degrees of the nodes."""
     return np.diff(support.indptr)
 
 
 def edges_of(support: sparse.csr_array) -> np.ndarray:
-    """Return (E, 2) pairs u < v, in order."""
-    u, v = np.repeat(np.arange(support.shape[0]), degrees_of(support)), support.indices
+    """Return the (E, 2) edges u < v, sorted."""
+    u = np.repeat(np.arange(support.shape[0]), degrees_of(support))
+    v = support.indices
     return np.stack([u[u < v], v[u < v]], axis=1)
 
 
-def in_order(order: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Return places such that node ``order[k]`` stands on the k-th."""
+def arranged_by(order: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """Return positions such that node ``order[k]`` is at ``places[k]``."""
     positions = np.empty_like(places)
     positions[order] = places
     return positions
 
 
 def is_circulant(support: sparse.csr_array) -> bool:
-    """Return whether all nodes have neighbors at the same offsets modulo n: chords of a circle."""
-    n, degrees = support.shape[0], degrees_of(support)
+    """Return whether a graph is circulant: all nodes have the same neighbor offsets modulo n."""
+    n = support.shape[0]
+    degrees = degrees_of(support)
     if (degrees != degrees[0]).any():
         return False
     offsets = np.sort(
@@ -63,12 +66,13 @@ def _cycle(support: sparse.csr_array) -> np.ndarray | None:
     if (degrees_of(support) != 2).any():
         return None
     order = depth_first_order(support, 0, directed=False, return_predecessors=False)
-    return in_order(order, circle(len(order)))
+    return arranged_by(order, circle(len(order)))
 
 
-def _path(support: sparse.csr_array) -> np.ndarray | None:
-    """Return a line; a longer one turns back at the end of each row."""
-    n, degrees = support.shape[0], degrees_of(support)
+def _path_graph(support: sparse.csr_array) -> np.ndarray | None:
+    """Return positions of a path: one row up to 8 nodes, else rows in alternating directions."""
+    n = support.shape[0]
+    degrees = degrees_of(support)
     if support.nnz != 2 * (n - 1) or degrees.max() > 2:
         return None
     order = breadth_first_order(
@@ -76,14 +80,15 @@ def _path(support: sparse.csr_array) -> np.ndarray | None:
     )
     columns = n if n <= 8 else int(np.ceil(np.sqrt(n)))
     row, place = np.divmod(np.arange(n), columns)
-    return in_order(
+    return arranged_by(
         order, np.stack([np.where(row % 2, columns - 1 - place, place), -row], axis=1).astype(float)
     )
 
 
 def _lattice(support: sparse.csr_array) -> np.ndarray | None:
-    """Return rows and columns if the graph is a lattice with nodes numbered row by row."""
-    n, edges = support.shape[0], edges_of(support)
+    """Return positions of a lattice, periodic or not, whose nodes are numbered row by row."""
+    n = support.shape[0]
+    edges = edges_of(support)
     for columns in support.indices[: support.indptr[1]].tolist():
         shapes = (
             [_lattice_edges(n, columns, wrap) for wrap in (False, True)] if n % columns == 0 else []
@@ -107,37 +112,40 @@ def _lattice_edges(n: int, columns: int, wrap: bool) -> np.ndarray:
 
 
 def _hypercube(support: sparse.csr_array) -> np.ndarray | None:
-    """Return a line, square, cube, or tesseracts; each bit of a node's number is a direction."""
-    n, edges = support.shape[0], edges_of(support)
-    bits, flips = n.bit_length() - 1, edges[:, 0] ^ edges[:, 1]
+    """Return positions of a hypercube; each bit of a node's number is a direction."""
+    n = support.shape[0]
+    edges = edges_of(support)
+    bits = n.bit_length() - 1
+    flips = edges[:, 0] ^ edges[:, 1]
     if n != 1 << bits or 2 * len(edges) != n * bits or (flips & (flips - 1)).any():
         return None
     k = np.arange(bits)
-    angles, lengths = np.pi * (k % 4) / 4 - np.pi / 8, 3.2 ** (k // 4)
+    angles = np.pi * (k % 4) / 4 - np.pi / 8
+    lengths = 3.2 ** (k // 4)
     directions = lengths[:, None] * np.stack([np.cos(angles), np.sin(angles)], axis=1)
     if bits <= 3:
         directions = np.array([[1.0, 0.0], [0.0, 1.0], [0.45, 0.35]])[:bits]
     return ((np.arange(n)[:, None] >> k) & 1) @ directions
 
 
-def _levels(support: sparse.csr_array, root: int) -> np.ndarray:
+def _hops_from(support: sparse.csr_array, root: int) -> np.ndarray:
     return np.asarray(dijkstra(support, directed=False, unweighted=True, indices=root)).astype(
         np.int64
     )
 
 
-def _tree(support: sparse.csr_array) -> np.ndarray | None:
-    """Return levels below the center; with many leaves, rings around it."""
+def _tree_layout(support: sparse.csr_array) -> np.ndarray | None:
+    """Return positions of a tree: levels below its center, or rings around it if it is wide."""
     n = support.shape[0]
     if support.nnz != 2 * (n - 1):
         return None
     root = _center(support)
-    level = _levels(support, root)
+    level = _hops_from(support, root)
     order, parent = depth_first_order(support, root, directed=False)
     leaves = order[(degrees_of(support)[order] == 1) & (order != root)]
     across = np.zeros(n)
     across[leaves] = np.arange(len(leaves))
-    for depth in range(level.max() - 1, -1, -1):  # a node stands over the middle of its children
+    for depth in range(level.max() - 1, -1, -1):  # parents are centered over their children
         below = np.flatnonzero(level == depth + 1)
         across_sum = np.bincount(parent[below], weights=across[below], minlength=n)
         children = np.bincount(parent[below], minlength=n)
@@ -149,36 +157,33 @@ def _tree(support: sparse.csr_array) -> np.ndarray | None:
 
 
 def _center(tree: sparse.csr_array) -> int:
-    """Return the first node in the middle of a longest path."""
-    one_end = int(_levels(tree, 0).argmax())
-    from_one = _levels(tree, one_end)
-    from_other = _levels(tree, int(from_one.argmax()))
+    """Return the center of a tree: the first node in the middle of a longest path."""
+    one_end = int(_hops_from(tree, 0).argmax())
+    from_one = _hops_from(tree, one_end)
+    from_other = _hops_from(tree, int(from_one.argmax()))
     return int(np.maximum(from_one, from_other).argmin())
 
 
 def _complete_bipartite(support: sparse.csr_array) -> np.ndarray | None:
-    return _columns(support, density=1.0)
+    return _two_columns(support, density=1.0)
 
 
 def _dense_bipartite(support: sparse.csr_array) -> np.ndarray | None:
-    return _columns(support, density=0.2)
+    return _two_columns(support, density=0.2)
 
 
-def _columns(support: sparse.csr_array, density: float) -> np.ndarray | None:
-    """Return two columns if the graph is bipartite with this share of the possible edges."""
-    n, edges = support.shape[0], edges_of(support)
-    right = _levels(support, 0) % 2 == 1
+def _two_columns(support: sparse.csr_array, density: float) -> np.ndarray | None:
+    """Return two columns if the graph is bipartite with at least this share of possible edges."""
+    n = support.shape[0]
+    edges = edges_of(support)
+    right = _hops_from(support, 0) % 2 == 1
     if (right[edges[:, 0]] == right[edges[:, 1]]).any() or len(edges) < density * right.sum() * (
         ~right
     ).sum():
         return None
     height = np.zeros(n)
-    for side in (
-        ~right,
-        right,
-        ~right,
-        right,
-    ):  # each node near the middle of its neighbors: fewer crossings
+    # Placing each node near the mean of its neighbors reduces crossings.
+    for side in (~right, right, ~right, right):
         members = np.flatnonzero(side)
         wished = (support @ height)[members] / degrees_of(support)[members]
         places = np.linspace(1, -1, len(members)) if len(members) > 1 else np.zeros(1)
@@ -186,5 +191,13 @@ def _columns(support: sparse.csr_array, density: float) -> np.ndarray | None:
     return np.stack([np.where(right, 0.7, -0.7), height], axis=1)
 
 
-CONNECTED = (_path, _cycle, _lattice, _complete_bipartite, _tree, _hypercube, _dense_bipartite)
-"""What to try on a connected graph, the plainest first."""
+LAYOUTS_OF_CONNECTED = (
+    _path_graph,
+    _cycle,
+    _lattice,
+    _complete_bipartite,
+    _tree_layout,
+    _hypercube,
+    _dense_bipartite,
+)
+"""Layouts to try for a connected graph, simplest structure first."""

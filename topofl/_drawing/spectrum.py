@@ -1,4 +1,4 @@
-"""Spectra of mixing matrices on matplotlib Axes."""
+"""Plots of the spectra of mixing matrices with matplotlib."""
 
 from typing import TYPE_CHECKING
 
@@ -17,27 +17,27 @@ BLUE, RED = "#0072B2", "#D55E00"
 def draw_spectrum(
     eigenvalues: np.ndarray, slem: float, name: str, ax: "Axes | None" = None
 ) -> "Axes":
-    """Draw eigenvalues: a histogram if real, else points; see ``MixingMatrix.plot_spectrum``."""
+    """Plot eigenvalues, as a histogram if real; see :meth:`topofl.MixingMatrix.plot_spectrum`."""
     ax = new_axes(ax)
     if np.isrealobj(eigenvalues):
-        _draw_line(eigenvalues, slem, ax)
+        _draw_real(eigenvalues, slem, ax)
     else:
-        _draw_plane(eigenvalues, slem, ax)
+        _draw_complex(eigenvalues, slem, ax)
     ax.legend(fontsize=8, loc="upper left")
     set_title(ax, name)
     return ax
 
 
-def _draw_line(eigenvalues: np.ndarray, slem: float, ax: "Axes") -> None:
+def _draw_real(eigenvalues: np.ndarray, slem: float, ax: "Axes") -> None:
     ax.hist(np.clip(eigenvalues, -1.0, 1.0), bins=40, range=(-1.0, 1.0), color=BLUE)
     for k, place in enumerate((slem, -slem)):
         ax.axvline(
             place, color=RED, linestyle="--", linewidth=1.2, label="" if k else f"SLEM {slem:.4g}"
         )
-    ax.set(xlabel="eigenvalue", ylabel="how many", xlim=(-1.05, 1.05))
+    ax.set(xlabel="eigenvalue", ylabel="count", xlim=(-1.05, 1.05))
 
 
-def _draw_plane(eigenvalues: np.ndarray, slem: float, ax: "Axes") -> None:
+def _draw_complex(eigenvalues: np.ndarray, slem: float, ax: "Axes") -> None:
     angles = np.linspace(0, 2 * np.pi, 200)
     ax.plot(np.cos(angles), np.sin(angles), color="#555555", linewidth=1.0)
     ax.plot(

@@ -1,4 +1,4 @@
-"""Graphs as small, self-contained SVG text, for notebooks."""
+"""Drawings of graphs as small, self-contained SVG, for notebooks."""
 
 from collections.abc import Sequence
 from xml.sax.saxutils import escape
@@ -12,29 +12,31 @@ __all__ = ["rounds_svg", "topology_svg"]
 
 NODES_LIMIT = 300
 EDGES_LIMIT = 3_000
-"""Larger graphs have no SVG."""
+"""Larger graphs are not drawn."""
 
 SIDE = 260
-"""Width and height of the picture of one graph, in pixels."""
+"""Width and height of the drawing of one graph, in pixels."""
 
 
 def topology_svg(topology: Graph) -> str | None:
-    """Return the picture of a graph with its name under it, or None if it is too large."""
+    """Return an SVG drawing of a graph with its name as caption, or None if it is too large."""
     if topology.n > NODES_LIMIT or topology.n_edges > EDGES_LIMIT:
         return None
     kind = "directed" if topology.is_directed else "undirected"
     caption = f"{topology.n} nodes, {topology.n_edges} edges, {kind}"
-    return _document(topology.name, caption, [_panel(compose(topology), group_fills(topology))])
+    return _document(
+        topology.name, caption, [_graph_panel(compose(topology), group_fills(topology))]
+    )
 
 
 def rounds_svg(sequence: GraphSequence) -> str | None:
-    """Return the pictures of the first rounds side by side, or None if one is too large."""
+    """Return an SVG drawing of the first rounds side by side, or None if one is too large."""
     if sequence.n > NODES_LIMIT:
         return None
     graphs, positions = first_rounds(sequence, None)
     if max(graph.n_edges for graph in graphs) > EDGES_LIMIT:
         return None
-    panels = [_panel(compose(graph, positions), group_fills(graph)) for graph in graphs]
+    panels = [_graph_panel(compose(graph, positions), group_fills(graph)) for graph in graphs]
     period = "no period" if sequence.period is None else f"period {sequence.period}"
     return _document(
         sequence.name, f"{sequence.n} nodes, rounds 0 to {len(graphs) - 1}, {period}", panels
@@ -58,7 +60,7 @@ def _document(name: str, caption: str, panels: Sequence[str]) -> str:
     )
 
 
-def _panel(picture: Picture, fills: Sequence[str]) -> str:
+def _graph_panel(picture: Picture, fills: Sequence[str]) -> str:
     """Return the drawing of one graph within SIDE x SIDE pixels."""
     points = np.concatenate([picture.positions, picture.curves.reshape(-1, 2)])
     low, high = points.min(axis=0), points.max(axis=0)
@@ -75,12 +77,12 @@ def _panel(picture: Picture, fills: Sequence[str]) -> str:
     parts = []
     for chosen, color in ((~picture.between, light), (picture.between, "#222222")):
         if chosen.any():
-            lines = _path(pixels(picture.curves[chosen]))
+            lines = _path_data(pixels(picture.curves[chosen]))
             parts.append(
                 f'<path d="{lines}" fill="none" stroke="{color}" stroke-width="{width:.2g}"/>'
             )
     if len(picture.heads):
-        parts.append(f'<path d="{_path(pixels(picture.heads))}" fill="#555555"/>')
+        parts.append(f'<path d="{_path_data(pixels(picture.heads))}" fill="#555555"/>')
     circles = [
         f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}" fill="{fill}"/>'
         for (x, y), fill in zip(pixels(picture.positions).tolist(), fills, strict=True)
@@ -88,8 +90,11 @@ def _panel(picture: Picture, fills: Sequence[str]) -> str:
     return "".join(parts + circles)
 
 
-def _path(lines: np.ndarray) -> str:
-    """Return the ``d`` of an SVG path through (E, P, 2) points; straight lines by their ends."""
+def _path_data(lines: np.ndarray) -> str:
+    """Return the ``d`` attribute of an SVG path through (E, P, 2) points.
+
+    Straight lines are reduced to their end points.
+    """
     straight = (
         np.abs(lines[:, lines.shape[1] // 2] - (lines[:, 0] + lines[:, -1]) / 2).max(axis=1) < 0.05
     )

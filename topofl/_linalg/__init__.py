@@ -1,1 +1,1 @@
-"""Linear algebra of plain matrices, dense and sparse: spectra, classes, products."""
+"""Linear algebra on dense and sparse matrices: spectra, connected classes, projections."""

@@ -1,7 +1,7 @@
-"""Distances between two distributions over classes; the skew of a clique is one of them.
+"""Distances between distributions over classes, as used for the skew of a clique.
 
-Distributions lie along the first axis, so that many are compared at once: p is (classes, ...), q
-broadcasts to it.
+Distributions are along the first axis, so that many are compared at once: p has shape (classes,
+...) and q broadcasts to it.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,7 @@ Distance = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 def distance(name: str, p: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """Return the distance called `name`, of `DISTANCES`, from each p to q.
+    """Return a distance from each p to q, by its `name` in `DISTANCES`.
 
     ================ ========================================== ===================================
     `name`           definition (sums and maxima over classes)  values
@@ -30,8 +30,9 @@ def distance(name: str, p: np.ndarray, q: np.ndarray) -> np.ndarray:
     jensen_shannon   sqrt((KL(p to m) + KL(q to m)) / 2)        0 to sqrt(ln 2)
     ================ ========================================== ===================================
 
-    The mean of p and q is m; logarithms are natural, and 0 ln 0 = 0. Those in `OF_DISTRIBUTIONS`
-    need non-negative entries; the others are norms of p - q and take any numbers.
+    The mean of p and q is m; logarithms are natural, and 0 ln 0 = 0. Distances in
+    `OF_DISTRIBUTIONS` need non-negative entries; the others are norms of p - q and accept any
+    numbers.
 
     References
     ----------
@@ -45,11 +46,11 @@ def distance(name: str, p: np.ndarray, q: np.ndarray) -> np.ndarray:
     >>> [float(distance(name, p, q)) for name in ("l1", "total_variation", "chebyshev")]
     [1.0, 0.5, 0.5]
     """
-    return np.maximum(DISTANCES[name](p, q), 0.0)  # rounding may leave Kullback-Leibler below 0
+    return np.maximum(DISTANCES[name](p, q), 0.0)  # rounding can make a divergence negative
 
 
 def infinite_terms(name: str, p: np.ndarray, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return how many classes make the distance infinite, and what it is without these."""
+    """Return the number of classes with an infinite term, and the distance over the others."""
     infinite = np.zeros(np.broadcast_shapes(p.shape, q.shape), bool)
     if name in ("kl", "symmetric_kl"):
         infinite |= (p > 0) & (q == 0)
@@ -91,14 +92,14 @@ def _chebyshev(p: np.ndarray, q: np.ndarray) -> np.ndarray:
 def _jensen_shannon(p: np.ndarray, q: np.ndarray) -> np.ndarray:
     """Return the distances, computed with p = m (1 + d) and q = m (1 - d).
 
-    Then p ln(p / m) + q ln(q / m) = m (2 d artanh d + ln(1 - d^2)). In this form nothing cancels
-    where p and q are close, which the root would magnify.
+    Then p ln(p / m) + q ln(q / m) = m (2 d artanh d + ln(1 - d^2)). This form avoids cancellation
+    where p and q are close, which the root would amplify.
     """
     m = 0.5 * (p + q)
     d = np.divide(0.5 * (p - q), m, out=np.zeros(m.shape), where=m > 0)
-    apart = np.abs(d) == 1
-    d[apart] = 0.0
-    terms = np.where(apart, 2 * np.log(2), 2 * d * np.arctanh(d) + np.log1p(-d * d))
+    is_disjoint = np.abs(d) == 1
+    d[is_disjoint] = 0.0
+    terms = np.where(is_disjoint, 2 * np.log(2), 2 * d * np.arctanh(d) + np.log1p(-d * d))
     return np.sqrt(0.5 * np.sum(m * terms, axis=0))
 
 
@@ -113,4 +114,4 @@ DISTANCES: dict[str, Distance] = {
     "jensen_shannon": _jensen_shannon,
 }
 OF_DISTRIBUTIONS = frozenset({"kl", "symmetric_kl", "hellinger", "jensen_shannon"})
-"""Distances that are defined for non-negative numbers only."""
+"""Distances that are only defined for non-negative numbers."""

@@ -1,4 +1,4 @@
-"""How many pairs of nodes are how many hops apart, without holding all n^2 distances."""
+"""Number of node pairs at each distance in hops, without storing all n^2 distances."""
 
 from collections.abc import Iterator
 
@@ -9,23 +9,23 @@ from scipy.sparse.csgraph import shortest_path
 __all__ = ["MATRIX_BYTES", "hop_counts"]
 
 MATRIX_BYTES = 4 * 2**30
-"""Largest matrix of distances that is made: of 23,170 nodes."""
+"""Largest matrix of distances in bytes, that of 23,170 nodes."""
 
 BLOCK_BYTES = 64 * 2**20
-"""Memory of the searches that go on at once."""
+"""Memory in bytes of the searches that run at the same time."""
 
 SHALLOW = 64
-"""Up to this many hops to the farthest node, searches go by the word, from 64 nodes in each."""
+"""Eccentricity of node 0 up to which 64 searches run at once, one per bit of a word."""
 
 
 def hop_counts(adjacency: sparse.csr_array) -> np.ndarray:
-    """Return how many ordered pairs of nodes are 0, 1, ..., diameter hops apart.
+    """Return the number of ordered node pairs at each distance of 0, 1, ..., diameter hops.
 
-    The graph is strongly connected. O(n) memory next to the graph. Time of n breadth-first
-    searches; of 64 in one, where distances are short.
+    The graph must be strongly connected. Takes O(n) memory in addition to the graph and the time of
+    n breadth-first searches, 64 of which run at once where distances are short.
     """
     first = shortest_path(adjacency, directed=True, unweighted=True, indices=0)
-    search = _by_bits if first.max() <= SHALLOW else _by_rows
+    search = _counts_by_bits if first.max() <= SHALLOW else _counts_by_rows
     counts = np.zeros(1, dtype=np.int64)
     for found in search(adjacency):
         longer, shorter = (found, counts) if len(found) > len(counts) else (counts, found)
@@ -33,7 +33,8 @@ def hop_counts(adjacency: sparse.csr_array) -> np.ndarray:
     return counts
 
 
-def _by_rows(adjacency: sparse.csr_array) -> Iterator[np.ndarray]:
+def _counts_by_rows(adjacency: sparse.csr_array) -> Iterator[np.ndarray]:
+    """Yield the counts of some sources at a time, from rows of the distance matrix."""
     n = adjacency.shape[0]
     size = max(1, BLOCK_BYTES // (8 * n))
     for start in range(0, n, size):
@@ -42,12 +43,13 @@ def _by_rows(adjacency: sparse.csr_array) -> Iterator[np.ndarray]:
         yield np.bincount(distances.astype(np.int64).reshape(-1))
 
 
-def _by_bits(adjacency: sparse.csr_array) -> Iterator[np.ndarray]:
+def _counts_by_bits(adjacency: sparse.csr_array) -> Iterator[np.ndarray]:
     """Yield the counts of some sources at a time.
 
-    Each source has a bit at every node, which is set once it gets there.
+    Each source has one bit at every node, which is set once the search from it reaches the node.
     """
-    n, receivers = adjacency.shape[0], sparse.csr_array(adjacency.T)
+    n = adjacency.shape[0]
+    receivers = sparse.csr_array(adjacency.T)
     if n == 1:
         yield np.ones(1, dtype=np.int64)
         return

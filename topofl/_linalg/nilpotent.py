@@ -1,8 +1,8 @@
-"""Eigenvalues of exactly 0: left out of a dense matrix, or proven for a large sparse one.
+"""Eigenvalues of exactly 0: deflated from a dense matrix, or proven for a large sparse one.
 
-Zeros in Jordan blocks of order k come out of LAPACK as numbers of modulus ``eps^(1/k)``: 0.01 for
-the 8 x 8 blocks of a De Bruijn graph of 256 nodes, which averages exactly in 8 rounds. Size alone
-does not tell them from an eigenvalue that is small.
+LAPACK returns zeros in Jordan blocks of order k as numbers of modulus ``eps^(1/k)``: 0.01 for the 8
+x 8 blocks of a De Bruijn graph of 256 nodes, which averages exactly in 8 rounds. Their size alone
+does not distinguish them from small eigenvalues.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,31 +28,32 @@ PRIMES = (1048573, 1048571)
 """Largest primes below 2^20: the sum of 2^23 products of two residues fits into 64 bits."""
 
 DENOMINATOR = 10**6
-"""Weights are read as fractions with denominators up to this."""
+"""Largest denominator of weights that are read as fractions."""
 
 DISTINCT = 10_000
-"""Most different weights that are read as fractions."""
+"""Largest number of distinct weights that are read as fractions."""
 
 COLLAPSE = 1e-6
-"""Exact averaging shrinks disagreement by more than this in a round, as far as rounding lets it."""
+"""Factor on disagreement below which a round may be one of exact averaging, up to rounding."""
 
 
 def dense_spectrum(matrix: np.ndarray, noise: float = 0.0) -> np.ndarray:
     """Return all eigenvalues of a real square matrix.
 
-    Those equal to 0 or to its common diagonal entry are exact.
+    Eigenvalues equal to 0 or to the most frequent diagonal entry are exact.
 
     Parameters
     ----------
     matrix
         (m, m).
     noise
-        Relative error of the matrix, if above rounding.
+        Relative error of the matrix, if larger than rounding.
     """
     if not len(matrix):
         return np.zeros(0)
     tolerance = max(len(matrix) * float(np.finfo(float).eps), noise) * float(np.linalg.norm(matrix))
-    rest, removed = matrix, []
+    rest = matrix
+    removed = []
     shifts = {0.0, _common_diagonal(matrix)}
     # A Jordan block of order k at one shift makes the matrix nearly singular at the other, by
     # shift^k, but only once.
@@ -68,6 +69,7 @@ def dense_spectrum(matrix: np.ndarray, noise: float = 0.0) -> np.ndarray:
 
 
 def _nullity(matrix: np.ndarray, shift: float, tolerance: float) -> int:
+    """Return the dimension of the null space of ``matrix - shift I``, up to the tolerance."""
     shifted = matrix - shift * np.eye(len(matrix))
     return (
         0
@@ -77,9 +79,9 @@ def _nullity(matrix: np.ndarray, shift: float, tolerance: float) -> int:
 
 
 def _common_diagonal(matrix: np.ndarray) -> float:
-    """Return the most frequent diagonal entry, 0 if all differ.
+    """Return the most frequent diagonal entry, or 0 if all differ.
 
-    For lazy weights it is the share that all nodes keep.
+    For lazy weights it is the self-weight that all nodes share.
     """
     diagonal = np.diagonal(matrix)
     _, first, counts = np.unique(diagonal.round(12), return_index=True, return_counts=True)
@@ -87,12 +89,12 @@ def _common_diagonal(matrix: np.ndarray) -> float:
 
 
 def deflated(matrix: np.ndarray, shift: float, tolerance: float) -> tuple[np.ndarray, int]:
-    """Return a matrix with the other eigenvalues than `shift`, and how often that was one.
+    """Return a matrix with all eigenvalues except `shift`, and the multiplicity of `shift`.
 
-    By unitary similarities (the staircase algorithm): what a matrix takes to 0 is left out, then
-    what the rest takes to 0, and so on, one step for each order of the Jordan blocks. Singular
-    values up to `tolerance` count as 0: the result is exact for a matrix that differs from the
-    given one by not much more than that.
+    Uses unitary similarities (the staircase algorithm): the null space of the matrix is removed,
+    then the null space of the rest, and so on, one step for each order of the Jordan blocks.
+    Singular values up to `tolerance` count as 0: the result is exact for a matrix that differs from
+    the given one by not much more than that.
 
     References
     ----------
@@ -100,7 +102,8 @@ def deflated(matrix: np.ndarray, shift: float, tolerance: float) -> tuple[np.nda
     (1966); Golub and Wilkinson, "Ill-conditioned eigensystems and the computation of the Jordan
     canonical form" (1976), section 8.
     """
-    order, rest = len(matrix), matrix - shift * np.eye(len(matrix))
+    order = len(matrix)
+    rest = matrix - shift * np.eye(order)
     while len(rest) and not _is_regular(rest, tolerance):
         left, singular, right = scipy.linalg.svd(rest)
         rank = int((singular > tolerance).sum())
@@ -108,14 +111,14 @@ def deflated(matrix: np.ndarray, shift: float, tolerance: float) -> tuple[np.nda
             break
         rest = (right[:rank] @ left[:, :rank]) * singular[:rank]
     if len(rest) == order:
-        return matrix, 0  # the same numbers, not up to rounding
+        return matrix, 0  # exactly the given numbers, without rounding from the shift
     return rest + shift * np.eye(len(rest)), order - len(rest)
 
 
 def _is_regular(matrix: np.ndarray, tolerance: float) -> bool:
     """Return whether all singular values are clearly above `tolerance`.
 
-    A factorization tells, which costs far less than computing them.
+    An LU factorization bounds them, at far less cost than computing them.
     """
     norm = float(np.abs(matrix).sum(axis=0).max())
     if norm == 0:
@@ -130,36 +133,36 @@ def _is_regular(matrix: np.ndarray, tolerance: float) -> bool:
 
 
 def averages_exactly(factors: Sequence[sparse.csr_array]) -> bool:
-    """Return whether a few periods of row-stochastic matrices multiply to one with equal rows.
+    """Return whether a few periods of row-stochastic matrices multiply to a matrix of equal rows.
 
-    This is a proof. Weights are read as fractions, and the product is applied to random vectors of
-    residues modulo two primes: without rounding, a product that is not constant is missed with
-    probability below 1e-40. Weights that are not fractions with denominators up to a million cannot
-    be judged, and count as not exact.
+    This is a proof up to a negligible probability: weights are read as fractions, and the product
+    is applied to random vectors of residues modulo two primes. There is no rounding, and a product
+    whose rows differ is missed with probability below 1e-40. Weights that are not fractions with
+    denominators up to a million cannot be checked and count as not exact.
 
     Parameters
     ----------
     factors
-        Sparse, first to act first; the rows of one are the columns of the next.
+        Sparse, in order of application; the rows of one are the columns of the next.
     """
     periods = _periods_of(factors)
     return collapses(factors) and all(_is_constant(factors, periods, prime) for prime in PRIMES)
 
 
 def _periods_of(factors: Sequence[sparse.csr_array]) -> int:
-    """Return the number of periods within which exact averaging is looked for."""
+    """Return the number of periods in which exact averaging is searched for."""
     return 2 * factors[0].shape[1].bit_length() + 8
 
 
 def collapses(factors: Sequence[sparse.csr_array]) -> bool:
-    """Return whether disagreement falls steeply in one round, as it must if averaging is exact."""
+    """Return whether disagreement drops sharply in some round, as exact averaging implies."""
     return any(shrinkage < COLLAPSE for shrinkage in _shrinkages(factors, _periods_of(factors)))
 
 
 def _shrinkages(factors: Sequence[sparse.csr_array], periods: int) -> Iterator[float]:
-    """Yield each round's factor on a random start's disagreement.
+    """Yield the factor of each round on the disagreement of a random starting vector.
 
-    It ends where all agree to the last bit.
+    Ends early once all entries agree to the last bit.
     """
     values = centered(start_vector(factors[0].shape[1]))
     values = values / np.linalg.norm(values)
@@ -174,10 +177,10 @@ def _shrinkages(factors: Sequence[sparse.csr_array], periods: int) -> Iterator[f
 
 
 def decay_rate(matrix: sparse.csr_array) -> float:
-    """Return the long-run factor per round on a random start's disagreement, 0 where it collapses.
+    """Return the long-run factor per round on a random vector's disagreement, 0 if it collapses.
 
-    The geometric mean over the second half of the rounds, when Jordan blocks of the eigenvalue 0
-    have vanished unless their order is above that many rounds.
+    This is the geometric mean over the second half of the rounds, after Jordan blocks of the
+    eigenvalue 0 have vanished, unless their order exceeds that number of rounds.
     """
     shrinkages = np.array(list(_shrinkages([matrix], _periods_of([matrix]))))
     if shrinkages.min() < COLLAPSE:
@@ -186,27 +189,30 @@ def decay_rate(matrix: sparse.csr_array) -> float:
 
 
 def merged(factors: Sequence[sparse.csr_array]) -> list[sparse.csr_array]:
-    """Return a period with the same eigenvalues but 0, in which nodes with equal rows are one node.
+    """Return a period with the same nonzero eigenvalues in which nodes with equal rows are merged.
 
-    Nodes are merged as long as any have equal rows. A matrix whose rows are equal within groups is
-    ``E B``, where B holds one row of each group and E assigns each node to its group: the
-    eigenvalues of ``E B F`` that are not 0 are those of ``B F E``. If a single node is left, the
-    period averages exactly. Rows are equal if they differ by rounding only (4 eps of their largest
-    entry).
+    Nodes are merged until no two have equal rows. A matrix whose rows are equal within groups is
+    ``E B``, where B holds one row of each group and E assigns each node to its group: the nonzero
+    eigenvalues of ``E B F`` are those of ``B F E``. If a single node is left, the period averages
+    exactly. Rows count as equal if they differ only by rounding (4 eps of their largest entry).
 
     Parameters
     ----------
     factors
-        Sparse, first to act first; the rows of one are the columns of the next, and those of the
-        last of the first.
+        Sparse, in order of application; the rows of each are the columns of the next, and the rows
+        of the last are the columns of the first.
     """
-    factors, p, unchanged = list(factors), len(factors), 0
+    factors = list(factors)
+    p = len(factors)
+    unchanged = 0
     for t in range(p * _periods_of(factors)):
         now, following = t % p, (t + 1) % p
         first, member = np.unique(_first_equal(factors[now]), return_inverse=True)
-        n, unchanged = len(member), unchanged + 1
+        n = len(member)
+        unchanged += 1
         if len(first) < n:
-            factors[now], unchanged = sparse.csr_array(factors[now][first]), 0
+            unchanged = 0
+            factors[now] = sparse.csr_array(factors[now][first])
             groups = sparse.csr_array((np.ones(n), (np.arange(n), member)), shape=(n, len(first)))
             factors[following] = sparse.csr_array(factors[following] @ groups)
             factors[following].sum_duplicates()
@@ -216,9 +222,9 @@ def merged(factors: Sequence[sparse.csr_array]) -> list[sparse.csr_array]:
 
 
 def _first_equal(matrix: sparse.csr_array) -> np.ndarray:
-    """Return (n,) for each row the first, in some order, that is equal to it.
+    """Return for each of n rows the index of a representative among the rows equal to it.
 
-    A product with one vector finds it.
+    Candidates are found by the product with one random vector.
     """
     marks = matrix @ np.random.default_rng(0).random(matrix.shape[1])
     order = np.argsort(marks, kind="stable")
@@ -234,38 +240,43 @@ def _first_equal(matrix: sparse.csr_array) -> np.ndarray:
 
 
 def without_zeros(factors: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Return square matrices of one order whose product has the eigenvalues of the given one but 0.
+    """Return square matrices of one order whose product has the given nonzero eigenvalues.
 
-    The staircase algorithm of :func:`deflated` over a period: of every factor only the range is
-    kept, which the next one is restricted to. A direction is left out only where a single factor
-    takes it to rounding: what many factors together take below rounding, as 0.001 in each of ten
-    does, is kept.
+    This is the staircase algorithm of :func:`deflated` over a period: every factor is reduced to
+    its range, and the next one is restricted to it. A direction is removed only if a single factor
+    maps it to 0 up to rounding: one that many factors together shrink below rounding, for example
+    by 0.001 in each of ten, stays.
 
     Parameters
     ----------
     factors
-        Dense, first to act first; the rows of one are the columns of the next, and those of the
-        last of the first.
+        Dense, in order of application; the rows of each are the columns of the next, and the rows
+        of the last are the columns of the first.
     """
-    factors, p, unchanged = list(factors), len(factors), 0
+    factors = list(factors)
+    p = len(factors)
+    unchanged = 0
     tolerances = [
         max(f.shape) * float(np.finfo(float).eps) * float(np.linalg.norm(f)) for f in factors
     ]
     t = 0
     while unchanged < p and min(map(len, factors)):
-        now, unchanged = t % p, unchanged + 1
+        now = t % p
+        unchanged += 1
         rows, columns = factors[now].shape
         if rows != columns or not _is_regular(factors[now], tolerances[now]):
             left, singular, right = scipy.linalg.svd(factors[now], full_matrices=False)
             rank = int((singular > tolerances[now]).sum())
             if rank < rows:
-                factors[now], unchanged = singular[:rank, None] * right[:rank], 0
+                unchanged = 0
+                factors[now] = singular[:rank, None] * right[:rank]
                 factors[(t + 1) % p] = factors[(t + 1) % p] @ left[:, :rank]
         t += 1
     return factors if min(map(len, factors)) else [np.zeros((0, 0))] * p
 
 
 def _is_constant(factors: Sequence[sparse.csr_array], periods: int, prime: int) -> bool:
+    """Return whether the product maps random residues modulo a prime to constant vectors."""
     residues = [_residues(factor, prime) for factor in factors]
     values = np.random.default_rng(0).integers(prime, size=(factors[0].shape[1], 4))
     for _ in range(periods):
@@ -279,11 +290,11 @@ def _is_constant(factors: Sequence[sparse.csr_array], periods: int, prime: int) 
 
 
 def _residues(matrix: sparse.csr_array, prime: int) -> sparse.csr_array | None:
-    """Return the weights as fractions modulo a prime.
+    """Return the weights, read as fractions, as residues modulo a prime.
 
-    None if they are no such fractions or their rows do not sum to 1.
+    Returns None if they are not such fractions or their rows do not sum to 1.
     """
-    weights, places = np.unique(matrix.data, return_inverse=True)
+    weights, inverse = np.unique(matrix.data, return_inverse=True)
     if len(weights) > DISTINCT:
         return None
     fractions = [Fraction(float(weight)).limit_denominator(DENOMINATOR) for weight in weights]
@@ -292,5 +303,5 @@ def _residues(matrix: sparse.csr_array, prime: int) -> sparse.csr_array | None:
     found = np.array(
         [f.numerator * pow(f.denominator, -1, prime) % prime for f in fractions], dtype=np.int64
     )
-    residues = sparse.csr_array((found[places], matrix.indices, matrix.indptr), shape=matrix.shape)
+    residues = sparse.csr_array((found[inverse], matrix.indices, matrix.indptr), shape=matrix.shape)
     return residues if (residues.sum(axis=1) % prime == 1).all() else None

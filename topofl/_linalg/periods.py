@@ -1,4 +1,4 @@
-"""The averaging rate of a period of different matrices: its product's spectrum, class by class."""
+"""Averaging rate of a periodic sequence of matrices, from the spectrum of their product."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -15,37 +15,38 @@ from topofl._linalg.nilpotent import (
     merged,
     without_zeros,
 )
-from topofl._linalg.spectral import PROVABLE, Blocks, NoConvergence, Solution
+from topofl._linalg.spectral import PROVABLE, Blocks, NoConvergence, Solution, limits
 from topofl._support.vectors import centered, start_vector
 
 __all__ = ["second_modulus_per_round"]
 
 RESTARTS = 500
-"""Restarts of Arnoldi's method before it is given up."""
+"""Restarts after which Arnoldi's method gives up."""
 
 LOST = 1e-10
-"""Factors below this are rounding.
+"""Threshold below which a factor on disagreement is rounding.
 
-They are those of one round on disagreement, or of all but the largest eigenvalue.
+It applies to the factor of a single round and to the largest modulus of the scaled product.
 """
 
 Operator = Callable[[np.ndarray], np.ndarray]
 
 
 def second_modulus_per_round(factors: Sequence[sparse.csr_array]) -> float:
-    """Return ``|lambda_2|^(1/p)`` of the product of p row-stochastic matrices, first to act first.
+    """Return ``|lambda_2|^(1/p)`` of the product of p row-stochastic matrices.
 
     Raises
     ------
     NoConvergence
-        If a class of nodes is too large to be decomposed densely and iterations do not decide.
+        If a class of nodes is too large for a dense decomposition and the iterations do not
+        converge.
     """
-    closed = _of_circulants(factors)
-    return spectral.over_classes(factors, _largest, _second).value if closed is None else closed
+    exact = _modulus_of_circulants(factors)
+    return spectral.over_classes(factors, _largest, _second).value if exact is None else exact
 
 
-def _of_circulants(factors: Sequence[sparse.csr_array]) -> float | None:
-    """Return the same of circulants of any size, None if one matrix is not circulant.
+def _modulus_of_circulants(factors: Sequence[sparse.csr_array]) -> float | None:
+    """Return ``|lambda_2|^(1/p)`` of p circulants of any size, or None if one is not circulant.
 
     Circulants commute, so their eigenvalues multiply.
     """
@@ -55,7 +56,9 @@ def _of_circulants(factors: Sequence[sparse.csr_array]) -> float | None:
         if values is None:
             return None
         moduli = np.abs(values[1:])
-        rounding = factor.shape[0] * np.finfo(float).eps  # circulants are normal
+        rounding = (
+            factor.shape[0] * np.finfo(float).eps
+        )  # a valid bound, since circulants are normal
         with np.errstate(divide="ignore"):
             logs += np.log(np.where(moduli < rounding, 0.0, moduli))
     return float(min(1.0, np.exp(logs.max(initial=-np.inf) / len(factors))))
@@ -69,38 +72,40 @@ def _largest(blocks: Blocks) -> Solution:
 
 
 def _second(blocks: Blocks) -> Solution:
-    """Return the closed class's second largest modulus per round: the largest on disagreement."""
+    """Return the second largest modulus per round of the closed class."""
     nodes = blocks[0].shape[1]
     if nodes == 1:
         return Solution(0.0, "components", 0.0)
     if averages_exactly(blocks):
         return Solution(0.0, "fractions", 0.0)
-    if nodes > spectral.DENSE_LIMIT:
+    if nodes > limits.DENSE_LIMIT:
         blocks = merged(blocks)
     n = blocks[0].shape[1]
     if n == 1:
         return Solution(0.0, "equal rows", 0.0)
     start = start_vector(n)
-    cycle, log, least = _scaled(blocks, start, centered)
+    cycle, log, smallest = _scaled(blocks, start, centered)
     modulus = (
         0.0
-        if least < LOST
-        else _largest_modulus(cycle, n, "LM", float(np.finfo(float).eps) / least)
+        if smallest < LOST
+        else _largest_modulus(cycle, n, "LM", float(np.finfo(float).eps) / smallest)
     )
     found = _rooted(modulus, log, blocks)
-    # Iterations find numbers where rounding has moved zeros of a defective product; dense_spectrum
-    # leaves those out.
-    is_suspect = n > spectral.DENSE_LIMIT and found.value < spectral.SUSPECT and collapses(blocks)
+    # Iterations return nonzero numbers where rounding has moved zeros of a defective product;
+    # dense_spectrum deflates these zeros.
+    is_suspect = n > limits.DENSE_LIMIT and found.value < limits.SUSPECT and collapses(blocks)
     return _below_rounding(blocks, nodes) if modulus < LOST or is_suspect else found
 
 
 def _scaled(blocks: Blocks, start: np.ndarray, project: Operator) -> tuple[Operator, float, float]:
-    """Return the product as an operator, the sum of the logs of its scales and the least of them.
+    """Return the scaled product as an operator, the log of its scale and the smallest factor.
 
-    The scale of a factor is its effect on `start`, by which it is divided.
+    Each factor is divided by its effect on the norm of `start`; these effects multiply to the
+    scale.
     """
     values = project(start)
-    values, scales = values / np.linalg.norm(values), []
+    values = values / np.linalg.norm(values)
+    scales = []
     for block in blocks:
         values = project(block @ values)
         scales.append(float(np.linalg.norm(values)) or 1.0)
@@ -116,7 +121,8 @@ def _scaled(blocks: Blocks, start: np.ndarray, project: Operator) -> tuple[Opera
 
 
 def _largest_modulus(cycle: Operator, n: int, which: str, noise: float = 0.0) -> float:
-    if n <= spectral.DENSE_LIMIT:
+    """Return the largest eigenvalue modulus of an operator; `which` is that of scipy's ``eigs``."""
+    if n <= limits.DENSE_LIMIT:
         return float(np.abs(dense_spectrum(cycle(np.eye(n)), noise)).max())
     operator = sparse_linalg.LinearOperator((n, n), matvec=cycle, dtype=np.float64)  # pyright: ignore[reportCallIssue]
     start = start_vector(n)
@@ -138,39 +144,39 @@ def _largest_modulus(cycle: Operator, n: int, which: str, noise: float = 0.0) ->
 
 
 def _rooted(modulus: float, log: float, blocks: Blocks) -> Solution:
-    """Return the p-th root, of p blocks, of a modulus times the exponential of `log`."""
+    """Return the p-th root of a modulus times ``exp(log)``, for a period of p blocks."""
     with np.errstate(divide="ignore"):
         value = float(min(1.0, np.exp((np.log(modulus) + log) / len(blocks))))
     return Solution(
-        value, "dense" if blocks[0].shape[1] <= spectral.DENSE_LIMIT else "arnoldi", math.nan
+        value, "dense" if blocks[0].shape[1] <= limits.DENSE_LIMIT else "arnoldi", math.nan
     )
 
 
 def _below_rounding(blocks: Blocks, nodes: int) -> Solution:
-    """Return the same where the product is below rounding, from factors that are never multiplied.
+    """Return the modulus per round where the product is below rounding, without multiplying it out.
 
-    Nodes with equal rows are merged, then the directions that a single factor takes to 0 are left
-    out. If any are left, the matrix that acts on all rounds at once decides: the p-th powers of its
-    eigenvalues are those of the product.
+    Nodes with equal rows are merged, then directions that a single factor maps to 0 are removed.
+    The rest is decided by the matrix that acts on all rounds at once: the p-th powers of its
+    eigenvalues are the eigenvalues of the product.
     """
     blocks = merged(blocks)
     if min(block.shape[0] for block in blocks) == 1:
         return Solution(0.0, "equal rows", 0.0)
-    if sum(block.shape[0] * block.shape[1] for block in blocks) <= spectral.SPECTRUM_LIMIT**2:
+    if sum(block.shape[0] * block.shape[1] for block in blocks) <= limits.SPECTRUM_LIMIT**2:
         factors = without_zeros([_on_disagreement(block.toarray()) for block in blocks])
-        if sum(map(len, factors)) <= spectral.SPECTRUM_LIMIT:
+        if sum(map(len, factors)) <= limits.SPECTRUM_LIMIT:
             return Solution(_largest_root(factors), "dense", math.nan)
     raise NoConvergence(
-        "the second eigenvalue of this period is below rounding or 0, which cannot be told apart "
-        f"for n={nodes}; {PROVABLE}"
+        "the second eigenvalue of this period is 0 or below rounding, which cannot be "
+        f"distinguished for n={nodes}; {PROVABLE}"
     )
 
 
 def _on_disagreement(matrix: np.ndarray) -> np.ndarray:
-    """Return what a matrix with row sums 1 does to differences of values: without the eigenvalue 1.
+    """Return the action of a matrix with row sums 1 on disagreement, without its eigenvalue 1.
 
-    In orthonormal bases of the vectors with mean 0: the columns but the first of the reflection
-    that takes the constant unit vector to the first axis.
+    It is written in orthonormal bases of the vectors with mean 0: all columns but the first of the
+    reflection that maps the constant unit vector to the first axis.
     """
     return _without_mean(_without_mean(matrix).T).T
 
@@ -186,7 +192,7 @@ def _without_mean(matrix: np.ndarray) -> np.ndarray:
 def _largest_root(factors: list[np.ndarray]) -> float:
     """Return the p-th root of the largest modulus of a product of p square matrices.
 
-    The product is not multiplied out.
+    The product itself is never formed.
     """
     p, n = len(factors), len(factors[0])
     if n == 0:
@@ -198,4 +204,5 @@ def _largest_root(factors: list[np.ndarray]) -> float:
 
 
 def _unchanged(values: np.ndarray) -> np.ndarray:
+    """Return the values: the projection for classes that are not closed."""
     return values

@@ -1,4 +1,4 @@
-"""The nearest weights that are not negative and sum to 1."""
+"""Euclidean projection onto the probability simplex."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ __all__ = ["simplex_projection"]
 
 
 def simplex_projection(values: np.ndarray, where: np.ndarray | None = None) -> np.ndarray:
-    """Return the nearest point of the probability simplex to each row, in Euclidean distance.
+    """Return the Euclidean projection of each row onto the probability simplex.
 
     ::
 
@@ -18,9 +18,9 @@ def simplex_projection(values: np.ndarray, where: np.ndarray | None = None) -> n
     Parameters
     ----------
     values
-        (n, m) finite, each row a point of its own.
+        (n, m) finite numbers, one point per row.
     where
-        (n, m) booleans: which entries may be other than 0, at least one a row; None: all.
+        (n, m) booleans: entries that may be nonzero, at least one per row; None: all.
 
     Returns
     -------
@@ -30,7 +30,7 @@ def simplex_projection(values: np.ndarray, where: np.ndarray | None = None) -> n
     Raises
     ------
     ValueError
-        If a value is not finite, or `where` leaves nothing of a row.
+        If a value is not finite, or `where` excludes all entries of a row.
 
     References
     ----------
@@ -46,14 +46,13 @@ def simplex_projection(values: np.ndarray, where: np.ndarray | None = None) -> n
     inside = np.ones(values.shape, dtype=bool) if where is None else as_array("where", where, bool)
     if not inside.any(axis=1).all():
         raise ValueError(
-            "`where` must leave an entry in every row, leaves none in "
+            "`where` must be true for an entry of every row, it is for none of row "
             f"{int(inside.any(axis=1).argmin())}"
         )
-    kept = np.where(inside, values, -np.inf)
-    kept = kept - kept.max(
-        axis=1, keepdims=True
-    )  # the same nearest point, without losing the digits of small ones
-    falling = -np.sort(-kept, axis=1)
-    excess = falling.cumsum(axis=1) - 1
-    positive = (falling * np.arange(1, kept.shape[1] + 1) > excess).sum(axis=1, keepdims=True)
-    return np.maximum(kept - np.take_along_axis(excess, positive - 1, axis=1) / positive, 0)
+    allowed = np.where(inside, values, -np.inf)
+    # Shifting a row does not change its projection and preserves the digits of small entries.
+    shifted = allowed - allowed.max(axis=1, keepdims=True)
+    descending = -np.sort(-shifted, axis=1)
+    excess = descending.cumsum(axis=1) - 1
+    positive = (descending * np.arange(1, shifted.shape[1] + 1) > excess).sum(axis=1, keepdims=True)
+    return np.maximum(shifted - np.take_along_axis(excess, positive - 1, axis=1) / positive, 0)

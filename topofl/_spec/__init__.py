@@ -1,8 +1,7 @@
-"""Specs: functions called by name, with arguments checked against their signatures.
+"""Specs: calls of named functions, with arguments checked against their signatures.
 
-The command line and configuration files share this. What they can name is what the packages export,
-functions of a user's own modules as ``module:function``, and entry points of installed packages;
-there is no other list.
+The command line and configuration files share this package. Names refer to the exports of topofl,
+to custom functions as ``module:function``, and to entry points of installed packages.
 """
 
 from topofl._spec.arguments import Built, arguments_of, at, check_keys, recorded, with_seed

@@ -1,4 +1,4 @@
-"""Arguments of functions that are named in text: keys are checked, defaults filled in."""
+"""Checked arguments, with defaults, of functions that are named in text."""
 
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,7 +13,7 @@ __all__ = ["Built", "arguments_of", "at", "check_keys", "is_ours", "recorded", "
 
 
 class Built(NamedTuple):
-    """The result of a call, its name and all of its arguments, and notes for the user."""
+    """The result of a call, its arguments as a saved configuration holds them, and notes."""
 
     value: Any
     arguments: dict[str, Any]
@@ -22,14 +22,14 @@ class Built(NamedTuple):
 
 @contextmanager
 def at(place: str) -> Iterator[None]:
-    """Put the place in front of error messages."""
+    """Prefix error messages by a place, such as the name of a table."""
     try:
         yield
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{place} {error}") from error
-    except RuntimeError as error:  # torch, about numbers too large for it or for memory
+    except RuntimeError as error:  # from torch, for sizes too large for it or for memory
         raise ValueError(
-            f"{place} cannot be made: {str(error).partition(chr(10))[0]}; lower its sizes"
+            f"{place} cannot be built: {str(error).partition(chr(10))[0]}; lower its sizes"
         ) from error
     except (TypeError, ValueError) as error:
         kind = TypeError if isinstance(error, TypeError) else ValueError
@@ -37,7 +37,7 @@ def at(place: str) -> Iterator[None]:
 
 
 def check_keys(what: str, keys: Iterable[str], known: Iterable[str]) -> None:
-    """Raise ``ValueError`` at the first key that is not known, naming the nearest that is."""
+    """Raise ``ValueError`` for the first unknown key, suggesting the nearest known one."""
     known = list(known)
     for key in keys:
         if key not in known:
@@ -51,16 +51,15 @@ def check_keys(what: str, keys: Iterable[str], known: Iterable[str]) -> None:
 def arguments_of(
     function: Function, arguments: Mapping[str, Any], *, hidden: Iterable[str] = ()
 ) -> dict[str, Any]:
-    """Return all arguments of a call, given ones and defaults, without the `hidden` ones.
+    """Return all arguments of a call, given or default, except the `hidden` ones.
 
-    Defaults that no configuration can hold, such as functions, are left out of those of a user's
-    own function.
+    Defaults of custom functions that no configuration can hold, such as functions, are left out.
 
     Raises
     ------
     ValueError
-        If a key is unknown (naming the nearest), one without a default is missing, or one that is
-        true or false by default is something else.
+        If a key is unknown (the message suggests the nearest), a key without a default is missing,
+        or a value whose default is a boolean is not a boolean.
     """
     takes = {key: p for key, p in parameters(function).items() if key not in set(hidden)}
     own = {
@@ -82,13 +81,13 @@ def arguments_of(
     for key, value in arguments.items():
         if isinstance(own.get(key), bool) and not isinstance(value, bool):
             raise ValueError(f"`{key}` must be true or false, got {shown(value)}")
-    defaults = {key: value for key, value in own.items() if is_ours(function) or _is_sayable(value)}
+    defaults = {key: value for key, value in own.items() if is_ours(function) or _is_plain(value)}
     given = {key: _read_none(takes.get(key), value) for key, value in arguments.items()}
     return defaults | given
 
 
 def _read_none(parameter: inspect.Parameter | None, value: Any) -> Any:
-    """Return None where a configuration says ``"none"``, unless the parameter takes text."""
+    """Return None for ``"none"``, unless the parameter takes text."""
     if parameter is not None and parameter.annotation in (str, "str"):
         return NONE if value is None else value
     if isinstance(value, list):
@@ -99,8 +98,8 @@ def _read_none(parameter: inspect.Parameter | None, value: Any) -> Any:
 def recorded(function: Function, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a call as a saved configuration holds them.
 
-    A None that is not the default of its parameter becomes the text ``"none"``, which
-    :func:`arguments_of` reads back; other values that are None may be left out.
+    None becomes the text ``"none"``, which :func:`arguments_of` reads back, unless it is the
+    default of its parameter; other entries that are None may be left out.
 
     Examples
     --------
@@ -123,10 +122,10 @@ def is_ours(function: Function) -> bool:
     return (getattr(function, "__module__", "") or "").partition(".")[0] == "topofl"
 
 
-def _is_sayable(value: Any) -> bool:
+def _is_plain(value: Any) -> bool:
     """Return whether a configuration can hold a value."""
     if isinstance(value, list | tuple):
-        return all(map(_is_sayable, value))
+        return all(map(_is_plain, value))
     return value is None or isinstance(value, bool | int | float | str)
 
 

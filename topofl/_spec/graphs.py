@@ -1,4 +1,4 @@
-"""Graphs from specs, and from files."""
+"""Graphs from specs and from files."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -20,28 +20,28 @@ __all__ = ["build_topology"]
 def build_topology(
     name: object, arguments: Mapping[str, Any], label_counts: np.ndarray | None = None
 ) -> Built:
-    """Return a graph by name.
+    """Return the graph of a named generator or of a file.
 
     Parameters
     ----------
     name, arguments
-        Of a function in :mod:`topofl.topologies`, or the path of a file with a graph and arguments
-        of :func:`topofl._graph_files.read_graph`, such as ``own_weights``. Where a function takes
-        another graph as `base`, this is given as a spec, in parentheses or not, or as a table with
-        a name, and is built in the same way.
+        Name and arguments of a function in :mod:`topofl.topologies`, or the path of a graph file
+        and arguments of :func:`topofl._graph_files.read_graph`, such as ``own_weights``. If a
+        function takes another graph as `base`, this is a spec, with or without parentheses, or a
+        table with a name, and is built in the same way.
     label_counts
-        (n, classes) of the nodes' data: given to the function if it takes them, else n is. Without
-        data such a function is left with its own ``n``, and a note says so.
+        (n, classes) label counts of the nodes. Passed to the function if it takes them, otherwise
+        only n is passed. Without data, such a function uses its own ``n``, and a note says so.
 
     Raises
     ------
     ValueError, TypeError
-        As the function; if name or keys are unknown; if `arguments` has another n than the data; if
-        the function asks for a function, which words cannot name.
+        As the function; if the name or a key is unknown; if `arguments` has another n than the
+        data; if a required argument of the function is itself a function.
     """
     function = _maker(name)
     takes = parameters(function)
-    _check_sayable(function)
+    _check_plain_arguments(function)
     arguments, notes = with_seed(function, arguments)
     given: dict[str, Any] = {}
     if label_counts is not None:
@@ -52,22 +52,23 @@ def build_topology(
         elif "n" in takes:
             arguments.setdefault("n", len(label_counts))
     elif "label_counts" in takes:
-        notes.append("no data given; one class a node is used")
+        notes.append("no data given; one class per node is used")
     arguments = arguments_of(function, arguments, hidden=["label_counts"])
-    said = {
+    record = {
         "name": str(Path(str(name)).expanduser().absolute()) if is_graph_file(name) else name,
         **recorded(function, arguments),
     }
     if "base" in takes and not _is_degree(takes["base"], arguments.get("base")):
         base = _build_base(arguments["base"], label_counts, arguments.get("n"))
-        arguments["base"], said["base"] = base.value, base.arguments
+        arguments["base"] = base.value
+        record["base"] = base.arguments
         notes += [f"`base`: {note}" for note in base.notes]
     graph: Topology | TopologySequence = function(**given, **arguments)
-    return Built(graph, said, notes)
+    return Built(graph, record, notes)
 
 
 def _maker(name: object) -> Function:
-    """Return the generator of this name, or a function that reads the graph from this file."""
+    """Return the generator of a name, or a function that reads a graph file."""
     if not is_graph_file(name):
         return find("topology", name)
     path = Path(str(name)).expanduser()
@@ -77,14 +78,14 @@ def _maker(name: object) -> Function:
 
 
 def _is_degree(parameter: inspect.Parameter, value: Any) -> bool:
-    """Return whether `value` is no graph: a degree, where this is the default, or None."""
+    """Return whether `value` is a degree, or None by default, instead of a graph."""
     return (
         isinstance(parameter.default, int) and isinstance(value, int)
     ) or value is parameter.default is None
 
 
 def _build_base(value: Any, label_counts: np.ndarray | None, n: int | None) -> Built:
-    """Return the graph that another one is built from, by default with as many nodes."""
+    """Return the graph that another one is built from, with the same n by default."""
     with at("`base`:"):
         name, arguments = named(table_of(value))
         if n is not None and "n" in parameters(_maker(name)):
@@ -92,8 +93,8 @@ def _build_base(value: Any, label_counts: np.ndarray | None, n: int | None) -> B
         return build_topology(name, arguments, label_counts)
 
 
-def _check_sayable(function: Function) -> None:
-    """Raise ``ValueError`` if a call needs an argument that is itself a function."""
+def _check_plain_arguments(function: Function) -> None:
+    """Raise ``ValueError`` if a required argument is itself a function."""
     for key, parameter in parameters(function).items():
         if (
             get_origin(parameter.annotation) is Callable
@@ -105,7 +106,7 @@ def _check_sayable(function: Function) -> None:
                 else "call it in a script"
             )
             raise ValueError(
-                f"`{function.__name__}` can be made in Python only, since its `{key}` is a "
+                f"`{function.__name__}` can be built only in Python, since its `{key}` is a "
                 f"function: {call}"
             )
 

@@ -1,4 +1,4 @@
-"""Everything that can be named in specs and configurations, by kind."""
+"""Catalogue of the functions that specs and configurations can name, by kind."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -9,7 +9,15 @@ from torch import nn
 
 from topofl import algorithms, attacks, clocks, data, mixing, models, tasks, topologies
 from topofl._support.check import shown
-from topofl._support.plugins import GROUPS, Offer, load, offered, resolve, returning, signature
+from topofl._support.plugins import (
+    GROUPS,
+    EntryPoint,
+    entry_points,
+    load_function,
+    resolve_name,
+    signature,
+    with_checked_result,
+)
 from topofl.algorithms import Algorithm, Compressor
 from topofl.algorithms.contract.schedules import Schedule
 from topofl.attacks import Attack
@@ -24,7 +32,7 @@ __all__ = ["Function", "catalogue", "find", "first", "offers", "parameters"]
 Function = Callable[..., Any]
 
 
-_WANTED: dict[str, tuple[str, tuple[type, ...]]] = {
+_RETURN_TYPES: dict[str, tuple[str, tuple[type, ...]]] = {
     "topology": ("a Topology or a TopologySequence", (Topology, TopologySequence)),
     "algorithm": ("an Algorithm", (Algorithm,)),
     "model": ("a torch.nn.Module", (nn.Module,)),
@@ -35,17 +43,17 @@ _WANTED: dict[str, tuple[str, tuple[type, ...]]] = {
     "task": ("a Task", (Task,)),
     "attack": ("an Attack", (Attack,)),
 }
-"""What functions of a kind return."""
+"""Required return type of custom functions, by kind: description and classes."""
 
 _REMEDIES = {"topology": "; wrap a graph of another library in topofl.as_topology(...)"}
 
 
-_GIVEN = {"partition": "the dataset", "mixing": "the topology"}
-"""What functions of a kind get as their first argument."""
+_FIRST_ARGUMENTS = {"partition": "the dataset", "mixing": "the topology"}
+"""Kinds of functions that receive a first argument, and what this is."""
 
 
 def catalogue() -> dict[str, dict[str, Function]]:
-    """Return everything of ours that can be named, by kind and name."""
+    """Return all functions of topofl that can be named, by kind and name."""
     of_data = _functions(data)
     words = {name: value for name, value in vars(algorithms).items() if inspect.isfunction(value)}
     return {
@@ -70,6 +78,7 @@ def catalogue() -> dict[str, dict[str, Function]]:
 
 
 def _functions(module: ModuleType) -> dict[str, Function]:
+    """Return the functions that a module exports, by name."""
     exported = {name: getattr(module, name) for name in module.__all__}
     return {name: value for name, value in exported.items() if inspect.isfunction(value)}
 
@@ -89,65 +98,69 @@ def parameters(function: Function) -> Mapping[str, inspect.Parameter]:
 
 
 def find(kind: str, name: object) -> Function:
-    """Return the function of this name; `kind` is a key of :func:`catalogue`.
+    """Return the function of a name; `kind` is a key of :func:`catalogue`.
 
-    Names are ours, those of entry points of installed packages, and ``module:function``. Of
-    functions that are not ours the value is checked when they are called.
+    Names are those of topofl, entry points of installed packages, and ``module:function``. The
+    return values of custom functions are checked when they are called.
 
     Raises
     ------
     TypeError
         If `name` is not text, or its function takes no arguments by name.
     ValueError
-        If there is none, naming the nearest, or it cannot be imported.
+        If the name is unknown (the message suggests the nearest), or cannot be imported.
     """
     ours = catalogue()[kind]
     if not isinstance(name, str):
         raise TypeError(
             f"the name of a {kind} must be text, got {shown(name)} ({type(name).__name__})"
         )
-    function = resolve(kind, name, ours)
+    function = resolve_name(kind, name, ours)
     if function in ours.values():
         return function
     _check_signature(kind, name, function)
-    return returning(name, function, *_WANTED[kind], _REMEDIES.get(kind, ""))
+    return with_checked_result(name, function, *_RETURN_TYPES[kind], _REMEDIES.get(kind, ""))
 
 
-def offers(kind: str) -> Iterator[Offer]:
-    """Yield the functions of a kind that installed packages offer, without those of other kinds."""
+def offers(kind: str) -> Iterator[EntryPoint]:
+    """Yield the functions of a kind that installed packages offer."""
     kinds = {
         types[0].__name__: key
-        for key, (_, types) in _WANTED.items()
+        for key, (_, types) in _RETURN_TYPES.items()
         if key in GROUPS and GROUPS[key] == GROUPS.get(kind)
     }
-    for offer in offered(kind):
-        said = _annotation(offer) if len(kinds) > 1 else ""
-        if kinds.get(said, kind) == kind:
+    for offer in entry_points(kind):
+        annotation = _annotation(offer) if len(kinds) > 1 else ""
+        if kinds.get(annotation, kind) == kind:
             yield offer
 
 
-def _annotation(offer: Offer) -> str:
-    """Return the name of the return annotation of a package's function, or an empty string."""
+def _annotation(offer: EntryPoint) -> str:
+    """Return the name of the class that an offered function returns, or an empty string."""
     try:
-        said = _returns(load(offer.target))
-    except (TypeError, ValueError):  # it is said where the name is used
+        annotation = _returns(load_function(offer.target))
+    except (TypeError, ValueError):  # reported when the name is used
         return ""
-    return (said if isinstance(said, str) else getattr(said, "__name__", "")).rpartition(".")[2]
+    name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    return name.rpartition(".")[2]
 
 
 def _check_signature(kind: str, name: str, function: Function) -> None:
-    """Raise ``TypeError`` if arguments cannot be given to a user's function by name."""
+    """Raise ``TypeError`` if arguments cannot be passed to a custom function by name."""
     takes = list(signature(name, function).values())
-    by_place = [p for p in takes if p.kind not in (p.KEYWORD_ONLY, p.VAR_KEYWORD)]
-    if kind in _GIVEN and not by_place:
+    positional = [p for p in takes if p.kind not in (p.KEYWORD_ONLY, p.VAR_KEYWORD)]
+    if kind in _FIRST_ARGUMENTS and not positional:
         raise TypeError(
-            f"`{name}` must take {_GIVEN[kind]} as its first argument, got {shown(function)}"
+            f"`{name}` must take {_FIRST_ARGUMENTS[kind]} as its first argument, got "
+            f"{shown(function)}"
         )
-    nameless = [
-        p.name for p in takes[kind in _GIVEN :] if p.kind is inspect.Parameter.POSITIONAL_ONLY
+    positional_only = [
+        p.name
+        for p in takes[kind in _FIRST_ARGUMENTS :]
+        if p.kind is inspect.Parameter.POSITIONAL_ONLY
     ]
-    if nameless:
+    if positional_only:
         raise TypeError(
-            f"`{name}` must take its arguments by name, `{nameless[0]}` has none before the / in "
-            "its head"
+            f"`{name}` must take its arguments by name, got `{positional_only[0]}` before the / "
+            "in its signature"
         )

@@ -1,4 +1,4 @@
-"""Specs: names with arguments in one line of text, such as ``dcliques:100,inter=ring,seed=0``."""
+"""Parser of specs, one line of text such as ``dcliques:100,inter=ring,seed=0``."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -9,14 +9,14 @@ from topofl._support.check import shown
 __all__ = ["NONE", "Spec", "named", "parse_spec", "parse_value", "table_of"]
 
 NONE = "none"
-"""How None is written in specs and in TOML, which has no word for it."""
+"""Text for None in specs and in TOML, which has no null."""
 
 
 _CONSTANTS = {"true": True, "false": False, NONE: None}
 
 
 class Spec(NamedTuple):
-    """The name of a function, and arguments for it."""
+    """The name and the arguments of a function."""
 
     name: str
     arguments: dict[str, Any]
@@ -30,7 +30,7 @@ def parse_spec(text: str) -> Spec:
     Raises
     ------
     ValueError
-        If there is no name, a part is not ``key=value``, a key comes twice, or something is not
+        If there is no name, a part is not ``key=value``, a key occurs twice, or a bracket is not
         closed.
 
     Examples
@@ -64,7 +64,7 @@ def parse_spec(text: str) -> Spec:
 
 
 def _name_and_n(head: str) -> tuple[str, dict[str, Any]]:
-    """Return the name, and `n` if a number follows its last colon."""
+    """Return the name, and `n` if a number follows the last colon."""
     name, _, size = head.rpartition(":")
     if not name or is_graph_file(head.strip()):
         return head.strip(), {}
@@ -72,7 +72,8 @@ def _name_and_n(head: str) -> tuple[str, dict[str, Any]]:
         raise ValueError(
             f"{head!r} must have a number or a function after its colon: ring:100 or mymodule:wheel"
         )
-    words, n = [word.strip() for word in head.split(":")], parse_value(size)
+    words = [word.strip() for word in head.split(":")]
+    n = parse_value(size)
     return (":".join(words), {}) if isinstance(n, str) else (":".join(words[:-1]), {"n": n})
 
 
@@ -98,8 +99,9 @@ def parse_value(text: str) -> Any:
 
 
 def _split(text: str) -> list[str]:
-    """Return the parts between commas that stand outside of brackets and parentheses."""
-    parts, closing = [""], []
+    """Return the parts between commas outside of brackets and parentheses."""
+    parts = [""]
+    closing: list[str] = []
     for letter in text:
         if letter == "," and not closing:
             parts.append("")
@@ -110,17 +112,17 @@ def _split(text: str) -> list[str]:
         elif closing and letter == closing[-1]:
             closing.pop()
     if closing:
-        raise ValueError(f"{text!r} must close what it opens, {closing[-1]!r} is missing")
+        raise ValueError(f"{text!r} must close its brackets, {closing[-1]!r} is missing")
     return parts
 
 
 def table_of(value: Any) -> dict[str, Any]:
-    """Return a table, parsed if it is one line of text, which its key ``spec`` may also hold.
+    """Return a table as a dictionary; text, or text under the key ``spec``, is parsed as a spec.
 
     Raises
     ------
     ValueError, TypeError
-        If it is neither, or if a key is given by the text too.
+        If `value` is neither a table nor text, or if the text also sets a key of the table.
 
     Examples
     --------
@@ -139,12 +141,12 @@ def table_of(value: Any) -> dict[str, Any]:
     words = {"name": spec.name, **spec.arguments}
     twice = [key for key in table if key in words]
     if twice:
-        raise ValueError(f"`{twice[0]}` must be given once, got it in `spec` too")
+        raise ValueError(f"`{twice[0]}` must be given once, got it in `spec`, too")
     return words | {key: value for key, value in table.items() if key != "spec"}
 
 
 def named(table: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Return the name in a table, and the rest, or raise ``ValueError`` if it has none."""
+    """Return the name in a table and its other entries, or raise ``ValueError`` without a name."""
     if "name" not in table:
         raise ValueError("`name` is missing")
     return table["name"], {key: value for key, value in table.items() if key != "name"}

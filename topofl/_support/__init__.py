@@ -1,1 +1,1 @@
-"""Helpers that know nothing of graphs or models: checks, files, seeds, tables, text."""
+"""Helpers independent of graphs and models: argument checks, files, seeds, tables, text."""

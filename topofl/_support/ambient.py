@@ -1,4 +1,4 @@
-"""Torch's modes and defaults, which a caller may have changed, put aside."""
+"""Contexts that reset torch's modes and default device, which the caller may have changed."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -14,17 +14,16 @@ R = TypeVar("R")
 
 
 def plain_torch(device: Any = None) -> ExitStack:
-    """Return the context in which the calling thread uses torch as if nobody had changed its modes.
+    """Return a context with torch's default modes in the calling thread, and `device` as default.
 
-    Inference mode, ``torch.no_grad`` and autocast are off, and what is made without a device is
-    made on `device`, not on the default device. Only modes that are on are put aside, so that
-    nothing is slower where there is none. The default dtype belongs to all threads, and is left
-    alone.
+    Inference mode, ``torch.no_grad`` and autocast are off, and tensors created without a device are
+    created on `device`. Only modes that differ from their defaults are reset, so that the context
+    is free if none does. The default dtype is shared by all threads and is not changed.
 
     Parameters
     ----------
     device
-        Such as ``"cuda:0"``; CPU if it is None or no device.
+        A device, such as ``"cuda:0"``; the CPU if it is None or not a valid device.
 
     Examples
     --------
@@ -46,7 +45,7 @@ def plain_torch(device: Any = None) -> ExitStack:
 
 
 def in_plain_torch(function: Callable[P, R]) -> Callable[P, R]:
-    """Return the function run in :func:`plain_torch` on the device of its keyword `compute`."""
+    """Wrap a function to run in :func:`plain_torch` on the device of its keyword `compute`."""
 
     @wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -58,7 +57,7 @@ def in_plain_torch(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _default_device() -> torch.device | None:
-    """Return torch's default device, None if that is one that is not there."""
+    """Return torch's default device, or None if it does not exist on this machine."""
     try:
         return torch.get_default_device()
     except (AssertionError, RuntimeError):
@@ -68,5 +67,5 @@ def _default_device() -> torch.device | None:
 def _device_or_cpu(device: Any) -> torch.device:
     try:
         return torch.device("cpu" if device is None else device)
-    except (RuntimeError, TypeError):  # which the function will refuse by name
+    except (RuntimeError, TypeError):  # the wrapped function raises its own error
         return torch.device("cpu")

@@ -1,4 +1,4 @@
-"""Arrays from untrusted files: their headers are checked before anything is read or unpacked."""
+"""Loading arrays from untrusted files: headers are checked before any data is read or unpacked."""
 
 import math
 import zipfile
@@ -12,15 +12,15 @@ from topofl._support.machine import total_memory
 
 __all__ = ["Header", "read_array", "read_arrays"]
 
-_MOST = 1032
-"""Bytes that deflate makes of one at most."""
+_DEFLATE_LIMIT = 1032
+"""Largest compression ratio of deflate."""
 
-_LONGEST = 10_000
-"""Bytes of a header that are parsed."""
+_HEADER_LIMIT = 10_000
+"""Largest header that is parsed, in bytes."""
 
 
 class Header(NamedTuple):
-    """What an array says of itself."""
+    """Shape and dtype of an array, read from its header."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
@@ -42,37 +42,40 @@ def read_arrays(
     *,
     texts: Collection[str] = (),
 ) -> dict[str, np.ndarray]:
-    """Return the wanted arrays of an ``.npz`` file.
+    """Return the selected arrays of an ``.npz`` file.
 
-    Nothing is decompressed but headers before `wanted` has seen them all, and nothing is unpickled
-    at all.
+    All headers are read and passed to `wanted` before any array is decompressed. Pickled objects
+    are never loaded.
 
     Parameters
     ----------
     path
-        As ``numpy.savez`` or ``numpy.savez_compressed`` write it.
+        A file written by ``numpy.savez`` or ``numpy.savez_compressed``.
     wanted
-        Takes the headers by name, and returns the names of those to read, or raises.
+        Function that takes the headers by name and returns the names of the arrays to read, or
+        raises an error.
     texts
         Names of the arrays that may hold text; all others must hold numbers.
 
     Raises
     ------
     ValueError
-        If it is damaged, is compressed in another way, or claims more than its bytes can hold or
-        than half of this machine's memory, naming the file; and what `wanted` raises.
+        If the file is damaged, uses another compression, or declares arrays larger than its bytes
+        can hold or than half of this machine's memory. Errors of `wanted` are passed on.
     """
     with path.open("rb") as stream:
         try:
             archive = zipfile.ZipFile(stream)
             found = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-            headers = {name: _header(archive, info, name in texts) for name, info in found.items()}
-        except Exception as error:  # zipfile, zlib and numpy each have their own
+            headers = {
+                name: _checked_header(archive, info, name in texts) for name, info in found.items()
+            }
+        except Exception as error:  # zipfile, zlib and numpy raise errors of many types
             raise _damaged(path, error) from error
         names = wanted(headers)
         _check_size(path, sum(headers[name].nbytes for name in names))
         try:
-            return {name: _array(archive, found[name]) for name in names}
+            return {name: _read_member(archive, found[name]) for name in names}
         except Exception as error:
             raise _damaged(path, error) from error
 
@@ -83,28 +86,29 @@ def read_array(path: Path) -> np.ndarray:
     Raises
     ------
     ValueError
-        If it is damaged, holds anything but numbers, or claims another size than it has.
+        If the file is damaged, does not hold numbers, or its size does not match its header.
     """
     with path.open("rb") as stream:
-        header = _parsed(stream)
-        start, size = stream.tell(), stream.seek(0, 2)
+        header = _read_header(stream)
+        start = stream.tell()
+        size = stream.seek(0, 2)
         if start + header.nbytes != size:
             raise ValueError(f"it has {size - start} bytes of entries, not {header.nbytes}")
         _check_size(path, header.nbytes)
         stream.seek(0)
-        return np.lib.format.read_array(stream, allow_pickle=False, max_header_size=_LONGEST)
+        return np.lib.format.read_array(stream, allow_pickle=False, max_header_size=_HEADER_LIMIT)
 
 
 def _damaged(path: Path, error: Exception) -> ValueError:
     return ValueError(f"{path} is half-written or damaged: {error}; run it again")
 
 
-def _header(archive: zipfile.ZipFile, info: zipfile.ZipInfo, is_text: bool) -> Header:
+def _checked_header(archive: zipfile.ZipFile, info: zipfile.ZipInfo, is_text: bool) -> Header:
     with archive.open(info) as file:
-        header = _parsed(file, "SU" if is_text else "biuf")
+        header = _read_header(file, "SU" if is_text else "biuf")
         start = file.tell()
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or info.file_size > (
-        _MOST * info.compress_size
+        _DEFLATE_LIMIT * info.compress_size
     ):
         raise ValueError(f"{info.filename} is compressed more than deflate can")
     if start + header.nbytes != info.file_size:
@@ -114,7 +118,7 @@ def _header(archive: zipfile.ZipFile, info: zipfile.ZipInfo, is_text: bool) -> H
     return header
 
 
-def _parsed(file: IO[bytes], kinds: str = "biuf") -> Header:
+def _read_header(file: IO[bytes], kinds: str = "biuf") -> Header:
     version = np.lib.format.read_magic(file)
     readers = {
         (1, 0): np.lib.format.read_array_header_1_0,
@@ -122,7 +126,7 @@ def _parsed(file: IO[bytes], kinds: str = "biuf") -> Header:
     }
     if version not in readers:
         raise ValueError(f"format {version} of arrays is not known")
-    shape, _, dtype = readers[version](file, max_header_size=_LONGEST)
+    shape, _, dtype = readers[version](file, max_header_size=_HEADER_LIMIT)
     if dtype.kind not in kinds or any(length < 0 for length in shape):
         raise ValueError(
             f"shape {shape} and dtype {dtype} are not those of "
@@ -140,6 +144,6 @@ def _check_size(path: Path, size: int) -> None:
         )
 
 
-def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
+def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> np.ndarray:
     with archive.open(info) as file:
-        return np.lib.format.read_array(file, allow_pickle=False, max_header_size=_LONGEST)
+        return np.lib.format.read_array(file, allow_pickle=False, max_header_size=_HEADER_LIMIT)

@@ -1,4 +1,4 @@
-"""Warnings that point at the line of the user's own code that called the library."""
+"""Warnings that point to the line of user code that called the library."""
 
 import sys
 import warnings
@@ -7,11 +7,13 @@ __all__ = ["warn_caller"]
 
 
 def warn_caller(message: str) -> None:
-    """Issue a ``UserWarning`` at the innermost line that is not of this library."""
-    level, frame = 1, sys._getframe()
+    """Issue a ``UserWarning`` that points to the innermost line outside of this library."""
+    level = 1
+    frame = sys._getframe()
     while (
         frame.f_back is not None
         and frame.f_globals.get("__name__", "").partition(".")[0] == "topofl"
     ):
-        level, frame = level + 1, frame.f_back
+        level += 1
+        frame = frame.f_back
     warnings.warn(message, UserWarning, stacklevel=level)

@@ -1,4 +1,4 @@
-"""Files: safe opening, and atomic replacement of files and folders."""
+"""Safe opening of files, and atomic replacement of folders."""
 
 import ctypes
 import hashlib
@@ -13,53 +13,53 @@ from pathlib import Path
 from typing import Any
 
 __all__ = [
-    "aside",
+    "backup_path",
     "check_regular",
     "holds_only",
-    "new_sibling",
+    "make_staging_folder",
     "read_file",
     "remove_if_ours",
-    "remove_new_siblings",
+    "remove_staging_folders",
     "replace_folder",
     "sync_file",
     "sync_folder",
 ]
 
 _RENAME_EXCHANGE = 2
-_HERE = -100
+_AT_FDCWD = -100
 """``AT_FDCWD`` of Linux: paths are relative to the current folder."""
 
 
-_LONGEST = 200
-"""Bytes of a name that others are derived from; a name may have 255."""
+_STEM_LIMIT = 200
+"""Longest name, in bytes, from which other names are derived; file systems allow 255 bytes."""
 
 
-def aside(place: Path) -> Path:
-    """Return where the older folder is kept while a new one takes the name `place`."""
+def backup_path(place: Path) -> Path:
+    """Return the temporary path of the old folder while a new one replaces it at `place`."""
     place = place.resolve()
     return place.parent / f"{_stem(place)}.topofl-older"
 
 
-def new_sibling(place: Path) -> Path:
-    """Make and return an empty folder for new contents that will replace `place`."""
+def make_staging_folder(place: Path) -> Path:
+    """Create and return an empty folder next to `place`, for contents that will replace it."""
     return Path(tempfile.mkdtemp(prefix=f"{_stem(place)}.topofl-new-", dir=place.parent))
 
 
 def _stem(place: Path) -> str:
     name = os.fsencode(place.name)
-    return f".{place.name if len(name) <= _LONGEST else hashlib.sha256(name).hexdigest()[:16]}"
+    return f".{place.name if len(name) <= _STEM_LIMIT else hashlib.sha256(name).hexdigest()[:16]}"
 
 
 def holds_only(folder: Path, ours: re.Pattern[str]) -> bool:
-    """Return whether a folder, itself no link, holds only names that topofl gives, and no links.
+    """Return whether a folder holds only files and folders that topofl writes, and no links.
 
     Parameters
     ----------
     folder
-        It may be missing; then it is not.
+        Path of the folder; the result is False if it is missing or a link.
     ours
-        Matches the paths in the folder of what we write, with slashes, such as
-        ``"checkpoints/state-00000001.pt"``.
+        Pattern of the paths that topofl writes, relative to the folder and with slashes, for
+        example ``"checkpoints/state-00000001.pt"``.
     """
     if folder.is_symlink() or not folder.is_dir():
         return False
@@ -75,7 +75,7 @@ def holds_only(folder: Path, ours: re.Pattern[str]) -> bool:
 
 
 def remove_if_ours(folder: Path, ours: re.Pattern[str]) -> bool:
-    """Remove a folder if it :func:`holds_only` what topofl writes; return whether it is gone.
+    """Remove a folder that :func:`holds_only` files of topofl; return whether `folder` is gone.
 
     Raises
     ------
@@ -87,15 +87,15 @@ def remove_if_ours(folder: Path, ours: re.Pattern[str]) -> bool:
     return not os.path.lexists(folder)
 
 
-def remove_new_siblings(place: Path, ours: re.Pattern[str]) -> None:
-    """Remove folders of :func:`new_beside` that killed processes left behind.
+def remove_staging_folders(place: Path, ours: re.Pattern[str]) -> None:
+    """Remove folders of :func:`make_staging_folder` that killed processes left behind.
 
     Parameters
     ----------
     place
-        As there.
+        As in :func:`make_staging_folder`.
     ours
-        As of :func:`holds_only`; a folder with anything else stays.
+        As in :func:`holds_only`; a folder with any other file is not removed.
     """
     start = f"{_stem(place)}.topofl-new-"
     there = place.parent.iterdir() if place.parent.is_dir() else ()
@@ -104,38 +104,38 @@ def remove_new_siblings(place: Path, ours: re.Pattern[str]) -> None:
 
 
 def replace_folder(complete: Path, place: Path, ours: re.Pattern[str]) -> None:
-    """Give the folder `complete` the name `place`, and remove the folder that had it.
+    """Rename the folder `complete` to `place`, and remove the folder that was there.
 
-    Where the system can exchange two names at once (Linux), one of both folders has the name at
-    every moment. Elsewhere there is a moment between two renames, in which the older folder is
-    found at :func:`aside`; the next call cleans up after one that was killed in between.
+    Where the system can exchange two names atomically (Linux), there is a folder at `place` at
+    every moment. Elsewhere the old folder is at :func:`backup_path` for the moment between two
+    renames; if the process is killed in between, the next call cleans up.
 
     Parameters
     ----------
     complete
         A folder on the file system of `place`.
     place
-        A folder, whose contents are removed, whatever they are; or nothing.
+        A folder, which is removed with all of its contents, or a path that does not exist.
     ours
-        What a folder at :func:`aside` may hold to be removed, as of :func:`holds_only`.
+        Pattern of the files that a folder at :func:`backup_path` may hold to be removed, as in
+        :func:`holds_only`.
 
     Raises
     ------
     FileExistsError
-        If something that is not ours is in the way at :func:`aside`; then `place` is as it was.
+        If :func:`backup_path` holds files that topofl did not write; `place` is unchanged.
     OSError
-        If the names cannot be changed; then `place` is as it was.
+        If the folders cannot be renamed; `place` is unchanged.
     """
-    older = aside(place)
-    if place.exists() and _exchange(complete, place):
+    older = backup_path(place)
+    if place.exists() and _exchange_names(complete, place):
         shutil.rmtree(complete)
     elif place.exists():
-        if not remove_if_ours(
-            older, ours
-        ):  # else of a call that was killed before it had removed this
+        # A call that was killed before its last line has left a folder there.
+        if not remove_if_ours(older, ours):
             raise FileExistsError(
-                f"`path` cannot be replaced: {older} is needed for a moment, and holds what topofl "
-                "did not write; move that elsewhere"
+                f"`path` cannot be replaced: {older} is needed for a moment, and holds files that "
+                "topofl did not write; move it elsewhere"
             )
         _replace_by_renaming(complete, place, older)
         shutil.rmtree(older)
@@ -154,17 +154,17 @@ def _replace_by_renaming(complete: Path, place: Path, older: Path) -> None:
         raise
 
 
-def _exchange(one: Path, other: Path) -> bool:
-    """Exchange the names of two folders atomically; return False where this is not supported."""
+def _exchange_names(one: Path, other: Path) -> bool:
+    """Exchange the names of two folders atomically; return False if this is not supported."""
     function = _renameat2()
     return function is not None and not function(
-        _HERE, os.fsencode(one), _HERE, os.fsencode(other), _RENAME_EXCHANGE
+        _AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE
     )
 
 
 @cache
 def _renameat2() -> Any:
-    """Return the function of the C library, None where there is none."""
+    """Return the ``renameat2`` function of the C library, or None if it has none."""
     if not sys.platform.startswith("linux"):
         return None
     function = getattr(ctypes.CDLL(None), "renameat2", None)
@@ -181,13 +181,13 @@ def _renameat2() -> Any:
 
 
 def sync_file(path: Path) -> None:
-    """Let the contents of a file survive a loss of power."""
+    """Write the contents of a file to disk, so that they survive a power failure."""
     with path.open("rb") as stream:
         os.fsync(stream.fileno())
 
 
 def sync_folder(folder: Path) -> None:
-    """Let the names in a folder survive a loss of power."""
+    """Write the directory entries of a folder to disk, so that they survive a power failure."""
     if os.name == "posix":
         number = os.open(folder, os.O_RDONLY)
         try:
@@ -196,7 +196,7 @@ def sync_folder(folder: Path) -> None:
             os.close(number)
 
 
-_KINDS_OF_FILES = {
+_FILE_KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a named pipe",
     stat.S_IFSOCK: "a socket",
@@ -206,21 +206,21 @@ _KINDS_OF_FILES = {
 
 
 def check_regular(path: Path, name: str = "root") -> os.stat_result:
-    """Return the status of a regular file, links followed, or raise without opening it.
+    """Return the status of a regular file, following links, or raise without opening it.
 
-    A pipe would never end, and opening a device may act on it. `name` is the argument that named
-    the file or, where it is ``"root"``, its folder.
+    Reading a pipe may never end, and opening a device may change its state. `name` is the argument
+    with the path of the file or, if it is ``"root"``, of its folder.
 
     Raises
     ------
     OSError
-        If there is no such file, or it cannot be reached.
+        If there is no such file, or it is not accessible.
     ValueError
         If it is a folder, a named pipe, a socket or a device.
     """
     about = os.stat(path)
     if not stat.S_ISREG(about.st_mode):
-        kind = _KINDS_OF_FILES.get(stat.S_IFMT(about.st_mode), "something else")
+        kind = _FILE_KINDS.get(stat.S_IFMT(about.st_mode), "something else")
         wanted, remedy = (
             ("hold regular files", "remove it")
             if name == "root"
@@ -238,7 +238,7 @@ def read_file(path: Path, name: str = "root", *, largest: int | None = None) -> 
     OSError
         If it cannot be read; the message names `name` and the file.
     ValueError
-        If it is not a regular file, or larger; it is not opened then.
+        If it is not a regular file or is larger, which is checked before it is opened.
     """
     try:
         size = check_regular(path, name).st_size

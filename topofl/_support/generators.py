@@ -1,9 +1,9 @@
-"""Generators that ask: they yield questions and are sent answers."""
+"""Generators that yield queries and receive the answers by ``send``."""
 
 from collections.abc import Callable, Generator
 from typing import TypeVar
 
-__all__ = ["answered", "translated"]
+__all__ = ["answer_queries", "translate_queries"]
 
 Question = TypeVar("Question")
 Answer = TypeVar("Answer")
@@ -12,14 +12,16 @@ OtherAnswer = TypeVar("OtherAnswer")
 T = TypeVar("T")
 
 
-def answered(steps: Generator[Question, Answer, T], answer: Callable[[Question], Answer]) -> T:
-    """Return what a generator returns that is sent the answer to all that it yields.
+def answer_queries(
+    steps: Generator[Question, Answer, T], answer: Callable[[Question], Answer]
+) -> T:
+    """Run a generator, sending it the answer to each query that it yields; return its result.
 
     Examples
     --------
     >>> def twice():
     ...     return (yield 1), (yield 2)
-    >>> answered(twice(), lambda question: 10 * question)
+    >>> answer_queries(twice(), lambda question: 10 * question)
     (10, 20)
     """
     try:
@@ -30,15 +32,15 @@ def answered(steps: Generator[Question, Answer, T], answer: Callable[[Question],
         return end.value
 
 
-def translated(
+def translate_queries(
     steps: Generator[Question, Answer, T],
     question: Callable[[Question], OtherQuestion],
     answer: Callable[[OtherAnswer], Answer],
 ) -> Generator[OtherQuestion, OtherAnswer, T]:
-    """Ask in other words what a generator asks, and return what it returns."""
+    """Run a generator with its queries and their answers translated; return its result."""
     try:
-        asked = next(steps)
+        query = next(steps)
         while True:
-            asked = steps.send(answer((yield question(asked))))
+            query = steps.send(answer((yield question(query))))
     except StopIteration as end:
         return end.value

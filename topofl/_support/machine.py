@@ -1,4 +1,4 @@
-"""What this machine is, in words and facts: results say where they were made."""
+"""Descriptions of this machine and its software, which are stored with results."""
 
 import os
 import platform
@@ -17,7 +17,7 @@ __all__ = [
 ]
 
 CPUINFO = Path("/proc/cpuinfo")
-"""Where Linux describes its processors."""
+"""File in which Linux describes the processors."""
 
 _BF16_FLAGS = {"amx_bf16", "avx512_bf16", "bf16"}  # the last is what Linux calls it on 64-bit ARM
 
@@ -34,7 +34,7 @@ def machine() -> str:
 
 
 def describe_software() -> str:
-    """Return one line about what computes: torch's threads, its version, and Python's."""
+    """Return one line about the software: number of torch threads, versions of torch and Python."""
     threads = torch.get_num_threads()
     plural = "" if threads == 1 else "s"
     return (
@@ -43,14 +43,15 @@ def describe_software() -> str:
 
 
 def processor() -> str:
-    """Return the processor's name, where Linux tells it, else its kind."""
+    """Return the model name of the processor if Linux reports it, else its architecture."""
     return next(_cpuinfo("model name"), platform.processor())
 
 
 def has_fast_bf16(device: torch.device | str = "cpu") -> bool:
-    """Whether products of bfloat16 have instructions of their own on a device.
+    """Return whether a device has instructions for bfloat16 products.
 
-    On CPU these are AMX or AVX-512 BF16 (64-bit ARM: BF16), as Linux lists them; elsewhere False.
+    On CPUs these are AMX or AVX-512 BF16 (64-bit ARM: BF16), as listed by Linux; False on other
+    systems.
     """
     device = torch.device(device)
     if device.type == "cuda":
@@ -59,14 +60,14 @@ def has_fast_bf16(device: torch.device | str = "cpu") -> bool:
 
 
 def emulates_bf16(device: torch.device | str = "cpu") -> bool:
-    """Return whether a device is known to lack instructions for products of bfloat16."""
+    """Return whether a device is known to lack instructions for bfloat16 products."""
     device = torch.device(device)
-    told = device.type == "cuda" or (device.type == "cpu" and bool(_flags()))
-    return told and not has_fast_bf16(device)
+    is_known = device.type == "cuda" or (device.type == "cpu" and bool(_flags()))
+    return is_known and not has_fast_bf16(device)
 
 
 def total_memory(device: torch.device | str = "cpu") -> int:
-    """Return the bytes of memory that a device has; 0 where the system does not tell."""
+    """Return the total memory of a device in bytes, or 0 if the system does not report it."""
     device = torch.device(device)
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory
@@ -77,12 +78,12 @@ def total_memory(device: torch.device | str = "cpu") -> int:
 
 
 def _flags() -> set[str]:
-    """Return the instructions that the processor has, as Linux names them; empty elsewhere."""
+    """Return the processor's instruction sets as named by Linux; empty on other systems."""
     return set(" ".join([*_cpuinfo("flags"), *_cpuinfo("Features")]).split())
 
 
 def _cpuinfo(name: str) -> Iterator[str]:
-    """Yield what Linux says under `name`, once a processor."""
+    """Return the values of the field `name` in :data:`CPUINFO`, one per processor."""
     try:
         lines = CPUINFO.read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -1,8 +1,8 @@
-"""Names that a user's own modules and installed packages bring.
+"""User-defined functions, found by name in modules or in entry points of installed packages.
 
-A name with a colon, ``module:function``, is that function. A name without one may be an entry point
-of an installed package, in one of the groups :data:`GROUPS`. Nothing is imported before its name is
-asked for, and nothing is kept between two questions.
+A name with a colon, ``module:function``, refers to a function of a module. A name without one may
+be an entry point of an installed package, in one of the groups :data:`GROUPS`. A module is imported
+only when its function is requested, and results are not cached.
 """
 
 import functools
@@ -23,14 +23,14 @@ from topofl._support.check import did_you_mean, shown
 
 __all__ = [
     "GROUPS",
-    "Offer",
+    "EntryPoint",
     "current_folder",
-    "failing",
-    "load",
-    "offered",
-    "resolve",
-    "returning",
+    "entry_points",
+    "error_context",
+    "load_function",
+    "resolve_name",
     "signature",
+    "with_checked_result",
 ]
 
 Function = Callable[..., Any]
@@ -44,20 +44,20 @@ GROUPS = {
     "partition": "topofl.data",
     "augmentation": "topofl.data",
 }
-"""The group of entry points of each kind of name; kinds not listed have none."""
+"""Entry point group of each kind of name; other kinds have no entry points."""
 
 
-class Offer(NamedTuple):
-    """A name that an installed package offers.
+class EntryPoint(NamedTuple):
+    """An entry point of an installed package.
 
     Attributes
     ----------
     name
-        Of the entry point.
+        Name of the entry point.
     package
         Name and version of the distribution.
     target
-        What is loaded: ``module:function``.
+        Function that it refers to, ``module:function``.
     """
 
     name: str
@@ -68,51 +68,55 @@ class Offer(NamedTuple):
         return f"entry point {self.name} ({self.target}) of package {self.package}"
 
 
-def offered(kind: str) -> list[Offer]:
-    """Return what installed packages offer of a kind, in alphabetical order; nothing is imported.
+def entry_points(kind: str) -> list[EntryPoint]:
+    """Return the entry points of a kind in alphabetical order, without importing them.
 
-    Warns of packages whose entry points cannot be read.
+    Warns about packages whose entry points cannot be read.
     """
     group = GROUPS.get(kind)
     return sorted(
-        {offer for package in _packages() for offer in _offers(package, group)} if group else []
+        {
+            offer
+            for package in _packages_with_entry_points()
+            for offer in _entry_points_of(package, group)
+        }
+        if group
+        else []
     )
 
 
-def _packages() -> Iterator[metadata.Distribution]:
-    """Yield installed packages with names for us, each as the import system finds it first."""
+def _packages_with_entry_points() -> Iterator[metadata.Distribution]:
+    """Yield installed packages with entry points for topofl, without shadowed duplicates."""
     for package in metadata.distributions():
-        text = _entry_points(package)
+        text = _entry_points_text(package)
         if "[topofl." not in text:
             continue
         try:
-            is_first = _entry_points(metadata.distribution(package.metadata["Name"])) == text
-        except Exception:  # without metadata there is no name by which another could be found first
+            is_first = _entry_points_text(metadata.distribution(package.metadata["Name"])) == text
+        except Exception:  # a package without metadata has no name, and cannot be shadowed
             is_first = True
         if is_first:
             yield package
 
 
-def _entry_points(package: metadata.Distribution) -> str:
+def _entry_points_text(package: metadata.Distribution) -> str:
     try:
         return package.read_text("entry_points.txt") or ""
-    except (
-        Exception
-    ):  # a file that is no text is of no use to us, and other packages' names must be found
+    except Exception:  # an unreadable file must not hide the entry points of other packages
         return ""
 
 
-def _offers(package: metadata.Distribution, group: str) -> list[Offer]:
+def _entry_points_of(package: metadata.Distribution, group: str) -> list[EntryPoint]:
     label = (
         " ".join(str(package.metadata[key]) for key in ("Name", "Version") if package.metadata[key])
         or "no name"
     )
     try:
         return [
-            Offer(point.name, label, point.value.partition("[")[0].strip())  # without extras
+            EntryPoint(point.name, label, point.value.partition("[")[0].strip())  # without extras
             for point in package.entry_points.select(group=group)
         ]
-    except Exception as error:  # of a line that has no =, for example
+    except Exception as error:  # for example, a line without =
         warn_caller(
             f"entry points of package {label} cannot be read: {type(error).__name__}: {error}; "
             "reinstall it"
@@ -122,7 +126,7 @@ def _offers(package: metadata.Distribution, group: str) -> list[Offer]:
 
 @contextmanager
 def current_folder() -> Iterator[None]:
-    """Append the current folder to ``sys.path``, after everything else, for modules of the user."""
+    """Append the current folder to ``sys.path`` in this context, to find the user's modules."""
     try:
         here = os.getcwd()
     except FileNotFoundError:  # it was removed meanwhile
@@ -138,18 +142,18 @@ def current_folder() -> Iterator[None]:
             sys.path.remove(here)
 
 
-def resolve(kind: str, name: str, ours: Mapping[str, Known]) -> Known | Function:
-    """Return what a name stands for: one of ours, else an entry point, else ``module:function``.
+def resolve_name(kind: str, name: str, ours: Mapping[str, Known]) -> Known | Function:
+    """Return the object with a name: a value of `ours`, an entry point, or ``module:function``.
 
-    Warns if a package offers a name that is ours.
+    Warns if an entry point has the name of one of `ours`, which takes precedence.
 
     Raises
     ------
     ValueError, TypeError
-        If there is nothing of this name, naming the nearest, if two packages offer it, or as
-        :func:`load`.
+        If no object has this name (the message suggests the nearest), or several packages have
+        different entry points of this name; as :func:`load_function`.
     """
-    offers = offered(kind)
+    offers = entry_points(kind)
     found = [offer for offer in offers if offer.name == name]
     if name in ours:
         for offer in found:
@@ -159,37 +163,37 @@ def resolve(kind: str, name: str, ours: Mapping[str, Known]) -> Known | Function
         return ours[name]
     if len({offer.target for offer in found}) > 1:
         raise ValueError(
-            f"{name} must be offered once, got {' and '.join(map(str, found))}; "
-            f"write the one you mean, as in {found[0].target}"
+            f"{name} must be an entry point of one package only, got "
+            f"{' and '.join(map(str, found))}; name the function, as in {found[0].target}"
         )
     if found:
-        return _loaded_offer(kind, found[0])
+        return _load_entry_point(kind, found[0])
     known = list(dict.fromkeys([*ours, *(offer.name for offer in offers)]))
     if ":" not in name:
         hint = did_you_mean(name, known) or f"; there are {', '.join(known)}"
         raise ValueError(f"there is no {kind} {name!r}{hint}")
     own = name.partition(":")[0] in known
     remedy = (
-        f"; if you mean ours, a number stands after the colon, as in {name.partition(':')[0]}:100"
+        f"; for that of topofl, put a number after the colon, as in {name.partition(':')[0]}:100"
         if own
         else ""
     )
-    with failing(f"there is no {kind} {name!r}:", remedy):
-        return load(name)
+    with error_context(f"there is no {kind} {name!r}:", remedy):
+        return load_function(name)
 
 
-def _loaded_offer(kind: str, offer: Offer) -> Function:
-    with failing(
+def _load_entry_point(kind: str, offer: EntryPoint) -> Function:
+    with error_context(
         f"the {kind} {offer.name} cannot be loaded, {offer}:", f"; reinstall {offer.package}"
     ):
-        return load(offer.target)
+        return load_function(offer.target)
 
 
 @contextmanager
-def failing(what: str, remedy: str = "") -> Iterator[None]:
-    """Put what cannot be had in front of a ``ValueError`` or ``TypeError``, and a remedy after it.
+def error_context(what: str, remedy: str = "") -> Iterator[None]:
+    """Add `what` before, and `remedy` after, the message of a ``ValueError`` or ``TypeError``.
 
-    Their subclasses, such as ``TopologyError``, are raised as they are.
+    Subclasses of these, such as ``TopologyError``, are raised unchanged.
     """
     try:
         yield
@@ -199,20 +203,20 @@ def failing(what: str, remedy: str = "") -> Iterator[None]:
         raise type(error)(f"{what} {error}{remedy}") from error
 
 
-def load(target: str) -> Function:
-    """Return the function that ``module:function`` names, after importing the module.
+def load_function(target: str) -> Function:
+    """Import a module and return its function, given as ``module:function``.
 
     Raises
     ------
     ValueError
-        If it has another form, there is no such module, the module raises an error or has no such
-        function.
+        If `target` has another form, there is no such module, importing it raises an error, or it
+        has no such function.
     TypeError
-        If what has this name cannot be called.
+        If the object with this name is not callable.
 
     Examples
     --------
-    >>> load("math:hypot")(3, 4)
+    >>> load_function("math:hypot")(3, 4)
     5.0
     """
     name, colon, path = (word.strip() for word in target.partition(":"))
@@ -224,7 +228,7 @@ def load(target: str) -> Function:
     found: Any = _imported(name)
     for word in path.split("."):
         if not hasattr(found, word):
-            raise ValueError(_missing(found, word))
+            raise ValueError(_missing_message(found, word))
         found = getattr(found, word)
     if not callable(found):
         raise TypeError(
@@ -238,8 +242,8 @@ def _is_dotted(text: str) -> bool:
     return all(word.isidentifier() for word in text.split("."))
 
 
-def _missing(holder: Any, word: str) -> str:
-    """Return what to say if a module, or a class in it, has no function of this name."""
+def _missing_message(holder: Any, word: str) -> str:
+    """Return the error message for a module, or a class in it, that lacks a function."""
     name = holder.__name__ if isinstance(holder, ModuleType) else shown(holder)
     names = [
         key for key, value in vars(holder).items() if callable(value) and not key.startswith("_")
@@ -251,7 +255,7 @@ def _missing(holder: Any, word: str) -> str:
 
 
 def _imported(name: str) -> ModuleType:
-    importlib.invalidate_caches()  # the file may have been written a moment ago
+    importlib.invalidate_caches()  # the file may be new
     try:
         return importlib.import_module(name)
     except (Exception, SystemExit) as error:
@@ -259,17 +263,17 @@ def _imported(name: str) -> ModuleType:
         if absent:
             remedy = "start topofl in the folder that holds it, or put that folder on PYTHONPATH"
             raise ValueError(f"Python finds no module {name}; {remedy}") from error
-        raise ValueError(f"importing module {name} raised {_told(error)}") from error
+        raise ValueError(f"importing module {name} raised {_describe_error(error)}") from error
 
 
-def _told(error: BaseException) -> str:
-    """Return kind, text and place of an error that is not ours, on one line."""
+def _describe_error(error: BaseException) -> str:
+    """Return type, message and line of an error in user code, as one line of text."""
     text = " ".join(str(error).split())
-    return f"{type(error).__name__}{': ' * bool(text)}{text}{_place(error)}"
+    return f"{type(error).__name__}{': ' * bool(text)}{text}{_user_line(error)}"
 
 
-def _place(error: BaseException) -> str:
-    """Return the line of the user's file that raised an error, or led to it."""
+def _user_line(error: BaseException) -> str:
+    """Return the line of the user's file that raised an error or made the call that did."""
     passed = {__file__, importlib.__file__}
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename not in passed]
     frames = [f for f in frames if not f.filename.startswith("<")]
@@ -277,26 +281,25 @@ def _place(error: BaseException) -> str:
     return f" (line {lines[-1]} of {Path(frames[0].filename).name})" if frames else ""
 
 
-def returning(
+def with_checked_result(
     name: str, function: Function, wanted: str, types: tuple[type, ...], remedy: str = ""
 ) -> Function:
-    """Return a user's function wrapped so that its errors become one sentence naming it.
+    """Wrap a user-defined function to check the type of its result and to explain its errors.
 
     Parameters
     ----------
     name
-        As the user wrote it.
+        Name of the function as the user wrote it.
     function
-        Of the user.
+        User-defined function.
     wanted, types, remedy
-        What it must return, in words and as types, and what to do if it is something else.
+        Required result, in words and as types, and a remedy for results of another type.
 
     Raises
     ------
     TypeError
-        If `function` has one of these types itself. The function that is returned raises
-        ``TypeError`` if the value is of another type. Errors of `function` itself are raised with
-        the line of its file.
+        If `function` itself is an instance of `types`. The wrapped function raises ``TypeError`` if
+        its result is of another type; errors of `function` are raised with the line of its file.
     """
     if isinstance(function, types):
         raise TypeError(
@@ -309,16 +312,13 @@ def returning(
         try:
             value = function(*args, **kwargs)
         except (ValueError, TypeError) as error:
-            if type(error) not in (
-                ValueError,
-                TypeError,
-            ):  # a kind that others handle, such as TopologyError
+            if type(error) not in (ValueError, TypeError):  # callers handle TopologyError and such
                 raise
-            raise type(error)(f"{error}{_place(error)}") from error
+            raise type(error)(f"{error}{_user_line(error)}") from error
         except (OSError, MemoryError):
             raise
         except Exception as error:
-            raise ValueError(f"`{name}` raised {_told(error)}") from error
+            raise ValueError(f"`{name}` raised {_describe_error(error)}") from error
         if not isinstance(value, types):
             lacks = "; does it lack a return?" if value is None else remedy
             raise TypeError(
@@ -331,7 +331,7 @@ def returning(
 
 
 def signature(name: str, function: Function) -> Mapping[str, inspect.Parameter]:
-    """Return the parameters of a function, or raise ``TypeError`` if they cannot be known."""
+    """Return the parameters of a function, or raise ``TypeError`` if it has no signature."""
     try:
         return inspect.signature(function).parameters
     except (TypeError, ValueError) as error:

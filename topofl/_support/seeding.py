@@ -15,15 +15,15 @@ __all__ = ["NoGeneratorError", "random_keys", "seeded_torch", "stream", "torch_s
 
 
 def stream(seed: int | np.random.Generator, purpose: str, *keys: int) -> np.random.Generator:
-    """Return the generator of one purpose.
+    """Return a random generator that depends on seed, purpose and keys only.
 
     Parameters
     ----------
     seed
-        Non-negative integer; a generator is passed through unchanged (then `purpose` and `keys` do
-        not matter).
+        Non-negative integer; a generator is returned unchanged, and `purpose` and `keys` are
+        ignored.
     purpose
-        What the numbers are for; streams of different purposes are independent.
+        Name of the purpose; streams for different purposes are independent.
     keys
         Further non-negative integers, for example round and node.
 
@@ -34,15 +34,15 @@ def stream(seed: int | np.random.Generator, purpose: str, *keys: int) -> np.rand
     """
     if isinstance(seed, np.random.Generator):
         return seed
-    return np.random.Generator(np.random.Philox(_sequence(seed, purpose, *keys)))
+    return np.random.Generator(np.random.Philox(_seed_sequence(seed, purpose, *keys)))
 
 
 def torch_seed(seed: int, purpose: str, *keys: int) -> int:
     """Return a 63-bit seed for a ``torch.Generator``, a pure function of its arguments."""
-    return int(_sequence(seed, purpose, *keys).generate_state(1, np.uint64)[0] >> np.uint64(1))
+    return int(_seed_sequence(seed, purpose, *keys).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
-def _sequence(seed: int, purpose: str, *keys: int) -> np.random.SeedSequence:
+def _seed_sequence(seed: int, purpose: str, *keys: int) -> np.random.SeedSequence:
     seed = check_int("seed", seed, minimum=0)
     # The number of keys is part of the key: SeedSequence pads with zeros, and (purpose,) is not
     # (purpose, 0).
@@ -84,32 +84,32 @@ def _splitmix(state: np.ndarray) -> np.ndarray:
 
 
 class NoGeneratorError(RuntimeError):
-    """An operation of torch draws random numbers and takes no generator."""
+    """Raised if an operation of torch draws random numbers but accepts no generator."""
 
 
 @contextmanager
 def seeded_torch(seed: int) -> Iterator[list[str]]:
-    """Give random operations of torch inside the block, in this thread, a generator of their own.
+    """Seed torch's random operations in a ``with`` block, without its global generators.
 
-    They draw what they would draw right after ``torch.manual_seed(seed)``, but torch's global
-    generators are neither read nor moved: other threads may draw from them, or enter such a block,
-    at the same time. Operations that are given a generator keep it. The global generators of numpy
-    and Python are not affected.
+    In this thread, operations draw the numbers that they would draw right after
+    ``torch.manual_seed(seed)``. Torch's global generators are neither read nor advanced: other
+    threads may use them, or enter such a block, at the same time. Operations that are given a
+    generator use that one. The global generators of numpy and Python are not affected.
 
     Parameters
     ----------
     seed
-        Of the block's generators, one per device.
+        Seed of the block's generators, one per device.
 
     Yields
     ------
     list of str
-        The operations that have drawn from these generators so far, by torch's names.
+        Torch's names of the operations that have drawn from these generators so far.
 
     Raises
     ------
     NoGeneratorError
-        From an operation inside the block that draws random numbers but takes no generator, such as
+        If an operation inside the block draws random numbers but accepts no generator, for example
         dropout on a GPU.
 
     Examples
@@ -119,24 +119,25 @@ def seeded_torch(seed: int) -> Iterator[list[str]]:
     >>> drawn, torch.equal(numbers, torch.rand(3, generator=torch.Generator().manual_seed(0)))
     (['aten.rand.default'], True)
     """
-    with _OwnGenerators(seed) as mode:
+    with _SeededGenerators(seed) as mode:
         yield mode.drawn
 
 
-class _OwnGenerators(TorchDispatchMode):
-    """Hands generators to random operations. Torch keeps a stack of such modes for each thread."""
+class _SeededGenerators(TorchDispatchMode):
+    """Dispatch mode that passes generators to random operations; torch's modes are per thread."""
 
     def __init__(self, seed: int) -> None:
         super().__init__()
         self.drawn: list[str] = []
-        self._seed, self._generators = seed, dict[torch.device, torch.Generator]()
+        self._seed = seed
+        self._generators = dict[torch.device, torch.Generator]()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False  # otherwise torch loads its compiler, which takes two seconds
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call an operation, with a generator if it would draw from the global one."""
+        """Call an operation, passing a generator if it would use a global one."""
         del types
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded not in func.tags:
@@ -148,11 +149,11 @@ class _OwnGenerators(TorchDispatchMode):
         device = _device_of(given)
         if device.type == "meta" or not _draws(func, given):
             return func(*args, **kwargs)
-        with self:  # in inference mode, compound operations arrive whole
+        with self:  # in inference mode, compound operations are not decomposed yet
             if (result := func.decompose(*args, **kwargs)) is not NotImplemented:
                 return result
         self.drawn.append(str(func))
-        return _drawn_by(self._generator(device), func, given)
+        return _draw_from(self._generator(device), func, given)
 
     def _generator(self, device: torch.device) -> torch.Generator:
         if device not in self._generators:
@@ -161,7 +162,7 @@ class _OwnGenerators(TorchDispatchMode):
 
 
 def _device_of(given: Mapping[str, Any]) -> torch.device:
-    """Return the device on which an operation with these arguments draws."""
+    """Return the device on which an operation with these arguments draws random numbers."""
     found = next(
         (value.device for value in given.values() if isinstance(value, torch.Tensor)), None
     )
@@ -169,7 +170,7 @@ def _device_of(given: Mapping[str, Any]) -> torch.device:
 
 
 def _draws(func: Any, given: Mapping[str, Any]) -> bool:
-    """Whether an operation that may draw from a global generator does so with these arguments."""
+    """Return whether an operation uses a global generator if called with these arguments."""
     values = {
         argument.name: given.get(argument.name, argument.default_value)
         for argument in func._schema.arguments
@@ -187,17 +188,17 @@ _WITH_GENERATOR = {
     "low_dtype": "low_generator_dtype",
     "Tensor": "Tensor_generator",
 }
-"""Of operations that take no generator, the overloads that do."""
+"""For each overload without a generator, the overload that accepts one."""
 
-_FILLS = {"aten.rand_like.default": "uniform_", "aten.randn_like.default": "normal_"}
-"""Operations without a generator in torch 2.6, and what they call on empty memory."""
+_FILL_METHODS = {"aten.rand_like.default": "uniform_", "aten.randn_like.default": "normal_"}
+"""Operations that accept no generator in torch 2.6, and the in-place method that replaces each."""
 
 
-def _drawn_by(generator: torch.Generator, func: Any, given: dict[str, Any]) -> Any:
-    """Return what an operation draws from a generator."""
+def _draw_from(generator: torch.Generator, func: Any, given: dict[str, Any]) -> Any:
+    """Return the result of an operation that draws its random numbers from `generator`."""
     if any(argument.name == "generator" for argument in func._schema.arguments):
         return func(**given | {"generator": generator})
-    if (fill := _FILLS.get(str(func))) is not None:
+    if (fill := _FILL_METHODS.get(str(func))) is not None:
         empty = torch.empty_like(given.pop("self"), **given)
         return getattr(empty, fill)(generator=generator)
     overload = _WITH_GENERATOR.get(func._overloadname, "")

@@ -15,23 +15,23 @@ if TYPE_CHECKING:
 
 __all__ = ["NotApplicable", "Spread", "Table"]
 
-_WIDE = 160
-"""Characters in a line of text from which a table is turned round."""
+_LINE_LIMIT = 160
+"""Tables with longer lines of text, in characters, are printed transposed."""
 
-_LATEX = str.maketrans(
+_LATEX_ESCAPES = str.maketrans(
     {c: f"\\{c}" for c in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     | {
         "<": r"\textless{}",
         ">": r"\textgreater{}",
         "[": "{[}",
-    }  # a bare [ after \\ would be its optional argument
+    }  # a bare [ after \\ would start an optional argument
 )
 
 
 @dataclass(frozen=True)
 class NotApplicable:
-    """A cell without a value, and why: printed as ``n/a`` with the reason under the table."""
+    """A cell without a value, printed as ``n/a`` with its reason below the table."""
 
     reason: str
 
@@ -41,7 +41,7 @@ class NotApplicable:
 
 @dataclass(frozen=True)
 class Spread:
-    """A mean with the lowest and highest value behind it, for example over seeds."""
+    """A mean with the lowest and highest of its values, for example over seeds."""
 
     mean: float
     low: float
@@ -53,20 +53,22 @@ class Spread:
 
 @dataclass(frozen=True, repr=False)
 class Table:
-    """Rows of values under named columns.
+    """A table with named columns, printed as text and converted to pandas, CSV and other formats.
 
     Parameters
     ----------
-    columns, title
-        Distinct names; a line above the table, empty for none.
+    columns
+        Distinct column names.
     rows
-        One tuple a row, one cell a column: text, numbers, :class:`Spread` or
+        One tuple per row with one cell per column: text, a number, :class:`Spread` or
         :class:`NotApplicable`.
+    title
+        Line above the table; empty for none.
 
     Raises
     ------
     ValueError
-        If two columns share a name or a row has another number of cells.
+        If two columns have the same name, or a row has the wrong number of cells.
 
     Examples
     --------
@@ -94,7 +96,7 @@ class Table:
             )
 
     def column(self, name: str) -> tuple[Any, ...]:
-        """Return the values of one column; an unknown name is a ``ValueError``."""
+        """Return the values of a column, or raise ``ValueError`` for an unknown name."""
         position = self.columns.index(check_choice("name", name, self.columns))
         return tuple(row[position] for row in self.rows)
 
@@ -109,9 +111,9 @@ class Table:
         return Table((self.columns[0], *heads), rows, self.title)
 
     def __str__(self) -> str:
-        """Return aligned text, transposed if wider than 160 characters and narrower that way."""
+        """Return aligned text; tables wider than 160 characters are transposed if that helps."""
         upright = self._as_text()
-        if len(self.columns) < 3 or _width(upright) <= _WIDE:
+        if len(self.columns) < 3 or _width(upright) <= _LINE_LIMIT:
             return upright
         turned = self.transposed()._as_text()
         return turned if _width(turned) < _width(upright) else upright
@@ -130,7 +132,7 @@ class Table:
     __repr__ = __str__
 
     def to_markdown(self) -> str:
-        """Return a pipe table, the footnotes under it."""
+        """Return a Markdown pipe table, followed by footnotes."""
         lines, notes, right = self._render()
         head, *body = [f"| {' | '.join(map(_without_bars, line))} |" for line in lines]
         rule = f"| {' | '.join('---:' if r else ':---' for r in right)} |"
@@ -138,15 +140,15 @@ class Table:
         return "\n".join([*title, head, rule, *body, *(f"\n{note}" for note in notes)])
 
     def to_latex(self) -> str:
-        """Return a ``tabular`` that needs no package; special characters are escaped."""
+        """Return a LaTeX ``tabular`` that needs no packages, with special characters escaped."""
         lines, notes, right = self._render()
         head, *body = [
-            " & ".join(cell.translate(_LATEX) for cell in line) + r" \\" for line in lines
+            " & ".join(cell.translate(_LATEX_ESCAPES) for cell in line) + r" \\" for line in lines
         ]
         begin = rf"\begin{{tabular}}{{{''.join('r' if r else 'l' for r in right)}}}"
-        title = [printable(self.title).translate(_LATEX) + r"\par"] if self.title else []
+        title = [printable(self.title).translate(_LATEX_ESCAPES) + r"\par"] if self.title else []
         rows = [*title, begin, r"\hline", head, r"\hline", *body, r"\hline", r"\end{tabular}"]
-        return "\n".join([*rows, *(rf"\par {note.translate(_LATEX)}" for note in notes)])
+        return "\n".join([*rows, *(rf"\par {note.translate(_LATEX_ESCAPES)}" for note in notes)])
 
     def _repr_html_(self) -> str:
         lines, notes, _ = self._render()
@@ -157,7 +159,7 @@ class Table:
         return f"<table>{inner}</table>" + "".join(f"<p>{html.escape(note)}</p>" for note in notes)
 
     def to_pandas(self) -> "pd.DataFrame":
-        """Return a DataFrame; a Spread in column ``x`` also fills ``x low`` and ``x high``."""
+        """Return a DataFrame; a column ``x`` of Spreads adds columns ``x low`` and ``x high``."""
         import pandas as pd
 
         data: dict[str, list[Any]] = {}
@@ -175,8 +177,8 @@ class Table:
     def to_csv(self, path: str | Path | None = None) -> str:
         """Return comma-separated values in full precision, and write them to `path` if given.
 
-        Text that a spreadsheet would take for a formula, such as ``=1+1``, has an apostrophe before
-        it; numbers stay.
+        Text that a spreadsheet would interpret as a formula, such as ``=1+1``, is prefixed with an
+        apostrophe; numbers are unchanged.
         """
         frame = self.to_pandas().rename(columns=plain_cell)
         for column in frame.columns[[dtype.kind not in "biuf" for dtype in frame.dtypes]]:
@@ -206,7 +208,7 @@ class Table:
 
 
 def _without_bars(cell: str) -> str:
-    """Return a cell of Markdown with its bars escaped."""
+    """Return a Markdown cell with its vertical bars escaped."""
     return re.sub(
         r"(\\*)\|", lambda match: match[1] + "\\|" if len(match[1]) % 2 == 0 else match[0], cell
     )
@@ -218,7 +220,7 @@ def _width(text: str) -> int:
 
 
 def as_text(cell: Any) -> str:
-    """Return a cell as text: integers with separators, other numbers with 4 digits or more."""
+    """Return a cell as text: integers with thousands separators, floats with at least 4 digits."""
     if isinstance(cell, bool) or not isinstance(cell, Real):
         return printable(str(cell))
     if isinstance(cell, Integral):

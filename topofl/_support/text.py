@@ -1,49 +1,50 @@
-"""Text made safe for terminals, tables and spreadsheets, since names may come from anywhere."""
+"""Escaping of untrusted text for terminals, tables and spreadsheets."""
 
 import re
 import unicodedata
 
 __all__ = ["plain_cell", "printable"]
 
-_NAMED = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
+_SHORT_ESCAPES = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
-_TURNING = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+_BIDI_CONTROLS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
 
 _FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]")
-"""The beginning of text that spreadsheets take for a formula, wide forms included."""
+"""Start of text that spreadsheets interpret as a formula, including full-width characters."""
 
 
 def printable(text: str) -> str:
-    r"""Return `text` on one line, with characters that steer a terminal escaped.
+    r"""Return `text` as one line, with characters that control a terminal escaped.
 
-    That is control characters (also of C1), separators of lines and paragraphs, characters that
-    turn the direction of writing, and halves of surrogate pairs, which cannot be written at all.
-    Text that has none stays as it is.
+    These are control characters (C0 and C1), line and paragraph separators, bidirectional controls
+    and unpaired surrogates, which cannot be encoded. Other text is returned unchanged.
 
     Examples
     --------
     >>> print(printable("ring\n\x1b[2J"))
     ring\n\x1b[2J
     """
-    if text.isprintable():  # nearly always
+    if text.isprintable():  # the usual case
         return text
-    return "".join(_escaped(c) if _steers(c) else c for c in text)
+    return "".join(_escaped(c) if _is_unsafe(c) else c for c in text)
 
 
-def _steers(character: str) -> bool:
+def _is_unsafe(character: str) -> bool:
     kind = unicodedata.category(character)
-    return kind in ("Cc", "Cs", "Zl", "Zp") or unicodedata.bidirectional(character) in _TURNING
+    return (
+        kind in ("Cc", "Cs", "Zl", "Zp") or unicodedata.bidirectional(character) in _BIDI_CONTROLS
+    )
 
 
 def _escaped(character: str) -> str:
-    return _NAMED.get(character) or character.encode("unicode_escape").decode()
+    return _SHORT_ESCAPES.get(character) or character.encode("unicode_escape").decode()
 
 
 def plain_cell(text: str) -> str:
-    r"""Return `text` as a cell of CSV that no spreadsheet takes for a formula.
+    r"""Return `text` as a CSV cell that no spreadsheet interprets as a formula.
 
-    It is :func:`printable`, and what looks like a formula gets an apostrophe before it; numbers
-    stay numbers.
+    It is made :func:`printable`, and text that looks like a formula is prefixed with an apostrophe;
+    numbers are unchanged.
 
     Examples
     --------

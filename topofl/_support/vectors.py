@@ -7,12 +7,12 @@ __all__ = ["centered", "laplacian", "start_vector"]
 
 
 def centered(values: np.ndarray) -> np.ndarray:
-    """Return (n,) or (n, k) values minus their mean over the nodes: the disagreement."""
+    """Return the disagreement of (n,) or (n, k) values: their differences from the node mean."""
     return values - values.mean(axis=0)
 
 
 def start_vector(n: int) -> np.ndarray:
-    """Return the (n,) start vector of iterations, without numpy's global generator."""
+    """Return a fixed random (n,) start vector for iterative eigensolvers."""
     return np.random.default_rng(0).standard_normal(n)
 
 

@@ -24,6 +24,11 @@ from topofl.algorithms.byzantine_robust.trimmed_mean import trimmed_mean
 from topofl.algorithms.compressed.beer import beer
 from topofl.algorithms.compressed.choco_sgd import choco_sgd
 from topofl.algorithms.compressed.deepsqueeze import deepsqueeze
+from topofl.algorithms.contract.correction_terms import correction as correction
+from topofl.algorithms.contract.correction_terms import cosine_pull as cosine_pull
+from topofl.algorithms.contract.correction_terms import masked as masked
+from topofl.algorithms.contract.correction_terms import proximal as proximal
+from topofl.algorithms.contract.correction_terms import tracking as tracking
 from topofl.algorithms.contract.gradient_points import At as At
 from topofl.algorithms.contract.gradient_points import ascent as ascent
 from topofl.algorithms.contract.gradient_points import lookahead as lookahead
@@ -38,6 +43,11 @@ from topofl.algorithms.contract.needs import static as static
 from topofl.algorithms.contract.needs import strongly_connected as strongly_connected
 from topofl.algorithms.contract.needs import symmetric as symmetric
 from topofl.algorithms.contract.needs import undirected as undirected
+from topofl.algorithms.contract.optimizer_terms import adam as adam
+from topofl.algorithms.contract.optimizer_terms import adamw as adamw
+from topofl.algorithms.contract.optimizer_terms import clip as clip
+from topofl.algorithms.contract.optimizer_terms import momentum as momentum
+from topofl.algorithms.contract.optimizer_terms import weight_decay as weight_decay
 from topofl.algorithms.contract.participation import sampled as sampled
 from topofl.algorithms.contract.parts import Part as Part
 from topofl.algorithms.contract.parts import body as body
@@ -57,17 +67,7 @@ from topofl.algorithms.contract.schedules import exponential as exponential
 from topofl.algorithms.contract.terms import Descend as Descend
 from topofl.algorithms.contract.terms import Step as Step
 from topofl.algorithms.contract.terms import Term as Term
-from topofl.algorithms.contract.terms import adam as adam
-from topofl.algorithms.contract.terms import adamw as adamw
-from topofl.algorithms.contract.terms import clip as clip
-from topofl.algorithms.contract.terms import correction as correction
-from topofl.algorithms.contract.terms import cosine_pull as cosine_pull
 from topofl.algorithms.contract.terms import descend as descend
-from topofl.algorithms.contract.terms import masked as masked
-from topofl.algorithms.contract.terms import momentum as momentum
-from topofl.algorithms.contract.terms import proximal as proximal
-from topofl.algorithms.contract.terms import tracking as tracking
-from topofl.algorithms.contract.terms import weight_decay as weight_decay
 from topofl.algorithms.decentralized.clique_averaging import clique_averaging
 from topofl.algorithms.decentralized.dadam import dadam
 from topofl.algorithms.decentralized.dfedavgm import dfedavgm, dfedavgm_p
@@ -86,11 +86,11 @@ from topofl.algorithms.exchanges.compressors import quantized as quantized
 from topofl.algorithms.exchanges.compressors import random_k as random_k
 from topofl.algorithms.exchanges.compressors import sign as sign
 from topofl.algorithms.exchanges.compressors import top_k as top_k
+from topofl.algorithms.exchanges.greedy import greedy_peers as greedy_peers
+from topofl.algorithms.exchanges.greedy import random_peers as random_peers
 from topofl.algorithms.exchanges.peers import Choice as Choice
 from topofl.algorithms.exchanges.peers import Policy as Policy
 from topofl.algorithms.exchanges.peers import average_over_peers as average_over_peers
-from topofl.algorithms.exchanges.peers import greedy_peers as greedy_peers
-from topofl.algorithms.exchanges.peers import random_peers as random_peers
 from topofl.algorithms.exchanges.robust import Aggregation as Aggregation
 from topofl.algorithms.exchanges.robust import aggregate as aggregate
 from topofl.algorithms.exchanges.scored import refresh_losses as refresh_losses

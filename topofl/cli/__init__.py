@@ -1,4 +1,4 @@
-"""The command line: runs, tables and figures without a script (``topofl --help``)."""
+"""Command-line interface ``topofl``; see ``topofl --help``."""
 
 import os
 import shlex
@@ -28,18 +28,24 @@ _USAGE_ERRORS = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code.
+    """Run a command and return its exit code.
 
     Parameters
     ----------
     argv
-        The words after ``topofl``; default: those of this process.
+        Arguments after ``topofl``; default: those of this process.
 
     Returns
     -------
     int
-        0; or 1 if a run failed (it diverged, was interrupted, or a file could not be written); or 2
-        if the command or the configuration is wrong. If it is not 0, one line on stderr says why.
+        0 on success; 1 if a run failed (it diverged, was interrupted, or a file could not be
+        written); 2 if the command or the configuration is wrong. If it is not 0, one line on stderr
+        gives the reason.
+
+    Examples
+    --------
+    >>> main(["run", "missing.toml"])
+    2
     """
     try:
         with _warnings_as_notes(), current_folder():
@@ -47,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             module, _, function = options.command.partition(":")
             getattr(import_module(module), function)(options)
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader of the output, such as `head`, has seen enough
+    except BrokenPipeError:  # the reader of the output, such as `head`, has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt as stopped:
@@ -63,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _is_failed_run(error: Exception) -> bool:
-    """Return whether an error is one that a run may end with, and no mistake in topofl."""
+    """Return whether an error is an expected way for a run to fail, and not a bug in topofl."""
     from torch import OutOfMemoryError
 
     from topofl.engine import DivergenceError
@@ -82,7 +88,7 @@ def _report(error: BaseException, code: int) -> int:
 
 
 def _how_to_continue(stopped: KeyboardInterrupt) -> str:
-    """Return the line about an interruption, with the command that continues the run if any."""
+    """Return the message about an interruption, with the command that resumes the run, if any."""
     from topofl.cli.folders import is_finished
     from topofl.engine import Interrupted
 
@@ -91,15 +97,15 @@ def _how_to_continue(stopped: KeyboardInterrupt) -> str:
     done = f"interrupted after round {stopped.done} of {stopped.rounds}"
     folder = stopped.folder.parent
     if stopped.saved is None and is_finished(folder):
-        return f"{done}, saved nothing; the finished run stays"
+        return f"{done}, saved nothing; the finished run is unchanged"
     saved = "" if stopped.saved == stopped.done else f", saved up to round {stopped.saved or 0}"
     command = shlex.join(["topofl", "resume", str(folder)])
-    return f"{done}{saved}; go on with: {command}"
+    return f"{done}{saved}; resume with: {command}"
 
 
 @contextmanager
 def _warnings_as_notes() -> Iterator[None]:
-    """Show warnings of the library as notes, without lines of code."""
+    """Show warnings as notes, without source lines."""
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
         print_notes([" ".join(str(message).split())])

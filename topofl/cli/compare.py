@@ -1,4 +1,4 @@
-"""``topofl compare``: saved runs side by side."""
+"""``topofl compare``: comparison of saved runs."""
 
 import argparse
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ __all__ = ["check_column", "compare", "table_of_runs"]
 
 
 def compare(options: argparse.Namespace) -> None:
-    """Print a table of saved runs, and draw their scores if asked for."""
+    """Print a table of saved runs; with ``--plot``, draw their scores."""
     if not 0 < options.target <= 1:
         raise ValueError(f"`--target` must be above 0 and at most 1, got {options.target:g}")
     histories = {str(path): load_finished(path) for path in options.runs}
@@ -27,7 +27,7 @@ def compare(options: argparse.Namespace) -> None:
 
 
 def check_column(histories: Mapping[str, History], column: str) -> None:
-    """Refuse what no run has a score of, and say which runs have a better one."""
+    """Raise unless a run has this score; note which runs have it at other stages, too."""
     known = {
         name
         for one in histories.values()
@@ -46,26 +46,26 @@ def check_column(histories: Mapping[str, History], column: str) -> None:
             other = next(iter(found.values()))
             print_notes(
                 [
-                    f"models of {', '.join(found)} were also tested {how}: topofl compare --column "
-                    f"{other}"
+                    f"models of {', '.join(found)} were also evaluated {how}: topofl compare "
+                    f"--column {other}"
                 ]
             )
 
 
 def _column_at_stage(history: History, column: str, stage: str) -> str | None:
-    """Return the column of a stage with the score and the set of another column, or None."""
-    of = history.columns.get(column)
-    wanted = None if of is None or of.stage else of._replace(stage=stage)
-    return next((name for name, one in history.columns.items() if one == wanted), None)
+    """Return the column with the same score and test set at another stage, or None."""
+    declared = history.columns.get(column)
+    wanted = None if declared is None or declared.stage else declared._replace(stage=stage)
+    return next((name for name, other in history.columns.items() if other == wanted), None)
 
 
-_OTHER_STAGES = {"fine_tuned": "after fine-tuning", "knn": "beside nearest examples"}
+_OTHER_STAGES = {"fine_tuned": "after fine-tuning", "knn": "with nearest examples"}
 
 
 def table_of_runs(histories: Mapping[str, History], target: float, column: str) -> Table:
-    """Return a table with one row per run, and columns for attacks and simulated seconds if any."""
+    """Return a table with one row per run, with attacks and simulated seconds if there are any."""
     score = next((found for one in histories.values() if (found := one.score_of(column))), column)
-    further = {
+    optional = {
         "attack": (
             any(one.attackers for one in histories.values()),
             lambda one: one.attack or "none",
@@ -75,7 +75,7 @@ def table_of_runs(histories: Mapping[str, History], target: float, column: str) 
             lambda one: _seconds(one, target, column),
         ),
     }
-    shown = {name: cell for name, (is_shown, cell) in further.items() if is_shown}
+    shown = {name: cell for name, (is_shown, cell) in optional.items() if is_shown}
     columns = (
         "run",
         "algorithm",
@@ -84,8 +84,8 @@ def table_of_runs(histories: Mapping[str, History], target: float, column: str) 
         f"rounds to {target:g}",
         f"final {score}",
         "worst tenth",
-        "messages a round",
-        "MB a round",
+        "messages per round",
+        "MB per round",
         *shown,
     )
     rows = tuple(
@@ -96,6 +96,7 @@ def table_of_runs(histories: Mapping[str, History], target: float, column: str) 
 
 
 def _row(name: str, history: History, target: float, column: str) -> tuple[Any, ...]:
+    """Return the cells that every table has."""
     return (
         name,
         history.meta["algorithm"],
@@ -108,7 +109,7 @@ def _row(name: str, history: History, target: float, column: str) -> tuple[Any, 
 
 
 def _seconds(history: History, target: float, column: str) -> float | NotApplicable:
-    """Return the simulated seconds to the target, or why there are none."""
+    """Return the simulated seconds to the target, or the reason why there are none."""
     if column not in history.evaluations:
         return NotApplicable(f"the run has no {column}")
     return history.seconds_to(target, column)
@@ -118,12 +119,12 @@ def _gap(history: History) -> float | NotApplicable:
     if not history.matrices:
         return NotApplicable("nodes exchange nothing")
     if len(history.matrices) > 1:
-        return NotApplicable("its matrices change from round to round: see topofl graphs")
+        return NotApplicable("its matrices change over rounds: see topofl graphs")
     return history.mixing(0).spectral_gap
 
 
 def _scores(history: History, target: float, column: str) -> tuple[Any, Any, Any]:
-    """Return rounds to the target, the final score, and that of the worst tenth of the nodes."""
+    """Return the rounds to the target, the final score, and that of the worst tenth of nodes."""
     if column not in history.evaluations:
         none = NotApplicable(f"the run has no {column}")
         return none, none, none
@@ -131,7 +132,7 @@ def _scores(history: History, target: float, column: str) -> tuple[Any, Any, Any
     side = "above" if history.low_is_good(column) else "below"
     reached = (
         NotApplicable(f"{history.score_of(column)} stayed {side} {target:g}")
-        if rounds is None
+        if isinstance(rounds, NotApplicable)
         else rounds
     )
     over = over_nodes(final)

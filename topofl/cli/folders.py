@@ -1,4 +1,4 @@
-"""Folders of runs: what they hold, and how a run replaces a finished one without losing either."""
+"""Folders of runs: their contents, and replacement of finished runs without loss of either."""
 
 import argparse
 import os
@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from topofl import config
-from topofl._support.files import aside, holds_only, remove_if_ours, remove_new_siblings
+from topofl._support.files import backup_path, holds_only, remove_if_ours, remove_staging_folders
 from topofl.cli.output import print_notes
 from topofl.engine.store.checkpoint import OURS as CHECKPOINTS
 from topofl.engine.store.checkpoint import rounds_in
@@ -34,32 +34,32 @@ __all__ = [
 
 
 NEXT = ".topofl-next"
-"""Subfolder of a finished run for the run that is to replace it, until that has a checkpoint."""
+"""Subfolder for a run that is to replace a finished one, until it has a checkpoint."""
 
 
 PARTIAL = ".config.toml.topofl-partial"
-"""What becomes the configuration of a run when all of it is written."""
+"""Name of the configuration of a run while it is being written."""
 
 
 _IN_NEXT = re.compile(
     rf"config\.toml|{re.escape(PARTIAL)}|checkpoints(/({CHECKPOINTS.pattern}))?|replaced(/({HISTORY.pattern}))?"
 )
-"""Contents of that folder: the new run and, during the exchange, the history it replaces."""
+"""Contents of :data:`NEXT`: the new run and, during the exchange, the replaced history."""
 
 
 def write_config(out: Path, tables: config.Tables) -> None:
-    """Replace the configuration by a complete one, whatever happens."""
+    """Write the configuration of a run atomically."""
     partial = out / PARTIAL
     partial.write_text(config.dumps(tables), encoding="utf-8")
     os.replace(partial, out / "config.toml")
 
 
 def settle(out: Path) -> None:
-    """Let the run in :data:`NEXT` replace the finished one if it has a checkpoint; else remove it.
+    """Replace the finished run by the one in :data:`NEXT` if that has a checkpoint; else remove it.
 
-    The next call cleans up after one that was killed in between: until all of its checkpoints are
-    in their place, the new run is known by them, and only then the older history is removed. If
-    something cannot be moved, nothing is lost.
+    If a call is killed, the next one completes it: checkpoints in :data:`NEXT` identify the new run
+    until all of them are moved, and only then the older history is removed. If something cannot be
+    moved, nothing is lost.
     """
     coming = out / NEXT
     if rounds_in(coming / "checkpoints"):
@@ -68,19 +68,18 @@ def settle(out: Path) -> None:
         if (coming / "config.toml").exists():
             os.replace(coming / "config.toml", out / "config.toml")
         move_all(coming / "checkpoints", out / "checkpoints")
-    remove_new_siblings(
-        (out / "history").resolve(), HISTORY
-    )  # of processes that were killed while they saved
+    # Processes that were killed while they saved a history may have left files next to it.
+    remove_staging_folders((out / "history").resolve(), HISTORY)
     (out / PARTIAL).unlink(missing_ok=True)
     if not remove_if_ours(coming, _IN_NEXT):
         print_notes(
-            [f"{coming} holds something that topofl did not write, and stays; move that elsewhere"]
+            [f"{coming} is not removed: it holds files that topofl did not write; move them"]
         )
 
 
 def _set_aside(history: Path, replaced: Path) -> None:
-    """Move a history, also one that a killed process left aside, to `replaced`."""
-    for place in (history, aside(history)):
+    """Move a history, or one that a killed process set aside, to `replaced`."""
+    for place in (history, backup_path(history)):
         if place == history and place.exists() and not replaced.exists():
             os.replace(place, replaced)
         elif holds_only(place, HISTORY):
@@ -91,19 +90,19 @@ def _set_aside(history: Path, replaced: Path) -> None:
 
 
 def _check_movable(out: Path) -> None:
-    """Refuse a folder whose run cannot be replaced by renaming."""
+    """Raise if a run cannot be replaced by renaming folders."""
     for place in (out / "history", out / "checkpoints"):
         if place.is_symlink() or (place.exists() and place.stat().st_dev != out.stat().st_dev):
             what = "a link" if place.is_symlink() else "on another disk"
             raise ValueError(
-                f"{place} must be a folder in {out} itself, so that another run can take its "
-                f"place, and is {what}; move what it holds there, or name another folder by --out"
+                f"{place} must be a folder in {out} itself, so that another run can replace it, "
+                f"got {what}; move its contents there, or choose another folder with --out"
             )
 
 
 @contextmanager
 def claimed(out: Path) -> Iterator[None]:
-    """Make and lock a folder; remove what was made if the body fails before any checkpoint."""
+    """Create and lock a folder; if the body fails before any checkpoint, undo this."""
     made = [folder for folder in (out, *out.parents) if not folder.exists()]
     try:
         with locked(out, "--out"):
@@ -124,31 +123,37 @@ def claimed(out: Path) -> Iterator[None]:
 
 
 def is_finished(folder: Path) -> bool:
-    """Return whether a folder holds a finished run, and none to replace it that can be resumed."""
+    """Return whether a folder holds a finished run and no resumable run that is to replace it."""
     return saved_in(folder / "history") is not None and not rounds_in(folder / NEXT / "checkpoints")
 
 
 def _unfinished(folder: Path) -> str:
-    """Return what to do with the run in a folder if it can go on, else an empty string."""
+    """Return a message about the unfinished run in a folder, or an empty string."""
     stopped = rounds_in(folder / NEXT / "checkpoints") or rounds_in(folder / "checkpoints")
     if is_finished(folder) or not stopped:
         return ""
     return (
         f"{folder} holds a run that is not finished (round {stopped[-1]}); "
-        f"go on with topofl resume {folder}"
+        f"continue it with topofl resume {folder}"
     )
 
 
 def other_settings(out: Path, experiment: config.Experiment) -> list[str]:
-    """Return a note if a finished run has other settings than the experiment, executor aside."""
+    """Return a note if a finished run has other settings than the experiment.
+
+    The executor and its chunk size are ignored, since a run chooses them.
+    """
     if not (out / "config.toml").is_file():
         return []
-    own, asked = config.read(out / "config.toml"), tomllib.loads(config.dumps(experiment.tables))
-    free = {("compute", "executor"), ("compute", "chunk")}  # chosen meanwhile
+    own = config.read(out / "config.toml")
+    configured = tomllib.loads(config.dumps(experiment.tables))
+    chosen = {("compute", "executor"), ("compute", "chunk")}
     keys = {
-        (table, key) for tables in (own, asked) for table in tables for key in tables[table]
-    } - free
-    other = sorted(f"{t}.{k}" for t, k in keys if own.get(t, {}).get(k) != asked.get(t, {}).get(k))
+        (table, key) for tables in (own, configured) for table in tables for key in tables[table]
+    } - chosen
+    other = sorted(
+        f"{t}.{k}" for t, k in keys if own.get(t, {}).get(k) != configured.get(t, {}).get(k)
+    )
     return [f"the finished run in {out} has other settings: {', '.join(other)}"] if other else []
 
 
@@ -160,27 +165,27 @@ def load_finished(folder: Path) -> History:
 
 
 def check_place(out: Path, options: argparse.Namespace) -> None:
-    """Refuse a folder for results, before training, if it holds anything that must not be lost."""
+    """Raise if a folder for results cannot be used, or holds anything that would be lost."""
     if unfinished := _unfinished(out):
-        raise ValueError(f"{unfinished}, or name another folder by --out")
+        raise ValueError(f"{unfinished}, or choose another folder with --out")
     if (out / "config.toml").exists() and (out / "config.toml").samefile(options.config):
         raise ValueError(
-            f"{out} holds {options.config} itself, which would be overwritten; name another folder "
-            "by --out"
+            f"{out} holds {options.config} itself, which would be overwritten; choose another "
+            "folder with --out"
         )
     if out.is_dir() and not is_finished(out) and not _holds_only_a_start(out):
         raise ValueError(
-            f"{out} holds something else than a run; name a new or empty folder by --out"
+            f"{out} holds files other than a run; choose a new or empty folder with --out"
         )
     if os.path.lexists(out / NEXT) and not holds_only(out / NEXT, _IN_NEXT):
         raise ValueError(
-            f"{out / NEXT} must be free, and holds something that topofl did not write; move that "
-            "elsewhere, or name another folder by --out"
+            f"{out / NEXT} must be free, got files that topofl did not write; move them elsewhere, "
+            "or choose another folder with --out"
         )
     if is_finished(out) and not options.force:
         raise ValueError(
-            f"{out} holds a finished run; name another folder by --out, replace it by --force, or "
-            "go past it by --skip-done"
+            f"{out} holds a finished run; choose another folder with --out, replace it with "
+            "--force, or skip it with --skip-done"
         )
     if is_finished(out):
         _check_movable(out)
@@ -193,21 +198,21 @@ def check_place(out: Path, options: argparse.Namespace) -> None:
 
 
 def _holds_only_a_start(out: Path) -> bool:
-    """Return whether a folder is empty or holds only a run without a checkpoint."""
+    """Return whether a folder is empty or holds only a run without checkpoints."""
     found = {path.name for path in out.iterdir()}
     if found - {"config.toml", "checkpoints", PARTIAL, NEXT, LOCK}:
         return False
     if "checkpoints" in found:
         return holds_only((out / "checkpoints").resolve(), CHECKPOINTS)
-    return "config.toml" not in found  # alone it may be anybody's
+    return "config.toml" not in found  # alone, it may be a file of the user
 
 
 def check_history(out: Path) -> None:
-    """Refuse a history whose folder holds anything else, before it is replaced."""
+    """Raise if the folder of a history that is to be replaced holds other files."""
     try:
         check_replaceable(out / "history")
     except FileExistsError as error:
         raise ValueError(
             f"{out / 'history'} must hold a history and nothing else, since it will be replaced; "
-            "move elsewhere what else is there"
+            "move the other files elsewhere"
         ) from error

@@ -14,13 +14,14 @@ __all__ = ["graphs"]
 
 
 def graphs(options: argparse.Namespace) -> None:
-    """Print a table of the graphs of a saved run, and write a page if asked for."""
+    """Print a table of the graphs of a saved run; with ``--html``, also write a page."""
     history = load_finished(options.folder)
     clients = _clients_of(options.folder) if options.labels else None
     about = (
         ["structure", "averaging", "data"] if options.about is None else options.about.split(",")
     )
-    every, last = check_int("--every", options.every, minimum=1), history.n_rounds - 1
+    every = check_int("--every", options.every, minimum=1)
+    last = history.n_rounds - 1
     rounds = sorted({*range(0, last, every), last})
     table = metrics.over_rounds(history, rounds=rounds, label_counts=clients, about=about)
     if options.html is not None:
@@ -46,9 +47,9 @@ def graphs(options: argparse.Namespace) -> None:
 
 
 def _clients_of(folder: Path) -> Partition:
-    """Return the data of a run's nodes, by the configuration that was saved beside its history."""
+    """Return the partition of a run, from the configuration saved next to its history."""
     if not (path := folder / "config.toml").is_file():
         raise ValueError(
-            f"--labels needs the configuration of the run, {path} is missing; leave it out"
+            f"`--labels` needs the configuration of the run, {path} is missing; leave it out"
         )
     return config.load(path).clients

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from topofl._spec import catalogue, offers
-from topofl._support.plugins import Offer, resolve, signature
+from topofl._support.plugins import EntryPoint, resolve_name, signature
 from topofl._support.text import printable
 from topofl.algorithms.contract.needs import needs_of
 from topofl.algorithms.contract.parts import Part
@@ -16,7 +16,7 @@ __all__ = ["list_names"]
 
 
 def list_names(options: argparse.Namespace) -> None:
-    """Print what can be named, by kind."""
+    """Print the names of each kind, with parameters and descriptions."""
     kinds: dict[str, dict[str, str]] = {
         **{
             kind: {
@@ -39,20 +39,20 @@ def list_names(options: argparse.Namespace) -> None:
             print(f"  {text}")
 
 
-def _describe_offer(kind: str, offer: Offer, ours: Iterable[str]) -> str:
-    """Return two lines about what a package offers, or why it cannot be had."""
-    if offer.name in ours:
+def _describe_offer(kind: str, offer: EntryPoint, own_names: Iterable[str]) -> str:
+    """Return two lines about a function of a package, or why it cannot be loaded."""
+    if offer.name in own_names:
         about = f"not used, since topofl has its own {offer.name}; write {offer.target}"
         return f"{printable(offer.name)}\n      {printable(f'{about} (package {offer.package})')}"
     try:
-        head, _, about = _describe(offer.name, resolve(kind, offer.name, {})).partition("\n")
+        head, _, about = _describe(offer.name, resolve_name(kind, offer.name, {})).partition("\n")
     except (ValueError, TypeError) as error:
         return f"{printable(offer.name)}\n      {printable(str(error))}"
     return f"{printable(head)}\n      {printable(f'{about.strip()} (package {offer.package})')}"
 
 
 def _describe(name: str, function: Callable[..., Any]) -> str:
-    """Return two lines: what a function takes, and what it is."""
+    """Return two lines: the signature and the first docstring line of a function."""
     words = ", ".join(_parameters_as_text(signature(name, function).values()))
     return f"{name}({words})\n      {(inspect.getdoc(function) or '').partition(chr(10))[0]}"
 
@@ -76,7 +76,7 @@ def _parameters_as_text(given: Iterable[inspect.Parameter]) -> Iterator[str]:
 
 
 def _as_in_configuration(default: Any) -> Any:
-    """Return a default as a configuration would hold it, if one can."""
+    """Return a default as a configuration would hold it, if possible."""
     if isinstance(default, Part) and len(default.patterns) == 1 and not default.complement:
         return default.patterns[0]
     return list(default) if isinstance(default, tuple) else default

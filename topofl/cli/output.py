@@ -1,4 +1,4 @@
-"""What commands print: notes on stderr, tables as text, Markdown, JSON or CSV."""
+"""Output of commands: notes on stderr, and tables as text, Markdown, JSON or CSV."""
 
 import argparse
 import json
@@ -15,13 +15,13 @@ __all__ = ["print_notes", "print_table"]
 
 
 def print_notes(notes: Sequence[str]) -> None:
-    """Print what the user should know on stderr, one line each."""
+    """Print notes on stderr, one line each."""
     for note in notes:
         print(f"topofl: note: {printable(note)}", file=sys.stderr)
 
 
 def print_table(table: Table, options: argparse.Namespace) -> None:
-    """Print a table in the form that the options name, and write it as CSV if asked for."""
+    """Print a table as text, Markdown or JSON; with ``--csv``, also write it to a file."""
     if options.csv is not None:
         table.to_csv(options.csv)
     if options.json:

@@ -1,4 +1,4 @@
-"""Commands, their options and help texts; nothing is imported here that a command needs."""
+"""Parser of the command line. Modules of the commands are imported only when they run."""
 
 import argparse
 from pathlib import Path
@@ -14,21 +14,21 @@ KINDS_OF_NAMES = (
     "topology", "algorithm", "model", "dataset", "partition", "augmentation", "mixing", "task",
     "attack", "clock", "compressor", "schedule", "metric",
 )  # fmt: skip
-"""What ``topofl list`` takes: the kinds of the catalogue, whose import loads torch, and metrics."""
+"""Arguments of ``topofl list``, repeated here since importing the catalogue loads torch."""
 
 _ABOUT_FOLDERS = """
 
-DIR holds config.toml (all defaults filled in), checkpoints/ and, at the end, history/.
-Ctrl-C lets the round end and writes a checkpoint. A finished run keeps its last checkpoint,
-which takes the space of all models and is needed only to train more rounds: remove
+DIR holds config.toml (with all defaults), checkpoints/ and, at the end, history/.
+Ctrl-C finishes the round and writes a checkpoint. A finished run keeps its last checkpoint,
+which is as large as all models together and is needed only to train more rounds; remove
 DIR/checkpoints otherwise."""
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are raised, to be shown like all others."""
+    """A parser that raises its errors as ``ValueError`` instead of exiting."""
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Refuse what is none of the choices, naming the nearest one."""
+        """Raise if `value` is not one of the choices, suggesting the nearest one."""
         if action.choices is not None and value not in action.choices:
             known = [str(choice) for choice in action.choices]
             wanted = (
@@ -64,10 +64,10 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _path(text: str) -> Path:
-    """Return the path that a word names; an empty word, as of an unset variable, is refused."""
+    """Return a path; an empty argument, as from an unset shell variable, is rejected."""
     if not text:
         raise argparse.ArgumentTypeError(
-            "must be a path, got an empty text; the current folder is '.'"
+            "must be a path, got empty text; the current folder is '.'"
         )
     return Path(text)
 
@@ -80,6 +80,7 @@ def _add_verb(
     examples: str,
     more: str = "",
 ) -> argparse.ArgumentParser:
+    """Add a command to the parser and return its own parser."""
     indented = "\n".join(f"  {line.strip()}" for line in examples.strip().splitlines())
     verb: argparse.ArgumentParser = verbs.add_parser(
         name,
@@ -102,12 +103,14 @@ def _add_list(verbs: Any) -> None:
         verbs,
         "list",
         "topofl.cli.listing:list_names",
-        "what can be named in specs and configurations",
+        "list the names for specs and configurations",
         examples,
     )
-    verb.add_argument("kind", nargs="?", choices=KINDS_OF_NAMES, help="only these")
+    verb.add_argument("kind", nargs="?", choices=KINDS_OF_NAMES, help="list only this kind")
     verb.add_argument(
-        "--needs", action="store_true", help="also what algorithms need of graphs and weights"
+        "--needs",
+        action="store_true",
+        help="also list what algorithms require of graphs and weights",
     )
 
 
@@ -140,26 +143,15 @@ def _add_spectral(verbs: Any) -> None:
         help="shards of sorted data per node (default: 2)",
     )
     verb.add_argument(
-        "--seed", type=int, default=0, help="of the shards, and of measurements (default: 0)"
+        "--seed", type=int, default=0, help="seed of shards and measurements (default: 0)"
     )
-    verb.add_argument(
-        "--html",
-        type=_path,
-        metavar="FILE",
-        help="also write a page: numbers, pictures, measurements",
-    )
-    help_rounds = "rounds to measure (default: 100, and 500 for a page's curves)"
+    help_rounds = "rounds to measure (default: 100, and 500 for the curves of a page)"
     verb.add_argument("--rounds", type=int, metavar="R", help=help_rounds)
-    groups = "structure, paths, averaging, rounds, push-sum, data, cost"
-    verb.add_argument(
-        "--about",
-        metavar="GROUPS",
-        help=f"which columns, separated by commas: {groups} (default: all)",
-    )
     help_metrics = (
         "more columns, separated by commas: module:function or names from topofl list metric"
     )
     verb.add_argument("--metrics", metavar="NAMES", help=help_metrics)
+    _add_report_options(verb, "numbers, pictures, measurements", "all")
     _add_table_options(verb)
 
 
@@ -175,7 +167,7 @@ def _add_run(verbs: Any) -> None:
         verbs,
         "run",
         "topofl.cli.run:run",
-        "train what a TOML file describes, and save what happens",
+        "run an experiment described in a TOML file, and save it",
         examples,
         _ABOUT_FOLDERS,
     )
@@ -188,15 +180,11 @@ def _add_run(verbs: Any) -> None:
     )
     verb.add_argument("--out", type=_path, metavar="DIR", help=help_out)
     done = verb.add_mutually_exclusive_group()
-    help_force = (
-        "replace a finished run in DIR: once this one has a checkpoint, until then that one stays"
-    )
+    help_force = "replace a finished run in DIR, once this run has a checkpoint"
     done.add_argument("--force", action="store_true", help=help_force)
     done.add_argument(
         "--skip-done", action="store_true", help="do nothing if the run in DIR is finished"
     )
-    help_set = "table.key=value, or table=spec for a whole table; may be repeated"
-    verb.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=help_set)
     every = "a checkpoint every K rounds, or by time (default: auto, at least one in ten minutes)"
     verb.add_argument("--checkpoint-every", metavar="K|auto", help=every)
     verb.add_argument(
@@ -204,10 +192,7 @@ def _add_run(verbs: Any) -> None:
         action="store_true",
         help="show memory, messages and, by a probe, seconds; save nothing",
     )
-    _add_logs(verb)
-    verb.add_argument(
-        "--progress", action=argparse.BooleanOptionalAction, help="a bar (default: on terminals)"
-    )
+    _add_training_options(verb, "table.key=value, or table=spec for a whole table; may be repeated")
 
 
 def _add_resume(verbs: Any) -> None:
@@ -217,12 +202,9 @@ def _add_resume(verbs: Any) -> None:
     """
     text = "continue a run that was stopped, or train more rounds"
     verb = _add_verb(verbs, "resume", "topofl.cli.run:resume", text, examples, _ABOUT_FOLDERS)
-    verb.add_argument("folder", type=_path, metavar="DIR", help="of the run, as named by run --out")
-    help_set = "table.key=value, for run.rounds (more of them), saving.every, compute.device"
-    verb.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=help_set)
-    _add_logs(verb)
-    verb.add_argument(
-        "--progress", action=argparse.BooleanOptionalAction, help="a bar (default: on terminals)"
+    verb.add_argument("folder", type=_path, metavar="DIR", help="folder of the run (run --out)")
+    _add_training_options(
+        verb, "table.key=value, for run.rounds (more of them), saving.every, compute.device"
     )
 
 
@@ -232,7 +214,7 @@ def _add_compare(verbs: Any) -> None:
         topofl compare runs/ring runs/dcliques --target 0.85 --plot accuracy.png
     """
     verb = _add_verb(
-        verbs, "compare", "topofl.cli.compare:compare", "saved runs side by side", examples
+        verbs, "compare", "topofl.cli.compare:compare", "compare saved runs in a table", examples
     )
     verb.add_argument(
         "runs",
@@ -246,7 +228,7 @@ def _add_compare(verbs: Any) -> None:
         type=float,
         default=0.8,
         metavar="SCORE",
-        help="to count rounds to (default: 0.8)",
+        help="score to reach, for the column of rounds (default: 0.8)",
     )
     verb.add_argument(
         "--column",
@@ -261,7 +243,7 @@ def _add_compare(verbs: Any) -> None:
         "--x",
         choices=axes,
         default="rounds",
-        help="of --plot (default: rounds); seconds are simulated",
+        help="horizontal axis of --plot (default: rounds); seconds are simulated",
     )
     _add_table_options(verb)
 
@@ -272,7 +254,7 @@ def _add_graphs(verbs: Any) -> None:
         topofl graphs runs/dpfl --labels --html graphs.html
         topofl graphs runs/dpfl --every 10 --about structure --csv graphs.csv
     """
-    text = "which nodes received from which in a saved run, round by round, such as learned graphs"
+    text = "show which nodes received from which in a saved run, per round, such as learned graphs"
     verb = _add_verb(verbs, "graphs", "topofl.cli.graphs:graphs", text, examples)
     verb.add_argument(
         "folder", type=_path, metavar="RUN", help="a folder that run (or History.save) wrote"
@@ -284,20 +266,9 @@ def _add_graphs(verbs: Any) -> None:
         metavar="K",
         help="every K-th round and the last (default: all)",
     )
-    help_labels = "read the run's data again, too: adds columns on labels, and orders nodes by them"
+    help_labels = "also read the data of the run: adds columns on labels, and orders nodes by them"
     verb.add_argument("--labels", action="store_true", help=help_labels)
-    verb.add_argument(
-        "--html",
-        type=_path,
-        metavar="FILE",
-        help="also write a page: a picture with a slider, curves",
-    )
-    groups = "structure, paths, averaging, rounds, push-sum, data, cost"
-    verb.add_argument(
-        "--about",
-        metavar="GROUPS",
-        help=f"which columns, of {groups} (default: structure, averaging, data)",
-    )
+    _add_report_options(verb, "a picture with a slider, curves", "structure, averaging, data")
     _add_table_options(verb)
 
 
@@ -317,7 +288,7 @@ def _add_reproduce(verbs: Any) -> None:
     verb.add_argument(
         "--list",
         action="store_true",
-        help="list papers and figures, and what is missing, and stop",
+        help="list papers, figures, and figures that are missing, and exit",
     )
     scales = "smoke (seconds, no files), quick (hours on 2 cores; default) or paper"
     verb.add_argument("--scale", default="quick", metavar="SCALE", help=scales)
@@ -327,18 +298,26 @@ def _add_reproduce(verbs: Any) -> None:
         metavar="K",
         help="runs of every arm (default: 1 to 5, by paper and scale)",
     )
+    _add_execution_options(verb)
+
+
+def _add_execution_options(verb: argparse.ArgumentParser) -> None:
+    """Add the options of ``reproduce`` on data, folders and hardware."""
     verb.add_argument(
-        "--data", type=_path, metavar="DIR", help="folder in or below which MNIST and CIFAR-10 lie"
+        "--data",
+        type=_path,
+        metavar="DIR",
+        help="folder that contains MNIST and CIFAR-10, or the parent of one",
     )
     verb.add_argument(
         "--datasets", metavar="NAMES", help="use only these: mnist, cifar10, or both with a comma"
     )
-    help_out = "folder of results (default: out/reproduce); finished runs there are not repeated"
+    help_out = "folder of results (default: out/reproduce); its finished runs are not repeated"
     verb.add_argument(
         "--out", type=_path, default=Path("out/reproduce"), metavar="DIR", help=help_out
     )
     help_kept = (
-        "folder with the JSON files of an earlier report, whose unchanged runs are not repeated"
+        "folder with the JSON files of an earlier report; its unchanged runs are not repeated"
     )
     verb.add_argument("--kept", type=_path, metavar="DIR", help=help_kept)
     verb.add_argument(
@@ -363,7 +342,9 @@ def _add_reproduce(verbs: Any) -> None:
     )
 
 
-def _add_logs(verb: argparse.ArgumentParser) -> None:
+def _add_training_options(verb: argparse.ArgumentParser, help_set: str) -> None:
+    """Add the options that ``run`` and ``resume`` share."""
+    verb.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=help_set)
     verb.add_argument(
         "--log",
         type=_path,
@@ -373,9 +354,24 @@ def _add_logs(verb: argparse.ArgumentParser) -> None:
     verb.add_argument(
         "--tensorboard", type=_path, metavar="DIR", help="write scalars for TensorBoard here"
     )
+    verb.add_argument(
+        "--progress", action=argparse.BooleanOptionalAction, help="a bar (default: on terminals)"
+    )
+
+
+def _add_report_options(verb: argparse.ArgumentParser, contents: str, default: str) -> None:
+    """Add the options that ``spectral`` and ``graphs`` share."""
+    verb.add_argument("--html", type=_path, metavar="FILE", help=f"also write a page: {contents}")
+    groups = "structure, paths, averaging, rounds, push-sum, data, cost"
+    verb.add_argument(
+        "--about",
+        metavar="GROUPS",
+        help=f"which columns, separated by commas: {groups} (default: {default})",
+    )
 
 
 def _add_table_options(verb: argparse.ArgumentParser) -> None:
+    """Add the options of commands that print a table."""
     verb.add_argument(
         "--csv", type=_path, metavar="FILE", help="also write the table there, in full precision"
     )

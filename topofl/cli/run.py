@@ -1,4 +1,4 @@
-"""``topofl run`` and ``topofl resume``: train what a TOML file describes, and save it."""
+"""``topofl run`` and ``topofl resume``: training and saving of an experiment in a TOML file."""
 
 import argparse
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ __all__ = ["resume", "run"]
 
 
 def run(options: argparse.Namespace) -> None:
-    """Train what a configuration describes, and save it."""
+    """Run the experiment in a configuration file and save it."""
     every = [] if options.checkpoint_every is None else [f"saving.every={options.checkpoint_every}"]
     experiment = config.load(options.config, [*options.set, *every])
     print_notes(experiment.notes)
@@ -48,30 +48,28 @@ def run(options: argparse.Namespace) -> None:
     check_place(out, options)
     with claimed(out):
         settle(out)
-        check_place(out, options)  # again, now that nobody else can change it
+        check_place(out, options)  # again, now that the folder is locked
         place = out / NEXT if is_finished(out) else out
         try:
             history = _train(place, experiment, options)
         except BaseException as error:
             settle(out)
             if isinstance(error, Interrupted):
-                error.folder = out / "checkpoints"  # where they are now
+                error.folder = out / "checkpoints"  # their place after settle
             raise
-        kept = (
-            1 if rounds_in(place / "checkpoints") else 0
-        )  # none could be written, and those there are another run's
+        # Without checkpoints of this run, those in `out` belong to the run that it replaces.
+        n_checkpoints = 1 if rounds_in(place / "checkpoints") else 0
         with _saved_elsewhere_if_blocked(out, history):
             settle(out)
-        _finish(out, experiment, history, kept)
+        _finish(out, experiment, history, n_checkpoints)
 
 
 def _train(place: Path, experiment: config.Experiment, options: argparse.Namespace) -> History:
-    """Train in a folder that holds the configuration whenever it holds a checkpoint."""
+    """Train in a folder, with the configuration next to every checkpoint."""
 
     def write_again(event: Event) -> None:
-        if (
-            event.kind == "checkpoint" and not (place / "config.toml").is_file()
-        ):  # somebody removed the folder
+        is_removed = not (place / "config.toml").is_file()  # with the folder, during training
+        if event.kind == "checkpoint" and is_removed:
             write_config(place, experiment.tables)
 
     (place / "checkpoints").mkdir(parents=True, exist_ok=True)
@@ -82,7 +80,7 @@ def _train(place: Path, experiment: config.Experiment, options: argparse.Namespa
 
 @contextmanager
 def _saved_elsewhere_if_blocked(out: Path, history: History) -> Iterator[None]:
-    """Save a history elsewhere, and say so, if the body, which makes room for it, fails."""
+    """Save a history elsewhere and raise ``OSError`` if the body cannot make room for it."""
     try:
         yield
     except Exception as error:
@@ -92,30 +90,30 @@ def _saved_elsewhere_if_blocked(out: Path, history: History) -> Iterator[None]:
             f"and its history is saved in {elsewhere}"
         )
         raise OSError(
-            f"{what}; when nothing is in its way, topofl resume {out} puts it in place"
+            f"{what}; once nothing is in its way, topofl resume {out} puts it in place"
         ) from error
 
 
 def _total_time(need: Estimate, tables: config.Tables) -> list[str]:
-    """Return what all rounds will take by the times of a probe, if there are any."""
+    """Return the estimated time of all rounds if a probe measured times."""
     if need.seconds_per_round is None or need.seconds_per_evaluation is None:
         return []
     rounds = tables["run"]["rounds"]
-    tested = 1 + -(
-        -rounds // tables["evaluation"]["every"]
-    )  # before the first round, every so often, after the last
-    seconds = round(rounds * need.seconds_per_round + tested * need.seconds_per_evaluation)
+    every = tables["evaluation"]["every"]
+    evaluations = 1 + -(-rounds // every)  # before the first, and after the last
+    seconds = round(rounds * need.seconds_per_round + evaluations * need.seconds_per_evaluation)
     return [
-        f"in all about {timedelta(seconds=seconds)} h for {rounds} rounds and {tested} evaluations"
+        f"in all about {timedelta(seconds=seconds)} h for {rounds} rounds and {evaluations} "
+        "evaluations"
     ]
 
 
 def resume(options: argparse.Namespace) -> None:
-    """Continue a run that was stopped, or train more rounds."""
+    """Continue a stopped run, or train more rounds."""
     out = options.folder
     if not (out / "config.toml").is_file():
         raise ValueError(
-            f"{out} holds no run to go on with: config.toml is missing; name a folder of topofl run"
+            f"{out} holds no run to continue: config.toml is missing; pass a folder of topofl run"
         )
     with locked(out, "DIR"):
         settle(out)
@@ -123,57 +121,57 @@ def resume(options: argparse.Namespace) -> None:
 
 
 def _continue(out: Path, options: argparse.Namespace) -> None:
-    """Train the rounds that a run lacks."""
+    """Train the remaining rounds of a run."""
     experiment = config.load(out / "config.toml", options.set)
     print_notes(experiment.notes)
     done = History.load(out).n_rounds if is_finished(out) else 0
     if done == experiment.options["rounds"]:
         if experiment.tables != config.load(out / "config.toml").tables:
             raise ValueError(
-                f"{out} is finished, so that only `--set run.rounds=N` is taken, got {options.set}"
+                f"{out} is finished, so only `--set run.rounds=N` is allowed, got {options.set}"
             )
         print(
-            f"{printable(str(out))} is finished: all {done} rounds are done; more are trained with "
-            "--set run.rounds=N"
+            f"{printable(str(out))} is finished: all {done} rounds are done; train more with --set "
+            "run.rounds=N"
         )
         return
     saved = rounds_in(out / "checkpoints")
     if done and not saved:
         raise ValueError(
-            f"{out} cannot go on: it is finished, and its checkpoints were removed; run it again "
-            "elsewhere"
+            f"{out} cannot be continued: it is finished, and its checkpoints were removed; run it "
+            "again elsewhere"
         )
     if not saved:
         print_notes([f"{out} has no checkpoint yet; it starts from the beginning"])
     check_history(out)
 
-    def keep_changes(event: Event) -> None:
-        there = (out / "config.toml").is_file()
-        if event.kind == "start" or (
-            event.kind == "checkpoint" and not there
-        ):  # what was asked for is accepted
+    def write_changes(event: Event) -> None:
+        is_removed = not (out / "config.toml").is_file()
+        if event.kind == "start" or (event.kind == "checkpoint" and is_removed):
             write_config(out, experiment.tables)
 
     how = {"progress": options.progress, "folder": out / "checkpoints", "resume": True}
     try:
-        history = experiment.run(**how, callbacks=[keep_changes, *_log_callbacks(options)])
+        history = experiment.run(**how, callbacks=[write_changes, *_log_callbacks(options)])
     except Interrupted as stopped:
-        stopped.folder = out / "checkpoints"  # as it was named
+        stopped.folder = out / "checkpoints"  # as the user named it
         raise
     _finish(out, experiment, history)
 
 
 def _log_callbacks(options: argparse.Namespace) -> list[Callback]:
-    """Return the logs that were asked for."""
-    asked = {callbacks.jsonl: options.log, callbacks.tensorboard: options.tensorboard}
-    return [make(place) for make, place in asked.items() if place is not None]
+    """Return the callbacks of ``--log`` and ``--tensorboard``."""
+    places = {callbacks.jsonl: options.log, callbacks.tensorboard: options.tensorboard}
+    return [make(place) for make, place in places.items() if place is not None]
 
 
-def _finish(out: Path, experiment: config.Experiment, history: History, kept: int = 1) -> None:
-    """Save what a run returned, say so, and leave so many checkpoints to go on from."""
+def _finish(
+    out: Path, experiment: config.Experiment, history: History, n_checkpoints: int = 1
+) -> None:
+    """Save a history, print its scores, and keep only the last `n_checkpoints` checkpoints."""
     history.save(out / "history")
     write_config(out, experiment.tables_of(history))
-    prune(out / "checkpoints", kept)
+    prune(out / "checkpoints", n_checkpoints)
     check_column({str(out): history}, history.primary)
     print(table_of_runs({str(out): history}, 0.8, history.primary))
     print(f"saved in {printable(str(out))}")

@@ -1,4 +1,4 @@
-"""``topofl spectral``: graphs compared before anything is trained on them."""
+"""``topofl spectral``: comparison of graphs before training."""
 
 import argparse
 import shlex
@@ -19,7 +19,7 @@ __all__ = ["spectral"]
 
 
 class _Compared(NamedTuple):
-    """Graphs with the labels of their nodes, the table of them, and what the user was told."""
+    """Graphs, label counts of their nodes, the table that compares them, and printed notes."""
 
     graphs: list[Topology | TopologySequence]
     label_counts: np.ndarray | None
@@ -28,7 +28,7 @@ class _Compared(NamedTuple):
 
 
 def spectral(options: argparse.Namespace) -> None:
-    """Print a table of graphs, and write a page if asked for."""
+    """Print a table that compares graphs; with ``--html``, also write a page."""
     if options.html is None:
         print_table(_build_and_compare(options).table, options)
         return
@@ -47,6 +47,7 @@ def spectral(options: argparse.Namespace) -> None:
 
 
 def _build_and_compare(options: argparse.Namespace) -> _Compared:
+    """Build the graphs of the specs and compare them."""
     specs = [parse_spec(text) for text in options.specs]
     clients = (
         None
@@ -54,18 +55,20 @@ def _build_and_compare(options: argparse.Namespace) -> _Compared:
         else _shards(options, [_number_of_nodes(spec.arguments) for spec in specs])
     )
     counts = None if clients is None else clients.label_counts
-    graphs, notes = [], []
+    graphs = []
+    notes: list[str] = []
     for text, spec in zip(options.specs, specs, strict=True):
         with at(f"{text}:"):
             built = build_topology(spec.name, spec.arguments, counts)
-        print_notes(told := [f"{text}: {note}" for note in built.notes])
-        notes += told
+        new_notes = [f"{text}: {note}" for note in built.notes]
+        print_notes(new_notes)
+        notes += new_notes
         graphs.append(built.value)
     size = 7850 if clients is None else (clients.dataset.inputs[0].numel() + 1) * clients.n_classes
     rounds = 100 if options.rounds is None else options.rounds
     about = None if options.about is None else options.about.split(",")
-    own = () if options.metrics is None else options.metrics.split(",")
-    how = {"seed": options.seed, "rounds": rounds, "about": about, "metrics": own}
+    custom = () if options.metrics is None else options.metrics.split(",")
+    how = {"seed": options.seed, "rounds": rounds, "about": about, "metrics": custom}
     return _Compared(
         graphs,
         counts,
@@ -75,7 +78,7 @@ def _build_and_compare(options: argparse.Namespace) -> _Compared:
 
 
 def _spectral_command(options: argparse.Namespace) -> str:
-    """Return the command that writes the same page, defaults spelled out."""
+    """Return the command that writes the same page, with its defaults."""
     data_words = (
         []
         if options.data is None
@@ -94,7 +97,7 @@ def _spectral_command(options: argparse.Namespace) -> str:
 
 
 def _number_of_nodes(arguments: Mapping[str, Any]) -> Any:
-    """Return the number of nodes that a spec gives, itself or for the graph that it takes."""
+    """Return the number of nodes in a spec, or in the spec of its base graph."""
     base = arguments.get("base")
     if "n" not in arguments and isinstance(base, str | Mapping):
         return _number_of_nodes(table_of(base))
@@ -102,12 +105,12 @@ def _number_of_nodes(arguments: Mapping[str, Any]) -> Any:
 
 
 def _shards(options: argparse.Namespace, sizes: Sequence[Any]) -> Partition:
-    """Return the data of the nodes, of which there are as many as the specs say."""
+    """Return the shards of the data, for the number of nodes in the specs."""
     known = sorted({size for size in sizes if isinstance(size, int)})
     if len(known) != 1:
         got = known or "none"
         raise ValueError(
-            f"with `--data` all graphs must have one number of nodes, as in ring:100, got {got}"
+            f"with `--data`, all graphs must have the same number of nodes, as ring:100, got {got}"
         )
     dataset = (
         data.digits() if options.data == "digits" else data.mnist(Path(options.data).expanduser())

@@ -1,18 +1,18 @@
-"""Experiments as TOML files: one table per function, whose keys are the function's arguments.
+"""Experiments as TOML files, with one table per function, whose keys are its arguments.
 
 ::
 
-    [data]                       # topofl.data: a dataset, and who holds what of it
+    [data]                       # topofl.data: a dataset and its partition
     name = "digits"
     partition = "shards"
     n = 50
-    seed = 0                     # of the partition; the split into train and test has `split_seed`
-    match_test = "disjoint"      # test data per node (data.match_test); by default all share them
-    with_validation = 0.2        # a share of each node's training data (data.with_validation)
-    flip_labels = 5              # how many (or which) nodes learn wrong labels (data.flip_labels)
+    seed = 0                     # of the partition; `split_seed` is that of the train-test split
+    match_test = "disjoint"      # test data per node (data.match_test); default: shared by all
+    with_validation = 0.2        # share of each node's training data (data.with_validation)
+    flip_labels = 5              # number (or list) of nodes with wrong labels (data.flip_labels)
     augment = "crop_and_flip,padding=4"    # random crops and flips (data.augmented)
 
-    [topology]                   # topofl.topologies, or a file; label counts or n are the data's
+    [topology]                   # topofl.topologies, or a file; n and label counts from the data
     name = "dcliques"
     inter = "ring"
 
@@ -23,35 +23,36 @@
     [run]                        # rounds, seed, init, progress of topofl.run
     rounds = 100
 
-    [evaluation]                 # topofl.Evaluation; evaluation = 4 or "own_test" does as well
+    [evaluation]                 # topofl.Evaluation; short: evaluation = 4, or "own_test"
     every = 4
 
-    [compute]                    # topofl.Compute; compute = "cpu" does as well
+    [compute]                    # topofl.Compute; short: compute = "cpu"
     device = "cpu"
 
-    [saving]                     # topofl.Saving, of which `topofl run` sets folder and resume
+    [saving]                     # topofl.Saving; `topofl run` sets its folder and resume
     every = 50
 
-    [task]                       # topofl.tasks; task = "regression" does as well
+    [task]                       # topofl.tasks; short: task = "regression"
     name = "classification"      # the default
     scores = ["accuracy", "f1"]
 
-``[mixing]`` (a weight rule of :mod:`topofl.mixing`), ``[attackers]`` (of :mod:`topofl.attacks`, or
-a function of yours that returns an Attack) and ``[model]`` (:mod:`topofl.models`) may follow; sizes
-of the model come from the data. In ``[attackers]``, ``share = 0.2`` and ``seed`` draw the nodes by
-:func:`topofl.attacks.drawn`. A table may also be one line of text, as on the command line:
-``topology = "ring"``. So may a graph within a table: ``base = "ring"`` or ``base = { name = "ring"
-}``. A graph may also be the path of a file (GraphML, GML, edge list, or a matrix of scipy or
-numpy): ``topology = "graph.graphml,own_weights=true"`` mixes by the weights of its edges.
+Optional tables are ``[mixing]`` (a weight rule of :mod:`topofl.mixing`), ``[attackers]`` (an attack
+of :mod:`topofl.attacks`, or a custom function that returns an Attack) and ``[model]``
+(:mod:`topofl.models`), whose sizes default to those of the data. In ``[attackers]``,
+``share = 0.2`` and ``seed`` draw the nodes by :func:`topofl.attacks.drawn`. A table may also be one
+line of text, as on the command line: ``topology = "ring"``. So may a graph within a table:
+``base = "ring"`` or ``base = { name = "ring" }``. A graph may also be the path of a file (GraphML,
+GML, edge list, or a matrix of scipy or numpy): ``topology = "graph.graphml,own_weights=true"``
+mixes by the weights of its edges.
 
-Names may be a user's own: ``name = "mymodule:dsgt"`` is the function ``dsgt`` of the module
-``mymodule``, which Python must find, and a name may be an entry point of an installed package, in
-one of the groups ``topofl.algorithms``, ``topofl.topologies`` and ``topofl.data``. Numbers, text
-and lists among the function's arguments are keys like ours. The functions of ``also`` in
-``[evaluation]`` are named in the same way: ``also = { ensemble = "mymodule:mean" }``.
+Names can refer to custom functions: ``name = "mymodule:dsgt"`` is the function ``dsgt`` of the
+importable module ``mymodule``. A name may also be an entry point of an installed package, in one of
+the groups ``topofl.algorithms``, ``topofl.topologies`` and ``topofl.data``. Keys set the arguments
+of such functions that are numbers, text or lists. The functions of ``also`` in ``[evaluation]`` are
+named in the same way: ``also = { ensemble = "mymodule:mean" }``.
 
-Objects that are arguments of methods are written as the calls that make them, in text, and a clock
-also as a table of its arguments::
+Arguments of methods that are objects are written as text, as the calls that create them. A clock
+may also be a table of its arguments::
 
     [algorithm]
     name = "ad_psgd"
@@ -62,13 +63,13 @@ also as a table of its arguments::
     delay = "lognormal(mean=0.1, sigma=0.5)"
     bandwidth = 1e6
 
-which at the shell is ``--set "algorithm.clock.compute=exponential(1.0)"`` and so on, or in one line
-``--set "algorithm=ad_psgd,lr=0.1,clock=Clock(compute=exponential(1.0), delay=0.1)"``. The clock of
-a synchronous method is that of ``name = "timed"``, whose ``algorithm`` is another
-such table, or its line of text: ``algorithm = "dsgd,lr=0.1"``. Compressors are text as well:
-``compressor = "top_k(share=0.1)"``, and so are learning rates that change: ``lr = "cosine(0.5,
-rounds=300)"``. A call may be of a user's own function: ``compressor = "mymodule:half"``. None is
-written ``"none"``, where it is not the default.
+On the command line this is ``--set "algorithm.clock.compute=exponential(1.0)"`` and so on, or, in
+one line, ``--set "algorithm=ad_psgd,lr=0.1,clock=Clock(compute=exponential(1.0), delay=0.1)"``. A
+synchronous method has a clock if it is wrapped by ``name = "timed"``, whose ``algorithm`` is
+another such table, or its line of text: ``algorithm = "dsgd,lr=0.1"``. Compressors and
+learning rate schedules are text as well: ``compressor = "top_k(share=0.1)"`` and
+``lr = "cosine(0.5, rounds=300)"``. Custom functions can be called, too:
+``compressor = "mymodule:half"``. None is written ``"none"`` where it is not the default.
 """
 
 from topofl.config.experiment import Experiment, Tables, build, load

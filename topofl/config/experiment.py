@@ -1,4 +1,4 @@
-"""Experiments: runs that are ready to start, built from the tables of a configuration."""
+"""Experiment: a run that is ready to start, built from the tables of a configuration."""
 
 import os
 import re
@@ -48,6 +48,9 @@ __all__ = ["Experiment", "Tables", "build", "load"]
 
 Tables = dict[str, dict[str, Any]]
 
+_WITH_DEFAULTS = ("model", "evaluation", "compute", "saving")
+"""Tables that may be missing because all of their keys have defaults."""
+
 _PARTS = ("algorithm", "model", "clients", "topology", "mixing", "task", "attackers")
 
 
@@ -60,12 +63,12 @@ class Experiment:
     algorithm, model, clients, topology, mixing, task, attackers
         As in :func:`topofl.run`.
     options
-        Its other arguments; `saving` has no folder yet.
+        Other arguments of :func:`topofl.run`; `saving` has no folder yet.
     tables
-        What was configured, all defaults filled in; :func:`build` makes the same experiment of
-        them.
+        The configuration with all defaults filled in; :func:`build` builds the same experiment from
+        it.
     notes
-        What was assumed and the user should be told.
+        Assumptions to report to the user.
     """
 
     algorithm: Algorithm
@@ -91,12 +94,12 @@ class Experiment:
         resume: bool = False,
         callbacks: Sequence[Callback] = (),
     ) -> History:
-        """Train.
+        """Train, and return the history of the run.
 
         Parameters
         ----------
         progress
-            None leaves it to the configuration.
+            Whether to show a progress bar; None: as configured.
         folder, resume
             As in :class:`topofl.Saving`.
         callbacks
@@ -114,12 +117,12 @@ class Experiment:
         return run(**self._parts, **options)
 
     def estimate(self, *, probe: bool = False) -> Estimate:
-        """Return memory, messages and, with `probe`, times of the run (:func:`topofl.estimate`)."""
-        asked = {key: self.options[key] for key in ("rounds", "evaluation", "compute")}
-        return estimate(**self._parts, **asked, probe=probe)
+        """Return memory, messages and, with `probe`, times; see :func:`topofl.estimate`."""
+        options = {key: self.options[key] for key in ("rounds", "evaluation", "compute")}
+        return estimate(**self._parts, **options, probe=probe)
 
     def tables_of(self, history: History) -> Tables:
-        """Return the tables that repeat the run exactly, with the executor and chunk it chose."""
+        """Return the tables that repeat a run exactly, with its choice of executor and chunk."""
         chosen = {"executor": history.meta["executor"]}
         if chosen["executor"] == "batched":
             chosen["chunk"] = history.meta["chunk"]
@@ -134,8 +137,27 @@ def load(path: str | os.PathLike[str], assignments: Sequence[str] = ()) -> Exper
     OSError
         If the file cannot be read.
     ValueError, TypeError
-        If it is not TOML, a table or key is unknown, or a function refuses its arguments; naming
-        file and table.
+        If the file is not TOML, a table or key is unknown, or a function rejects its arguments; the
+        message names the file and the table.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> path = Path(tempfile.mkdtemp(), "ring.toml")
+    >>> _ = path.write_text('''
+    ... topology = "ring"
+    ... algorithm = "dsgd,lr=0.1"
+    ... [data]
+    ... name = "digits"
+    ... n = 10
+    ... seed = 0
+    ... [run]
+    ... rounds = 100
+    ... seed = 0
+    ... ''')
+    >>> load(path, ["run.rounds=10"]).options["rounds"]
+    10
     """
     tables = read(path)
     with at(f"{path}:"):
@@ -143,44 +165,44 @@ def load(path: str | os.PathLike[str], assignments: Sequence[str] = ()) -> Exper
 
 
 def build(tables: Mapping[str, Any]) -> Experiment:
-    """Return the experiment that tables describe.
+    """Return the experiment that the tables of a configuration describe.
 
     Raises
     ------
     ValueError, TypeError
         As :func:`load`.
+
+    Examples
+    --------
+    >>> data = {"name": "digits", "n": 10, "seed": 0}
+    >>> tables = {"data": data, "topology": "ring", "algorithm": {"name": "dsgd", "lr": 0.1}}
+    >>> build({**tables, "run": {"rounds": 2, "seed": 0}}).clients.n
+    10
     """
     check_keys("an experiment", tables, TABLES)
     given = {name: as_table(name, tables[name]) for name in TABLES if not is_none(tables.get(name))}
     for name in ("data", "algorithm", "run"):
         if name not in given:
             raise ValueError(f"[{name}] is missing")
-    built = {"data": _build("data", given["data"], build_clients)}
-    clients: Partition = built["data"].value
-    if "topology" in given:
-        built["topology"] = _build(
-            "topology",
-            given["topology"],
-            lambda table: build_topology(*named(table), clients.label_counts),
-        )
-    built["algorithm"] = _build("algorithm", given["algorithm"], build_algorithm)
-    if (
-        "mixing" in given
-    ):  # else the run takes its default, which warns where it drops weights; a named rule does not
-        built["mixing"] = _build("mixing", given["mixing"], build_rule)
-    built["model"] = _build(
-        "model", given.get("model", {}), lambda table: build_model(table, clients)
-    )
-    if "task" in given:
-        built["task"] = _build("task", given["task"], build_task)
-    if "attackers" in given:
-        built["attackers"] = _build(
-            "attackers", given["attackers"], lambda table: build_attackers(table, clients.n)
-        )
-    built["run"] = _build("run", given["run"], build_run)
-    built["evaluation"] = _build("evaluation", given.get("evaluation", {}), build_evaluation)
-    built["compute"] = _build("compute", given.get("compute", {}), build_compute)
-    built["saving"] = _build("saving", given.get("saving", {}), build_saving)
+    clients_table = _build("data", given["data"], build_clients)
+    clients: Partition = clients_table.value
+    builders: dict[str, Callable[[dict[str, Any]], Built]] = {
+        "topology": lambda table: build_topology(*named(table), clients.label_counts),
+        "algorithm": build_algorithm,
+        "mixing": build_rule,  # if missing, the run chooses a rule and warns if it drops weights
+        "model": lambda table: build_model(table, clients),
+        "task": build_task,
+        "attackers": lambda table: build_attackers(table, clients.n),
+        "run": build_run,
+        "evaluation": build_evaluation,
+        "compute": build_compute,
+        "saving": build_saving,
+    }
+    built = {"data": clients_table} | {
+        name: _build(name, given.get(name, {}), function)
+        for name, function in builders.items()
+        if name in given or name in _WITH_DEFAULTS
+    }
     parts = {name: part.value for name, part in built.items()}
     options = parts["run"] | {name: parts[name] for name in ("evaluation", "compute", "saving")}
     experiment = Experiment(
@@ -200,15 +222,15 @@ def build(tables: Mapping[str, Any]) -> Experiment:
 
 
 def _check(experiment: Experiment) -> None:
-    """Refuse what :func:`topofl.run` will refuse, before anything else is done."""
+    """Raise the errors about arguments that :func:`topofl.run` would raise."""
     names = ("rounds", "seed", "init", "evaluation", "compute")
-    with _at_its_table(), plain_torch(experiment.options["compute"].device):
+    with _naming_table(), plain_torch(experiment.options["compute"].device):
         resolve(**experiment._parts, **{name: experiment.options[name] for name in names})
 
 
 @contextmanager
-def _at_its_table() -> Iterator[None]:
-    """Put the table of the argument that an error message begins with in front of the message."""
+def _naming_table() -> Iterator[None]:
+    """Prefix an error message that begins with an argument by the table of the argument."""
     try:
         yield
     except (TypeError, ValueError) as error:

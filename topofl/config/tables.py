@@ -1,4 +1,4 @@
-"""What each table of a configuration stands for."""
+"""Builders of the objects that the tables of a configuration describe."""
 
 import functools
 import math
@@ -22,8 +22,7 @@ from topofl._spec import (
     with_seed,
 )
 from topofl._support.check import check_choice, check_switch, shown
-from topofl._support.plugins import failing
-from topofl._support.plugins import load as load_function
+from topofl._support.plugins import error_context, load_function
 from topofl._support.seeding import seeded_torch
 from topofl.algorithms.contract.parts import Part
 from topofl.algorithms.contract.phase import Algorithm
@@ -54,15 +53,17 @@ _DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 
 def build_clients(table: dict[str, Any]) -> Built:
-    """Return a Partition; keys go to the partitioner where it takes them, else to the dataset.
+    """Return a Partition; keys are passed to the partitioner if it takes them, else to the reader.
 
-    What stands under the names of :data:`_EDITS` is given to these functions after it, with the
-    partition's seed, or 0 if a user's partition has none.
+    The functions in :data:`_EDITS` are then applied to it if their keys are given, with the seed of
+    the partition, or 0 if a custom partitioner has none.
     """
     name, rest = named(table)
-    partition, augment = rest.pop("partition", "shards"), rest.pop("augment", None)
-    after = {key: rest.pop(key, None) for key in _EDITS}
-    reader, partitioner = find("dataset", name), find("partition", partition)
+    partition = rest.pop("partition", "shards")
+    augment = rest.pop("augment", None)
+    edits = {key: rest.pop(key, None) for key in _EDITS}
+    reader = find("dataset", name)
+    partitioner = find("partition", partition)
     of_reader = ["split_seed" if key == "seed" else key for key in parameters(reader)]
     of_partitioner = [key for key in parameters(partitioner) if key != first(partitioner)]
     check_keys(
@@ -79,15 +80,18 @@ def build_clients(table: dict[str, Any]) -> Built:
     if source.get("cache") is not None:
         source["cache"] = _absolute("cache", source["cache"])
     clients = partitioner(reader(**source), **split)
-    source, split = recorded(reader, source), recorded(partitioner, split)
-    for key, value in after.items():
+    source = recorded(reader, source)
+    split = recorded(partitioner, split)
+    for key, value in edits.items():
         if not is_none(value):
-            clients, split = _EDITS[key](clients, value, split.get("seed", 0)), split | {key: value}
+            clients = _EDITS[key](clients, value, split.get("seed", 0))
+            split |= {key: value}
     if not is_none(augment):
-        found = _build_augmentation(augment)
-        clients, split = augmented(clients, found.value), split | {"augment": found.arguments}
-    said = {"split_seed" if key == "seed" else key: value for key, value in source.items()}
-    return Built(clients, {"name": name, **said, "partition": partition, **split}, notes)
+        augmentation = _build_augmentation(augment)
+        clients = augmented(clients, augmentation.value)
+        split |= {"augment": augmentation.arguments}
+    source = {"split_seed" if key == "seed" else key: value for key, value in source.items()}
+    return Built(clients, {"name": name, **source, "partition": partition, **split}, notes)
 
 
 _EDITS: dict[str, Callable[[Partition, Any, int], Partition]] = {
@@ -95,10 +99,11 @@ _EDITS: dict[str, Callable[[Partition, Any, int], Partition]] = {
     "with_validation": lambda clients, share, seed: with_validation(clients, share, seed=seed),
     "flip_labels": lambda clients, nodes, seed: flip_labels(clients, nodes, seed=seed),
 }
-"""What may follow a partition, in this order."""
+"""Edits of a partition, by key, in the order in which they are applied."""
 
 
 def _absolute(key: str, path: Any) -> str:
+    """Return the absolute path of a folder."""
     if not isinstance(path, str):
         raise TypeError(f"`{key}` must be the path of a folder, got {shown(path)}")
     return os.path.abspath(os.path.expanduser(path))
@@ -109,8 +114,8 @@ def build_rule(table: dict[str, Any]) -> Built:
     name, arguments = named(table)
     rule = find("mixing", name)
     arguments = arguments_of(rule, arguments, hidden=[first(rule)])
-    said = {"name": name, **recorded(rule, arguments)}
-    return Built(functools.partial(rule, **arguments), said, [])
+    record = {"name": name, **recorded(rule, arguments)}
+    return Built(functools.partial(rule, **arguments), record, [])
 
 
 def build_algorithm(table: dict[str, Any]) -> Built:
@@ -119,7 +124,7 @@ def build_algorithm(table: dict[str, Any]) -> Built:
     function = find("algorithm", name)
     arguments, notes = with_seed(function, arguments)
     arguments = arguments_of(function, arguments)
-    said = {
+    record = {
         key: str(value) if isinstance(value, Part) else value
         for key, value in recorded(function, arguments).items()
     }
@@ -128,12 +133,16 @@ def build_algorithm(table: dict[str, Any]) -> Built:
         if parameter.annotation in (Algorithm, "Algorithm") and isinstance(value, str | Mapping):
             with at(f"`{key}`:"):
                 inner = build_algorithm(table_of(value))
-            arguments[key], said[key], notes = inner.value, inner.arguments, [*notes, *inner.notes]
-    return Built(function(**arguments), {"name": name, **said}, notes)
+            arguments[key], record[key], notes = (
+                inner.value,
+                inner.arguments,
+                [*notes, *inner.notes],
+            )
+    return Built(function(**arguments), {"name": name, **record}, notes)
 
 
 def build_model(table: dict[str, Any], clients: Partition) -> Built:
-    """Return a model; sizes that are not given are those of the data."""
+    """Return a model; missing sizes are those of the data."""
     name, arguments = named({"name": "logistic_regression"} | table)
     function = find("model", name)
     shape = list(clients.dataset.inputs.shape[1:])
@@ -142,11 +151,8 @@ def build_model(table: dict[str, Any], clients: Partition) -> Built:
         key: size for key, size in sizes.items() if key in parameters(function)
     } | arguments
     arguments = arguments_of(function, arguments)
-    with seeded_torch(
-        0
-    ):  # what a module of the user's draws when it is made is the same every time
-        said = {"name": name, **recorded(function, arguments)}
-        return Built(function(**arguments), said, [])
+    with seeded_torch(0):  # custom modules draw the same numbers each time they are created
+        return Built(function(**arguments), {"name": name, **recorded(function, arguments)}, [])
 
 
 def build_task(table: dict[str, Any]) -> Built:
@@ -154,36 +160,38 @@ def build_task(table: dict[str, Any]) -> Built:
     name, arguments = named(table)
     function = find("task", name)
     arguments = arguments_of(function, arguments)
-    said = {
+    record = {
         key: list(value) if isinstance(value, tuple) else value
         for key, value in recorded(function, arguments).items()
     }
-    return Built(function(**arguments), {"name": name, **said}, [])
+    return Built(function(**arguments), {"name": name, **record}, [])
 
 
 def build_attackers(table: dict[str, Any], n: int) -> Built:
-    """Return an attack, whose nodes ``attacks.drawn`` draws if a ``share`` is given."""
+    """Return an attack; if ``share`` is given, ``attacks.drawn`` draws its nodes."""
     name, arguments = named(table)
     function = find("attack", name)
     takes = parameters(function)
-    said: dict[str, Any] = {"name": name}
+    record: dict[str, Any] = {"name": name}
     if "share" in arguments and "share" not in takes and "nodes" in takes:
         if "nodes" in arguments:
             raise ValueError(
-                "`share` must be given without `nodes`, which are drawn from it, got both; leave "
-                "one out"
+                "`share` must be given without `nodes`, since it draws them, got both; leave one "
+                "out"
             )
         draw = {"share": arguments.pop("share")}
         if "seed" not in takes:
             draw["seed"] = arguments.pop("seed", 0)
         arguments["nodes"] = drawn(n, **draw)
-        said |= draw
+        record |= draw
     arguments = arguments_of(function, arguments)
-    kept = recorded(function, arguments)
-    if "share" in said:
-        del kept["nodes"]
-    said |= {key: list(value) if isinstance(value, tuple) else value for key, value in kept.items()}
-    return Built(function(**arguments), said, [])
+    values = recorded(function, arguments)
+    if "share" in record:
+        del values["nodes"]
+    record |= {
+        key: list(value) if isinstance(value, tuple) else value for key, value in values.items()
+    }
+    return Built(function(**arguments), record, [])
 
 
 def build_run(table: dict[str, Any]) -> Built:
@@ -196,9 +204,9 @@ def build_run(table: dict[str, Any]) -> Built:
 
 
 def build_evaluation(table: dict[str, Any]) -> Built:
-    """Return an Evaluation, whose own stages are loaded from their modules."""
+    """Return an Evaluation; custom stages are imported from their modules."""
     arguments = arguments_of(Evaluation, table)
-    evaluation = Evaluation(**arguments | {"also": _own_stages(arguments["also"])})
+    evaluation = Evaluation(**arguments | {"also": _load_stages(arguments["also"])})
     return Built(
         evaluation,
         recorded(Evaluation, arguments)
@@ -207,8 +215,8 @@ def build_evaluation(table: dict[str, Any]) -> Built:
     )
 
 
-def _own_stages(also: Any) -> Any:
-    """Return functions of evaluations for their names, ``module:function``."""
+def _load_stages(also: Any) -> Any:
+    """Return the functions of custom stages, given as ``module:function``."""
     if not isinstance(also, Mapping):
         return also
     found = {}
@@ -218,7 +226,7 @@ def _own_stages(also: Any) -> Any:
                 '`also` must name functions, as in {ensemble = "mymodule:mean"}, '
                 f"got {shown(name)}"
             )
-        with failing(f"there is no evaluation {name!r}:"):
+        with error_context(f"there is no evaluation {name!r}:"):
             found[key] = load_function(name)
     return found
 
@@ -238,7 +246,7 @@ def build_saving(table: dict[str, Any]) -> Built:
 
 
 def _build_augmentation(value: Any) -> Built:
-    """Return what becomes of images in training."""
+    """Return the augmentation of training images."""
     with at("`augment`:"):
         name, arguments = named(table_of(value))
         function = find("augmentation", name)

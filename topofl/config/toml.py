@@ -1,4 +1,4 @@
-"""Configurations as TOML: read, changed by assignments, written."""
+"""Reading, overriding and writing of configurations in TOML."""
 
 import json
 import os
@@ -24,14 +24,31 @@ TABLES = (
 
 
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the contents of a TOML file, or raise ``OSError`` or ``ValueError``."""
+    """Return the contents of a TOML file.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be read.
+    ValueError
+        If it is not a TOML file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> path = Path(tempfile.mkdtemp(), "run.toml")
+    >>> _ = path.write_text(dumps({"run": {"rounds": 100}}))
+    >>> read(path)
+    {'run': {'rounds': 100}}
+    """
     place = check_path("path", path, "file")
     if not place.exists():
-        raise FileNotFoundError(f"`path` must be a TOML file, there is none at {place}")
+        raise FileNotFoundError(f"`path` must be a TOML file, got {place}, which does not exist")
     if not place.is_file():
         kind = "a folder" if place.is_dir() else "not a regular file"
         raise ValueError(
-            f"`path` must be a TOML file, got {place}, which is {kind}; name a file such as "
+            f"`path` must be a TOML file, got {place}, which is {kind}; pass a file such as "
             "run.toml"
         )
     content = place.read_bytes()
@@ -44,13 +61,13 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
 def override(tables: Mapping[str, Any], assignments: Sequence[str]) -> dict[str, Any]:
     """Return the tables after assignments ``table.key=value`` or ``table=spec``.
 
-    A key of a table within a table has one more dot, as ``algorithm.clock.delay=0.1``.
-    ``table=none`` removes a table.
+    Keys of nested tables are separated by dots, as in ``algorithm.clock.delay=0.1``. ``table=none``
+    removes a table.
 
     Raises
     ------
     ValueError
-        If an assignment has another form, or is of a key within what is no table.
+        If an assignment has another form, or sets a key of something that is not a table.
 
     Examples
     --------
@@ -82,14 +99,14 @@ def override(tables: Mapping[str, Any], assignments: Sequence[str]) -> dict[str,
 
 
 def is_none(value: Any) -> bool:
-    """Return whether a value is None, which configurations write as the text ``"none"``."""
+    """Return whether a value is None, or the text ``"none"`` by which configurations write it."""
     return value is None or (isinstance(value, str) and value == NONE)
 
 
 def _with_entry(
     table: Mapping[str, Any], names: Sequence[str], value: Any, text: str
 ) -> dict[str, Any]:
-    """Return a copy of a table with another entry, which may be in a table within it."""
+    """Return a copy of a table with a changed entry, which may be in a nested table."""
     name, *deeper = names
     if not deeper:
         return {**table, name: value}
@@ -107,11 +124,11 @@ _SHORT: dict[str, Callable[[Any], dict[str, Any]]] = {
     "compute": lambda value: {"device": value},
     "saving": lambda value: {"every": value},
 }
-"""What one line in place of one of these tables means."""
+"""Conversion of the short form of these tables, a single value, into a table."""
 
 
 def as_table(name: str, value: Any) -> dict[str, Any]:
-    """Return a table, parsed if it is one line of text, which its key ``spec`` may also hold."""
+    """Return a table as a dictionary; text, or text under the key ``spec``, is parsed."""
     if name in _SHORT:
         return dict(value) if isinstance(value, Mapping) else _SHORT[name](value)
     with at(f"[{name}]"):
@@ -119,12 +136,12 @@ def as_table(name: str, value: Any) -> dict[str, Any]:
 
 
 def dumps(tables: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return tables as TOML; entries that are None are left out.
+    """Return tables as TOML text, without entries that are None.
 
     Raises
     ------
     TypeError
-        If a value is of another kind.
+        If a value is neither a number, a boolean, text, a list nor a table.
 
     Examples
     --------
@@ -145,13 +162,12 @@ def dumps(tables: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _toml(value: Any) -> str:
+    """Return a value in TOML syntax."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int | float):
         return repr(value)
-    if isinstance(
-        value, str
-    ):  # as JSON, but for the one control character that JSON allows and TOML does not
+    if isinstance(value, str):  # JSON, except for the control character that TOML forbids
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if value is None:  # in a list
         return f'"{NONE}"'

@@ -1,10 +1,10 @@
-"""Data: datasets in memory, and which node holds which examples.
+"""Datasets in memory, and partitions of their examples among nodes.
 
-:data:`READERS` holds the readers, each of which declares itself next to its function.
+:data:`READERS` holds the dataset readers by name; the decorator of each adds it there.
 """
 
-# Star imports take the readers of a module without naming them again. Type checkers and editors
-# read them from the `__all__` of each module.
+# Star imports export the readers of a module without listing them again here. Type checkers and
+# editors find them in the `__all__` of each module.
 
 from topofl.data.arrays import from_arrays
 from topofl.data.augment import Augmentation, crop_and_flip
@@ -32,6 +32,7 @@ from topofl.data.readers.cifar import *
 from topofl.data.readers.digits import *
 from topofl.data.readers.folders import *
 from topofl.data.readers.idx import read_idx
+from topofl.data.readers.imagenet import *
 from topofl.data.readers.leaf import *
 from topofl.data.readers.mnist import *
 from topofl.data.torch_datasets import from_torch

@@ -1,4 +1,4 @@
-"""Pixels stored as bytes, and the numbers that models see of them."""
+"""Normalization of pixels that are stored as bytes."""
 
 from collections.abc import Sequence
 
@@ -11,13 +11,13 @@ from topofl._support.check import as_array, check_number, check_positive
 __all__ = ["Channels", "check_channels", "check_range", "scale_and_shift"]
 
 Channels = float | tuple[float, ...]
-"""One number for all channels, or one for each."""
+"""One number for all channels, or one per channel."""
 
 
 def check_channels(
     name: str, value: object, shape: Sequence[int], *, positive: bool = False
 ) -> Channels:
-    """Return a finite number, or one per channel (``shape[1]`` of them), or raise."""
+    """Return `value` as one finite number, or one per channel (``shape[1]`` of them), or raise."""
     check = check_positive if positive else check_number
     if not isinstance(value, Sequence) and hasattr(value, "tolist"):
         value = as_array(name, value).tolist()
@@ -34,7 +34,7 @@ def check_channels(
 def scale_and_shift(
     mean: Channels, std: Channels, ndim: int, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """Return scale and shift that normalize pixels, tensors (channels or 1, 1, ...) of `dtype`."""
+    """Return the scale and shift that normalize pixels, (channels or 1, 1, ...) of `dtype`."""
     center, spread = np.atleast_1d(mean), np.atleast_1d(std)
     with np.errstate(over="ignore", under="ignore"):
         both = 1 / (255 * spread), (0.0 - center) / spread

@@ -1,4 +1,4 @@
-"""Choosing examples by class, for the splits of readers and for partitioners."""
+"""Stratified choice of examples, for the splits of readers and for partitioners."""
 
 import numpy as np
 
@@ -10,8 +10,8 @@ __all__ = ["apportion", "by_class", "draw", "validation"]
 def apportion(weights: np.ndarray, total: int) -> np.ndarray:
     """Return integers proportional to `weights` that sum to `total`, by largest remainders.
 
-    Ties go to the lower index. No entry exceeds its weight as long as `total` is at most the sum of
-    the weights.
+    Ties go to the lower index. No entry exceeds its weight if `total` is at most the sum of the
+    weights.
 
     Parameters
     ----------
@@ -49,9 +49,9 @@ def draw(
 def validation(
     labels: np.ndarray, train_size: int, val: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return `val` training examples with the class proportions of the test, and the rest."""
+    """Return `val` training examples in the class proportions of the test set, and the rest."""
     val = check_int(
-        "val", val, minimum=0, maximum=train_size - 1, remedy="one image must be left to train on"
+        "val", val, minimum=0, maximum=train_size - 1, remedy="one image must remain for training"
     )
     n_classes = int(labels.max()) + 1
     stock = np.bincount(labels[:train_size], minlength=n_classes)

@@ -31,48 +31,48 @@ def from_arrays(
     mean: Any = 0.0,
     std: Any = 1.0,
 ) -> Dataset:
-    """Return a dataset made of numpy arrays or torch tensors, which are copied.
+    """Return a dataset from numpy arrays or torch tensors, which are copied.
 
     Parameters
     ----------
     x
-        Inputs, (N, channels, height, width) or (N, features...). uint8 is taken for pixels: it is
-        stored as it is, and models see it divided by 255. int32 and int64, such as token ids, stay
-        as they are, other integers become int64: convert pixels to uint8, numbers that a linear
-        layer takes to float32, and token ids that are stored as uint8 to int64. Floats and booleans
-        (as 0 and 1) become float32. Gray images (N, height, width) need a channel for convolutions:
-        ``x[:, None]``; images (N, height, width, channels) become ``x.transpose(0, 3, 1, 2)``.
+        Inputs, (N, channels, height, width) or (N, features...). uint8 means pixels: they are
+        stored unchanged, and models receive them divided by 255. int32 and int64, such as token
+        ids, are stored unchanged; other integers become int64. So convert pixels to uint8, numbers
+        for a linear layer to float32, and token ids that are stored as uint8 to int64. Floats and
+        booleans (as 0 and 1) become float32. Gray images (N, height, width) need a channel axis for
+        convolutions, ``x[:, None]``; for images (N, height, width, channels) pass
+        ``x.transpose(0, 3, 1, 2)``.
     y
-        (N,) integer classes; floats are refused even when whole. They are learned, unless there are
-        `targets`: then they only decide how partitions deal examples out. None: all 0, which needs
-        `targets`.
+        (N,) integer classes; floats are rejected, even whole numbers. Models learn them unless
+        there are `targets`; then only partitions use them. None: all 0, which requires `targets`.
     targets
-        (N, ...) what is learned where that is not `y`, in its own dtype: numbers, several labels
-        (N, labels), token ids (N, T); see :mod:`topofl.tasks`. :func:`binned` makes classes of
-        numbers.
+        (N, ...) targets that models learn instead of `y`, in their own dtype: numbers, several
+        labels (N, labels), token ids (N, T); see :mod:`topofl.tasks`. :func:`binned` turns numbers
+        into classes for `y`.
     n_classes
         Number of classes; default: the largest label plus 1.
     test, val
-        None for none; a fraction in [0, 1) of the N examples, held out at random with the class
-        proportions kept as far as whole numbers allow (at least one example if above 0); or another
-        pair (x, y), which is appended; with `targets` a triple (x, y, targets), in which y is None
-        if it is None here.
+        Held-out examples. None for none; a fraction in [0, 1) of the N examples, drawn at random in
+        the class proportions as far as whole numbers allow (at least one example if above 0); or
+        another pair (x, y), which is appended. With `targets`, pass a triple (x, y, targets), in
+        which y is None if it is None here.
     name
         Label of the dataset.
     seed
-        For the fractions.
+        Seed of the draw of these fractions.
     mean, std
-        If `x` is uint8, models see ``(x / 255 - mean) / std``: a number each, or one for each
+        If `x` is uint8, models receive ``(x / 255 - mean) / std``; one number each, or one per
         channel (axis 1).
 
     Raises
     ------
     TypeError
-        If `x` or `targets` are not numbers or not dense, or `y` not integers; if there is neither;
-        if only one of `x` and a held-out pair is uint8.
+        If `x` or `targets` are not numbers or not dense, or `y` not integers; if neither `y` nor
+        `targets` is given; if only one of `x` and a held-out pair is uint8.
     ValueError
-        If lengths or shapes do not fit, a number is NaN or infinite, a fraction is out of range, or
-        nothing would be left to train on; `mean` and `std` as of :class:`Dataset`.
+        If lengths or shapes do not match, a number is NaN or infinite, a fraction is out of range,
+        or no examples would remain for training; for `mean` and `std` as :class:`Dataset`.
 
     Examples
     --------
@@ -112,19 +112,19 @@ def from_arrays(
 
 
 def _held_size(key: str, fraction: float | None, total: int, available: int) -> int:
-    """Return how many of `total` examples a fraction holds out, or raise if none would remain."""
+    """Return how many of `total` examples to hold out, or raise if none would remain."""
     fraction = check_fraction(key, 0.0 if fraction is None else fraction)
     size = max(1, round(fraction * total)) if fraction else 0
     if size >= available:
         raise ValueError(
-            f"`{key}` must leave an example to train on, got {fraction:g} of {total} examples with "
-            f"{available} left; hold out less"
+            f"`{key}` must leave an example for training, got {fraction:g} of {total} examples "
+            f"with {available} left; hold out less"
         )
     return size
 
 
 class _Part(NamedTuple):
-    """Some examples: inputs, labels, and targets if there are any."""
+    """Inputs, labels, and targets if there are any."""
 
     inputs: Tensor
     labels: np.ndarray
@@ -132,7 +132,7 @@ class _Part(NamedTuple):
 
 
 def _as_part(names: tuple[str, str, str], x: Any, y: Any, targets: Any) -> _Part:
-    """Return examples from arrays that the user calls by these names."""
+    """Return checked examples; `names` are those of the arrays in error messages."""
     x_name, y_name, t_name = names
     if y is None and targets is None:
         raise TypeError(
@@ -155,7 +155,7 @@ def _as_part(names: tuple[str, str, str], x: Any, y: Any, targets: Any) -> _Part
 
 
 def as_targets(name: str, values: Any) -> Tensor:
-    """Return a copy in C order, of the same dtype."""
+    """Return a copy of numeric targets as a C-contiguous tensor of the same dtype."""
     values = values if isinstance(values, Tensor) else as_array(name, values)
     if isinstance(values, Tensor):
         if values.is_complex() or values.layout != torch.strided or values.is_meta:
@@ -166,22 +166,20 @@ def as_targets(name: str, values: Any) -> Tensor:
         return values.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
     if values.dtype.kind not in "buif" or values.dtype.itemsize > 8:
         raise TypeError(f"`{name}` must be real numbers, got dtype {values.dtype}")
-    return torch.from_numpy(values.astype(_torch_knows(name, values), order="C", copy=True))
+    return torch.from_numpy(values.astype(_torch_dtype(name, values), order="C", copy=True))
 
 
-def _torch_knows(name: str, values: np.ndarray) -> Any:
-    """Return the dtype of an array for torch: int64 for unsigned integers except uint8."""
+def _torch_dtype(name: str, values: np.ndarray) -> Any:
+    """Return the dtype of an array in torch: int64 for unsigned integers other than uint8."""
     if values.dtype.kind == "u" and values.dtype != np.uint8:
         if values.size and values.max() > np.iinfo(np.int64).max:
-            raise ValueError(
-                f"`{name}` must fit into int64, got {values.max()}; number them otherwise"
-            )
+            raise ValueError(f"`{name}` must fit into int64, got {values.max()}; renumber them")
         return np.int64
     return values.dtype.newbyteorder("=")
 
 
 def _as_inputs(name: str, x: Any) -> Tensor:
-    """Return a copy in C order: uint8 and int32 as they are, other integers int64, else float32."""
+    """Return a contiguous copy: uint8 and int32 unchanged, other integers int64, else float32."""
     x = x if isinstance(x, Tensor) else as_array(name, x)
     inputs = _from_tensor(name, x) if isinstance(x, Tensor) else _from_numpy(name, x)
     if inputs.ndim < 2 or inputs.numel() == 0:
@@ -195,9 +193,9 @@ def _from_tensor(name: str, x: Tensor) -> Tensor:
     if x.is_complex() or x.layout != torch.strided or x.is_meta:
         got = "no values (device meta)" if x.is_meta else f"{x.dtype} in {x.layout}"
         raise TypeError(f"`{name}` must be real numbers in a dense tensor, got {got}")
-    integer = not x.is_floating_point() and x.dtype != torch.bool
-    kept = x.dtype if x.dtype in (torch.uint8, torch.int32) else torch.int64
-    dtype = kept if integer else torch.float32
+    is_integer = not x.is_floating_point() and x.dtype != torch.bool
+    integer_dtype = x.dtype if x.dtype in (torch.uint8, torch.int32) else torch.int64
+    dtype = integer_dtype if is_integer else torch.float32
     return x.detach().to("cpu", dtype, copy=True, memory_format=torch.contiguous_format)
 
 
@@ -205,13 +203,11 @@ def _from_numpy(name: str, array: np.ndarray) -> Tensor:
     if array.dtype.kind not in "buif":
         raise TypeError(f"`{name}` must be real numbers, got dtype {array.dtype}")
     if array.dtype.kind in "ui":
-        kept = _torch_knows(name, array)
+        dtype = _torch_dtype(name, array)
         return torch.from_numpy(
-            array.astype(kept if kept in (np.uint8, np.int32) else np.int64, order="C")
+            array.astype(dtype if dtype in (np.uint8, np.int32) else np.int64, order="C")
         )
-    with np.errstate(
-        over="ignore"
-    ):  # what float32 cannot hold becomes infinite, and is refused as such
+    with np.errstate(over="ignore"):  # overflow becomes infinite, which Dataset rejects
         return torch.from_numpy(array.astype(np.float32, order="C"))
 
 
@@ -219,35 +215,35 @@ def _is_uint8(x: Any) -> bool:
     return getattr(x, "dtype", None) in (torch.uint8, np.dtype(np.uint8))
 
 
-def _as_held_part(key: str, given: Any, x: Any, y: Any, like: _Part) -> _Part:
-    """Return held-out examples, with inputs and targets like those for training."""
-    wanted = "a pair (x, y)" if like.targets is None else "a triple (x, y, targets)"
-    if len(given) != (2 if like.targets is None else 3):
-        raise ValueError(f"`{key}` must be a fraction or {wanted}, got {len(given)} things")
+def _as_held_part(key: str, given: Any, x: Any, y: Any, train: _Part) -> _Part:
+    """Return held-out examples whose inputs and targets match those for training, or raise."""
+    wanted = "a pair (x, y)" if train.targets is None else "a triple (x, y, targets)"
+    if len(given) != (2 if train.targets is None else 3):
+        raise ValueError(f"`{key}` must be a fraction or {wanted}, got {len(given)} items")
     part = _as_part((f"{key}[0]", f"{key}[1]", f"{key}[2]"), *given, *[None] * (3 - len(given)))
-    if (part.targets is None) != (like.targets is None) or (given[1] is None) != (y is None):
+    if (part.targets is None) != (train.targets is None) or (given[1] is None) != (y is None):
         raise TypeError(
             f"`{key}` must have labels and targets if and only if they are given for training, as "
             f"{wanted}"
         )
-    _check_alike(f"`{key}` must have inputs", part.inputs, like.inputs, "`x`")
-    if like.targets is not None and part.targets is not None:
-        _check_alike(f"`{key}` must have targets", part.targets, like.targets, "`targets`")
+    _check_same_shape(f"`{key}` must have inputs", part.inputs, train.inputs, "`x`")
+    if train.targets is not None and part.targets is not None:
+        _check_same_shape(f"`{key}` must have targets", part.targets, train.targets, "`targets`")
     if _is_uint8(given[0]) != _is_uint8(x):
         raise TypeError(
             f"`{key}` must have uint8 inputs (which are divided by 255) if and only if `x` has; "
             "convert one"
         )
-    if part.inputs.dtype != like.inputs.dtype:
+    if part.inputs.dtype != train.inputs.dtype:
         raise TypeError(
-            f"`{key}` must have inputs of {like.inputs.dtype} as `x`, got {part.inputs.dtype}; "
-            "convert one"
+            f"`{key}` must have inputs of {train.inputs.dtype}, as `x` has, got "
+            f"{part.inputs.dtype}; convert one"
         )
     return part
 
 
-def _check_alike(what: str, given: Tensor, like: Tensor, name: str) -> None:
-    if given.shape[1:] != like.shape[1:]:
+def _check_same_shape(what: str, given: Tensor, expected: Tensor, name: str) -> None:
+    if given.shape[1:] != expected.shape[1:]:
         raise ValueError(
-            f"{what} of shape {tuple(like.shape[1:])} each, as {name}, got {tuple(given.shape[1:])}"
+            f"{what} of shape {tuple(expected.shape[1:])}, as {name}, got {tuple(given.shape[1:])}"
         )

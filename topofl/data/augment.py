@@ -1,4 +1,4 @@
-"""Random crops and flips of the images that nodes train on."""
+"""Random crops and flips of training images."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -11,21 +11,21 @@ from topofl._support.check import check_int, check_switch, shown
 __all__ = ["Augmentation", "Moves", "check_augmentation", "crop_and_flip"]
 
 BITS = 32
-"""Random bits of which a choice is made."""
+"""Number of random bits per choice."""
 
-MOST = 2**10
-"""Pixels of padding, at most: so that there are far fewer choices than values of those bits."""
+MAX_PADDING = 2**10
+"""Largest padding in pixels; it keeps the number of choices far below 2**BITS."""
 
 
 class Moves(NamedTuple):
-    """What became of images.
+    """Crop positions and flips of a batch of images.
 
     Attributes
     ----------
     tops, lefts
-        (k,) int64 in 0..2 * padding: where in the padded image the new one has its corner.
+        (k,) int64 in 0..2 * padding: top left corner of the crop in the padded image.
     flipped
-        (k,) int64: 1 if it was then mirrored left to right, else 0.
+        (k,) int64: 1 if the crop is then mirrored left to right, else 0.
     """
 
     tops: Tensor
@@ -48,37 +48,37 @@ class Augmentation:
 
     def __post_init__(self) -> None:
         object.__setattr__(
-            self, "padding", check_int("padding", self.padding, minimum=0, maximum=MOST)
+            self, "padding", check_int("padding", self.padding, minimum=0, maximum=MAX_PADDING)
         )
         check_switch("flip", self.flip, auto=False)
         if self.n_choices == 1:
             raise ValueError(
-                "`flip` must be True with padding=0, which would change nothing; leave `augment` "
-                "out"
+                "`flip` must be True with padding=0, got False, which changes nothing; leave out "
+                "`augment`"
             )
 
     @property
     def name(self) -> str:
-        """How it is made."""
+        """Call that makes this augmentation."""
         return f"crop_and_flip(padding={self.padding}, flip={self.flip})"
 
     @property
     def n_choices(self) -> int:
-        """Number of different images that one can become."""
+        """Number of different results for one image."""
         return (2 * self.padding + 1) ** 2 * (1 + self.flip)
 
     def check_on(self, inputs: Tensor) -> None:
-        """Raise ``ValueError`` if inputs, (N, ...), are no images or too small for the padding."""
+        """Raise ``ValueError`` if inputs are not images, (N, ...), or too small for the padding."""
         if inputs.ndim != 4:
             raise ValueError(
-                "`augment` must be None for data that are no images, (N, channels, height, width), "
-                f"got inputs of {tuple(inputs.shape)}; leave it out, or reshape them"
+                "`augment` must be None for data other than images, (N, channels, height, width), "
+                f"got inputs of {tuple(inputs.shape)}; leave it out, or reshape the inputs"
             )
         side = min(inputs.shape[2:])
         if self.padding >= side:
             raise ValueError(
-                f"`augment` must have a padding below the side of the images, {side}, got "
-                f"{self.name}; lower it"
+                f"`augment` must have a padding below the shorter side of the images, {side}, got "
+                f"{self.name}; lower the padding"
             )
 
     def choose(self, keys: np.ndarray) -> np.ndarray:
@@ -88,17 +88,18 @@ class Augmentation:
         )
 
     def moves(self, choices: Tensor) -> Moves:
-        """Return what (k,) choices mean."""
+        """Return the crops and flips that (k,) choices stand for."""
         side = 2 * self.padding + 1
         crops = choices // (1 + self.flip)
         return Moves(crops // side, crops % side, choices % (1 + self.flip))
 
 
 def check_augmentation(augment: Any) -> Augmentation:
-    """Return an augmentation as it is, or raise ``TypeError`` if it is none."""
+    """Return `augment` unchanged, or raise ``TypeError`` if it is not an Augmentation."""
     if not isinstance(augment, Augmentation):
         raise TypeError(
-            f"`augment` must be such as data.crop_and_flip(padding=4), got {shown(augment)}"
+            "`augment` must be an Augmentation, for example data.crop_and_flip(padding=4), got "
+            f"{shown(augment)}"
         )
     return augment
 
@@ -106,11 +107,11 @@ def check_augmentation(augment: Any) -> Augmentation:
 def crop_and_flip(padding: int = 4, flip: bool = True) -> Augmentation:
     """Return random crops and horizontal flips, for :func:`topofl.data.augmented`.
 
-    Every time a node trains on an image, the image is padded on all four sides, cut to its size
-    again at a place where all (2 * padding + 1)^2 are equally likely, and then, with probability
-    1/2, mirrored left to right. Images of uint8 are padded with 0, which is black, before they are
-    normalized; of float32 ones the stored numbers are padded with 0, which is black only where they
-    were not normalized before.
+    Each time a node trains on an image, the image is padded on all four sides, cropped to its
+    original size at one of (2 * padding + 1)^2 equally likely positions, and then mirrored left to
+    right with probability 1/2. Uint8 images are padded with 0 before they are normalized, so the
+    padding is black; float32 images are padded with 0 as stored, which is black only if they were
+    not normalized before.
 
     Parameters
     ----------
@@ -122,8 +123,8 @@ def crop_and_flip(padding: int = 4, flip: bool = True) -> Augmentation:
     Raises
     ------
     ValueError, TypeError
-        If `padding` is not an integer from 0 on, `flip` not True or False, or both together change
-        nothing.
+        If `padding` is not a non-negative integer, `flip` is not True or False, or both together
+        change nothing.
 
     References
     ----------
@@ -131,7 +132,7 @@ def crop_and_flip(padding: int = 4, flip: bool = True) -> Augmentation:
 
     Examples
     --------
-    >>> crop_and_flip(padding=4).n_choices  # 9 x 9 places, mirrored or not
+    >>> crop_and_flip(padding=4).n_choices  # 9 x 9 positions, mirrored or not
     162
     """
     return Augmentation(padding, flip)

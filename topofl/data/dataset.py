@@ -1,4 +1,4 @@
-"""Dataset: examples in memory, and which of them are for training, validation and test."""
+"""Dataset: examples in memory with a training, validation and test split."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,36 +21,36 @@ __all__ = ["Dataset"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
-    """Examples with labels or targets, and which are for training, validation and test.
+    """Examples with labels or targets, split into training, validation and test sets.
 
     Parameters
     ----------
     inputs
-        Tensor, (N, channels, height, width) for images, (N, features...) otherwise. Float32
-        numbers, which models see in the dtype of the run; int32 or int64, such as token ids, which
-        models see as they are; or uint8 pixels, a quarter of the memory, of which models see what
-        :meth:`examples` returns.
+        Tensor, (N, channels, height, width) for images, (N, features...) otherwise. Float32 inputs
+        are passed to models in the dtype of the run, and int32 or int64 inputs, such as token ids,
+        unchanged. Uint8 pixels take a quarter of the memory of float32; models receive them
+        normalized, as :meth:`examples` returns them.
     labels
-        (N,) int64 tensor of classes ``0..n_classes - 1``: by which partitions deal examples out,
-        and what is learned unless there are `targets`.
+        (N,) int64 tensor of classes ``0..n_classes - 1``. Partitions distribute examples by them,
+        and models learn them unless there are `targets`.
     n_classes
-        Number of classes; some may have no example.
+        Number of classes; some may have no examples.
     name
         Short label, used in the names of partitions.
     train, val, test
         Indices into `inputs`, pairwise disjoint and without repetition; `val` and `test` may be
         empty. Examples in none of them are unused. Stored as read-only int64 arrays; torch warns
-        when a tensor is indexed with one, so write ``inputs[torch.tensor(train)]``, or
+        when a tensor is indexed with a read-only array, so write ``inputs[torch.tensor(train)]`` or
         ``examples(train)``.
     mean, std
-        Of uint8 pixels, models see ``(inputs / 255 - mean) / std``: a number each, or one for each
-        channel (axis 1 of `inputs`). Stored as float or tuple of floats.
+        Normalization of uint8 pixels: models receive ``(inputs / 255 - mean) / std``. Each is one
+        number, or one per channel (axis 1 of `inputs`). Stored as float or tuple of floats.
     owners
-        (N,) integers in 0..N - 1: whom each example is from, where that is known, for
+        (N,) integers in 0..N - 1: the owner that each example comes from, if known, for
         :func:`natural`. Stored as a read-only int64 array.
     targets
-        (N, ...) tensor: what is learned, in the shape and dtype that the task takes, such as
-        numbers to predict or token ids. None: the labels.
+        (N, ...) tensor that models learn, in the shape and dtype that the task takes, for example
+        numbers to predict or token ids. None: they learn the labels.
 
     Raises
     ------
@@ -58,14 +58,14 @@ class Dataset:
         If `inputs`, `labels` or `targets` are not tensors of these dtypes, indices or `owners` are
         not integers, or `mean` or `std` not numbers.
     ValueError
-        If there is no example, if lengths differ, if an input or a target is NaN or infinite, if a
-        label is not in ``0..n_classes - 1``, or if an index is out of range or used twice; if
-        `mean` and `std` are not finite, do not fit the channels, or are not 0 and 1 for inputs that
-        are no pixels; if a `std` is not above 0.
+        If there are no examples, if lengths differ, if an input or a target is NaN or infinite, if
+        a label is not in ``0..n_classes - 1``, or if an index is out of range or used twice; if
+        `mean` and `std` are not finite, do not match the channels, or are not 0 and 1 for inputs
+        other than pixels; if a `std` is not above 0.
 
     See Also
     --------
-    from_arrays : converts other dtypes and makes the split.
+    from_arrays : converts other dtypes and splits the examples.
 
     Examples
     --------
@@ -119,19 +119,19 @@ class Dataset:
             object.__setattr__(self, "owners", _check_owners(self.owners, len(self.inputs)))
 
     def affine(self, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor] | None:
-        """Return `scale` and `shift`, which normalize uint8 pixels in :meth:`examples`.
+        """Return the `scale` and `shift` by which :meth:`examples` normalizes uint8 pixels.
 
         Returns
         -------
         tuple of torch.Tensor, or None
             ``1 / (255 * std)`` and ``-mean / std``, computed in float64 and rounded to `dtype`, of
             shape (channels, 1, 1) or (1, 1, 1) for images, which broadcasts to examples. None if
-            `inputs` are no uint8.
+            `inputs` are not uint8.
 
         Raises
         ------
         TypeError
-            If `dtype` is not a floating-point one.
+            If `dtype` is not a floating-point dtype.
         """
         if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
             raise TypeError(
@@ -143,12 +143,12 @@ class Dataset:
         return scale.to(self.inputs.device), shift.to(self.inputs.device)
 
     def learned(self, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Return what is learned, (N, ...): the targets, or the labels if there are none.
+        """Return what models learn, (N, ...): the targets, or the labels if there are none.
 
         Parameters
         ----------
         dtype
-            Of floating-point targets; others stay as they are.
+            Dtype of floating-point targets; other targets are returned unchanged.
 
         Examples
         --------
@@ -160,28 +160,28 @@ class Dataset:
         return values.to(dtype) if values.is_floating_point() else values
 
     def examples(self, indices: Any = None, dtype: torch.dtype = torch.float32) -> Tensor:
-        """Return examples as models see them, with uint8 pixels divided by 255 and normalized.
+        """Return examples as models receive them, with uint8 pixels divided by 255 and normalized.
 
-        Of pixels it is ``pixels.to(dtype).mul_(scale).add_(shift)`` with the numbers of
-        :meth:`affine`, hence the same to the last bit wherever it is computed so.
+        Pixels become ``pixels.to(dtype).mul_(scale).add_(shift)`` with the numbers of
+        :meth:`affine`; any code that computes the same expression gets the same bits.
 
         Parameters
         ----------
         indices
-            Vector of indices into `inputs`, such as `train`; None for all examples in their order.
+            Vector of indices into `inputs`, such as `train`; None for all examples in order.
         dtype
-            Floating-point dtype of the result; int32 and int64 inputs stay as they are.
+            Floating-point dtype of the result; int32 and int64 inputs are returned unchanged.
 
         Returns
         -------
         torch.Tensor
-            (len(indices), ...). All of inputs that stay as they are, are `inputs` themselves;
-            anything else is a copy.
+            (len(indices), ...). If all examples are returned unchanged, this is `inputs` itself,
+            otherwise a copy.
 
         Raises
         ------
         TypeError
-            If the indices are not integers, or `dtype` is not a floating-point one.
+            If the indices are not integers, or `dtype` is not a floating-point dtype.
         ValueError
             If an index is out of range.
 
@@ -217,8 +217,8 @@ def _check_tensor(name: str, value: Any, *dtypes: torch.dtype) -> None:
         kind = value.dtype if isinstance(value, Tensor) else type(value).__name__
         wanted = " or ".join(map(str, dtypes))
         raise TypeError(
-            f"`{name}` must be a tensor of {wanted}, got {kind}; data.from_arrays converts what it "
-            "can"
+            f"`{name}` must be a tensor of {wanted}, got {kind}; data.from_arrays converts other "
+            "arrays"
         )
 
 
@@ -229,7 +229,7 @@ def _check_examples(inputs: Tensor, labels: Tensor, n_classes: int) -> None:
         )
     if labels.shape != inputs.shape[:1]:
         raise ValueError(
-            f"`labels` must have shape ({len(inputs)},) as `inputs` have, got {tuple(labels.shape)}"
+            f"`labels` must have shape ({len(inputs)},), one per input, got {tuple(labels.shape)}"
         )
     if inputs.is_floating_point() and not bool(torch.isfinite(inputs).all()):
         check_finite("inputs", inputs.detach().cpu().numpy())
@@ -237,7 +237,7 @@ def _check_examples(inputs: Tensor, labels: Tensor, n_classes: int) -> None:
     if len(bad):
         raise ValueError(
             f"`labels` must be in 0..{n_classes - 1}, got {int(labels[bad[0]])} at index "
-            f"{int(bad[0])} ({len(bad)} such labels); set `n_classes`, or relabel"
+            f"{int(bad[0])} ({len(bad)} such labels); set `n_classes`, or relabel the examples"
         )
 
 
@@ -254,13 +254,13 @@ def _check_targets(targets: Any, size: int) -> None:
             else type(targets).__name__
         )
         raise TypeError(
-            f"`targets` must be a dense tensor of real numbers, got {kind}; convert them by "
+            f"`targets` must be a dense tensor of real numbers, got {kind}; convert them with "
             "torch.tensor"
         )
     if targets.shape[:1] != (size,) or not targets.numel():
         raise ValueError(
-            f"`targets` must have shape (N, ...) with N={size} as `inputs` have, got "
-            f"{tuple(targets.shape)}; give one for each example"
+            f"`targets` must have shape (N, ...) with N={size}, one per input, got "
+            f"{tuple(targets.shape)}; pass one target per example"
         )
     if targets.is_floating_point() and not bool(torch.isfinite(targets).all()):
         check_finite("targets", targets.detach().cpu().numpy())
@@ -269,7 +269,7 @@ def _check_targets(targets: Any, size: int) -> None:
 def _check_owners(owners: Any, size: int) -> np.ndarray:
     owners = check_indices("owners", owners, size)
     if len(owners) != size:
-        raise ValueError(f"`owners` must have shape ({size},) as `labels` have, got {owners.shape}")
+        raise ValueError(f"`owners` must have shape ({size},), one per label, got {owners.shape}")
     return owners
 
 
@@ -279,6 +279,6 @@ def _check_normalization(inputs: Tensor, mean: Channels, std: Channels) -> None:
     elif (mean, std) != (0.0, 1.0):
         raise ValueError(
             f"`mean` and `std` must be 0 and 1 for {str(inputs.dtype).removeprefix('torch.')} "
-            f"inputs, which models see as they are, got mean={mean} and std={std}; normalize them "
-            "yourself, or give pixels as uint8"
+            f"inputs, which are passed to models unchanged, got mean={mean} and std={std}; "
+            "normalize them yourself, or pass pixels as uint8"
         )

@@ -1,14 +1,20 @@
-"""Partitions: which examples of a dataset each node holds."""
+"""Partition: the examples of a dataset that each node holds."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from topofl._drawing import new_axes
-from topofl._support.check import check_indices, check_sequence, check_switch
+from topofl._support.check import check_indices, check_switch
+from topofl.data._assignment import (
+    check_disjoint,
+    check_index_arrays,
+    check_unseen,
+    nodes_of_entries,
+)
 from topofl.data.augment import Augmentation, check_augmentation
 from topofl.data.dataset import Dataset
 
@@ -26,42 +32,43 @@ class Partition:
     Parameters
     ----------
     dataset
-        Where the examples are.
+        Dataset that the indices refer to.
     train
-        For each node the indices into ``dataset.inputs`` that it trains on; at least one each.
-        Stored, as the next two, as a tuple of n read-only int64 arrays.
+        For each node, the indices into ``dataset.inputs`` that it trains on; at least one. Stored
+        as a tuple of n read-only int64 arrays, as are `val` and `test`.
     val, test
-        For each node the indices that it holds out; ``()`` means none, and single nodes may have
-        none. Examples of ``dataset.test``, on which nobody may train, may be in the `test` of
-        several nodes.
+        For each node, the indices that it holds out; ``()`` means none, and any node may have none.
+        Examples of ``dataset.test``, on which no node may train, may be in the `test` of several
+        nodes.
     name
         Reproducible label, for example ``"shards(digits, n=50, per_node=2)"``.
     overlapping
-        Whether different nodes may hold the same other example.
+        Whether several nodes may hold the same example outside of ``dataset.test``.
     flipped
-        Nodes that train on wrong labels, by :func:`flip_labels`. Stored as an ascending tuple.
+        Nodes that train on wrong labels; see :func:`flip_labels`. Stored as an ascending tuple.
     augment
-        Random crops and flips of the images each time a node trains on them, by :func:`augmented`;
-        None: none.
+        Random crops and flips each time a node trains on an image; see :func:`augmented`. None: no
+        augmentation.
 
     Raises
     ------
     TypeError
         If indices are not integers.
     ValueError
-        If a node has nothing to train on; if an index or a node is out of range; if an example is
-        held twice by a node, or one not of ``dataset.test`` by two nodes without `overlapping`; if
-        a node trains on an example of ``dataset.test`` or of any node's `test`; if its `val` has an
-        example of ``dataset.test``; if the examples are no images that `augment` can take.
+        If a node has no training examples; if an index or a node is out of range; if a node holds
+        an example twice; if two nodes hold the same example outside of ``dataset.test`` without
+        `overlapping`; if a node trains on an example of ``dataset.test`` or of any node's `test`;
+        if `val` contains an example of ``dataset.test``; if `augment` cannot be applied to the
+        inputs.
 
     Examples
     --------
-    Any assignment of examples to nodes will do:
+    Examples can be assigned to nodes in any way:
 
     >>> from topofl import data
     >>> digits = data.digits()
     >>> Partition(digits, [digits.train[:4], digits.train[4:10]], name="mine")
-    Partition('mine', n=2, train=4..6 and classes=4..6 a node)
+    Partition('mine', n=2, train=4..6 and classes=4..6 per node)
     """
 
     dataset: Dataset
@@ -75,13 +82,22 @@ class Partition:
 
     def __post_init__(self) -> None:
         check_dataset(self.dataset)
+        size = len(self.dataset.inputs)
         for key in ("train", "val", "test"):
-            object.__setattr__(self, key, self._frozen(key, getattr(self, key)))
+            arrays = check_index_arrays(key, getattr(self, key), size)
+            if key != "train" and not arrays:
+                arrays = tuple(check_indices(key, [], size) for _ in range(self.n))
+            if key != "train" and len(arrays) != self.n:
+                raise ValueError(
+                    f"`{key}` must have one array for each of the n={self.n} nodes, got "
+                    f"{len(arrays)}"
+                )
+            object.__setattr__(self, key, arrays)
         empty = [node for node, indices in enumerate(self.train) if len(indices) == 0]
         if empty or not self.train:
             raise ValueError(
-                f"`train` must hold at least one example for every node, {_nodes(empty)} of "
-                f"{self.n} nodes have none; use fewer nodes, or a partitioner that promises a "
+                f"`train` must hold at least one example for every node, {_as_text(empty)} of "
+                f"{self.n} nodes have none; use fewer nodes, or a partitioner with a minimum "
                 "size, such as dirichlet_per_class(min_size=...)"
             )
         object.__setattr__(
@@ -90,72 +106,12 @@ class Partition:
             tuple(np.unique(check_indices("flipped", self.flipped, self.n)).tolist()),
         )
         check_switch("overlapping", self.overlapping, auto=False)
-        self._check_disjoint()
-        self._check_test_unseen()
+        check_disjoint(self.dataset, (self.train, self.val, self.test), self.overlapping)
+        unseen = np.concatenate([self.dataset.test, *self.test])
+        check_unseen(self.dataset, "train", self.train, unseen)
+        check_unseen(self.dataset, "val", self.val, self.dataset.test)
         if self.augment is not None:
             check_augmentation(self.augment).check_on(self.dataset.inputs)
-
-    def _frozen(self, key: str, nodes: Any) -> tuple[np.ndarray, ...]:
-        if not isinstance(nodes, Iterable):
-            raise TypeError(
-                f"`{key}` must be a sequence of index arrays, one for each node, got "
-                f"{type(nodes).__name__}"
-            )
-        nodes, size = check_sequence(key, nodes, "index arrays"), len(self.dataset.inputs)
-        arrays = tuple(
-            check_indices(f"{key}[{i}]", indices, size) for i, indices in enumerate(nodes)
-        )
-        if key != "train" and not arrays:
-            arrays = tuple(check_indices(key, [], size) for _ in range(self.n))
-        if key != "train" and len(arrays) != self.n:
-            raise ValueError(
-                f"`{key}` must have one array for each of the n={self.n} nodes, got {len(arrays)}"
-            )
-        return arrays
-
-    def _check_disjoint(self) -> None:
-        held = [
-            np.concatenate(parts) for parts in zip(self.train, self.val, self.test, strict=True)
-        ]
-        owners, indices = _owners(held), np.concatenate(held)
-        may_be_shared = self.overlapping | self._is_in(self.dataset.test)[indices]
-        keys = np.where(may_be_shared, owners * len(self.dataset.inputs) + indices, indices)
-        order = np.argsort(keys, kind="stable")
-        repeated = order[1:][keys[order[1:]] == keys[order[:-1]]]
-        if len(repeated):
-            index = int(indices[repeated[0]])
-            first, second = owners[order[np.searchsorted(keys[order], keys[repeated[0]]) :][:2]]
-            who = f"twice by node {first}" if first == second else f"by nodes {first} and {second}"
-            remedy = (
-                "remove it"
-                if first == second
-                else "pass overlapping=True if nodes may share examples"
-            )
-            raise ValueError(
-                f"`train`, `val` and `test` must be disjoint, example {index} is held {who}; "
-                f"{remedy}"
-            )
-
-    def _check_test_unseen(self) -> None:
-        for key, unseen in (
-            ("train", [self.dataset.test, *self.test]),
-            ("val", [self.dataset.test]),
-        ):
-            nodes = getattr(self, key)
-            indices = np.concatenate(nodes)
-            bad = np.flatnonzero(self._is_in(np.concatenate(unseen))[indices])
-            if len(bad):
-                raise ValueError(
-                    f"`{key}` must not hold test examples, node {_owners(nodes)[bad[0]]} holds "
-                    f"example {indices[bad[0]]} ({len(bad)} such examples); take them from "
-                    "dataset.train"
-                )
-
-    def _is_in(self, indices: np.ndarray) -> np.ndarray:
-        """Return for each example of the dataset whether it is among these."""
-        mask = np.zeros(len(self.dataset.inputs), bool)
-        mask[indices] = True
-        return mask
 
     def __repr__(self) -> str:
         held = "".join(
@@ -163,7 +119,7 @@ class Partition:
             for key, nodes in (("val", self.val), ("test", self.test))
             if any(len(indices) for indices in nodes)
         )
-        held += f" and classes={_span((self.label_counts > 0).sum(axis=1))} a node"
+        held += f" and classes={_span((self.label_counts > 0).sum(axis=1))} per node"
         shared = ", overlapping" if self.overlapping else ""
         shared += f", flipped={len(self.flipped)}" if self.flipped else ""
         shared += f", augment={self.augment.name}" if self.augment is not None else ""
@@ -181,22 +137,22 @@ class Partition:
 
     @cached_property
     def sizes(self) -> np.ndarray:
-        """(n,) int64, number of training examples of each node."""
+        """Number of training examples per node, (n,) int64."""
         return _readonly(np.array([len(indices) for indices in self.train], np.int64))
 
     @cached_property
     def label_counts(self) -> np.ndarray:
-        """(n, n_classes) int64, number of training examples of each class that each node holds."""
+        """Number of training examples per node and class, (n, n_classes) int64."""
         labels = labels_of(self.dataset)[np.concatenate(self.train)]
-        cells = _owners(self.train) * self.n_classes + labels
+        cells = nodes_of_entries(self.train) * self.n_classes + labels
         counts = np.bincount(cells, minlength=self.n * self.n_classes)
         return _readonly(counts.reshape(self.n, self.n_classes).astype(np.int64))
 
     def pooled(self) -> "Partition":
-        """Return the partition with one node that holds the examples of all nodes.
+        """Return the partition with a single node that holds the examples of all nodes.
 
-        If nodes overlap, each example counts once, and what anybody trains on or tests on is not in
-        `val`.
+        If nodes overlap, each example occurs once, and `val` excludes the examples on which any
+        node trains or is tested.
         """
         train, val, test = (
             np.unique(np.concatenate(nodes)) for nodes in (self.train, self.val, self.test)
@@ -212,18 +168,18 @@ class Partition:
         )
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
-        """Plot the number of training examples per class (vertical) and node (horizontal) as disks.
+        """Plot the number of training examples per node (horizontal) and class (vertical) as disks.
 
         Parameters
         ----------
         ax
-            Where to draw; default: a new figure.
+            Axes to draw on; default: those of a new figure.
 
         Returns
         -------
         matplotlib.axes.Axes
-            With one disk for each pair of a node and a class it holds; call ``plt.show()``
-            yourself.
+            Axes with one disk for each class that each node holds. The figure is not shown; call
+            ``plt.show()``.
         """
         ax = new_axes(ax, figsize=(8, 3))
         node, label = np.nonzero(self.label_counts)
@@ -240,7 +196,7 @@ class Partition:
 
 
 def check_dataset(dataset: object) -> None:
-    """Raise TypeError if this is no Dataset."""
+    """Raise TypeError if `dataset` is not a Dataset."""
     if not isinstance(dataset, Dataset):
         raise TypeError(
             f"`dataset` must be a data.Dataset, got {type(dataset).__name__}; make one with "
@@ -249,7 +205,7 @@ def check_dataset(dataset: object) -> None:
 
 
 def check_clients(clients: object) -> None:
-    """Raise TypeError if this is no Partition."""
+    """Raise TypeError if `clients` is not a Partition."""
     if not isinstance(clients, Partition):
         raise TypeError(
             f"`clients` must be a data.Partition, got {type(clients).__name__}; make one with "
@@ -258,21 +214,18 @@ def check_clients(clients: object) -> None:
 
 
 def labels_of(dataset: Dataset) -> np.ndarray:
-    """Return the labels of all examples, (N,), on the host."""
+    """Return the labels of all examples as a numpy array, (N,)."""
     return dataset.labels.cpu().numpy()
 
 
-def _owners(nodes: Sequence[np.ndarray]) -> np.ndarray:
-    """Return, for the concatenation of the nodes' arrays, the node that each entry comes from."""
-    return np.repeat(np.arange(len(nodes)), [len(indices) for indices in nodes])
-
-
-def _nodes(nodes: Sequence[int]) -> str:
+def _as_text(nodes: Sequence[int]) -> str:
+    """Return at most eight nodes as text."""
     shown = ", ".join(map(str, nodes[:8]))
     return f"[{shown}{', ...' if len(nodes) > 8 else ''}]"
 
 
 def _span(numbers: Iterable[int]) -> str:
+    """Return ``smallest..largest``."""
     values = [int(number) for number in numbers]
     return f"{min(values)}..{max(values)}"
 

@@ -1,4 +1,4 @@
-"""Datasets from map-style torch datasets."""
+"""Conversion of map-style torch datasets."""
 
 import operator
 from collections.abc import Callable
@@ -31,30 +31,30 @@ def from_torch(
     std: Any = 1.0,
     targets: bool = False,
 ) -> Dataset:
-    """Return a dataset made of a map-style torch dataset, whose items are read once in order.
+    """Return a dataset from a map-style torch dataset, whose items are read once, in order.
 
     Parameters
     ----------
     dataset
-        Has ``len`` and gives pairs (tensor or array, integer class), all of one shape and dtype;
-        with `targets` pairs (input, target), or triples (input, integer class, target), whose
-        targets are numbers, tensors or arrays of one shape and dtype. Transforms that draw random
-        numbers are therefore drawn once.
+        Dataset with a length, whose items are pairs (tensor or array, integer class), all of one
+        shape and dtype. With `targets`, its items are pairs (input, target) or triples (input,
+        integer class, target), whose targets are numbers, tensors or arrays of one shape and dtype.
+        Random transforms are applied once, since each item is read once.
     test, val
         A fraction or another such dataset, as in :func:`from_arrays`.
     n_classes, seed, mean, std
         As in :func:`from_arrays`.
     name
-        Label; default: the name of the class of `dataset`.
+        Label; default: the class name of `dataset`.
     targets
-        Whether the last of each item is what is learned and not its class; see :func:`from_arrays`.
+        Whether the last entry of each item is a target instead of a class; see :func:`from_arrays`.
 
     Raises
     ------
     TypeError
-        If a dataset is not map-style, or an item is not such a pair (it is named).
+        If a dataset is not map-style, or an item has another form (the message names it).
     ValueError
-        If items differ in shape or dtype, and as in :func:`from_arrays`.
+        If items differ in shape or dtype, and as :func:`from_arrays`.
 
     Examples
     --------
@@ -78,14 +78,14 @@ def from_torch(
 def _collect(
     name: str, dataset: Any, targets: bool
 ) -> tuple[Tensor, np.ndarray | None, Tensor | None]:
-    """Return the inputs, labels if there are any, and targets if they are wanted."""
+    """Return the inputs, the labels if items have them, and the targets if `targets` is true."""
     if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
         raise TypeError(
             f"`{name}` must be a map-style dataset with a length, got {type(dataset).__name__}"
         )
     try:
         size = len(dataset)
-    except TypeError as error:  # of an array without dimensions, for example
+    except TypeError as error:  # for example for a zero-dimensional array
         raise TypeError(
             f"`{name}` must be a map-style dataset with a length, got {shown(dataset)}"
         ) from error
@@ -107,13 +107,13 @@ def _collect(
 
 
 def _stacked(name: str, what: str, values: list[Tensor]) -> Tensor:
-    """Return tensors of one shape and dtype as one."""
-    _check_all(name, what, [x.shape for x in values], lambda shape: tuple(shape), values[0].shape)
-    _check_all(name, what, [x.dtype for x in values], str, values[0].dtype)
+    """Return tensors stacked along a new first axis, or raise if shapes or dtypes differ."""
+    _check_equal(name, what, [x.shape for x in values], lambda shape: tuple(shape), values[0].shape)
+    _check_equal(name, what, [x.dtype for x in values], str, values[0].dtype)
     return torch.stack(values)
 
 
-def _check_all(
+def _check_equal(
     name: str, what: str, found: list[Any], show: Callable[[Any], object], wanted: Any
 ) -> None:
     odd = next((i for i, value in enumerate(found) if value != wanted), None)
@@ -127,7 +127,7 @@ def _check_all(
 def _as_item(
     name: str, place: int, item: Any, targets: bool
 ) -> tuple[Tensor, int | None, Tensor | None]:
-    """Return the input, the class if there is one, and the target if it is wanted."""
+    """Return the input, the class if the item has one, and the target if `targets` is true."""
     if not isinstance(item, tuple | list) or len(item) not in ((2, 3) if targets else (2,)):
         wanted = (
             "pairs (input, target) or triples (input, label, target)"
@@ -135,7 +135,8 @@ def _as_item(
             else "pairs (input, label)"
         )
         raise TypeError(f"`{name}` must give {wanted}, got {type(item).__name__} in item {place}")
-    x, y = item[0], None if targets and len(item) == 2 else item[1]
+    x = item[0]
+    y = None if targets and len(item) == 2 else item[1]
     if not isinstance(x, Tensor | np.ndarray):
         raise TypeError(
             f"`{name}` must give inputs that are tensors or arrays, got {type(x).__name__} in item "
@@ -144,9 +145,7 @@ def _as_item(
     try:
         label = None if y is None else operator.index(y)
     except TypeError as error:
-        remedy = (
-            "" if targets else "; give targets=True if these are what is learned, and no classes"
-        )
+        remedy = "" if targets else "; pass targets=True if these are targets and not classes"
         raise TypeError(
             f"`{name}` must give integer labels, got {shown(y)} in item {place}{remedy}"
         ) from error

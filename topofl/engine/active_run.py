@@ -1,4 +1,4 @@
-"""A run in progress: its state, what a checkpoint stores of it, and its metadata."""
+"""A run in progress: its state, its checkpoints and its metadata."""
 
 import copy
 import platform
@@ -27,11 +27,7 @@ from topofl.engine.options import Compute
 from topofl.engine.recorder import Recorder
 from topofl.engine.setup import Setup
 from topofl.engine.state import RunState
-from topofl.engine.store.checkpoint import (
-    Checkpoint,
-    check_tensors,
-    naming_its_file,
-)
+from topofl.engine.store.checkpoint import Checkpoint, check_tensors, naming_its_file
 from topofl.engine.store.fingerprint import check_same, fingerprint, versions
 from topofl.engine.store.writing import check_space
 from topofl.engine.train.plan import Backend, Plan
@@ -43,7 +39,7 @@ __all__ = ["ActiveRun", "checkpoint_marker", "metadata", "plan_of_checkpoint", "
 
 @dataclass(frozen=True, eq=False)
 class ActiveRun:
-    """A run under way: what it is, and what changes from round to round."""
+    """A run in progress: its setup, and everything that changes from round to round."""
 
     setup: Setup
     rounds: int
@@ -56,9 +52,8 @@ class ActiveRun:
     def build(cls, setup: Setup, rounds: int, backend: Backend) -> "ActiveRun":
         """Return a run before its first round."""
         stages = stages_of(setup)
-        with giving_back(
-            setup.device.type == "cpu"
-        ):  # what checks and the choice of an executor took
+        # memory of checks and of the choice of an executor is given back
+        with giving_back(setup.device.type == "cpu"):
             run_state = RunState.build(setup, backend)
         states = {
             name: initial_state(name, phase, run_state.models)
@@ -69,51 +64,50 @@ class ActiveRun:
         )
         if taken := sorted(active.columns.keys() & setup.trace.requests.noted):
             raise ValueError(
-                f"`name` must be no score's where a phase notes a number, {taken[0]!r} is one; "
-                "rename it"
+                f"`name` of a number that a phase notes must differ from all scores, got "
+                f"{taken[0]!r}; rename it"
             )
         return active
 
     @property
     def algorithm(self) -> Algorithm:
-        """The method of the run."""
+        """The algorithm of the run."""
         return self.setup.algorithm
 
     @property
     def title(self) -> str:
-        """Method and graph, for progress bars."""
+        """Names of algorithm and topology, for progress bars."""
         return f"{self.algorithm.name} on {self.run_state.graphs.name}"
 
     def evaluated(self, done: int) -> bool:
-        """Whether models are evaluated after so many rounds."""
+        """Whether models are evaluated after `done` rounds."""
         return done % self.setup.evaluation.every == 0 or done == self.rounds
 
     @cached_property
     def columns(self) -> dict[str, Column]:
-        """The columns of scores by name."""
+        """Columns of scores, by name."""
         return columns_in(self.stages, self.setup.sets, self.setup.task)
 
     def scored(self, column: str, done: int) -> bool:
-        """Whether an evaluation after `done` rounds has a column; always if it is of no stage."""
+        """Whether an evaluation after `done` rounds has a column; True for columns of no stage."""
         found = self.columns.get(column)
         return found is None or self.stages[found.stage].due(done, self.rounds)
 
     def context(self, each: Each, done: int) -> EvaluationContext:
-        """Return the moment at which models are evaluated, before the first round or in one."""
+        """Return the context of an evaluation during round `done`; 0: before the first round."""
         return EvaluationContext(self.run_state, each, self.setup.sets, done, self.states)
 
     @property
     def size(self) -> int:
-        """Bytes that a checkpoint takes, mixing matrices apart."""
+        """Bytes of a checkpoint, without mixing matrices."""
         flat = self.run_state.models.flat
         tensors = [flat, *(tensor for state in self.states.values() for tensor in state.values())]
-        scores = len(self.columns)
-        scores *= 2 + self.rounds // self.setup.evaluation.every
+        scores = len(self.columns) * (2 + self.rounds // self.setup.evaluation.every)
         recorded = 8 * len(flat) * (self.rounds + scores)
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors) + recorded + 2**14
 
     def state(self) -> dict[str, Any]:
-        """Return all that a round starts from, as tensors, numbers and text."""
+        """Return everything that the next round starts from, as tensors, numbers and text."""
         return {
             "models": self.run_state.models.flat,
             "mass": self.run_state.models.push_sum_weights,
@@ -123,18 +117,18 @@ class ActiveRun:
         }
 
     def resume(self, found: Checkpoint, marker: Mapping[str, Any]) -> int:
-        """Take over a checkpoint of this run, and return how many rounds are done.
+        """Restore a checkpoint of this run, and return the number of completed rounds.
 
         Raises
         ------
         ValueError
-            If it is of another run, or `rounds` is fewer than are done.
+            If the checkpoint is of another run, or has more rounds than `rounds`.
         """
         check_same(found.marker, marker)
         if self.rounds < found.round:
             raise ValueError(
-                f"`rounds` must be at least {found.round}, which are done in {found.path.parent}, "
-                f"got {self.rounds}; start a shorter run in another folder"
+                f"`rounds` must be at least {found.round}, the number completed in "
+                f"{found.path.parent}, got {self.rounds}; start a shorter run in another folder"
             )
         state = found.state()
         with naming_its_file(found):
@@ -146,43 +140,45 @@ class ActiveRun:
                     f"states of {', '.join(self.states)} are needed, got "
                     f"{', '.join(state['phases'])}"
                 )
-            for name, kept in state["phases"].items():
-                _restore(self.states[name], kept, self.run_state.models.flat.device)
+            for name, saved in state["phases"].items():
+                _restore(self.states[name], saved, self.run_state.models.flat.device)
             self.recorder.restore(state["recorder"], self.evaluated, self.scored, found.round)
             self.run_state.monitor.restore(state["guard"])
-        if self.rounds == found.round and (lacking := self._missing_at_end(found)):
+        if self.rounds == found.round and (missing := self._missing_at_end(found)):
             raise ValueError(
-                f"`rounds` must be at least {found.round + 1}, got {self.rounds}: so many are done "
-                f"in {found.path.parent}, and the last of them was not {lacking}"
+                f"`rounds` must be at least {found.round + 1}, got {self.rounds}: as many are "
+                f"completed in {found.path.parent}, but models were not {missing} after the last"
             )
         return found.round
 
     def _missing_at_end(self, found: Checkpoint) -> str:
-        """Return what was not done after a round that was not to be the last, and now is."""
+        """Return what the last round lacks since it was not the last before; "" if nothing."""
         if found.round != self.recorder.last_evaluation:
             return "evaluated"
-        was, now = found.marker["rounds"], self.rounds
-        lacking = (
-            one for one in self.stages.values() if one.due(now, now) and not one.due(now, was)
+        before, now = found.marker["rounds"], self.rounds
+        missing = (
+            stage
+            for stage in self.stages.values()
+            if stage.due(now, now) and not stage.due(now, before)
         )
-        return next((one.action for one in lacking), "")
+        return next((stage.action for stage in missing), "")
 
 
-def _copy_into(own: Tensor, kept: Tensor) -> None:
-    """Take over a tensor of the same shape and dtype."""
-    if (own.shape, own.dtype) != (kept.shape, kept.dtype):
+def _copy_into(own: Tensor, saved: Tensor) -> None:
+    """Copy a tensor; raise ``ValueError`` unless it has the same shape and dtype."""
+    if (own.shape, own.dtype) != (saved.shape, saved.dtype):
         raise ValueError(
-            f"{tuple(own.shape)} numbers of {own.dtype} are needed, got {tuple(kept.shape)} of "
-            f"{kept.dtype}"
+            f"{tuple(own.shape)} numbers of {own.dtype} are needed, got {tuple(saved.shape)} of "
+            f"{saved.dtype}"
         )
-    own.copy_(kept)
+    own.copy_(saved)
 
 
-def _restore(state: State, kept: Mapping[str, Tensor], device: torch.device) -> None:
-    """Give a phase back its tensors, in the memory it already has where they fit."""
-    for key in set(state) - set(kept):
+def _restore(state: State, saved: Mapping[str, Tensor], device: torch.device) -> None:
+    """Restore the state of a phase, in place for tensors that it already has."""
+    for key in set(state) - set(saved):
         del state[key]
-    for key, tensor in kept.items():
+    for key, tensor in saved.items():
         own = state.get(key)
         if own is not None and own.is_contiguous():
             _copy_into(own, tensor)
@@ -191,20 +187,21 @@ def _restore(state: State, kept: Mapping[str, Tensor], device: torch.device) -> 
 
 
 def plan_of_checkpoint(found: Checkpoint, compute: Compute) -> Plan | None:
-    """Return the plan that a run started with, unless another is asked for now."""
+    """Return the plan of a checkpoint; None if `compute` now requests another one."""
     with naming_its_file(found):
-        was = Plan(*(found.marker["run"][name] for name in Plan._fields))
-    asked = zip(
+        plan = Plan(*(found.marker["run"][name] for name in Plan._fields))
+    requested = zip(
         (compute.executor, compute.chunk),
         found.marker["asked"],
-        (was.executor, was.chunk),
+        (plan.executor, plan.chunk),
         strict=True,
     )
-    return was if all(now in ("auto", then, chosen) for now, then, chosen in asked) else None
+    unchanged = all(now in ("auto", then, chosen) for now, then, chosen in requested)
+    return plan if unchanged else None
 
 
 def trained_models(active: ActiveRun) -> Trained:
-    """Return the models as they are, on the CPU, with all that predicting takes."""
+    """Return the current models on the CPU, with everything that predictions need."""
     models, setup = active.run_state.models, active.setup
     dataset, dtype = setup.clients.dataset, models.flat.dtype
     affine = dataset.affine(dtype)
@@ -215,7 +212,7 @@ def trained_models(active: ActiveRun) -> Trained:
 
 
 def metadata(active: ActiveRun) -> dict[str, Any]:
-    """Return what was run, as JSON values."""
+    """Return the settings of a run as JSON values."""
     setup, run_state = active.setup, active.run_state
     augment, compute = setup.clients.augment, setup.compute
     return {
@@ -249,7 +246,7 @@ def metadata(active: ActiveRun) -> dict[str, Any]:
 
 
 def checkpoint_marker(active: ActiveRun, folder: Path) -> dict[str, Any]:
-    """Return what the checkpoints of a run say of it, if there is space for them."""
+    """Return the description of a run for its checkpoints; raise if the disk lacks space."""
     check_space(folder, active.size)
     setup = active.setup
     return {

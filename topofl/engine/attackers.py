@@ -1,4 +1,4 @@
-"""Exchanges in which some nodes send others something else than what they hold."""
+"""Exchanges in which attackers send forged models."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,27 +9,27 @@ import torch
 from torch import Tensor
 
 from topofl._support.seeding import stream
-from topofl.algorithms.contract.checked import shaped_as
+from topofl.algorithms.contract.checked import check_shape
 from topofl.attacks import Attack
 from topofl.mixing import MixingMatrix
 
 __all__ = ["ActiveAttack", "ReceivedRows"]
 
 FORGED_AT_ONCE = 2**22
-"""Numbers of all nodes that are forged at a time."""
+"""Entries of the models, over all nodes, that are forged at a time."""
 
 Mix = Callable[[MixingMatrix, Tensor], None]
-"""Replaces values (n, m) by the mixed ones, in place."""
+"""(weights, values (n, m)) -> None; mixes `values` in place."""
 
 
 @dataclass(frozen=True, eq=False)
 class ActiveAttack:
-    """The attack of a run on a device.
+    """The attack of a run, on its device.
 
     Parameters
     ----------
     attack, n, seed, device
-        Of the run.
+        Attack, number of nodes, seed and device of the run.
     """
 
     attack: Attack
@@ -38,21 +38,21 @@ class ActiveAttack:
     device: torch.device
 
     @cached_property
-    def places(self) -> Tensor:
-        """(a,) the attackers."""
+    def attackers(self) -> Tensor:
+        """(a,) indices of the attackers."""
         return torch.tensor(self.attack.nodes, device=self.device)
 
     @cached_property
     def honest(self) -> Tensor:
-        """(n - a,) the others."""
+        """(n - a,) indices of the honest nodes."""
         others = [i for i in range(self.n) if i not in self.attack.nodes]
         return torch.tensor(others, device=self.device)
 
     @cached_property
-    def bad(self) -> Tensor:
-        """(n,) who attacks."""
+    def is_attacker(self) -> Tensor:
+        """(n,) mask of the attackers."""
         return torch.zeros(self.n, dtype=torch.bool, device=self.device).index_fill_(
-            0, self.places, True
+            0, self.attackers, True
         )
 
     @cached_property
@@ -63,9 +63,10 @@ class ActiveAttack:
         return lru_cache(maxsize=1)(dense)
 
     def forged(self, values: Tensor, weights: MixingMatrix | None, t: int, exchange: str) -> Tensor:
-        """Return what attackers send, (a, d), or what each node receives from all of them, (n, d).
+        """Return the forged rows: one per attacker, (a, d), or one per receiver, (n, d).
 
-        Weights None: nodes have not chosen whom they hear, all have equal shares.
+        The latter if the attack sends each neighbor a different row. Weights None: senders are not
+        chosen yet, and all have equal weights.
         """
         shares = torch.full((self.n, self.n), 1 / self.n, dtype=torch.float64, device=self.device)
         shares = shares if weights is None else self._dense(weights)
@@ -78,55 +79,50 @@ class ActiveAttack:
 
     def _forge_block(self, block: Tensor, shares: Tensor, rng: np.random.Generator) -> Tensor:
         version = block._version
-        made = self.attack.forge(block, self.bad, shares, rng)
+        forged = self.attack.forge(block, self.is_attacker, shares, rng)
         what = f"`forge` of the attack {self.attack.name!r}"
-        shaped_as(what, "a tensor", made, block, "make it of what is sent, which has that shape")
+        check_shape(what, "a tensor", forged, block, "start from the models, which have that shape")
         if block._version != version:
-            raise ValueError(
-                f"`forge` of the attack {self.attack.name!r} must not change what it is given; "
-                "clone it"
-            )
-        return (made if self.attack.to_each else made[self.places]).to(block.dtype)
+            raise ValueError(f"{what} must not change its arguments in place; clone them")
+        return (forged if self.attack.to_each else forged[self.attackers]).to(block.dtype)
 
     def mix(self, mix: Mix, weights: MixingMatrix, values: Tensor, t: int, exchange: str) -> None:
-        """Mix what is sent, in place; attackers themselves average the true models."""
-        forged, dense = (
-            self.forged(values, weights, t, exchange),
-            self._dense(weights).to(values.dtype),
-        )
-        own = dense[self.places] @ values
-        values[self.places] = 0 if self.attack.to_each else forged
+        """Mix the sent values, in place; attackers themselves average the true models."""
+        forged = self.forged(values, weights, t, exchange)
+        dense = self._dense(weights).to(values.dtype)
+        own = dense[self.attackers] @ values
+        values[self.attackers] = 0 if self.attack.to_each else forged
         mix(weights, values)
         if self.attack.to_each:
-            values += forged.mul_(dense[:, self.places].sum(1, keepdim=True))
-        values[self.places] = own
+            values += forged.mul_(dense[:, self.attackers].sum(1, keepdim=True))
+        values[self.attackers] = own
 
     def serve(
         self, serve: Mix, weights: MixingMatrix, values: Tensor, t: int, exchange: str
     ) -> None:
-        """Let a server average what is sent, in place."""
-        values[self.places] = self.forged(values, weights, t, exchange)
+        """Average the sent values by a server, in place."""
+        values[self.attackers] = self.forged(values, weights, t, exchange)
         serve(weights, values)
 
-    def shown(self, values: Tensor, t: int, exchange: str) -> Tensor:
-        """Return values (n, d) as nodes show them to all."""
+    def published(self, values: Tensor, t: int, exchange: str) -> Tensor:
+        """Return the values (n, d) that nodes publish, those of attackers forged."""
         if self.attack.to_each:
-            return values  # what is sent to each is known when there are weights
-        return values.index_copy(0, self.places, self.forged(values, None, t, exchange))
+            return values  # rows for each receiver are forged once there are weights
+        return values.index_copy(0, self.attackers, self.forged(values, None, t, exchange))
 
 
 @dataclass(frozen=True, eq=False)
 class ReceivedRows:
-    """What each node hears in an exchange.
+    """Rows that each node receives in an exchange.
 
     Parameters
     ----------
     weights
-        Whose off-diagonal entries say who hears whom.
+        Row i has the weights of the nodes that node i receives from.
     values
-        (n, d) what nodes hold.
+        (n, d) rows of all nodes.
     active_attack, forged
-        None: nobody attacks.
+        The attack and its forged rows; None: no attackers.
     """
 
     weights: MixingMatrix
@@ -137,35 +133,28 @@ class ReceivedRows:
     def __iter__(self) -> Iterator[tuple[int, Tensor, Tensor]]:
         """Yield each node, its received rows (k, d) in order of senders, and their weights (k,)."""
         senders, shares, bounds = self._senders
-        sent, attackers = (
-            self._sent,
-            () if self.active_attack is None else self.active_attack.attack.nodes,
-        )
+        sent, active = self._sent, self.active_attack
         for i in range(len(self.values)):
             own = slice(*bounds[i : i + 2])
-            is_attacker = i in attackers  # what others really hold
-            rows = (self.values if is_attacker else sent)[senders[own]]
-            if (
-                self.forged is not None
-                and self.active_attack is not None
-                and self.active_attack.attack.to_each
-                and not is_attacker
-            ):
-                rows = torch.where(
-                    self.active_attack.bad[senders[own]][:, None], self.forged[i], rows
-                )
+            if active is not None and i in active.attack.nodes:
+                rows = self.values[senders[own]]  # attackers receive the true rows
+            else:
+                rows = sent[senders[own]]
+                if active is not None and active.attack.to_each and self.forged is not None:
+                    is_forged = active.is_attacker[senders[own]][:, None]
+                    rows = torch.where(is_forged, self.forged[i], rows)
             yield i, rows, shares[own]
 
     @cached_property
     def _sent(self) -> Tensor:
-        """(n, d) what nodes send to everybody."""
+        """(n, d) rows that nodes send to all receivers alike."""
         if self.active_attack is None or self.forged is None or self.active_attack.attack.to_each:
             return self.values
-        return self.values.index_copy(0, self.active_attack.places, self.forged)
+        return self.values.index_copy(0, self.active_attack.attackers, self.forged)
 
     @cached_property
     def _senders(self) -> tuple[Tensor, Tensor, Sequence[int]]:
-        """Senders and weights of all nodes, in a row on the device, and where each node's begin."""
+        """Senders and weights of all nodes, concatenated on the device, and their offsets."""
         matrix = self.weights.weights.tocoo()
         apart = (matrix.row != matrix.col) & (matrix.data != 0)
         rows, columns, data = matrix.row[apart], matrix.col[apart], matrix.data[apart]

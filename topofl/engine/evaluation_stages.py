@@ -1,7 +1,7 @@
-"""The stages of an evaluation: which models are scored, and when; a run only loops over them.
+"""Stages of evaluations: which models are scored, and when.
 
-At the end of a round; right before models are exchanged; after fine-tuning; beside nearest
-neighbors; and whatever models a user makes of them.
+Models are scored at the end of a round, and optionally right before they are exchanged, after
+fine-tuning, together with nearest neighbors, and by user-defined stages.
 """
 
 from collections.abc import Callable, Mapping
@@ -42,27 +42,27 @@ __all__ = [
 ]
 
 EvaluationSets = Mapping[str, Evaluated]
-"""What is evaluated, by the names of the sets of examples; the first name is in no column."""
+"""Evaluated nodes and examples, by the name of the set; the first name is in no column."""
 
 
 @dataclass(frozen=True, eq=False)
 class EvaluationContext:
-    """What a stage of an evaluation may use: the run, its sets, and the round.
+    """Context of an evaluation: the run, its sets, and the round.
 
     Parameters
     ----------
     run_state, each, sets
-        Of the run.
+        State, threads and evaluated sets of the run.
     done
-        How many rounds are done; in a round, with it.
+        Number of rounds done, including the current one.
     states
-        Of the phases.
+        States of the phases.
     graph
-        Of the round; None before the first one.
+        Graph of the round; None before the first round.
     lr
-        Of the round's last phase that trains; None if there was none.
+        Learning rate of the round's last phase that trains; None if no phase trained.
     found
-        Scores of the stages that were looked at before in this evaluation.
+        Scores of earlier stages of this evaluation.
     """
 
     run_state: RunState
@@ -76,7 +76,7 @@ class EvaluationContext:
 
     @property
     def t(self) -> int:
-        """The round that just ended, from 0; the first one before it."""
+        """The current round, from 0; 0 before the first round too."""
         return max(0, self.done - 1)
 
 
@@ -86,19 +86,19 @@ def _always(done: int, rounds: int) -> bool:
 
 @dataclass(frozen=True)
 class EvaluationStage:
-    """How models are scored at one stage of an evaluation.
+    """One stage of an evaluation.
 
     Parameters
     ----------
     scores
         Returns the scores on each set.
     due
-        (rounds done, rounds of the run) -> whether an evaluation then has this stage; else its
+        (rounds done, rounds of the run) -> whether the evaluation has this stage; otherwise its
         scores are NaN.
     before_exchange
-        Whether it is right before models are exchanged, and not at the end of a round.
+        Whether models are scored right before they are exchanged, not at the end of a round.
     action
-        What has not been done to models that lack it, for errors.
+        Participle for errors: models were not "evaluated", for example.
     """
 
     scores: Callable[[EvaluationContext], Mapping[str, Scores]]
@@ -108,13 +108,12 @@ class EvaluationStage:
 
 
 def stages_of(setup: Setup) -> dict[str, EvaluationStage]:
-    """Return the stages of a run's evaluations by name.
+    """Return the stages of a run's evaluations, by name.
 
     Raises
     ------
     ValueError
-        If one of the user's own has the name of another, or would give a column the name of
-        another.
+        If a column of a user-defined stage would have the name of another column.
     """
     algorithm, evaluation = setup.algorithm, setup.evaluation
     stages = {"": EvaluationStage(_at_end_of_round)}
@@ -129,19 +128,19 @@ def stages_of(setup: Setup) -> dict[str, EvaluationStage]:
         )
     stages |= {
         name: EvaluationStage(partial(_custom_scores, name, function))
-        for name, function in evaluation.own.items()
+        for name, function in evaluation.custom.items()
     }
     for name, column in columns_in(stages, setup.sets, setup.task).items():
         if column.stage and name in COLUMNS:
             raise ValueError(
-                f"`evaluation.also` must not give a column the name {name!r} of another one in a "
-                "history; rename it"
+                f"`evaluation.also` must not give a column the name {name!r}, which histories use "
+                "already; rename the function's key"
             )
     return stages
 
 
 def columns_in(stages: Mapping[str, Any], sets: EvaluationSets, task: Task) -> dict[str, Column]:
-    """Return the columns of scores of a run by name."""
+    """Return the columns of scores of a run, by name."""
     return columns_of(task.reported, stages, sets)
 
 
@@ -156,13 +155,13 @@ def scores_of_stages(
     Parameters
     ----------
     stages
-        Of the run.
+        Stages of the run's evaluations.
     context
-        The end of the round.
+        Context at the end of the round.
     rounds
-        Of the run.
+        Number of rounds of the run.
     early
-        The scores of stages that were earlier in the round.
+        Scores of stages from within the round.
     """
     found: dict[str, Mapping[str, Scores]] = {}
     for name, stage in stages.items():
@@ -186,7 +185,7 @@ def scores_of_stages(
 def _at_end_of_round(context: EvaluationContext) -> dict[str, Scores]:
     """Return the scores of the models at the end of a round.
 
-    The models must be finite then if that is the policy.
+    Raises ``DivergenceError`` for models that are not finite, if that is the policy.
     """
     scores = scores_of(context.run_state, context.each, context.sets)
     if context.done:
@@ -197,13 +196,11 @@ def _at_end_of_round(context: EvaluationContext) -> dict[str, Scores]:
 def _before_exchange(context: EvaluationContext) -> Mapping[str, Scores]:
     """Return the scores of the models right before an exchange.
 
-    Of a round without one, return those at its end.
+    In a round without an exchange, return the scores at its end.
     """
-    return (
-        context.found[""]
-        if "" in context.found
-        else scores_of(context.run_state, context.each, context.sets)
-    )
+    if "" in context.found:
+        return context.found[""]
+    return scores_of(context.run_state, context.each, context.sets)
 
 
 def _scores_with_neighbors(how: Neighbors, context: EvaluationContext) -> dict[str, Scores]:
@@ -224,7 +221,7 @@ def _fine_tuned_scores(phase: Phase, context: EvaluationContext) -> dict[str, Sc
 def _custom_scores(
     name: str, function: CustomStage, context: EvaluationContext
 ) -> dict[str, Scores]:
-    """Return the scores of what a user's function makes of the models."""
+    """Return the scores of the models that a user-defined stage returns."""
     run_state = context.run_state
     isolated = _isolated(run_state, run_state.models, context.graph)
     current = EngineRound(
@@ -233,41 +230,41 @@ def _custom_scores(
     current.states = context.states
     before = _versions(run_state, context.states)
     try:
-        made = function(run_state.models, current)
+        returned = function(run_state.models, current)
     except DivergenceError as error:
         raise DivergenceError(f"in the evaluation {name!r}, {error}", error.found) from error
     if _versions(run_state, context.states) != before:
         raise ValueError(
-            f"`evaluation.also[{name!r}]` must not change the models or what phases keep; work on "
-            "a copy, models.like(models.flat.clone())"
+            f"`evaluation.also[{name!r}]` must not change the models or the states of phases; work "
+            "on a copy, models.like(models.flat.clone())"
         )
-    models = run_state.models.like(_check_returned_models(name, made, run_state.models))
+    models = run_state.models.like(_check_returned_models(name, returned, run_state.models))
     return scores_of(replace(isolated, models=models), context.each, context.sets)
 
 
 def _versions(run_state: RunState, states: Mapping[str, State]) -> list[tuple[Any, ...]]:
-    """Return what changes when the models, their push-sum weights or the states of phases do."""
-    kept = [(phase, key, value) for phase, state in states.items() for key, value in state.items()]
-    named = [
+    """Return versions of the models, push-sum weights and states, to detect in-place changes."""
+    tensors = [
         ("", "models", run_state.models.flat),
-        ("", "mass", run_state.models.push_sum_weights),
-        *kept,
+        ("", "push_sum_weights", run_state.models.push_sum_weights),
+        *((phase, key, value) for phase, state in states.items() for key, value in state.items()),
     ]
-    return [(phase, key, id(tensor), tensor._version) for phase, key, tensor in named]
+    return [(phase, key, id(tensor), tensor._version) for phase, key, tensor in tensors]
 
 
-def _check_returned_models(name: str, made: Models | Tensor, models: Population) -> Tensor:
-    """Return the (n, d) numbers that a user's function returned; raise unless they fit this run."""
-    flat = made if isinstance(made, Tensor) else getattr(made, "flat", None)
+def _check_returned_models(name: str, returned: Models | Tensor, models: Population) -> Tensor:
+    """Return the models (n, d) of a user-defined stage; raise unless they fit this run."""
+    flat = returned if isinstance(returned, Tensor) else getattr(returned, "flat", None)
     wanted = (
         f"`evaluation.also[{name!r}]` must return models "
         f"or a tensor of shape (n, d)={tuple(models.flat.shape)}"
     )
     if not isinstance(flat, Tensor):
-        raise TypeError(f"{wanted}, got {shown(made)}; return models.like(flat)")
+        raise TypeError(f"{wanted}, got {shown(returned)}; return models.like(flat)")
     if flat.shape != models.flat.shape:
         raise ValueError(
-            f"{wanted}, got shape {tuple(flat.shape)}; one model for all is flat.expand(n, -1)"
+            f"{wanted}, got shape {tuple(flat.shape)}; for one model for all nodes, return "
+            "flat.expand(n, -1)"
         )
     if (flat.dtype, flat.device) != (models.flat.dtype, models.flat.device):
         raise ValueError(
@@ -278,7 +275,7 @@ def _check_returned_models(name: str, made: Models | Tensor, models: Population)
 
 
 def _isolated(run_state: RunState, models: Population, graph: Topology | None) -> RunState:
-    """Return a world in which models can be trained and nodes diverge without training noticing."""
+    """Return a copy of the run's state in which training and divergence do not affect the run."""
     monitor = DivergenceMonitor(
         run_state.monitor.policy,
         run_state.monitor.n,
@@ -294,40 +291,29 @@ def _isolated(run_state: RunState, models: Population, graph: Topology | None) -
 
 
 def scores_of(run_state: RunState, each: Each, sets: EvaluationSets) -> dict[str, Scores]:
-    """Return the scores of the models as they are, on each set."""
-    learner, workers = run_state.learner, run_state.learner.plan.workers
+    """Return the scores of the current models on each set."""
+    learner = run_state.learner
     on_host = learner.targets.device.type == "cpu"
-    way = (
-        run_state.evaluation_plan
-        if on_host
-        else run_state.evaluation_plan._replace(nodes=learner.plan.chunk)
-    )
+    plan = run_state.evaluation_plan
+    plan = plan if on_host else plan._replace(nodes=learner.plan.chunk)
     with giving_back(on_host and not is_linear(run_state.module)):
         return {
             name: evaluate(
-                run_state.module,
-                run_state.models,
-                learner.examples,
-                learner.targets,
-                on,
-                each,
-                workers,
-                way,
-                run_state.task,
+                run_state.module, run_state.models, learner.examples, learner.targets, on, each,
+                learner.plan.workers, plan, run_state.task,
             )
             for name, on in sets.items()
-        }
+        }  # fmt: skip
 
 
 def scores_with_neighbors(
     run_state: RunState, each: Each, how: Neighbors, sets: EvaluationSets
 ) -> dict[str, Scores]:
-    """Return the scores, on each set, of the models with their nodes' nearest training examples."""
+    """Return the scores, on each set, of models interpolated with nearest training examples."""
     learner = run_state.learner
     device = learner.targets.device
-    held = list(map(learner.batches.members, range(run_state.models.n)))
-    members = torch.from_numpy(np.concatenate(held)).to(device).split(list(map(len, held)))
-
+    indices = list(map(learner.batches.members, range(run_state.models.n)))
+    members = torch.from_numpy(np.concatenate(indices)).to(device).split(list(map(len, indices)))
     with giving_back(device.type == "cpu" and not is_linear(run_state.module)):
         return neighbor_scores(
             run_state.module,
@@ -344,7 +330,7 @@ def scores_with_neighbors(
 
 
 def no_scores(sets: EvaluationSets, n: int, task: Task) -> dict[str, Scores]:
-    """Return NaN for n nodes: the scores of a stage that a round does not have."""
+    """Return NaN scores of n nodes, for a stage that is not due."""
     nothing = torch.full((n,), torch.nan, dtype=torch.float64, device="cpu")
     return {name: dict.fromkeys(task.reported, nothing) for name in sets}
 
@@ -356,7 +342,7 @@ def check_scores(
     t: int,
     lr: float | None,
 ) -> None:
-    """Raise ``DivergenceError``, if that is the policy, for nodes with an infinite or NaN loss."""
+    """Raise ``DivergenceError`` for nodes with an infinite or NaN loss, if that is the policy."""
     for name, found in scores.items():
         monitor.check_scores(found["loss"], scored_nodes(sets[name]), t, lr)
 
@@ -364,16 +350,16 @@ def check_scores(
 def fine_tuned(
     run_state: RunState, each: Each, phase: Phase, sets: EvaluationSets, t: int, graph: Topology
 ) -> dict[str, Scores]:
-    """Return the scores of copies of the models after a phase, as if it came after round `t`.
+    """Return the scores of copies of the models, fine-tuned by a phase after round `t`.
 
-    Nothing else notices: the copies have push-sum weights of 1, a state, a ledger and a guard of
-    their own, and their minibatches are a stream of their own. Nodes that have no score, and those
-    that were frozen, are not trained.
+    The run is not affected: the copies have push-sum weights of 1, and their own state, ledger,
+    divergence monitor and stream of minibatches. Nodes without a score and frozen nodes are not
+    trained.
 
     Raises
     ------
     DivergenceError
-        If a copy leaves the finite numbers, and that is the policy.
+        If a copy becomes NaN or infinite, and that is the policy.
     """
     models = run_state.models.like(run_state.models.flat.clone())
     isolated = _isolated(run_state, models, graph)
@@ -382,14 +368,14 @@ def fine_tuned(
     try:
         phase.apply(models, phase.init(models), current)
         scores = scores_of(isolated, each, sets)
-        check_scores(isolated.monitor, scores, sets, t, current.lr)
+        check_scores(isolated.monitor, scores, sets, t, current.training.lr)
     except DivergenceError as error:
         raise DivergenceError(f"in fine-tuning, {error}", error.found) from error
     return scores
 
 
 def _scored_somewhere(sets: EvaluationSets, n: int) -> np.ndarray | None:
-    """Return (n,) which nodes have a score on some set; None if all have."""
+    """Return a mask (n,) of the nodes with a score on some set; None if all have one."""
     found = np.zeros(n, dtype=bool)
     for on in sets.values():
         found[scored_nodes(on)] = True

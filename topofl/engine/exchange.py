@@ -1,4 +1,4 @@
-"""Multiplying by a mixing matrix, in place and in the cheapest way its structure allows."""
+"""Multiplication by a mixing matrix, in place and by the fastest method for its structure."""
 
 import warnings
 from collections.abc import Callable
@@ -20,14 +20,14 @@ __all__ = ["Means", "Mixer", "columns_at_a_time", "component_means", "mixer", "s
 COLUMNS = 1024
 """Columns multiplied at a time.
 
-For 1,000 nodes in float32 a block takes 4 MB, and stays in cache while rows are used again.
+For 1,000 nodes in float32 a block takes 4 MB, and stays in cache while its rows are reused.
 """
 
 PRODUCTS = 2**26
 """Numbers multiplied at a time off CPU, 256 MB in float32.
 
-There each product costs a launch, and blocks need not fit into a cache. 100 ResNet-18 take 34
-launches an exchange; by 1,024 columns they took 21,800.
+There each product costs a launch, and blocks need not fit into a cache. For 100 ResNet-18 an
+exchange takes 34 launches; with blocks of 1,024 columns it took 21,800.
 """
 
 GATHERED = 2**18
@@ -37,10 +37,10 @@ Blocks of 4 MB take 1.4 times as long for 1,000 nodes, whole matrices 2 times.
 """
 
 FEWEST = 64
-"""Columns gathered from at a time at least."""
+"""Smallest number of columns gathered from at a time."""
 
 SPARSE_BELOW = 0.25
-"""Density under which the sparse products win.
+"""Density below which sparse products are used.
 
 Measured on CPU: gathering takes 0.4 of the dense product's time for 1,000 nodes and density 0.15,
 0.9 for 100 nodes and 0.21.
@@ -48,14 +48,14 @@ Measured on CPU: gathering takes 0.4 of the dense product's time for 1,000 nodes
 
 
 class Means(NamedTuple):
-    """What mixing does if every row becomes the mean of its group.
+    """Mixing that replaces every row by the mean of its group.
 
     Attributes
     ----------
     groups
         (n,) int64, the group of each row.
     share
-        (groups, 1), one over the size of each.
+        (groups, 1), the inverse of the size of each group.
     """
 
     groups: Tensor
@@ -63,19 +63,19 @@ class Means(NamedTuple):
 
 
 class Mixer(NamedTuple):
-    """Replaces a (n, k) tensor by ``weights @ tensor``, in place.
+    """Function that replaces a (n, k) tensor by ``weights @ tensor``, in place.
 
     Attributes
     ----------
     apply
-        Does it.
+        The function.
     by_columns
-        Whether several threads may take a share of the columns each; means are at memory speed with
-        one.
+        Whether several threads may each take a share of the columns; means reach memory speed with
+        one thread.
     means
-        The groups whose means it takes, where sums may be added up group by group: on CPU, where
-        the same sums have the same bits again, and not in 16 bits, which sums of many soon exceed.
-        None: elsewhere, or if it takes none.
+        The groups whose means are taken, if gradients may be summed group by group: on CPU, where
+        sums are bitwise reproducible, and not in 16 bits, in which large sums overflow. None
+        otherwise, or if the matrix is not a mean over groups.
     """
 
     apply: Callable[[Tensor], None]
@@ -88,11 +88,20 @@ class Mixer(NamedTuple):
 
 
 def mixer(weights: MixingMatrix, device: torch.device, dtype: torch.dtype) -> Mixer:
-    """Return what multiplies by a mixing matrix.
+    """Return the function that multiplies by a mixing matrix, in place.
 
-    Where the matrix is a mean over its connected components (fully-connected, clique averaging) it
-    takes means; else it gathers or multiplies block after block of columns, sparse or dense by its
-    density. No call allocates more than one block, or one mean a component.
+    If the matrix is a mean over its connected components (complete graphs, clique averaging),
+    means are taken. Otherwise blocks of columns are gathered or multiplied, sparse or dense by the
+    matrix's density. No call allocates more than one block, or one mean per component.
+
+    Examples
+    --------
+    >>> from topofl.mixing import metropolis_hastings
+    >>> from topofl.topologies import ring
+    >>> values = torch.tensor([[3.0], [0.0], [0.0], [0.0]])
+    >>> mixer(metropolis_hastings(ring(4)), values.device, values.dtype)(values)
+    >>> values.flatten()
+    tensor([1., 1., 0., 1.])
     """
     labels = component_means(weights)
     if labels is not None and (device.type == "cpu" or labels.max() == 0):
@@ -105,21 +114,31 @@ def mixer(weights: MixingMatrix, device: torch.device, dtype: torch.dtype) -> Mi
     is_sparse = weights.weights.nnz < SPARSE_BELOW * weights.n**2
     if is_sparse and dtype == torch.float32 and device.type == "cpu":
         return Mixer(_gathering_mixer(weights), by_columns=True)
-    if is_sparse and dtype in (
-        torch.float32,
-        torch.float64,
-    ):  # torch has no sparse products of halves on CPU
+    # torch has no sparse products in 16 bits on CPU
+    if is_sparse and dtype in (torch.float32, torch.float64):
         return Mixer(_block_mixer(_sparse(weights, device, dtype)), by_columns=True)
     return Mixer(_block_mixer(weights.to_torch(device, dtype)), by_columns=True)
 
 
 def sums_by_group(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether gradients may be added up group by group there; see :class:`Mixer`."""
+    """Whether gradients may be summed group by group; see :class:`Mixer`.
+
+    Examples
+    --------
+    >>> sums_by_group(torch.device("cpu"), torch.float32)
+    True
+    """
     return device.type == "cpu" and dtype.itemsize >= 4
 
 
 def columns_at_a_time(n: int, device: torch.device) -> int:
-    """Return how many columns of n rows are multiplied at a time on a device."""
+    """Return how many columns of n rows are multiplied at a time on a device.
+
+    Examples
+    --------
+    >>> columns_at_a_time(100, torch.device("cpu"))
+    1024
+    """
     return COLUMNS if device.type == "cpu" else max(COLUMNS, PRODUCTS // n)
 
 
@@ -131,22 +150,18 @@ def _sparse(weights: MixingMatrix, device: torch.device, dtype: torch.dtype) -> 
         csr = torch.sparse_csr_tensor(
             *parts, size=matrix.shape, dtype=dtype, device="cpu", check_invariants=True
         )
-    return csr.to(device)  # checked before: a GPU would have to be waited for
+    return csr.to(device)  # checked on the CPU, since a check on a GPU would wait for it
 
 
 _CREATION_LOCK = Lock()
-"""Held where torch switches its check of invariants on and off.
-
-It does so in the whole process, for each sparse tensor that asks for it.
-"""
+"""Held while torch checks the invariants of a sparse tensor, a setting of the whole process."""
 
 
 @cache
 def _drop_csr_warning() -> None:
-    """Provoke and drop torch's warning that CSR tensors are in beta, given once per process.
+    """Trigger and ignore torch's warning that CSR tensors are in beta, given once per process.
 
-    This too is done only once: ``warnings.catch_warnings`` is not safe where other threads use it
-    at the same time.
+    Done only once, since ``warnings.catch_warnings`` is not thread-safe.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings(
@@ -164,7 +179,15 @@ def _drop_csr_warning() -> None:
 
 
 def component_means(weights: MixingMatrix) -> np.ndarray | None:
-    """Return each node's component if every row is the mean over its component, else None."""
+    """Return each node's component if every row is the mean over its component, else None.
+
+    Examples
+    --------
+    >>> from topofl.mixing import uniform
+    >>> from topofl.topologies import fully_connected, ring
+    >>> component_means(uniform(fully_connected(3))).tolist(), component_means(uniform(ring(4)))
+    ([0, 0, 0], None)
+    """
     matrix = weights.weights
     labels = connected_components(matrix, directed=False)[1]
     sizes = np.bincount(labels)[labels]
@@ -196,9 +219,9 @@ def _mean_mixer(means: Means) -> Callable[[Tensor], None]:
 def _gathering_mixer(weights: MixingMatrix) -> Callable[[Tensor], None]:
     """Return the sparse mixer for float32 on CPU.
 
-    Bags of weighted rows take 0.5 to 0.6 of the time of a sparse product for 1,000 nodes (ring,
-    exponential, D-Cliques) and about as long for 100; but 1.6 times as long in float64, where torch
-    has no such kernel.
+    Embedding bags of weighted rows take 0.5 to 0.6 of the time of a sparse product for 1,000 nodes
+    (ring, exponential, D-Cliques) and about as long for 100 nodes, but 1.6 times as long in
+    float64, for which torch has no such kernel.
     """
     matrix = weights.weights
     sources, starts = (

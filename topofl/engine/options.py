@@ -1,10 +1,8 @@
-"""Options of a run: what is evaluated, how it is computed, and where checkpoints go."""
+"""Options of a run: evaluations, computation, and checkpoints."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from numbers import Integral
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -21,28 +19,19 @@ from topofl._support.check import (
 from topofl.algorithms.contract.phase import Phase, check_fine_tune
 from topofl.algorithms.contract.round import Models, Round
 
-__all__ = [
-    "Compute",
-    "CustomStage",
-    "Evaluation",
-    "Saving",
-    "as_compute",
-    "as_evaluation",
-    "as_saving",
-    "check_device",
-]
+__all__ = ["Compute", "CustomStage", "Evaluation", "Saving", "check_device"]
 
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 SETS = ("test", "val", "own_test", "own_val")
 
 CustomStage = Callable[[Models, Round], Models | torch.Tensor]
-"""A user's own stage of evaluations: (models, round) -> the models that are scored."""
+"""User-defined stage of evaluations: (models, round) -> the models that are scored."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """When models are evaluated, on which examples, and at which points of a round.
+    """When models are evaluated, on which examples, and at which stages of a round.
 
     In :func:`topofl.run`, ``evaluation=4`` is short for ``Evaluation(every=4)``, and
     ``evaluation="own_test"`` for ``Evaluation(on="own_test")``.
@@ -50,61 +39,63 @@ class Evaluation:
     Parameters
     ----------
     every
-        Evaluate after every so many rounds; before the first and after the last round always.
+        Evaluate after every `every` rounds, and always before the first and after the last round.
     on
-        ``"test"`` or ``"val"``: the dataset's, every node's model on all of it. ``"own_test"`` or
-        ``"own_val"``: each node's model on its own held-out examples. Or several of them, such as
-        ``("own_test", "own_val")``: the first gives the columns ``accuracy`` and ``loss``, every
-        further one columns with its name, ``accuracy_own_val``. Stored as a tuple.
+        ``"test"`` or ``"val"``: every node's model on the whole test or validation set of the
+        dataset. ``"own_test"`` or ``"own_val"``: each node's model on its own held-out examples.
+        Of several, such as ``("own_test", "own_val")``, the first gives the columns ``accuracy``
+        and ``loss``, and the others columns with their name, such as ``accuracy_own_val``. Stored
+        as a tuple.
     examples
-        Evaluate on so many examples of the shared sets only, the same for all nodes and rounds,
-        drawn from a separate stream of the run's seed. None: all of them. Not with ``"own_test"``
-        and ``"own_val"``.
+        Evaluate on this many examples of each shared set, the same for all nodes and rounds, drawn
+        from a separate stream of the run's seed. None: all of them. Not with ``"own_test"`` and
+        ``"own_val"``.
     nodes
-        Evaluate the models of so many nodes only, the same in all rounds, drawn likewise (of those
-        with examples, with ``"own_test"`` and ``"own_val"``, in each of them). The others have NaN
-        for accuracy and loss, which means over nodes leave out. None: all of them.
+        Evaluate the models of this many nodes, the same in all rounds, drawn from another stream of
+        the seed (with ``"own_test"`` and ``"own_val"``, among the nodes with examples in each of
+        them). The other nodes have NaN for accuracy and loss, which means over nodes leave out.
+        None: all of them.
     before_exchange
         Whether models are also evaluated right before the first phase of a round that exchanges
         models, in columns such as ``accuracy_before_exchange``.
     fine_tune
-        Phase that copies of the models go through before they are evaluated a further time, such as
-        ``sgd(lr=0.1, epochs=5)``, in the columns ``accuracy_fine_tuned`` and ``loss_fine_tuned``.
-        It does not change training: the copies are dropped, and their minibatches are a separate
-        stream. None: the algorithm's, if it has one; False: none.
+        Phase that is applied to copies of the models, such as ``sgd(lr=0.1, epochs=5)``, for
+        another evaluation with the columns ``accuracy_fine_tuned`` and ``loss_fine_tuned``. It does
+        not change training: the copies are dropped, and their minibatches are a separate stream.
+        None: the fine-tuning of the algorithm, if any; False: none.
     fine_tune_every
-        Fine-tune after every so many rounds and after the last, a multiple of `every`; each time
-        costs what the phase does, for all evaluated nodes. None: only after the last round. Other
-        evaluations have NaN.
+        Fine-tune after every `fine_tune_every` rounds, a multiple of `every`, and after the last
+        round; each time costs as much as the phase does for all evaluated nodes. Other evaluations
+        have NaN. None: only after the last round.
     also
-        Name -> function of ``(models, round)``: what it returns, models or an (n, d) tensor, is
-        scored a further time at every evaluation, in columns that end in the name, such as
-        ``accuracy_ensemble``. `models` are the :class:`topofl.algorithms.Models` at the end of the
-        round, which it must not change, and `round` is a :class:`topofl.algorithms.Round` beside
-        that of the training: it has the same graph and the phases' states, and what is drawn,
-        trained (on copies) or exchanged there is not part of the run, nor of its messages. Before
-        training it has the number and the graph of round 0, and states as phases begin. Estimates
-        of memory do not know what the function takes. Names and functions are part of what makes
-        two runs the same. None: nothing.
+        User-defined stages, name -> function of ``(models, round)``. The models or the (n, d)
+        tensor that it returns are scored too at every evaluation, in columns that end in the name,
+        such as ``accuracy_ensemble``. `models` are the :class:`topofl.algorithms.Models` at the end
+        of the round, which the function must not change. `round` is a
+        :class:`topofl.algorithms.Round` with the graph of the training round and the states of the
+        phases; random numbers, training (of copies) and exchanges there do not affect the run or
+        its message counts. Before training it is round 0, with the initial states. Memory
+        estimates do not include the function. Names and functions are part of the fingerprint
+        of a run. None: no such stages.
 
     Raises
     ------
     ValueError, TypeError
-        If a number is not a positive integer, a set is unknown or named twice, `fine_tune` is no
-        phase of each node alone, or `also` is not a dictionary of functions by identifiers that are
-        no names of ours. What depends on the data or on the algorithm is checked by
-        :func:`topofl.run`, and what a function of `also` returns is checked when it does.
+        If a number is not a positive integer, a set is unknown or named twice, `fine_tune` is not a
+        phase of each node alone, or `also` is not a dictionary of functions whose names are
+        identifiers other than the built-in ones. :func:`topofl.run` checks what depends on the data
+        or the algorithm, and the results of the functions in `also`.
 
     Examples
     --------
     >>> Evaluation(every=5, on="own_test").on
     ('own_test',)
 
-    What all nodes' models are worth as one, their mean:
+    Score the average of all nodes' models too:
 
     >>> def mean(models, round):
     ...     return models.flat.mean(0).expand(round.n, -1)
-    >>> list(Evaluation(also={"mean": mean}).own)
+    >>> list(Evaluation(also={"mean": mean}).custom)
     ['mean']
     """
 
@@ -129,13 +120,13 @@ class Evaluation:
             object.__setattr__(self, "also", _check_custom_stages(self.also))
 
     @property
-    def own(self) -> Mapping[str, CustomStage]:
-        """The user's own stages by name; none where `also` is None."""
+    def custom(self) -> Mapping[str, CustomStage]:
+        """User-defined stages by name; empty if `also` is None."""
         return self.also or {}
 
 
 def _check_custom_stages(also: Any) -> dict[str, CustomStage]:
-    """Return a user's own stages; raise unless they are functions by names that end columns'."""
+    """Return user-defined stages; raise unless they are functions with valid names."""
     if not isinstance(also, Mapping):
         raise TypeError(
             f"`also` must be a dictionary such as {{'ensemble': function}}, got {shown(also)}"
@@ -144,8 +135,8 @@ def _check_custom_stages(also: Any) -> dict[str, CustomStage]:
         if not isinstance(name, str) or not name.isidentifier() or name in (*STAGES, *SETS):
             taken = ", ".join(filter(None, (*STAGES, *SETS)))
             raise ValueError(
-                f"names in `also` must be identifiers other than {taken}, got {shown(name)}; name "
-                "it otherwise"
+                f"names in `also` must be identifiers other than {taken}, got {shown(name)}; "
+                "rename it"
             )
         if not callable(function):
             raise TypeError(
@@ -155,7 +146,7 @@ def _check_custom_stages(also: Any) -> dict[str, CustomStage]:
 
 
 def _sets_named(on: Any) -> tuple[str, ...]:
-    """Return the names of the sets to evaluate, or raise unless they are known ones, each once."""
+    """Return the names of the evaluated sets; raise unless each is known and named once."""
     if isinstance(on, str) or not isinstance(on, Sequence) or not len(on):
         return (check_choice("on", on, SETS),)
     names = tuple(check_choice("on", name, SETS) for name in on)
@@ -168,46 +159,47 @@ def _sets_named(on: Any) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Compute:
-    """How a run is computed; up to rounding none of this changes what is computed.
+    """How a run is computed; results do not depend on it up to rounding.
 
     In :func:`topofl.run`, ``compute="cuda"`` is short for ``Compute(device="cuda")``.
 
     Parameters
     ----------
     device, dtype
-        Of models and data. Device None: CUDA if there is one.
+        Device and dtype of models and data. Device None: CUDA if available, else CPU.
     precision
-        ``"fp32"``, the reference, or ``"bf16"``: products are computed in bfloat16 (autocast),
-        everything else, the models too, stays as it is. Faster where the processor has such
-        products (GPUs; CPUs with AMX or AVX-512 BF16); others emulate them far slower, which is
-        warned about.
+        ``"fp32"``, the reference, or ``"bf16"``: matrix products are computed in bfloat16
+        (autocast), while everything else, including the models, keeps its dtype. Faster on
+        processors with bfloat16 products (GPUs; CPUs with AMX or AVX-512 BF16). Others emulate
+        them, which is far slower and warned about.
     executor
         ``"batched"``, ``"looped"`` or ``"auto"``, which times both on a few nodes. ``history.meta``
-        has what ran, and as ``"asked"`` what was asked for. Results agree up to the rounding of
-        float32.
+        has the executor that ran, and the requested one as ``"asked"``. Results agree up to the
+        rounding of float32.
     chunk
-        Nodes per call of the batched executor; smaller needs less memory. ``"auto"``: as many as
-        are fastest, and fit into free memory.
+        Nodes per call of the batched executor; smaller values need less memory. ``"auto"``: the
+        fastest number that fits into free memory.
     channels_last
-        Whether images lie in memory with their channels last, where one model at a time takes them.
-        ``"auto"``: on CPUs where the model can take it.
+        Whether images use the channels-last memory format where models are applied one at a time.
+        ``"auto"``: on CPUs, if the model supports it.
     compile
         Whether ``torch.compile`` compiles the model, which takes from seconds to a minute. Linear
-        models, whose gradients are in closed form, have nothing to compile.
+        models are not compiled: their gradients are computed in closed form.
     on_divergence
         When the loss, gradient or model of a node becomes NaN or infinite: ``"raise"`` stops the
-        run; ``"freeze"`` undoes the node's step and lets it train no more, while it goes on
-        exchanging models, huge as they may be, and its gradient counts as zero where gradients are
-        averaged; ``"record"`` goes on, what is not finite spreads, and means of losses leave out
-        those that are NaN. ``history.meta["diverged"]`` names node, round (from 1) and learning
-        rate, in order of occurrence.
+        run; ``"freeze"`` undoes the node's step and stops its training, while the node continues to
+        exchange models, however large, and its gradient counts as zero where gradients are
+        averaged; ``"record"`` continues, so that NaN and infinity spread, and means of losses leave
+        out NaN. ``history.meta["diverged"]`` lists node, round (from 1) and learning rate, in order
+        of occurrence.
     on_disconnected
         ``"raise"`` refuses graphs on which consensus is impossible, ``"allow"`` trains on them.
 
     Raises
     ------
     ValueError, TypeError
-        If a value is none of these, the device is not there, or the dtype is not one to train with.
+        If a value is not one of these, the device is not available, or the dtype cannot be trained
+        with.
 
     Examples
     --------
@@ -233,8 +225,8 @@ class Compute:
         object.__setattr__(self, "chunk", check_int_or_auto("chunk", self.chunk, minimum=1))
         if self.executor == "looped" and self.chunk not in ("auto", 1):
             raise ValueError(
-                '`chunk` must be "auto" or 1 with executor="looped", which takes one node a call, '
-                f'got {self.chunk}; leave it out, or set it to "auto"'
+                '`chunk` must be "auto" or 1 with executor="looped", which takes one node per '
+                f'call, got {self.chunk}; leave it out, or set it to "auto"'
             )
         check_switch("channels_last", self.channels_last)
         check_switch("compile", self.compile, auto=False)
@@ -254,12 +246,17 @@ class Compute:
         if self.dtype not in DTYPES:
             known = ", ".join(str(dtype) for dtype in DTYPES)
             raise ValueError(
-                f"`dtype` must be a floating point type to train with, {known}, got {self.dtype}"
+                f"`dtype` must be a floating-point type among {known}, got {self.dtype}"
             )
 
 
 def check_device(device: Any) -> None:
-    """Check that torch knows the device, has it, and can compute there; None is fine."""
+    """Raise ``ValueError`` unless torch can compute on the device; None is valid.
+
+    Examples
+    --------
+    >>> check_device("cpu")
+    """
     try:
         kind = "cpu" if device is None or isinstance(device, bool) else torch.device(device).type
     except (RuntimeError, TypeError, ValueError, OverflowError) as error:
@@ -270,53 +267,52 @@ def check_device(device: Any) -> None:
         raise ValueError(f"`device` must be such as 'cpu' or 'cuda:0', got {shown(device)}")
     if kind == "cuda" and not torch.cuda.is_available():
         raise ValueError(
-            f"`device` must be one that is there, got {shown(device)} without CUDA; leave it out "
-            "or use 'cpu'"
+            f"`device` must be available, got {shown(device)} without CUDA; leave it out or use "
+            "'cpu'"
         )
     try:
         torch.zeros(1, dtype=torch.float32, device=device or "cpu").sum()
     except Exception as error:  # each backend has its own
         what = str(error).partition("\n")[0]
         raise ValueError(
-            f"`device` must be one that is there, got {shown(device)}: {what}; leave it out or use "
-            "'cpu'"
+            f"`device` must be available, got {shown(device)}: {what}; leave it out or use 'cpu'"
         ) from error
 
 
 @dataclass(frozen=True)
 class Saving:
-    """Where checkpoints go, how often, and whether a run goes on from the newest one.
+    """Where checkpoints are written, how often, and whether a run resumes from the newest one.
 
     In :func:`topofl.run`, ``saving="runs/a"`` is short for ``Saving("runs/a")``.
 
     Parameters
     ----------
     folder
-        For checkpoints, made if it is not there; the last two are kept. With it Ctrl-C and SIGTERM
-        let the round end, write a checkpoint and raise :class:`topofl.Interrupted`; a second one
-        stops at once. A checkpoint that cannot be written, on a full disk say, is warned about and
-        tried again when the next one is due. While the run lasts no other process can use the
-        folder; one that was killed leaves it free. None: nothing is saved.
+        Folder for checkpoints, created if missing; the last two are retained. With it, Ctrl-C and
+        SIGTERM finish the round, write a checkpoint and raise :class:`topofl.Interrupted`; a second
+        signal stops at once. If a checkpoint cannot be written, for example on a full disk, a
+        warning is issued and the next one is tried when it is due. While the run lasts, no other
+        process can use the folder; a killed process releases it. None: nothing is saved.
     every
-        A checkpoint after so many rounds; ``"auto"``: about 5 % of run time, but at least one in
-        ten minutes. The last round always writes one. When they are written changes no result.
+        Number of rounds between checkpoints; ``"auto"``: about 5 % of run time, but at least one
+        every ten minutes. The last round always writes one. Results do not depend on it.
     resume
-        Continue from the newest good checkpoint in the folder, if there is one; otherwise start.
-        The result is, bit for bit, that of a run that was never stopped. Everything must be as it
-        was, except that ``compute.on_divergence`` may differ, that `rounds` may be raised (the
-        evaluation after the former last round is then dropped, unless ``evaluation.every`` asks for
-        it) and that ``"auto"`` takes the executor chosen before. On a finished run its history is
-        returned at once.
+        Continue from the newest valid checkpoint in the folder, if any; otherwise start anew. The
+        result is bit for bit that of an uninterrupted run. All arguments must be unchanged, except
+        that ``compute.on_divergence`` may differ, that `rounds` may be larger (the evaluation after
+        the former last round is then dropped, unless it is due by ``evaluation.every``), and that
+        ``"auto"`` takes the executor chosen before. If the run is complete, its history is returned
+        at once.
     models
-        Whether the history keeps the models after the last round, as ``history.models``: their
-        parameters remain in the CPU's memory for as long as the history does. False gives it back,
-        as for hundreds of runs in one process.
+        Whether the history has the models after the last round, as ``history.models``, which stay
+        in CPU memory as long as the history. False saves that memory, for example in hundreds of
+        runs in one process.
 
     Raises
     ------
     ValueError, TypeError
-        If `folder` is no path, `every` neither a positive integer nor ``"auto"``, `resume` or
-        `models` not True or False, or `resume` True without a folder.
+        If `folder` is not a path, `every` is neither a positive integer nor ``"auto"``, `resume` or
+        `models` is not True or False, or `resume` is True without a folder.
 
     Examples
     --------
@@ -339,65 +335,3 @@ class Saving:
             raise ValueError(
                 "`resume` must be False without a folder to resume from; give one as `folder`"
             )
-
-
-def as_evaluation(value: Any) -> Evaluation:
-    """Return what ``run(evaluation=...)`` means.
-
-    `value` is an Evaluation, every how many rounds, on which sets, or None.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If it is none of these, or as :class:`Evaluation`.
-
-    Examples
-    --------
-    >>> as_evaluation(4) == Evaluation(every=4), as_evaluation(["test", "val"]).on
-    (True, ('test', 'val'))
-    """
-    if value is None or isinstance(value, Evaluation):
-        return value or Evaluation()
-    if isinstance(value, Integral) and not isinstance(value, bool):
-        return Evaluation(every=int(value))
-    if isinstance(value, str | tuple | list):
-        return Evaluation(on=value)
-    raise TypeError(
-        "`evaluation` must be a topofl.Evaluation, a number of rounds such as 4, or sets such as "
-        f"'own_test', got {shown(value)}"
-    )
-
-
-def as_compute(value: Any) -> Compute:
-    """Return what ``run(compute=...)`` means: a Compute, a device, or None.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If it is none of these, or as :class:`Compute`.
-    """
-    if value is None or isinstance(value, Compute):
-        return value or Compute()
-    if isinstance(value, str | torch.device):
-        return Compute(device=value)
-    raise TypeError(
-        f"`compute` must be a topofl.Compute or a device such as 'cuda', got {shown(value)}"
-    )
-
-
-def as_saving(value: Any) -> Saving:
-    """Return what ``run(saving=...)`` means: a Saving, the path of a folder, or None.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If it is none of these, or as :class:`Saving`.
-    """
-    if value is None or isinstance(value, Saving):
-        return value or Saving()
-    if isinstance(value, str | Path | os.PathLike):
-        return Saving(value)
-    raise TypeError(
-        "`saving` must be a topofl.Saving or the path of a folder such as 'runs/a', got "
-        f"{shown(value)}"
-    )

@@ -1,4 +1,4 @@
-"""n models as the rows of one matrix, and their parameters as named views of its columns."""
+"""All nodes' models as the rows of one matrix, and their parameters as views of its columns."""
 
 import copy
 import itertools
@@ -20,12 +20,12 @@ __all__ = ["Layout", "Population", "check_model", "initial_population"]
 
 @dataclass(frozen=True)
 class Layout:
-    """Which columns of the flat matrix hold which parameter of a model.
+    """Layout of a model's parameters in the columns of a flat matrix.
 
     Parameters
     ----------
     names, shapes
-        Of the parameters, in the model's own order.
+        Names and shapes of the parameters, in the order of the model.
     """
 
     names: tuple[str, ...]
@@ -44,16 +44,16 @@ class Layout:
 
     @cached_property
     def sizes(self) -> list[int]:
-        """Numbers in each parameter."""
+        """Number of entries of each parameter."""
         return [math.prod(shape) for shape in self.shapes]
 
     @cached_property
     def _known_parts(self) -> dict[Part, tuple[list[int], list[slice]]]:
-        """Places and columns of parts that were asked for, as patterns are slow to match."""
+        """Cache of the indices and columns of parts, since patterns are slow to match."""
         return {}
 
     def places(self, share: Part) -> list[int]:
-        """Return which parameters are of a part of the models."""
+        """Return the indices of the parameters in a part of the models."""
         return self._find_part(share)[0]
 
     def columns(self, share: Part) -> list[slice]:
@@ -63,7 +63,8 @@ class Layout:
     def _find_part(self, share: Part) -> tuple[list[int], list[slice]]:
         if share in self._known_parts:
             return self._known_parts[share]
-        places, bounds = share.places(self.names), [0, *itertools.accumulate(self.sizes)]
+        places = share.places(self.names)
+        bounds = [0, *itertools.accumulate(self.sizes)]
         found: list[slice] = []
         for k in places:
             if found and found[-1].stop == bounds[k]:
@@ -91,7 +92,7 @@ class Population:
     layout
         The columns of each parameter.
     graph
-        The one of the run; None if it has none, or it changes.
+        The graph of the run; None if there is none, or it changes between rounds.
     """
 
     flat: Tensor
@@ -119,21 +120,21 @@ class Population:
 
     @property
     def start(self) -> Tensor:
-        """(1, d): a copy of the model from which all nodes start, before they have moved."""
+        """(1, d) copy of the model from which all nodes start; to be read before training."""
         return self.flat[:1].clone()
 
     @property
     def topology(self) -> Topology:
-        """The one graph of the run; ValueError if there is none, which is known before a run."""
+        """The one graph of the run; raises ``ValueError`` if there is none."""
         if self.graph is None:
             raise ValueError(
-                "`models.topology` must be asked for in `init`, of the models that predict"
+                "`models.topology` must be read in `init`, from the models that predict"
             )
         return self.graph
 
     @property
     def shapes(self) -> Mapping[str, torch.Size]:
-        """The shapes of a model's parameters by name, in the order of their columns."""
+        """Shapes of a model's parameters by name, in the order of their columns."""
         return dict(zip(self.layout.names, self.layout.shapes, strict=True))
 
     def columns(self, share: Part) -> list[slice]:
@@ -141,20 +142,25 @@ class Population:
         return self.layout.columns(share)
 
     def like(self, flat: Tensor) -> "Population":
-        """Return other models of the same structure, sharing memory with `flat`."""
+        """Return models of the same structure that share memory with `flat`, (n, d)."""
         return Population(flat, self.layout)
 
 
 def check_model(model: object) -> nn.Module:
-    """Return a copy of `model` if the engine can train it.
+    """Return a copy of `model`, or raise if the engine cannot train it.
 
     Raises
     ------
     TypeError
         If it is not an ``nn.Module``, or cannot be copied.
     ValueError
-        If it has no parameters, or some that are frozen, without values, complex or of several
+        If it has no parameters, or parameters that are frozen, uninitialized, complex or of several
         dtypes; if it has layers with running statistics or dropout, or wraps another model.
+
+    Examples
+    --------
+    >>> check_model(nn.Linear(2, 3))
+    Linear(in_features=2, out_features=3, bias=True)
     """
     if not isinstance(model, nn.Module):
         raise TypeError(
@@ -169,7 +175,7 @@ def check_model(model: object) -> nn.Module:
     _check_parameters(dict(model.named_parameters()))
     try:
         return copy.deepcopy(model)
-    except (TypeError, RuntimeError) as error:  # it holds a generator or a lock, for example
+    except (TypeError, RuntimeError) as error:  # for example, a generator or a lock in the model
         raise TypeError(
             f"`model` must be a module that copy.deepcopy can copy, got {model!r:.50}: {error}"
         ) from error
@@ -182,12 +188,12 @@ def _check_parameters(parameters: dict[str, nn.Parameter]) -> None:
         if nn.parameter.is_lazy(p) or p.is_meta:
             raise ValueError(
                 f"`model` must have values in all its parameters, {name!r} has none yet; apply a "
-                "lazy model to an example first, move one on the meta device by to_empty"
+                "lazy model to an example first, or move a model off the meta device by to_empty"
             )
         if p.is_complex():
             raise ValueError(
-                f"`model` must have real parameters, {name!r} is of {p.dtype}; keep its parts as "
-                "two"
+                f"`model` must have real parameters, {name!r} is of {p.dtype}; store its real and "
+                "imaginary parts as two parameters"
             )
         if not p.requires_grad:
             raise ValueError(
@@ -203,7 +209,7 @@ def _check_parameters(parameters: dict[str, nn.Parameter]) -> None:
 
 
 def _reason_against(module: nn.Module) -> str:
-    """Return why a layer cannot be trained here, or an empty string."""
+    """Return why the engine cannot train a layer, or an empty string."""
     if _draws_numbers(module):
         return (
             "draws random numbers of its own, so runs could not be repeated; "
@@ -224,7 +230,7 @@ def _reason_against(module: nn.Module) -> str:
     if isinstance(
         module, torch.jit.ScriptModule | nn.DataParallel | nn.parallel.DistributedDataParallel
     ):
-        return "hides the model that it was made from; give that one"
+        return "wraps another model; pass that one instead"
     computed = [
         name
         for name, value in vars(module).items()
@@ -261,13 +267,12 @@ def initial_population(
     Parameters
     ----------
     model
-        Its layers' own ``reset_parameters`` draw the values; parameters outside such layers keep
-        the values they have.
+        The values are drawn by its layers' ``reset_parameters``; other parameters are unchanged.
     init
-        ``"common"``: one draw for all nodes; ``"independent"``: one draw a node; ``"given"``: the
+        ``"common"``: one draw for all nodes; ``"independent"``: one draw per node; ``"given"``: the
         model's values as they are.
     graph
-        The one of the run, if it has one.
+        The graph of the run; None if there is none, or it changes between rounds.
 
     Raises
     ------
@@ -292,11 +297,12 @@ def initial_population(
 
 
 def _drawn_models(model: nn.Module, count: int, seed: int) -> Iterator[Tensor]:
-    twin = copy.deepcopy(model).cpu().float()  # so that the draw does not depend on device or dtype
+    # on the CPU in float32, so that the draw does not depend on device or dtype
+    redrawn = copy.deepcopy(model).cpu().float()
     for node in range(count):
-        _reset(twin, torch_seed(seed, "init", node))
-        yield _flatten(twin)
-    _check_repeatable(twin, torch_seed(seed, "init", count - 1))
+        _reset(redrawn, torch_seed(seed, "init", node))
+        yield _flatten(redrawn)
+    _check_repeatable(redrawn, torch_seed(seed, "init", count - 1))
 
 
 _REPEATABLE = (
@@ -306,7 +312,7 @@ _REPEATABLE = (
 
 
 def _reset(model: nn.Module, seed: int) -> None:
-    """Have all layers draw their parameters, by `seed` instead of torch's global generator."""
+    """Redraw all layers' parameters from `seed` instead of torch's global generator."""
     try:
         with seeded_torch(seed):
             for module in model.modules():
@@ -314,34 +320,33 @@ def _reset(model: nn.Module, seed: int) -> None:
                     reset()
     except NoGeneratorError as error:
         raise ValueError(
-            f"`model` {_REPEATABLE}: {error}; keep its own values by init='given'"
+            f"`model` {_REPEATABLE}: {error}; use its current values by init='given'"
         ) from error
 
 
 def _check_repeatable(model: nn.Module, seed: int) -> None:
-    """Raise ``ValueError`` unless `seed` gives the values that the model has a second time."""
+    """Raise ``ValueError`` unless a second draw with `seed` gives the values of the model."""
     before = [p.detach().clone() for p in model.parameters()]
     _reset(model, seed)
     for (name, p), old in zip(model.named_parameters(), before, strict=True):
         if not torch.equal(p.detach(), old):
             raise ValueError(
-                f"`model` {_REPEATABLE}, {name!r} got other values the second time, as if "
-                "reset_parameters drew them from numpy or Python, or changed those that were "
-                "there; use torch.nn.init, or init='given'"
+                f"`model` {_REPEATABLE}, {name!r} got other values the second time, which happens "
+                "if reset_parameters draws them from numpy or Python, or modifies the previous "
+                "ones; use torch.nn.init, or init='given'"
             )
 
 
 def _check_finite(layout: Layout, row: Tensor) -> Tensor:
     if not bool(torch.isfinite(row).all()):
-        sizes = [math.prod(shape) for shape in layout.shapes]
-        bad = next(
+        name, p = next(
             (name, p)
-            for name, p in zip(layout.names, row.split(sizes), strict=True)
+            for name, p in zip(layout.names, row.split(layout.sizes), strict=True)
             if not p.isfinite().all()
         )
-        value = float(bad[1][~torch.isfinite(bad[1])][0])
+        value = float(p[~torch.isfinite(p)][0])
         raise ValueError(
-            f"`model` must start with finite parameters, {bad[0]!r} holds {value} as {row.dtype}"
+            f"`model` must start with finite parameters, {name!r} contains {value} as {row.dtype}"
         )
     return row
 

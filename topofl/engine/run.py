@@ -1,4 +1,4 @@
-"""Running an experiment: `run` and the only loop over rounds."""
+"""Runs: :func:`run` and the only loop over rounds."""
 
 import math
 import os
@@ -36,9 +36,10 @@ from topofl.engine.evaluation_stages import (
     EvaluationStage,
     scores_of_stages,
 )
-from topofl.engine.options import Compute, Evaluation, Saving, as_saving
+from topofl.engine.options import Compute, Evaluation, Saving
 from topofl.engine.rounds import EngineRound
 from topofl.engine.setup import resolve
+from topofl.engine.shorthands import as_saving
 from topofl.engine.state import RunState
 from topofl.engine.store.checkpoint import checkpoint_to_resume, reserved_folder
 from topofl.engine.store.interrupt import stop_between_rounds
@@ -86,49 +87,48 @@ def run(
     model
         The network; only its structure is used unless ``init="given"``, and it is not changed.
     clients
-        Which node holds which data, and how images are augmented in training
+        The data of each node, and how images are augmented in training
         (:func:`topofl.data.augmented`).
     rounds
-        How many rounds; a round is the algorithm's phases, once each.
+        Number of rounds; in each, every phase of the algorithm is applied once.
     seed
         Seed of initial parameters and minibatches (separate streams). Data and graph have their own
         seeds.
     topology
-        Anything :func:`topofl.as_topology` takes. Node i is client i; where nodes have labels,
-        ``nodes[i]`` of the Topology is that of client i. May be left out if the algorithm exchanges
-        nothing.
+        Anything :func:`topofl.as_topology` takes. Node i is client i; if nodes have labels,
+        ``nodes[i]`` of the Topology is the label of client i. May be omitted if the algorithm
+        exchanges nothing.
     mixing
         Weight rule applied to each round's graph, or one fixed :class:`MixingMatrix`. Default: the
-        graph's own weights if it came with some, else Metropolis-Hastings on undirected graphs and
-        uniform averaging over in-neighbors on directed ones. The first round in which that drops
-        unequal weights of edges is warned of: give ``as_topology(graph, own_weights=True)`` as
-        `topology` to mix by them, or name a rule here to ignore them. Rows of a matrix with labels
-        must be those of `topology` in the same order.
+        graph's own weights if it has some, else Metropolis-Hastings on undirected graphs and
+        uniform averaging over in-neighbors on directed ones. A warning names the first round in
+        which the default ignores unequal edge weights: to mix by them, give
+        ``as_topology(graph, own_weights=True)`` as `topology`; to ignore them, name a rule here.
+        The rows of a matrix with labels must have the labels of `topology` in the same order.
     task
-        What is learned: the loss of each example, and the scores that evaluations report, such as
+        The loss of each example and the scores that evaluations report, such as
         :func:`topofl.tasks.regression`. None: :func:`topofl.tasks.classification`.
     attackers
-        Nodes that send others forged models, such as
-        ``attacks.sign_flip(nodes=[3, 7])``. They are not evaluated. None: no attackers.
+        Nodes that send forged models, such as ``attacks.sign_flip(nodes=[3, 7])``. They are not
+        evaluated. None: no attackers.
     init
-        ``"common"``: all nodes start from one draw; ``"independent"``: each from its own;
-        ``"given"``: from `model` as it is.
+        ``"common"``: all nodes start from one random model; ``"independent"``: each node from its
+        own; ``"given"``: all from `model` as it is.
     evaluation
-        When models are evaluated, and on what: a :class:`topofl.Evaluation`. A number is short for
-        its `every`, names of sets such as ``"own_test"`` for its `on`.
+        When models are evaluated, and on which examples: a :class:`topofl.Evaluation`. A number is
+        short for its `every`, names of sets such as ``"own_test"`` for its `on`.
     compute
-        Device, precision and executor, what is done when a node diverges, and whether graphs may be
-        in parts: a
+        Device, precision and executor, and how divergence and disconnected graphs are handled: a
         :class:`topofl.Compute`. A device such as ``"cuda"`` is short for its `device`.
     saving
         Checkpoints, and whether to resume from them: a :class:`topofl.Saving`. A path is short for
         its `folder`. None: nothing is saved.
     callbacks
         Functions that are called with every :class:`topofl.callbacks.Event` of the run, which has
-        the models. One that raises stops the run with its exception, after the checkpoint that is
-        due in that round.
+        the models. An exception in one of them stops the run, after the checkpoint that is due in
+        that round.
     progress
-        True or False; ``"auto"``: a bar on terminals and in notebooks only.
+        Whether to show a progress bar; ``"auto"``: on terminals and in notebooks only.
 
     Returns
     -------
@@ -137,26 +137,27 @@ def run(
     Raises
     ------
     ValueError, TypeError
-        If arguments do not fit each other, or the run does not fit into free memory, before any
-        work is done.
+        Before any work is done, if arguments do not fit each other, or the run does not fit into
+        free memory.
     TopologyError
-        If the graph cannot do what the algorithm needs.
+        If the topology does not meet the needs of the algorithm.
     DivergenceError
-        If a loss is no longer finite; names node, round and learning rate.
+        If a loss becomes NaN or infinite; names node, round and learning rate.
     OSError
-        If the folder for checkpoints cannot be written to or has too little space, before any work
-        is done; BlockingIOError if another process is using it, naming that process.
+        Before any work is done, if the folder for checkpoints cannot be written to or has too
+        little space; BlockingIOError if another process is using it, naming that process.
     Interrupted
-        After Ctrl-C or SIGTERM, if there is a folder for checkpoints; a KeyboardInterrupt that says
-        how to go on.
+        After Ctrl-C or SIGTERM, if there is a folder for checkpoints; a KeyboardInterrupt that
+        explains how to resume.
 
     Notes
     -----
     Results do not depend on torch's global generators, default device and dtype, autocast,
-    inference mode or grad mode, nor on runs in other threads, and all of these are afterwards as
-    they were. Initial parameters are what the layers' ``reset_parameters`` draw by torch; a model
-    that draws them otherwise, from numpy say, needs ``init="given"``. Tensors that a model's
-    forward makes without a device are made on the run's, if the caller has set a default device.
+    inference mode or grad mode, nor on runs in other threads, and a run leaves all of these
+    unchanged. Initial parameters are drawn by the layers' ``reset_parameters`` with torch's random
+    functions; a model that draws them in another way, for example from numpy, needs
+    ``init="given"``. Tensors that a model's forward creates without a device are created on that of
+    the run, if the caller has set a default device.
 
     Examples
     --------
@@ -192,9 +193,8 @@ def run(
         task=task,
         attackers=attackers,
     )
-    folder = (
-        None if saving.folder is None else Path(saving.folder).absolute()
-    )  # wherever callbacks may go
+    # absolute, since callbacks may change the working directory
+    folder = None if saving.folder is None else Path(saving.folder).absolute()
     with reserved_folder(folder) as lock:
         found = None if folder is None else checkpoint_to_resume(folder, saving.resume)
         backend = setup.backend(None if found is None else plan_of_checkpoint(found, setup.compute))
@@ -217,7 +217,7 @@ def _execute(
     callbacks: Sequence[Callback],
     progress: bool | str,
 ) -> History:
-    """Run the rounds after round `start`, write checkpoints, and return the history."""
+    """Run all rounds from round `start` on, write checkpoints, and return the history."""
     run_state = active.run_state
     meta = metadata(active)
 
@@ -258,15 +258,9 @@ def _evaluate_start(
     scores = _scores(active, active.context(each, 0), {}, math.nan)
     recorded = active.recorder.add_evaluation({"round": 0} | scores)
     seconds = time.perf_counter() - began
+    values = evaluation_record(recorded) | {"seconds": seconds}
     with schedule.after_round(0):
-        emit(
-            Event(
-                "evaluation",
-                0,
-                evaluation_record(recorded) | {"seconds": seconds},
-                active.run_state.models,
-            )
-        )
+        emit(Event("evaluation", 0, values, active.run_state.models))
 
 
 def _run_rounds(
@@ -276,7 +270,7 @@ def _run_rounds(
     emit: Callback,
     rounds: Iterator[int],
 ) -> None:
-    """Run the rounds that are left."""
+    """Run the remaining rounds."""
     run_state = active.run_state
     for t in rounds:
         began = time.perf_counter()
@@ -287,14 +281,8 @@ def _run_rounds(
             raise
         with schedule.after_round(t + 1):
             _emit_divergence(diverged, t + 1, run_state, emit)
-            emit(
-                Event(
-                    "round",
-                    t + 1,
-                    columns | {"seconds": time.perf_counter() - began},
-                    run_state.models,
-                )
-            )
+            values = columns | {"seconds": time.perf_counter() - began}
+            emit(Event("round", t + 1, values, run_state.models))
             if scores is not None:
                 emit(Event("evaluation", t + 1, scores, run_state.models))
 
@@ -302,69 +290,62 @@ def _run_rounds(
 def _round(
     active: ActiveRun, each: Each, t: int
 ) -> tuple[Sequence[Diverged], dict[str, float], dict[str, float] | None]:
-    """Run and record a round; return who diverged, its numbers, and those of any evaluation."""
-    algorithm, run_state = active.algorithm, active.run_state
+    """Run and record a round; return diverged nodes, its columns, and those of any evaluation."""
+    run_state = active.run_state
     evaluated = active.evaluated(t + 1)
-    current = EngineRound(
-        run_state, each, t, statistics=GradientStatistics() if evaluated else None
-    )
-    current.states, context = active.states, active.context(each, t + 1)
+    statistics = GradientStatistics() if evaluated else None
+    current = EngineRound(run_state, each, t, statistics=statistics, states=active.states)
+    training, exchanges = current.training, current.exchanges
+    context = active.context(each, t + 1)
     early = {name: one for name, one in active.stages.items() if evaluated and one.before_exchange}
-    before = _play(algorithm, current, active.states, context, early)
-    totals: dict[str, float] = {"steps": current.steps, **current.ledger.totals(current.used)}
+    before = _apply_phases(active.algorithm, current, active.states, context, early)
+    totals: dict[str, float] = {"steps": training.steps, **exchanges.ledger.totals(exchanges.used)}
     if run_state.trace.pushes:
         totals |= {"smallest_push_weight": float(run_state.models.push_sum_weights.min())}
     totals |= current.numbers
     columns = active.recorder.add_round(
-        current.node_losses, run_state.models.n, totals, current.used
+        training.node_losses, run_state.models.n, totals, exchanges.used
     )
     if not evaluated:
-        return current.diverged, columns, None
-    diversity, current.statistics = (
-        current.statistics.diversity if current.statistics else math.nan,
-        None,
-    )
+        return training.diverged, columns, None
+    diversity = training.statistics.diversity if training.statistics else math.nan
+    training.statistics = statistics = None  # frees its memory before the evaluation
     began = time.perf_counter()
-    context = replace(context, graph=current.graph, lr=current.lr)
+    context = replace(context, graph=current.graph, lr=training.lr)
     scores = _scores(active, context, before, diversity)
     recorded = evaluation_record(active.recorder.add_evaluation({"round": t + 1} | scores))
-    return current.diverged, columns, recorded | {"seconds": time.perf_counter() - began}
+    return training.diverged, columns, recorded | {"seconds": time.perf_counter() - began}
 
 
 def _emit_divergence(
     found: Sequence[Diverged], done: int, run_state: RunState, emit: Callback
 ) -> None:
     for node, _, lr in found:
-        emit(
-            Event(
-                "divergence",
-                done,
-                {"node": node, "lr": lr, "policy": run_state.monitor.policy},
-                run_state.models,
-            )
-        )
+        values = {"node": node, "lr": lr, "policy": run_state.monitor.policy}
+        emit(Event("divergence", done, values, run_state.models))
 
 
 def _warn_of_emulation(compute: Backend) -> None:
-    """Warn if products of bfloat16 are asked of a processor that has none."""
+    """Warn if the device has no bfloat16 products and must emulate them."""
     if compute.low is not None and emulates_bf16(compute.device):
         needs = " (AMX or AVX-512 BF16)" if compute.device.type == "cpu" else ""
         text = (
             f"`precision` 'bf16' is emulated on {compute.device}, "
-            f"which has no such products{needs}: leave it out"
+            f"which has no bfloat16 products{needs}: leave it out"
         )
         warnings.warn(text, RuntimeWarning, stacklevel=5)
 
 
-def _play(
+def _apply_phases(
     algorithm: Algorithm,
     current: EngineRound,
     states: dict[str, State],
     context: EvaluationContext,
     early: Mapping[str, EvaluationStage],
 ) -> dict[str, Mapping[str, Scores]]:
-    """Run the phases of a round; return the scores of stages that come right before exchanges."""
-    before, run_state = {}, context.run_state
+    """Apply the phases of a round; return the scores of stages right before an exchange."""
+    run_state = context.run_state
+    before = {}
     for name, phase in algorithm.phases.items():
         if name == run_state.trace.exchange:
             before = {key: stage.scores(context) for key, stage in early.items()}
@@ -381,7 +362,7 @@ def _scores(
     before: Mapping[str, Mapping[str, Scores]],
     diversity: float,
 ) -> dict[str, Any]:
-    """Return the columns of an evaluation; `before` has the scores found during the round."""
+    """Return the columns of an evaluation; `before` has scores from within the round."""
     run_state = context.run_state
     columns: dict[str, Any] = dict(scores_of_stages(active.stages, context, active.rounds, before))
     columns |= {
@@ -394,7 +375,7 @@ def _scores(
 
 
 def _shared_columns(run_state: RunState) -> Tensor:
-    """Return what nodes that are no attackers may agree on: all columns, or those that travel."""
+    """Return the shared columns of the honest nodes' models; all columns if none are shared."""
     flat, active_attack = run_state.models.flat, run_state.active_attack
     flat = flat if active_attack is None else flat[active_attack.honest]
     parts = [flat[:, part] for part in run_state.trace.share]
@@ -404,9 +385,7 @@ def _shared_columns(run_state: RunState) -> Tensor:
 def _progress(start: int, rounds: int, progress: bool | str, title: str) -> Iterator[int]:
     from tqdm.auto import tqdm
 
-    quiet = (
-        None if "ipykernel" not in sys.modules else False
-    )  # None: silent where stderr is no terminal
+    quiet = False if "ipykernel" in sys.modules else None  # None: silent unless on a terminal
     disable = quiet if progress == "auto" else not progress
     bar = {"desc": printable(title), "disable": disable, "leave": False, "unit": "round"}
     return iter(tqdm(range(start, rounds), initial=start, total=rounds, **bar))

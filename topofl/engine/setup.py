@@ -1,4 +1,4 @@
-"""Everything that a run is made of, resolved and checked once, before any work is done."""
+"""Arguments of a run, resolved and checked against each other before any work is done."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -29,8 +29,9 @@ from topofl.engine.dry_run.round import WeightRules
 from topofl.engine.dry_run.trace import Trace
 from topofl.engine.evaluate.scores import Evaluated
 from topofl.engine.evaluate.task import as_task, check_task, check_voters
-from topofl.engine.options import Compute, Evaluation, as_compute, as_evaluation
+from topofl.engine.options import Compute, Evaluation
 from topofl.engine.population import Layout, check_model
+from topofl.engine.shorthands import as_compute, as_evaluation
 from topofl.engine.train.plan import Backend, Plan
 from topofl.mixing import MixingMatrix, metropolis_or_uniform, own_weights, uniform, warning_once
 from topofl.tasks import Task, cross_entropy
@@ -41,34 +42,34 @@ __all__ = ["Setup", "check_counts", "resolve"]
 
 @dataclass(frozen=True, eq=False)
 class Setup:
-    """What a run is made of, each part checked and fitting the others; made by :func:`resolve`.
+    """Checked arguments of a run, as returned by :func:`resolve`.
 
     Parameters
     ----------
     algorithm
-        With the fine-tuning of the run.
+        The algorithm, with the fine-tuning of the run.
     model, module
-        As given, and the copy of it that is used, on the device.
+        The model as given, and the copy of it that is used, on the device.
     sample
         At most two examples, on the device.
     clients
-        Pooled where the algorithm pools them.
+        The partition, pooled if the algorithm pools clients.
     dry_inputs, trace
-        The first rounds on tensors without memory, and what was seen in them.
+        Inputs and trace of the dry run of the first rounds.
     rounds
-        None where there is no run, but an estimate of one.
+        Number of rounds; None in an estimate of memory, which has none.
     seed, init
         As in :func:`topofl.run`.
     evaluation, compute
-        Options, shorthands written out.
+        Options, with shorthands expanded.
     device
-        Of `compute`, chosen if it names none.
+        Device of `compute`, or the default one.
     sets
-        The nodes and examples that are evaluated, by the names of the sets.
+        Evaluated nodes and examples, by the names of the sets.
     task
-        What is learned.
+        The loss and the scores.
     attack
-        What some nodes send in place of what they hold; None: nobody attacks.
+        The attack; None: no attackers.
     """
 
     algorithm: Algorithm
@@ -90,21 +91,21 @@ class Setup:
 
     @property
     def graphs(self) -> Topology | TopologySequence:
-        """What the topology means for the algorithm: no edges where it exchanges nothing."""
+        """The graphs that the algorithm uses; they have no edges if it exchanges nothing."""
         return self.dry_inputs.graphs or complete_graph(self.clients.n)
 
     @property
     def rules(self) -> WeightRules:
-        """What gives graphs their weights."""
+        """The weight rules, which turn graphs into mixing matrices."""
         return self.dry_inputs.rules
 
     def backend(self, plan: Plan | None = None) -> Backend:
-        """Return what decides how it is computed, with the plan of a run that is resumed."""
+        """Return the backend of the run, with the plan of a run that is resumed."""
         return _backend(self.compute, self.device, plan)
 
     @property
     def evaluation_settings(self) -> dict[str, Any]:
-        """When and on what models are evaluated, as JSON values.
+        """Settings of evaluations as JSON values, without those of fine-tuning.
 
         Fine-tuning is in the algorithm's settings.
         """
@@ -113,15 +114,14 @@ class Setup:
             for field in fields(self.evaluation)
             if field.name not in ("fine_tune", "also")
         ]
-        found = {name: getattr(self.evaluation, name) for name in names} | {
-            "on": list(self.evaluation.on)
-        }
-        own = {name: _name_of(function) for name, function in self.evaluation.own.items()}
-        return found | ({"also": own} if own else {})
+        settings = {name: getattr(self.evaluation, name) for name in names}
+        settings["on"] = list(self.evaluation.on)
+        custom = {name: _name_of(stage) for name, stage in self.evaluation.custom.items()}
+        return settings | ({"also": custom} if custom else {})
 
 
 def _name_of(function: Any) -> str:
-    """Return the module and the name of a function, or of the type of another callable object."""
+    """Return ``"module:name"`` of a function, or of the type of another callable object."""
     named = function if hasattr(function, "__qualname__") else type(function)
     return f"{named.__module__}:{named.__qualname__}"
 
@@ -141,14 +141,14 @@ def resolve(
     task: Task | None = None,
     attackers: Attack | None = None,
 ) -> Setup:
-    """Return what the arguments of :func:`topofl.run` mean together.
+    """Return the checked setup of a run from the arguments of :func:`topofl.run`.
 
     Raises
     ------
     ValueError, TypeError
-        If they do not fit each other.
+        If the arguments do not fit each other.
     TopologyError
-        If the graph cannot do what the algorithm needs.
+        If the topology does not meet the needs of the algorithm.
     """
     _check_kinds(algorithm, clients)
     evaluation, compute, task = as_evaluation(evaluation), as_compute(compute), as_task(task)
@@ -164,9 +164,8 @@ def resolve(
 
     device = torch.device(compute.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     module, sample = _checked_model(model, clients, _backend(compute, device), task)
-    sets = evaluation_sets(
-        clients, evaluation, seed, device, () if attack is None else attack.nodes
-    )
+    attacking = () if attack is None else attack.nodes
+    sets = evaluation_sets(clients, evaluation, seed, device, attacking)
     dry_inputs = DryRunInputs(
         algorithm, Layout.of(module), compute.dtype, given, weight_rules(mixing, given),
         np.array(list(map(len, clients.train))), seed, init == "independent", attack,
@@ -180,27 +179,13 @@ def resolve(
     graphs = check_graphs(trace, given, clients, mixing, compute.on_disconnected, rule)
     check_attack(trace, attack, graphs, rule)
     return Setup(
-        algorithm,
-        model,
-        module,
-        sample,
-        clients,
-        replace(dry_inputs, graphs=graphs),
-        trace,
-        rounds,
-        seed,
-        init,
-        evaluation,
-        compute,
-        device,
-        sets,
-        task,
-        attack,
-    )
+        algorithm, model, module, sample, clients, replace(dry_inputs, graphs=graphs), trace,
+        rounds, seed, init, evaluation, compute, device, sets, task, attack,
+    )  # fmt: skip
 
 
 def _check_kinds(algorithm: object, clients: object) -> None:
-    """Raise ``TypeError`` unless there is an algorithm to run, and clients to run it."""
+    """Raise ``TypeError`` unless `algorithm` and `clients` are of the right types."""
     if not isinstance(algorithm, Algorithm):
         kind = type(algorithm).__name__
         raise TypeError(
@@ -215,34 +200,31 @@ def _check_kinds(algorithm: object, clients: object) -> None:
 
 
 def check_counts(rounds: int | None, seed: int, init: str) -> tuple[int | None, int]:
-    """Return rounds and seed as ints; raise if they or `init` are wrong whatever the rest."""
+    """Return `rounds` and `seed` as ints; raise if they or `init` are not valid.
+
+    Examples
+    --------
+    >>> check_counts(10, seed=0, init="common")
+    (10, 0)
+    """
     check_choice("init", init, ["common", "independent", "given"])
-    return None if rounds is None else check_int("rounds", rounds, minimum=1), check_int(
-        "seed", seed, minimum=0
-    )
+    rounds = None if rounds is None else check_int("rounds", rounds, minimum=1)
+    return rounds, check_int("seed", seed, minimum=0)
 
 
 def _backend(compute: Compute, device: torch.device, plan: Plan | None = None) -> Backend:
     return Backend(
-        compute.executor,
-        compute.chunk,
-        compute.precision,
-        compute.channels_last,
-        compute.compile,
-        device,
-        compute.dtype,
-        plan,
-    )
+        compute.executor, compute.chunk, compute.precision, compute.channels_last,
+        compute.compile, device, compute.dtype, plan,
+    )  # fmt: skip
 
 
 def _checked_model(
     model: nn.Module, clients: Partition, backend: Backend, task: Task
 ) -> tuple[nn.Module, Tensor]:
     """Return a copy of the model and at most two examples, on the device; raise unless they fit."""
-    module, dataset = (
-        check_model(model).to(device=backend.device, dtype=backend.dtype),
-        clients.dataset,
-    )
+    dataset = clients.dataset
+    module = check_model(model).to(device=backend.device, dtype=backend.dtype)
     sample = dataset.examples(range(min(2, len(dataset.labels))), backend.dtype).to(backend.device)
     known = task.loss is cross_entropy and dataset.targets is None
     check_output(module, sample, clients.n_classes if known else None)
@@ -255,23 +237,22 @@ def _checked_model(
 def weight_rules(
     mixing: Rule | MixingMatrix | None, graphs: Topology | TopologySequence | None
 ) -> WeightRules:
-    """Return what gives the graphs of a run their weights.
+    """Return the weight rules of a run, from its argument `mixing`.
 
-    A default warns of the first graph whose own weights it drops.
+    A default rule warns of the first graph whose own weights it ignores.
     """
-    pull, push = (_rule_from(mixing, pushes) for pushes in (False, True))
-    if (
-        mixing is None and graphs is not None and graphs.period is None
-    ):  # else all rounds of a period are looked at
-        pull, push = (
-            warning_once(rule, "mixing", pushes=k == 1) for k, rule in enumerate((pull, push))
-        )
+    pull = _rule_from(mixing, pushes=False)
+    push = _rule_from(mixing, pushes=True)
+    if mixing is None and graphs is not None and graphs.period is None:
+        # periodic graphs are checked before the run
+        pull = warning_once(pull, "mixing", pushes=False)
+        push = warning_once(push, "mixing", pushes=True)
     known = 64 if graphs is None else max(64, graphs.period or 0)
     return WeightRules(pull, push, lru_cache(maxsize=known)(_weights_on))
 
 
 def _weights_on(rule: Rule, graph: Topology) -> MixingMatrix:
-    """Return the matrix that a rule gives a graph, checked."""
+    """Return the checked mixing matrix of a graph by a weight rule."""
     weights = rule(graph)
     if not isinstance(weights, MixingMatrix):
         raise TypeError(
@@ -282,7 +263,7 @@ def _weights_on(rule: Rule, graph: Topology) -> MixingMatrix:
 
 
 def _rule_from(mixing: Rule | MixingMatrix | None, pushes: bool) -> Rule:
-    """Return the weight rule of a run; that of a fixed matrix checks the matrix on each graph."""
+    """Return the weight rule of a run; the rule of a fixed matrix checks it on each graph."""
     if mixing is None:
         return _default_push_weights if pushes else metropolis_or_uniform
     if not isinstance(mixing, MixingMatrix) and not callable(mixing):
@@ -305,9 +286,9 @@ def _default_push_weights(graph: Topology) -> MixingMatrix:
         sums = weights.weights.sum(axis=0)
         node = int(np.abs(sums - 1).argmax())
         raise ValueError(
-            "`topology` must, with `own_weights`, have columns that sum to 1 to push models: what "
-            f"node {node} of {graph.name} keeps and what others take from it sum to "
-            f"{sums[node]:.6g}; push in equal shares by mixing=functools.partial(mixing.uniform, "
-            "direction='push'), or average by an algorithm such as dsgd"
+            "`topology` must, with `own_weights`, have columns that sum to 1 to push models, but "
+            f"column {node} of {graph.name} sums to {sums[node]:.6g}; push in equal shares by "
+            "mixing=functools.partial(mixing.uniform, direction='push'), or average by an "
+            "algorithm such as dsgd"
         )
     return weights

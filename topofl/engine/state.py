@@ -29,11 +29,7 @@ from topofl.engine.train.gradients import new_gradients
 from topofl.engine.train.learner import Learner, Worker, differentiate
 from topofl.engine.train.plan import Backend, Plan, TimingTrial, choose_plan
 from topofl.engine.train.workers import Each, torch_threads, worker_threads
-from topofl.mixing import (
-    MixingMatrix,
-    check_pulls,
-    check_pushes,
-)
+from topofl.mixing import MixingMatrix, check_pulls, check_pushes
 from topofl.tasks import Task
 from topofl.topology import Topology, TopologySequence
 
@@ -42,7 +38,7 @@ __all__ = ["RunState"]
 
 @dataclass(frozen=True, eq=False)
 class RunState:
-    """State of a run: what stays from round to round, the models, and the diverged nodes."""
+    """State of a run that lasts from round to round: models, learner, graphs and mixers."""
 
     module: nn.Module
     task: Task
@@ -61,12 +57,12 @@ class RunState:
 
     @classmethod
     def build(cls, setup: Setup, compute: Backend) -> "RunState":
-        """Return the state before round 0: checked for memory, on the device, with a plan.
+        """Return the state before round 0, on the device.
 
         Raises
         ------
         ValueError
-            If the run does not fit into the free memory.
+            If the run does not fit into free memory.
         """
         module, clients, graphs = setup.module, setup.clients, setup.graphs
         order = image_order(module, setup.sample, compute.channels_last)
@@ -88,7 +84,7 @@ class RunState:
             int(setup.trace.batch_sizes().max()), choose, setup.task,
         )  # fmt: skip
         attack = setup.attack
-        matrices_kept = 1 if setup.trace.chooses else max(64, graphs.period or 0)
+        cached_mixers = 1 if setup.trace.chooses else max(64, graphs.period or 0)
         return cls(
             module=module,
             task=setup.task,
@@ -104,16 +100,16 @@ class RunState:
             rules=setup.rules,
             resolve=setup.rules.resolve,
             examples_of_nodes={"train": clients.train, "val": clients.val},
-            mixer=lru_cache(maxsize=matrices_kept)(_mixer_for(models)),
+            mixer=lru_cache(maxsize=cached_mixers)(_mixer_for(models)),
             active_attack=attack and ActiveAttack(attack, clients.n, setup.seed, compute.device),
         )
 
     @contextmanager
     def threads(self) -> Iterator[Each]:
-        """Use the threads that were planned, and put torch's setting back.
+        """Use the number of threads of the plan; torch's setting is restored afterwards.
 
         Waking a second thread costs microseconds on an idle machine, but milliseconds on a busy
-        one: more than all the work of a step with 50 nodes and logistic regression on digits.
+        one: more than a whole step with 50 nodes and logistic regression on digits.
         """
         with (
             torch_threads(self.learner.plan.threads),
@@ -122,20 +118,20 @@ class RunState:
             yield each
 
     def push_weights(self, graph: Topology) -> MixingMatrix:
-        """Return the matrix by which nodes of a graph push, by the run's rule."""
+        """Return the column-stochastic matrix of a graph by which nodes push."""
         return check_pushes(self.resolve(self.rules.push, graph))
 
     def weights(self, graph: Topology, rule: Rule | None = None) -> MixingMatrix:
-        """Return the mixing matrix of a graph, by the run's rule unless another is given."""
+        """Return the mixing matrix of a graph, by `rule` or by default the run's rule."""
         return check_pulls(self.resolve(rule or self.rules.pull, graph))
 
 
 def _plan_chooser(
     setup: Setup, compute: Backend, order: Order, how_evaluated: EvaluationPlan
 ) -> Callable[[TimingTrial], Plan]:
-    """Return the function that chooses a plan by trials.
+    """Return the function that chooses a plan by timing trials.
 
-    It raises ``ValueError`` if the run does not fit into memory.
+    Raises ``ValueError`` if the run does not fit into memory.
     """
     module, trace = setup.module, setup.trace
     facts = memory_facts(
@@ -169,7 +165,7 @@ def new_learner(
     choose: Callable[[TimingTrial], Plan],
     task: Task,
 ) -> Learner:
-    """Return the learner of a run, planned by trials on its largest minibatches."""
+    """Return the learner of a run, with a plan chosen by trials on its largest minibatches."""
     batches = Batches(clients.train, seed, examples.augment)
     targets = clients.dataset.learned(compute.dtype).to(compute.device)
 
@@ -208,7 +204,7 @@ def new_learner(
 
 @contextmanager
 def _explaining_compile_errors(compiled: bool) -> Iterator[None]:
-    """Turn what compilers raise into one message."""
+    """Turn the errors of ``torch.compile`` into one ``ValueError``."""
     try:
         yield
     except RuntimeError as error:

@@ -1,4 +1,4 @@
-"""Suggestions for keywords that a function does not have."""
+"""Suggestions for unknown keyword arguments."""
 
 import difflib
 import inspect
@@ -19,11 +19,22 @@ R = TypeVar("R")
 
 
 OPTIONS = {"evaluation": Evaluation, "compute": Compute, "saving": Saving}
-"""The arguments of a run that have fields, by their names."""
+"""The arguments of a run that group options, by name."""
 
 
 def suggesting_options(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorate a function: an unknown keyword raises ``TypeError`` with a suggestion."""
+    """Decorate a function so that an unknown keyword raises ``TypeError`` with a suggestion.
+
+    Examples
+    --------
+    >>> @suggesting_options
+    ... def train(compute=None):
+    ...     pass
+    >>> train(device="cuda")
+    Traceback (most recent call last):
+    ...
+    TypeError: train() has no argument 'device'; write compute=Compute(device=...)
+    """
     known = list(inspect.signature(function).parameters)
 
     @wraps(function)
@@ -39,7 +50,7 @@ def suggesting_options(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def _suggestion(word: str, known: Sequence[str]) -> str:
-    """Return the suggestion for a keyword: a field of that name, else the nearest name."""
+    """Return a suggestion for an unknown keyword: an option of that name, else a similar name."""
     places = [
         (name, own.name) for name in known if name in OPTIONS for own in fields(OPTIONS[name])
     ]

@@ -1,8 +1,9 @@
-"""Estimates of a run from its first rounds, played on tensors without memory."""
+"""Estimates of a run from a dry run of its first rounds, on tensors without memory."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -26,12 +27,13 @@ from topofl.engine.memory.footprint import (
     remedy,
 )
 from topofl.engine.memory.system import free_memory, watched_growth
-from topofl.engine.options import Compute, Evaluation, as_compute
+from topofl.engine.options import Compute, Evaluation
 from topofl.engine.recorder import bytes_kept
 from topofl.engine.setup import Setup, resolve
+from topofl.engine.shorthands import as_compute
 from topofl.engine.suggestions import suggesting_options
 from topofl.engine.train.forward import image_order, is_linear
-from topofl.engine.train.plan import choose_plan
+from topofl.engine.train.plan import Plan, choose_plan
 from topofl.estimate.probe import fewest_nodes, probe_run
 from topofl.estimate.result import Estimate
 from topofl.estimate.traffic import MOST_ROUNDS, SAMPLED_ROUNDS, traffic_of
@@ -59,38 +61,38 @@ def estimate(
 ) -> Estimate:
     """Return the memory that :func:`topofl.run` will need, and its messages, without training.
 
-    The first rounds of the algorithm are played with tensors that have shapes but no memory, so
-    that the messages are those that the run will record. If nodes choose their peers by losses,
-    which all count as 0 here, 10 rounds are played, and a run may send more or fewer messages. A
-    step and an evaluation of one model are played on two and on three examples, and every tensor is
-    counted while it lives. Temporary memory inside of kernels is not counted: ``python -m
-    analysis.peak_memory`` compares predictions to measured peaks.
+    The first rounds of the algorithm run on tensors that have shapes but no memory, so that the
+    messages are those that the run will record. If nodes choose their peers by losses, which are
+    all 0 here, this takes 10 rounds, and the run may send more or fewer messages. A step and an
+    evaluation of one model are traced on two and on three examples, counting all live tensors.
+    Temporary memory inside of kernels is not counted: ``python -m analysis.peak_memory`` compares
+    predictions to measured peaks.
 
     Parameters
     ----------
     algorithm, model, clients, topology, mixing, task, attackers, evaluation
-        As in :func:`topofl.run`. For graphs that change, messages are means over a period (over the
-        first 10 rounds if there is none), those of the busiest node maxima. For methods that draw
-        their messages at random, such as :func:`topofl.algorithms.random_walks`, they are means
-        over up to 100 rounds, fewer with more nodes, or if the mean is precise to about 1 %.
+        As in :func:`topofl.run`. For graphs that change, messages are means over a period, or over
+        the first 10 rounds if there is none; those of the busiest node are maxima. For methods that
+        draw their messages at random, such as :func:`topofl.algorithms.random_walks`, messages are
+        means over up to 100 rounds, fewer with more nodes, or if the mean is precise to about 1 %.
     rounds
         As in :func:`topofl.run`, to include the memory of the history of all rounds. If graphs do
-        not repeat, or other nodes participate in every round, the memory of mixing matrices is
+        not repeat, or participants change from round to round, the memory of mixing matrices is
         extrapolated from the first rounds. None: the history is not counted.
     compute
-        As in :func:`topofl.run`. ``"auto"`` for executor and chunk is resolved as in the run where
-        a rule decides (for linear models, and if memory is short). Where the run will time
-        executors, memory is that of its first batched trial, 2 to 8 nodes per call, or with a probe
-        that of the executor that the probe chose.
+        As in :func:`topofl.run`. ``"auto"`` for executor and chunk is resolved as in the run if a
+        rule decides (for linear models, and if memory is short). If the run will time executors,
+        the memory is that of its first batched trial, with 2 to 8 nodes per call, or of the
+        executor that a probe has chosen.
     probe
-        Train a few of the nodes for 4 rounds, at least as many as are trained at once, to predict
-        the times of the run; this usually takes seconds. On Linux, memory on the CPU is corrected
-        by how much this process grows meanwhile. Skipped if the run does not fit into memory.
+        Train some of the nodes for 4 rounds, at least as many as are trained at once, to predict
+        the run time; this usually takes seconds. On Linux, memory on the CPU is corrected by the
+        measured growth of this process. Skipped if the run does not fit into memory.
 
     Raises
     ------
     ValueError, TypeError
-        If arguments do not fit each other, as :func:`topofl.run`. A run that does not fit into
+        If arguments do not match each other, as in :func:`topofl.run`. A run that does not fit into
         memory is not an error here.
 
     Examples
@@ -123,19 +125,8 @@ def estimate(
         played = [next(later) for _ in range(period)]
         facts = _facts(setup, played)
         free = free_memory(setup.device)
-        fits = fits_into(facts, free)
-        backend = setup.backend()
-        linear = is_linear(setup.module)
-        plan = choose_plan(backend, linear, facts.sizes, None, fits)
-        beyond = 0
-        seconds: dict[str, Any] = {}
-        if probe and fits(plan):
-            found = probe_run(setup, played, fewest_nodes(plan, facts.sizes))
-            if setup.device.type == "cpu" and (grown := growth()) is not None:
-                beyond = grown - needed(first_nodes(facts, found.nodes), found.plan)
-            backend = replace(backend, executor=found.plan.executor)
-            plan = choose_plan(backend, linear, facts.sizes, None, fits)
-            seconds = found.seconds
+        planned = _planned(setup, facts, free, played if probe else None, growth)
+    plan = planned.plan
     traffic = traffic_of(setup, played, later)
     return Estimate(
         name=f"{setup.algorithm.name} on {setup.graphs.name}",
@@ -145,19 +136,50 @@ def estimate(
         chunk=plan.chunk,
         workers=plan.workers,
         **memory(facts, plan),
-        beyond=beyond,
+        beyond=planned.beyond,
         held=facts.held,
         returned=facts.returned,
         free=free,
-        remedy="" if free is None or fits(plan) else remedy(facts, free),
+        remedy="" if free is None or fits_into(facts, free)(plan) else remedy(facts, free),
         **traffic.per_round(),
         drawn=traffic.drawn,
-        **seconds,
+        **planned.seconds,
     )
 
 
+class _Planned(NamedTuple):
+    """Plan of a run, and memory beyond its prediction and times that a probe measured."""
+
+    plan: Plan
+    beyond: int = 0
+    seconds: Mapping[str, Any] = MappingProxyType({})
+
+
+def _planned(
+    setup: Setup,
+    facts: MemoryFacts,
+    free: int | None,
+    probed: Sequence[DryRound] | None,
+    growth: Callable[[], int | None],
+) -> _Planned:
+    """Return the plan of a run; with first rounds that are `probed`, from a probe if it fits."""
+    backend = setup.backend()
+    linear = is_linear(setup.module)
+    fits = fits_into(facts, free)
+    plan = choose_plan(backend, linear, facts.sizes, None, fits)
+    if probed is None or not fits(plan):
+        return _Planned(plan)
+    found = probe_run(setup, probed, fewest_nodes(plan, facts.sizes))
+    beyond = 0
+    if setup.device.type == "cpu" and (grown := growth()) is not None:
+        beyond = grown - needed(first_nodes(facts, found.nodes), found.plan)
+    backend = replace(backend, executor=found.plan.executor)
+    plan = choose_plan(backend, linear, facts.sizes, None, fits)
+    return _Planned(plan, beyond, found.seconds)
+
+
 def _facts(setup: Setup, played: Sequence[DryRound]) -> MemoryFacts:
-    """Return what memory depends on, given the first rounds."""
+    """Return the facts that determine the memory of a run, given a dry run of its first rounds."""
     clients, backend, task = setup.clients, setup.backend(), setup.task
     examples = clients.dataset.learned(backend.dtype)[:2].to(backend.device)
     exchanges = [exchange for round in played for exchange in round.ledger.exchanges]
@@ -179,7 +201,7 @@ def _facts(setup: Setup, played: Sequence[DryRound]) -> MemoryFacts:
 
 
 def _bytes_of_history(setup: Setup, period: int) -> int:
-    """Return the bytes that a history holds after all rounds: columns, and mixing matrices."""
+    """Return the bytes of the history after all rounds: columns, and mixing matrices."""
     rounds = setup.rounds
     if rounds is None:
         return 0

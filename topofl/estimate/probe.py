@@ -1,4 +1,4 @@
-"""Probes: a few nodes are trained for some rounds, to predict the times of a run."""
+"""Probes: train some nodes for a few rounds to predict the run time."""
 
 import time
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from topofl.topology import Topology
 __all__ = ["Probe", "fewest_nodes", "probe_run"]
 
 PROBE_SECONDS = 0.1
-"""A probe takes more nodes until a round lasts this long, so that fixed costs hardly count."""
+"""A probe trains more nodes until a round takes this long, so that fixed costs are negligible."""
 
 
 class Probe(NamedTuple):
@@ -32,13 +32,16 @@ class Probe(NamedTuple):
 
 
 def fewest_nodes(plan: Plan, sizes: Sizes) -> int:
-    """Return how many nodes a probe needs: all that a plan trains at once, on as many threads."""
+    """Return the fewest nodes of a probe: those that a plan trains at once, on all its threads."""
     spread = -(-SHARED_WORK // (sizes.d * sizes.batch)) if plan.workers > 1 else 1
     return max(4, plan.workers * plan.chunk, spread)
 
 
 def probe_run(setup: Setup, rounds: Sequence[DryRound], least: int) -> Probe:
-    """Train at least `least` nodes, and more until a round lasts :data:`PROBE_SECONDS`."""
+    """Return the result of a probe of `least` nodes, or more if a round is too short to time.
+
+    `rounds` are a dry run of the first rounds.
+    """
     n = setup.clients.n
     graph = setup.graphs.at(0)
     k = min(least, n) if _is_proportional(setup.trace) else n
@@ -58,7 +61,7 @@ def probe_run(setup: Setup, rounds: Sequence[DryRound], least: int) -> Probe:
 
 
 def _is_proportional(trace: Trace) -> bool:
-    """Return whether time is proportional to nodes: all train, and for equally many steps."""
+    """Return whether time is proportional to nodes: all train, with the same number of steps."""
     sizes = trace.rounds[0].sizes
     for one in trace.trained:
         amounts = (one.how.batch_size, one.how.steps, one.how.epochs)
@@ -70,7 +73,7 @@ def _is_proportional(trace: Trace) -> bool:
 
 
 def _trial(setup: Setup, clients: Partition, graph: Topology) -> tuple[Plan, float, float]:
-    """Train for 4 rounds; return the plan, and seconds per round and of the last evaluation."""
+    """Train for 4 rounds; return the plan, and the seconds of a round and of an evaluation."""
     seconds: dict[str, list[float]] = {"round": [], "evaluation": []}
 
     def record(event: Event) -> None:
@@ -85,7 +88,7 @@ def _trial(setup: Setup, clients: Partition, graph: Topology) -> tuple[Plan, flo
         topology=graph,
         rounds=4,
         seed=0,
-        # equal models would be evaluated once for all nodes
+        # identical models would be evaluated once for all nodes
         init="common" if setup.trace.common_start else "independent",
         evaluation=Evaluation(
             every=4, on=setup.evaluation.on, examples=setup.evaluation.examples, fine_tune=False
@@ -120,9 +123,9 @@ def _first_nodes(graph: Topology, k: int) -> Topology:
 
 
 def _seconds_of_mixing(played: DryRound, k: int, device: torch.device, dtype: torch.dtype) -> float:
-    """Return the seconds that a round's exchanges among all nodes take, timed on some columns.
+    """Return the seconds of a round's exchanges among all nodes, timed on some columns.
 
-    Exchanges among k nodes, which the probe includes, are left out.
+    Exchanges among k nodes are not counted, since the probe includes them.
     """
     total = 0.0
     for weights, columns in played.mixed.items():

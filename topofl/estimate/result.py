@@ -1,4 +1,4 @@
-"""The result of an estimate, with its text."""
+"""The result of an estimate, and its text."""
 
 from dataclasses import dataclass, field
 
@@ -25,7 +25,7 @@ MEMORY_PARTS = (
     "data",
     "torch",
 )
-"""Fields of an estimate that are bytes of memory, without the history."""
+"""Fields of an estimate that are bytes of memory, except for the history."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class Estimate:
     n, d
         Number of nodes, and of parameters of one model.
     executor, chunk, workers
-        The plan whose memory this is: nodes per call of the batched executor (1 for the looped
-        one), and threads that process chunks in parallel.
+        The plan of the estimate: executor, nodes per call (1 for the looped executor), and threads
+        that process chunks in parallel.
     parameters
         Memory of all models.
     state
@@ -58,9 +58,9 @@ class Estimate:
     activations
         Peak memory of their forward and backward passes, without gradients.
     statistics
-        Memory of the sums of gradients, in rounds that are evaluated.
+        Memory of the sums of gradients in rounds with an evaluation.
     float64
-        Memory of the parts that gradient diversity and consensus distance convert to float64, in
+        Memory of the blocks that gradient diversity and consensus distance convert to float64 in
         these rounds.
     phases
         Temporary memory of phases outside of training, such as copies of the models.
@@ -69,33 +69,32 @@ class Estimate:
     matrices
         Memory of the mixing matrices of the rounds that were simulated.
     history
-        Memory of what is recorded over all rounds, including mixing matrices; 0 if `rounds` was not
-        given.
+        Memory of the record of all rounds, including mixing matrices; 0 if `rounds` was not given.
     data
         Memory of the dataset.
     torch
-        Memory that torch takes on first use in any run, and the network itself.
+        Memory that torch allocates on first use in any run, and of the network itself.
     beyond
-        Memory on the CPU that a probe took in addition to its prediction, negative if it took less:
+        Memory on the CPU that a probe used beyond its prediction, negative if it used less:
         temporary memory of kernels, and fragments held by the allocator. 0 without a probe.
     held
         The part of `data` that is already in memory.
     returned
-        Whether memory is released between training and evaluation, so that the two take turns.
+        Whether memory is returned to the system between training and evaluation.
     free
         Free memory on the device now; None if unknown.
     remedy
-        What would fit, if the run does not.
+        Settings that would fit, if the run does not fit into memory.
     messages, bytes, messages_paper, bytes_paper
-        Sent by all nodes per round, the latter two as the D-Cliques paper counts them; as in
-        :class:`topofl.History`.
+        Messages and bytes that all nodes send per round; the latter two as the D-Cliques paper
+        counts them. As in :class:`topofl.History`.
     busiest_messages, busiest_bytes
-        In and out of the node with the most traffic.
+        Incoming and outgoing traffic of the node with the most.
     seconds_per_round, seconds_per_evaluation
         Measured by the probe; None without one. Neither includes fine-tuning.
     drawn
-        If a method draws its messages at random: (rounds averaged over, fewest, most messages per
-        round); else None.
+        If a method draws its messages at random: (number of rounds in the mean, fewest and most
+        messages per round); otherwise None.
     """
 
     name: str
@@ -136,17 +135,17 @@ class Estimate:
 
     @property
     def total(self) -> int:
-        """Peak memory in bytes, less than the sum of the parts, which do not exist all at once."""
+        """Peak memory in bytes; less than the sum of its parts, which do not all exist at once."""
         return max(0, peak(self._memory(), self.returned) + self.beyond)
 
     @property
     def added(self) -> int:
-        """Memory in bytes that the run takes in addition to what is in use before it."""
+        """Memory in bytes that the run adds to the memory in use before it."""
         return self.total - self.held
 
     @property
     def fits(self) -> bool:
-        """Whether enough memory is free, as far as known."""
+        """Whether enough memory is free; True if free memory is unknown."""
         return self.free is None or self.added <= self.free
 
     def _memory(self) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""Messages and bytes that a run will send per round, also of methods that send at random."""
+"""Messages and bytes that a run will send per round, including methods that send at random."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -16,13 +16,13 @@ SAMPLED_ROUNDS = 10
 """Rounds over which the messages of graphs without a period are averaged."""
 
 MOST_ROUNDS = 100
-"""Most rounds over which random messages are averaged, rounded up to whole periods."""
+"""Largest number of rounds in means of random messages, before rounding up to whole periods."""
 
 DRAWN_EVENTS = 20_000
-"""Nodes times rounds over which random messages are averaged, if that gives 10 to 100 rounds."""
+"""Nodes times rounds in means of random messages, within 10 to 100 rounds."""
 
 PRECISION = 0.01
-"""Relative standard error at which means of random messages are precise enough."""
+"""Relative standard error at which the mean of random messages is precise enough."""
 
 Totals = dict[str, int]
 """Messages and bytes of one round."""
@@ -34,7 +34,7 @@ class Traffic(NamedTuple):
     Attributes
     ----------
     totals
-        Of each round.
+        Totals of each round.
     drawn
         As in :class:`topofl.estimate.Estimate`.
     """
@@ -43,7 +43,7 @@ class Traffic(NamedTuple):
     drawn: tuple[int, int, int] | None
 
     def per_round(self) -> dict[str, Any]:
-        """Return means over rounds (for the busiest node, maxima); whole numbers as int."""
+        """Return means over rounds (maxima for the busiest node); whole numbers are ints."""
         found: dict[str, Any] = {}
         for name in self.totals[0]:
             column = [total[name] for total in self.totals]
@@ -56,17 +56,17 @@ class Traffic(NamedTuple):
 
 
 def traffic_of(setup: Setup, played: Sequence[DryRound], later: Iterator[DryRound]) -> Traffic:
-    """Return the totals of the rounds `played`, or of as many more as their mean needs.
+    """Return the totals of the rounds `played`, and of more rounds if messages are random.
 
-    Random messages are recognized by a second seed, under which the first rounds send others. They
-    are averaged over whole periods of the graphs until the mean is precise.
+    Messages are random if the first rounds differ under a second seed. They are averaged over whole
+    periods of the graphs until the mean is precise.
 
     Parameters
     ----------
     setup
-        Of the run.
+        The setup of the run.
     played
-        The first rounds: one period of the graphs, or :data:`SAMPLED_ROUNDS`.
+        A dry run of the first rounds: one period of the graphs, or :data:`SAMPLED_ROUNDS`.
     later
         The rounds after these, at least :data:`MOST_ROUNDS`.
     """
@@ -76,7 +76,7 @@ def traffic_of(setup: Setup, played: Sequence[DryRound], later: Iterator[DryRoun
     period = 1 if setup.trace.chooses else setup.graphs.period or 1
 
     def extend(rounds: int) -> None:
-        """Play until there are `rounds`, rounded up to whole periods."""
+        """Play rounds until there are `rounds`, rounded up to whole periods."""
         rounds = -(-rounds // period) * period
         totals.extend(_totals(next(later)) for _ in range(rounds - len(totals)))
 
@@ -104,7 +104,7 @@ def _totals(round: DryRound) -> Totals:
 
 
 def _is_precise(totals: Sequence[Totals]) -> bool:
-    """Return whether the means of messages and bytes have a small standard error."""
+    """Return whether the means of messages and bytes have small standard errors."""
     for name in ("messages", "bytes"):
         column = [total[name] for total in totals]
         mean = fmean(column)

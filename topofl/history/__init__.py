@@ -1,8 +1,8 @@
 """Histories: what a run records, as columns per round, scores per node, and mixing matrices."""
 
+from topofl.history.columns import SECONDS
 from topofl.history.history import History
 from topofl.history.places import FILES, MODELS, OURS, check_replaceable, saved_in
-from topofl.history.record import SECONDS
 from topofl.history.statistics import Personal, evaluation_record, over_nodes
 
 __all__ = [

@@ -1,46 +1,61 @@
-"""The record of one run, as users have it: its data, scores, costs, plots and files."""
+"""The record of one run; over 400 lines: one class with the documentation of all its methods."""
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from topofl.history import plots, reading, writing
-from topofl.history.targets import CostsOfTargets
+import numpy as np
+
+from topofl._columns import Column, from_json
+from topofl._support.check import check_int
+from topofl._support.table import NotApplicable
+from topofl.history import plots, reading, scores, targets, writing
+from topofl.history.columns import column_name, columns_by_name, lookup, scores_in
+from topofl.history.statistics import Personal
+from topofl.history.summary import attack_label, run_name, summary, with_attack
+from topofl.mixing import MixingMatrix, MixingSequence
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from torch import Tensor, nn
 
+    from topofl.trained import Trained
+
 __all__ = ["History"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class History(CostsOfTargets):
-    """The record of one run.
+class History:
+    """The record of one run: losses, scores, costs, mixing matrices and models.
+
+    The class is long since it documents all methods; most are implemented in the modules next to
+    this one.
 
     Parameters
     ----------
     meta
-        What determined the run: algorithm, topology, seed, sizes, versions; JSON values only.
-        ``meta["task"]`` has the name of the task, and for each of its scores whether high or low is
-        good, the primary one first; without it the task is classification with accuracy.
-        ``meta["columns"]`` has for each column of scores its ``score``, the ``stage`` at which
-        models were scored (``""`` at the end of a round), and the ``set`` of examples; without it
-        these follow from the names.
+        What determined the run, as JSON values: algorithm, topology, seed, sizes, versions.
+        ``meta["task"]`` has the name of the task and its scores, the primary one first, each with
+        ``"high"`` or ``"low"``, whichever is better; without it the task is classification with
+        accuracy. ``meta["columns"]`` has the ``score`` of each column of scores, the ``stage`` at
+        which models were scored (``""`` at the end of a round), and the ``set`` of examples;
+        without it these follow from the names of the columns.
     rounds
         Columns of length R, one entry per round 1..R: ``train_loss`` (mean over nodes of the
         minibatch loss before each step), ``steps`` (local steps of all nodes; SAM and Per-FedAvg
-        take two gradients in each), ``messages``, ``bytes``, ``busiest_messages``,
-        ``busiest_bytes`` (sums over nodes, and the largest in + out of one node, or of a server),
+        compute two gradients in each), ``messages``, ``bytes`` (sums over nodes),
+        ``busiest_messages``, ``busiest_bytes`` (in + out of the node, or server, with the most),
         and ``messages_paper``, ``bytes_paper`` (the D-Cliques paper's accounting, in which
         gradients go to all neighbors); with push-sum ``smallest_push_weight``; on a simulated clock
         ``simulated_seconds``, the time at the end of the round.
     evaluations
-        Entries of length E, one per evaluation: ``round`` (0 is before training), the scores of the
-        task, such as ``accuracy``, and ``loss``, (E, n) of every node's model at the end of the
-        round (NaN for nodes that were not evaluated), ``consensus_distance``,
+        Entries of length E, one per evaluation: ``round`` (0 is before training); the scores of the
+        task, such as ``accuracy``, and ``loss``, (E, n), of every node's model at the end of the
+        round (NaN for nodes that were not evaluated); ``consensus_distance``; and
         ``gradient_diversity`` of the round's first step (NaN for round 0, which has none).
 
         With ``before_exchange=True`` also ``accuracy_before_exchange`` and
@@ -51,18 +66,299 @@ class History(CostsOfTargets):
         :meth:`column` finds names. With push-sum also ``push_weight`` (E, n). If only a part of the
         models is exchanged, distances are of that part.
     node_loss
-        (R, n) minibatch loss of each node, mean over the steps of the last phase that trains what
-        predicts; NaN where the node did not train.
+        (R, n) minibatch loss of each node, mean over the steps of the last phase that trains
+        parameters used for prediction; NaN where the node did not train.
     matrices
-        The distinct mixing matrices, in order of first use. Of large ones with equal rows only the
-        distinct rows are kept, and the matrix is made on access.
+        The distinct mixing matrices, in order of first use. A large matrix with equal rows is
+        stored as its distinct rows and assembled on access.
     matrix_of_round
         (R,) index into `matrices`.
     models
         The nodes' models after the last round: their parameters ``models.flat``, (n, d) on the CPU,
-        ``models.state_dict(node)`` and ``models.module(node)``. None if the run kept none
-        (``topofl.Saving(models=False)``), or the history was saved without.
+        ``models.state_dict(node)`` and ``models.module(node)``. None if the run did not keep them
+        (``topofl.Saving(models=False)``) or the history was saved without.
     """
+
+    meta: Mapping[str, Any]
+    rounds: Mapping[str, np.ndarray]
+    evaluations: Mapping[str, np.ndarray]
+    node_loss: np.ndarray
+    matrices: Sequence[MixingMatrix] = ()
+    matrix_of_round: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    models: "Trained | None" = None
+
+    def __repr__(self) -> str:
+        return summary(self)
+
+    @property
+    def n_rounds(self) -> int:
+        """Number of rounds run."""
+        return len(self.node_loss)
+
+    @property
+    def scores(self) -> dict[str, str]:
+        """The task's scores, the primary one first: ``"high"`` or ``"low"``, which is better."""
+        return scores_in(self.meta)
+
+    @property
+    def primary(self) -> str:
+        """Name of the task's primary score."""
+        return next(iter(self.scores))
+
+    @property
+    def attackers(self) -> list[int]:
+        """The attacking nodes, in ascending order; see :class:`topofl.attacks.Attack`."""
+        return list(self.meta.get("attackers", {}).get("nodes", []))
+
+    @property
+    def attack(self) -> str:
+        """Number of attackers and the attack, as ``"2 attackers (sign_flip)"``; empty if none."""
+        return attack_label(self)
+
+    @cached_property
+    def columns(self) -> Mapping[str, Column]:
+        """Score, stage and set of each column of scores, by name."""
+        known = self.meta.get("columns")
+        return columns_by_name(self.meta, self.evaluations) if known is None else from_json(known)
+
+    def score_of(self, column: str) -> str | None:
+        """Return the score that a column contains; None if it contains none.
+
+        Examples
+        --------
+        >>> history = History({}, {}, {"accuracy_own_val": np.zeros((1, 2))}, np.zeros((0, 2)))
+        >>> history.score_of("accuracy_own_val")
+        'accuracy'
+        """
+        found = self.columns.get(column)
+        return found and found.score
+
+    def low_is_good(self, column: str) -> bool:
+        """Return whether lower values are better in a column of scores."""
+        return self.scores.get(self.score_of(column) or "loss") == "low"
+
+    def column(self, score: str | None = None, stage: str = "", on: str | None = None) -> str:
+        """Return the name of a column of scores, for ``history[name]`` and other methods.
+
+        Parameters
+        ----------
+        score
+            For example ``"accuracy"``; None: the task's primary score.
+        stage
+            ``""``: the models at the end of a round; ``"before_exchange"``, ``"fine_tuned"``,
+            ``"knn"``, or a name in `also` of the run's :class:`topofl.Evaluation`.
+        on
+            The set of examples, such as ``"own_val"``; None: the run's first one.
+
+        Raises
+        ------
+        ValueError
+            If there is no such column, listing the possible values.
+
+        Examples
+        --------
+        >>> evaluations = {"accuracy": np.zeros((1, 2)), "accuracy_knn": np.ones((1, 2))}
+        >>> history = History({}, {}, evaluations, np.zeros((0, 2)))
+        >>> history.column(stage="knn"), history.columns["accuracy_knn"].stage
+        ('accuracy_knn', 'knn')
+        """
+        return column_name(self, score, stage, on)
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """Return a column of `rounds` or an entry of `evaluations`.
+
+        Raises
+        ------
+        KeyError
+            If there is no such column, with the nearest name, or how to record it.
+        TypeError
+            If `name` is not text.
+        """
+        return lookup(self, name)
+
+    def mixing(self, t: int) -> MixingMatrix:
+        """Return the mixing matrix of round `t` (from 0; negative values count from the end).
+
+        Raises
+        ------
+        ValueError
+            If there was no such round, or the algorithm exchanged nothing.
+        """
+        if not self.matrices:
+            raise ValueError(
+                f"{run_name(self)} has no mixing matrices, since its algorithm exchanges nothing; "
+                "leave it out"
+            )
+        t = check_int("t", t, minimum=-self.n_rounds, maximum=self.n_rounds - 1)
+        return self.matrices[int(self.matrix_of_round[t])]
+
+    @property
+    def mixings(self) -> MixingSequence:
+        """The mixing matrices of all rounds, for functions of :mod:`topofl.metrics`.
+
+        These functions also accept the History itself. A single matrix in all rounds has period 1.
+        """
+        algorithm = self.meta.get("algorithm", "run")
+        name = with_attack(self, f"{algorithm} over {self.meta.get('topology', 'graphs')}")
+        period = 1 if len(self.matrices) == 1 else None
+        return MixingSequence(self.mixing(0).n, self.mixing, name, period, self.n_rounds)
+
+    def last(self, column: str | None = None) -> np.ndarray:
+        """Return the nodes' scores after the last round, (n,); NaN for nodes without one.
+
+        Parameters
+        ----------
+        column
+            A column with one value per node, such as ``"accuracy_fine_tuned"``; None: the task's
+            primary score.
+
+        Raises
+        ------
+        KeyError
+            If there is no such column, with the nearest name.
+        ValueError
+            If it has a single value for all nodes.
+        """
+        column = self.primary if column is None else column
+        return scores.node_scores(self, "column", column)[-1]
+
+    def best(self, column: str | None = None) -> np.ndarray:
+        """Return the nodes' scores, (n,), at the evaluation with the best mean over nodes.
+
+        Ties go to the latest evaluation. On a test set, this selects the round on test data and is
+        optimistic; it is available because papers report it. For an unbiased choice use
+        :meth:`best_on_validation`.
+
+        Parameters
+        ----------
+        column
+            A score; the task says whether high or low is best. None: its primary score.
+
+        Raises
+        ------
+        KeyError, ValueError
+            As :meth:`last`.
+        """
+        return scores.best(self, column)
+
+    def best_on_validation(
+        self, column: str | None = None, validation: str | None = None
+    ) -> np.ndarray:
+        """Return each node's score, (n,), at the evaluation with its best validation score.
+
+        Each node keeps the model of its own best round; ties go to the latest round. Evaluations in
+        which either score is NaN are skipped; the result is NaN for nodes that have no other.
+
+        Parameters
+        ----------
+        column
+            The reported score; None: the task's primary score.
+        validation
+            A score on other examples at the same stage: for ``"accuracy_before_exchange"`` take
+            ``"accuracy_before_exchange_own_val"``. None: the primary score on ``"own_val"``.
+
+        Raises
+        ------
+        KeyError
+            If there is no such column; validation needs ``topofl.run(evaluation=("own_test",
+            "own_val"))``.
+        ValueError
+            As :meth:`last`.
+
+        References
+        ----------
+        Kharrat, Canini and Horváth (2025), DPFL, appendix F and its code.
+        """
+        return scores.best_on_validation(self, column, validation)
+
+    def personal(self, column: str | None = None, *, validation: str | None = None) -> Personal:
+        """Return mean, variance and worst tenth of the nodes' scores.
+
+        Parameters
+        ----------
+        column
+            A score; None: the task's primary score.
+        validation
+            Take each node's best evaluation by this column, as :meth:`best_on_validation`; None:
+            the last evaluation.
+
+        Raises
+        ------
+        KeyError, ValueError
+            As :meth:`best_on_validation`.
+        """
+        column = self.primary if column is None else column
+        if validation is None:
+            values = self.last(column)
+        else:
+            values = self.best_on_validation(column, validation)
+        return Personal.of(values, low_is_good=self.low_is_good(column))
+
+    def rounds_to(self, value: float, column: str | None = None) -> int | NotApplicable:
+        """Return the first evaluated round whose mean score over nodes reaches a target.
+
+        If no evaluation reaches it, the result is a :class:`topofl.NotApplicable` with the reason.
+        A score reaches the target at `value` or above if high is good, at `value` or below if low
+        is good. The resolution is the run's ``evaluation.every``: evaluate every round to count
+        single rounds.
+
+        Parameters
+        ----------
+        value
+            The target; for accuracies between 0 and 1.
+        column
+            A score, such as ``"accuracy_before_exchange"``; None: the task's primary score.
+
+        Raises
+        ------
+        ValueError
+            If `value` is not a number (for accuracies, one between 0 and 1), or `column` is not a
+            score.
+        KeyError
+            If there is no such column.
+        """
+        return targets.rounds_to(self, value, column)
+
+    def bytes_to(self, value: float, column: str | None = None) -> int | NotApplicable:
+        """Return the bytes that all nodes sent up to the round of :meth:`rounds_to`.
+
+        If no evaluation reaches the target, the result is a :class:`topofl.NotApplicable` with the
+        reason.
+
+        Parameters
+        ----------
+        value, column
+            As in :meth:`rounds_to`, with the same errors. For scores before an exchange, the bytes
+            of that exchange do not count.
+        """
+        return targets.bytes_to(self, value, column)
+
+    def seconds_to(self, value: float, column: str | None = None) -> float | NotApplicable:
+        """Return the simulated seconds until the end of the round of :meth:`rounds_to`.
+
+        If no evaluation reaches the target, or the run has no simulated clock, the result is a
+        :class:`topofl.NotApplicable` with the reason.
+
+        Parameters
+        ----------
+        value, column
+            As in :meth:`rounds_to`, with the same errors.
+
+        Examples
+        --------
+        >>> import topofl
+        >>> from topofl import algorithms, data, models, topologies
+        >>> clients = data.iid(data.digits(), n=5, seed=0)
+        >>> clock = {"compute": [1, 1, 1, 1, 4], "delay": 0.5}
+        >>> history = topofl.run(algorithms.timed(algorithms.dsgd(lr=1.0), clock), clients=clients,
+        ...                      model=models.logistic_regression(64), topology=topologies.ring(5),
+        ...                      rounds=5, evaluation=1, seed=0)
+        >>> history.rounds_to(0.2), history.seconds_to(0.2)
+        (1, 4.5)
+        >>> print(history.rounds_to(1.0), history.seconds_to(1.0))
+        n/a n/a
+        """
+        return targets.seconds_to(self, value, column)
 
     def predict(
         self, x: Any, node: int | None = None, *, network: "nn.Module | None" = None
@@ -72,25 +368,25 @@ class History(CostsOfTargets):
         Parameters
         ----------
         x
-            (b, ...) examples with the shape of those of the run's dataset, as array or tensor:
-            uint8 pixels are divided by 255 and normalized as the dataset does, numbers and token
-            ids are used as they are. Floating-point numbers for a dataset of pixels are taken as
-            normalized already, as ``dataset.examples()`` returns them.
+            (b, ...) array or tensor of examples, shaped like those of the run's dataset. uint8
+            pixels are divided by 255 and normalized like the dataset; numbers and token ids are
+            used unchanged. Floating-point numbers for a dataset of pixels count as already
+            normalized, as ``dataset.examples()`` returns them.
         node
-            The node whose model is used; None: all of them.
+            The node whose model is used; None: all nodes.
         network
-            The model that :func:`topofl.run` was called with; only needed for a history that was
-            loaded, whose files do not contain the network.
+            The model that :func:`topofl.run` was called with; only needed for a loaded history,
+            since files do not contain the network.
 
         Returns
         -------
         torch.Tensor
-            (b, ...) outputs of one model, such as logits, or (n, b, ...) of all.
+            (b, ...) outputs of one model, such as logits, or (n, b, ...) of all models.
 
         Raises
         ------
         ValueError, TypeError
-            If the history has no models, there is no such node, no network, or the examples have
+            If the history has no models, there is no such node or no network, or the examples have
             another shape or dtype.
 
         Examples
@@ -106,8 +402,8 @@ class History(CostsOfTargets):
         """
         if self.models is None:
             raise ValueError(
-                "`history` must have models to predict, got one without; keep them by "
-                "topofl.Saving(models=True), and save them by history.save(path, models=True)"
+                "`history` must have models to predict, got one without; keep them with "
+                "topofl.Saving(models=True), and save them with history.save(path, models=True)"
             )
         return self.models.predict(x, node, network)
 
@@ -138,19 +434,19 @@ class History(CostsOfTargets):
             Any column of `evaluations` or `rounds`; None: the task's primary score.
         x
             ``"rounds"``; ``"steps"``: local steps, mean over nodes; ``"megabytes"`` (10^6 bytes)
-            sent by all nodes so far, for scores before an exchange without that exchange; or, on a
-            simulated clock, ``"seconds"``: simulated ones.
+            sent by all nodes so far (for scores before an exchange, without that exchange); or, on
+            a simulated clock, ``"seconds"``: simulated seconds.
         ax
-            The axes to draw on; None makes a figure.
+            The axes to draw on; None: a new figure.
         label
             Legend entry; default is algorithm and topology.
 
         Raises
         ------
         ValueError
-            If `x` is none of these, or was not recorded, with what would record it.
+            If `x` is none of these, or was not recorded, with how to record it.
         KeyError
-            If there is no such column, with the nearest one.
+            If there is no such column, with the nearest name.
         """
         return plots.plot(self, column, x, ax, label)
 
@@ -159,21 +455,21 @@ class History(CostsOfTargets):
     ) -> Path:
         """Write the history to a folder: ``meta.json``, ``rounds.jsonl`` and ``arrays.npz``.
 
-        JSON has no NaN and no infinity: if a run diverged, ``rounds.jsonl`` has null, and
+        JSON has neither NaN nor infinity: where a run diverged, ``rounds.jsonl`` has null, and
         :meth:`load` returns NaN.
 
         The folder appears under its name only when it is complete. An older history there is
-        replaced; even if the process is killed at any time, :meth:`load` finds one of the two.
+        replaced; whenever the process is killed, :meth:`load` finds either the old or the new one.
 
         Parameters
         ----------
         path
-            A new or empty folder, or one that holds these files and nothing else.
+            A new or empty folder, or one with only the files of an older history.
         overwrite
-            Replace a folder with any other contents, too: **all of its contents are removed**.
+            Also replace a folder with other contents: **everything in it is removed**.
         models
             Also write the models after the last round, as ``models.pt``: n * d numbers, without the
-            network. Models of an older history there are removed in any case.
+            network. Models of an older history in the folder are always removed.
 
         Raises
         ------
@@ -187,15 +483,15 @@ class History(CostsOfTargets):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "History":
-        """Read a history that :meth:`save` wrote, or the one in a folder of ``topofl run``.
+        """Return the history in a folder that :meth:`save` or ``topofl run`` wrote.
 
-        Saved models are mapped into memory, and read from disk on access.
+        Saved models are memory-mapped: they are read from disk on access.
 
         Raises
         ------
         FileNotFoundError
             If there is no history at `path`.
         ValueError
-            If it is half-written or damaged, naming the file, or `path` is empty.
+            If it is incomplete or damaged, naming the file, or `path` is empty.
         """
         return reading.load(path, cls)

@@ -1,11 +1,11 @@
-"""Folders of saved histories: where they are, and which ones a new history may replace."""
+"""Folders of saved histories: where they are, and which a new history may replace."""
 
 import re
 from contextlib import suppress
 from pathlib import Path
 
 from topofl._support.check import shown
-from topofl._support.files import aside, holds_only
+from topofl._support.files import backup_path, holds_only
 
 __all__ = ["FILES", "MODELS", "OURS", "check_replaceable", "resolved", "saved_in"]
 
@@ -13,32 +13,37 @@ FILES = ("meta.json", "rounds.jsonl", "arrays.npz")
 """The files of a saved history."""
 
 MODELS = "models.pt"
-"""The file of models, if they were saved too."""
+"""The file of models, if they were also saved."""
 
 OURS = re.compile("|".join(map(re.escape, (*FILES, MODELS))))
-"""Names of files in a folder that holds a history, or a part of one, and nothing else."""
+"""Names of all files in a folder that contains only a history, complete or not."""
 
 
 def saved_in(folder: Path) -> Path | None:
-    """Return the folder with the files of the history that was saved as `folder`; None if none was.
+    """Return the folder with the files of the history saved as `folder`; None if there is none.
 
-    It is another one only if a process was killed just when it replaced one history by another.
+    The two differ only if a process was killed while it replaced one history by another.
+
+    Examples
+    --------
+    >>> saved_in(Path("no-such-history")) is None
+    True
     """
     if (folder / "meta.json").is_file():
         return folder
-    older = aside(resolved(folder))
+    older = backup_path(resolved(folder))
     return older if (older / "meta.json").is_file() and holds_only(older, OURS) else None
 
 
 def resolved(path: Path) -> Path:
     """Return a path with links resolved; raise ``ValueError`` for links that form a loop."""
-    with suppress(RuntimeError):  # of Python before 3.13; later ones return such a link
+    with suppress(RuntimeError):  # before Python 3.13; later versions return such a link
         place = path.resolve()
         if not place.is_symlink():
             return place
     raise ValueError(
-        f"`path` must be a folder, {shown(str(path))} is a link that leads back to itself; remove "
-        "it"
+        f"`path` must be a folder, got {shown(str(path))}, a link that leads back to itself; "
+        "remove it"
     )
 
 
@@ -48,20 +53,27 @@ def check_replaceable(folder: Path, *, overwrite: bool = False) -> None:
     Raises
     ------
     FileExistsError
-        If it is a file, or holds anything else and `overwrite` is False.
+        If it is a file, or contains anything else and `overwrite` is False.
     ValueError
-        If it is the current folder or one above it, since the process would be left in a folder
-        that is removed.
+        If it is the current folder or one above it, since the process would be left in a removed
+        folder.
+
+    Examples
+    --------
+    >>> check_replaceable(Path("no-such-history"))
+    >>> check_replaceable(Path.cwd())
+    Traceback (most recent call last):
+    ValueError: `path` must not be the current folder or one above it, ...
     """
     if not folder.exists():
         return
     if folder.resolve() in _current_folders():
         raise ValueError(
             "`path` must not be the current folder or one above it, since the whole folder is "
-            f"replaced, got {folder}; name a folder in it, or go to another folder first"
+            f"replaced, got {folder}; name a folder in it, or change to another folder first"
         )
     if not folder.is_dir():
-        raise FileExistsError(f"`path` must be a folder, {folder} is a file; name another one")
+        raise FileExistsError(f"`path` must be a folder, got the file {folder}; name another path")
     found = sorted(folder.iterdir())
     others = [
         path.name for path in found if path.name not in (*FILES, MODELS) or not path.is_file()
@@ -69,16 +81,16 @@ def check_replaceable(folder: Path, *, overwrite: bool = False) -> None:
     missing = [name for name in FILES if not (folder / name).is_file()]
     if overwrite or not found or not (others or missing):
         return
-    what = f"also holds {others[0]}" if others else f"has no {missing[0]}"
+    what = f"also contains {others[0]}" if others else f"has no {missing[0]}"
     what += f" ({len(others) - 1} more)" if len(others) > 1 else ""
     raise FileExistsError(
-        f"`path` must be free or hold an older history and nothing else, {folder} {what}; name "
-        "another folder, or give overwrite=True, which removes all that is in it"
+        f"`path` must be new or contain only an older history, {folder} {what}; name another "
+        "folder, or give overwrite=True, which removes everything in it"
     )
 
 
 def _current_folders() -> tuple[Path, ...]:
-    """Return the current folder and all above it; none if it was removed."""
+    """Return the current folder and all folders above it; nothing if it was removed."""
     try:
         here = Path.cwd()
     except FileNotFoundError:

@@ -6,14 +6,16 @@ import numpy as np
 
 from topofl._drawing import new_axes
 from topofl._support.check import check_choice
-from topofl.history.record import COSTS
+from topofl.history.columns import COSTS, why_unrecorded
 from topofl.history.statistics import evaluation_record, over_nodes
+from topofl.history.summary import with_attack
+from topofl.history.targets import elapsed
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-    from topofl.history.targets import CostsOfTargets
+    from topofl.history.history import History
 
 __all__ = ["dataframe", "plot", "records"]
 
@@ -23,11 +25,11 @@ AXIS_LABELS = {
     "megabytes": "megabytes sent by all nodes",
     "steps": "local steps per node",
 }
-"""Labels of what scores are drawn against."""
+"""Label of each x axis."""
 
 
 def plot(
-    history: "CostsOfTargets", column: str | None, x: str, ax: "Axes | None", label: str | None
+    history: "History", column: str | None, x: str, ax: "Axes | None", label: str | None
 ) -> "Axes":
     """See :meth:`topofl.History.plot`."""
     import matplotlib.pyplot as plt
@@ -36,20 +38,20 @@ def plot(
     values = history[column]
     check_choice("x", x, list(AXIS_LABELS))
     if x != "rounds" and COSTS[x] not in history.rounds:
-        raise ValueError(f"`x` must be what was recorded, got {x!r}, {history._why_unrecorded(x)}")
+        raise ValueError(f"`x` must be a recorded cost, got {x!r}, {why_unrecorded(history, x)}")
     ax = plt.subplots()[1] if ax is None else new_axes(ax)
     places = np.arange(1, history.n_rounds + 1)
     if column in history.evaluations:
         places = history.evaluations["round"]
     if column in history.columns and history.columns[column].stage:
-        evaluated = ~np.isnan(values).all(1)  # others would interrupt the line
+        evaluated = ~np.isnan(values).all(1)  # NaN would interrupt the line
         places = places[evaluated]
         values = values[evaluated]
     if x != "rounds":
         unit = {"steps": history.node_loss.shape[1], "megabytes": 1e6}.get(x, 1)
-        places = history._elapsed(x, places, column) / unit
+        places = elapsed(history, x, places, column) / unit
     run = f"{history.meta.get('algorithm')}, {history.meta.get('topology')}"
-    name = label or history._named(run)
+    name = label or with_attack(history, run)
     marker = "o" if len(places) == 1 else None
     if values.ndim == 1:
         ax.plot(places, values, marker=marker, label=name)
@@ -63,7 +65,7 @@ def plot(
     return ax
 
 
-def dataframe(history: "CostsOfTargets", per: str) -> "pd.DataFrame":
+def dataframe(history: "History", per: str) -> "pd.DataFrame":
     """See :meth:`topofl.History.to_pandas`."""
     import pandas as pd
 
@@ -81,8 +83,8 @@ def dataframe(history: "CostsOfTargets", per: str) -> "pd.DataFrame":
     return pd.DataFrame(table)
 
 
-def records(history: "CostsOfTargets") -> list[dict[str, Any]]:
-    """Return one dict per round, round 0 first, of numbers that may be NaN or infinite."""
+def records(history: "History") -> list[dict[str, Any]]:
+    """Return one dict of numbers per round, round 0 first; they may be NaN or infinite."""
     found: list[dict[str, Any]] = [{"round": t} for t in range(history.n_rounds + 1)]
     for name, column in history.rounds.items():
         for t, value in enumerate(column.tolist(), start=1):

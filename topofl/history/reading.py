@@ -1,11 +1,11 @@
-"""Reading a history from a folder, also of older versions, and checking that its files fit."""
+"""Read a history from a folder, including those of older versions, and check its files."""
 
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,20 +13,19 @@ from topofl._columns import as_json, from_json
 from topofl._matrices import Matrices, kept_of
 from topofl._support.arrays import Header, read_arrays
 from topofl._support.check import check_int, check_path
+from topofl.history.columns import columns_by_name
 from topofl.history.places import FILES, MODELS, resolved, saved_in
-from topofl.history.record import Record, columns_by_name
 
 if TYPE_CHECKING:
+    from topofl.history.history import History
     from topofl.trained import Trained
 
 __all__ = ["load"]
 
-AnyRecord = TypeVar("AnyRecord", bound=Record)
-
 DEEPEST = 20
-"""Deepest nesting of JSON values that is read; settings of phases have a depth of 3."""
+"""Deepest nesting of JSON values that is accepted; settings of phases have depth 3."""
 
-UNFIT = (
+MISMATCHES = (
     KeyError,
     TypeError,
     IndexError,
@@ -35,11 +34,11 @@ UNFIT = (
     OverflowError,
     RecursionError,
 )
-"""What files that do not fit each other may raise."""
+"""Errors that reading files which do not match each other may raise."""
 
 
-def load(path: str | os.PathLike[str], make: Callable[..., AnyRecord]) -> AnyRecord:
-    """See :meth:`topofl.History.load`; `make` is the class."""
+def load(path: str | os.PathLike[str], make: Callable[..., "History"]) -> "History":
+    """See :meth:`topofl.History.load`; `make` is the class to construct."""
     path = check_path("path", path)
     resolved(path)
     path = saved_in(path / "history") or saved_in(path) or path
@@ -57,20 +56,20 @@ def load(path: str | os.PathLike[str], make: Callable[..., AnyRecord]) -> AnyRec
         expected = meta["n_rounds"] + 1
         if len(records) != expected:
             raise ValueError(
-                f"{path / 'rounds.jsonl'} is half-written: {len(records)} lines, expected "
+                f"{path / 'rounds.jsonl'} is half-written: it has {len(records)} lines, expected "
                 f"{expected}"
             )
-        wanted = partial(_wanted_arrays, meta["n_rounds"], len(names))
-        arrays = read_arrays(path / "arrays.npz", wanted)
+        expected_arrays = partial(_expected_arrays, meta["n_rounds"], len(names))
+        arrays = read_arrays(path / "arrays.npz", expected_arrays)
         return _assemble(path, meta, records, arrays, make)
-    except UNFIT as error:
+    except MISMATCHES as error:
         raise ValueError(
-            f"{path} is damaged: meta.json, rounds.jsonl and arrays.npz do not fit ({error!r})"
+            f"{path} is damaged: meta.json, rounds.jsonl and arrays.npz do not match ({error!r})"
         ) from error
 
 
 def _check_meta(path: Path, meta: dict[str, Any]) -> list[str]:
-    """Return the names of the matrices; raise unless the entries of a meta.json have their types.
+    """Return the names of the matrices, or raise if entries of a meta.json have wrong types.
 
     Older versions wrote the columns of rounds as ``columns``; these become ``round_columns``.
     """
@@ -93,23 +92,23 @@ def _check_meta(path: Path, meta: dict[str, Any]) -> list[str]:
         if not isinstance(meta.get(key, kind()), kind):
             raise ValueError(f"{path}: {key} must be a {kind.__name__}")
     if "task" in meta and not _is_task(meta["task"]):
-        raise ValueError(f"{path}: task must have scores, each either high or low")
+        raise ValueError(f"{path}: task must have scores, each high or low")
     nodes = meta.get("attackers", {}).get("nodes", [])
     if not isinstance(nodes, list) or not all(type(node) is int and node >= 0 for node in nodes):
-        raise ValueError(f"{path}: attackers must have nodes, numbers from 0")
+        raise ValueError(f"{path}: attackers must have nodes, integers from 0")
     return meta["matrices"]
 
 
 def _is_task(task: Any) -> bool:
-    """Return whether an entry of a meta.json has the scores of a task."""
+    """Return whether an entry of a meta.json describes a task with its scores."""
     scores = task.get("scores") if isinstance(task, dict) else None
     if not isinstance(scores, dict) or "loss" not in scores:
         return False
     return set(map(str, scores.values())) <= {"high", "low"}
 
 
-def _wanted_arrays(n_rounds: int, matrices: int, headers: Mapping[str, Header]) -> list[str]:
-    """Return the names of a history's arrays, or raise if their shapes or dtypes do not fit.
+def _expected_arrays(n_rounds: int, matrices: int, headers: Mapping[str, Header]) -> list[str]:
+    """Return the names of a history's arrays, or raise if shapes or dtypes do not match.
 
     Parameters
     ----------
@@ -128,21 +127,21 @@ def _wanted_arrays(n_rounds: int, matrices: int, headers: Mapping[str, Header]) 
         rows = headers[f"matrix.{k}.indptr"].size
         entries = headers[f"matrix.{k}.data"].size
         if not (2 <= rows <= n + 1 and entries <= (rows - 1) * n):
-            raise ValueError(f"matrix.{k} must have at most n={n} rows of as many entries")
+            raise ValueError(f"matrix.{k} must have at most n={n} rows of at most n entries")
         shapes[f"matrix.{k}.data"] = {(entries,)}
         shapes[f"matrix.{k}.indices"] = {(entries,)}
         shapes[f"matrix.{k}.indptr"] = {(rows,)}
         if rows < n + 1:
             shapes[f"matrix.{k}.row_of"] = {(n,)}
-    for name, fitting in shapes.items():
+    for name, allowed in shapes.items():
         header = headers[name]
-        if header.shape not in fitting or header.dtype.kind not in "iuf":
+        if header.shape not in allowed or header.dtype.kind not in "iuf":
             raise ValueError(
-                f"{name} does not fit: it has shape {header.shape} and dtype {header.dtype}"
+                f"{name} does not match: it has shape {header.shape} and dtype {header.dtype}"
             )
     if rounds != n_rounds or evaluated > n_rounds + 1:
         raise ValueError(
-            f"arrays must be of {n_rounds} rounds, got losses of {rounds} and {evaluated} "
+            f"arrays must have {n_rounds} rounds, got losses of {rounds} rounds and {evaluated} "
             "evaluations"
         )
     return list(shapes)
@@ -153,9 +152,9 @@ def _assemble(
     meta: dict[str, Any],
     records: list[dict[str, Any]],
     arrays: dict[str, np.ndarray],
-    make: Callable[..., AnyRecord],
-) -> AnyRecord:
-    """Return the history that the files hold, or raise if they do not fit."""
+    make: Callable[..., "History"],
+) -> "History":
+    """Return the history from the contents of its files, or raise if they do not match."""
     n = arrays["node_loss"].shape[1]
     del meta["n_rounds"]
     rounds = {}
@@ -176,8 +175,8 @@ def _assemble(
         arrays["matrix_of_round"],
         _models_in(path, n),
     )
-    if part := _misfit(history):
-        raise ValueError(f"{part} is missing or does not fit the rest; run it again")
+    if part := _mismatch(history):
+        raise ValueError(f"{part} is missing or does not match the rest; run it again")
     return history
 
 
@@ -191,16 +190,16 @@ def _with_prefix(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, np.
 
 
 def _models_in(folder: Path, n: int) -> "Trained | None":
-    """Return the models of n nodes that were saved in a folder, None if none were."""
+    """Return the models of n nodes saved in a folder; None if there are none."""
     if not (folder / MODELS).is_file():
         return None
-    from topofl.trained import Trained  # imports torch, which reading numbers does not need
+    from topofl.trained import Trained  # imports torch, which numbers do not need
 
     return Trained.load(folder / MODELS, n)
 
 
-def _misfit(history: Record) -> str:
-    """Return the name of the first part that does not fit the others, or an empty text."""
+def _mismatch(history: "History") -> str:
+    """Return the name of the first part that does not match the others; empty if all do."""
     for name in ("train_loss", "messages", "bytes"):
         if name not in history.rounds:
             return name
@@ -210,14 +209,14 @@ def _misfit(history: Record) -> str:
     shape = history.evaluations[history.primary].shape
     for name in ("round", *history.scores, *history.columns, *history.evaluations):
         values = history.evaluations[name]
-        wanted = shape if values.ndim == 2 else shape[:1]
-        if values.shape != wanted or values.dtype.kind not in "iuf":
+        expected = shape if values.ndim == 2 else shape[:1]
+        if values.shape != expected or values.dtype.kind not in "iuf":
             return name
-    places = history.matrix_of_round
+    indices = history.matrix_of_round
     if history.matrices:
-        if places.shape != (history.n_rounds,) or places.dtype.kind not in "iu":
+        if indices.shape != (history.n_rounds,) or indices.dtype.kind not in "iu":
             return "matrix_of_round"
-        if not ((places >= 0) & (places < len(history.matrices))).all():
+        if not ((indices >= 0) & (indices < len(history.matrices))).all():
             return "matrix_of_round"
     if len(shape) != 2 or history.node_loss.shape[1:] != shape[1:]:
         return history.primary
@@ -236,16 +235,14 @@ def _parse(path: Path, text: str, line: int | None = None) -> dict[str, Any]:
     """Return a JSON object, or raise ``ValueError`` naming the file and line."""
     try:
         value = json.loads(text)
-        nested = _is_deeper(value, DEEPEST)
+        too_deep = _is_deeper(value, DEEPEST)
     except (MemoryError, RecursionError, ValueError) as error:  # also numbers of 10,000 digits
         where = f" in line {line}" if line else ""
         raise ValueError(
             f"{path} is half-written or damaged{where}: {error}; run it again"
         ) from error
-    if nested:
-        raise ValueError(
-            f"{path} is damaged: expected a JSON object, one nested at most {DEEPEST} deep"
-        )
+    if too_deep:
+        raise ValueError(f"{path} is damaged: expected a JSON object nested at most {DEEPEST} deep")
     if not isinstance(value, dict):
         raise ValueError(f"{path} is damaged: expected a JSON object, got {type(value).__name__}")
     return value
@@ -255,12 +252,12 @@ def _is_deeper(value: Any, depth: int) -> bool:
     """Return whether lists and objects are nested deeper than `depth`."""
     layer = [value]
     for _ in range(depth):
-        layer = [entry for nest in layer for entry in _entries(nest)]
+        layer = [entry for container in layer for entry in _entries(container)]
     return any(isinstance(entry, dict | list) for entry in layer)
 
 
-def _entries(nest: Any) -> Iterable[Any]:
-    """Return the entries of a list or an object, none of anything else."""
-    if isinstance(nest, dict):
-        return nest.values()
-    return nest if isinstance(nest, list) else ()
+def _entries(container: Any) -> Iterable[Any]:
+    """Return the entries of a list or an object; nothing for other values."""
+    if isinstance(container, dict):
+        return container.values()
+    return container if isinstance(container, list) else ()

@@ -19,15 +19,15 @@ class Personal:
     Parameters
     ----------
     mean
-        Over nodes with a score, each with equal weight, whatever its number of examples.
+        Mean over nodes with a score, all weighted equally whatever their numbers of examples.
     variance
-        Over these nodes: the mean squared deviation from `mean`.
+        Mean squared deviation from `mean`, over the same nodes.
     worst_tenth
         Mean over the worst tenth of these nodes, rounded down, but at least one node.
     n
         Number of nodes with a score.
     without
-        Number of nodes without one: they have no examples in the set, or were not evaluated.
+        Number of nodes without a score: they have no examples in the set, or were not evaluated.
     """
 
     mean: float
@@ -38,7 +38,7 @@ class Personal:
 
     @classmethod
     def of(cls, values: Any, *, low_is_good: bool = False) -> "Personal":
-        """Return the summary of scores (n,), which are NaN for nodes without one.
+        """Return the summary of scores (n,); NaN stands for nodes without a score.
 
         If no node has a score, the statistics are NaN.
 
@@ -77,7 +77,13 @@ class Personal:
 
 
 def over_nodes(values: np.ndarray) -> dict[str, np.ndarray]:
-    """Return mean, min and max over the last axis without NaN entries; NaN if all are NaN."""
+    """Return mean, min and max over the last axis, ignoring NaN; NaN if all entries are NaN.
+
+    Examples
+    --------
+    >>> {name: value.tolist() for name, value in over_nodes(np.array([[1, 3, np.nan]])).items()}
+    {'mean': [2.0], 'min': [1.0], 'max': [3.0]}
+    """
     known = ~np.isnan(values)
     count = known.sum(-1)
     with np.errstate(invalid="ignore"):  # 0 / 0, and the sum of infinities of both signs
@@ -92,14 +98,20 @@ def over_nodes(values: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def goodness(values: np.ndarray, low_is_good: bool) -> np.ndarray:
-    """Return numbers that are larger for better scores: finite, but -inf where a score is NaN."""
+    """Return finite numbers that are larger for better scores, and -inf for NaN."""
     signed = -values if low_is_good else values
     largest = np.finfo(np.float64).max
     return np.where(np.isnan(values), -np.inf, np.clip(signed, -largest, largest))
 
 
 def evaluation_record(evaluation: Mapping[str, Any]) -> dict[str, Any]:
-    """Return one evaluation as in ``rounds.jsonl``, with statistics such as ``accuracy_mean``."""
+    """Return one evaluation as in ``rounds.jsonl``, with statistics such as ``accuracy_mean``.
+
+    Examples
+    --------
+    >>> evaluation_record({"round": 10, "accuracy": np.array([0.5, 1.0])})
+    {'round': 10, 'accuracy_mean': 0.75, 'accuracy_min': 0.5, 'accuracy_max': 1.0}
+    """
     record = {}
     for name, value in evaluation.items():
         if np.ndim(value) == 1:

@@ -1,4 +1,4 @@
-"""Writing a history to a folder."""
+"""Write a history to a folder."""
 
 import json
 import math
@@ -12,18 +12,18 @@ import numpy as np
 from topofl._columns import as_json
 from topofl._matrices import Matrices, Packed, kept
 from topofl._support.check import check_path, check_switch
-from topofl._support.files import new_sibling, replace_folder, sync_file, sync_folder
+from topofl._support.files import make_staging_folder, replace_folder, sync_file, sync_folder
 from topofl.history.places import MODELS, OURS, check_replaceable, resolved
 from topofl.history.plots import records
 
 if TYPE_CHECKING:
-    from topofl.history.targets import CostsOfTargets
+    from topofl.history.history import History
 
 __all__ = ["save"]
 
 
 def save(
-    history: "CostsOfTargets", path: str | os.PathLike[str], *, overwrite: bool, models: bool
+    history: "History", path: str | os.PathLike[str], *, overwrite: bool, models: bool
 ) -> Path:
     """See :meth:`topofl.History.save`."""
     check_switch("models", models, auto=False)
@@ -31,10 +31,10 @@ def save(
         raise ValueError(
             "`models` must be False for a history without models, got True; leave it out"
         )
-    place = resolved(check_path("path", path))  # a link stays: the folder it names is replaced
+    place = resolved(check_path("path", path))  # a link stays; its target is replaced
     check_replaceable(place, overwrite=overwrite)
     place.parent.mkdir(parents=True, exist_ok=True)
-    complete = new_sibling(place)
+    complete = make_staging_folder(place)
     try:
         _write(history, complete, models=models)
         umask = os.umask(0)
@@ -46,11 +46,11 @@ def save(
     return Path(path)
 
 
-def _write(history: "CostsOfTargets", folder: Path, *, models: bool) -> None:
+def _write(history: "History", folder: Path, *, models: bool) -> None:
     """Write all files of a history to a new folder."""
     if isinstance(history.matrices, Matrices):
         matrices = history.matrices.kept
-    else:  # given by a user
+    else:  # from a user
         matrices = [kept(matrix) for matrix in history.matrices]
     extra = {
         "n_rounds": history.n_rounds,
@@ -81,5 +81,5 @@ def _write(history: "CostsOfTargets", folder: Path, *, models: bool) -> None:
 
 
 def _finite(value: Any) -> Any:
-    """Return None for NaN and infinite numbers, which JSON does not have."""
+    """Return a value, or None for NaN and infinite numbers, which JSON lacks."""
     return None if isinstance(value, float) and not math.isfinite(value) else value

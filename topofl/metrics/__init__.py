@@ -1,4 +1,4 @@
-"""Metrics of graphs, mixing weights, data and models: functions that return numbers or tables."""
+"""Metrics of graphs, mixing matrices, label distributions and models, as numbers and tables."""
 
 from topofl.metrics._columns import columns
 from topofl.metrics.averaging.consensus import consensus_distance, mean_model
@@ -6,7 +6,6 @@ from topofl.metrics.averaging.dobrushin import dobrushin
 from topofl.metrics.averaging.effective_neighbors import effective_neighbors
 from topofl.metrics.averaging.kemeny import kemeny_constant
 from topofl.metrics.averaging.mixing_time import mixing_time
-from topofl.metrics.averaging.noise import accumulated_noise
 from topofl.metrics.averaging.perron import perron_skewness, perron_vector, pi_weighted_gap
 from topofl.metrics.averaging.spectral import (
     measured_contraction,
@@ -23,19 +22,17 @@ from topofl.metrics.changing.products import (
 )
 from topofl.metrics.compare import compare
 from topofl.metrics.cost import Cost, round_cost
-from topofl.metrics.data_fit.deviation import (
+from topofl.metrics.data_fit.gradient_mixing import gradient_mixing_error
+from topofl.metrics.data_fit.labels import clique_skew, label_distributions
+from topofl.metrics.hops.deviation import (
     GradientStatistics,
     PredictedDeviation,
     gradient_statistics,
     predicted_deviation,
 )
-from topofl.metrics.data_fit.gradient_mixing import gradient_mixing_error
-from topofl.metrics.data_fit.heterogeneity import (
-    clique_skew,
-    label_distributions,
-    neighborhood_heterogeneity,
-)
-from topofl.metrics.data_fit.spectrum import HeterogeneitySpectrum, heterogeneity_spectrum
+from topofl.metrics.hops.heterogeneity import neighborhood_heterogeneity
+from topofl.metrics.hops.noise import accumulated_noise
+from topofl.metrics.hops.spectrum import HeterogeneitySpectrum, heterogeneity_spectrum
 from topofl.metrics.over_rounds import over_rounds
 from topofl.metrics.plots import plot_contraction
 from topofl.metrics.push_sum.constants import GeometricBound, PushSumConstants, push_sum_constants

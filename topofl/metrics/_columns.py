@@ -9,7 +9,7 @@ from numbers import Real
 from typing import Any
 
 from topofl._support.check import check_sequence, shown
-from topofl._support.plugins import failing, resolve, returning
+from topofl._support.plugins import error_context, resolve_name, with_checked_result
 from topofl._support.table import NotApplicable, Table
 from topofl.metrics._declaration import GROUPS, LABELS, Column, Entry
 from topofl.topology import TopologyError
@@ -23,9 +23,9 @@ def columns() -> Table:
     Returns
     -------
     Table
-        One row per column, in the order of :func:`compare`: ``column``; ``group``, one of the words
-        that its `about` takes; ``meaning``; ``needs``, what a graph has to fulfill, empty for
-        nothing; ``nodes at most``, the largest graph for which :func:`compare` computes it.
+        One row per column, in the order of :func:`compare`: ``column``; ``group``, a value for its
+        argument `about`; ``meaning``; ``needs``, the requirements on the graph, or empty; ``nodes
+        at most``, the size of the largest graph for which :func:`compare` computes it.
 
     Examples
     --------
@@ -55,13 +55,13 @@ def all_columns() -> tuple[Column, ...]:
     found = [
         column
         for group in GROUPS
-        for column in _in_order([[c for c in some if c.group == group] for some in declared])
+        for column in _ordered_columns([[c for c in some if c.group == group] for some in declared])
     ]
     forgotten = {c.name for some in declared for c in some} - {column.name for column in found}
     if forgotten:
         raise ValueError(
-            f"columns must belong to one of the groups {', '.join(GROUPS)} and follow one of their "
-            f"group (`after`), got {', '.join(sorted(forgotten))}"
+            f"columns must belong to one of the groups {', '.join(GROUPS)}, and `after` must name "
+            f"a column of their group, got {', '.join(sorted(forgotten))}"
         )
     return tuple(found)
 
@@ -73,8 +73,8 @@ def _modules() -> Iterator[Any]:
         yield importlib.import_module(module.name)
 
 
-def _in_order(declared: list[list[Column]]) -> list[Column]:
-    """Return the columns of one group, each behind the one that it follows."""
+def _ordered_columns(declared: list[list[Column]]) -> list[Column]:
+    """Return the columns of one group, ordered by `after`."""
     followers: dict[str, list[Column]] = {}
     for of_module in declared:
         previous = ""
@@ -91,7 +91,7 @@ def _in_order(declared: list[list[Column]]) -> list[Column]:
 
 
 def grouped_columns(*, with_labels: bool) -> dict[str, dict[str, Column]]:
-    """Return the columns by group and name; those that need label counts only `with_labels`."""
+    """Return the columns by group and name; `with_labels` includes those that need label counts."""
     return {
         group: {
             column.name: column
@@ -103,7 +103,7 @@ def grouped_columns(*, with_labels: bool) -> dict[str, dict[str, Column]]:
 
 
 def chosen_columns(metrics: Any, groups: Mapping[str, Mapping[str, Column]]) -> dict[str, Column]:
-    """Return columns by name, of functions, names of functions, or names of columns of `groups`.
+    """Return the columns of `metrics`: functions, names of functions, or names of columns.
 
     Raises
     ------
@@ -117,51 +117,51 @@ def chosen_columns(metrics: Any, groups: Mapping[str, Mapping[str, Column]]) -> 
             raise TypeError(f"`metrics` must hold functions or their names, got {shown(metric)}")
         if isinstance(metric, str):
             name = metric
-            with failing("`metrics`:"):
-                resolved = resolve("metric", metric, ours)
+            with error_context("`metrics`:"):
+                resolved = resolve_name("metric", metric, ours)
         else:
             name = getattr(metric, "__name__", type(metric).__name__)
             resolved = metric
         is_ours = isinstance(resolved, Column)
         if name in found or (name in ours and not is_ours):
             raise ValueError(
-                f"`metrics` must give every column a name of its own, got {name!r} twice; rename "
-                "one"
+                f"`metrics` must have a distinct name for every column, got {name!r} twice; "
+                "rename one"
             )
         found[name] = resolved if isinstance(resolved, Column) else _custom_column(name, resolved)
     return found
 
 
 def _custom_column(name: str, function: Callable[..., Any]) -> Column:
-    """Return the column of a user's function of a matrix, or of a sequence if it changes."""
-    number = returning(
+    """Return the column of a user-defined function, of a matrix or of a sequence if it changes."""
+    number = with_checked_result(
         name, function, "a number", (Real, NotApplicable), "; convert it with float(...)"
     )
 
     def compute(entry: Entry) -> Any:
-        with failing("`metrics`:"):
+        with error_context("`metrics`:"):
             return number(entry.matrices[0] if entry.is_static else entry.rounds)
 
     return Column(name, "other", "", compute)
 
 
 def value_of(column: Column, entry: Entry) -> Any:
-    """Return the value of a column, with a reason in place of a ``TopologyError``."""
+    """Return the value of a column, or a NotApplicable with the message of a ``TopologyError``."""
     try:
         return column.value(entry)
     except TopologyError as error:
-        reason = _ARGUMENT.sub("", str(error))  # a table has no argument
+        reason = _ARGUMENT.sub("", str(error))  # a reason in a table refers to no argument
         return NotApplicable(_about_the_graph(reason, entry.rounds.name))
 
 
 _ARGUMENT = re.compile(r"^`\w+` must [^:]*: ")
-"""What an error says about the argument before it gives the reason."""
+"""Start of an error message about the argument, before the reason."""
 
 
 def _about_the_graph(text: str, name: str) -> str:
-    """Return a message with "the graph" in place of the graph's name.
+    """Return a message with the name of the graph replaced by "the graph".
 
-    The name may also be a word of the message, such as "weights".
+    The name may also occur as an ordinary word, for example "weights", which is not replaced.
     """
     if "(" in name:
         return text.replace(name, "the graph")

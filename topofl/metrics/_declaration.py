@@ -1,4 +1,4 @@
-"""What a metric declares about its column in :func:`topofl.metrics.compare`."""
+"""Declaration of the columns of :func:`topofl.metrics.compare`, next to their metrics."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,52 +32,51 @@ GROUPS: Mapping[str, str] = {
     "rounds": "over rounds",
     "push-sum": "push-sum",
     "data": "label heterogeneity",
-    "cost": "cost of a round",
+    "cost": "cost per round",
 }
-"""Groups of columns in the order of the table, with the headings of reports."""
+"""Groups of columns in the order of the table, with their headings in reports."""
 
 CUBIC_LIMIT = 300
-"""Largest graph for which ``compare`` computes what takes n^3 steps per round, or n flows."""
+"""Largest graph for which ``compare`` computes metrics with n^3 steps per round or n flows."""
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """A graph of the table: what the columns are computed from.
+    """A row of the table: a graph, from which the columns are computed.
 
     Parameters
     ----------
     name
-        Its first column.
+        Value of the first column.
     graphs, matrices
-        Those of each round of a period, or of the first rounds of a sequence without one.
+        Graph and matrix of each round of a period, or of the first rounds of a sequence without a
+        period.
     rounds
-        All its rounds with weights.
-    pushes
-        What the push-sum constants are computed for: anything that :func:`push_sum_constants`
-        takes.
+        Sequence of all mixing matrices.
+    push_sum_source
+        Argument of :func:`push_sum_constants` for this graph.
     horizon, seed
         Number of rounds to consider of a sequence without a period; seed of measurements.
     n_parameters
-        Numbers in a message.
+        Numbers per message.
     label_counts
         (n, classes), or None.
-    sent
-        What a run sent in each of its rounds, by name as in :func:`round_cost`; None: nothing was
-        run.
+    run_costs
+        Costs of each round of a run, by name as in :class:`Cost`; None if the row is not a run.
     """
 
     name: str
     graphs: list[Topology]
     matrices: list[MixingMatrix]
     rounds: MixingSequence
-    pushes: Any
+    push_sum_source: Any
     horizon: int
     seed: int
     n_parameters: int = 1
     label_counts: np.ndarray | None = None
-    sent: Mapping[str, Sequence[float]] | None = None
+    run_costs: Mapping[str, Sequence[float]] | None = None
     _shared: dict[Callable[..., Any], Any] = field(default_factory=dict, init=False)
 
     @property
@@ -92,7 +91,7 @@ class Entry:
 
     @property
     def limit(self) -> int | None:
-        """``rounds=`` for functions that take it only for sequences without a period."""
+        """Value of `rounds` for functions that take it only for sequences without a period."""
         return None if self.rounds.period else self.horizon
 
     def shared(self, compute: Callable[["Entry"], T]) -> T:
@@ -117,11 +116,11 @@ class Limit:
     Parameters
     ----------
     nodes
-        That number.
+        Largest number of nodes.
     instead
-        What computes the value for larger graphs.
+        Function to use for larger graphs.
     subject
-        Start of the reason shown for larger graphs, such as "distances are".
+        Start of the reason shown for larger graphs, for example "distances are".
     """
 
     nodes: int
@@ -130,20 +129,21 @@ class Limit:
 
     @property
     def reason(self) -> str:
-        """Why larger graphs have no value."""
+        """Reason why larger graphs have no value."""
         return f"{self.subject} computed here up to n={self.nodes:,}: use {self.instead}".lstrip()
 
 
 @dataclass(frozen=True)
 class Requirement:
-    """A condition that a graph has to meet for a column to apply.
+    """A condition that a graph must satisfy for a column to apply.
 
     Parameters
     ----------
     name
-        What is needed, in words.
+        Short description of the condition.
     unmet
-        Function of an :class:`Entry` that returns why it does not apply, empty if it does.
+        Function of an :class:`Entry` that returns the reason why the column does not apply, or an
+        empty string.
     """
 
     name: str
@@ -154,25 +154,25 @@ class Requirement:
 class Column:
     """A column of :func:`topofl.metrics.compare`, declared in the module of its metric.
 
-    Every module of ``topofl.metrics`` may declare columns in a tuple ``COLUMNS``, from which
-    ``compare``, reports, ``topofl list metric`` and :func:`topofl.metrics.columns` are made.
+    Any module of ``topofl.metrics`` may declare columns in a tuple ``COLUMNS``. They are collected
+    for ``compare``, reports, ``topofl list metric`` and :func:`topofl.metrics.columns`.
 
     Parameters
     ----------
     name, group
-        Heading of the column, and the key of :data:`GROUPS` that it belongs to.
+        Heading of the column, and its group, a key of :data:`GROUPS`.
     meaning
-        What the number says, in less than a sentence.
+        Short description of the value.
     compute
-        Function of an :class:`Entry` that returns the value, or a :class:`NotApplicable`. Where it
-        raises ``TopologyError``, the column does not apply, for that reason.
+        Function of an :class:`Entry` that returns the value or a :class:`NotApplicable`. If it
+        raises ``TopologyError``, the column does not apply, and the message is the reason.
     limit
-        Largest graph for which it is computed; None: any.
+        Largest graph for which it is computed; None for any.
     needs
         Conditions that are checked, in this order, before it is computed.
     after
-        Name of the column of the same group that it follows; empty: the one declared before it, or
-        the last one of the modules before.
+        Name of the preceding column of the same group; if empty, the previous column declared in
+        the module or, for the first one, the last column of the modules before.
     """
 
     name: str
@@ -184,7 +184,7 @@ class Column:
     after: str = ""
 
     def value(self, entry: Entry) -> Any:
-        """Return the value, or a :class:`NotApplicable` where limit or requirements are not met."""
+        """Return the value, or a :class:`NotApplicable` if a limit or requirement is not met."""
         if self.limit is not None and entry.n > self.limit.nodes:
             return NotApplicable(self.limit.reason)
         for requirement in self.needs:

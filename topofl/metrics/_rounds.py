@@ -29,15 +29,16 @@ __all__ = [
     "as_rounds",
     "check_push_weights",
     "converging",
+    "is_list_of_matrices",
     "losing_node",
-    "losing_reason",
+    "lost_weight_message",
     "n_rounds",
-    "recorded",
-    "sent",
+    "recorded_costs",
+    "recorded_matrices",
 ]
 
 ROUNDS = 100
-"""Number of rounds that metrics examine by default for sequences without period and end."""
+"""Default number of rounds that metrics examine of sequences without a period or an end."""
 
 Mixable: TypeAlias = (
     MixingMatrix | MixingSequence | Topology | TopologySequence | Sequence[MixingMatrix]
@@ -54,9 +55,9 @@ def as_rounds(x: Mixable, weights: WeightRule | None = None) -> MixingSequence:
     TypeError
         If `x` or `weights` is of another kind.
     ValueError
-        If matrices are of different sizes, or have weights already and `weights` is given too.
+        If matrices have different sizes, or `weights` is given although `x` has weights already.
     """
-    x = recorded(x)
+    x = recorded_matrices(x)
     if isinstance(x, TopologySequence) and x.period is None:
         rule = warning_once(metropolis_or_uniform, "weights") if weights is None else weights
         return MixingSequence(x.n, lambda t: _apply_rule(x.at(t), rule), x.name)
@@ -68,17 +69,24 @@ def as_rounds(x: Mixable, weights: WeightRule | None = None) -> MixingSequence:
     if isinstance(x, MixingSequence):
         _refuse_weights(weights)
         return x
-    matrices = (
-        [x] if isinstance(x, MixingMatrix) else list(x) if isinstance(x, list | tuple) else []
-    )
-    if not matrices or not all(isinstance(matrix, MixingMatrix) for matrix in matrices):
+    matrices = [x] if isinstance(x, MixingMatrix) else x
+    if not is_list_of_matrices(matrices):
         raise TypeError(
             "`x` must be a MixingMatrix, a Topology, a sequence of either or a non-empty list of "
             f"MixingMatrix, got {type(x).__name__}; wrap a graph in as_topology(...) and weights "
             "in mixing.from_weights(...)"
         )
     _refuse_weights(weights)
-    return _repeating(matrices, matrices[0].name if len(matrices) == 1 else "matrices")
+    return _repeating(list(matrices), matrices[0].name if len(matrices) == 1 else "matrices")
+
+
+def is_list_of_matrices(x: Any) -> bool:
+    """Return whether `x` is a non-empty list of mixing matrices, which is one period."""
+    return (
+        isinstance(x, list | tuple)
+        and bool(x)
+        and all(isinstance(item, MixingMatrix) for item in x)
+    )
 
 
 @contextmanager
@@ -95,53 +103,52 @@ def converging(what: str) -> Iterator[None]:
 def losing_node(matrices: Sequence[MixingMatrix]) -> int | None:
     """Return a node whose push-sum weight tends to 0 when these rounds repeat, or None.
 
-    Such a node has a 0 in the Perron vector of column-stochastic weights: it sends to others from
-    which nothing returns. Under weights whose rows sum to 1, all push-sum weights stay 1.
+    The entry of such a node in the Perron vector of column-stochastic weights is 0: it sends to
+    nodes from which nothing returns. With row-stochastic weights, all push-sum weights stay 1.
     """
     if all(matrix.is_row_stochastic for matrix in matrices):
         return None
-    # Closed classes of the reversed, transposed matrices are those that no push-sum weight
-    # leaves.
+    # No push-sum weight leaves the closed classes of the reversed, transposed matrices.
     classes = classes_of([sparse.csr_array(matrix.weights.T) for matrix in reversed(matrices)])
     losing = np.flatnonzero(~classes.is_closed[classes.labels].all(axis=0))
     return int(losing[0]) if len(losing) else None
 
 
 def check_push_weights(matrices: Sequence[MixingMatrix], name: str) -> None:
-    """Raise ``TopologyError`` if these rounds, repeated, take all push-sum weight from a node."""
+    """Raise ``TopologyError`` if a push-sum weight tends to 0 when these rounds repeat."""
     node = losing_node(matrices)
     if node is not None:
-        raise TopologyError(losing_reason(node, name))
+        raise TopologyError(lost_weight_message(node, name))
 
 
-def losing_reason(node: int, name: str) -> str:
-    """Return why push-sum cannot converge."""
+def lost_weight_message(node: int, name: str) -> str:
+    """Return the error message for a node whose push-sum weight tends to 0."""
     return (
         f"push-sum over {name} does not reach consensus: the weight of node {node} tends to 0, "
-        "since not all that it sends can come back; make the graph strongly connected, or pull: "
-        "mixing.uniform(topology, direction='pull')"
+        "since part of what it sends never returns; make the graph strongly connected, or use "
+        "pull weights: mixing.uniform(topology, direction='pull')"
     )
 
 
-def recorded(x: Any) -> Any:
-    """Return the mixing matrices that a History recorded; anything else unchanged."""
-    kept = getattr(x, "mixings", None)
-    return kept if isinstance(kept, MixingSequence) else x
+def recorded_matrices(x: Any) -> Any:
+    """Return the mixing matrices recorded in a History; other values unchanged."""
+    mixings = getattr(x, "mixings", None)
+    return mixings if isinstance(mixings, MixingSequence) else x
 
 
-def sent(x: Any) -> Mapping[str, Any] | None:
-    """Return what a History recorded of each round, by name; None for anything else."""
+def recorded_costs(x: Any) -> Mapping[str, Any] | None:
+    """Return the per-round values recorded in a History, by name; None for other values."""
     rounds = getattr(x, "rounds", None)
-    return rounds if recorded(x) is not x and isinstance(rounds, Mapping) else None
+    return rounds if recorded_matrices(x) is not x and isinstance(rounds, Mapping) else None
 
 
 def n_rounds(source: MixingSequence | TopologySequence | Topology, rounds: int | None) -> int:
-    """Return the number of rounds to examine: a period, all that were recorded, or `rounds`.
+    """Return the number of rounds to examine: one period, all recorded rounds, or `rounds`.
 
     Raises
     ------
     TopologyError
-        If `rounds` is missing for a sequence without period and end.
+        If `rounds` is missing for a sequence without a period or an end.
     ValueError
         If it is given for a sequence with a period, below 1, or beyond the end.
     """
@@ -164,9 +171,7 @@ def n_rounds(source: MixingSequence | TopologySequence | Topology, rounds: int |
 
 def _refuse_weights(weights: WeightRule | None) -> None:
     if weights is not None:
-        raise ValueError(
-            "`weights` must be None when `x` has its weights already, as a MixingMatrix has"
-        )
+        raise ValueError("`weights` must be None if `x` has weights already, as a MixingMatrix has")
 
 
 def as_mixing(x: MixingMatrix | Topology, weights: WeightRule | None = None) -> MixingMatrix:
@@ -184,7 +189,7 @@ def _apply_rule(topology: Topology, weights: WeightRule | None) -> MixingMatrix:
     rule = metropolis_or_uniform if weights is None else weights
     try:
         matrix = rule(topology) if callable(rule) else None
-    except (TypeError, AttributeError) as error:  # of a function of something else
+    except (TypeError, AttributeError) as error:  # the function takes another argument
         raise TypeError(
             "`weights` must be a rule from Topology to MixingMatrix, such as "
             f"mixing.metropolis_hastings, {shown(rule)} raised {shown(error, 200)}"

@@ -1,4 +1,4 @@
-"""Comparison of graphs in one table, before anything is trained on them."""
+"""Comparison of graphs in one table, before training."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -8,15 +8,22 @@ from topofl._support.check import check_choice, check_counts, check_int, check_s
 from topofl._support.table import Table
 from topofl.metrics._columns import chosen_columns, grouped_columns, value_of
 from topofl.metrics._declaration import Entry
-from topofl.metrics._rounds import ROUNDS, WeightRule, as_rounds, recorded, sent
-from topofl.metrics.data_fit.heterogeneity import check_one_row_a_node
+from topofl.metrics._rounds import (
+    ROUNDS,
+    WeightRule,
+    as_rounds,
+    is_list_of_matrices,
+    recorded_costs,
+    recorded_matrices,
+)
+from topofl.metrics.data_fit.labels import check_row_per_node
 from topofl.mixing import MixingMatrix, MixingSequence
 from topofl.topology import graph_of
 
 __all__ = ["compare"]
 
 SAMPLED_ROUNDS = 10
-"""Rounds over which values of single rounds are averaged for a sequence without a period."""
+"""Number of rounds over which per-round metrics are averaged for sequences without a period."""
 
 
 def compare(
@@ -36,62 +43,61 @@ def compare(
     Parameters
     ----------
     graphs
-        List of anything that :func:`topofl.as_topology` accepts, of MixingMatrix, of
-        MixingSequence, of lists of MixingMatrix (one period each), or of a History (the rounds that
-        it recorded).
+        List whose items are anything that :func:`topofl.as_topology` accepts, a MixingMatrix, a
+        MixingSequence, a list of MixingMatrix (one period), or a History (its recorded rounds).
     label_counts
-        (n, classes) counts or an object that has them, such as a Partition; adds the columns about
-        data.
+        (n, classes) counts or an object with an attribute of this name, such as a Partition; adds
+        the columns of the group "data".
     names
-        One per graph; default: the graphs' own.
+        One name per graph; default: the names of the graphs.
     weights
         Rule from Topology to MixingMatrix for all graphs; default: the graph's own weights if it
         has any, else Metropolis-Hastings if undirected, else uniform pull.
     n_parameters
-        Numbers in a message, of 4 bytes each; default: logistic regression on MNIST.
+        Numbers per message, of 4 bytes each; default: logistic regression on MNIST.
     about
         Groups of columns, one or a list: any of "structure", "paths", "averaging", "rounds",
         "push-sum", "data", "cost"; default: all.
     metrics
-        Further columns, one or a list: functions of your own from a MixingMatrix to a number; names
-        of such functions, ``module:function`` or entry points in the group ``topofl.metrics`` of
-        installed packages; or names of columns of groups that are not shown. For graphs that
-        change, a function receives the MixingSequence. The name of the column is that of the
-        function, or the given one; where the function raises ``TopologyError`` it does not apply.
+        Additional columns, one or a list: user-defined functions from a MixingMatrix to a number;
+        names of such functions, ``module:function`` or entry points in the group
+        ``topofl.metrics`` of installed packages; or names of columns of groups that are not shown.
+        For graphs that change, a function receives the MixingSequence. The column has the name of
+        the function, or the given name; if the function raises ``TopologyError``, the column does
+        not apply.
     rounds, seed
-        Number of rounds of a sequence without a period to examine, and of rounds to measure; seed
-        of measurements.
+        Number of rounds to examine of a sequence without a period, which is also the number of
+        measured rounds; seed of measurements.
 
     Returns
     -------
     Table
-        One row per graph, printed as one column per graph where that is narrower. A value that does
-        not apply is ``NotApplicable`` with a reason, printed as n/a. :func:`topofl.metrics.columns`
-        lists all columns with their meaning; the groups are
+        One row per graph, printed transposed if that is narrower. A value that does not apply is a
+        ``NotApplicable`` with a reason, printed as n/a. :func:`topofl.metrics.columns` lists all
+        columns with their meaning; the groups are
 
         * structure: numbers of nodes, edges and neighbors; triangles; communities.
         * paths: distances in hops; connectivity; effective resistance.
-        * averaging: how fast models with these weights come to agree, and which nodes count more.
-        * rounds: what several rounds do together, and the contraction that is measured.
+        * averaging: speed of consensus with these weights, and influence of the nodes on it.
+        * rounds: connectivity and contraction over several rounds, including measured contraction.
         * push-sum: constants of push-sum, as in :func:`push_sum_constants`, with uniform push
-          weights or a matrix's own.
-        * data: how labels are spread over neighborhoods, cliques and communities.
-        * cost: messages and megabytes (10^6 bytes) per round. For graphs one message of
-          `n_parameters` per edge; for a History what its run sent in all phases, including those
-          that choose peers, averaged over all rounds.
+          weights or those of the given matrices.
+        * data: label heterogeneity of neighborhoods, cliques and communities.
+        * cost: messages and megabytes (10^6 bytes) per round. For graphs, one message of
+          `n_parameters` per edge; for a History, the messages sent in all phases of the run,
+          including those that choose peers, averaged over all rounds.
 
-        For a periodic sequence, values of single rounds are means over a period (max degree: the
-        largest); for any other sequence, means over its first ten rounds.
+        For a periodic sequence, per-round metrics are means over a period (max degree: the
+        maximum); for any other sequence, means over the first ten rounds.
 
     Raises
     ------
     TypeError
-        If `graphs` is not a list, or holds something that is not a graph, or one of `metrics` is
-        neither a function nor a name, or does not return a number.
+        If `graphs` is not a list or holds an item that is not a graph, or one of `metrics` is
+        neither a function nor a name or does not return a number.
     ValueError
-        If `names` or the rows of `label_counts` are not as many as needed, `about` names an unknown
-        group, one of `metrics` cannot be found or raises an error, or two columns would have the
-        same name.
+        If `names` or `label_counts` have the wrong length, `about` has an unknown group, one of
+        `metrics` cannot be found or raises an error, or two columns have the same name.
 
     Examples
     --------
@@ -101,7 +107,7 @@ def compare(
     >>> table.column("name"), table.column("diameter")
     (('ring', 'all'), (8, 1))
 
-    A metric of your own:
+    A user-defined metric:
 
     >>> def heaviest(matrix):
     ...     return float(matrix.weights.max())
@@ -128,7 +134,7 @@ def compare(
     counts = None if label_counts is None else check_counts(label_counts)
     if counts is not None:
         for entry in entries:
-            check_one_row_a_node(counts, entry.n, entry.name)
+            check_row_per_node(counts, entry.n, entry.name)
     size = check_int("n_parameters", n_parameters, minimum=1)
     entries = [replace(entry, n_parameters=size, label_counts=counts) for entry in entries]
     groups = grouped_columns(with_labels=counts is not None)
@@ -152,27 +158,27 @@ def compare(
 def _title(entries: Sequence[Entry], n_parameters: int) -> str:
     graphs = f"{len(entries)} graph{'s' * (len(entries) != 1)}"
     assumed = f"messages of {n_parameters:,} parameters"
-    n_runs = sum(entry.sent is not None for entry in entries)
+    n_runs = sum(entry.run_costs is not None for entry in entries)
     if n_runs == 0:
         return f"{graphs}; {assumed}"
     if n_runs == len(entries):
-        return f"{graphs}; of runs what was sent"
-    return f"{graphs}; of runs what was sent, of graphs {assumed}"
+        return f"{graphs}; costs as recorded"
+    return f"{graphs}; costs of runs as recorded, of graphs with {assumed}"
 
 
 def _entry(
     graph: Any, name: str | None, weights: WeightRule | None, horizon: int, seed: int
 ) -> Entry:
-    of_run = sent(graph)
-    graph = recorded(graph)
-    if isinstance(graph, MixingMatrix | MixingSequence) or _is_period(graph):
+    of_run = recorded_costs(graph)
+    graph = recorded_matrices(graph)
+    if isinstance(graph, MixingMatrix | MixingSequence) or is_list_of_matrices(graph):
         rounds = as_rounds(graph)
         times = range(rounds.period or min(SAMPLED_ROUNDS, rounds.length or SAMPLED_ROUNDS))
         matrices = [rounds.at(t) for t in times]
         supports = [matrix.support() for matrix in matrices]
         horizon = min(horizon, rounds.length or horizon)
         return Entry(
-            name or rounds.name, supports, matrices, rounds, rounds, horizon, seed, sent=of_run
+            name or rounds.name, supports, matrices, rounds, rounds, horizon, seed, run_costs=of_run
         )
     source = graph_of("graphs", graph)
     rounds = as_rounds(source, weights)
@@ -180,11 +186,3 @@ def _entry(
     graphs = [source.at(t) for t in times]
     matrices = [rounds.at(t) for t in times]
     return Entry(name or source.name, graphs, matrices, rounds, source, horizon, seed)
-
-
-def _is_period(graph: Any) -> bool:
-    return (
-        isinstance(graph, list | tuple)
-        and bool(graph)
-        and all(isinstance(item, MixingMatrix) for item in graph)
-    )

@@ -1,4 +1,4 @@
-"""Communication cost of a round: messages and bytes."""
+"""Communication cost per round: messages and bytes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,53 +14,55 @@ from topofl.mixing import MixingMatrix
 __all__ = ["Cost", "round_cost"]
 
 COSTS: Mapping[str, tuple[str, float]] = {
-    "messages a round": ("messages", 1),
-    "MB a round": ("bytes", 1e6),
+    "messages per round": ("messages", 1),
+    "MB per round": ("bytes", 1e6),
     "busiest node messages": ("busiest_messages", 1),
 }
-"""Field of :func:`round_cost` and of the rounds of a History for each column, and its unit."""
+"""For each column, its field in :class:`Cost` and in the rounds of a History, and its unit."""
 
 
 def cost_of_rounds(of_run: Mapping[str, Any], name: str) -> np.ndarray | NotApplicable:
-    """Return a column of cost for every round of a run, or why there is none."""
+    """Return a cost column for every round of a run, or a NotApplicable if it is not recorded."""
     field, unit = COSTS[name]
     if field not in of_run:
         return NotApplicable("the run did not record it")
     return np.asarray(of_run[field]) / unit
 
 
-def _column(name: str, meaning: str) -> Column:
-    """Return a column of cost: what a run sent if there was one, else the cost of the matrices."""
+def _cost_column(name: str, meaning: str) -> Column:
+    """Return a cost column: recorded costs for runs, costs of the matrices for graphs."""
     field, unit = COSTS[name]
 
     def compute(entry: Entry) -> Any:
-        if entry.sent is None:
+        if entry.run_costs is None:
             return entry.mean_over_matrices(
                 lambda matrix: getattr(round_cost(matrix, entry.n_parameters), field) / unit
             )
-        costs = cost_of_rounds(entry.sent, name)
+        costs = cost_of_rounds(entry.run_costs, name)
         return costs if isinstance(costs, NotApplicable) else mean(costs)
 
     return Column(name, "cost", meaning, compute)
 
 
 COLUMNS = (
-    _column("messages a round", "messages that all nodes send per round"),
-    _column("MB a round", "megabytes (10^6 bytes) that all nodes send per round"),
-    _column("busiest node messages", "messages in and out of the node with the most, per round"),
+    _cost_column("messages per round", "messages that all nodes send per round"),
+    _cost_column("MB per round", "megabytes (10^6 bytes) that all nodes send per round"),
+    _cost_column(
+        "busiest node messages", "messages in and out of the node with the most, per round"
+    ),
 )
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Messages and bytes of one round.
+    """Communication cost of one round, as returned by :func:`round_cost`.
 
     Parameters
     ----------
     messages, bytes
-        Total sent by all nodes.
+        Messages and bytes sent by all nodes.
     busiest_messages, busiest_bytes
-        In and out of the node with the most.
+        Messages and bytes sent and received by the node with the most.
     accounting
         ``"exact"`` or ``"paper"``, see :func:`round_cost`.
     """
@@ -80,20 +82,20 @@ def round_cost(
     accounting: str = "exact",
     itemsize: int = 4,
 ) -> Cost:
-    """Return messages and bytes of one exchange, one message per weight off the diagonal.
+    """Return the messages and bytes of one exchange, with one message per off-diagonal weight.
 
     Parameters
     ----------
     mixing
-        The weights of the models.
+        Mixing matrix of the models.
     n_parameters
-        Numbers in a message: those of the shared part of the model, plus one for the push-sum
-        weight if there is one.
+        Numbers per message: parameters of the shared part of the model, plus one if there is a
+        push-sum weight.
     gradient_mixing
-        The weights of Clique Averaging's gradients (``mixing.within_groups``), if it is used.
+        Mixing matrix of the gradients (``mixing.within_groups``), if Clique Averaging is used.
     accounting
-        How gradients are counted. ``"exact"``: they are sent inside cliques only, degree + (clique
-        size - 1) messages per node. ``"paper"``: to every neighbor, 2 degree messages.
+        How gradients are counted. ``"exact"``: sent within cliques only, degree + (clique size - 1)
+        messages per node. ``"paper"``: sent to every neighbor, 2 degree messages per node.
     itemsize
         Bytes per number.
 
@@ -102,7 +104,7 @@ def round_cost(
     TypeError
         If a matrix is not a MixingMatrix, or a number not an integer.
     ValueError
-        If the matrices differ in size, a number is below 1, or `accounting` is not one of the two.
+        If the matrices differ in size, a number is below 1, or `accounting` is unknown.
 
     References
     ----------
@@ -120,9 +122,9 @@ def round_cost(
     size = check_int("n_parameters", n_parameters, minimum=1) * check_int(
         "itemsize", itemsize, minimum=1
     )
-    exchanges = [_checked("mixing", mixing)]
+    exchanges = [_checked_matrix("mixing", mixing)]
     if gradient_mixing is not None:
-        gradients = _checked("gradient_mixing", gradient_mixing)
+        gradients = _checked_matrix("gradient_mixing", gradient_mixing)
         if gradients.n != mixing.n:
             raise ValueError(
                 f"`gradient_mixing` must have n={mixing.n} nodes as `mixing`, got {gradients.n}"
@@ -137,10 +139,10 @@ def round_cost(
     return Cost(messages, messages * size, busiest, busiest * size, accounting)
 
 
-def _checked(name: str, matrix: object) -> MixingMatrix:
+def _checked_matrix(name: str, matrix: object) -> MixingMatrix:
     if not isinstance(matrix, MixingMatrix):
         raise TypeError(
-            f"`{name}` must be a MixingMatrix, got {type(matrix).__name__}; make one by "
-            "mixing.metropolis_hastings"
+            f"`{name}` must be a MixingMatrix, got {type(matrix).__name__}; make one, for example, "
+            "by mixing.metropolis_hastings"
         )
     return matrix

@@ -1,4 +1,4 @@
-"""The metrics of a changing graph round by round, for learned and for random graphs."""
+"""Metrics of a changing graph round by round, for learned and for random graphs."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ import numpy as np
 
 from topofl._support.check import check_int
 from topofl._support.table import NotApplicable, Table
-from topofl.metrics._rounds import WeightRule, as_rounds, n_rounds, sent
+from topofl.metrics._rounds import WeightRule, as_rounds, n_rounds, recorded_costs
 from topofl.metrics.changing.connectivity import rounds_until_strong
 from topofl.metrics.compare import compare
 from topofl.metrics.cost import COSTS, cost_of_rounds
@@ -16,7 +16,7 @@ from topofl.mixing import MixingMatrix
 __all__ = ["over_rounds"]
 
 ABOUT = ("structure", "averaging", "data")
-UNION = "rounds until strong"
+JOINT = "rounds until strong"
 
 
 def over_rounds(
@@ -28,35 +28,36 @@ def over_rounds(
     about: str | Sequence[str] = ABOUT,
     n_parameters: int = 7850,
 ) -> Table:
-    """Return a table with one row per round: the columns of :func:`compare` for its matrix.
+    """Return a table with one row per round and the columns of :func:`compare`.
 
     Parameters
     ----------
     x
-        A History, whose recorded matrices are taken, or anything with a matrix in each round, as
-        for :func:`measured_contraction`.
+        A History, whose recorded matrices are used, or any other argument of
+        :func:`measured_contraction`.
     rounds
-        Number of rounds from 0 on, or a list of rounds; default: all that were recorded, or one
+        Number of rounds, starting at 0, or a list of rounds; default: all recorded rounds, or one
         period.
     label_counts, weights, about, n_parameters
-        As in :func:`compare`. Costs of a History are what was sent in all phases, including
-        those that choose peers; those of graphs are one message of `n_parameters` per edge.
+        As in :func:`compare`. Costs of a History are those of the messages sent in all phases,
+        including those that choose peers; costs of graphs are one message of `n_parameters` per
+        edge.
 
     Returns
     -------
     Table
         ``round``, from 0, as for ``history.mixing(t)`` (evaluations and ``history.to_pandas()``
-        count completed rounds, from 1); ``rounds until strong``, how many rounds from this one on,
-        itself included, are jointly strongly connected (n/a if those up to the last one of `rounds`
-        are not); then the columns of :func:`compare`. If a graph is directed, edges of all rounds
-        are counted per direction. Rounds with the same matrix are computed once.
+        count completed rounds, from 1); ``rounds until strong``, the number of rounds, including
+        this one, until the rounds are jointly strongly connected (n/a if the rounds up to the last
+        of `rounds` are not); then the columns of :func:`compare`. If a graph is directed, edges of
+        all rounds are counted per direction. Rounds with the same matrix are computed once.
 
     Raises
     ------
     TopologyError
-        If `rounds` is missing for a sequence without period or end.
+        If `rounds` is missing for a sequence without a period or an end.
     TypeError, ValueError
-        If `x` is of another kind, `rounds` are negative, beyond the end, or none; as
+        If `x` is of another kind, or `rounds` are negative, beyond the end, or empty; as
         :func:`compare`.
 
     Examples
@@ -67,7 +68,7 @@ def over_rounds(
     ((0, 1, 2), (8, 8, 8), (1, 3, 2))
     """
     source = as_rounds(x, weights)
-    wanted = _wanted(
+    wanted = _selected_rounds(
         source.length or n_rounds(source, None) if rounds is None else rounds, source.length
     )
     matrices = {t: source.at(t) for t in wanted}
@@ -78,26 +79,32 @@ def over_rounds(
     )  # fmt: skip
     of_matrix = dict(zip(distinct, numbers.rows, strict=True))
     lengths = rounds_until_strong(source, max(wanted) + 1)
-    known = _sent(x, numbers.columns[1:]) | _both_ways(matrices, numbers.columns[1:])
+    known = _recorded_cost_columns(x, numbers.columns[1:]) | _directed_edge_counts(
+        matrices, numbers.columns[1:]
+    )
     rows = tuple(
-        (t, _shown(lengths[t]), *_row(t, of_matrix[id(matrices[t])][1:], known)) for t in wanted
+        (t, _finite_or_reason(lengths[t]), *_row_of_round(t, of_matrix[id(matrices[t])][1:], known))
+        for t in wanted
     )
     title = f"{source.name}, {len(wanted)} round{'s' * (len(wanted) != 1)}"
-    return Table(("round", UNION, *numbers.columns[1:]), rows, title=title)
+    return Table(("round", JOINT, *numbers.columns[1:]), rows, title=title)
 
 
-def _sent(x: Any, columns: Sequence[str]) -> dict[int, np.ndarray | NotApplicable]:
-    """Return the columns of cost that a History recorded, by their index; empty for graphs."""
-    of_run = sent(x)
+def _recorded_cost_columns(x: Any, columns: Sequence[str]) -> dict[int, np.ndarray | NotApplicable]:
+    """Return the cost columns recorded in a History, by their index; empty for graphs."""
+    of_run = recorded_costs(x)
     if of_run is None:
         return {}
     return {columns.index(name): cost_of_rounds(of_run, name) for name in COSTS if name in columns}
 
 
-def _both_ways(
+def _directed_edge_counts(
     matrices: Mapping[int, MixingMatrix], columns: Sequence[str]
 ) -> dict[int, Mapping[int, np.ndarray]]:
-    """Return the column of edges per direction, by its index, if some graph is directed."""
+    """Return the numbers of directed edges, by the index of their column, if a graph is directed.
+
+    Otherwise, the result is empty.
+    """
     if "edges" not in columns:
         return {}
     graphs = {
@@ -113,7 +120,7 @@ def _both_ways(
     }
 
 
-def _row(t: int, values: tuple[Any, ...], known: Mapping[int, Any]) -> tuple[Any, ...]:
+def _row_of_round(t: int, values: tuple[Any, ...], known: Mapping[int, Any]) -> tuple[Any, ...]:
     recorded = {
         k: column if isinstance(column, NotApplicable) else column[t].item()
         for k, column in known.items()
@@ -121,15 +128,15 @@ def _row(t: int, values: tuple[Any, ...], known: Mapping[int, Any]) -> tuple[Any
     return tuple(recorded.get(k, value) for k, value in enumerate(values))
 
 
-def _shown(length: float) -> int | NotApplicable:
+def _finite_or_reason(length: float) -> int | NotApplicable:
     return (
         int(length)
         if np.isfinite(length)
-        else NotApplicable("the rounds from here to the last do not connect all nodes")
+        else NotApplicable("the rounds from this one to the last do not connect all nodes")
     )
 
 
-def _wanted(rounds: int | Sequence[int], length: int | None) -> list[int]:
+def _selected_rounds(rounds: int | Sequence[int], length: int | None) -> list[int]:
     """Return the requested rounds, or raise."""
     if isinstance(rounds, Sequence | np.ndarray) and not isinstance(rounds, str):
         last = None if length is None else length - 1

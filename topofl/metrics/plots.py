@@ -27,10 +27,10 @@ def plot_contraction(
 ) -> "Axes":
     """Plot the measured consensus distance from a random start and the predicted ``slem(x) ** t``.
 
-    Both lines start at 1. For one symmetric matrix the dashed prediction is an upper bound and the
-    measured line becomes parallel to it; otherwise it is the long-run rate only. Where there is no
-    such rate, the legend says why. The line ends in a cross before a round that averages exactly,
-    since a logarithmic axis cannot show 0.
+    Both lines start at 1. For one symmetric matrix, the dashed prediction is an upper bound, to
+    which the measured line becomes parallel; otherwise it is the long-run rate only. If no rate is
+    predicted, the legend gives the reason. The measured line ends in a cross before a round that
+    averages exactly, since a logarithmic axis cannot show 0.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ def plot_contraction(
 
 
 def _predicted(x: Mixable, weights: WeightRule | None) -> tuple[float, str]:
-    """Return the predicted rate, 0 if there is none to draw, and its label for the legend."""
+    """Return the predicted rate and its label in the legend; 0 if no line can be drawn."""
     try:
         rate = slem(x, weights=weights)
     except TopologyError:

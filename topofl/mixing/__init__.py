@@ -1,4 +1,4 @@
-"""Mixing matrices, and the rules that make them from a graph. Rows are receivers."""
+"""Mixing matrices and the weight rules that compute them from a graph. Rows are receivers."""
 
 from topofl.mixing.averages import average_of, average_of_chosen
 from topofl.mixing.checks import check_pulls as check_pulls

@@ -1,4 +1,4 @@
-"""Mixing matrices of averages weighted by sizes: over a server's nodes, or over chosen peers."""
+"""Mixing matrices of averages weighted by sizes: of a server's clients, or of chosen peers."""
 
 from typing import Any
 
@@ -12,21 +12,21 @@ __all__ = ["average_of", "average_of_chosen"]
 
 
 def average_of(sizes: Any, members: Any = None) -> MixingMatrix:
-    """Return the matrix of a server: every row is the mean over its members, weighted by sizes.
+    """Return the mixing matrix of a server: every row averages over the members, weighted by sizes.
 
     ``W[i, j] = sizes[j] / sum_{k in members} sizes[k]`` for members j and every node i.
 
     Parameters
     ----------
     sizes
-        (n,) non-negative, such as numbers of examples.
+        (n,) non-negative weights, for example numbers of examples.
     members
-        (n,) booleans; None: all nodes.
+        (n,) booleans that mark the nodes to average over; None: all nodes.
 
     Raises
     ------
     ValueError
-        If a size is negative or not finite, or if those of the members sum to zero.
+        If a size is negative or not finite, or if the sizes of the members sum to zero.
 
     Examples
     --------
@@ -49,36 +49,39 @@ def average_of(sizes: Any, members: Any = None) -> MixingMatrix:
     nodes = np.flatnonzero(chosen & (sizes > 0))
     if not len(nodes):
         raise ValueError(
-            "`members` must hold nodes with examples, got none; choose at least one node"
+            "`members` must include a node with examples, got none; choose at least one node"
         )
-    n, shares = len(sizes), sizes[nodes] / sizes[nodes].sum()
-    places = np.tile(nodes, n), len(nodes) * np.arange(n + 1)
+    n = len(sizes)
+    shares = sizes[nodes] / sizes[nodes].sum()
+    columns = np.tile(nodes, n)
+    row_starts = len(nodes) * np.arange(n + 1)
     label = "all" if len(nodes) == n else f"{len(nodes)} of {n}"
     return MixingMatrix(
-        sparse.csr_array((np.tile(shares, n), *places), shape=(n, n)), name=f"server({label})"
+        sparse.csr_array((np.tile(shares, n), columns, row_starts), shape=(n, n)),
+        name=f"server({label})",
     )
 
 
 def average_of_chosen(chosen: Any, sizes: Any = None, *, name: str = "chosen") -> MixingMatrix:
-    """Return the matrix that averages over each node and the nodes it chose, weighted by sizes.
+    """Return the mixing matrix that averages each node with the nodes it chose, weighted by sizes.
 
-    ``W[i, j] = sizes[j] / sum_{k in C_i + i} sizes[k]`` for j in ``C_i + i``, where ``C_i`` are
-    the nodes that i receives from.
+    ``W[i, j] = sizes[j] / sum_{k in C_i + i} sizes[k]`` for j in ``C_i + i``, where ``C_i`` is the
+    set of nodes that i receives from.
 
     Parameters
     ----------
     chosen
-        (n, n) booleans; row i marks the nodes that node i receives from. The diagonal does not
-        matter: a node always counts itself.
+        (n, n) booleans; row i marks the nodes that node i receives from. The diagonal is ignored:
+        every node averages over its own model too.
     sizes
-        (n,) positive, such as numbers of examples; None: all the same.
+        (n,) positive weights, for example numbers of examples; None: equal weights.
     name
         Reproducible label.
 
     Raises
     ------
     ValueError
-        If `chosen` is not square or has NaN, or a size is not positive and finite.
+        If `chosen` is not square or contains NaN, or a size is not positive and finite.
 
     References
     ----------
@@ -90,19 +93,19 @@ def average_of_chosen(chosen: Any, sizes: Any = None, *, name: str = "chosen") -
     >>> average_of_chosen(chosen, sizes=[1, 3, 4]).weights.toarray().tolist()
     [[0.25, 0.75, 0.0], [0.0, 1.0, 0.0], [0.125, 0.375, 0.5]]
     """
-    given = as_array("chosen", chosen)
-    if given.ndim != 2 or given.shape[0] != given.shape[1]:
+    marks = as_array("chosen", chosen)
+    if marks.ndim != 2 or marks.shape[0] != marks.shape[1]:
         raise ValueError(
-            f"`chosen` must have one row and one column per node, got shape {given.shape}"
+            f"`chosen` must have one row and one column per node, got shape {marks.shape}"
         )
-    if given.dtype.kind == "f" and np.isnan(given).any():
+    if marks.dtype.kind == "f" and np.isnan(marks).any():
         raise ValueError("`chosen` must be booleans, got NaN")
-    n = len(given)
-    averaged = given.astype(bool) | np.eye(n, dtype=bool)
+    n = len(marks)
+    is_member = marks.astype(bool) | np.eye(n, dtype=bool)
     sizes = np.ones(n) if sizes is None else as_array("sizes", sizes, np.float64)
     if sizes.shape != (n,) or not np.isfinite(sizes).all() or not (sizes > 0).all():
         raise ValueError(f"`sizes` must be one positive number per node, n={n}, got {shown(sizes)}")
-    shares = sparse.csr_array(averaged * sizes)
+    shares = sparse.csr_array(is_member * sizes)
     totals = np.repeat(shares.sum(axis=1), np.diff(shares.indptr))
     return MixingMatrix(
         sparse.csr_array((shares.data / totals, shares.indices, shares.indptr), (n, n)), name=name

@@ -1,4 +1,4 @@
-"""Checks of graphs for weight rules, and of weights for exchanges."""
+"""Checks of the graphs that weight rules accept and of the weights that exchanges accept."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -18,7 +18,7 @@ __all__ = [
 
 
 def need_topology(topology: Any) -> None:
-    """Raise ``TypeError`` unless `topology` is one Topology."""
+    """Raise ``TypeError`` unless `topology` is a single Topology."""
     if not isinstance(topology, Topology):
         raise TypeError(
             f"`topology` must be a Topology, got {type(topology).__name__}; use "
@@ -27,7 +27,7 @@ def need_topology(topology: Any) -> None:
 
 
 def need_undirected(topology: Topology, rule: str) -> None:
-    """Raise ``TopologyError`` unless `topology` is undirected, as a weight rule needs."""
+    """Raise ``TopologyError`` unless `topology` is undirected, as the rule requires."""
     need_topology(topology)
     if topology.is_directed:
         raise TopologyError(
@@ -37,7 +37,7 @@ def need_undirected(topology: Topology, rule: str) -> None:
 
 
 def check_pulls(weights: MixingMatrix) -> MixingMatrix:
-    """Return weights that average (rows sum to 1), or raise ``ValueError``."""
+    """Return the weights if they average (rows sum to 1), else raise ``ValueError``."""
     if not weights.is_row_stochastic:
         raise ValueError(
             f"`mixing` must have rows that sum to 1 to average models, {weights.name} is only "
@@ -48,7 +48,7 @@ def check_pulls(weights: MixingMatrix) -> MixingMatrix:
 
 
 def check_pushes(weights: MixingMatrix) -> MixingMatrix:
-    """Return weights that push (columns sum to 1), or raise ``ValueError``."""
+    """Return the weights if they push (columns sum to 1), else raise ``ValueError``."""
     if not weights.is_column_stochastic:
         raise ValueError(
             f"`mixing` must have columns that sum to 1 to push models, {weights.name} is only row "
@@ -60,29 +60,26 @@ def check_pushes(weights: MixingMatrix) -> MixingMatrix:
 def warn_of_unused_weights(
     graphs: Iterable[Topology], argument: str, *, pushes: bool = False
 ) -> None:
-    """Warn, once, if edges of a graph carry unequal weights, which the default rule drops.
+    """Warn once if edges of a graph carry unequal weights, which the default rule ignores.
 
-    `argument` is the caller's argument for a rule, which averages unless it `pushes`.
+    `argument` is the caller's argument for a weight rule; the default rule pushes if `pushes`, else
+    it averages.
     """
     graph = next((graph for graph in graphs if graph.has_unused_weights), None)
     if graph is not None:
-        to_push = "functools.partial(mixing.uniform, direction='push')"
-        named = (
-            "mixing.metropolis_hastings"
-            if not graph.is_directed
-            else to_push
-            if pushes
-            else "mixing.uniform"
-        )
+        rule = "mixing.metropolis_hastings"
+        if graph.is_directed:
+            push = "functools.partial(mixing.uniform, direction='push')"
+            rule = push if pushes else "mixing.uniform"
         warn_caller(
-            f"{unused_weights(graph)}: mix by them with own_weights=True, as in "
+            f"{unused_weights(graph)}: to mix with them, pass own_weights=True, as in "
             "topofl.as_topology(graph, own_weights=True) or in the spec of a file; to ignore them, "
-            f"name a rule: {argument}={named}"
+            f"pass a rule: {argument}={rule}"
         )
 
 
 def warning_once(rule: WeightRule, argument: str, *, pushes: bool = False) -> WeightRule:
-    """Return a default rule that warns once, of the first graph whose unequal weights it drops."""
+    """Return the default rule, with a warning for the first graph whose weights it ignores."""
     warned = False
 
     def warning(graph: Topology) -> MixingMatrix:

@@ -1,4 +1,4 @@
-"""Mixing matrices from a user's own weights."""
+"""Mixing matrices from user-defined weights."""
 
 from collections.abc import Hashable
 from typing import Any
@@ -23,39 +23,39 @@ def from_weights(
     edges: str | None = None,
     name: str | None = None,
 ) -> MixingMatrix:
-    """Return a mixing matrix of your own weights, checked.
+    """Return a mixing matrix from user-defined weights.
 
     Parameters
     ----------
     weights
-        (n, n) array, torch tensor or scipy sparse matrix, or a networkx or PyG graph whose edges,
-        self-loops too, carry them (``weight`` and ``edge_weight``; 1 where there is none). Nodes of
-        graphs are those of :func:`as_topology`, or with a labeled `topology` those of the same
-        labels; the result keeps the labels. In float32 or float16, sums that miss 1 only by
-        rounding are divided out (rows, else columns).
+        (n, n) array, torch tensor or scipy sparse matrix, or a networkx or PyG graph whose edges
+        and self-loops carry the weights (``weight`` and ``edge_weight``, default 1). Nodes of
+        graphs are numbered as by :func:`as_topology`, or matched by label with a labeled
+        `topology`; the result has the same labels. In float32 or float16, rows (else columns) whose
+        sums differ from 1 only by rounding are divided by their sums.
     topology
-        If given, weights off its edges are refused. The rows of a matrix are then its nodes.
+        If given, weights off its edges are refused, and the rows of a matrix are its nodes.
     edges
-        Which way entry [u, v], or the edge (u, v), points. ``"u->v"``: u sends to v, and the weight
-        is what v gives to what it receives from u, ``W[v, u]``; the default of graphs, and right
-        for matrices that ``networkx.to_numpy_array`` made of such graphs. ``"u<-v"``: u receives
-        from v, ``W[u, v]``; the default of matrices, whose rows are then receivers.
+        Direction of entry [u, v] or of the edge (u, v). ``"u->v"``: u sends to v, and v gives this
+        weight to what it receives from u, ``W[v, u]``; the default for graphs, and the right choice
+        for matrices from ``networkx.to_numpy_array``. ``"u<-v"``: u receives from v, ``W[u, v]``;
+        the default for matrices, whose rows are then receivers.
     name
         Reproducible label; default: ``"from_weights(n=...)"``.
 
     Raises
     ------
     TypeError
-        If they are neither a matrix of real numbers nor a graph.
+        If `weights` is neither a matrix of real numbers nor a graph.
     ValueError
-        As :class:`MixingMatrix` and :meth:`MixingMatrix.check_on`; if `edges` is neither of the
-        two, or the nodes of a graph are not those of `topology`.
+        As :class:`MixingMatrix` and :meth:`MixingMatrix.check_on`; if `edges` has another value, or
+        the nodes of a graph are not those of `topology`.
 
     Warns
     -----
     UserWarning
-        If only columns sum to 1, so that the weights push, and `edges` does not confirm the
-        direction: in the other direction they would average.
+        If only columns sum to 1, so that the weights push, and `edges` is not given: in the other
+        direction they would average.
 
     Examples
     --------
@@ -68,8 +68,8 @@ def from_weights(
     [[0.5, 0.5], [0.1, 0.9]]
     """
     is_graph = isinstance(weights, nx.Graph) or is_pyg(weights)
-    usual = "u->v" if is_graph else "u<-v"
-    way = check_choice("edges", usual if edges is None else edges, ["u->v", "u<-v"])
+    default = "u->v" if is_graph else "u<-v"
+    direction = check_choice("edges", default if edges is None else edges, ["u->v", "u<-v"])
     if topology is not None and not isinstance(topology, Topology):
         raise TypeError(
             f"`topology` must be a Topology or None, got {shown(topology)}; use "
@@ -78,27 +78,29 @@ def from_weights(
     if is_graph:
         matrix, nodes = _matrix_of_graph(weights, topology)
     else:
-        matrix, nodes = as_csr("weights", weights), () if topology is None else topology.nodes
+        matrix = as_csr("weights", weights)
+        nodes = () if topology is None else topology.nodes
     name = f"from_weights(n={matrix.shape[0]})" if name is None else name
-    own = sparse.csr_array(matrix.T) if way == "u->v" else matrix
+    receiver_rows = sparse.csr_array(matrix.T) if direction == "u->v" else matrix
     try:
-        mixing = MixingMatrix(_rounded_off(own, _epsilon(weights)), name=name, nodes=nodes)
+        normalized = _without_rounding(receiver_rows, _epsilon(weights))
+        mixing = MixingMatrix(normalized, name=name, nodes=nodes)
     except ValueError as error:
         if not is_graph:
             raise
         raise ValueError(
-            f"{error}; where nodes keep what their edges leave, use as_topology(graph, "
+            f"{error}; if the rest of each row is the self-weight, use as_topology(graph, "
             "own_weights=True)"
         ) from error
     if edges is None and not mixing.is_row_stochastic:
-        _warn_of_direction(way, is_graph)
+        _warn_of_direction(direction, is_graph)
     return mixing if topology is None else mixing.check_on(topology)
 
 
 def _matrix_of_graph(
     graph: Any, topology: Topology | None
 ) -> tuple[sparse.csr_array, tuple[Hashable, ...]]:
-    """Return the adjacency matrix and labels of a graph, in the order of the topology if given."""
+    """Return the weights and labels of a graph, in the node order of the topology if given."""
     matrix, nodes = (read_networkx if isinstance(graph, nx.Graph) else read_pyg)("weights", graph)
     if topology is None or nodes == topology.nodes or matrix.shape[0] != topology.n:
         return matrix, nodes
@@ -106,31 +108,35 @@ def _matrix_of_graph(
     if isinstance(order, Missing):
         raise ValueError(
             f"`weights` must have the nodes of {topology.name}, node {order.label!r} is missing; "
-            "label them alike"
+            "use the same labels in both"
         )
     return matrix[order][:, order], topology.nodes
 
 
-def _warn_of_direction(way: str, is_graph: bool) -> None:
+def _warn_of_direction(direction: str, is_graph: bool) -> None:
     """Warn that weights push in this direction but would average in the other one."""
-    what, other = "the edge" if is_graph else "entry", "u<-v" if way == "u->v" else "u->v"
-    takes = {"u->v": "what v takes from u", "u<-v": "what u takes from v"}
+    entry = "the edge" if is_graph else "entry"
+    opposite = "u<-v" if direction == "u->v" else "u->v"
+    meaning = {
+        "u->v": "the weight that v gives to u",
+        "u<-v": "the weight that u gives to v",
+    }[opposite]
     warn_caller(
-        f"`weights`: only columns sum to 1, so these weights push. If {what} (u, v) is "
-        f"{takes[other]}, pass edges={other!r} and they average; to push, pass edges={way!r}"
+        f"`weights`: only columns sum to 1, so these weights push. If {entry} (u, v) is {meaning}, "
+        f"pass edges={opposite!r} and they average; to push, pass edges={direction!r}"
     )
 
 
-def _rounded_off(exact: sparse.csr_array, eps: float) -> sparse.csr_array:
-    """Return weights divided by their row or column sums if these miss 1 by rounding only."""
-    near = min(1e-3, exact.shape[0] * eps)
+def _without_rounding(weights: sparse.csr_array, eps: float) -> sparse.csr_array:
+    """Return the weights divided by their row or column sums if these are 1 up to rounding."""
+    tolerance = min(1e-3, weights.shape[0] * eps)
     for axis in (1, 0) if eps > np.finfo(np.float64).eps else ():
-        sums = exact.sum(axis=axis)
-        if (np.abs(sums - 1) <= near).all():
+        sums = weights.sum(axis=axis)
+        if (np.abs(sums - 1) <= tolerance).all():
             return sparse.csr_array(
-                exact.multiply(1 / sums[:, None] if axis else 1 / sums[None, :])
+                weights.multiply(1 / sums[:, None] if axis else 1 / sums[None, :])
             )
-    return exact
+    return weights
 
 
 def _epsilon(weights: Any) -> float:

@@ -1,4 +1,4 @@
-"""The class MixingMatrix: the weights of one exchange, read-only, with their spectrum."""
+"""The class MixingMatrix: read-only weights of one exchange, with their spectrum."""
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
@@ -11,8 +11,10 @@ import torch
 
 from topofl import _drawing
 from topofl._linalg import spectral
-from topofl._support.check import TOLERANCE, as_csr, is_symmetric, shown
-from topofl.topology import Missing, Topology, TopologyError, as_labels, places_of
+from topofl._support.check import TOLERANCE, as_csr, is_symmetric
+from topofl.mixing.export import as_pyg, as_tensor
+from topofl.mixing.fit import check_on_edges, explain_sums
+from topofl.topology import Topology, TopologyError, as_labels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,26 +25,28 @@ __all__ = ["MixingMatrix", "WeightRule"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MixingMatrix:
-    """The weights of one exchange, ``X <- W @ X``; row i holds those of receiver i.
+    """The weights of one exchange, ``X <- W @ X``; row i holds the weights of receiver i.
+
+    The properties of weights are in one class, so that they are found and documented together.
 
     Parameters
     ----------
     weights
         (n, n) non-negative matrix; ``weights[i, j]`` is the weight node i gives to what it receives
-        from j. Rows sum to 1 (averaging, "pull"), or columns do (the sum is preserved, "push"),
+        from j. Rows sum to 1 (averaging, "pull"), columns sum to 1 (the sum is preserved, "push"),
         or both (gossip). Stored as a read-only ``scipy.sparse.csr_array`` of float64.
     name
         Reproducible label.
     nodes
-        Labels of the nodes, as in a :class:`Topology`: ``nodes[i]`` is that of row i. Empty: those
-        of any graph that the matrix is used on.
+        Labels of the nodes, as in a :class:`Topology`: ``nodes[i]`` is the label of row i. Empty:
+        the matrix fits any graph of n nodes.
 
     Raises
     ------
     ValueError
-        If it is not square, has negative, masked or non-finite entries, or indices that do not fit
-        its shape, or is neither row- nor column-stochastic; if `nodes` is not one distinct label
-        per node.
+        If the matrix is not square, has negative, masked or non-finite entries, or indices that do
+        not fit its shape, or is neither row- nor column-stochastic; if `nodes` is not one distinct
+        label per node.
 
     Examples
     --------
@@ -63,17 +67,7 @@ class MixingMatrix:
         object.__setattr__(self, "weights", weights)
         object.__setattr__(self, "nodes", as_labels(self.nodes, self.n))
         if not (self.is_row_stochastic or self.is_column_stochastic):
-            raise ValueError(self._explain_sums())
-
-    def _explain_sums(self) -> str:
-        rows = self.weights.sum(axis=1)
-        columns = self.weights.sum(axis=0)
-        row, column = int(np.abs(rows - 1).argmax()), int(np.abs(columns - 1).argmax())
-        return (
-            f"`weights` must have rows or columns that sum to 1; row {row} sums to {rows[row]:.6g} "
-            f"and column {column} to {columns[column]:.6g}; divide each row by its sum, or use a "
-            "rule such as metropolis_hastings(topology)"
-        )
+            raise ValueError(explain_sums(weights))
 
     def __repr__(self) -> str:
         kind, messages = self.stochasticity, self.n_messages
@@ -93,22 +87,22 @@ class MixingMatrix:
 
     @cached_property
     def is_row_stochastic(self) -> bool:
-        """Whether each row sums to 1: constants are kept."""
+        """Whether each row sums to 1, so that constant vectors are preserved."""
         return bool(np.allclose(self.weights.sum(axis=1), 1, rtol=0, atol=TOLERANCE))
 
     @cached_property
     def is_column_stochastic(self) -> bool:
-        """Whether each column sums to 1: the sum over nodes is kept."""
+        """Whether each column sums to 1, so that the sum over nodes is preserved."""
         return bool(np.allclose(self.weights.sum(axis=0), 1, rtol=0, atol=TOLERANCE))
 
     @property
     def is_doubly_stochastic(self) -> bool:
-        """Whether rows and columns sum to 1: exchanges keep the mean over nodes."""
+        """Whether rows and columns sum to 1, so that the mean over nodes is preserved."""
         return self.is_row_stochastic and self.is_column_stochastic
 
     @property
     def stochasticity(self) -> str:
-        """``"doubly"``, ``"row"`` or ``"column"``, with " stochastic"."""
+        """``"doubly stochastic"``, ``"row stochastic"`` or ``"column stochastic"``."""
         kind = (
             "doubly" if self.is_doubly_stochastic else "row" if self.is_row_stochastic else "column"
         )
@@ -116,29 +110,30 @@ class MixingMatrix:
 
     @cached_property
     def is_symmetric(self) -> bool:
-        """Whether i gives j the weight that j gives i, up to rounding (1e-9)."""
+        """Whether ``weights[i, j]`` equals ``weights[j, i]`` up to rounding (1e-9)."""
         return is_symmetric(self.weights)
 
     @cached_property
     def slem_solution(self) -> spectral.Solution:
-        """Second largest eigenvalue modulus, with its ``solver`` and its ``residual``.
+        """Second largest eigenvalue modulus, with its ``solver`` and ``residual``.
 
-        Closed form for circulants (ring, exponential) of any size and dense up to 1,500 nodes;
-        above, Lanczos for symmetric and Arnoldi for other weights, and shift-invert where these
-        stall, as on long rings in another order. Where a directed graph has several strongly
-        connected classes, each is solved by itself: the spectrum is the union of theirs, and that
-        of the whole matrix, which may be defective, would be inexact. Exactly 0 for weights that
-        average exactly after some exchanges: proven for fractions with denominators up to a million
-        and where merging nodes with equal rows leaves one, found densely for others.
+        Circulants (ring, exponential) of any size have a closed form, and other matrices of up to
+        1,500 nodes are decomposed densely. Larger ones use Lanczos if symmetric, else Arnoldi, and
+        shift-invert if these stall, as on long rings with permuted nodes. If a directed graph has
+        several strongly connected classes, each is solved separately: the spectrum is their union,
+        and computing it from the whole matrix, which may be defective, would be inexact. The
+        modulus is exactly 0 for weights that average exactly after some exchanges: this is proven
+        for fractions with denominators up to a million and if merging nodes with equal rows leaves
+        a single one, and found densely for others.
 
         Raises
         ------
         TopologyError
-            If none of these decides. That takes more than 6,000 nodes in one strongly connected
-            class whose weights are not symmetric, and either iterations that do not converge, as
-            where the weights mix slowly, or an eigenvalue so small that it might be a 0 moved by
-            rounding, as where weights that are not fractions average exactly. Symmetric weights are
-            refused only if the sparse factorization of shift-invert fails, for want of memory.
+            If no solver succeeds. This requires more than 6,000 nodes in one strongly connected
+            class with asymmetric weights, and either iterations that do not converge (slow mixing)
+            or an eigenvalue so small that it may be a 0 perturbed by rounding (exact averaging with
+            weights that are not fractions). Symmetric weights fail only if shift-invert runs out of
+            memory in its sparse factorization.
         """
         try:
             return spectral.second_modulus(self.weights)
@@ -154,11 +149,10 @@ class MixingMatrix:
 
     @cached_property
     def spectral_gap(self) -> float:
-        """``1 - slem``: in the long run, each exchange multiplies consensus distance by ``slem``.
+        """``1 - slem``; in the long run, exchanges multiply the consensus distance by ``slem``.
 
-        Under column-stochastic weights that holds for push-sum's models only if no node loses all
-        its weight, as
-        :func:`topofl.metrics.spectral_gap` makes sure.
+        With column-stochastic weights this holds for push-sum only if no push-sum weight vanishes,
+        which :func:`topofl.metrics.spectral_gap` checks.
         """
         return 1.0 - self.slem
 
@@ -166,8 +160,8 @@ class MixingMatrix:
     def eigenvalues(self) -> np.ndarray:
         """All n eigenvalues: real and descending if symmetric, else by descending modulus.
 
-        A Fourier transform for circulants of any size; else the dense spectra of the strongly
-        connected classes, united, for classes of up to 6,000 nodes (``ValueError`` above).
+        Circulants of any size take a Fourier transform; otherwise each strongly connected class is
+        decomposed densely, up to 6,000 nodes per class (``ValueError`` above).
         """
         return spectral.eigenvalues(self.weights)
 
@@ -180,7 +174,7 @@ class MixingMatrix:
 
     @cached_property
     def out_messages(self) -> np.ndarray:
-        """(n,) messages that each node sends per exchange: its weights in other nodes' rows."""
+        """(n,) messages that each node sends per exchange, its nonzero weights in other rows."""
         return np.bincount(self.weights.indices, minlength=self.n) - (self.weights.diagonal() != 0)
 
     @cached_property
@@ -190,137 +184,75 @@ class MixingMatrix:
 
     @property
     def n_messages(self) -> int:
-        """Messages per exchange, all nodes together."""
+        """Messages per exchange, summed over all nodes."""
         return int(self.out_messages.sum())
 
     def support(self) -> Topology:
-        """Return the graph that is used: an edge j -> i where node i gives j a positive weight."""
+        """Return the graph of the nonzero weights: an edge j -> i where node i gives j a weight."""
         edges = sparse.csr_array(self.weights.T != 0, dtype=np.float64)
         edges.setdiag(0)
         return Topology(edges, name=f"support({self.name})", nodes=self.nodes)
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
-        """Draw the weights, receivers as rows and senders as columns, and return the Axes.
+        """Draw the matrix, with receivers as rows and senders as columns, and return the Axes.
 
-        Above 512 nodes a cell shows the largest of the weights that it stands for.
+        Above 512 nodes each cell shows the largest of the weights that it covers.
 
         Parameters
         ----------
         ax
-            Where to draw; None makes a figure.
+            Axes to draw on; None creates a figure.
         """
         return _drawing.draw_matrix(self.weights, self.name, ax)
 
     def plot_spectrum(self, ax: "Axes | None" = None) -> "Axes":
         """Draw all eigenvalues, mark :attr:`slem`, and return the Axes.
 
-        Those of symmetric weights are real: a histogram from -1 to 1. Those of others are points of
-        the complex plane within the unit circle.
+        The real eigenvalues of symmetric weights are shown as a histogram from -1 to 1, those of
+        other weights as points in the complex plane within the unit circle.
 
         Parameters
         ----------
         ax
-            Where to draw; None makes a figure.
+            Axes to draw on; None creates a figure.
 
         Raises
         ------
         ValueError
-            Above 1,500 nodes: all eigenvalues are dense work.
+            If there are more than 1,500 nodes, too many to compute all eigenvalues densely.
         """
-        if self.n > spectral.DENSE_LIMIT:
+        if self.n > spectral.limits.DENSE_LIMIT:
             raise ValueError(
-                f"`plot_spectrum` must have at most {spectral.DENSE_LIMIT} nodes, got "
-                f"n={self.n}: all eigenvalues are dense work; use slem or spectral_gap, which are "
-                "not"
+                f"`plot_spectrum` must have at most {spectral.limits.DENSE_LIMIT} nodes, got "
+                f"n={self.n}: all eigenvalues are computed densely; use slem or spectral_gap"
             )
         return _drawing.draw_spectrum(self.eigenvalues, self.slem, self.name, ax)
 
     def to_torch(
         self, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
     ) -> torch.Tensor:
-        """Return the dense (n, n) matrix as a torch tensor of this device and dtype."""
-        if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-            raise TypeError(
-                f"`dtype` must be a floating-point dtype, got {shown(dtype)}; e.g. torch.float32"
-            )
-        try:
-            device = torch.device(device)
-        except (RuntimeError, TypeError) as error:
-            raise ValueError(
-                f"`device` must be such as 'cpu' or 'cuda:0', got {shown(device)}"
-            ) from error
-        return torch.from_numpy(self.weights.toarray()).to(device=device, dtype=dtype)
+        """Return the dense (n, n) matrix as a torch tensor on a device."""
+        return as_tensor(self.weights, device, dtype)
 
     def to_pyg(self) -> "Data":
-        """Return PyG ``Data`` whose message passing, summing ``edge_weight * x_j``, is ``W @ x``.
+        """Return PyG ``Data`` whose sum of messages ``edge_weight * x_j`` is ``W @ x``.
 
-        ``edge_index`` holds sources over targets with self-loops where a node keeps a share,
-        ``edge_weight`` (float64) the weights, and ``num_nodes`` n.
+        ``edge_index`` holds sources over targets, with a self-loop for each nonzero self-weight,
+        ``edge_weight`` (float64) the weights, and ``num_nodes`` is n.
         """
-        from torch_geometric.data import Data
-
-        targets, sources = self.weights.nonzero()
-        return Data(
-            edge_index=torch.from_numpy(np.stack([sources, targets]).astype(np.int64)),
-            edge_weight=torch.from_numpy(self.weights.data.copy()),
-            num_nodes=self.n,
-        )
+        return as_pyg(self.weights)
 
     def check_on(self, topology: Topology) -> "MixingMatrix":
-        """Return self if every weight lies on an edge of `topology` or on the diagonal.
+        """Return the matrix itself if all its weights are on edges of `topology` or the diagonal.
 
         Raises
         ------
         ValueError
-            Naming the first weight off the edges, or the two different numbers of nodes; if the
-            matrix has labels, and not those of `topology` in the same order.
+            If a weight is off the edges (the message names the first one); if the numbers of nodes
+            differ; if the matrix has labels other than those of `topology` in the same order.
         """
-        if self.n != topology.n:
-            raise ValueError(
-                f"`weights` must have one row per node: got n={self.n}, {topology.name} has "
-                f"n={topology.n}"
-            )
-        if self.nodes and self.nodes != topology.nodes:
-            self._check_nodes(topology)
-        used = self.support().adjacency
-        off = sparse.coo_array(used - used.multiply(topology.adjacency != 0))
-        off.eliminate_zeros()
-        if off.nnz:
-            j, i = int(off.coords[0][0]), int(off.coords[1][0])
-            raise ValueError(
-                f"`weights` must be 0 off the edges of {topology.name}: node {i} gives "
-                f"{self.weights[i, j]:g} to node {j}, but there is no edge {j} -> {i} ({off.nnz} "
-                f"such weights){self._or_transposed(topology)}"
-            )
+        check_on_edges(self.weights, self.nodes, self.name, topology)
         return self
-
-    def _check_nodes(self, topology: Topology) -> None:
-        """Raise ``ValueError`` unless rows have the labels of the graph; no labels mean 0..n-1."""
-        places = places_of(topology.nodes, self.nodes, self.n)
-        if isinstance(places, Missing):
-            raise ValueError(
-                f"`weights` must have the nodes of {topology.name}, node {places.label!r} is "
-                "missing; label them alike, or take rows as nodes 0..n-1: "
-                "dataclasses.replace(weights, nodes=())"
-            )
-        if (places != np.arange(self.n)).any():
-            i = int((places != np.arange(self.n)).argmax())
-            label = (topology.nodes or range(self.n))[i]
-            raise ValueError(
-                f"`weights` must have the nodes of {topology.name} in the same order: node "
-                f"{label!r} is row {places[i]} of {self.name} and node {i} of the graph; make them "
-                "by from_weights(graph, topology)"
-            )
-
-    def _or_transposed(self, topology: Topology) -> str:
-        """Return a remedy if all weights of the transpose are on edges, else an empty text."""
-        senders, receivers = self.support().edge_index
-        if np.asarray(topology.adjacency[receivers, senders] != 0).all():
-            return (
-                "; those of its transpose are on edges: "
-                "from_weights(weights, topology, edges='u->v')"
-            )
-        return ""
 
 
 WeightRule: TypeAlias = Callable[[Topology], MixingMatrix]

@@ -1,4 +1,4 @@
-"""Weight rules: functions from a graph to a mixing matrix."""
+"""Weight rules: functions that compute a mixing matrix from a graph."""
 
 import numpy as np
 import scipy.sparse as sparse
@@ -22,8 +22,8 @@ __all__ = [
 def metropolis_hastings(topology: Topology) -> MixingMatrix:
     """Return Metropolis-Hastings weights, symmetric and doubly stochastic.
 
-    ``W[i, j] = 1 / (max(deg_i, deg_j) + 1)`` on edges, the rest on the diagonal; ``deg`` excludes
-    the node itself and edge weights are not used.
+    ``W[i, j] = 1 / (max(deg_i, deg_j) + 1)`` on edges, and the rest of each row is on the diagonal.
+    Degrees do not count the node itself, and edge weights are ignored.
 
     Raises
     ------
@@ -33,6 +33,12 @@ def metropolis_hastings(topology: Topology) -> MixingMatrix:
     References
     ----------
     Bellet, Kermarrec and Lavoie, "D-Cliques" (2022), equation 2.
+
+    Examples
+    --------
+    >>> from topofl import topologies
+    >>> metropolis_hastings(topologies.star(3)).weights.toarray().round(2).tolist()
+    [[0.33, 0.33, 0.33], [0.33, 0.67, 0.0], [0.33, 0.0, 0.67]]
     """
     need_undirected(topology, "metropolis_hastings")
     degrees = topology.out_degrees
@@ -45,7 +51,7 @@ def metropolis_hastings(topology: Topology) -> MixingMatrix:
 def max_degree(topology: Topology) -> MixingMatrix:
     """Return max-degree weights, ``W = I - L / (max degree + 1)``: the same weight on every edge.
 
-    Symmetric and doubly stochastic.
+    The matrix is symmetric and doubly stochastic.
 
     Raises
     ------
@@ -55,6 +61,12 @@ def max_degree(topology: Topology) -> MixingMatrix:
     References
     ----------
     Xiao and Boyd, "Fast linear iterations for distributed averaging" (2004), section 4.1.
+
+    Examples
+    --------
+    >>> from topofl import topologies
+    >>> max_degree(topologies.path(3)).weights.toarray().round(2).tolist()
+    [[0.67, 0.33, 0.0], [0.33, 0.33, 0.33], [0.0, 0.33, 0.67]]
     """
     need_undirected(topology, "max_degree")
     weights = np.full(topology.adjacency.nnz, 1.0 / (topology.out_degrees.max() + 1))
@@ -62,7 +74,7 @@ def max_degree(topology: Topology) -> MixingMatrix:
 
 
 def uniform(topology: Topology, *, direction: str = "pull") -> MixingMatrix:
-    """Return equal weights over neighbors and self.
+    """Return equal weights over the neighbors and the node itself.
 
     Parameters
     ----------
@@ -70,18 +82,28 @@ def uniform(topology: Topology, *, direction: str = "pull") -> MixingMatrix:
         Any graph, directed or not.
     direction
         ``"pull"``: node i averages what it receives, ``W[i, j] = 1 / (in_degree_i + 1)``,
-        row-stochastic. ``"push"``: node j splits what it has, ``W[i, j] = 1 / (out_degree_j + 1)``,
-        column-stochastic. On a regular graph both are the same doubly stochastic matrix.
+        row-stochastic. ``"push"``: node j splits its value equally, ``W[i, j] = 1 / (out_degree_j +
+        1)``, column-stochastic. On a regular graph both are the same doubly stochastic matrix.
 
     References
     ----------
     Assran et al., "Stochastic Gradient Push" (2019), for push; DFedPGP's appendix for pull.
+
+    Examples
+    --------
+    >>> from topofl import topologies
+    >>> uniform(topologies.star(3)).weights.toarray().round(2).tolist()
+    [[0.33, 0.33, 0.33], [0.5, 0.5, 0.0], [0.5, 0.0, 0.5]]
+    >>> uniform(topologies.star(3), direction="push").weights.toarray().round(2).tolist()
+    [[0.33, 0.5, 0.5], [0.33, 0.5, 0.0], [0.33, 0.0, 0.5]]
     """
     need_topology(topology)
     direction = check_choice("direction", direction, ["pull", "push"])
     senders, receivers = topology.edge_index
     shares = 1.0 / (1 + (topology.in_degrees if direction == "pull" else topology.out_degrees))
-    i, j = np.append(receivers, np.arange(topology.n)), np.append(senders, np.arange(topology.n))
+    nodes = np.arange(topology.n)
+    i = np.append(receivers, nodes)
+    j = np.append(senders, nodes)
     weights = sparse.csr_array(
         (shares[i if direction == "pull" else j], (i, j)), shape=(topology.n, topology.n)
     )
@@ -91,15 +113,23 @@ def uniform(topology: Topology, *, direction: str = "pull") -> MixingMatrix:
 
 
 def own_weights(topology: Topology) -> MixingMatrix:
-    """Return the weights that the edges carry, with the rest of each row on the diagonal.
+    """Return the weights of the edges as mixing weights, with the rest of each row on the diagonal.
 
-    ``W[i, j] = adjacency[j, i]`` off the diagonal. For graphs that come with weights, such as base
-    graphs. Row-stochastic; doubly stochastic where what each node sends sums to what it takes.
+    ``W[i, j] = adjacency[j, i]`` off the diagonal. This is the rule for graphs that define their
+    weights, for example base graphs. The matrix is row-stochastic, and doubly stochastic if the
+    weights into and out of each node have the same sum.
 
     Raises
     ------
     ValueError
-        If what some node takes from others sums to more than 1.
+        If the weights of the edges into some node sum to more than 1.
+
+    Examples
+    --------
+    >>> from topofl import as_topology
+    >>> graph = as_topology([[0, 0.5], [0.2, 0]], own_weights=True)
+    >>> own_weights(graph).weights.toarray().tolist()
+    [[0.8, 0.2], [0.5, 0.5]]
     """
     need_topology(topology)
     senders, receivers = topology.edge_index
@@ -108,23 +138,31 @@ def own_weights(topology: Topology) -> MixingMatrix:
     if rest.min() < -TOLERANCE:
         node = int(rest.argmin())
         raise ValueError(
-            "`topology` must leave every node a share: the edges into a node must carry at most 1 "
-            f"in all, those into node {node} of {topology.name} carry {1 - rest[node]:.6g}; use "
-            "another rule, such as metropolis_hastings"
+            "`topology` must have weights of at most 1 in sum on the edges into each node, those "
+            f"into node {node} of {topology.name} sum to {1 - rest[node]:.6g}; use another rule, "
+            "such as metropolis_hastings"
         )
     nodes = np.arange(topology.n)
     entries = np.append(shares, np.where(rest > TOLERANCE, rest, 0.0))
-    places = np.append(receivers, nodes), np.append(senders, nodes)
-    weights = sparse.csr_array((entries, places), shape=(topology.n, topology.n))
+    positions = np.append(receivers, nodes), np.append(senders, nodes)
+    weights = sparse.csr_array((entries, positions), shape=(topology.n, topology.n))
     return MixingMatrix(weights, name=f"own_weights({topology.name})", nodes=topology.nodes)
 
 
 def metropolis_or_uniform(topology: Topology) -> MixingMatrix:
-    """Return the default weights: own weights, Metropolis-Hastings, or uniform.
+    """Return the default weights: own weights, Metropolis-Hastings or uniform.
 
-    Metropolis-Hastings if the graph is undirected, uniform pull if it is directed,
-    :func:`own_weights` if it says ``topology.own_weights``. Rows sum to 1 in each case; columns do
-    for undirected graphs.
+    These are :func:`own_weights` if ``topology.own_weights`` is set, else Metropolis-Hastings if
+    the graph is undirected and uniform pull if it is directed. Rows sum to 1 in each case; columns
+    do for undirected graphs.
+
+    Examples
+    --------
+    >>> from topofl import topologies
+    >>> metropolis_or_uniform(topologies.ring(8)).name
+    'metropolis_hastings(ring(n=8))'
+    >>> metropolis_or_uniform(topologies.de_bruijn(8)).name
+    "uniform(de_bruijn(n=8, degree=2), direction='pull')"
     """
     need_topology(topology)
     if topology.own_weights:
@@ -139,14 +177,21 @@ def metropolis_or_uniform(topology: Topology) -> MixingMatrix:
 def lazy(mixing: MixingMatrix, *, share: float = 0.5) -> MixingMatrix:
     """Return lazy weights, ``share * I + (1 - share) * W``.
 
-    Symmetric weights have no negative eigenvalue with a share of 1/2.
+    With a share of 1/2, symmetric weights have no negative eigenvalue.
 
     Parameters
     ----------
     mixing
-        Any mixing matrix; its stochasticity is kept.
+        Any mixing matrix; the result is stochastic in the same way.
     share
-        In [0, 1).
+        Additional self-weight, in [0, 1).
+
+    Examples
+    --------
+    >>> from topofl import topologies
+    >>> W = metropolis_hastings(topologies.ring(4))
+    >>> f"{W.eigenvalues.min():.3f} {lazy(W).eigenvalues.min():.3f}"
+    '-0.333 0.333'
     """
     if not isinstance(mixing, MixingMatrix):
         raise TypeError(
@@ -159,11 +204,11 @@ def lazy(mixing: MixingMatrix, *, share: float = 0.5) -> MixingMatrix:
 
 
 def within_groups(topology: Topology) -> MixingMatrix:
-    """Return the matrix of Clique Averaging: uniform averages over neighbors in the same group.
+    """Return the mixing matrix of Clique Averaging, uniform over neighbors in the same group.
 
     ``W[i, j] = 1 / (1 + number of group members adjacent to i)``; in a complete clique this is the
-    clique's mean, and where edges inside cliques were removed each node averages over those left.
-    Nodes without a group keep their own.
+    mean of the clique, and if edges inside cliques were removed each node averages over its
+    remaining neighbors. Nodes without a group keep their own model.
 
     Raises
     ------
@@ -173,27 +218,37 @@ def within_groups(topology: Topology) -> MixingMatrix:
     References
     ----------
     Bellet, Kermarrec and Lavoie, "D-Cliques" (2022), Figure 7.
+
+    Examples
+    --------
+    >>> from topofl import topologies
+    >>> graph = topologies.with_groups(topologies.path(4), [(0, 1), (2, 3)])
+    >>> within_groups(graph).weights.toarray().tolist()[0]
+    [0.5, 0.5, 0.0, 0.0]
     """
     need_undirected(topology, "within_groups")
     if not topology.groups:
         raise TopologyError(
-            f"`topology` must have groups: Clique Averaging needs a topology with groups, "
-            f"{topology.name} has none; use topologies.dcliques(...)"
+            f"`topology` must have groups for Clique Averaging, {topology.name} has none; use "
+            "topologies.dcliques(...)"
         )
     label = -np.ones(topology.n, dtype=np.int64)
     for k, group in enumerate(topology.groups):
         label[list(group)] = k
     i, j = topology.edge_index
     inside = (label[i] == label[j]) & (label[i] >= 0)
-    i, j = np.append(i[inside], np.arange(topology.n)), np.append(j[inside], np.arange(topology.n))
+    nodes = np.arange(topology.n)
+    i = np.append(i[inside], nodes)
+    j = np.append(j[inside], nodes)
     counts = np.bincount(i, minlength=topology.n)
     weights = sparse.csr_array((1.0 / counts[i], (i, j)), shape=(topology.n, topology.n))
     return MixingMatrix(weights, name=f"within_groups({topology.name})", nodes=topology.nodes)
 
 
 def _with_rest_on_diagonal(topology: Topology, weights: np.ndarray, name: str) -> MixingMatrix:
-    """Return the matrix with these weights, in the order of the edges, and rows that sum to 1."""
-    adjacency, n = topology.adjacency, topology.n
+    """Return the matrix with these weights on the edges, in their order, and rows that sum to 1."""
+    adjacency = topology.adjacency
+    n = topology.n
     edges = sparse.csr_array((weights, adjacency.indices, adjacency.indptr), shape=(n, n))
     sums = np.bincount(np.repeat(np.arange(n), topology.out_degrees), weights=weights, minlength=n)
     return MixingMatrix(

@@ -19,14 +19,14 @@ class MixingSequence:
     n
         Number of nodes.
     generate
-        Pure function of the round ``t >= 0``.
+        Pure function of the round ``t >= 0`` that returns its mixing matrix.
     name
         Reproducible label.
     period
-        Number of rounds after which it repeats, None if it does not.
+        Number of rounds after which the sequence repeats; None if it does not.
     length
-        Number of rounds, None if there is no end. What a run recorded (``history.mixings``) has an
-        end.
+        Number of rounds; None if unlimited. The matrices that a run recorded (``history.mixings``)
+        have a length.
 
     Examples
     --------
@@ -65,8 +65,8 @@ class MixingSequence:
         Raises
         ------
         ValueError
-            If `t` is negative or beyond the end, or the matrix has another number of nodes than the
-            sequence.
+            If `t` is negative or beyond the last round, or the number of nodes differs from that of
+            the sequence.
         """
         last = None if self.length is None else self.length - 1
         t = check_int(
@@ -85,16 +85,16 @@ class MixingSequence:
         return matrix
 
     def one_period(self) -> list[MixingMatrix]:
-        """Return the matrices of one period, or raise ``TopologyError`` if there is none."""
+        """Return the matrices of one period, or raise ``TopologyError`` if there is no period."""
         if self.period is None:
             raise TopologyError(
-                f"a sequence that repeats is needed, {self.name} has no period; use "
+                f"a periodic sequence is needed, {self.name} has no period; use "
                 "metrics.measured_contraction(sequence, rounds=..., seed=...)"
             )
         return [self.at(t) for t in range(self.period)]
 
     def support(self) -> TopologySequence:
-        """Return the graphs that are used: edges j -> i where node i gives j a positive weight."""
+        """Return the graphs of the nonzero weights: an edge j -> i if node i gives j a weight."""
         return TopologySequence(
             self.n, lambda t: self.at(t).support(), f"support({self.name})", self.period
         )

@@ -1,4 +1,4 @@
-"""Layers and checks that all networks are built with."""
+"""Layers, checks and initialization that all networks share."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +13,7 @@ from topofl._support.seeding import seeded_torch
 
 __all__ = ["Conv2d", "GroupNorm", "Linear", "built_from_seed_0", "check_shape"]
 
-# with parameters in float32, whatever the default dtype of torch is
+# parameters are float32, whatever torch's default dtype is
 Linear = partial(nn.Linear, dtype=torch.float32)
 Conv2d = partial(nn.Conv2d, dtype=torch.float32)
 GroupNorm = partial(nn.GroupNorm, dtype=torch.float32)
@@ -21,14 +21,14 @@ GroupNorm = partial(nn.GroupNorm, dtype=torch.float32)
 
 @contextmanager
 def built_from_seed_0() -> Iterator[None]:
-    """Build modules from seed 0, in float32 on the CPU.
+    """Build modules in this context from seed 0, in float32 on the CPU.
 
-    A run initializes parameters from its own seed.
+    Runs initialize parameters again from their own seed.
 
     Raises
     ------
     ValueError
-        If they do not fit into memory.
+        If a module does not fit into memory.
     """
     try:
         with plain_torch(), seeded_torch(0):
@@ -36,12 +36,12 @@ def built_from_seed_0() -> Iterator[None]:
     except (MemoryError, OverflowError, RuntimeError, TypeError) as error:
         raise ValueError(
             "`in_features`, `in_shape`, `n_classes` and other sizes must give a model that fits "
-            f"into memory, it cannot be made: {str(error).partition(chr(10))[0][:200]}; lower them"
+            f"into memory, got: {str(error).partition(chr(10))[0][:200]}; lower them"
         ) from error
 
 
 def check_shape(in_shape: tuple[int, int, int], *, smallest: int) -> tuple[int, int, int]:
-    """Return channels, height and width, or raise ``ValueError`` or ``TypeError``."""
+    """Return channels, height and width, or raise if a side is below `smallest` pixels."""
     sides = check_sequence("in_shape", in_shape, "integers")
     if len(sides) != 3:
         raise ValueError(f"`in_shape` must be (channels, height, width), got {shown(in_shape)}")

@@ -1,4 +1,4 @@
-"""GroupNorm in place of normalization by batch or running statistics."""
+"""Replacement of BatchNorm and similar layers by GroupNorm."""
 
 import copy
 from typing import Any
@@ -18,31 +18,32 @@ def with_group_norm(module: nn.Module, *, groups: int = 32) -> nn.Module:
 
     The layers that are replaced are BatchNorm, SyncBatchNorm, and InstanceNorm with running
     statistics. Every new layer has the same number of channels, ``eps``, weight and bias (or none),
-    dtype and device. Running statistics are dropped, so the outputs of a trained network change:
-    train it again, at least for a few rounds. All other parameters and the layers' names stay as
-    they are.
+    dtype and device. Running statistics are dropped, which changes the outputs of a trained
+    network: train it again, at least for a few rounds. All other parameters and the names of layers
+    stay unchanged.
 
     Parameters
     ----------
     module
-        The network, which is not changed; it may be such a layer itself.
+        The network, which is not modified; it may itself be a layer to replace.
     groups
         Number of groups in each layer. If it does not divide the number of channels C, the nearest
-        divisor of C is taken, the smaller of two that are equally near. A group has at least 2
-        channels (unless C is 1), since a single value has no variance.
+        divisor of C is used, and the smaller one of a tie. A group has at least 2 channels (unless
+        C is 1), since a single value has no variance.
 
     Returns
     -------
     torch.nn.Module
-        The copy; making it draws no random numbers.
+        The copy; no random numbers are drawn.
 
     Raises
     ------
     TypeError
         If `module` is not an ``nn.Module``, is compiled by TorchScript, or cannot be copied.
     ValueError
-        If `groups` is below 1; if a layer has no channels yet, as a lazy one; has one channel and
-        no other dimension to normalize over; or is of a subclass, which may compute something else.
+        If `groups` is below 1; or if a layer has no channels yet because it is lazy, has one
+        channel and no other dimension to normalize over, or is of a subclass, which may compute
+        something else.
 
     References
     ----------
@@ -79,7 +80,7 @@ def with_group_norm(module: nn.Module, *, groups: int = 32) -> nn.Module:
     }
     for parent in list(twin.modules()):
         for name, child in list(parent._modules.items()):
-            if id(child) in new:  # one layer in two places stays one layer
+            if id(child) in new:  # a layer that is used twice stays shared
                 parent.register_module(name, new[id(child)])
     return new.get(id(twin), twin)
 
@@ -102,17 +103,17 @@ def _check_replaceable(name: str, norm: Any) -> None:
     layer = f"layer {name!r} of `module`" if name else "`module`"
     if norm.num_features == 0:
         raise ValueError(
-            f"{layer} must know its channels, got a {type(norm).__name__}; pass a batch through it "
-            "first"
+            f"{layer} must have a known number of channels, got a {type(norm).__name__}; pass "
+            "a batch through it first"
         )
     if type(norm) not in _REPLACEABLE:
         raise ValueError(
             f"{layer} must be one of torch's own layers, got {type(norm).__name__}, which may "
-            "compute something else; replace it yourself by a torch.nn.GroupNorm"
+            "compute something else; replace it with a torch.nn.GroupNorm yourself"
         )
     if norm.num_features == 1 and isinstance(norm, nn.BatchNorm1d):
         raise ValueError(
-            f"{layer} must have at least 2 channels to be normalized in groups, got 1; leave it out"
+            f"{layer} must have at least 2 channels to be normalized in groups, got 1; remove it"
         )
 
 

@@ -15,11 +15,9 @@ def resnet18_gn(
 ) -> nn.Sequential:
     """Return ResNet-18 with GroupNorm for small images such as CIFAR-10 and CIFAR-100.
 
-    DFedPGP and PFedDST train it.
-
-    A 3 x 3 convolution of stride 1 and no pooling at the start, four stages of two residual blocks
-    (64, 128, 256 and 512 channels; strides 1, 2, 2, 2), 1 x 1 convolutions where the shape changes,
-    the mean over the image, and one linear layer.
+    This is the network of the DFedPGP and PFedDST papers: a 3 x 3 convolution of stride 1 without
+    pooling, four stages of two residual blocks (64, 128, 256 and 512 channels; strides 1, 2, 2, 2),
+    1 x 1 convolutions where the shape changes, the mean over the image, and one linear layer.
 
     Parameters
     ----------
@@ -28,8 +26,8 @@ def resnet18_gn(
     n_classes
         Number of classes.
     groups
-        Number of groups of every GroupNorm, a divisor of 64. The papers do not say; the authors'
-        code has 32.
+        Number of groups of every GroupNorm, a divisor of 64. The papers do not specify it; the
+        authors' code uses 32.
 
     References
     ----------
@@ -67,7 +65,7 @@ def resnet18_gn(
 
 
 def _stage(channels: int, wide: int, stride: int, groups: int) -> nn.Sequential:
-    """Return two residual blocks, of which the first changes the shape."""
+    """Return two residual blocks; the first changes the shape."""
     return nn.Sequential(
         _Residual(channels, wide, stride, groups), _Residual(wide, wide, 1, groups)
     )

@@ -93,10 +93,10 @@ def _pooled(side: int) -> int:
 def dpfl_cnn(in_shape: tuple[int, int, int] = (3, 32, 32), n_classes: int = 10) -> nn.Sequential:
     """Return the small LeNet that DPFL trains on CIFAR-10 and CINIC-10.
 
-    It has two convolutions and three linear layers. The paper mentions three convolutions and two
-    linear layers; its list of layers, and the authors' code, have these: 6 and 16 kernels of 5 x 5
-    without padding, each followed by ReLU and 2 x 2 max-pooling, then 120, 84 and `n_classes`
-    outputs.
+    It has two convolutions with 6 and 16 kernels of 5 x 5 without padding, each followed by ReLU
+    and 2 x 2 max-pooling, then three linear layers with 120, 84 and `n_classes` outputs, as in the
+    paper's list of layers and the authors' code; the paper's text mentions three convolutions and
+    two linear layers.
 
     Parameters
     ----------
@@ -123,9 +123,9 @@ def dpfl_femnist_cnn(
 ) -> nn.Sequential:
     """Return the network that DPFL trains on FEMNIST.
 
-    As :func:`dpfl_cnn`, with 4 and 12 kernels and 120 and 100 units. The paper's FEMNIST has 10
-    classes, the whole set 62. The authors' code returns log-probabilities and applies the
-    cross-entropy to them, which changes nothing; here the outputs are logits.
+    It is :func:`dpfl_cnn` with 4 and 12 kernels and 120 and 100 hidden units. The paper uses 10 of
+    the 62 classes of FEMNIST. The authors' code applies the cross-entropy to log-probabilities,
+    which is equivalent to the logits returned here.
 
     Parameters
     ----------
@@ -158,15 +158,15 @@ def fedavg_cnn(
 ) -> nn.Sequential:
     """Return the convolutional network of the FedAvg paper.
 
-    Two convolutions with 32 and 64 kernels of 5 x 5, each pooled, and one hidden linear layer. The
-    default is the variant without padding of personalized federated learning benchmarks, a light
-    substitute where :func:`topofl.models.resnet18_gn` takes too long; ``hidden=2048, padding=2`` is
-    LEAF's for FEMNIST.
+    It has two convolutions with 32 and 64 kernels of 5 x 5, each followed by pooling, and one
+    hidden linear layer. The default is the variant without padding of personalized federated
+    learning benchmarks, a light substitute for :func:`topofl.models.resnet18_gn`; ``hidden=2048,
+    padding=2`` is LEAF's network for FEMNIST.
 
     Parameters
     ----------
     in_shape
-        Channels, height, width of an image; at least 16 x 16 pixels, without regard to padding.
+        Channels, height, width of an image; at least 16 x 16 pixels, whatever the padding.
     n_classes
         Number of classes.
     hidden

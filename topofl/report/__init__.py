@@ -1,4 +1,4 @@
-"""Reports of graphs as self-contained HTML files, without network, fonts or other files."""
+"""Reports of graphs as self-contained HTML pages, which need no network and no other files."""
 
 from topofl.report.files import replacing
 from topofl.report.page import spectral_report

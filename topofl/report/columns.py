@@ -1,4 +1,4 @@
-"""Groups and meanings of columns, from the declarations of the metrics."""
+"""Groups and meanings of columns, as declared by the metrics."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -7,11 +7,11 @@ from typing import NamedTuple
 from topofl.metrics._columns import all_columns
 from topofl.metrics._declaration import GROUPS
 
-__all__ = ["Group", "group_of", "grouped", "meanings"]
+__all__ = ["Group", "by_group", "group_of", "meanings"]
 
 
 class Group(NamedTuple):
-    """Columns that are shown and hidden together: a key for the markup, and a heading."""
+    """A group of columns that are shown and hidden together: its key in HTML, and its heading."""
 
     key: str
     label: str
@@ -22,13 +22,13 @@ _OTHER = Group("other", "other numbers")
 
 @cache
 def meanings() -> dict[str, str]:
-    """Return what the columns of :func:`topofl.metrics.compare` mean, by name."""
+    """Return the meanings of the columns of :func:`topofl.metrics.compare`, by name."""
     return {column.name: column.meaning for column in all_columns()}
 
 
 @cache
-def _groups() -> dict[str, Group]:
-    """Return the group of every column of :func:`topofl.metrics.compare`, in its order."""
+def _group_by_column() -> dict[str, Group]:
+    """Return the group of every column of :func:`topofl.metrics.compare`, by name and in order."""
     return {column.name: Group(column.group, GROUPS[column.group]) for column in all_columns()}
 
 
@@ -40,18 +40,18 @@ def group_of(column: str) -> Group:
     >>> group_of("spectral gap").label, group_of("luck").label
     ('averaging', 'other numbers')
     """
-    return _groups().get(column, _OTHER)
+    return _group_by_column().get(column, _OTHER)
 
 
-def grouped(columns: Sequence[str]) -> list[tuple[Group, list[str]]]:
-    """Return the columns by group, groups in the order of ``compare``, columns in the order given.
+def by_group(columns: Sequence[str]) -> list[tuple[Group, list[str]]]:
+    """Return the columns by group, with groups in the order of :func:`topofl.metrics.compare`.
 
     Examples
     --------
-    >>> [(group.key, names) for group, names in grouped(["slem", "edges", "spectral gap"])]
+    >>> [(group.key, names) for group, names in by_group(["slem", "edges", "spectral gap"])]
     [('structure', ['edges']), ('averaging', ['slem', 'spectral gap'])]
     """
-    order = [*dict.fromkeys(_groups().values()), _OTHER]
+    order = [*dict.fromkeys(_group_by_column().values()), _OTHER]
     members = [
         (group, [column for column in columns if group_of(column) == group]) for group in order
     ]

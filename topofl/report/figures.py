@@ -1,4 +1,4 @@
-"""Figures of a report, with descriptions in words."""
+"""Figures of a report, with descriptions for screen readers and captions."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -8,28 +8,37 @@ from matplotlib.figure import Figure
 
 from topofl.report.svg import INK, MEASURED, THEORY, styled
 
-__all__ = ["NOTHING_LEFT", "Drawn", "Point", "against_identity", "decay", "gap_figure", "line",
-           "push_sum_figure", "spectrum"]  # fmt: skip
+__all__ = [
+    "ROUNDING_FLOOR",
+    "DescribedFigure",
+    "Point",
+    "against_identity",
+    "decay",
+    "gap_figure",
+    "line",
+    "push_sum_figure",
+    "spectrum",
+]
 
 BINS = 41
-"""Bars of a histogram of eigenvalues in [-1, 1]; odd, so that 0 is in the middle of a bar."""
+"""Bins of a histogram of eigenvalues in [-1, 1]; odd, so that 0 is in the middle of a bin."""
 
 FLOOR = 1e-15
-"""Relative consensus distance below which nothing is drawn."""
+"""Smallest relative consensus distance that is drawn."""
 
-NOTHING_LEFT = 1e-14
-"""Relative consensus distance below which there is only rounding."""
+ROUNDING_FLOOR = 1e-14
+"""Relative consensus distances below this are rounding errors."""
 
 Point = tuple[str, float, float]
 """Short name, predicted value and measured value of a graph."""
 
 
-class Drawn(NamedTuple):
-    """A figure, its title, and a description in words."""
+class DescribedFigure(NamedTuple):
+    """A figure with its title and a description of its content."""
 
     figure: Figure
     title: str
-    words: str
+    description: str
 
 
 def _axes(width: float = 3.5, height: float = 2.7) -> tuple[Figure, Any]:
@@ -37,8 +46,8 @@ def _axes(width: float = 3.5, height: float = 2.7) -> tuple[Figure, Any]:
     return figure, figure.subplots()
 
 
-def spectrum(eigenvalues: np.ndarray, *, rounds: int = 1) -> Drawn:
-    """Return a histogram of real eigenvalues, or a plot of complex ones in the plane.
+def spectrum(eigenvalues: np.ndarray, *, rounds: int = 1) -> DescribedFigure:
+    """Plot real eigenvalues as a histogram, or complex ones in the plane.
 
     Parameters
     ----------
@@ -46,7 +55,7 @@ def spectrum(eigenvalues: np.ndarray, *, rounds: int = 1) -> Drawn:
         All eigenvalues of the mixing matrix, or of the product of the matrices of one period; real
         if it is symmetric.
     rounds
-        Length of that period.
+        Length of the period.
     """
     of = (
         "the mixing matrix"
@@ -56,7 +65,7 @@ def spectrum(eigenvalues: np.ndarray, *, rounds: int = 1) -> Drawn:
     draw = _plane if np.iscomplexobj(eigenvalues) else _histogram
     with styled():
         figure, words = draw(eigenvalues)
-    return Drawn(figure, "Spectrum", f"{words} Eigenvalues of {of}.")
+    return DescribedFigure(figure, "Spectrum", f"{words} Eigenvalues of {of}.")
 
 
 def _histogram(eigenvalues: np.ndarray) -> tuple[Figure, str]:
@@ -100,17 +109,19 @@ def _plane(eigenvalues: np.ndarray) -> tuple[Figure, str]:
     )
 
 
-def decay(distances: np.ndarray, factor: float | None, *, period: int | None = 1) -> Drawn:
-    """Return a plot of consensus distance over rounds with the predicted rate.
+def decay(
+    distances: np.ndarray, factor: float | None, *, period: int | None = 1
+) -> DescribedFigure:
+    """Plot consensus distance over rounds with the predicted rate.
 
     Parameters
     ----------
     distances
         Consensus distance after 0, 1, ... rounds, relative to the start.
     factor
-        Predicted long-run factor per round, None if there is no prediction.
+        Predicted long-run factor per round; None if there is no prediction.
     period
-        Number of rounds after which a `factor` of 0 predicts exact averaging.
+        Number of rounds after which averaging is exact if `factor` is 0.
     """
     rounds = np.arange(len(distances))
     with styled():
@@ -139,18 +150,18 @@ def decay(distances: np.ndarray, factor: float | None, *, period: int | None = 1
         _limit_decades(ax, float(np.maximum(distances, FLOOR).min()))
         ax.xaxis.get_major_locator().set_params(integer=True)
         ax.legend(loc="best")
-    return Drawn(figure, "Consensus over rounds", _decay_in_words(distances, factor))
+    return DescribedFigure(figure, "Consensus over rounds", _decay_in_words(distances, factor))
 
 
-def line(rounds: np.ndarray, values: np.ndarray, name: str) -> Drawn:
-    """Return a plot of a number over rounds; NaN leaves a gap."""
+def line(rounds: np.ndarray, values: np.ndarray, name: str) -> DescribedFigure:
+    """Plot a metric over rounds, with gaps for NaN."""
     known = values[np.isfinite(values)]
     with styled():
         figure, ax = _axes(3.0, 2.0)
         ax.plot(rounds, values, color=MEASURED, marker="o", markersize=3, linewidth=1.5)
         ax.set(xlabel="round", title=name)
         ax.xaxis.get_major_locator().set_params(integer=True)
-    return Drawn(
+    return DescribedFigure(
         figure,
         name,
         (
@@ -162,7 +173,9 @@ def line(rounds: np.ndarray, values: np.ndarray, name: str) -> Drawn:
 
 def _decay_in_words(distances: np.ndarray, factor: float | None) -> str:
     left = (
-        "up to rounding 0" if distances[-1] <= NOTHING_LEFT else f"{distances[-1]:.3g} of its start"
+        "0 up to rounding"
+        if distances[-1] <= ROUNDING_FLOOR
+        else f"{distances[-1]:.3g} of its initial value"
     )
     if factor is None:
         prediction = "theory predicts no rate"
@@ -178,19 +191,19 @@ def _rounds(count: int) -> str:
 
 
 def _limit_decades(ax: Any, lowest: float) -> None:
-    """Limit the axis to the measured values, but at least one decade."""
+    """Set the limits of a logarithmic axis to the measured values, at least one decade."""
     ax.set_ylim(min(lowest / 2, 0.09), 2)
-    ax.yaxis.set_major_formatter(_plain)
+    ax.yaxis.set_major_formatter(_format_general)
     ax.yaxis.set_minor_formatter(lambda value, place: "")
 
 
-def _plain(value: float, place: int | None = None) -> str:
+def _format_general(value: float, place: int | None = None) -> str:
     del place
     return f"{value:g}"
 
 
-def gap_figure(points: Sequence[Point]) -> Drawn:
-    """Return a plot of measured against predicted spectral gaps."""
+def gap_figure(points: Sequence[Point]) -> DescribedFigure:
+    """Plot measured against predicted spectral gaps."""
     return against_identity(
         points,
         "Spectral gap against measured decay",
@@ -200,15 +213,16 @@ def gap_figure(points: Sequence[Point]) -> Drawn:
     )
 
 
-def push_sum_figure(points: Sequence[Point], *, quantity: str) -> Drawn:
-    """Return a plot of a measured constant of push-sum against its theoretical bound.
+def push_sum_figure(points: Sequence[Point], *, quantity: str) -> DescribedFigure:
+    """Plot a measured constant of push-sum against its theoretical bound.
 
     Parameters
     ----------
     points
-        (name, predicted, measured) each, as logarithms, since bounds on 1 - q often underflow.
+        Name, predicted and measured value of each graph, as logarithms, since bounds on 1 - q often
+        underflow.
     quantity
-        Name of the quantity, such as ``"log10(1 - q)"``.
+        Name of the quantity, for example ``"log10(1 - q)"``.
     """
     title = f"Push-sum: {quantity}, theory against measured"
     return against_identity(
@@ -218,17 +232,17 @@ def push_sum_figure(points: Sequence[Point], *, quantity: str) -> Drawn:
 
 def against_identity(
     points: Sequence[Point], title: str, x: str, y: str, *, logarithmic: bool
-) -> Drawn:
-    """Return a plot of measured against predicted values with the line of equality.
+) -> DescribedFigure:
+    """Plot measured against predicted values with the line of equality.
 
     Parameters
     ----------
     points
-        One per graph; points in the same place share a label.
+        One point per graph; points that are close share a label.
     title, x, y
         Title of the figure and labels of its axes.
     logarithmic
-        Whether axes are logarithmic; then all values must be above 0.
+        Whether axes are logarithmic; if so, all values must be above 0.
     """
     values = np.array([point[1:] for point in points], dtype=float).reshape(-1, 2)
     with styled():
@@ -239,13 +253,13 @@ def against_identity(
         if logarithmic:
             ax.set(xscale="log", yscale="log")
             for axis in (ax.xaxis, ax.yaxis):
-                axis.set_major_formatter(_plain)
+                axis.set_major_formatter(_format_general)
                 axis.set_minor_formatter(lambda value, place: "")
         ax.set(xlabel=x, ylabel=y, xlim=(low, high), ylim=(low, high), aspect="equal")
-        _label(ax, points)
+        _label_points(ax, points)
         ax.legend(loc="upper left")
     words = "; ".join(f"{name}: theory {a:.4g}, measured {b:.4g}" for name, a, b in points)
-    return Drawn(figure, title, f"{words}. The dashed line is where both are equal.")
+    return DescribedFigure(figure, title, f"{words}. The dashed line is where both are equal.")
 
 
 def _limits(values: np.ndarray, logarithmic: bool) -> tuple[float, float]:
@@ -256,8 +270,8 @@ def _limits(values: np.ndarray, logarithmic: bool) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def _label(ax: Any, points: Sequence[Point]) -> None:
-    """Write the names next to the points; names of points in one place share a label."""
+def _label_points(ax: Any, points: Sequence[Point]) -> None:
+    """Write names next to the points; points that are close share a label."""
     ax.figure.draw_without_rendering()
     places: dict[tuple[float, float], list[str]] = {}
     for name, x, y in points:

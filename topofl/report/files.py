@@ -12,20 +12,20 @@ __all__ = ["replacing"]
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[IO[str]]:
-    """Open a text file that replaces `path` once all of it has been written.
+    """Open a text file that atomically replaces `path` when the ``with`` block is completed.
 
-    It is opened immediately, so that a folder without write permission is refused before anything
-    is computed inside. If the body raises, or the disk is full, the file at `path` is unchanged.
+    It is opened immediately, so that a missing write permission raises before the block is
+    executed. If the block raises, or the disk is full, the file at `path` is unchanged.
 
     Parameters
     ----------
     path
-        The file; its folder must exist. A link is followed.
+        The file; its folder must exist. Links are followed.
 
     Raises
     ------
     FileNotFoundError, NotADirectoryError
-        If its folder does not exist, or is not a folder.
+        If its folder does not exist or is a file.
     IsADirectoryError
         If `path` is a folder.
     OSError
@@ -67,7 +67,7 @@ def _check_target(path: Path, target: Path) -> None:
         raise IsADirectoryError(f"cannot write {path}: it is a folder; name a file in it")
     if not target.parent.exists():
         raise FileNotFoundError(
-            f"cannot write {path}: there is no folder {path.parent}; make it first"
+            f"cannot write {path}: there is no folder {path.parent}; create it first"
         )
     if not target.parent.is_dir():
         raise NotADirectoryError(f"cannot write {path}: {path.parent} is not a folder")

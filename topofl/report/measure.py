@@ -1,4 +1,4 @@
-"""Measurements of each graph of a report: contraction, consensus distances, eigenvalues."""
+"""Measurements of the graphs of a report: contraction, consensus distances, eigenvalues."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -10,30 +10,30 @@ from topofl import metrics
 from topofl._linalg import spectral
 from topofl._support.seeding import stream
 from topofl._support.table import NotApplicable
-from topofl.metrics._rounds import WeightRule, as_rounds
+from topofl.metrics._rounds import WeightRule, as_rounds, is_list_of_matrices
 from topofl.mixing import MixingMatrix, MixingSequence
-from topofl.report.figures import NOTHING_LEFT
+from topofl.report.figures import ROUNDING_FLOOR
 from topofl.topology import Topology, TopologyError, TopologySequence, as_topology
 
-__all__ = ["Measured", "measure"]
+__all__ = ["Measurements", "measure"]
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
-    """A graph with its measurements.
+class Measurements:
+    """Measurements of one graph.
 
     Parameters
     ----------
     name, n, period
-        Name, size and period of the graph; period None if it does not repeat.
+        Name, size and period of the graph; the period is None if it does not repeat.
     graph
         Graph to be drawn.
     contraction
-        Geometric mean factor per round by which consensus distance shrinks in the long run.
+        Geometric mean factor on consensus distance per round, in the long run.
     distances
         Consensus distance after 0, 1, ... rounds, relative to the start.
     eigenvalues
-        Of the mixing matrix, or of the product over a period.
+        Eigenvalues of the mixing matrix, or of the product of one period.
     """
 
     name: str
@@ -47,51 +47,46 @@ class Measured:
 
 def measure(
     graph: Any, name: str, *, rounds: int, seed: int, weights: WeightRule | None = None
-) -> Measured:
-    """Return the measurements of one graph from a random start.
+) -> Measurements:
+    """Return the measurements of one graph, from random starts.
 
     Parameters
     ----------
     graph
-        Anything that :func:`topofl.metrics.compare` takes.
+        A graph as in :func:`topofl.metrics.compare`.
     name
         Name of its row.
     rounds
-        Number of rounds that are simulated and measured, rounded up to whole periods for a periodic
-        sequence.
+        Number of simulated rounds; for the contraction of a periodic sequence, rounded up to whole
+        periods.
     seed
         Seed of the random starts.
     weights
-        Rule for graphs without weights.
+        Rule from Topology to MixingMatrix for graphs.
     """
-    if isinstance(graph, MixingMatrix) or _is_period(graph):
-        used, source, rule = as_rounds(graph), graph, None
-        drawn = _support(used)
+    if isinstance(graph, MixingMatrix) or is_list_of_matrices(graph):
+        used = as_rounds(graph)
+        source = graph
+        rule = None
+        drawn = _support_of(used)
     else:
         drawn = source = as_topology(graph)
-        used, rule = as_rounds(source, weights), weights
+        used = as_rounds(source, weights)
+        rule = weights
     whole = rounds if used.period is None else -(-rounds // used.period) * used.period
     eigenvalues = _eigenvalues(used)
     try:
         contraction = metrics.measured_contraction(source, rounds=whole, seed=seed, weights=rule)
     except TopologyError as error:
         reason = NotApplicable(str(error))
-        return Measured(name, used.n, used.period, drawn, reason, reason, eigenvalues)
-    return Measured(
+        return Measurements(name, used.n, used.period, drawn, reason, reason, eigenvalues)
+    return Measurements(
         name, used.n, used.period, drawn, contraction, _distances(used, rounds, seed), eigenvalues
     )
 
 
-def _is_period(graph: Any) -> bool:
-    return (
-        isinstance(graph, list | tuple)
-        and bool(graph)
-        and all(isinstance(item, MixingMatrix) for item in graph)
-    )
-
-
-def _support(used: MixingSequence) -> Topology | TopologySequence:
-    """Return the graph of given weights."""
+def _support_of(used: MixingSequence) -> Topology | TopologySequence:
+    """Return the graph of the off-diagonal weights."""
     if used.period == 1:
         return used.at(0).support()
     return TopologySequence(
@@ -100,11 +95,11 @@ def _support(used: MixingSequence) -> Topology | TopologySequence:
 
 
 def _distances(used: MixingSequence, rounds: int, seed: int) -> np.ndarray | NotApplicable:
-    """Return consensus distances under push-sum, which is plain averaging if rows sum to 1."""
+    """Return consensus distances over rounds of push-sum, or plain averaging if rows sum to 1."""
     if used.n == 1:
-        return NotApplicable("one node agrees with itself")
+        return NotApplicable("a single node always agrees with itself")
     values = stream(seed, "spectral_report").standard_normal(used.n)
-    values -= values.mean()  # keeps distances, and the digits of small ones
+    values -= values.mean()  # distances are unchanged, but small ones more accurate
     push_weights = np.ones(used.n)
     start = metrics.consensus_distance(values[:, None])
     distances = [1.0]
@@ -114,20 +109,18 @@ def _distances(used: MixingSequence, rounds: int, seed: int) -> np.ndarray | Not
         if not (matrix.is_row_stochastic and (push_weights == 1).all()):
             push_weights = matrix @ push_weights
         distances.append(metrics.consensus_distance((values / push_weights)[:, None]) / start)
-        if distances[-1] < NOTHING_LEFT:
+        if distances[-1] < ROUNDING_FLOOR:
             break
     return np.array(distances)
 
 
 def _eigenvalues(used: MixingSequence) -> np.ndarray | NotApplicable:
     if used.period is None:
+        return NotApplicable("the sequence has no period, so there is no product of one period")
+    if used.n > spectral.limits.DENSE_LIMIT:
+        limit = spectral.limits.DENSE_LIMIT
         return NotApplicable(
-            "the sequence has no period, so there is no product to take the spectrum of"
-        )
-    if used.n > spectral.DENSE_LIMIT:
-        return NotApplicable(
-            f"n={used.n:,} is above {spectral.DENSE_LIMIT:,}, up to which all eigenvalues are "
-            "computed"
+            f"all eigenvalues are computed up to n={limit:,} only, and this graph has n={used.n:,}"
         )
     if used.period == 1:
         return used.at(0).eigenvalues

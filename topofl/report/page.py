@@ -1,4 +1,4 @@
-"""The spectral report: table, measurements and figures of graphs as one HTML page."""
+"""Spectral report: table, measurements and figures of graphs as one HTML page."""
 
 import math
 import platform
@@ -15,32 +15,39 @@ import topofl
 from topofl._support.check import check_int
 from topofl._support.table import NotApplicable, Table
 from topofl.metrics._rounds import WeightRule
-from topofl.report.figures import Drawn, Point, decay, gap_figure, push_sum_figure, spectrum
-from topofl.report.measure import Measured, measure
+from topofl.report.figures import (
+    DescribedFigure,
+    Point,
+    decay,
+    gap_figure,
+    push_sum_figure,
+    spectrum,
+)
+from topofl.report.measure import Measurements, measure
 from topofl.report.pictures import picture
 from topofl.report.svg import inline
 from topofl.report.tables import Row, view
 from topofl.topology import Topology
 
-__all__ = ["inlined", "made_with", "spectral_report", "template"]
+__all__ = ["inline_figure", "spectral_report", "template", "weights_and_versions"]
 
 DEFAULT_ROUNDS = 500
 
 
 class Panel(NamedTuple):
-    """A figure of the page: heading, markup, description and class.
+    """A figure of the page: heading, markup, description and CSS class.
 
-    Without markup, the description says why.
+    If there is no markup, the description gives the reason.
     """
 
     title: str
     markup: Markup | None
-    words: str
+    description: str
     kind: str = ""
 
 
 class Card(NamedTuple):
-    """The section of one graph."""
+    """The section of the page about one graph."""
 
     row: Row
     panels: list[Panel]
@@ -59,21 +66,21 @@ def spectral_report(
 ) -> str:
     """Return an HTML report of graphs: table, pictures, spectra, and theory against measurement.
 
-    The page needs no other file and no network, and is the same, byte by byte, for the same
+    The page needs no other files and no network, and is identical, byte by byte, for the same
     arguments and versions. Names are escaped.
 
     Parameters
     ----------
     graphs, label_counts, weights
-        As for :func:`topofl.metrics.compare`; label counts color the nodes of the pictures.
+        As in :func:`topofl.metrics.compare`; label counts color the nodes of the pictures.
     table
-        The table that it returned for them; every column is shown.
+        Table returned by :func:`topofl.metrics.compare` for these graphs; all columns are shown.
     seed
         Non-negative integer; seed of the random starts from which consensus is measured.
     rounds
         Number of simulated rounds.
     command, notes
-        Command that made the page, and notes to its readers; shown verbatim.
+        Command that created the page, and notes to its readers; shown verbatim.
 
     Returns
     -------
@@ -85,8 +92,8 @@ def spectral_report(
     TypeError
         If `graphs` is not a list.
     ValueError
-        If `table` has another number of rows than there are graphs, or lacks the columns name, slem
-        or spectral gap.
+        If the number of rows of `table` differs from that of `graphs`, or `table` lacks one of the
+        columns name, slem and spectral gap.
 
     Examples
     --------
@@ -95,10 +102,11 @@ def spectral_report(
     >>> spectral_report(graphs, metrics.compare(graphs), seed=0, rounds=10)[:15]
     '<!doctype html>'
     """
-    seed, rounds = check_int("seed", seed, minimum=0), check_int("rounds", rounds, minimum=1)
+    seed = check_int("seed", seed, minimum=0)
+    rounds = check_int("rounds", rounds, minimum=1)
     if not isinstance(graphs, Sequence):
         raise TypeError(
-            f"`graphs` must be a list, got {type(graphs).__name__}; of a History see "
+            f"`graphs` must be a list, got {type(graphs).__name__}; for a History use "
             "report.rounds_report"
         )
     if len(table.rows) != len(graphs):
@@ -121,10 +129,10 @@ def spectral_report(
         ),
         against=[_gap_panel(theory), *_push_sum_panels(table)],
         cards=[
-            Card(row, _panels(item, slem, row.number, label_counts))
+            Card(row, _graph_panels(item, slem, row.number, label_counts))
             for row, item, slem in zip(numbers.rows, measured, table.column("slem"), strict=True)
         ],
-        facts=_facts(seed, rounds, weights),
+        facts=_settings(seed, rounds, weights),
         command=command,
         notes=notes,
     )
@@ -132,7 +140,7 @@ def spectral_report(
 
 @cache
 def template(name: str) -> Any:
-    """Return a template of the folder templates/; inserted text is escaped."""
+    """Return a template from the folder templates/, which escapes inserted text."""
     environment = Environment(
         loader=PackageLoader("topofl.report"),
         autoescape=True,
@@ -145,26 +153,26 @@ def template(name: str) -> Any:
 
 
 def _breakable(name: str) -> Markup:
-    """Return an escaped name that may break after an underscore or a bracket."""
+    """Return an escaped name with line break opportunities after underscores and parentheses."""
     return Markup("<wbr>").join(re.split(r"(?<=[_(])", name))
 
 
-def _facts(seed: int, rounds: int, weights: WeightRule | None) -> list[tuple[str, str]]:
-    """Return how the report was made, as pairs of heading and text."""
+def _settings(seed: int, rounds: int, weights: WeightRule | None) -> list[tuple[str, str]]:
+    """Return the settings of the report as pairs of heading and text."""
     return [
-        made_with(weights)[0],
+        weights_and_versions(weights)[0],
         (
             "Measured",
             f"over {rounds:,} rounds of averaging from a standard normal start, one number "
             "per node",
         ),
         ("Seed", str(seed)),
-        made_with(weights)[1],
+        weights_and_versions(weights)[1],
     ]
 
 
-def made_with(weights: WeightRule | None) -> list[tuple[str, str]]:
-    """Return the rule of weights and the versions of packages, in words."""
+def weights_and_versions(weights: WeightRule | None) -> list[tuple[str, str]]:
+    """Return the weight rule and the package versions as pairs of heading and text."""
     rule = "the graph's own, else Metropolis-Hastings if it is undirected, else uniform pull"
     used = ("numpy", "scipy", "networkx", "matplotlib")
     versions = [f"topofl {topofl.__version__}", f"Python {platform.python_version()}"]
@@ -174,8 +182,8 @@ def made_with(weights: WeightRule | None) -> list[tuple[str, str]]:
     ]
 
 
-def _prediction_table(table: Table, measured: Sequence[Measured]) -> Table:
-    """Return a table of predicted and measured factors and gaps of every graph."""
+def _prediction_table(table: Table, measured: Sequence[Measurements]) -> Table:
+    """Return a table of predicted and measured contraction factors and gaps."""
     columns = (
         "graph",
         "slem (theory)",
@@ -201,30 +209,33 @@ def _prediction_table(table: Table, measured: Sequence[Measured]) -> Table:
 
 
 def _gap_panel(theory: Table) -> Panel:
-    """Return the plot of gaps, with points numbered like the graphs."""
+    """Return the plot of measured against predicted gaps, with points numbered like the graphs."""
     points: list[Point] = []
     left_out: list[str] = []
     for number, row in enumerate(theory.rows, start=1):
-        gap, seen = row[3], row[4]
+        gap = row[3]
+        seen = row[4]
         if isinstance(gap, NotApplicable) or isinstance(seen, NotApplicable) or min(gap, seen) <= 0:
             left_out.append(str(number))
         else:
             points.append((str(number), gap, seen))
     words = (
-        "Each point is a graph, labeled by its number. Above the line, the measured rounds may be "
-        "too few for the long run."
+        "Each point is a graph, labeled by its number. For points above the line, the number of "
+        "measured rounds may be too small to show the long-run rate."
     )
     if left_out:
         words += (
-            f" Without a point, since a value is missing or not above 0: {', '.join(left_out)}."
+            f" Graphs not shown, since a value is missing or not above 0: {', '.join(left_out)}."
         )
     if not points:
         return Panel("Spectral gap against measured decay", None, words)
-    return Panel("Spectral gap against measured decay", inlined(gap_figure(points), "gaps"), words)
+    return Panel(
+        "Spectral gap against measured decay", inline_figure(gap_figure(points), "gaps"), words
+    )
 
 
 def _push_sum_panels(table: Table) -> list[Panel]:
-    """Return plots of push-sum's q and C against the bounds of SGP, if the table has them."""
+    """Return plots of measured q and C of push-sum against the bounds of SGP, if in the table."""
     pairs = (
         ("log10(1 - q)", "q measured", lambda q: 1 - q),
         ("log10(C)", "C measured", lambda c: c),
@@ -247,14 +258,16 @@ def _push_sum_panel(quantity: str, predicted: Sequence[Any], measured: Sequence[
     ]
     left_out = ", ".join(k for k, pair in pairs.items() if not all(map(_is_finite, pair)))
     words = (
-        "Theory: the bound of SGP as a logarithm, since it is loose on graphs of ordinary size. "
-        "Points on the line would meet it exactly."
+        "Theory: the bound of SGP, as a logarithm since it is loose for graphs of ordinary size. "
+        "For points on the line, the bound is tight."
     )
     if left_out:
-        words += f" Without a finite value: {left_out}."
+        words += f" Graphs not shown, since a value is not finite: {left_out}."
     drawn = push_sum_figure(points, quantity=quantity) if points else NotApplicable(words)
     key = "push-sum-" + ("q" if "q" in quantity else "c")
-    return Panel(title, None if isinstance(drawn, NotApplicable) else inlined(drawn, key), words)
+    return Panel(
+        title, None if isinstance(drawn, NotApplicable) else inline_figure(drawn, key), words
+    )
 
 
 def _log10(cell: Any, value: Callable[[float], float]) -> Any:
@@ -267,35 +280,37 @@ def _is_finite(cell: Any) -> bool:
     return not isinstance(cell, NotApplicable) and math.isfinite(cell)
 
 
-def _panels(item: Measured, slem: Any, number: int, label_counts: Any) -> list[Panel]:
-    """Return the figures of one graph, or why there are none."""
+def _graph_panels(item: Measurements, slem: Any, number: int, label_counts: Any) -> list[Panel]:
+    """Return the panels of one graph."""
     factor = None if isinstance(slem, NotApplicable) else float(slem)
     paper = "paper" if isinstance(item.graph, Topology) else "paper wide"
     return [
-        _panel("Picture", picture(item.graph, label_counts), f"g{number}-picture", paper),
-        _panel("Spectrum", _spectrum(item), f"g{number}-spectrum"),
-        _panel("Consensus over rounds", _decay(item, factor), f"g{number}-decay"),
+        _figure_panel("Picture", picture(item.graph, label_counts), f"g{number}-picture", paper),
+        _figure_panel("Spectrum", _spectrum(item), f"g{number}-spectrum"),
+        _figure_panel("Consensus over rounds", _decay(item, factor), f"g{number}-decay"),
     ]
 
 
-def _spectrum(item: Measured) -> Drawn | NotApplicable:
+def _spectrum(item: Measurements) -> DescribedFigure | NotApplicable:
     if isinstance(item.eigenvalues, NotApplicable):
         return item.eigenvalues
     return spectrum(item.eigenvalues, rounds=item.period or 1)
 
 
-def _decay(item: Measured, factor: float | None) -> Drawn | NotApplicable:
+def _decay(item: Measurements, factor: float | None) -> DescribedFigure | NotApplicable:
     if isinstance(item.distances, NotApplicable):
         return item.distances
     return decay(item.distances, factor, period=item.period)
 
 
-def _panel(title: str, drawn: Drawn | NotApplicable, key: str, kind: str = "") -> Panel:
+def _figure_panel(
+    title: str, drawn: DescribedFigure | NotApplicable, key: str, kind: str = ""
+) -> Panel:
     if isinstance(drawn, NotApplicable):
         return Panel(title, None, drawn.reason)
-    return Panel(title, inlined(drawn, key), drawn.words, kind)
+    return Panel(title, inline_figure(drawn, key), drawn.description, kind)
 
 
-def inlined(drawn: Drawn, key: str) -> Markup:
-    """Return the markup of a figure; `key` is distinct for every figure of a page."""
-    return inline(drawn.figure, key, drawn.title, drawn.words)
+def inline_figure(drawn: DescribedFigure, key: str) -> Markup:
+    """Return the markup of a figure; `key` must be unique among the figures of a page."""
+    return inline(drawn.figure, key, drawn.title, drawn.description)

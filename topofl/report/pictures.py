@@ -1,37 +1,37 @@
-"""The picture of a graph, or of the first rounds of a sequence."""
+"""Pictures of graphs and of the first rounds of sequences."""
 
 from typing import Any
 
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-from topofl.report.figures import Drawn
+from topofl.report.figures import DescribedFigure
 from topofl.report.svg import styled
 from topofl.topology import Topology, TopologySequence, as_topology
 
 __all__ = ["picture"]
 
 
-def picture(graph: Topology | TopologySequence, label_counts: Any = None) -> Drawn:
+def picture(graph: Topology | TopologySequence, label_counts: Any = None) -> DescribedFigure:
     """Return the picture of a graph, or of the first rounds of a sequence.
 
-    Its description says what is left out.
+    Its description mentions simplifications of the drawing.
 
     Parameters
     ----------
     graph
-        Graph or sequence; its name is not drawn.
+        Graph or sequence, which is drawn without its name.
     label_counts
-        (n, classes) counts by which nodes are colored.
+        (n, classes) counts that determine the colors of the nodes.
     """
     nameless = as_topology(graph, name="")
     with styled(grid=False):
         if isinstance(nameless, Topology):
-            return _one(nameless, label_counts)
-        return _several(nameless, label_counts)
+            return _graph_picture(nameless, label_counts)
+        return _sequence_picture(nameless, label_counts)
 
 
-def _one(graph: Topology, label_counts: Any) -> Drawn:
+def _graph_picture(graph: Topology, label_counts: Any) -> DescribedFigure:
     figure = Figure(
         figsize=(3.5, 2.7) if label_counts is None else (4.2, 2.7), layout="constrained"
     )
@@ -41,12 +41,14 @@ def _one(graph: Topology, label_counts: Any) -> Drawn:
     kind = "directed" if graph.is_directed else "undirected"
     groups = f", in {len(graph.groups):,} groups" if graph.groups else ""
     words = f"{graph.n:,} nodes and {graph.n_edges:,} {kind} edges{groups}."
-    return Drawn(figure, "Picture", words + (f" Drawn: {remark}." if remark else ""))
+    return DescribedFigure(figure, "Picture", words + (f" Drawn: {remark}." if remark else ""))
 
 
-def _several(graphs: TopologySequence, label_counts: Any) -> Drawn:
+def _sequence_picture(graphs: TopologySequence, label_counts: Any) -> DescribedFigure:
     axes = graphs.plot(label_counts=label_counts)
     figure = axes[0].figure
-    plt.close(figure)  # pyplot releases the figure, which can still be saved
+    plt.close(figure)  # released by pyplot; the figure can still be saved
     repeats = "without a period" if graphs.period is None else f"of a period of {graphs.period:,}"
-    return Drawn(figure, "Picture", f"Rounds 0 to {len(axes) - 1} {repeats}, {graphs.n:,} nodes.")
+    return DescribedFigure(
+        figure, "Picture", f"Rounds 0 to {len(axes) - 1} {repeats}, {graphs.n:,} nodes."
+    )

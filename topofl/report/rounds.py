@@ -1,4 +1,4 @@
-"""The report of a changing graph: who receives from whom, with a slider over rounds."""
+"""Report of a changing graph: its adjacency matrix with a slider over rounds, and metrics."""
 
 import base64
 from collections.abc import Collection, Sequence
@@ -11,19 +11,19 @@ from topofl._support.table import Table, as_text
 from topofl.history import History
 from topofl.metrics import label_distributions
 from topofl.metrics._rounds import WeightRule, as_rounds
-from topofl.metrics.data_fit.heterogeneity import check_one_row_a_node
-from topofl.report.figures import Drawn, line
-from topofl.report.page import inlined, made_with, template
+from topofl.metrics.data_fit.labels import check_row_per_node
+from topofl.report.figures import DescribedFigure, line
+from topofl.report.page import inline_figure, template, weights_and_versions
 from topofl.report.tables import view
 
 __all__ = ["rounds_report"]
 
 NODE_LIMIT = 1000
-"""Largest graph whose pairs of nodes are drawn one by one."""
+"""Largest graph whose adjacency matrix is drawn, one pixel per pair of nodes."""
 
 
-class Shown(NamedTuple):
-    """Data of the page for its script: n, rounds, bits of each picture, number of marked nodes."""
+class ScriptData(NamedTuple):
+    """Data for the script of the page: n, rounds, their matrices and metrics, marked nodes."""
 
     n: int
     rounds: list[int]
@@ -46,26 +46,26 @@ def rounds_report(
 ) -> str:
     """Return an HTML report of a changing graph: a picture with a slider, curves and a table.
 
-    The picture shows which node receives from which, round by round. The page needs no other file
-    and no network, and is the same, byte by byte, for the same arguments and versions. Without
-    scripts it shows curves and table only.
+    The picture shows which nodes each node receives from, round by round. The page needs no other
+    files and no network, and is identical, byte by byte, for the same arguments and versions.
+    Without scripts, it shows only curves and table.
 
     Parameters
     ----------
     x, weights
-        As for :func:`topofl.metrics.over_rounds`: a History, or graphs.
+        As in :func:`topofl.metrics.over_rounds`: a History, or graphs.
     table
-        The table that it returned, with one row per round that is shown.
+        Table returned by :func:`topofl.metrics.over_rounds`, with one row per round to be shown.
     label_counts
-        (n, classes) counts: nodes are then ordered by their most frequent class, so that groups of
-        similar nodes show as squares on the diagonal.
+        (n, classes) counts: nodes are ordered by their most frequent class, so that groups of
+        similar nodes appear as squares on the diagonal.
     marked
-        Nodes that are placed last, and shown in another color where others receive from them. None:
-        the attackers of a history, if any.
+        Nodes that are placed last and whose messages are shown in another color; None: the
+        attackers of a History, if any.
     marked_name
-        Name of these nodes, in one word; empty: "attacking" or "marked".
+        Adjective for these nodes; empty: "attacking" or "marked".
     title, command, notes
-        Heading; command that made the page; notes to readers, shown verbatim.
+        Heading; command that created the page; notes to readers, shown verbatim.
 
     Returns
     -------
@@ -75,10 +75,10 @@ def rounds_report(
     Raises
     ------
     ValueError
-        If there are more than 1,000 nodes, `table` is not one of :func:`topofl.metrics.over_rounds`
+        If there are more than 1,000 nodes, `table` is not from :func:`topofl.metrics.over_rounds`
         with rounds in ascending order, or `marked` are not nodes.
     TypeError
-        If `x` is not a graph in each round.
+        If `x` is neither a History nor graphs.
 
     Examples
     --------
@@ -100,55 +100,57 @@ def rounds_report(
         for i in marked
     ]
     rounds = [int(t) for t in table.column("round")]
-    order = _order(source.n, label_counts, set(last), source.name)
-    bits = [_bits(source.at(t).weights, order) for t in rounds]
+    order = _node_order(source.n, label_counts, set(last), source.name)
+    bits = [_encoded_pairs(source.at(t).weights, order) for t in rounds]
     cells = [[as_text(cell) for cell in row[1:]] for row in table.rows]
     words = "their most frequent class" if label_counts is not None else "their numbers"
     return template("rounds.html").render(
         title=title or source.name,
-        shown=Shown(source.n, rounds, bits, len(set(last)), cells)._asdict(),
+        shown=ScriptData(source.n, rounds, bits, len(set(last)), cells)._asdict(),
         columns=table.columns[1:],
         numbers=view(table, "numbers", table.title or "All numbers"),
-        curves=[inlined(drawn, f"curve-{k}") for k, drawn in enumerate(_curves(table))],
+        curves=[
+            inline_figure(drawn, f"curve-{k}") for k, drawn in enumerate(_column_curves(table))
+        ],
         ordered=words,
         marked=marked_name,
-        facts=made_with(weights),
+        facts=weights_and_versions(weights),
         command=command,
         notes=notes,
     )
 
 
 def _check_table(table: Table) -> None:
-    """Raise if it is not a table of metrics.over_rounds, rounds ascending."""
+    """Raise ``ValueError`` unless a table has the form of metrics.over_rounds, rounds ascending."""
     columns = getattr(table, "columns", ())
     if columns[:1] != ("round",) or not table.rows:
         raise ValueError(
-            f"`table` must be that of metrics.over_rounds, got one with the columns {columns}"
+            f"`table` must be returned by metrics.over_rounds, got one with columns {columns}"
         )
     rounds = table.column("round")
     if list(rounds) != sorted(rounds):
         raise ValueError(f"`table` must have rounds in ascending order, got {list(rounds)}")
 
 
-def _order(n: int, label_counts: Any, last: set[int], name: str) -> np.ndarray:
-    """Return the order of nodes: marked ones last, then by most frequent class, then by number."""
+def _node_order(n: int, label_counts: Any, last: set[int], name: str) -> np.ndarray:
+    """Return nodes sorted by whether they are marked, by most frequent class and by number."""
     most = np.zeros(n, dtype=int)
     if label_counts is not None:
         shares = label_distributions(label_counts)
-        check_one_row_a_node(shares, n, name)
+        check_row_per_node(shares, n, name)
         most = shares.argmax(axis=1)
     return np.lexsort((np.arange(n), most, np.isin(np.arange(n), sorted(last))))
 
 
-def _bits(weights: Any, order: np.ndarray) -> str:
-    """Return one bit per pair, row by row: whether the row's node receives from the column's."""
+def _encoded_pairs(weights: Any, order: np.ndarray) -> str:
+    """Return a base64-encoded bit matrix: whether the row's node receives from the column's."""
     received = weights.toarray() != 0
     np.fill_diagonal(received, False)
     return base64.b64encode(np.packbits(received[np.ix_(order, order)]).tobytes()).decode()
 
 
-def _curves(table: Table) -> list[Drawn]:
-    """Return one curve for each column whose values change."""
+def _column_curves(table: Table) -> list[DescribedFigure]:
+    """Return plots of the columns whose values change."""
     rounds = np.array(table.column("round"))
     drawn = []
     for name in table.columns[1:]:

@@ -1,4 +1,4 @@
-"""Matplotlib figures as inline SVG with unique ids and colors set by the page."""
+"""Matplotlib figures as inline SVG, with unique ids and the colors of the page."""
 
 import base64
 import io
@@ -16,13 +16,13 @@ from PIL import Image
 __all__ = ["INK", "MEASURED", "RULE", "THEORY", "inline", "styled"]
 
 INK, RULE, MEASURED, THEORY = "#1a1b1c", "#dadbdc", "#0072b2", "#b84a00"
-"""Colors of text, grid, measured and predicted values; the page has others in dark mode."""
+"""Colors of text, grid, measured and predicted values; the page replaces them in dark mode."""
 
 SVG_LIMIT = 350_000
-"""Number of characters above which a figure is embedded as pixels instead."""
+"""Largest SVG, in characters; larger figures are embedded as PNG images."""
 
 PIXELS = 1600
-"""Largest width of a figure that is embedded as pixels."""
+"""Largest width of a PNG image, in pixels."""
 
 _VARIABLES = {
     INK: "var(--ink)",
@@ -57,31 +57,31 @@ _STYLE: dict[Any, Any] = {
 
 @contextmanager
 def styled(*, grid: bool = True) -> Iterator[None]:
-    """Draw in the colors and sizes of the page."""
+    """Set the colors and sizes of the page for figures drawn in this context."""
     with mpl.rc_context({**_STYLE, "axes.grid": grid}):
         yield
 
 
 def inline(figure: Figure, key: str, title: str, description: str) -> Markup:
-    """Return a figure as an ``svg`` element, or as an ``img`` of pixels if it is too large.
+    """Return a figure as an ``svg`` element, or as an ``img`` with a PNG if it is too large.
 
     Parameters
     ----------
     figure
-        Drawn inside :func:`styled`.
+        Figure drawn inside :func:`styled`.
     key
-        Prefix of all ids, unique among the figures of a page.
+        Prefix of all ids; unique among the figures of a page.
     title, description
         Short and full description for screen readers.
     """
     with styled():
-        text = _cleaned(ElementTree.fromstring(_drawn(figure)), key, title, description)
+        text = _cleaned(ElementTree.fromstring(_svg_bytes(figure)), key, title, description)
         return (
-            Markup(text) if len(text) <= SVG_LIMIT else _pixels(figure, f"{title}. {description}")
+            Markup(text) if len(text) <= SVG_LIMIT else _raster(figure, f"{title}. {description}")
         )
 
 
-def _drawn(figure: Figure) -> bytes:
+def _svg_bytes(figure: Figure) -> bytes:
     stream = io.BytesIO()
     figure.savefig(
         stream, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type"))
@@ -89,9 +89,10 @@ def _drawn(figure: Figure) -> bytes:
     return stream.getvalue()
 
 
-def _pixels(figure: Figure, text: str) -> Markup:
-    """Return an ``img`` of at most 128 colors, which are enough for lines and discs."""
-    stream, small = io.BytesIO(), io.BytesIO()
+def _raster(figure: Figure, text: str) -> Markup:
+    """Return an ``img`` element with a PNG of 128 colors, which are enough for lines and discs."""
+    stream = io.BytesIO()
+    small = io.BytesIO()
     figure.savefig(
         stream, format="png", dpi=min(200, PIXELS / figure.get_figwidth()), facecolor="white"
     )
@@ -104,7 +105,7 @@ def _pixels(figure: Figure, text: str) -> Markup:
 
 def _cleaned(root: ElementTree.Element, key: str, title: str, description: str) -> str:
     box = root.get("viewBox", "")
-    _drop(root, ("metadata", "style"))  # a style would apply to the whole page
+    _drop(root, ("metadata", "style"))  # styles would apply to the whole page
     used = {
         name
         for element in root.iter()
@@ -112,9 +113,9 @@ def _cleaned(root: ElementTree.Element, key: str, title: str, description: str) 
         for name in _REFERENCE.findall(text)
     }
     for element in root.iter():
-        element.tag = _local(element.tag)
+        element.tag = _without_namespace(element.tag)
         element.attrib = {
-            _local(name): _value(name, text, key)
+            _without_namespace(name): _value(name, text, key)
             for name, text in element.attrib.items()
             if name != "id" or text in used
         }
@@ -127,19 +128,19 @@ def _cleaned(root: ElementTree.Element, key: str, title: str, description: str) 
     return ElementTree.tostring(root, encoding="unicode", method="html")
 
 
-def _local(name: str) -> str:
+def _without_namespace(name: str) -> str:
     """Return a name without its XML namespace."""
     return name.rpartition("}")[2]
 
 
 def _drop(root: ElementTree.Element, names: tuple[str, ...]) -> None:
     for element in list(root.iter()):
-        for child in [child for child in element if _local(child.tag) in names]:
+        for child in [child for child in element if _without_namespace(child.tag) in names]:
             element.remove(child)
 
 
 def _value(name: str, text: str, key: str) -> str:
-    """Return an attribute with this figure's ids and the page's colors and font."""
+    """Return the value of an attribute with the figure's ids and the page's colors and font."""
     if name == "id":
         return f"{key}-{text}"
     if name in ("d", "x", "y"):

@@ -1,4 +1,4 @@
-"""View of a table for the templates: cells with text and sort keys, and numbered reasons."""
+"""Views of tables for the templates: cells with text and sort keys, and numbered reasons."""
 
 import math
 from numbers import Real
@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 from topofl._support.table import NotApplicable, Spread, Table, as_text
 from topofl._support.text import printable
-from topofl.report.columns import Group, grouped, meanings
+from topofl.report.columns import Group, by_group, meanings
 
-__all__ = ["Cell", "Column", "Row", "View", "view"]
+__all__ = ["Cell", "Row", "View", "ViewColumn", "view"]
 
 
-class Column(NamedTuple):
+class ViewColumn(NamedTuple):
     """A column: its name, group and meaning, and whether it holds numbers."""
 
     name: str
@@ -21,17 +21,17 @@ class Column(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """A cell: text, sort key, column, and for a cell without value the reason and its number."""
+    """A cell: text, sort key and column; for a missing value, its reason and footnote number."""
 
     text: str
     key: str
-    column: Column
+    column: ViewColumn
     note: int = 0
     reason: str = ""
 
 
 class Row(NamedTuple):
-    """A row: number from 1, name, and the other cells."""
+    """A row: number from 1, name, and remaining cells."""
 
     number: int
     name: str
@@ -39,27 +39,27 @@ class Row(NamedTuple):
 
 
 class View(NamedTuple):
-    """A table: id, caption, groups with columns, rows, and reasons of cells without value."""
+    """A table: id, caption, name of the first column, groups, rows, reasons of missing values."""
 
     id: str
     caption: str
     first: str
-    groups: list[tuple[Group, list[Column]]]
+    groups: list[tuple[Group, list[ViewColumn]]]
     rows: list[Row]
     reasons: list[str]
 
 
 def view(table: Table, key: str, caption: str) -> View:
-    """Return the view of a table whose first column is the name of the row.
+    """Return the view of a table, whose first column has the names of the rows.
 
     Parameters
     ----------
     table
         Any table; its columns are grouped.
     key
-        Prefix of all ids, unique among the tables of a page.
+        Prefix of all ids; unique among the tables of a page.
     caption
-        Text above it.
+        Text above the table.
     """
     first, *others = table.columns
     reasons = list(
@@ -68,7 +68,8 @@ def view(table: Table, key: str, caption: str) -> View:
         )
     )
     groups = [
-        (group, [_column(table, name, group) for name in names]) for group, names in grouped(others)
+        (group, [_view_column(table, name, group) for name in names])
+        for group, names in by_group(others)
     ]
     columns = [column for _, members in groups for column in members]
     rows = [
@@ -82,8 +83,8 @@ def view(table: Table, key: str, caption: str) -> View:
     return View(key, caption, first, groups, rows, reasons)
 
 
-def _column(table: Table, name: str, group: Group) -> Column:
-    return Column(
+def _view_column(table: Table, name: str, group: Group) -> ViewColumn:
+    return ViewColumn(
         name,
         group,
         meanings().get(name, ""),
@@ -91,14 +92,14 @@ def _column(table: Table, name: str, group: Group) -> Column:
     )
 
 
-def _cell(value: Any, column: Column, reasons: list[str]) -> Cell:
+def _cell(value: Any, column: ViewColumn, reasons: list[str]) -> Cell:
     if isinstance(value, NotApplicable):
         return Cell(str(value), "", column, reasons.index(value.reason) + 1, value.reason)
-    return Cell(as_text(value), _key(value), column)
+    return Cell(as_text(value), _sort_key(value), column)
 
 
-def _key(value: Any) -> str:
-    """Return a key that JavaScript's ``Number`` reads; empty, which is sorted last, for NaN."""
+def _sort_key(value: Any) -> str:
+    """Return a sort key for JavaScript's ``Number``; empty for NaN, which is sorted last."""
     number = value.mean if isinstance(value, Spread) else value
     if not isinstance(number, Real):
         return str(number)

@@ -1,4 +1,4 @@
-"""Tasks: what is learned, as a loss per example and the scores that evaluations report."""
+"""Learning tasks: a loss per example, and the scores that evaluations report."""
 
 from topofl.tasks.classification import accuracy as accuracy
 from topofl.tasks.classification import classification

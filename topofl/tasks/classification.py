@@ -28,14 +28,14 @@ def classification(scores: Sequence[str] = ("accuracy",)) -> Task:
     ----------
     scores
         Some of ``"accuracy"``; ``"f1"``, the mean over classes of the F1 score, by scikit-learn;
-        ``"auc"``, the mean area under the ROC curve of each class against the others, over classes
-        that some but not all examples have, by scikit-learn; ``"calibration"``, the expected
-        calibration error with 15 bins (Guo et al., 2017). The first is the primary one.
+        ``"auc"``, the mean one-vs-rest area under the ROC curve, over classes that some but not all
+        examples have, by scikit-learn; ``"calibration"``, the expected calibration error with 15
+        bins (Guo et al., 2017). The first is the primary one.
 
     Raises
     ------
     ValueError
-        If there is no such score, or one is given twice.
+        If a score is unknown or given twice.
 
     References
     ----------
@@ -67,7 +67,7 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return for which examples (b,) the largest logit is that of the class."""
+    """Return for each example (b,) whether the largest logit is that of its class."""
     return outputs.argmax(1) == targets
 
 
@@ -81,13 +81,14 @@ def macro_f1(outputs: Tensor, targets: Tensor) -> float:
 
 
 def macro_auc(outputs: Tensor, targets: Tensor) -> float:
-    """Return the mean area under the ROC curve of each class against the others.
+    """Return the mean one-vs-rest area under the ROC curve over classes.
 
     It is NaN if there is only one class, or a logit is not finite.
     """
     from sklearn.metrics import roc_auc_score
 
-    found, shares = np.unique(targets.numpy()), torch.softmax(outputs.double(), 1).numpy()
+    found = np.unique(targets.numpy())
+    shares = torch.softmax(outputs.double(), 1).numpy()
     if len(found) < 2 or not np.isfinite(shares).all():
         return np.nan
     return float(
@@ -96,7 +97,7 @@ def macro_auc(outputs: Tensor, targets: Tensor) -> float:
 
 
 def calibration_error(outputs: Tensor, targets: Tensor, bins: int = 15) -> float:
-    """Return the expected calibration error, with bins of confidence of equal width.
+    """Return the expected calibration error over equal-width bins of confidence.
 
     This is the gap between confidence and accuracy, weighted by the examples in each bin.
     """
@@ -109,7 +110,7 @@ def calibration_error(outputs: Tensor, targets: Tensor, bins: int = 15) -> float
 
 
 def _misfit(outputs: Tensor, targets: Tensor) -> str:
-    """Return why targets are not classes that fit the outputs, or an empty text."""
+    """Return why targets are not valid classes for the outputs, or an empty text."""
     if targets.dtype != torch.int64 or targets.dim() != 1:
         return f"classes (N,) of int64, got shape {tuple(targets.shape)} of {targets.dtype}"
     if int(targets.min()) < 0 or int(targets.max()) >= outputs.shape[-1]:

@@ -19,14 +19,14 @@ def multi_label(scores: Sequence[str] = ("subset_accuracy",)) -> Task:
     Parameters
     ----------
     scores
-        Some of ``"subset_accuracy"``, the share of examples with all labels correct;
-        ``"hamming_loss"``, the share of wrong labels; ``"f1"``, the mean over labels of the F1
+        Some of ``"subset_accuracy"``, the fraction of examples with all labels correct;
+        ``"hamming_loss"``, the fraction of wrong labels; ``"f1"``, the mean over labels of the F1
         score, by scikit-learn. The first is the primary one.
 
     Raises
     ------
     ValueError
-        If there is no such score, or one is given twice.
+        If a score is unknown or given twice.
 
     Examples
     --------
@@ -55,7 +55,7 @@ def subset_accuracy(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def hamming_loss(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return the shares (b,) of wrong labels."""
+    """Return the fractions (b,) of wrong labels."""
     return ((outputs > 0) != (targets > 0)).reshape(len(targets), -1).double().mean(1)
 
 
@@ -69,7 +69,7 @@ def f1_of_labels(outputs: Tensor, targets: Tensor) -> float:
 
 
 def _misfit(outputs: Tensor, targets: Tensor) -> str:
-    """Return why targets are not labels that fit the outputs, or an empty text."""
+    """Return why targets are not valid labels for the outputs, or an empty text."""
     if targets.dim() != 2 or targets.shape[1:] != outputs.shape[1:]:
         labels = tuple(outputs.shape[1:])
         got = tuple(targets.shape)

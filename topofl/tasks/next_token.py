@@ -16,24 +16,24 @@ def next_token(scores: Sequence[str] = ("accuracy", "perplexity"), *, ignored: i
     """Return the task of next-token prediction by cross-entropy.
 
     Outputs are logits (b, T, vocabulary), targets are token ids (b, T) of int64. The loss of an
-    example is the mean of the cross-entropy over its positions. To predict the next token, give as
-    inputs the tokens up to the last and as targets those from the second: ``from_arrays(tokens[:,
-    :-1], targets=tokens[:, 1:])``.
+    example is the mean of the cross-entropy over its positions. To predict the next token, give all
+    tokens but the last as inputs, and all but the first as targets: ``from_arrays(tokens[:, :-1],
+    targets=tokens[:, 1:])``.
 
     Parameters
     ----------
     scores
-        Some of ``"accuracy"``, the share of positions predicted correctly, and ``"perplexity"``,
+        Some of ``"accuracy"``, the fraction of positions predicted correctly, and ``"perplexity"``,
         the exponential of the mean loss; low is good. The first is the primary one. Both average
-        over the counted positions of a sequence first, and then over sequences: if these differ in
-        length, each sequence has the same weight, not each position.
+        over the counted positions of a sequence first, and then over sequences: sequences of
+        different lengths have equal weights.
     ignored
         Target of positions that do not count, such as padding.
 
     Raises
     ------
     ValueError
-        If there is no such score, or one is given twice.
+        If a score is unknown or given twice.
 
     Examples
     --------
@@ -55,25 +55,26 @@ class _Tokens:
     ignored: int
 
     def _mean(self, values: Tensor, targets: Tensor) -> Tensor:
-        """Return means (b,) over counted positions; 0 where there are none."""
+        """Return means (b,) over counted positions, or 0 if there are none."""
         counts = targets != self.ignored
         values = values.masked_fill(~counts, 0).reshape(len(targets), -1)
         return values.sum(1) / counts.reshape(len(targets), -1).sum(1).clamp(min=1)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the mean cross-entropies (b,) over positions."""
-        logits, wanted = outputs.flatten(0, -2), targets.flatten()
+        logits = outputs.flatten(0, -2)
+        wanted = targets.flatten()
         losses = functional.cross_entropy(
             logits, wanted, reduction="none", ignore_index=self.ignored
         )
         return self._mean(losses.view(targets.shape), targets)
 
     def accuracy(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the shares (b,) of positions whose largest logit is that of the token."""
+        """Return the fractions (b,) of positions at which the token has the largest logit."""
         return self._mean((outputs.argmax(-1) == targets).double(), targets)
 
     def misfit(self, outputs: Tensor, targets: Tensor) -> str:
-        """Return why targets are not token ids that fit the outputs, or an empty text."""
+        """Return why targets are not valid token ids for the outputs, or an empty text."""
         if (
             targets.dtype != torch.int64
             or outputs.dim() < 3

@@ -14,7 +14,7 @@ __all__ = ["absolute_error", "r2", "regression", "squared_error"]
 def regression(scores: Sequence[str] = ("mse",)) -> Task:
     """Return the task of regression by the mean squared error.
 
-    Outputs and targets are numbers (b, ...) of the same shape; targets (b,) also fit outputs (b,
+    Outputs and targets are numbers of the same shape (b, ...); targets (b,) also match outputs (b,
     1).
 
     Parameters
@@ -27,7 +27,7 @@ def regression(scores: Sequence[str] = ("mse",)) -> Task:
     Raises
     ------
     ValueError
-        If there is no such score, or one is given twice.
+        If a score is unknown or given twice.
 
     Examples
     --------
@@ -55,17 +55,17 @@ def regression(scores: Sequence[str] = ("mse",)) -> Task:
 
 
 def squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return the squared errors (b,), each the mean over the numbers of an example."""
+    """Return the squared errors (b,), each the mean over the coordinates of an example."""
     return (outputs.reshape(targets.shape) - targets).square().reshape(len(targets), -1).mean(1)
 
 
 def absolute_error(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return the absolute errors (b,), each the mean over the numbers of an example."""
+    """Return the absolute errors (b,), each the mean over the coordinates of an example."""
     return (outputs.reshape(targets.shape) - targets).abs().reshape(len(targets), -1).mean(1)
 
 
 def r2(outputs: Tensor, targets: Tensor) -> float:
-    """Return the coefficient of determination, the mean over the numbers of an example.
+    """Return the coefficient of determination, averaged over coordinates.
 
     It is NaN for a single example, or if an output is not finite.
     """

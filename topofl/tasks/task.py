@@ -1,4 +1,4 @@
-"""The Task: a loss per example, and the scores that evaluations report."""
+"""The type of learning tasks: a loss per example, and the scores that evaluations report."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ __all__ = ["COLUMNS", "Function", "Score", "Task", "choose_scores"]
 
 
 Function = Callable[[Tensor, Tensor], Any]
-"""(outputs (b, ...), targets (b, ...)) -> one number per example, (b,), or one for a whole set."""
+"""(outputs (b, ...), targets (b, ...)) -> a number per example, (b,), or one for the whole set."""
 
 
 COLUMNS = (
@@ -29,7 +29,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Score:
-    """A number that evaluations report for each node.
+    """A score that evaluations report for each node.
 
     Parameters
     ----------
@@ -40,12 +40,23 @@ class Score:
         Whether lower is better, as for errors.
     whole
         Whether `function` is instead called once per node, with its outputs and targets on all
-        evaluated examples, as tensors on the CPU, and returns one number: for F1, AUC and others
-        that are not means over examples. The outputs of one node on the whole set must then fit
-        into memory.
+        evaluated examples, as tensors on the CPU, and returns one number, for scores that are not
+        means over examples, such as F1 and AUC. The outputs of one node on the whole set must then
+        fit into memory.
     finish
         Function applied to the (n,) means before they are reported, such as ``torch.exp`` or
-        ``torch.sqrt``. None: the means are reported.
+        ``torch.sqrt``; None: the means are reported as they are.
+
+    Examples
+    --------
+    The largest error over examples, as a score of a task:
+
+    >>> def largest_error(outputs, targets):
+    ...     return (outputs[:, 0] - targets).abs().max()
+    >>> score = Score(largest_error, low_is_good=True, whole=True)
+    >>> Task("regression", lambda outputs, targets: (outputs[:, 0] - targets) ** 2,
+    ...      {"largest_error": score}).directions
+    {'largest_error': 'low', 'loss': 'low'}
     """
 
     function: Function
@@ -74,14 +85,14 @@ class Task:
         Short label, used in ``history.meta`` and in errors.
     loss
         (outputs, targets) -> (b,), the loss of each example, differentiable by torch. The loss of
-        an example must not depend on others. A node's loss is the mean over its minibatch.
+        an example must not depend on other examples. A node's loss is the mean over its minibatch.
     scores
-        Name -> :class:`Score`; a plain function is a score per example whose high values are good.
-        The columns of a history have these names. The first score is the primary one, by which a
-        history finds the best round; without any it is ``loss``.
+        Name -> :class:`Score`; a plain function is a score per example, high values of which are
+        good. The columns of a history have these names. The first score is the primary one, by
+        which a history finds the best round; without scores, it is ``loss``.
     misfit
-        (outputs of some examples, targets of all examples) -> why they do not fit each other, or an
-        empty text. Called once, before training. None: only `loss` itself is tried.
+        (outputs of some examples, targets of all examples) -> why they do not match, or an empty
+        text. Called once, before training. None: only `loss` itself is tried.
     logits
         Whether `loss` applies a softmax to the last axis of outputs. A model that returns
         probabilities then causes a warning.
@@ -91,7 +102,7 @@ class Task:
     TypeError
         If `name` is not text, or `loss` or a score is not a function.
     ValueError
-        If the name of a score is not an identifier, or is that of another column.
+        If the name of a score is not an identifier, or is the name of another column.
 
     Examples
     --------
@@ -133,38 +144,40 @@ class Task:
                     f"`scores` of a Task must be functions or Scores, got {shown(score)} for "
                     f"{name!r}"
                 )
-        made = {
-            name: one if isinstance(one, Score) else Score(one) for name, one in self.scores.items()
+        scores = {
+            name: score if isinstance(score, Score) else Score(score)
+            for name, score in self.scores.items()
         }
-        object.__setattr__(self, "scores", made)
+        object.__setattr__(self, "scores", scores)
 
     @property
     def reported(self) -> Mapping[str, Score]:
-        """Everything that evaluations report, by name: the scores, then the loss."""
+        """The scores, then the loss, by name: everything that evaluations report."""
         return {**self.scores, "loss": Score(self.loss, low_is_good=True)}  # pyright: ignore[reportReturnType]
 
     @property
     def directions(self) -> dict[str, str]:
-        """``"high"`` or ``"low"``, whichever is better, by column; the primary one is first."""
+        """Whether ``"high"`` or ``"low"`` is better, by column; the primary one is first."""
         return {
             name: "low" if score.low_is_good else "high" for name, score in self.reported.items()
         }
 
 
 def _check_name(name: Any) -> None:
+    """Raise ``ValueError`` if a name cannot be a column of a history."""
     if not isinstance(name, str) or not name.isidentifier() or name in COLUMNS:
         raise ValueError(
-            f"`scores` of a Task must have names such as 'f1', which are identifiers and none of "
-            f"{', '.join(COLUMNS)}, got {shown(name)}; name it otherwise"
+            f"`scores` of a Task must have names that are identifiers, such as 'f1', and none of "
+            f"{', '.join(COLUMNS)}, got {shown(name)}; rename it"
         )
 
 
 def choose_scores(known: Mapping[str, Score], scores: Sequence[str]) -> dict[str, Score]:
-    """Return some of the known scores, in the order of `scores`."""
+    """Return the known scores that `scores` names, in its order."""
     names = (scores,) if isinstance(scores, str) else tuple(scores)
     if len(set(names)) < len(names):
         raise ValueError(
-            f"`scores` must name each score once, got {', '.join(map(str, names))}; leave the "
-            "others out"
+            f"`scores` must name each score once, got {', '.join(map(str, names))}; remove the "
+            "duplicates"
         )
     return {check_choice("scores", name, list(known)): known[name] for name in names}

@@ -1,12 +1,12 @@
-"""Generators of graphs: plain functions, each returning a Topology or a TopologySequence.
+"""Graph generators: functions that return a Topology or a TopologySequence.
 
-``__all__`` lists the generators and nothing else, and :data:`GENERATORS` holds the family and the
-examples that each declares next to its function; tests, reports, the gallery and the command line
-are made from them. Operations on graphs (:mod:`topofl.topologies.operations`) are here too.
+``__all__`` lists the generators only. :data:`GENERATORS` holds the family and the examples that
+each generator declares next to its function; tests, reports, the gallery and the command line read
+these declarations. Operations on graphs (:mod:`topofl.topologies.operations`) are here too.
 """
 
-# Star imports take the generators of a module without naming them again. Type checkers and editors
-# read them from the `__all__` of each module.
+# Star imports avoid naming each generator again. Type checkers and editors read the names from the
+# `__all__` of each module.
 from topofl.topologies._generator import FAMILIES as FAMILIES
 from topofl.topologies._generator import GENERATORS as GENERATORS
 from topofl.topologies._generator import Example as Example

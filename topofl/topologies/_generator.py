@@ -1,4 +1,4 @@
-"""What a generator declares next to its function: its family, and examples of its graphs."""
+"""Declarations of generators: the family and example graphs, next to the function."""
 
 from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, TypeAlias, TypeVar, get_args
@@ -22,26 +22,26 @@ Family: TypeAlias = Literal[
 ]
 
 FAMILIES: tuple[str, ...] = get_args(Family)
-"""The families of generators, in the order in which lists show them."""
+"""Families of generators, in the order of lists."""
 
 Example: TypeAlias = str | Callable[[], Topology | TopologySequence]
-"""A graph as at the command line, ``"ring:12"``, or a function that returns it."""
+"""A graph as written on the command line, ``"ring:12"``, or a function that returns it."""
 
 AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Topology | TopologySequence])
 
 
 class Generator(NamedTuple):
-    """What is known of a generator.
+    """A generator with its family and examples.
 
     Attributes
     ----------
     function
-        Returns the graph.
+        Function that returns the graph.
     family
         One of :data:`FAMILIES`.
     examples
-        Graphs of at most 100 nodes (16 if they change over time) that are built and drawn in a
-        second. The first one stands for the generator.
+        Graphs of at most 100 nodes (16 if they change over time) that can be built and drawn within
+        a second. Lists show the first one.
     """
 
     function: Callable[..., Topology | TopologySequence]
@@ -58,7 +58,7 @@ def generator(
 ) -> Callable[[AnyFunction], AnyFunction]:
     """Return a decorator that declares a generator and leaves its function as it is.
 
-    The gallery, the property tests, ``topologies.__all__`` and the command line are made from these
+    The gallery, the property tests, ``topologies.__all__`` and the command line read these
     declarations.
 
     Parameters

@@ -1,42 +1,41 @@
-"""Graphs from graphs: unions, subgraphs, and graphs with other numbers, fewer edges, or groups."""
+"""Operations on graphs: unions, subgraphs, relabeling, removal of edges, and groups."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sparse
 
 from topofl._support.check import check_indices, check_unmasked
-from topofl.topologies._common import check_drops_nothing, static_graph
+from topofl.topologies._common import check_weights_unused, static_graph, with_some_edges
 from topofl.topology import Topology, from_edges
 
 __all__ = ["induced_subgraph", "relabel", "remove_edges", "union", "with_groups"]
 
 
 def union(*graphs: Any, name: str | None = None) -> Topology:
-    """Return the union of graphs: all their edges, with weight 1, and the groups of the first.
+    """Return the union of graphs: all their edges with weight 1, and the groups of the first graph.
 
     Parameters
     ----------
     graphs
-        One or more graphs on the same nodes: Topologies or anything else :func:`topofl.as_topology`
-        takes that does not change over time. Directed if the edges are.
+        One or more static graphs on the same nodes: Topologies or anything else
+        :func:`topofl.as_topology` accepts. The union is directed if its edges are.
     name
-        Label; default: the call, such as ``"union(ring(n=8), star(n=8))"``.
+        Name of the result; default: the call, for example ``"union(ring(n=8), star(n=8))"``.
 
     Raises
     ------
     TypeError
-        If one is not a graph, or changes over time.
+        If an argument is not a graph, or changes over time.
     ValueError
-        If there is none; if they have different numbers or labels of nodes; if one comes with its
+        If no graph is given; if graphs differ in the number or the labels of nodes; if one has its
         own mixing weights, which have no union.
 
     Warns
     -----
     UserWarning
-        If a graph has edges of unequal weights, which are dropped.
+        If a graph has unequal edge weights, which are ignored.
 
     Examples
     --------
@@ -49,7 +48,7 @@ def union(*graphs: Any, name: str | None = None) -> Topology:
         raise ValueError("`graphs` must be at least one graph, got none")
     for graph in members:
         _check_same_nodes(members[0], graph)
-        check_drops_nothing("graphs", graph)
+        check_weights_unused("graphs", graph)
     edges = np.concatenate([graph.edge_index for graph in members], axis=1).T
     name = name or f"union({', '.join(graph.name for graph in members)})"
     joined = from_edges(edges, members[0].n, name=name, directed=True, groups=members[0].groups)
@@ -57,6 +56,7 @@ def union(*graphs: Any, name: str | None = None) -> Topology:
 
 
 def _check_same_nodes(first: Topology, other: Topology) -> None:
+    """Raise ``ValueError`` unless both graphs have the same nodes and labels."""
     if other.n != first.n:
         raise ValueError(
             f"`graphs` must have the same nodes: {first.name} has n={first.n}, {other.name} "
@@ -64,8 +64,8 @@ def _check_same_nodes(first: Topology, other: Topology) -> None:
         )
     if other.nodes != first.nodes:
         raise ValueError(
-            f"`graphs` must have the same labels in the same order, {other.name} has others than "
-            f"{first.name}; bring its nodes into order by relabel, or drop labels by "
+            f"`graphs` must have the same labels in the same order, those of {other.name} differ "
+            f"from those of {first.name}; reorder its nodes with relabel, or drop labels: "
             "dataclasses.replace(graph, nodes=())"
         )
 
@@ -73,19 +73,19 @@ def _check_same_nodes(first: Topology, other: Topology) -> None:
 def relabel(graph: Any, order: Sequence[int] | np.ndarray) -> Topology:
     """Return the graph with nodes renumbered: node i of the result is node ``order[i]``.
 
-    Groups, labels of nodes and weights follow; all spectra stay as they are.
+    Groups, node labels and weights are renumbered too; all spectra are unchanged.
 
     Parameters
     ----------
     graph
-        A Topology or anything else :func:`topofl.as_topology` takes that does not change over time.
+        A static graph: a Topology or anything else :func:`topofl.as_topology` accepts.
     order
         Permutation of 0..n-1.
 
     Raises
     ------
     TypeError
-        If `graph` is no graph, or changes over time; if `order` is not integers.
+        If `graph` is not a graph, or changes over time; if `order` is not integers.
     ValueError
         If `order` is not a permutation.
 
@@ -99,7 +99,7 @@ def relabel(graph: Any, order: Sequence[int] | np.ndarray) -> Topology:
     order = _check_distinct("order", order, graph.n)
     if len(order) != graph.n:
         raise ValueError(
-            f"`order` must hold each of the n={graph.n} nodes once, got {len(order)} nodes"
+            f"`order` must contain each of the n={graph.n} nodes once, got {len(order)} nodes"
         )
     return _restricted(
         graph,
@@ -113,24 +113,23 @@ def relabel(graph: Any, order: Sequence[int] | np.ndarray) -> Topology:
 def induced_subgraph(graph: Any, nodes: Sequence[int] | np.ndarray) -> Topology:
     """Return the subgraph of some nodes: node i of the result is node ``nodes[i]`` of `graph`.
 
-    Where nodes came from is kept in ``.nodes``: their labels, or their numbers if they had no
-    labels. Groups keep those of their nodes that are there, and groups without any are dropped.
-    Weights are kept; of a graph with ``own_weights`` receivers keep for themselves what nodes that
-    are gone gave them.
+    The labels of nodes, or their numbers if there are no labels, are stored in ``.nodes``. Groups
+    are restricted to the remaining nodes, and empty groups are dropped. Weights are preserved; if
+    the graph has ``own_weights``, receivers add the weights of removed nodes to their self-weight.
 
     Parameters
     ----------
     graph
-        A Topology or anything else :func:`topofl.as_topology` takes that does not change over time.
+        A static graph: a Topology or anything else :func:`topofl.as_topology` accepts.
     nodes
-        At least one node of 0..n-1, none twice.
+        At least one node of 0..n-1, without repetitions.
 
     Raises
     ------
     TypeError
-        If `graph` is no graph, or changes over time; if `nodes` are not integers.
+        If `graph` is not a graph, or changes over time; if `nodes` are not integers.
     ValueError
-        If `nodes` is empty, leaves the graph, or names a node twice.
+        If `nodes` is empty, or contains a node outside the graph or a node twice.
 
     Examples
     --------
@@ -142,7 +141,7 @@ def induced_subgraph(graph: Any, nodes: Sequence[int] | np.ndarray) -> Topology:
     graph = static_graph("graph", graph)
     kept = _check_distinct("nodes", nodes, graph.n)
     if len(kept) == 0:
-        raise ValueError("`nodes` must hold at least one node, got none")
+        raise ValueError("`nodes` must contain at least one node, got none")
     labels = tuple(graph.nodes[i] for i in kept) if graph.nodes else tuple(kept.tolist())
     return _restricted(
         graph,
@@ -154,12 +153,12 @@ def induced_subgraph(graph: Any, nodes: Sequence[int] | np.ndarray) -> Topology:
 
 
 def _check_distinct(name: str, nodes: Any, n: int) -> np.ndarray:
-    """Return `nodes` as a vector of different integers below n, or raise."""
+    """Return `nodes` as a vector of distinct integers below n, or raise."""
     nodes = check_indices(name, nodes, n)
     repeated = np.flatnonzero(np.bincount(nodes, minlength=n) > 1)
     if len(repeated):
         raise ValueError(
-            f"`{name}` must hold each node at most once, got node {repeated[0]} more than once"
+            f"`{name}` must contain each node at most once, got node {repeated[0]} more than once"
         )
     return nodes
 
@@ -167,10 +166,10 @@ def _check_distinct(name: str, nodes: Any, n: int) -> np.ndarray:
 def _restricted(
     graph: Topology, kept: np.ndarray, labels: tuple, function: str, argument: str
 ) -> Topology:
-    """Return the graph on the nodes `kept`, in this order."""
-    place = np.full(graph.n, -1)
-    place[kept] = np.arange(len(kept))
-    groups = [[int(place[i]) for i in group if place[i] >= 0] for group in graph.groups]
+    """Return the graph induced by the nodes `kept`, in this order."""
+    new_index = np.full(graph.n, -1)
+    new_index[kept] = np.arange(len(kept))
+    groups = [[int(new_index[i]) for i in group if new_index[i] >= 0] for group in graph.groups]
     return replace(
         graph,
         adjacency=graph.adjacency[kept][:, kept],
@@ -183,20 +182,20 @@ def _restricted(
 def remove_edges(graph: Any, edges: Iterable[tuple[int, int]] | np.ndarray) -> Topology:
     """Return the graph without these edges; undirected edges are removed in both directions.
 
-    Nodes, groups, labels and the weights of the other edges are kept; of a graph with
-    ``own_weights`` receivers keep for themselves what removed edges carried.
+    Nodes, groups, labels and the weights of the other edges do not change; if the graph has
+    ``own_weights``, receivers add the weights of removed edges to their self-weight.
 
     Parameters
     ----------
     graph
-        A Topology or anything else :func:`topofl.as_topology` takes that does not change over time.
+        A static graph: a Topology or anything else :func:`topofl.as_topology` accepts.
     edges
-        Pairs (source, target), or an array of shape (E, 2). Repeated ones count once.
+        Pairs (source, target), or an array of shape (E, 2). Repeated pairs count once.
 
     Raises
     ------
     TypeError
-        If `graph` is no graph, or changes over time; if `edges` are not integers.
+        If `graph` is not a graph, or changes over time; if `edges` are not integers.
     ValueError
         If a pair is not an edge of the graph.
 
@@ -212,13 +211,11 @@ def remove_edges(graph: Any, edges: Iterable[tuple[int, int]] | np.ndarray) -> T
     if not graph.is_directed:
         pairs = np.concatenate([pairs, pairs[:, ::-1]])
     kept = ~np.isin(_numbers(graph.edge_index.T, graph.n), _numbers(pairs, graph.n))
-    u, v = graph.edge_index[:, kept]
-    adjacency = sparse.csr_array((graph.adjacency.data[kept], (u, v)), graph.adjacency.shape)
-    return replace(graph, adjacency=adjacency, name=name)
+    return with_some_edges(graph, kept, name)
 
 
 def _check_edges(graph: Topology, edges: Iterable[tuple[int, int]] | np.ndarray) -> np.ndarray:
-    """Return (E, 2) edges of the graph, or raise, naming the first pair that is none."""
+    """Return (E, 2) edges of the graph, or raise for the first pair that is not an edge."""
     check_unmasked("edges", edges)
     try:
         pairs = np.asarray(edges if isinstance(edges, np.ndarray) else list(edges))
@@ -233,31 +230,31 @@ def _check_edges(graph: Topology, edges: Iterable[tuple[int, int]] | np.ndarray)
     )
     if len(unknown):
         u, v = pairs[unknown[0]]
-        raise ValueError(f"`edges` must be edges of {graph.name}, got ({u}, {v}), which is none")
+        raise ValueError(f"`edges` must be edges of {graph.name}, got ({u}, {v})")
     return pairs
 
 
 def _numbers(pairs: np.ndarray, n: int) -> np.ndarray:
-    """Return one number for each pair of nodes."""
+    """Return a unique number for each pair of nodes."""
     return pairs[:, 0] * n + pairs[:, 1]
 
 
 def with_groups(graph: Any, groups: Iterable[Iterable[int]]) -> Topology:
-    """Return the same graph with these groups instead of its own.
+    """Return the graph with other groups.
 
     Parameters
     ----------
     graph
-        A Topology or anything else :func:`topofl.as_topology` takes that does not change over time.
+        A static graph: a Topology or anything else :func:`topofl.as_topology` accepts.
     groups
-        Disjoint collections of nodes, not necessarily of all; none removes the graph's groups.
+        Disjoint collections of nodes, which need not cover all nodes; empty to remove all groups.
 
     Raises
     ------
     TypeError
-        If `graph` is no graph, or changes over time; if nodes in `groups` are not integers.
+        If `graph` is not a graph, or changes over time; if nodes in `groups` are not integers.
     ValueError
-        If groups overlap or leave the graph.
+        If groups overlap or contain a node outside the graph.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Graphs over which nodes send their models. Mixing weights are in :mod:`topofl.mixing`."""
+"""Graphs over which nodes send models. Mixing weights are in :mod:`topofl.mixing`."""
 
 from topofl.topology.checks import as_labels as as_labels
 from topofl.topology.convert import as_topology

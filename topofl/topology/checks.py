@@ -1,4 +1,4 @@
-"""Checks of the parts of a Topology: its matrix, groups, labels, and mixing weights."""
+"""Checks of the parts of a Topology: adjacency matrix, groups, labels and mixing weights."""
 
 from collections.abc import Hashable, Iterable
 from operator import index
@@ -20,13 +20,13 @@ __all__ = [
 
 
 def frozen_adjacency(matrix: Any) -> sparse.csr_array:
-    """Return a canonical, validated, read-only copy of an adjacency matrix."""
+    """Return a validated, canonical, read-only copy of an adjacency matrix."""
     adjacency = as_csr("adjacency", matrix)
     loops = np.flatnonzero(adjacency.diagonal())
     if len(loops):
         raise ValueError(
             f"`adjacency` must have no self-loops, got one at node {loops[0]} ({len(loops)} in "
-            "all); a node always keeps its own model, so remove them: as_topology(graph, "
+            "all); every node averages its own model anyway, so remove them: as_topology(graph, "
             "drop_self_loops=True)"
         )
     for array in (adjacency.data, adjacency.indices, adjacency.indptr):
@@ -35,7 +35,7 @@ def frozen_adjacency(matrix: Any) -> sparse.csr_array:
 
 
 def as_labels(nodes: Any, n: int) -> tuple[Hashable, ...]:
-    """Return the labels of n nodes, or none; raise unless they are distinct and hashable."""
+    """Return node labels as a tuple; raise unless empty or n distinct hashable labels."""
     labels = tuple(check_sequence("nodes", nodes, "labels"))
     if labels and (len(labels) != n or len(set(_hashable(labels))) != n):
         raise ValueError(f"`nodes` must have one distinct label for each of the n={n} nodes")
@@ -43,13 +43,13 @@ def as_labels(nodes: Any, n: int) -> tuple[Hashable, ...]:
 
 
 def _hashable(nodes: tuple[Hashable, ...]) -> tuple[Hashable, ...]:
-    """Return labels, or raise ``TypeError`` if one cannot be hashed."""
+    """Return the labels, or raise ``TypeError`` if one is not hashable."""
     for label in nodes:
         try:
             hash(label)
         except TypeError as error:
             raise TypeError(
-                f"`nodes` must be labels that can be hashed, such as text, got {shown(label)}"
+                f"`nodes` must be hashable labels, for example strings, got {shown(label)}"
             ) from error
     return nodes
 
@@ -60,13 +60,14 @@ def as_groups(groups: Any) -> tuple[tuple[int, ...], ...]:
 
 
 def _as_group(group: Any) -> tuple[int, ...]:
+    """Return one group as a tuple of integers, or raise ``TypeError``."""
     if not isinstance(group, Iterable):
         raise TypeError(
             f"`groups` must hold sequences of nodes, got {shown(group)}; as in [(0, 1), (2, 3)]"
         )
     try:
         return tuple(index(i) for i in group)
-    except (TypeError, ValueError, RuntimeError) as error:  # the last of tensors
+    except (TypeError, ValueError, RuntimeError) as error:  # tensors raise RuntimeError
         raise TypeError(
             f"`groups` must hold sequences of nodes, which are integers, got {shown(group)}; as in "
             "[(0, 1), (2, 3)]"
@@ -74,7 +75,7 @@ def _as_group(group: Any) -> tuple[int, ...]:
 
 
 def check_groups(groups: tuple[tuple[int, ...], ...], n: int) -> None:
-    """Raise ``ValueError`` unless groups are disjoint and within 0..n-1."""
+    """Raise ``ValueError`` unless groups are disjoint and contain nodes of 0..n-1 only."""
     members = [i for group in groups for i in group]
     if len(set(members)) != len(members):
         raise ValueError("`groups` must be disjoint, got a node in two of them")
@@ -84,24 +85,24 @@ def check_groups(groups: tuple[tuple[int, ...], ...], n: int) -> None:
 
 
 def check_received_shares(adjacency: sparse.csr_array) -> None:
-    """Raise ``ValueError`` if the weights of the edges into some node sum to more than 1."""
-    taken = np.asarray(adjacency.sum(axis=0))
-    if taken.max() > 1 + TOLERANCE:
-        node = int(taken.argmax())
+    """Raise ``ValueError`` if the weights of the edges into a node sum to more than 1."""
+    received = np.asarray(adjacency.sum(axis=0))
+    if received.max() > 1 + TOLERANCE:
+        node = int(received.argmax())
         reverse = ""
         if adjacency.sum(axis=1).max() <= 1 + TOLERANCE:
             reverse = (
-                "; what each node sends sums to at most 1, so if the edge (u, v) is what u takes "
-                "from v, reverse it: graph.reverse() of networkx, matrix.T"
+                "; the weights out of each node sum to at most 1, so if the edge (u, v) is the "
+                "weight that u gives to v, reverse it: graph.reverse() of networkx, matrix.T"
             )
         raise ValueError(
-            "`adjacency` must, with `own_weights`, give each node at most 1 from others, node "
-            f"{node} takes {taken[node]:.6g}; divide the weights, or leave `own_weights` False and "
-            f"use a rule of topofl.mixing{reverse}"
+            "`adjacency` must, with `own_weights`, have weights of at most 1 in sum into each "
+            f"node, those into node {node} sum to {received[node]:.6g}; divide the weights, or "
+            f"leave `own_weights` False and use a rule of topofl.mixing{reverse}"
         )
 
 
 def readonly(array: np.ndarray) -> np.ndarray:
-    """Return the same array, which can no longer be written to."""
+    """Make an array read-only and return it."""
     array.setflags(write=False)
     return array

@@ -1,4 +1,4 @@
-"""Conversion of graphs in any common format to a Topology or a TopologySequence."""
+"""Conversion of graphs in any common format to a Topology or TopologySequence."""
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
@@ -43,59 +43,59 @@ def as_topology(
     drop_self_loops: bool = False,
     own_weights: bool = False,
 ) -> Topology | TopologySequence:
-    """Return a graph in any common format as a :class:`Topology` or :class:`TopologySequence`.
+    """Convert a graph in any common format to a :class:`Topology` or :class:`TopologySequence`.
 
-    Node i of the result is client i of a run. ``nodes[i]`` is the label that node i has in the
-    given graph; without labels, nodes keep their numbers 0..n-1.
+    Node i of the result is client i of a run. ``nodes[i]`` is the label of node i in the given
+    graph; without labels, nodes keep their numbers 0..n-1.
 
     Parameters
     ----------
     graph
-        * a Topology or TopologySequence (returned as it is, or renamed);
-        * ``nx.Graph`` or ``nx.DiGraph``: labels, ``weight`` and direction are kept. If the labels
-          are 0..n-1, in whatever order they were added, node i is the one labeled i. Other labels
-          stay in the order of the graph;
-        * PyG ``Data``: ``edge_index`` and, if present, ``edge_weight`` (or a one-column
-          ``edge_attr``). The order is that of PyG; labels are ``n_id`` where there is one;
+        * a Topology or TopologySequence (returned unchanged, or renamed); * ``nx.Graph`` or
+          ``nx.DiGraph``: labels, ``weight`` and direction are preserved. If the labels are 0..n-1,
+          added in any order, node i is the one labeled i. Other labels stay in the order of the
+          graph; * PyG ``Data``: ``edge_index`` and, if present, ``edge_weight`` (or a one-column
+          ``edge_attr``). Nodes keep their order; the labels are ``n_id``, if present;
         * a square numpy array, nested list of n rows, torch tensor or scipy sparse matrix: entry
           [u, v] is the weight of the edge from u to v. (For a mixing matrix, whose rows are
           receivers, use :meth:`MixingMatrix.support`.)
-        * an edge list, pairs of integers: undirected; use :func:`from_edges` for directed ones. Two
-          pairs must be tuples, since two rows of two numbers are a matrix;
-        * a callable ``t -> graph``: a time-varying sequence;
-        * a list of graphs: a periodic sequence.
+        * an edge list of integer pairs, read as undirected; use :func:`from_edges` for directed
+          edges. Write a list of two pairs as tuples, since two rows of two numbers are a matrix; *
+          a callable ``t -> graph``: a time-varying sequence; * a list of graphs: a periodic
+          sequence.
 
-        All graphs of a sequence must have the same nodes. They are matched by label, and stand in
-        the order of the first graph, that of round 0.
+        All graphs of a sequence must have the same nodes. Nodes are matched by label and ordered as
+        in the graph of round 0.
     n
-        Number of nodes; needed for edge lists whose last nodes have no edge (default: the largest
-        node plus 1).
+        Number of nodes; required for edge lists whose last nodes have no edges (default: the
+        largest node plus 1).
     name
-        Label; default depends on the source.
+        Name of the result; the default depends on the source.
     drop_self_loops
-        Remove self-loops instead of refusing them.
+        Whether to remove self-loops instead of raising an error.
     own_weights
-        Whether the weights of the edges are mixing weights: that of (u, v) is what v gives to what
-        it receives from u, and the rest, 1 minus the sum over edges into v, is what v keeps.
-        Self-loops may say the latter, too. Without it, mixing weights follow from the edges by a
-        rule such as :func:`topofl.mixing.metropolis_hastings`, and weights of edges are not used;
-        ``topofl.run`` and metrics warn if they are unequal.
+        Whether the edge weights are mixing weights: v gives the weight of (u, v) to what it
+        receives from u, and its self-weight is the rest, 1 minus the sum over edges into v.
+        Self-loops may state the self-weights. If False, a rule such as
+        :func:`topofl.mixing.metropolis_hastings` computes mixing weights from the edges, and edge
+        weights are ignored; ``topofl.run`` and metrics warn if they are unequal.
 
     Raises
     ------
     TypeError
-        If the kind of `graph` is not one of these.
+        If `graph` is of none of these types.
     ValueError
-        If it has self-loops, parallel edges, bad weights, no nodes, another number of nodes than
-        `n` or more than 10 million; if graphs of a sequence have different nodes; if with
-        `own_weights` a node takes more than 1 from others, or a self-loop is not what is left.
+        If the graph has self-loops, parallel edges, invalid weights, no nodes, another number of
+        nodes than `n`, or more than 10 million nodes; if graphs of a sequence have different nodes;
+        if with `own_weights` the weights into a node sum to more than 1, or a self-loop is not the
+        rest.
 
     Examples
     --------
     >>> as_topology([(0, 1), (1, 2)], name="path")
     Topology('path', n=3, edges=2, undirected)
 
-    Weights of the edges as mixing weights:
+    Edge weights as mixing weights:
 
     >>> from topofl.mixing import metropolis_or_uniform
     >>> graph = as_topology([[0, 0.5], [0.2, 0]], own_weights=True)
@@ -107,7 +107,7 @@ def as_topology(
     try:
         topology = _convert(graph, name, _Options(n, drop_self_loops, own))
     except (TypeError, ValueError) as error:
-        raise _about("graph", error) from error.__cause__
+        raise _naming("graph", error) from error.__cause__
     if n is not None and topology.n != n:
         raise ValueError(
             f"`n` must be left out or be {topology.n}, the number of nodes of `graph`, got {n}"
@@ -116,15 +116,15 @@ def as_topology(
 
 
 def graph_of(argument: str, graph: Any) -> Topology | TopologySequence:
-    """Return :func:`as_topology` of a graph; errors name the argument."""
+    """Convert a graph by :func:`as_topology`; errors name the caller's argument."""
     try:
         return as_topology(graph)
     except (TypeError, ValueError) as error:
-        raise _about(argument, error) from error.__cause__
+        raise _naming(argument, error) from error.__cause__
 
 
-def _about(argument: str, error: TypeError | ValueError) -> TypeError | ValueError:
-    """Return the error if it names the argument, else one of the same kind that does."""
+def _naming(argument: str, error: TypeError | ValueError) -> TypeError | ValueError:
+    """Return the error if it names the argument, else an error of the same type that does."""
     if f"`{argument}`" in str(error):
         return error
     kind = next(kind for kind in (TopologyError, TypeError, ValueError) if isinstance(error, kind))
@@ -134,6 +134,7 @@ def _about(argument: str, error: TypeError | ValueError) -> TypeError | ValueErr
 
 
 def _convert(graph: Any, name: str | None, options: _Options) -> Topology | TopologySequence:
+    """Convert a graph by its type."""
     if isinstance(graph, Topology | TopologySequence):
         graph = _with_own_weights(graph) if options.own_weights else graph
         return graph if name is None else replace(graph, name=name)
@@ -151,7 +152,7 @@ def _convert(graph: Any, name: str | None, options: _Options) -> Topology | Topo
         isinstance(graph, Sequence)
         and len(graph)
         and not np.isscalar(graph[0])
-        and not _is_rows(graph[0])
+        and not _is_row(graph[0])
     ):
         return _from_list(graph, name or "periodic", options)
     return _from_array(graph, name, options)
@@ -167,8 +168,8 @@ def _round_with_own_weights(graphs: TopologySequence, t: int) -> Topology:
     return replace(graphs.at(t), own_weights=True)
 
 
-def _is_rows(item: Any) -> bool:
-    """Return whether `item` is a row of numbers: a pair of an edge list or a row of a matrix."""
+def _is_row(item: Any) -> bool:
+    """Return whether `item` is a row of numbers, of an edge list or of a matrix."""
     return isinstance(item, list | tuple | np.ndarray) and np.ndim(item) == 1
 
 
@@ -176,31 +177,22 @@ def _from_array(graph: Any, name: str | None, options: _Options) -> Topology:
     check_unmasked("graph", graph)
     try:
         array = np.asarray(graph)
-    except (
-        TypeError,
-        ValueError,
-        RuntimeError,
-    ) as error:  # ragged lists; torch tensors that are sparse or need grad
+    except (TypeError, ValueError, RuntimeError) as error:
+        # Ragged lists, and torch tensors that are sparse or require grad.
         raise TypeError(f"`graph` must be a graph, a matrix or a list of pairs: {error}") from error
     if array.shape in ((0,), (0, 2)) and options.n is not None:
         return from_edges([], options.n, name=name or "edges")
     if array.size == 0:
         raise ValueError(
-            "`graph` must have at least one node, got none; for nodes without edges give `n`"
+            "`graph` must have at least one node, got none; for nodes without edges pass `n`"
         )
     is_edge_list = (
         array.ndim == 2 and array.shape[1] == 2 and (array.shape[0] != 2 or _is_pairs(graph))
     )
-    if (
-        is_edge_list and array.dtype.kind in "Of" and isinstance(graph, Sequence)
-    ):  # where integers are too large
-        _check_largest(
-            max(
-                (node for pair in graph for node in pair if isinstance(node, int)),
-                key=abs,
-                default=0,
-            )
-        )
+    if is_edge_list and array.dtype.kind in "Of" and isinstance(graph, Sequence):
+        # Integers too large for int64 make numpy choose object or float.
+        nodes = [node for pair in graph for node in pair if isinstance(node, int)]
+        _check_largest(max(nodes, key=abs, default=0))
     if array.dtype.kind not in "buif" or array.ndim != 2:
         raise TypeError(
             "`graph` must be a networkx or PyG graph, a square matrix, a list of pairs, a callable "
@@ -213,7 +205,7 @@ def _from_array(graph: Any, name: str | None, options: _Options) -> Topology:
 
 
 def _is_pairs(graph: Any) -> bool:
-    """Return whether a graph is a list of tuples, which is never read as a 2 x 2 matrix."""
+    """Return whether a graph is a list of tuples, and so never a 2 x 2 matrix."""
     return isinstance(graph, Sequence) and all(isinstance(row, tuple) for row in graph)
 
 
@@ -232,39 +224,40 @@ def _check_largest(node: int) -> None:
     if abs(node) >= NODES_LIMIT:
         raise ValueError(
             f"`graph` must have nodes below {NODES_LIMIT:,}, since all numbers up to the largest "
-            f"are nodes, got {shown(node)}; number them 0..n-1, or use a networkx graph, whose "
-            "labels may be anything"
+            f"are nodes, got {shown(node)}; number them 0..n-1, or use a networkx graph, which "
+            "may have any labels"
         )
 
 
 def _from_matrix(
     matrix: Any, nodes: tuple[Hashable, ...], name: str, options: _Options
 ) -> Topology:
-    if (options.drop_self_loops or options.own_weights) and np.shape(matrix)[:1] == np.shape(
-        matrix
-    )[1:]:
+    shape = np.shape(matrix)
+    if (options.drop_self_loops or options.own_weights) and shape[:1] == shape[1:]:
         matrix = as_csr("adjacency", matrix)
         if not options.drop_self_loops:
-            _check_kept(matrix)
+            _check_self_weights(matrix)
         matrix = _without_diagonal(matrix)
     return Topology(matrix, name=name, nodes=nodes, own_weights=options.own_weights)
 
 
-def _check_kept(matrix: sparse.csr_array) -> None:
-    """Raise ``ValueError`` if a self-loop is not 1 minus the weights of the other edges in."""
-    kept, taken = matrix.diagonal(), matrix.sum(axis=0)
-    wrong = np.flatnonzero((kept != 0) & (np.abs(taken - 1) > TOLERANCE))
+def _check_self_weights(matrix: sparse.csr_array) -> None:
+    """Raise ``ValueError`` unless each self-loop is 1 minus the weights of the other edges in."""
+    self_weights = matrix.diagonal()
+    sums = matrix.sum(axis=0)
+    wrong = np.flatnonzero((self_weights != 0) & (np.abs(sums - 1) > TOLERANCE))
     if len(wrong):
         node = wrong[0]
         raise ValueError(
-            "`graph` must, with `own_weights`, have self-loops that are what nodes keep, 1 minus "
-            f"what they take from others: node {node} keeps {kept[node]:.6g} and takes "
-            f"{taken[node] - kept[node]:.6g} ({len(wrong)} such nodes); divide the weights of each "
-            "node by their sum, or leave self-loops out: drop_self_loops=True"
+            "`graph` must, with `own_weights`, have self-loops of 1 minus the weights of the other "
+            f"edges into the node: node {node} has a self-loop of {self_weights[node]:.6g} and "
+            f"{sums[node] - self_weights[node]:.6g} from others ({len(wrong)} such nodes); divide "
+            "the weights into each node by their sum, or drop self-loops: drop_self_loops=True"
         )
 
 
 def _without_diagonal(matrix: sparse.csr_array) -> sparse.csr_array:
+    """Return the matrix without its diagonal entries."""
     rows = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
     off = rows != matrix.indices
     return sparse.csr_array(
@@ -274,33 +267,35 @@ def _without_diagonal(matrix: sparse.csr_array) -> sparse.csr_array:
 
 def _from_callable(graph: Callable[[int], Any], name: str, options: _Options) -> TopologySequence:
     try:
-        first = _static(graph(0), options)
+        first = _single_graph(graph(0), options)
     except MemoryError:
         raise
-    except Exception as error:  # a function of something other than rounds can raise anything
+    except Exception as error:  # a function that does not take a round can raise anything
         if isinstance(error, TypeError | ValueError) and "`" in str(error):
-            raise  # an error of topofl, which names the argument
+            raise  # an error of topofl, which names the argument already
         raise TypeError(
             f"`graph` must return a graph for round 0, {name} raised {error!r}"
         ) from error
     return TopologySequence(
-        first.n, partial(_round_of, graph, options, first.n, first.nodes), name=name
+        first.n, partial(_ordered_round, graph, options, first.n, first.nodes), name=name
     )
 
 
-def _round_of(
+def _ordered_round(
     graph: Callable[[int], Any], options: _Options, n: int, nodes: tuple[Hashable, ...], t: int
 ) -> Topology:
-    return ordered_as(_static(graph(t), options), n, nodes, f"round {t}")
+    """Return the graph of round t, with its nodes in the order of round 0."""
+    return ordered_as(_single_graph(graph(t), options), n, nodes, f"round {t}")
 
 
 def _from_list(graphs: Sequence[Any], name: str, options: _Options) -> TopologySequence:
-    members = [_static(graph, options) for graph in graphs]
-    sizes, nodes = [member.n for member in members], members[0].nodes
+    members = [_single_graph(graph, options) for graph in graphs]
+    sizes = [member.n for member in members]
+    nodes = members[0].nodes
     if len(set(sizes)) != 1:
         raise ValueError(
             f"`graph` must be graphs with the same number of nodes, got {sizes}; give each graph "
-            "all nodes, those without edges too"
+            "all nodes, including those without edges"
         )
     rounds = tuple(
         ordered_as(member, sizes[0], nodes, f"graph {k}") for k, member in enumerate(members)
@@ -308,7 +303,8 @@ def _from_list(graphs: Sequence[Any], name: str, options: _Options) -> TopologyS
     return TopologySequence(sizes[0], rounds.__getitem__, name=name, period=len(rounds))
 
 
-def _static(graph: Any, options: _Options) -> Topology:
+def _single_graph(graph: Any, options: _Options) -> Topology:
+    """Convert the graph of one round, or raise ``TypeError`` if it changes over time."""
     topology = as_topology(graph, **options._asdict())
     if not isinstance(topology, Topology):
         raise TypeError(f"one round of a sequence must be a single graph, got {shown(topology)}")

@@ -1,4 +1,4 @@
-"""Graphs from lists of edges."""
+"""Graphs from edge lists."""
 
 from collections.abc import Iterable, Sequence
 
@@ -19,24 +19,29 @@ def from_edges(
     directed: bool = False,
     groups: Iterable[Sequence[int]] = (),
 ) -> Topology:
-    """Return the graph with these edges.
+    """Return the graph with the given edges.
 
     Parameters
     ----------
     edges
-        Pairs (source, target), or an array of shape (E, 2). Repeated edges count once. All weights
-        are 1.
+        Pairs (source, target), or an array of shape (E, 2). Repeated edges count once, and all
+        weights are 1.
     n
         Number of nodes.
     name, groups
         As in :class:`Topology`.
     directed
-        False adds every edge in both directions.
+        If False, every edge is added in both directions.
 
     Raises
     ------
     ValueError
-        If a node is not in 0..n-1, an edge is a self-loop, or n is above 10 million.
+        If a node is not in 0..n-1, an edge is a self-loop, or `n` is above 10 million.
+
+    Examples
+    --------
+    >>> from_edges([(0, 1), (1, 2)], 4, directed=True).out_degrees.tolist()
+    [1, 1, 0, 0]
     """
     n = check_nodes(n)
     pairs = as_pairs(edges)
@@ -48,7 +53,7 @@ def from_edges(
     if not check_switch("directed", directed, auto=False):
         pairs = np.concatenate([pairs, pairs[:, ::-1]])
     adjacency = sparse.csr_array((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), shape=(n, n))
-    adjacency.data[:] = 1  # building it has summed repeated edges
+    adjacency.data[:] = 1  # the constructor has summed repeated edges
     return Topology(adjacency, name=name, groups=groups)  # pyright: ignore[reportArgumentType]
 
 

@@ -1,4 +1,4 @@
-"""The class Topology: one graph on nodes 0..n-1, read-only, with what follows from its edges."""
+"""The class Topology: a read-only graph on nodes 0..n-1, with properties of its edges."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ from topofl.topology.checks import (
     frozen_adjacency,
     readonly,
 )
-from topofl.topology.interchange import NODE_ORDER, is_whole
+from topofl.topology.interchange import as_networkx, as_pyg
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,39 +32,41 @@ __all__ = ["Topology", "TopologyError", "unused_weights"]
 
 
 class TopologyError(ValueError):
-    """No such graph exists, or the graph lacks a property that is needed."""
+    """No such graph exists, or the graph lacks a required property."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Topology:
-    """One graph on nodes 0..n-1; an edge (u, v) means that u sends to v.
+    """A graph on nodes 0..n-1; an edge (u, v) means that u sends to v.
+
+    The properties of edges are in one class, so that they are found and documented together.
 
     Parameters
     ----------
     adjacency
         (n, n) matrix; ``adjacency[u, v] > 0`` is the weight of the edge from u to v (source to
         target, as in networkx and PyG). Stored as a read-only ``scipy.sparse.csr_array`` of
-        float64. A graph is undirected if each edge has one back of the same weight, up to rounding
-        (1e-9).
+        float64. A graph is undirected if every edge has a reverse edge of the same weight, up to
+        rounding (1e-9).
     name
         Reproducible label, for example ``"ring(n=16)"``.
     groups
         Cliques or clusters: disjoint tuples of nodes.
     nodes
         Labels of the nodes in the source of the graph: ``nodes[i]`` is the label of node i, which
-        in a run is client i. Empty means 0..n-1.
+        is client i in a run. Empty means 0..n-1.
     own_weights
-        Whether the weights of the edges are the mixing weights that the graph was made with (base
-        graphs, EquiTopo, STL-FW): ``adjacency[u, v]`` is what v gives to what it receives from u,
-        and the rest of v's row is its own share. These are then the default weights
+        Whether the edge weights are mixing weights that belong to the graph (base graphs, EquiTopo,
+        STL-FW): v gives the weight ``adjacency[u, v]`` to what it receives from u, and its
+        self-weight is the rest. These are then the default weights
         (:func:`topofl.mixing.own_weights`).
 
     Raises
     ------
     ValueError
         If the matrix is not square, is empty, has self-loops, or weights that are negative, NaN or
-        infinite; if `groups` overlap or hold nodes outside of the graph; if `nodes` is not one
-        distinct label per node; if with `own_weights` the weights into a node exceed 1 in sum.
+        infinite; if `groups` overlap or contain nodes outside the graph; if `nodes` is not one
+        distinct label per node; if with `own_weights` the weights into a node sum to more than 1.
 
     Examples
     --------
@@ -102,11 +104,11 @@ class Topology:
 
     @property
     def period(self) -> int:
-        """A static graph is a sequence of period 1."""
+        """Period of the graph as a sequence: 1, since it is static."""
         return 1
 
     def at(self, t: int) -> "Topology":
-        """Return the graph of round `t`: always this one."""
+        """Return the graph of round `t`, which is this graph in every round."""
         del t
         return self
 
@@ -117,7 +119,7 @@ class Topology:
 
     @cached_property
     def has_unused_weights(self) -> bool:
-        """Whether edges carry unequal weights that are not mixing weights and so not used."""
+        """Whether edges carry unequal weights that are ignored: not mixing weights."""
         data = self.adjacency.data
         return bool(
             not self.own_weights and len(data) and data.max() - data.min() > TOLERANCE * data.max()
@@ -125,7 +127,7 @@ class Topology:
 
     @cached_property
     def n_edges(self) -> int:
-        """Number of edges; the two directions of an undirected edge count once."""
+        """Number of edges; an undirected edge counts once."""
         return self.adjacency.nnz if self.is_directed else self.adjacency.nnz // 2
 
     @cached_property
@@ -140,7 +142,7 @@ class Topology:
 
     @cached_property
     def edge_index(self) -> np.ndarray:
-        """(2, E) int64, sources over targets as in PyG; undirected edges in both directions."""
+        """(2, E) int64 sources and targets as in PyG; undirected edges in both directions."""
         sources = np.repeat(np.arange(self.n), self.out_degrees)
         return readonly(np.stack([sources, self.adjacency.indices.astype(np.int64)]))
 
@@ -166,18 +168,18 @@ class Topology:
 
     @cached_property
     def distances(self) -> np.ndarray:
-        """(n, n) hops along directed edges, infinite where there is no path; 8 n^2 bytes.
+        """(n, n) distances in hops along directed edges, infinite without a path; 8 n^2 bytes.
 
         Raises
         ------
         TopologyError
-            If they would take more than 4 GiB: above 23,170 nodes.
+            If the matrix would take more than 4 GiB, that is, above 23,170 nodes.
         """
         if 8 * self.n**2 > MATRIX_BYTES:
             raise TopologyError(
                 f"the distances between all n={self.n:,} nodes of {self.name} would take "
                 f"{8 * self.n**2:,} bytes, above the limit of {MATRIX_BYTES:,}; use diameter or "
-                "mean_distance, which hold no such matrix, or "
+                "mean_distance, which need no such matrix, or "
                 "scipy.sparse.csgraph.shortest_path(graph.adjacency, unweighted=True, "
                 "indices=nodes) for some nodes"
             )
@@ -189,9 +191,9 @@ class Topology:
 
     @cached_property
     def diameter(self) -> float:
-        """Largest distance in hops; infinite if not (strongly) connected.
+        """Largest distance in hops; infinite if the graph is not (strongly) connected.
 
-        Memory does not grow with n^2, but time does: that of a search from every node.
+        It takes O(n) memory in addition to the graph, and the time of a search from every node.
         """
         return float(len(self._hop_counts) - 1) if self.is_connected else float("inf")
 
@@ -199,8 +201,8 @@ class Topology:
     def mean_distance(self) -> float:
         """Mean distance in hops over ordered pairs of distinct nodes.
 
-        It is 0 for one node and infinite if the graph is not (strongly) connected. Memory and time
-        are those of :attr:`diameter`, with which it shares the work.
+        It is 0 for a single node and infinite if the graph is not (strongly) connected. It is
+        computed together with :attr:`diameter`.
         """
         if self.n == 1 or not self.is_connected:
             return 0.0 if self.n == 1 else float("inf")
@@ -208,11 +210,11 @@ class Topology:
         return total / (self.n * (self.n - 1))
 
     def in_neighbors(self, node: int) -> np.ndarray:
-        """Return the nodes that `node` receives from, ascending."""
+        """Return the nodes that `node` receives from, in ascending order."""
         return np.flatnonzero(self.adjacency[:, [self._check_node(node)]].toarray()[:, 0])
 
     def out_neighbors(self, node: int) -> np.ndarray:
-        """Return the nodes that `node` sends to, ascending."""
+        """Return the nodes that `node` sends to, in ascending order."""
         node = self._check_node(node)
         return self.adjacency.indices[
             self.adjacency.indptr[node] : self.adjacency.indptr[node + 1]
@@ -222,7 +224,7 @@ class Topology:
         return check_int("node", node, minimum=0, maximum=self.n - 1)
 
     def renamed(self, name: str) -> "Topology":
-        """Return the same graph under another name."""
+        """Return the same graph with another name."""
         return replace(self, name=name)
 
     def plot(
@@ -236,23 +238,24 @@ class Topology:
         """Draw the graph, laid out to show its structure, and return the Axes.
 
         D-Cliques are drawn as circles on a circle, circulants as chords of a circle, grids as
-        grids, and so on; graphs without known structure are laid out by springs, or by eigenvectors
+        grids, and so on; graphs without known structure have a spring layout, or a spectral layout
         above 500 nodes. Edges between groups are dark, edges within groups are light. Nodes are
-        colored by their labels or by group. Directed graphs have arrowheads up to 400 edges. Above
-        2,000 nodes or 20,000 edges the picture is :meth:`plot_adjacency`; the title says what is
-        omitted.
+        colored by class label or by group. Directed graphs have arrowheads up to 400 edges. Above
+        2,000 nodes or 20,000 edges :meth:`plot_adjacency` is drawn instead; the title states what
+        is omitted.
 
         Parameters
         ----------
         ax
-            Where to draw; None makes a figure.
+            Axes to draw on; None creates a figure.
         label_counts
-            (n, classes) counts, or an object with such a ``label_counts``, as a Partition: each
-            node is a pie of its labels, or above 200 nodes has the color of its most frequent one.
+            (n, classes) counts, or an object with such a ``label_counts``, for example a Partition:
+            each node is a pie chart of its labels, or above 200 nodes has the color of its most
+            frequent label.
         labels
-            Text at the nodes: True for :attr:`nodes` or their numbers, else one text per node.
+            Text at the nodes: True for :attr:`nodes` or the node numbers, else one text per node.
         positions
-            (n, 2) places of the nodes, instead of the layout.
+            (n, 2) positions of the nodes that replace the layout.
 
         Raises
         ------
@@ -264,20 +267,20 @@ class Topology:
         )
 
     def plot_adjacency(self, ax: "Axes | None" = None) -> "Axes":
-        """Draw the adjacency matrix, senders as rows and receivers as columns, and return the Axes.
+        """Draw the adjacency matrix, with senders as rows and receivers as columns.
 
-        Nodes are ordered group by group, and each group is outlined. Above 512 nodes a cell is dark
-        if any of its entries is an edge.
+        Nodes are ordered by group, and each group is outlined. Above 512 nodes a cell is dark if
+        any entry that it covers is an edge. Returns the Axes.
 
         Parameters
         ----------
         ax
-            Where to draw; None makes a figure.
+            Axes to draw on; None creates a figure.
         """
         return _drawing.draw_adjacency(self, ax)
 
     def _repr_svg_(self) -> str | None:
-        """Return the picture that notebooks show, or None above 300 nodes or 3,000 edges."""
+        """Return the SVG that notebooks show, or None above 300 nodes or 3,000 edges."""
         return _drawing.topology_svg(self)
 
     def to_scipy(self) -> sparse.csr_array:
@@ -287,39 +290,22 @@ class Topology:
     def to_networkx(self) -> nx.Graph:
         """Return the graph as an ``nx.DiGraph`` if directed, else as an ``nx.Graph``.
 
-        Nodes are in order, and edges have a ``weight`` if not all weights are 1.
-        :func:`as_topology` restores the same nodes in the same order. Labels that are whole numbers
-        and not in ascending order would be sorted when read (0..n-1 always, others from files);
-        they are listed as text in the graph attribute ``node_order``, which GraphML and GML keep.
+        Nodes are in order, and edges have a ``weight`` unless all weights are 1.
+        :func:`as_topology` restores the same nodes in the same order. Integer labels that are not
+        ascending would be sorted when read (0..n-1 always, others from files); their order is
+        stored as text in the graph attribute ``node_order``, which GraphML and GML preserve.
         """
-        labels = self.nodes or range(self.n)
-        graph = nx.DiGraph() if self.is_directed else nx.Graph()
-        graph.add_nodes_from(labels)
-        if all(map(is_whole, self.nodes)) and list(self.nodes) != sorted(self.nodes):  # type: ignore[type-var]
-            graph.graph[NODE_ORDER] = " ".join(str(int(label)) for label in self.nodes)  # type: ignore[call-overload]
-        weighted = bool((self.adjacency.data != 1).any())
-        for u, v, weight in zip(
-            *self.edge_index.tolist(), self.adjacency.data.tolist(), strict=True
-        ):
-            if self.is_directed or u < v:
-                graph.add_edge(labels[u], labels[v], **({"weight": weight} if weighted else {}))
-        return graph
+        return as_networkx(self.adjacency, self.nodes, directed=self.is_directed)
 
     def to_pyg(self) -> "Data":
         """Return PyG ``Data`` with ``edge_index``, ``edge_weight`` (float64) and ``num_nodes``."""
-        import torch
-        from torch_geometric.data import Data
-
-        return Data(
-            edge_index=torch.from_numpy(self.edge_index.copy()),
-            edge_weight=torch.from_numpy(self.adjacency.data.copy()),
-            num_nodes=self.n,
-        )
+        return as_pyg(self.edge_index, self.adjacency.data, self.n)
 
 
 def unused_weights(graph: Topology) -> str:
-    """Return the first part of the warning that unequal weights of a graph are not used."""
-    low, high = graph.adjacency.data.min(), graph.adjacency.data.max()
+    """Return the first part of the warning that unequal edge weights are ignored."""
+    low = graph.adjacency.data.min()
+    high = graph.adjacency.data.max()
     return (
-        f"the edges of {graph.name} carry weights from {low:.4g} to {high:.4g}, which are not used"
+        f"the edges of {graph.name} carry weights from {low:.4g} to {high:.4g}, which are ignored"
     )

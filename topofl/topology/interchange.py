@@ -1,8 +1,8 @@
-"""Edges and labels of networkx and PyG graphs."""
+"""Reading and writing networkx and PyG graphs."""
 
 from collections.abc import Hashable
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import networkx as nx
 import numpy as np
@@ -10,11 +10,13 @@ import scipy.sparse as sparse
 
 from topofl._support.check import check_nodes
 
-__all__ = ["NODE_ORDER", "is_pyg", "is_whole", "read_networkx", "read_pyg"]
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
 
+__all__ = ["NODE_ORDER", "as_networkx", "as_pyg", "is_pyg", "read_networkx", "read_pyg"]
 
 NODE_ORDER = "node_order"
-"""Attribute of exported networkx graphs: the node labels as text, if they are unsorted integers."""
+"""Attribute of exported networkx graphs with the order of integer labels that are not sorted."""
 
 
 def read_networkx(argument: str, graph: nx.Graph) -> tuple[sparse.csr_array, tuple[Hashable, ...]]:
@@ -25,8 +27,8 @@ def read_networkx(argument: str, graph: nx.Graph) -> tuple[sparse.csr_array, tup
     Raises
     ------
     ValueError, TypeError
-        If it has parallel edges, no nodes, edges of weight 0, or weights that are not numbers. The
-        message names the argument.
+        If the graph has parallel edges, no nodes, edges of weight 0, or weights that are not
+        numbers. The message names the argument.
     """
     if graph.is_multigraph():
         raise ValueError(
@@ -35,14 +37,14 @@ def read_networkx(argument: str, graph: nx.Graph) -> tuple[sparse.csr_array, tup
         )
     if graph.number_of_nodes() == 0:
         raise ValueError(f"`{argument}` must have at least one node, got none")
-    void = next(
+    zero_edge = next(
         ((u, v) for u, v, weight in graph.edges(data="weight", default=1) if weight == 0), None
     )
-    if void:
+    if zero_edge:
         raise ValueError(
-            f"`{argument}` must have edge weights above 0, got 0 at {void}; remove such edges"
+            f"`{argument}` must have edge weights above 0, got 0 at {zero_edge}; remove such edges"
         )
-    nodes = _in_order(graph)
+    nodes = _ordered_labels(graph)
     try:
         matrix = nx.to_scipy_sparse_array(graph, nodelist=list(nodes), dtype=float, format="csr")
     except (TypeError, ValueError) as error:
@@ -50,8 +52,8 @@ def read_networkx(argument: str, graph: nx.Graph) -> tuple[sparse.csr_array, tup
     return sparse.csr_array(matrix), () if nodes == tuple(range(len(nodes))) else nodes
 
 
-def _in_order(graph: nx.Graph) -> tuple[Hashable, ...]:
-    """Return the labels in the order noted by :data:`NODE_ORDER`, ascending if 0..n-1, or as is."""
+def _ordered_labels(graph: nx.Graph) -> tuple[Hashable, ...]:
+    """Return the labels, ordered by :data:`NODE_ORDER` or ascending if 0..n-1, else as stored."""
     labels = set(graph.nodes)
     words = str(graph.graph.get(NODE_ORDER, "")).split()
     order = tuple(
@@ -63,7 +65,7 @@ def _in_order(graph: nx.Graph) -> tuple[Hashable, ...]:
     return tuple(numbers) if labels == set(numbers) else tuple(graph.nodes)
 
 
-def is_whole(label: Hashable) -> bool:
+def _is_whole(label: Hashable) -> bool:
     """Return whether a label is a whole number."""
     return isinstance(label, Integral) or (isinstance(label, float) and label.is_integer())
 
@@ -76,7 +78,7 @@ def is_pyg(graph: Any) -> bool:
 def read_pyg(argument: str, graph: Any) -> tuple[sparse.csr_array, tuple[Hashable, ...]]:
     """Return the adjacency matrix of a PyG graph and its ``n_id`` as node labels.
 
-    Rows of the matrix are sources. The labels are empty if there is no ``n_id`` or it is 0..n-1.
+    Rows of the matrix are sources. The labels are empty if there is no ``n_id`` or if it is 0..n-1.
 
     Raises
     ------
@@ -86,10 +88,8 @@ def read_pyg(argument: str, graph: Any) -> tuple[sparse.csr_array, tuple[Hashabl
     """
     if graph.edge_index is None:
         raise ValueError(f"`{argument}` must have an `edge_index`, got a Data object without one")
-    edge_index, n = (
-        graph.edge_index.cpu().numpy(),
-        check_nodes(int(graph.num_nodes), name="num_nodes"),
-    )
+    edge_index = graph.edge_index.cpu().numpy()
+    n = check_nodes(int(graph.num_nodes), name="num_nodes")
     if edge_index.ndim != 2 or edge_index.shape[0] != 2:
         raise ValueError(
             f"`edge_index` must have shape (2, E), sources over targets, got {edge_index.shape}"
@@ -117,3 +117,32 @@ def read_pyg(argument: str, graph: Any) -> tuple[sparse.csr_array, tuple[Hashabl
     labels = graph.get("n_id")
     nodes = () if labels is None else tuple(labels.tolist())
     return matrix, () if nodes == tuple(range(n)) else nodes
+
+
+def as_networkx(
+    adjacency: sparse.csr_array, nodes: tuple[Hashable, ...], *, directed: bool
+) -> nx.Graph:
+    """Return a networkx graph with these weights, labels and, if needed, the order of labels."""
+    labels = nodes or range(adjacency.shape[0])
+    graph = nx.DiGraph() if directed else nx.Graph()
+    graph.add_nodes_from(labels)
+    if all(map(_is_whole, nodes)) and list(nodes) != sorted(nodes):  # type: ignore[type-var]
+        graph.graph[NODE_ORDER] = " ".join(str(int(label)) for label in nodes)  # type: ignore[call-overload]
+    is_weighted = bool((adjacency.data != 1).any())
+    edges = adjacency.tocoo()
+    for u, v, weight in zip(*(c.tolist() for c in edges.coords), edges.data.tolist(), strict=True):
+        if directed or u < v:
+            graph.add_edge(labels[u], labels[v], **({"weight": weight} if is_weighted else {}))
+    return graph
+
+
+def as_pyg(edge_index: np.ndarray, weights: np.ndarray, n: int) -> "Data":
+    """Return PyG ``Data`` with these (2, E) edges and (E,) weights."""
+    import torch
+    from torch_geometric.data import Data
+
+    return Data(
+        edge_index=torch.from_numpy(edge_index.copy()),
+        edge_weight=torch.from_numpy(weights.copy()),
+        num_nodes=n,
+    )

@@ -1,4 +1,4 @@
-"""Matching the nodes of graphs by their labels."""
+"""Matching nodes of graphs by label."""
 
 from collections.abc import Hashable
 from dataclasses import replace
@@ -12,14 +12,14 @@ __all__ = ["Missing", "ordered_as", "places_of"]
 
 
 def ordered_as(graph: Topology, n: int, nodes: tuple[Hashable, ...], which: str) -> Topology:
-    """Return the graph with its nodes in the order of these labels, empty meaning 0..n-1.
+    """Return the graph with its nodes in the order of these labels; empty labels are 0..n-1.
 
-    A graph of another size is returned as it is.
+    A graph of another size is returned unchanged.
 
     Raises
     ------
     ValueError
-        If it has other nodes; `which` says which graph it is.
+        If the graph has other nodes; `which` names the graph in the message.
     """
     if graph.n != n or graph.nodes == nodes:
         return graph
@@ -27,16 +27,16 @@ def ordered_as(graph: Topology, n: int, nodes: tuple[Hashable, ...], which: str)
     if isinstance(order, Missing):
         raise ValueError(
             f"`graph` must be graphs of the same nodes, {which} has no node {order.label!r}, which "
-            "the first one has; name nodes alike in all graphs, or drop labels by "
+            "the first one has; use the same labels in all graphs, or drop labels by "
             "dataclasses.replace(topology, nodes=())"
         )
-    now = np.argsort(order)
-    groups = tuple(tuple(int(now[i]) for i in group) for group in graph.groups)
+    new_index = np.argsort(order)
+    groups = tuple(tuple(int(new_index[i]) for i in group) for group in graph.groups)
     return replace(graph, adjacency=graph.adjacency[order][:, order], groups=groups, nodes=nodes)
 
 
 class Missing(NamedTuple):
-    """A label that no node has."""
+    """A label that belongs to no node."""
 
     label: Hashable
 
@@ -44,7 +44,7 @@ class Missing(NamedTuple):
 def places_of(
     wanted: tuple[Hashable, ...], nodes: tuple[Hashable, ...], n: int
 ) -> np.ndarray | Missing:
-    """Return the nodes with these labels, or the first label that is missing; empty: 0..n-1."""
-    place = {label: i for i, label in enumerate(nodes or range(n))}
-    places = [place.get(label, -1) for label in wanted or range(n)]
-    return Missing((wanted or range(n))[places.index(-1)]) if -1 in places else np.array(places)
+    """Return the nodes with the wanted labels, or the first missing one; empty means 0..n-1."""
+    index_of = {label: i for i, label in enumerate(nodes or range(n))}
+    found = [index_of.get(label, -1) for label in wanted or range(n)]
+    return Missing((wanted or range(n))[found.index(-1)]) if -1 in found else np.array(found)

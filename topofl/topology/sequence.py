@@ -23,11 +23,11 @@ class TopologySequence:
     n
         Number of nodes.
     generate
-        Pure function of the round ``t >= 0``: the same t gives the same graph.
+        Pure function of the round ``t >= 0`` that returns its graph.
     name
         Reproducible label.
     period
-        Number of rounds after which it repeats, None if it does not.
+        Number of rounds after which the sequence repeats; None if it does not.
     """
 
     n: int
@@ -54,8 +54,8 @@ class TopologySequence:
         Raises
         ------
         ValueError
-            If `t` is negative, or if the number of nodes differs from that of the sequence, or the
-            labels from those of round 0.
+            If `t` is negative, if the number of nodes differs from that of the sequence, or if the
+            labels differ from those of round 0.
         """
         t = check_int("t", t, minimum=0)
         graph = self.generate(t % self.period if self.period else t)
@@ -67,21 +67,21 @@ class TopologySequence:
         if graph.n != self.n:
             raise ValueError(
                 f"every graph of {self.name} must have n={self.n} nodes, round {t} has {graph.n}; "
-                "give each graph all nodes, those without edges too"
+                "give each graph all nodes, including those without edges"
             )
         nodes = self.__dict__.setdefault("nodes", graph.nodes) if t == 0 else self.nodes
         if graph.nodes != nodes:
             raise ValueError(
                 f"every graph of {self.name} must have the same labels in the same order, those of "
-                f"round {t} are others than those of round 0; use as_topology(function), which "
-                "brings nodes into one order, or drop labels in all rounds: "
+                f"round {t} differ from those of round 0; use as_topology(function), which matches "
+                "nodes by label, or drop labels in all rounds: "
                 "dataclasses.replace(graph, nodes=())"
             )
         return graph
 
     @cached_property
     def nodes(self) -> tuple[Hashable, ...]:
-        """Labels of the nodes in round 0: ``nodes[i]`` is that of node i; empty means 0..n-1."""
+        """Labels of the nodes in round 0: ``nodes[i]`` labels node i; empty means 0..n-1."""
         return self.generate(0).nodes
 
     def plot(
@@ -89,19 +89,19 @@ class TopologySequence:
     ) -> np.ndarray:
         """Draw the first rounds side by side and return the Axes.
 
-        Each node stands at the same place in all rounds.
+        Each node has the same position in all rounds.
 
         Parameters
         ----------
         rounds
-            Number of rounds, at least 1; default: one period, but at most 6.
+            Number of rounds, at least 1; default: one period, at most 6.
         label_counts, positions
             As in :meth:`Topology.plot`.
 
         Returns
         -------
         numpy.ndarray
-            (rounds,) matplotlib Axes of one new figure.
+            (rounds,) matplotlib Axes of a new figure.
 
         Raises
         ------
@@ -111,5 +111,5 @@ class TopologySequence:
         return _drawing.draw_rounds(self, rounds, label_counts=label_counts, positions=positions)
 
     def _repr_svg_(self) -> str | None:
-        """Return the SVG for notebooks: one period, at most 6 rounds; None if too large."""
+        """Return the SVG that notebooks show, of at most 6 rounds, or None if it is too large."""
         return _drawing.rounds_svg(self)

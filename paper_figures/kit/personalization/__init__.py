@@ -1,1 +1,1 @@
-"""The comparison of personalized methods that DFedPGP's and PFedDST's experiments share."""
+"""The comparison of personalized methods in the experiments of DFedPGP and PFedDST."""

@@ -1,10 +1,10 @@
 """Training runs of the comparison, and accuracies of personal models at evaluation stages.
 
-A stage is the point of a round at which models are tested, on every client's own test images;
-accuracies are unweighted means over clients. All stages that a method has are kept. The paper does
-not say for every method which one it prints (its authors' code tests DFedPGP after the exchange,
-before local training), so each method is judged by the stage at which it ends best, in the mean
-over seeds: :func:`reported`.
+A stage is the point of a round at which models are tested, each on its client's own test images;
+accuracies are unweighted means over clients. All stages of a method are recorded. The paper does
+not specify the stage of every method's printed numbers (its authors' code tests DFedPGP after the
+exchange, before local training), so each method is judged by the stage with the highest final
+accuracy, averaged over seeds: :func:`reported`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,6 +18,7 @@ from topofl import History
 
 from ..curves import Curve, Panels, final
 from ..figure import Arms
+from ..scale import available_splits
 from ..setting import Setting, Split
 from ..training.run import Run, with_options
 from ..training.store import Store
@@ -45,36 +46,27 @@ STAGES: Mapping[str, str] = {
     "after training": "before_exchange",
     "fine-tuned": "fine_tuned",
 }
-"""Evaluation stages of a history, by name; not every method has all of them."""
+"""Evaluation stages of a history by name; not every method has all of them."""
 
 
 Measured = Mapping[str, Mapping[str, Mapping[str, Curve]]]
-"""Curves by title of the panel, label of the arm and stage; epochs are rounds."""
+"""Curves by panel title, arm label and stage; epochs are rounds."""
 
 
 def scale_of(setting: Setting) -> Scale:
-    """Return what all arms at the scale of a setting share."""
+    """Return the settings that all arms share at the scale of a setting."""
     return SCALES[setting.scale]
 
 
 def splits_of(setting: Setting, *wanted: str) -> list[str]:
-    """Return the titles of table 1, or those of them that are wanted, whose data are at hand."""
+    """Return the splits of table 1 whose data are available, restricted to `wanted` if given."""
     titles = scale_of(setting).splits
-    return [
-        title
-        for title in titles
-        if title in (wanted or titles) and split(title).dataset in setting.datasets
-    ]
+    return available_splits(titles, SPLITS | ADDED, setting.datasets, wanted)
 
 
 def split(title: str) -> Split:
     """Return a split by its title."""
     return (SPLITS | ADDED)[title]
-
-
-def own_tests() -> dict[str, Any]:
-    """Return the arguments by which clients get test images in the shares of their own classes."""
-    return {"match_test": "per_client"}
 
 
 def arm(
@@ -86,16 +78,16 @@ def arm(
     neighbors: int | None = None,
     epochs: Any = None,
 ) -> list[Run]:
-    """Return one run a seed of a method on a split.
+    """Return the runs of a method on a split, one per seed.
 
     Parameters
     ----------
     setting
         Scale, seeds and data.
     title, label
-        Of the split and of the method.
+        Title of the split and label of the method.
     clients, neighbors, epochs
-        Others than those of the scale.
+        Values that replace those of the scale.
     """
     scale = scale_of(setting).of(split(title).dataset)
     scale = replace(scale, clients=clients or scale.clients, neighbors=neighbors or scale.neighbors)
@@ -109,24 +101,24 @@ def _tables(
     source = dict(scale.data[dataset])
     if setting.scale != "smoke":
         source["root"] = setting.root_of(dataset)
-    held_by = {**partition, "n": scale.clients, "seed": seed, **own_tests()}
+    clients = {**partition, "n": scale.clients, "seed": seed, "match_test": "per_client"}
     every = scale.tuned_every if method.fine_tuned else scale.eval_every
-    tested = {"every": every, "on": "own_test", "before_exchange": True}
-    tested |= {"fine_tune_every": every} if method.fine_tuned else {}
+    evaluation = {"every": every, "on": "own_test", "before_exchange": True}
+    evaluation |= {"fine_tune_every": every} if method.fine_tuned else {}
     tables = {
-        "data": {**source, "split_seed": seed, **held_by},
+        "data": {**source, "split_seed": seed, **clients},
         **graph_tables(method, scale.neighbors, seed),
         "algorithm": method.table(scale, epochs=epochs),
         "model": dict(scale.model),
         "run": {"rounds": scale.rounds, "seed": seed},
-        "evaluation": tested,
+        "evaluation": evaluation,
         "compute": {"device": setting.device},
     }
     return with_options(tables, scale.options)
 
 
 def measured(arms: Arms, store: Store) -> Measured:
-    """Return the curves of finished runs, at all stages that these have."""
+    """Return the curves of finished runs at all their stages."""
     return {
         title: {label: _stage_curves(runs, store, label) for label, runs in panel.items()}
         for title, panel in arms.items()
@@ -134,9 +126,9 @@ def measured(arms: Arms, store: Store) -> Measured:
 
 
 def _stage_curves(runs: Sequence[Run], store: Store, label: str) -> dict[str, Curve]:
-    """Return a method's curve at each of its stages; after training, only if all clients train."""
-    if (kept := store.kept_arm(runs)) is not None:
-        return {stage: Curve.from_json(curve) for stage, curve in kept.items()}
+    """Return a method's curve at each stage; after training, only if all clients train."""
+    if (earlier := store.earlier_curves(runs)) is not None:
+        return {stage: Curve.from_json(curve) for stage, curve in earlier.items()}
     loaded = [store.load(run) for run in runs]
     histories = [history for history, _ in loaded]
     numbers = [
@@ -146,23 +138,23 @@ def _stage_curves(runs: Sequence[Run], store: Store, label: str) -> dict[str, Cu
     return {
         name: Curve.of(seeds, histories, 1, numbers, column=histories[0].column(stage=stage))
         for name, stage in _stages_of(label).items()
-        if _has(histories[0], stage) and not (name == "after training" and _is_served(label))
+        if _has(histories[0], stage) and not (name == "after training" and _has_server(label))
     }
 
 
 def _stages_of(label: str) -> Mapping[str, str]:
-    """Return a method's stages; rounds of methods that choose peers first end after training."""
+    """Return a method's stages; rounds of methods that choose peers end with training."""
     if label in METHODS and METHODS[label].over == "peers":
         return {"after training": ""}
     return STAGES
 
 
-def _is_served(label: str) -> bool:
+def _has_server(label: str) -> bool:
     return label in METHODS and METHODS[label].over == "server"
 
 
 def _has(history: History, stage: str) -> bool:
-    """Return whether a history has a stage of its own; isolated nodes are tested once per round."""
+    """Return whether a history has a separate stage; isolated nodes are tested once per round."""
     alone = stage != "" and not history.matrices
     return any(column.stage == stage for column in history.columns.values()) and not alone
 
@@ -179,7 +171,7 @@ def written(value: Measured) -> dict[str, Any]:
 
 
 def read(value: Mapping[str, Any]) -> Measured:
-    """Return the curves that :func:`written` described."""
+    """Return curves from the output of :func:`written`."""
     return {
         title: {
             label: {stage: Curve.from_json(c) for stage, c in arms.items()}
@@ -190,12 +182,12 @@ def read(value: Mapping[str, Any]) -> Measured:
 
 
 def best_stage(curves: Mapping[str, Curve]) -> str:
-    """Return the stage at which an arm ends best, in the mean over seeds; the first of equals."""
+    """Return the stage with the highest final accuracy, averaged over seeds; the first of ties."""
     return max(curves, key=lambda stage: final(curves[stage]).mean())
 
 
 def reported(value: Measured) -> Panels:
-    """Return every arm's curve at its best stage, at the rounds common to its panel."""
+    """Return every arm's curve at its best stage, at the rounds that its panel has in common."""
     return {
         title: _at_common_rounds(
             {label: curves[best_stage(curves)] for label, curves in panel.items()}
@@ -208,15 +200,15 @@ def _at_common_rounds(panel: Mapping[str, Curve]) -> dict[str, Curve]:
     common = reduce(np.intersect1d, [curve.epochs for curve in panel.values()])
 
     def at_common(curve: Curve) -> Curve:
-        kept = np.isin(curve.epochs, common)
-        parts = {name: getattr(curve, name)[:, kept] for name in ("mean", "low", "high")}
-        return replace(curve, epochs=curve.epochs[kept], **parts)
+        is_common = np.isin(curve.epochs, common)
+        parts = {name: getattr(curve, name)[:, is_common] for name in ("mean", "low", "high")}
+        return replace(curve, epochs=curve.epochs[is_common], **parts)
 
     return {label: at_common(curve) for label, curve in panel.items()}
 
 
 def targets_by_rule(panels: Panels) -> dict[str, float]:
-    """Return the target accuracy of every panel: 90 % of the best final one, in whole %."""
+    """Return the target accuracy of every panel: 90 % of the best final accuracy, in whole %."""
     return {
         title: float(int(TARGET_SHARE * max(final(curve).mean() for curve in arms.values())))
         for title, arms in panels.items()

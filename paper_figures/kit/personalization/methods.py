@@ -1,4 +1,4 @@
-"""The methods that DFedPGP and PFedDST are compared with, as tables of :mod:`topofl.config`."""
+"""DFedPGP, PFedDST and the methods compared with them, as tables of :mod:`topofl.config`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -14,7 +14,7 @@ GRAPHS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "pull": ("random_in", {"name": "uniform", "direction": "pull"}),
     "push": ("random_out", {"name": "uniform", "direction": "push"}),
 }
-"""The function and the weights of each kind of graph; all are drawn anew every round."""
+"""Topology and mixing weights of each kind of graph; all graphs are drawn anew every round."""
 
 
 @dataclass(frozen=True)
@@ -24,16 +24,16 @@ class Method:
     Parameters
     ----------
     name
-        Of the function in :mod:`topofl.algorithms`.
+        Name of the function in :mod:`topofl.algorithms`.
     over
-        A key of :data:`GRAPHS`, ``"server"``, ``"peers"`` that clients choose, or ``"nothing"``.
+        A key of :data:`GRAPHS`, ``"server"``, ``"peers"`` (chosen by clients), or ``"nothing"``.
     parts
-        Whether its head is trained by itself, with the step `head_lr` of the scale.
+        Whether the head is trained separately, with the learning rate `head_lr` of the scale.
     fine_tuned
-        Whether the method tests models that were fine-tuned for it.
+        Whether models are fine-tuned before they are tested.
     more
-        Further arguments; a text that names a setting of the scale (``"neighbors"``, ``"lr"``)
-        stands for its value.
+        Further arguments; the name of a setting of the scale (``"neighbors"``, ``"lr"``) is
+        replaced with its value.
     """
 
     name: str
@@ -45,17 +45,16 @@ class Method:
     def table(
         self, scale: Scale, *, epochs: Any = None, neighbors: int | None = None
     ) -> dict[str, Any]:
-        """Return its ``[algorithm]``.
+        """Return the method's ``[algorithm]`` table.
 
         Parameters
         ----------
         scale
-            Of the experiment.
+            Scale of the experiment.
         epochs
-            Passes over the local data a round, one number for all clients or a list; None: those of
-            the scale.
+            Epochs per round, one number for all clients or a list; None: those of the scale.
         neighbors
-            How many clients a server samples; None: as the scale says.
+            Number of clients that a server samples; None: that of the scale.
         """
         table = {
             "name": self.name,
@@ -85,12 +84,12 @@ class Method:
         if self.name != "ditto":
             return {"epochs": epochs}
         common, personal = scale.ditto
+        passes = {"epochs": common, "personal_epochs": personal}
         if not isinstance(epochs, list):
-            return {"epochs": common, "personal_epochs": personal}
-        shares = {"epochs": common, "personal_epochs": personal}
+            return passes
         return {
             key: [max(1, round(e * part / (common + personal))) for e in epochs]
-            for key, part in shares.items()
+            for key, part in passes.items()
         }
 
 
@@ -99,7 +98,7 @@ def _tuned(name: str) -> Method:
 
 
 SCORE: Mapping[str, Any] = {"standardize": True, "alpha": 1.0, "recency_rate": 0.3, "cost": 1.0}
-"""Constants of PFedDST's score, which its paper does not give; both terms from 0 to 1."""
+"""Constants of PFedDST's score, which its paper does not give; both terms are scaled to 0 to 1."""
 
 
 METHODS: Mapping[str, Method] = {
@@ -118,16 +117,16 @@ METHODS: Mapping[str, Method] = {
         "pfeddst", "peers", parts=True, more={"k": "neighbors", "head_lr": "lr", **SCORE}
     ),
 }
-"""By label, in the order of table 1; then one of table 4 only, and PFedDST.
+"""Methods by label, in the order of table 1, followed by a method of table 4 and PFedDST.
 
-OSGP has no delay, so that it is SGP with local epochs, and pushes; DFedPGP pulls, as in the paper's
-experiments. Dis-PFL has one first mask for all clients and regrows by gradients; its authors'
-scripts do neither.
+OSGP pushes without a delay, which makes it SGP with local epochs; DFedPGP pulls, as in the paper's
+experiments. In Dis-PFL all clients share the initial mask, and weights regrow by gradients; its
+authors' scripts do neither.
 """
 
 
 def graph_tables(method: Method, neighbors: int, seed: int) -> dict[str, dict[str, Any]]:
-    """Return the tables of a method's graphs and of their weights; none without a graph."""
+    """Return the ``[topology]`` and ``[mixing]`` tables of a method; empty without a graph."""
     if method.over not in GRAPHS:
         return {}
     name, weights = GRAPHS[method.over]

@@ -1,4 +1,4 @@
-"""Tables of the comparison of personalized methods: ours next to a paper's numbers."""
+"""Tables of the comparison of personalized methods: our numbers next to a paper's."""
 
 from collections.abc import Mapping
 
@@ -14,8 +14,8 @@ __all__ = ["accuracy_table", "rounds_table"]
 
 
 NOTES = (
-    "means over clients of the accuracy on their own test images, in the last tenth of the rounds; "
-    "mean ± standard deviation over seeds; best round: the highest of any round after the "
+    "mean over clients of the accuracy on their own test images, in the last tenth of the rounds; "
+    "mean ± standard deviation over seeds; best round: the highest accuracy of any round after the "
     "exchange, which the authors' code reports"
 )
 
@@ -23,16 +23,16 @@ NOTES = (
 def accuracy_table(
     title: str, arms: Mapping[str, Mapping[str, Curve]], paper: Mapping[str, str]
 ) -> Table:
-    """Return one row per arm: accuracies at all stages, the stage judged, and the paper's number.
+    """Return a table with one row per arm: accuracies at all stages and the paper's number.
 
     Parameters
     ----------
     title
-        Of the panel.
+        Title of the panel.
     arms
         Curves by label and stage.
     paper
-        The paper's number, as text, by label; where it gives none there is no entry.
+        The paper's numbers as text, by label.
     """
     columns = (
         "method",
@@ -40,29 +40,28 @@ def accuracy_table(
         "best round, %",
         "judged by",
         "paper, %",
+        "MB per client and round",
+        "MB of the busiest",
     )
-    columns += ("MB a client and round", "MB of the busiest")
     rows = tuple(_accuracy_row(label, curves, paper.get(label)) for label, curves in arms.items())
-    return Table(
-        columns, rows, title=f"{title}: {NOTES}; MB a round, of the busiest client or the server"
-    )
+    return Table(columns, rows, title=f"{title}: {NOTES}; MB per round; busiest: client or server")
 
 
 def _accuracy_row(label: str, curves: Mapping[str, Curve], paper: str | None) -> tuple[Cell, ...]:
     cells: list[Cell] = [
         plus_minus(final(curves[stage]))
         if stage in curves
-        else NotApplicable(f"{label} is not tested {stage}")
+        else NotApplicable(f"{label} is not tested at this stage ({stage})")
         for stage in STAGES
     ]
     best = curves.get("after exchange", next(iter(curves.values())))
-    said = NotApplicable("the paper does not print it") if paper is None else paper
+    printed = NotApplicable("the paper does not print it") if paper is None else paper
     return (
         label,
         *cells,
         plus_minus(best.mean.max(axis=1)),
         best_stage(curves),
-        said,
+        printed,
         *_megabytes(best),
     )
 
@@ -73,7 +72,7 @@ def _megabytes(curve: Curve) -> tuple[float, float]:
 
 
 Rounds = Mapping[str, Mapping[str, int | None]]
-"""A paper's rounds to its target, None if a method never got there, by label and title."""
+"""A paper's rounds to its target by label and title, None if a method does not reach it."""
 
 
 def rounds_table(
@@ -83,23 +82,23 @@ def rounds_table(
     paper: Rounds,
     targets: Mapping[str, float],
 ) -> Table:
-    """Return one row a method: rounds and bytes to the target, ours and the paper's.
+    """Return a table with one row per method: rounds and bytes to the target, ours and the paper's.
 
-    Bytes are those of the mean round times the rounds: rounds of all methods send the same number
-    of messages.
+    Bytes are the mean per round times the number of rounds, since every round of a method sends the
+    same number of messages.
 
     Parameters
     ----------
     title, arms, target
-        Of the panel, its curves, and the accuracy in %.
+        Title of the panel, its curves, and the target accuracy in %.
     paper, targets
-        The paper's rounds, and the accuracies that it counts them to by title.
+        The paper's rounds, and its target accuracies by title.
     """
     columns = (
         "method",
         "rounds",
         "over DFedPGP's",
-        "MB a client",
+        "MB per client",
         "MB of the busiest",
         "paper: rounds",
         "paper: over DFedPGP's",
@@ -109,13 +108,12 @@ def rounds_table(
         (*_rounds_row(label, curve, target, reference), *_paper_rounds(paper, title, label))
         for label, curve in arms.items()
     )
-    theirs = f"; the paper's target is {targets[title]:g} %" if title in targets else ""
+    papers_target = f"; the paper's target is {targets[title]:g} %" if title in targets else ""
     notes = (
-        f"until {target:g} % of a method's own test images are right, mean over "
-        f"clients, linear between tests; "
+        f"until the mean accuracy over clients on their own test images is {target:g} %, "
+        "interpolated linearly between tests; mean ± standard deviation"
     )
-    notes += "mean ± standard deviation"
-    return Table(columns, rows, title=f"{title}: {notes}{theirs}")
+    return Table(columns, rows, title=f"{title}: {notes}{papers_target}")
 
 
 def _rounds_row(label: str, curve: Curve, target: float, reference: np.ndarray) -> tuple[Cell, ...]:

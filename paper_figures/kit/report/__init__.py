@@ -14,7 +14,7 @@ __all__ = ["Report", "to_html", "to_markdown", "write"]
 def write(report: Report, folder: Path, stem: str) -> tuple[Path, Path]:
     """Write ``stem.html`` and ``stem.md`` into a folder and return their paths.
 
-    Each is there as a whole or not at all; nothing is written if a picture is missing.
+    Each file is written atomically; nothing is written if a picture is missing.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What a report says, whether as a page or as Markdown."""
+"""The contents of a report, shared by its HTML page and its Markdown version."""
 
 import re
 from collections import Counter
@@ -10,8 +10,9 @@ from topofl import Table
 
 from ..arguments import check_choice
 from ..claims import CHECK, CONFIDENCE, FAILS, HOLDS, OURS, PAPER, UNDECIDED, Claim
+from ..figure import Figure
 from ..results import Result
-from ..setting import SCALES
+from ..setting import SCALES, Setting
 
 __all__ = [
     "APART",
@@ -21,13 +22,14 @@ __all__ = [
     "VERDICTS",
     "Report",
     "alt_of",
+    "command_of",
     "cost_of",
     "facts_of",
+    "made_text",
     "overview_of",
     "summary_of",
     "tally_of",
     "warnings_of",
-    "words_of",
 ]
 
 
@@ -41,25 +43,25 @@ HEADINGS = {
 }
 
 
-APART = "Checks and questions of ours"
-"""The heading of what is not the paper's."""
+APART = "Our checks and questions"
+"""Heading of the claims that are not the paper's."""
 
 
 NAMES = {CHECK: "Check", OURS: "Ours"}
 
 
-MEANT = {
+SCALE_PURPOSES = {
     "smoke": (
-        "does every part still work? Tiny problems and few rounds, so that no "
-        "verdict says anything of the paper"
+        "a test of the code on tiny problems with few rounds; its verdicts say nothing about the "
+        "paper"
     ),
     "quick": (
-        "evidence from a small computer; how it differs from the paper's setting is "
-        "stated with every figure"
+        "evidence from a small computer; differences from the paper's setting are stated with "
+        "every figure"
     ),
-    "paper": "the paper's own setting; what differs all the same is stated with every figure",
+    "paper": "the paper's own setting; remaining differences are stated with every figure",
 }
-"""What the scales are for."""
+"""Purpose of each scale."""
 
 
 JUDGED = (
@@ -67,63 +69,65 @@ JUDGED = (
     "seeds (Student's t, from the spread between seeds) lies on the claimed side of the threshold. "
     "It FAILS if the interval lies on the other side. It is UNDECIDED if the interval contains the "
     "threshold, or if there is only one seed.",
-    "A number that no training decides, such as a count of edges, is compared with the expected "
-    "one: it HOLDS or FAILS without an interval.",
-    "A claim on several arms at once, such as “better than all other methods”, is made of one "
+    "A number that does not depend on training, for example a count of edges, is compared with the "
+    "expected number: the claim HOLDS or FAILS without an interval.",
+    "A claim on several arms at once, for example “better than all other methods”, combines one "
     "comparison per arm, each of differences between runs of the same seed (an intersection-union "
     f"test). It HOLDS if every comparison holds at {100 * CONFIDENCE:g} %, which needs no "
     "correction, since the claim is false as soon as one of them is. It FAILS if the interval of "
-    "at least one comparison lies on the other side at the level 1 - 0.05/m, m being their number "
-    "(Bonferroni's correction): the interval in parentheses. The column “ours” shows the "
+    "at least one of the m comparisons lies on the other side at the level 1 - 0.05/m "
+    "(Bonferroni's correction); this is the interval in parentheses. The column “ours” shows the "
     "comparison whose mean is closest to refuting the claim: where arms are compared by "
-    "differences, that is the difference of the means, as papers print it.",
-    "Thresholds were chosen from the paper's words, without a look at our runs, unless a figure's "
-    "differences say otherwise; the column “holds if” says why that value. Each claim is judged by "
-    "itself, with no correction for how many there are; many share their runs. The column “ours” "
-    "is the mean over seeds, with the lowest and the highest in parentheses.",
-    "Counts in the summary are of what the paper itself says. “Check” marks comparisons of ours "
-    "with other implementations, “Ours” what we ask beyond the paper: data that it does not have, "
-    "and questions that it does not put. Both are judged in the same way, and counted apart.",
+    "differences, this is the difference of the means, as papers print it.",
+    "Thresholds were chosen from the paper's words, before the results of our runs were known, "
+    "unless a figure's differences say otherwise; the column “holds if” gives the reason for each "
+    "threshold. Each claim is judged separately, without a correction for the number of claims; "
+    "many share their runs. The column “ours” is the mean over seeds, with the lowest and the "
+    "highest value in parentheses.",
+    "The summary counts the paper's own claims. “Check” marks our comparisons with other "
+    "implementations, “Ours” our questions beyond the paper: on data that it does not use, or "
+    "that it does not ask. Both are judged in the same way and counted separately.",
 )
-"""How verdicts are made, one paragraph each."""
+"""Explanation of the verdicts, one paragraph each."""
 
 
 SHARED = (
-    "Runs that several figures share are done once, and counted in each of them with their time."
+    "Runs that several figures share are trained once; each of these figures counts their time."
 )
 
 
 @dataclass(frozen=True)
 class Report:
-    """What came of one paper, and all that is needed to repeat it.
+    """The results of one paper, with the information needed to repeat them.
+
+    Reports of equal arguments are equal byte by byte.
 
     Parameters
     ----------
     title, citation
-        Of the paper.
+        Title and citation of the paper.
     results
-        One a figure, in the order in which they are shown.
+        Results of the figures in the order of the report.
     left_out
-        Why a figure, or panels of it, were not computed, by the figure's id.
+        Why a figure, or some of its panels, were not computed, by the figure's id.
     command
-        That made the report, as typed.
+        The command that makes the report.
     scale
         One of ``SCALES`` of :mod:`paper_figures.kit.setting`.
     seeds
-        One run of every arm for each.
+        Seeds of every arm's runs.
     machine, versions
-        What it was made on, in words; versions by name of the program.
+        Description of the machine, and versions by name of the program.
     generated
-        When it was made, as shown: the report of the same arguments is the same, byte by byte.
-
+        Time at which the report was made, as text.
     terms
-        What words in the claims mean, one sentence each.
+        Definitions of the terms in the claims, one sentence each.
 
     Raises
     ------
     ValueError
-        If two results are of one figure, or an id is not made of letters, digits, ``_``, ``.`` and
-        ``-``; if the scale is unknown.
+        If two results have the same id, an id contains characters other than letters, digits,
+        ``_``, ``.`` and ``-``, or the scale is unknown.
     """
 
     title: str
@@ -150,7 +154,7 @@ class Report:
 
     @property
     def tally(self) -> Counter[str]:
-        """How many of the paper's claims have each verdict."""
+        """Number of the paper's claims by verdict."""
         return tally_of(self.claims(PAPER))
 
     def claims(self, *kinds: str) -> list[Claim]:
@@ -159,25 +163,26 @@ class Report:
 
     @property
     def made(self) -> list[Mapping[str, Any]]:
-        """The distinct ways in which runs were made, over all figures."""
+        """The distinct environments of all figures' runs."""
         return list(
-            {words_of(made): made for result in self.results for made in result.made}.values()
+            {made_text(made): made for result in self.results for made in result.made}.values()
         )
 
 
 def tally_of(claims: Iterable[Claim]) -> Counter[str]:
-    """Return how many claims have each verdict."""
+    """Return the number of claims by verdict."""
     return Counter(check_choice("verdict", claim.verdict, VERDICTS) for claim in claims)
 
 
 def summary_of(report: Report) -> str:
-    """Return a few sentences with the verdicts of the paper's claims and, apart, of ours."""
-    said, figures = report.claims(PAPER), len(report.results)
+    """Return a summary of the verdicts on the paper's claims and, separately, on ours."""
+    claims = report.claims(PAPER)
+    figures = len(report.results)
     count = (
-        f"Of {len(said)} claim{'s' * (len(said) != 1)} of the paper about {figures} "
+        f"Of {len(claims)} claim{'s' * (len(claims) != 1)} of the paper about {figures} "
         f"figure{'s' * (figures != 1)}"
     )
-    texts = [f"{count}, {_counted(said)}.", _by_chance(said), _apart(report)]
+    texts = [f"{count}, {_counted(claims)}.", _by_chance(claims), _apart(report)]
     return " ".join(filter(None, texts))
 
 
@@ -194,23 +199,23 @@ def _counted(claims: Sequence[Claim]) -> str:
 
 
 def _by_chance(claims: Sequence[Claim]) -> str:
-    """Return a sentence on how many verdicts are wrong by chance at worst; nothing without any."""
+    """Return a sentence on the number of verdicts that are wrong by chance; empty without any."""
     count = sum(claim.interval is not None for claim in claims)
     if not count:
         return ""
     return (
-        f"Each of the {count} that are judged by an interval may hold, or fail, by chance in one "
-        f"case of forty, so that up to about {count * (1 - CONFIDENCE) / 2:.1f} of them wrongly "
+        f"Each of the {count} claims judged by an interval may hold, or fail, by chance in one "
+        f"case in forty, so that up to about {count * (1 - CONFIDENCE) / 2:.1f} of them wrongly "
         "hold, and as many wrongly fail."
     )
 
 
 def _apart(report: Report) -> str:
-    """Return how checks and questions of ours came out, as sentences; nothing if there are none."""
+    """Return sentences on the verdicts of our checks and questions; empty without any."""
     texts = []
     for kind, what in (
-        (CHECK, "check us against other implementations"),
-        (OURS, "ask what the paper does not"),
+        (CHECK, "compare topofl with other implementations"),
+        (OURS, "are questions that the paper does not ask"),
     ):
         claims = report.claims(kind)
         texts += (
@@ -220,10 +225,12 @@ def _apart(report: Report) -> str:
 
 
 def warnings_of(report: Report) -> list[str]:
-    """Return what readers must know before they believe a verdict."""
-    smoke = f"This is the scale “smoke”: {MEANT['smoke']}." if report.scale == "smoke" else ""
+    """Return warnings that limit the verdicts of a report."""
+    smoke = (
+        f"This is the scale “smoke”: {SCALE_PURPOSES['smoke']}." if report.scale == "smoke" else ""
+    )
     single = (
-        "There is one seed, so that no claim on training can be decided."
+        "There is only one seed, so no claim on training can be decided."
         if len(report.seeds) == 1
         else ""
     )
@@ -231,60 +238,85 @@ def warnings_of(report: Report) -> list[str]:
 
 
 def overview_of(report: Report) -> Table:
-    """Return one row per figure: verdicts of the paper's claims, other claims, and cost."""
+    """Return a table with one row per figure: verdicts, other claims, and cost."""
     columns = ("figure", "what it shows", *VERDICTS, "checks and ours", "runs", "time", "memory")
     rows = []
     for result in report.results:
         tally = tally_of(claim for claim in result.claims if claim.kind == PAPER)
-        told = (*(tally[verdict] for verdict in VERDICTS), len(result.claims) - tally.total())
+        counts = (*(tally[verdict] for verdict in VERDICTS), len(result.claims) - tally.total())
         cost = (result.runs, _time(result.seconds), _memory(result.megabytes))
-        rows.append((result.figure.id, result.figure.title, *told, *cost))
-    return Table(columns, tuple(rows), title="The paper's claims, others, and cost of every figure")
+        rows.append((result.figure.id, result.figure.title, *counts, *cost))
+    return Table(columns, tuple(rows), title="Verdicts and cost of every figure")
 
 
 def cost_of(report: Report, result: Result) -> list[tuple[str, str]]:
-    """Return how many runs a figure took, how long, and how they were made."""
-    known = [words_of(made) for made in report.made]
-    made = sorted({known.index(words_of(made)) + 1 for made in result.made})
-    page = (
-        f"{result.figure.page_name}, beside this page: a picture with a slider, and "
-        f"the numbers of every round"
-    )
+    """Return the training runs, time, memory and environment of a figure, by heading."""
+    known = [made_text(made) for made in report.made]
+    made = sorted({known.index(made_text(made)) + 1 for made in result.made})
     return [
-        *([("Round by round", page)] if result.figure.page is not None else []),
+        *([("Round by round", _page(result))] if result.figure.page is not None else []),
         ("Training runs", f"{result.runs:,}"),
-        *([("Not run again", _kept(result))] if result.kept else []),
+        *([("From an earlier report", _from_earlier_report(result))] if result.kept else []),
         ("Time", f"{_time(result.seconds)}, of all runs and of the figure itself"),
-        ("Memory", f"{_memory(result.megabytes)}, the most that one process took"),
+        ("Memory", f"{_memory(result.megabytes)}, the largest of a process"),
         *([("Seeds", listed(seeds))] if (seeds := _seeds_of(result)) else []),
         *([("Made", f"as in note {listed(made)} of “How it was made”")] if made else []),
     ]
 
 
-def _kept(result: Result) -> str:
+def _page(result: Result) -> str:
+    """Return a description of the figure's page, or the command that writes it."""
+    name = result.figure.page_name
+    if result.page is not None:
+        return f"{name}, next to this page: the graph and the numbers of every round, with a slider"
+    command = command_of(result.figure.id, [result.figure], result.setting)
+    return f"“{command}”, without --kept, trains the runs and writes {name}, a page with a slider"
+
+
+def _from_earlier_report(result: Result) -> str:
     untimed = (
-        f"; time and memory of {result.untimed:,} of these are not known" if result.untimed else ""
+        f"; time and memory of {result.untimed:,} of these are unknown" if result.untimed else ""
     )
     unnoted = (
-        f"; how {result.unnoted:,} of these were made was not kept with their numbers"
+        f"; the environment of {result.unnoted:,} of these was not recorded"
         if result.unnoted
         else ""
     )
     return (
-        f"{result.kept:,} of them: the numbers are those of an earlier report, whose runs had the "
-        f"same settings, data and versions{untimed}{unnoted}"
+        f"the numbers of {result.kept:,} of these runs, which had the same settings, data and "
+        f"versions{untimed}{unnoted}"
     )
 
 
 def _seeds_of(result: Result) -> list[int]:
-    """Return the seeds of a figure's runs, which may be more than requested."""
+    """Return the seeds of a figure's runs, possibly more than requested."""
     return sorted({run.seed for run in result.figure.runs(result.setting)})
 
 
+def command_of(name: str, figures: Sequence[Figure], setting: Setting) -> str:
+    """Return the command that repeats a setting, without the number of processes."""
+    words = [
+        "topofl",
+        "reproduce",
+        name,
+        "--scale",
+        setting.scale,
+        "--seeds",
+        str(len(setting.seeds)),
+    ]
+    shown = {dataset for figure in figures for dataset in (*figure.datasets, *figure.optional)}
+    used = [dataset for dataset in setting.datasets if dataset in shown]
+    if setting.scale != "smoke" and used:
+        words += ["--data", "DIR"]
+    if used and set(used) != shown:
+        words += ["--datasets", ",".join(used)]
+    return " ".join([*words, *(["--device", setting.device] if setting.device else []), "--report"])
+
+
 def facts_of(report: Report) -> list[tuple[str, str]]:
-    """Return how the report was made."""
+    """Return scale, seeds, machine, versions and time of a report, by heading."""
     return [
-        ("Scale", f"{report.scale}: {MEANT[report.scale]}"),
+        ("Scale", f"{report.scale}: {SCALE_PURPOSES[report.scale]}"),
         ("Seeds", listed(report.seeds)),
         ("Machine", report.machine),
         ("Versions", ", ".join(f"{name} {version}" for name, version in report.versions.items())),
@@ -297,17 +329,17 @@ def listed(values: Sequence[Any]) -> str:
     return ", ".join(map(str, values))
 
 
-def words_of(made: Mapping[str, Any]) -> str:
-    """Return how a run was made, without when: two that differ only in that are made in one way."""
-    said = []
+def made_text(made: Mapping[str, Any]) -> str:
+    """Return the environment of a run as text, without the time at which it finished."""
+    texts = []
     for name, value in made.items():
         text = (
             ", ".join(f"{key} {entry}" for key, entry in value.items())
             if isinstance(value, Mapping)
             else value
         )
-        said += [f"{name}: {text}"] if name != "finished" else []
-    return "; ".join(said)
+        texts += [f"{name}: {text}"] if name != "finished" else []
+    return "; ".join(texts)
 
 
 def _time(seconds: float) -> str:
@@ -322,7 +354,7 @@ def _memory(megabytes: float) -> str:
 
 
 def alt_of(result: Result) -> str:
-    """Return what a picture shows, in words; the numbers are in tables that everyone can read."""
+    """Return the alternative text of a picture, which refers to tables for the numbers."""
     panels = [
         f"{table.title or 'Arms'}: {listed(table.column(table.columns[0]))}."
         for table in result.tables

@@ -1,4 +1,4 @@
-"""A report as one HTML page that needs no other file."""
+"""A report as one self-contained HTML page."""
 
 import base64
 from collections import Counter
@@ -11,7 +11,17 @@ from PIL import Image
 from topofl import NotApplicable, Table
 
 from ..arguments import text_of
-from ..claims import CHECK, FAILS, HOLDS, OURS, PAPER, UNDECIDED, Claim, ours_of, said_by
+from ..claims import (
+    CHECK,
+    FAILS,
+    HOLDS,
+    OURS,
+    PAPER,
+    UNDECIDED,
+    Claim,
+    shown_number,
+    shown_statement,
+)
 from ..results import Result
 from .contents import (
     APART,
@@ -23,18 +33,18 @@ from .contents import (
     alt_of,
     cost_of,
     facts_of,
+    made_text,
     overview_of,
     summary_of,
     tally_of,
     warnings_of,
-    words_of,
 )
 
 __all__ = ["to_html"]
 
 
 class Cell(NamedTuple):
-    """A cell: its text, and the number of the reason why it has no value, or 0."""
+    """A table cell: its text, and the number of the reason for a missing value, or 0."""
 
     text: str
     note: int
@@ -74,7 +84,7 @@ class Section(NamedTuple):
 
 
 def to_html(report: Report) -> str:
-    """Return one page with its pictures inside: no script, no other file, no network.
+    """Return a report as one HTML page with embedded pictures, without scripts or other files.
 
     Raises
     ------
@@ -92,12 +102,12 @@ def to_html(report: Report) -> str:
         shared=SHARED,
         sections=[_section(report, result) for result in report.results],
         judged=[*JUDGED, *report.terms],
-        said_by=said_by,
+        shown_statement=shown_statement,
         paper=PAPER,
         apart=APART,
         others=report.claims(CHECK, OURS),
         facts=facts_of(report),
-        made=[words_of(made) for made in report.made],
+        made=[made_text(made) for made in report.made],
     )
 
 
@@ -116,14 +126,11 @@ def _template() -> Template:
 
 
 def _section(report: Report, result: Result) -> Section:
-    name, data = (
-        result.figure.id,
-        result.picture.read_bytes(),
-    )  # derived ids have a colon, which no figure has
+    name = result.figure.id  # derived ids contain a colon, which ids of figures cannot
+    data = result.picture.read_bytes()
     with Image.open(result.picture) as image:
-        scale = (
-            130 / image.info.get("dpi", (130, 130))[0]
-        )  # its 7-point letters as large as the page's small ones
+        # The picture's 7-point letters become as large as the page's small ones.
+        scale = 130 / image.info.get("dpi", (130, 130))[0]
         width, height = (round(scale * length) for length in image.size)
     return Section(
         result,
@@ -133,7 +140,7 @@ def _section(report: Report, result: Result) -> Section:
         height,
         alt_of(result),
         [
-            Judged(f"{name}:claim-{k}", claim, ours_of(claim))
+            Judged(f"{name}:claim-{k}", claim, shown_number(claim))
             for k, claim in enumerate(result.claims, start=1)
         ],
         [_grid(table, f"{name}:table-{k}") for k, table in enumerate(result.tables, start=1)],

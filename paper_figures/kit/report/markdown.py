@@ -1,4 +1,4 @@
-"""A report as Markdown for GitHub, its pictures beside it."""
+"""A report as Markdown for GitHub, with links to its pictures."""
 
 import os
 import re
@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from topofl import NotApplicable, Table
 
-from ..claims import FAILS, HOLDS, PAPER, UNDECIDED, claims_table, said_by
+from ..claims import FAILS, HOLDS, PAPER, UNDECIDED, claims_table, shown_statement
 from ..results import Result
 from .contents import (
     APART,
@@ -20,10 +20,10 @@ from .contents import (
     alt_of,
     cost_of,
     facts_of,
+    made_text,
     overview_of,
     summary_of,
     warnings_of,
-    words_of,
 )
 
 __all__ = ["to_markdown"]
@@ -47,7 +47,7 @@ def to_markdown(report: Report, folder: Path) -> str:
         _fenced(report.command),
         _markdown_facts(facts_of(report)),
         "\n".join(
-            f"{k}. Runs were made with {_escape(words_of(made))}"
+            f"{k}. Runs were made with {_escape(made_text(made))}"
             for k, made in enumerate(report.made, start=1)
         ),
     ]
@@ -81,7 +81,7 @@ def _markdown_summary(report: Report) -> list[str]:
         if claim.kind != PAPER
     ]
     links = [
-        f"{claim.verdict}: {_escape(said_by(claim))} ([{_escape(id)}](#{id}))"
+        f"{claim.verdict}: {_escape(shown_statement(claim))} ([{_escape(id)}](#{id}))"
         for id, claim in others
     ]
     return [*parts, f"### {APART} ({len(links)})", _markdown_list(links)] if links else parts
@@ -93,7 +93,7 @@ def _markdown_section(report: Report, result: Result, folder: Path) -> list[str]
     claims = (
         _escaped(claims_table(result.claims)).to_markdown()
         if result.claims
-        else "No claim is made with it."
+        else "No claim is judged here."
     )
     missing = report.left_out.get(name)
     return [
@@ -104,7 +104,7 @@ def _markdown_section(report: Report, result: Result, folder: Path) -> list[str]
         "### Claims",
         claims,
         "### Differences from the paper's setting",
-        _markdown_list(map(_escape, result.differences)) or "None that we know of.",
+        _markdown_list(map(_escape, result.differences)) or "None known.",
         *(["### Numbers of the arms"] if result.tables else []),
         *(_escaped(table).to_markdown() for table in result.tables),
         "### Cost",
@@ -121,14 +121,14 @@ def _markdown_list(items: Iterable[str]) -> str:
 
 
 def _escape(text: str) -> str:
-    """Return one line of Markdown that shows a text as it is."""
+    """Return a text as one line of Markdown with special characters escaped."""
     line = re.sub(r"[\\`*{}\[\]<>#~$&]|(?<!\w)_|_(?!\w)", r"\\\g<0>", " ".join(text.split()))
     line = re.sub(r"^([-+=])|^(\d+)([.)])(?=\s|$)", lambda m: f"{m[2] or ''}\\{m[1] or m[3]}", line)
-    return line.replace("|", "&#124;")  # a backslash before it means two things in a table
+    return line.replace("|", "&#124;")  # an escaped bar is ambiguous in a table
 
 
 def _escaped(table: Table) -> Table:
-    """Return a table whose texts are Markdown."""
+    """Return a table with its texts escaped for Markdown."""
     rows = tuple(tuple(_escaped_cell(cell) for cell in row) for row in table.rows)
     return Table(tuple(map(_escape, table.columns)), rows, _escape(table.title))
 
@@ -140,6 +140,6 @@ def _escaped_cell(cell: Any) -> Any:
 
 
 def _fenced(code: str) -> str:
-    """Return a block of code between more backticks than it has in a row."""
+    """Return a code block, fenced with more backticks than the code has in a row."""
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", code)), default=0))
     return f"{fence}sh\n{code}\n{fence}"

@@ -11,8 +11,9 @@ from ..results import LeftOut, Result, panels_lacking
 from ..setting import Setting
 from ..training.store import versions
 from . import Report, write
+from .contents import command_of
 
-__all__ = ["command_of", "write_report"]
+__all__ = ["write_report"]
 
 
 def write_report(
@@ -24,7 +25,7 @@ def write_report(
     setting: Setting,
     out: Path,
 ) -> tuple[Path, Path]:
-    """Write the report of a paper or figure as HTML and Markdown, and return both paths."""
+    """Write the report of a paper or figure as HTML and Markdown, and return the paths."""
     report = Report(
         paper.title,
         paper.citation,
@@ -41,23 +42,3 @@ def write_report(
         terms=paper.terms,
     )
     return write(report, out / setting.scale, f"{name}-report")
-
-
-def command_of(name: str, figures: Sequence[Figure], setting: Setting) -> str:
-    """Return the command that repeats a setting, without the number of processes."""
-    words = [
-        "topofl",
-        "reproduce",
-        name,
-        "--scale",
-        setting.scale,
-        "--seeds",
-        str(len(setting.seeds)),
-    ]
-    shown = {dataset for figure in figures for dataset in (*figure.datasets, *figure.optional)}
-    used = [dataset for dataset in setting.datasets if dataset in shown]
-    if setting.scale != "smoke" and used:
-        words += ["--data", "DIR"]
-    if used and set(used) != shown:
-        words += ["--datasets", ",".join(used)]
-    return " ".join([*words, *(["--device", setting.device] if setting.device else []), "--report"])

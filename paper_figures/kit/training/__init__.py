@@ -1,1 +1,1 @@
-"""Training runs: what they are, where they are stored, and how they are done."""
+"""Training runs: their definition, storage and execution."""

@@ -1,4 +1,4 @@
-"""Do the training runs that are not finished yet, in one process or several."""
+"""Train the runs that are not finished yet, in one process or several."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -12,18 +12,18 @@ from tqdm.auto import tqdm
 from .run import Run, keyed
 from .store import Store
 
-__all__ = ["Failed", "compute_all"]
+__all__ = ["Failed", "compute_missing"]
 
 
 class Failed(RuntimeError):
-    """Some runs failed; finished ones are stored. ``errors`` has the reasons by run key."""
+    """Raised if runs failed; finished runs are stored. ``errors`` has the reasons by run key."""
 
     def __init__(self, message: str, errors: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
         self.errors = dict(errors or {})
 
 
-def compute_all(
+def compute_missing(
     runs: Iterable[Run],
     store: Store,
     *,
@@ -32,27 +32,27 @@ def compute_all(
     failed: Mapping[str, str] | None = None,
     title: str = "runs",
 ) -> None:
-    """Do all runs that are not finished yet.
+    """Train all runs that are not finished yet.
 
     Parameters
     ----------
     runs
-        In the order in which they are done; one that comes twice is done once.
+        Runs in the order of training; duplicates are trained once.
     store
-        Where they are kept.
+        Where the runs are stored.
     jobs
-        Processes that do them; the CPU cores are shared out evenly. 1: this process.
+        Number of processes, which share the CPU cores evenly; 1 uses this process.
     progress
         True or False; ``"auto"``: a bar on terminals only.
     failed
-        Runs that are known to fail, by key, and why: they are not tried again.
+        Reasons of runs that are known to fail, by key; these are not tried again.
     title
-        Before the bar.
+        Title of the progress bar.
 
     Raises
     ------
     Failed
-        If runs raised errors, after all others are done; the message names each with its error.
+        If runs raised errors, after all others are finished; the message names each with its error.
     MemoryError
         If a process was killed.
     OSError
@@ -63,16 +63,16 @@ def compute_all(
     store.root.mkdir(parents=True, exist_ok=True)
     disable = None if progress == "auto" else not progress
     todo = [run for key, run in missing.items() if key not in errors]
-    bare = Store(store.root)  # other processes need not get the numbers of an earlier report
+    runs_only = Store(store.root)  # spares other processes the numbers of an earlier report
     with tqdm(total=len(todo), desc=title, unit="run", disable=disable, leave=False) as bar:
-        for run, error in _results(todo, bare, jobs):
+        for run, error in _results(todo, runs_only, jobs):
             bar.update()
             if error is not None:
                 errors[run.key] = f"{_shown(run)}: {error}"
     if errors:
-        told = "; ".join(errors.values())
+        reasons = "; ".join(errors.values())
         raise Failed(
-            f"{len(errors)} of {len(missing)} runs failed, the others are kept: {told}", errors
+            f"{len(errors)} of {len(missing)} runs failed, the others are stored: {reasons}", errors
         )
 
 
@@ -89,17 +89,18 @@ def _results(
             yield from _spread_out(runs, store, jobs, pool)
         except BrokenProcessPool as error:
             raise MemoryError(
-                "a process was killed, most likely for want of memory (use fewer jobs), or could "
-                "not start (a script "
-                'that asks for several jobs must do so under `if __name__ == "__main__":`)'
+                "a process was killed, most likely for lack of memory (use fewer jobs), or could "
+                "not start (a script that uses several jobs must do so under "
+                '`if __name__ == "__main__":`)'
             ) from error
 
 
 def _spread_out(
     runs: Sequence[Run], store: Store, jobs: int, pool: ProcessPoolExecutor
 ) -> Iterator[tuple[Run, Exception | None]]:
-    """Yield as :func:`_results`, with one run per process at a time, so that all can be stopped."""
-    waiting, active = list(reversed(runs)), {}
+    """Yield as :func:`_results`, submitting one run per process at a time, so that all can stop."""
+    waiting = list(reversed(runs))
+    active = {}
     while waiting or active:
         while waiting and len(active) < jobs:
             run = waiting.pop()
@@ -109,7 +110,7 @@ def _spread_out(
 
 
 def _attempt(store: Store, run: Run) -> Exception | None:
-    """Do a run unless it is finished, and return its error, if any; a full disk raises."""
+    """Train a run unless it is finished, and return its error or None; ``OSError`` is raised."""
     try:
         if not store.has(run):
             store.perform(run)

@@ -1,4 +1,4 @@
-"""What a command will do, before it does it: runs, time and memory."""
+"""The plan of a command: training runs with estimated time and memory."""
 
 import json
 import time
@@ -12,22 +12,25 @@ from ..figure import Figure
 from ..figure_data import needed
 from ..setting import Setting
 from .run import Run, keyed
-from .store import Store, forget_peak, peak_megabytes
+from .store import Store, peak_memory_megabytes, reset_peak_memory
 
 __all__ = ["plan", "probe"]
 
 
-PROBED, PROBED_EXAMPLES = 2, 300
-"""A probe has so many rounds, three times as many, and so many with evaluations, on few examples.
-"""
+PROBED_ROUNDS = 2
+"""Rounds of a probe's short runs; its long run has three times as many."""
+
+
+PROBED_EXAMPLES = 300
+"""Largest number of test examples in a probe's evaluations."""
 
 
 def plan(figures: Sequence[Figure], setting: Setting, store: Store) -> Table:
-    """Return one row per figure: its training runs, those still to do, and their time and memory.
+    """Return one row per figure: its training runs, those to do, and their time and memory.
 
-    Time is that of one process after the other, inferred from :func:`probe` of one run of every
-    kind; a run that figures share is counted for the first of them. What figures do besides
-    training, seconds, is not in it.
+    Times are for a single process, estimated by :func:`probe` from one run of every kind; a run
+    that figures share is counted for the first of them. The seconds that figures take in addition
+    to training are not included.
     """
     seen: set[str] = set()
     kinds: dict[str, tuple[float, float]] = {}
@@ -41,22 +44,14 @@ def plan(figures: Sequence[Figure], setting: Setting, store: Store) -> Table:
         ]
         seen |= set(runs)
         costs = [_known_or_probed(run, kinds) for run in todo]
-        minutes, peak = (
-            sum(seconds for seconds, _ in costs) / 60,
-            max((peak for _, peak in costs), default=0.0),
-        )
+        minutes = sum(seconds for seconds, _ in costs) / 60
+        peak = max((megabytes for _, megabytes in costs), default=0.0)
         rows.append((figure.id, len(runs), len(todo), minutes, peak))
-    rows.append(
-        (
-            "all",
-            len(seen),
-            *(sum(row[k] for row in rows) for k in (2, 3)),
-            max(row[4] for row in rows),
-        )
-    )
+    todo_total, minutes_total = (sum(row[k] for row in rows) for k in (2, 3))
+    rows.append(("all", len(seen), todo_total, minutes_total, max(row[4] for row in rows)))
     count = len(setting.seeds)
-    title = f"scale {setting.scale}, {count} seed{'s' * (count > 1)}; inferred from probes"
-    columns = ("figure", "runs", "to do", "minutes", "MiB a process")
+    title = f"scale {setting.scale}, {count} seed{'s' * (count > 1)}; estimated from probes"
+    columns = ("figure", "runs", "to do", "minutes", "MiB per process")
     return Table(columns, tuple(rows), title=title)
 
 
@@ -80,37 +75,35 @@ def _without_seeds(value: Any) -> Any:
 def probe(run: Run) -> tuple[float, float]:
     """Return the estimated seconds of a run and its peak memory in MiB, from a few rounds.
 
-    A round and an evaluation are timed by what some more of them cost, so that what is done once is
-    counted once.
+    The times of a round and of an evaluation are differences between probes of different lengths,
+    so that one-time costs are counted once.
     """
-    forget_peak()
+    reset_peak_memory()
     start = time.perf_counter()
     experiment = config.build(run.tables)
     prepared = time.perf_counter() - start
-    few, more, share = PROBED, 3 * PROBED, _share(experiment)
-    seldom = {
-        rounds: _seconds(experiment, rounds, every=rounds) for rounds in (few, more)
-    }  # two evaluations each
-    often = _seconds(
-        experiment, few, every=1
-    )  # one more a round, but for the last, which has one anyway
-    step = max(seldom[more] - seldom[few], 0.0) / (more - few)
-    evaluation = max(often - seldom[few], 0.0) / (few - 1)  # of a share of the examples
-    rounds, every = experiment.options["rounds"], experiment.options["evaluation"].every
-    once = max(seldom[few] - few * step - 2 * evaluation, 0.0)
-    return prepared + once + rounds * step + (
-        1 + -(-rounds // every)
-    ) * evaluation / share, peak_megabytes()
+    # Both of these probes have two evaluations, before the first and after the last round.
+    short = _seconds(experiment, PROBED_ROUNDS, every=PROBED_ROUNDS)
+    long = _seconds(experiment, 3 * PROBED_ROUNDS, every=3 * PROBED_ROUNDS)
+    evaluated = _seconds(experiment, PROBED_ROUNDS, every=1)
+    per_round = max(long - short, 0.0) / (2 * PROBED_ROUNDS)
+    per_evaluation = max(evaluated - short, 0.0) / (PROBED_ROUNDS - 1)  # of the probe's examples
+    once = max(short - PROBED_ROUNDS * per_round - 2 * per_evaluation, 0.0)
+    rounds = experiment.options["rounds"]
+    evaluations = 1 + -(-rounds // experiment.options["evaluation"].every)
+    seconds = prepared + once + rounds * per_round
+    seconds += evaluations * per_evaluation / _share(experiment)
+    return seconds, peak_memory_megabytes()
 
 
 def _share(experiment: config.Experiment) -> float:
-    """Return on which share of a run's test examples a probe evaluates."""
-    there = experiment.options["evaluation"].examples or len(experiment.clients.dataset.test)
-    return (_examples(experiment) or there) / there
+    """Return the share of a run's test examples on which a probe evaluates."""
+    all_examples = experiment.options["evaluation"].examples or len(experiment.clients.dataset.test)
+    return (_examples(experiment) or all_examples) / all_examples
 
 
 def _examples(experiment: config.Experiment) -> int | None:
-    """Return the number of test examples of a probe; None: as in the run."""
+    """Return the number of test examples of a probe; None for those of the run."""
     evaluation = experiment.options["evaluation"]
     if any(name.startswith("own_") for name in evaluation.on):
         return None
@@ -119,9 +112,9 @@ def _examples(experiment: config.Experiment) -> int | None:
 
 def _seconds(experiment: config.Experiment, rounds: int, every: int) -> float:
     evaluation = experiment.options["evaluation"]
-    tuned = None if evaluation.fine_tune_every is None else every
+    fine_tune_every = None if evaluation.fine_tune_every is None else every
     evaluation = replace(
-        evaluation, every=every, examples=_examples(experiment), fine_tune_every=tuned
+        evaluation, every=every, examples=_examples(experiment), fine_tune_every=fine_tune_every
     )
     options = {**experiment.options, "rounds": rounds, "evaluation": evaluation}
     start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""One training run, found by a hash of everything that determines its result."""
+"""A training run, identified by a hash of everything that determines its result."""
 
 import hashlib
 import inspect
@@ -27,7 +27,7 @@ class Run:
     Parameters
     ----------
     tables
-        What is run, as in :mod:`topofl.config`; every seed is in them.
+        Configuration tables of :mod:`topofl.config`, with every seed.
     """
 
     tables: Tables
@@ -39,17 +39,17 @@ class Run:
 
     @cached_property
     def key(self) -> str:
-        """16 hexadecimal digits that stand for everything that determines the run's result.
+        """Hash of everything that determines the run's result, 16 hexadecimal digits.
 
-        They depend on the tables, on what is in the data's files (not on where they lie), and on
-        the versions of topofl, torch and numpy. What changes rounding only (the device, the number
-        of threads, the executor) is not in them. Known once, the key travels to other processes
-        with the run, so that these need not read the data for it.
+        It depends on the tables, on the contents of the data files (not on their location), and on
+        the versions of topofl, torch and numpy, but not on the device and the number of threads,
+        which change rounding only. The cached key is sent to other processes with the run, so that
+        they do not read the data for it.
 
         Raises
         ------
         FileNotFoundError, ValueError
-            If the data's files are missing, damaged or not the original ones.
+            If data files are missing, damaged or not the original ones.
         """
         tables = {name: dict(table) for name, table in self.tables.items()}
         compute = {
@@ -67,7 +67,7 @@ class Run:
 
 
 def with_options(tables: Tables, options: Tables) -> dict[str, dict[str, Any]]:
-    """Return tables with more keys in some of them.
+    """Return configuration tables updated with the keys of other tables.
 
     Examples
     --------
@@ -80,25 +80,25 @@ def with_options(tables: Tables, options: Tables) -> dict[str, dict[str, Any]]:
 
 
 def keyed(runs: Iterable[Run]) -> dict[str, Run]:
-    """Return runs by their keys, each once.
+    """Return runs by key, without duplicates.
 
     Raises
     ------
     FileNotFoundError, ValueError
-        As :attr:`Run.key`; the message says how to do without the data.
+        As :attr:`Run.key`; the message suggests how to run without the data.
     """
     try:
         return {run.key: run for run in runs}
     except ValueError as error:
         raise ValueError(
-            f"{error}; --scale quick takes a subset of CIFAR-10, too, and --datasets mnist leaves "
-            "CIFAR-10 out"
+            f"{error}; --scale quick also accepts a subset of CIFAR-10, and --datasets mnist "
+            "leaves CIFAR-10 out"
         ) from error
 
 
 @lru_cache(maxsize=16)
 def content(name: str, root: str | None, verify: bool | None = None) -> str:
-    """Return a hash of a dataset's labels and of all that its examples are computed from."""
+    """Return a hash of a dataset's labels, inputs and normalization."""
     reader = getattr(topofl.data, name)
     known = inspect.signature(reader).parameters
     given = {"root": root, "verify": verify, "val": 0 if "val" in known else None}

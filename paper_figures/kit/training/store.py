@@ -21,10 +21,10 @@ import topofl
 from topofl import History, MixingMatrix, Topology, config, metrics
 
 from ..arguments import machine
-from .kept import Kept
+from .earlier_report import EarlierReport
 from .run import Run
 
-__all__ = ["Store", "forget_peak", "graph_numbers", "peak_megabytes", "versions"]
+__all__ = ["Store", "graph_numbers", "peak_memory_megabytes", "reset_peak_memory", "versions"]
 
 
 @dataclass(frozen=True)
@@ -35,34 +35,34 @@ class Store:
     ----------
     root
         The folder.
-    kept
-        Numbers of an earlier report, for figures that can do without the runs themselves.
+    earlier
+        Numbers of an earlier report, for figures that do not need the runs themselves.
     """
 
     root: Path
-    kept: Kept = field(default_factory=Kept)
+    earlier: EarlierReport = field(default_factory=EarlierReport)
 
     def folder(self, run: Run) -> Path:
-        """Return where a run is, or will be."""
+        """Return the folder of a run, finished or not."""
         return self.root / run.key
 
     def has(self, run: Run) -> bool:
         """Return whether a run is finished."""
         return (self.folder(run) / "run.json").is_file()
 
-    def kept_arm(self, runs: Sequence[Run]) -> Mapping[str, Any] | None:
-        """Return an arm's curves from an earlier report; None if missing or all runs are here."""
-        if not self.kept.arms or all(self.has(run) for run in runs):
+    def earlier_curves(self, runs: Sequence[Run]) -> Mapping[str, Any] | None:
+        """Return an arm's curves from an earlier report; None if missing or all runs are stored."""
+        if not self.earlier.arms or all(self.has(run) for run in runs):
             return None
-        return self.kept.arms.get(tuple(run.key for run in runs))
+        return self.earlier.arms.get(tuple(run.key for run in runs))
 
     def load(self, run: Run) -> tuple[History, dict[str, Any]]:
-        """Return the history of a finished run, and its note: numbers, seconds, memory, machine.
+        """Return the history of a finished run and its note: numbers, time, memory, environment.
 
         Raises
         ------
         FileNotFoundError
-            If it is not finished.
+            If the run is not finished.
         ValueError
             If its files are damaged.
         """
@@ -70,11 +70,11 @@ class Store:
             return History.load(self.folder(run) / "history"), self.load_note(run)
         except (FileNotFoundError, ValueError) as error:
             raise type(error)(
-                f"{error}; remove {self.folder(run)}, then it is run again"
+                f"{error}; remove {self.folder(run)} to train the run again"
             ) from error
 
     def load_note(self, run: Run) -> dict[str, Any]:
-        """Return only what was noted of a finished run; raises as :meth:`load`."""
+        """Return the note of a finished run; raises as :meth:`load`."""
         path = self.folder(run) / "run.json"
         try:
             return json.loads(path.read_text(encoding="utf-8"))
@@ -82,51 +82,51 @@ class Store:
             raise ValueError(f"{path} is damaged: {error}") from error
 
     def perform(self, run: Run) -> None:
-        """Do a run and store it atomically; a result stored meanwhile by another process stays."""
-        forget_peak()
+        """Train a run and store it atomically, unless another process has stored it meanwhile."""
+        reset_peak_memory()
         start = time.perf_counter()
         experiment = config.build(run.tables)
         history = experiment.run(progress=False)
         seconds = time.perf_counter() - start
         note = {
             "seconds": seconds,
-            "megabytes": peak_megabytes(),
+            "megabytes": peak_memory_megabytes(),
             "rounds_per_epoch": _rounds_per_epoch(experiment),
         }
         note |= {"numbers": _numbers(experiment, history), "made": _made(history)}
         with tempfile.TemporaryDirectory(
             prefix=".", dir=self.root, ignore_cleanup_errors=True
         ) as temporary:
-            whole = Path(temporary, "run")
-            history.save(whole / "history")
-            (whole / "config.toml").write_text(
+            complete = Path(temporary, "run")
+            history.save(complete / "history")
+            (complete / "config.toml").write_text(
                 config.dumps(experiment.tables_of(history)), encoding="utf-8"
             )
-            (whole / "run.json").write_text(json.dumps(note, indent=2) + "\n", encoding="utf-8")
-            self._keep(run, whole)
+            (complete / "run.json").write_text(json.dumps(note, indent=2) + "\n", encoding="utf-8")
+            self._move(run, complete)
 
-    def _keep(self, run: Run, whole: Path) -> None:
+    def _move(self, run: Run, complete: Path) -> None:
+        """Move the complete files of a run to its folder."""
         folder = self.folder(run)
         if self.has(run):
             return
-        shutil.rmtree(folder, ignore_errors=True)  # a run that is not whole
+        shutil.rmtree(folder, ignore_errors=True)  # an incomplete run
         try:
-            os.replace(whole, folder)
+            os.replace(complete, folder)
         except OSError:
-            if not self.has(run):  # else another process was faster by a moment
+            if not self.has(run):  # otherwise another process has just stored it
                 raise
 
 
 def _rounds_per_epoch(experiment: config.Experiment) -> int:
-    """Return how many minibatches a pass over the largest node's data takes."""
+    """Return the number of minibatches in a pass over the largest node's data."""
     return -(-int(experiment.clients.sizes.max()) // experiment.tables["algorithm"]["batch_size"])
 
 
 def _numbers(experiment: config.Experiment, history: History) -> dict[str, float]:
-    """Return what is known of the graph and of the messages, for the tables beside the figures.
+    """Return numbers of the graph and of the messages for the tables next to the figures.
 
-    Of graphs that are other ones every round, of servers and of nodes that are alone only the
-    messages are.
+    For time-varying graphs, servers and isolated nodes only the numbers of messages are known.
     """
     n, counts = experiment.clients.n, experiment.clients.label_counts
     numbers = {
@@ -150,7 +150,7 @@ def graph_numbers(graph: Topology, weights: MixingMatrix) -> dict[str, float]:
 
 
 def _made(history: History) -> dict[str, Any]:
-    """Return how a run was made."""
+    """Return the environment of a run: versions, device, executor, machine, threads and time."""
     return {
         "versions": versions(),
         "device": history.meta["device"],
@@ -162,7 +162,7 @@ def _made(history: History) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of what results depend on."""
+    """Return the versions of topofl, torch, numpy and Python."""
     python = platform.python_version()
     return {
         "topofl": topofl.__version__,
@@ -172,14 +172,14 @@ def versions() -> dict[str, str]:
     }
 
 
-def forget_peak() -> None:
-    """Let the peak of this process's memory start anew, where the system can."""
+def reset_peak_memory() -> None:
+    """Reset the peak memory of this process where the system supports it."""
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 
 
-def peak_megabytes() -> float:
-    """Return the peak memory in MiB since :func:`forget_peak`, or since the process started."""
+def peak_memory_megabytes() -> float:
+    """Return the peak memory in MiB since :func:`reset_peak_memory` or the process's start."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024

@@ -1,3 +1,5 @@
+"""Scores of models equal naive evaluation, for shared and own sets."""
+
 import numpy as np
 import pytest
 import torch
@@ -62,8 +64,8 @@ def test_equals_naive_evaluation_for_any_chunk(build, rows, monkeypatch):
 @pytest.mark.parametrize(
     ("dtype", "rounding"), [(torch.float64, 1e-15), (torch.float32, 2e-7), (torch.bfloat16, 2e-7)]
 )
-def test_judged_like_cross_entropy_and_argmax(dtype, rounding):
-    """Up to the rounding of one plus what the other classes have; bfloat16 is judged in float32."""
+def test_scores_equal_cross_entropy_and_argmax(dtype, rounding):
+    """Up to the rounding of one plus the other classes' share; bfloat16 is converted to float32."""
     logits, labels = torch.randn(5, 4, 60).to(dtype) * 3, torch.arange(60) % 4
     logits[0] = 0  # the first of equal ones is predicted
     logits[1, :, ::2] = 1e4 * torch.eye(4, dtype=dtype)[:, labels[::2]]  # sure of itself
@@ -82,7 +84,7 @@ def test_judged_like_cross_entropy_and_argmax(dtype, rounding):
         assert torch.equal(right[k], own.argmax(0) == labels)
 
 
-def test_small_losses_beside_large_logits_are_kept():
+def test_small_losses_with_large_logits_are_accurate():
     logits = torch.tensor([[[1000.0], [1000.0 - 15]]])
     assert scorer._accuracy_and_loss(logits, torch.tensor([0]))[1].item() == pytest.approx(
         np.log1p(np.exp(-15)), rel=0.2
@@ -92,7 +94,7 @@ def test_small_losses_beside_large_logits_are_kept():
 @pytest.mark.parametrize("nodes", [[2], [1, 2], [0, 3]])
 @pytest.mark.parametrize("build", [problems.linear, problems.convolutional])
 @pytest.mark.parametrize("shared", [True, False])
-def test_some_nodes_have_the_scores_they_have_among_all(build, nodes, shared):
+def test_sampled_nodes_have_the_scores_of_a_full_evaluation(build, nodes, shared):
     blobs, model = problems.dataset(), build().double()
     models, inputs, test = population(model), blobs.inputs.double(), torch.tensor(blobs.test)
     on = test if shared else list(test[:16].split(4))
@@ -124,7 +126,7 @@ def forwards(models, model, monkeypatch, on=None, nodes=range(4)):
 
 @pytest.mark.parametrize("nodes", [range(4), [1, 3]])
 @pytest.mark.parametrize("build", [problems.linear, problems.convolutional])
-def test_one_of_equal_models_is_evaluated_for_all(build, nodes, monkeypatch):
+def test_equal_models_are_evaluated_once(build, nodes, monkeypatch):
     model = build().double()
     models = population(model)
     models.flat[:] = models.flat[2].clone()
@@ -138,7 +140,7 @@ def test_one_of_equal_models_is_evaluated_for_all(build, nodes, monkeypatch):
 
 
 @pytest.mark.parametrize("node", [0, 1, 3])
-def test_models_that_differ_in_one_bit_are_all_evaluated(node, monkeypatch):
+def test_models_that_differ_in_one_bit_are_evaluated_separately(node, monkeypatch):
     model = problems.convolutional().double()
     models = population(model)
     models.flat[:] = models.flat[0].clone()
@@ -148,7 +150,7 @@ def test_models_that_differ_in_one_bit_are_all_evaluated(node, monkeypatch):
     assert forwards(models, model, monkeypatch)[1] == 4
 
 
-def test_equal_models_are_all_evaluated_on_sets_of_their_own(monkeypatch):
+def test_equal_models_are_evaluated_separately_on_own_sets(monkeypatch):
     model = problems.convolutional().double()
     models = population(model)
     models.flat[:] = models.flat[0].clone()
@@ -156,7 +158,7 @@ def test_equal_models_are_all_evaluated_on_sets_of_their_own(monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_zeros_of_both_signs_are_not_the_same_bits(dtype):
+def test_zeros_of_both_signs_are_not_bitwise_equal(dtype):
     flat = torch.zeros(3, 2, dtype=dtype)
     assert module._all_equal(flat)
     flat[1, 0] = -0.0
@@ -166,7 +168,7 @@ def test_zeros_of_both_signs_are_not_the_same_bits(dtype):
 SHARED = Evaluated(torch.arange(40, 90), range(4))
 
 
-def test_equal_logits_count_for_the_first_class_only():
+def test_ties_predict_the_first_class():
     blobs, model = problems.dataset(), problems.linear().double()
     models = population(model)
     models.flat.zero_()
@@ -178,7 +180,7 @@ def test_equal_logits_count_for_the_first_class_only():
 
 
 class Constant(torch.nn.Module):
-    """Its logits are a view of its parameter, which evaluation must not write to."""
+    """A model whose logits are a view of its parameter, which evaluation must not write to."""
 
     def __init__(self):
         super().__init__()
@@ -189,7 +191,7 @@ class Constant(torch.nn.Module):
 
 
 @pytest.mark.parametrize("build", [problems.linear, problems.convolutional, Constant])
-def test_models_stay_as_they_are(build):
+def test_evaluation_does_not_change_models(build):
     blobs, model = problems.dataset(), build().double()
     models = population(model)
     models.flat[1] += 1
@@ -198,7 +200,7 @@ def test_models_stay_as_they_are(build):
     assert torch.equal(models.flat, before)
 
 
-def test_no_examples_have_no_score():
+def test_nodes_without_examples_have_nan_scores():
     blobs, model = problems.dataset(), problems.linear().double()
     empty = Evaluated(torch.arange(0), range(4))
     scores = evaluate(

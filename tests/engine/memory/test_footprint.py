@@ -147,7 +147,13 @@ def test_groups_are_counted():
         "groups of later rounds are not known"
     )
     assert (
-        count(algorithms.chain("all", local=algorithms.sgd(0.1, gradient=mixing.max_degree))) == 12
+        count(
+            algorithms.chain(
+                "all",
+                local=algorithms.train(algorithms.descend(lr=0.1), gradient=mixing.max_degree),
+            )
+        )
+        == 12
     )
 
 
@@ -256,14 +262,13 @@ def test_what_fits_is_not_refused(executor, chunk):
     check_memory(FACTS, compute(executor, chunk), None)
 
 
-def test_refusals_name_what_fits():
+def test_errors_name_the_settings_that_would_fit():
     free = needed(FACTS, batched(7))
     with pytest.raises(ValueError, match="must fit into memory") as caught:
         check_memory(FACTS, compute("batched", 100), free)
     assert str(caught.value) == (
-        "the run must fit into memory, batched with chunk=100 it needs "
-        f"{in_gib(needed(FACTS, batched(100)))} and {in_gib(free)} are free; chunk=7 would need "
-        f"{in_gib(free)}"
+        f"the run must fit into memory, but needs {in_gib(needed(FACTS, batched(100)))} (batched, "
+        f"chunk=100) and {in_gib(free)} are free; chunk=7 would need {in_gib(free)}"
     )
     check_memory(FACTS, compute("batched", 7), free)
     check_memory(FACTS, compute("batched"), free)
@@ -279,15 +284,15 @@ def test_refusals_name_what_fits():
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({}, "parameters alone take 400 MiB with either executor: take fewer nodes"),
-        ({"state": 2**33}, "state alone take 8.0 GiB with either executor: leave out momentum"),
+        ({}, "parameters alone take 400 MiB with either executor: use fewer nodes"),
+        ({"state": 2**33}, "state alone take 8.0 GiB with either executor: use no momentum"),
         ({"looped": 2**33, "batched": 2**33}, "activations alone take 8.0 GiB .* lower batch_size"),
         ({"evaluation": 2**33}, "evaluation alone take 8.0 GiB"),
         ({"data": 2**33, "held": 0}, "data alone take 8.0 GiB .* as uint8"),
     ],
 )
 @pytest.mark.parametrize("executor", ["batched", "looped", "auto"])
-def test_refusals_name_what_is_too_large(changes, what, executor):
+def test_errors_name_the_largest_part(changes, what, executor):
     with pytest.raises(ValueError, match=f"1 MiB are free; {what}"):
         check_memory(replace(FACTS, **changes), compute(executor, 1), MIB)
 

@@ -109,7 +109,7 @@ def test_what_another_host_took_must_be_removed_by_hand(tmp_path, monkeypatch, l
     (tmp_path / lock.NAME).write_text(said(host="far\x1b[2Jaway", pid=77))
     with pytest.raises(
         BlockingIOError,
-        match=r"taken by process 77 on far\\x1b\[2Jaway, .* "
+        match=r"locked by process 77 on far\\x1b\[2Jaway, .* "
         rf"remove {re.escape(str(tmp_path))}/\.topofl\.lock$",
     ):
         train(tmp_path)
@@ -163,12 +163,12 @@ def test_a_file_that_says_nothing_leaves_the_folder_free(tmp_path, text):
 
 
 def is_refused(folder):
-    """Whether a run is refused the folder by naming the file of its lock, and does not hang."""
-    told = (
-        rf"^{re.escape(str(folder / lock.NAME))} must be free, .* did not write; "
-        r"move it elsewhere, or take another"
+    """Return whether a run refuses the folder by naming the file of its lock."""
+    message = (
+        rf"^{re.escape(str(folder / lock.NAME))} must be free, .* did not write it; "
+        r"move it elsewhere, or use another"
     )
-    with pytest.raises(FileExistsError, match=told):
+    with pytest.raises(FileExistsError, match=message):
         train(folder)
     return True
 

@@ -1,4 +1,4 @@
-"""A run that was stopped and resumed equals one that never was, to the last bit."""
+"""Resumed runs equal those that were never stopped."""
 
 import json
 import os
@@ -14,8 +14,8 @@ import torch
 import topofl
 from tests import problems
 from tests.engine import killed
+from tests.engine.store.helpers import dsgd_arguments
 from tests.engine.train.test_divergence import clients_with_extremes
-from topofl import algorithms, mixing, topologies
 from topofl.engine.rounds import EngineRound
 from topofl.engine.store import schedule
 from topofl.engine.store.checkpoint import rounds_in
@@ -23,13 +23,9 @@ from topofl.engine.store.checkpoint import rounds_in
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def arguments(**changes):
-    return killed.settings("dsgd over a period") | changes
-
-
 @pytest.fixture(scope="module")
 def whole():
-    return killed.trained(arguments())
+    return killed.trained(dsgd_arguments())
 
 
 @pytest.fixture(scope="module")
@@ -64,22 +60,24 @@ def test_every_round_can_be_resumed_from(whole, tmp_path, stop):
 
     with pytest.raises(Stop):
         topofl.run(
-            **problems.options(saving=topofl.Saving(tmp_path, every=1), **arguments()),
+            **problems.options(saving=topofl.Saving(tmp_path, every=1), **dsgd_arguments()),
             callbacks=[callback],
         )
     assert rounds_in(tmp_path)[-1] == stop, "the checkpoint that was due is written first"
     assert (
         killed.differences(
-            killed.trained(arguments(), saving=topofl.Saving(tmp_path, resume=True)), whole
+            killed.trained(dsgd_arguments(), saving=topofl.Saving(tmp_path, resume=True)), whole
         )
         == []
     )
 
 
 @pytest.mark.parametrize("policy", ["freeze", "record"])
-def test_what_diverged_stays_so(tmp_path, policy):
+def test_divergence_is_restored(tmp_path, policy):
     clients = clients_with_extremes()
-    diverging = arguments(clients=clients, topology=problems.cliques(clients), on_divergence=policy)
+    diverging = dsgd_arguments(
+        clients=clients, topology=problems.cliques(clients), on_divergence=policy
+    )
     without = killed.trained(diverging)
     assert without[0].meta["diverged"]
     with pytest.raises(ZeroDivisionError):
@@ -106,29 +104,29 @@ def test_what_diverged_stays_so(tmp_path, policy):
     ],
     ids=["every round", "every third", "evaluated", "with a bar", "with a hook"],
 )
-def test_saving_and_looking_change_no_bit_of_the_models(whole, tmp_path, more, capfd):
+def test_checkpoints_and_callbacks_do_not_change_models(whole, tmp_path, more, capfd):
     saving = topofl.Saving(tmp_path, every=more.get("saving", "auto"))
-    history, models = killed.trained(arguments(**more | {"saving": saving}))
+    history, models = killed.trained(dsgd_arguments(**more | {"saving": saving}))
     assert torch.equal(models, whole[1])
     np.testing.assert_array_equal(history["train_loss"], whole[0]["train_loss"])
 
 
 @pytest.mark.parametrize("first", [3, 4, 6])
-def test_more_rounds_are_as_if_asked_for_at_once(whole, tmp_path, first):
-    short, _ = killed.trained(arguments(rounds=first), saving=tmp_path)
+def test_additional_rounds_equal_a_longer_run(whole, tmp_path, first):
+    short, _ = killed.trained(dsgd_arguments(rounds=first), saving=tmp_path)
     assert short["round"][-1] == first
-    longer = killed.trained(arguments(), saving=topofl.Saving(tmp_path, resume=True))
+    longer = killed.trained(dsgd_arguments(), saving=topofl.Saving(tmp_path, resume=True))
     assert killed.differences(longer, whole) == []
     assert list(longer[0]["round"]) == [0, 3, 6, 7]
 
 
 def test_a_finished_run_is_returned_at_once(whole, tmp_path, monkeypatch):
-    killed.trained(arguments(), saving=tmp_path)
+    killed.trained(dsgd_arguments(), saving=tmp_path)
     monkeypatch.setattr(EngineRound, "train", lambda *a, **k: pytest.fail("trained"))
     before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
     assert (
         killed.differences(
-            killed.trained(arguments(), saving=topofl.Saving(tmp_path, resume=True)), whole
+            killed.trained(dsgd_arguments(), saving=topofl.Saving(tmp_path, resume=True)), whole
         )
         == []
     )
@@ -136,200 +134,28 @@ def test_a_finished_run_is_returned_at_once(whole, tmp_path, monkeypatch):
 
 
 def test_rounds_cannot_be_fewer_than_are_done(tmp_path):
-    killed.trained(arguments(rounds=4), saving=tmp_path)
+    killed.trained(dsgd_arguments(rounds=4), saving=tmp_path)
     with pytest.raises(ValueError, match="`rounds` must be at least 4, which are done"):
         topofl.run(
-            **problems.options(saving=topofl.Saving(tmp_path, resume=True), **arguments(rounds=3))
+            **problems.options(
+                saving=topofl.Saving(tmp_path, resume=True), **dsgd_arguments(rounds=3)
+            )
         )
     stopped = tmp_path / "stopped"
     with pytest.raises(ZeroDivisionError):
         topofl.run(
-            **problems.options(saving=topofl.Saving(stopped, every=4), **arguments()),
+            **problems.options(saving=topofl.Saving(stopped, every=4), **dsgd_arguments()),
             callbacks=[lambda e: 1 / (e.round - 4)],
         )
     with pytest.raises(
         ValueError,
-        match=r"`rounds` must be at least 5, got 4: so many are done .* was not evaluated",
+        match=r"`rounds` must be at least 5, got 4: as many are completed .* were not evaluated",
     ):
         topofl.run(
-            **problems.options(saving=topofl.Saving(stopped, resume=True), **arguments(rounds=4))
-        )
-
-
-def looser(clients):
-    return problems.data.Partition(clients.dataset, clients.train[::-1], name=clients.name)
-
-
-def brighter(clients):
-    blobs = problems.dataset()
-    blobs.inputs[3] += 1
-    return problems.data.Partition(blobs, clients.train, name=clients.name)
-
-
-OTHER = {
-    "seed": ({"seed": 1}, "seed was 0, is 1"),
-    "algorithm": (
-        {"algorithm": algorithms.local_only(lr=0.1)},
-        "algorithm was dsgd: local -> exchange, is local_only",
-    ),
-    "setting": (
-        {"algorithm": algorithms.dsgd(lr=0.2, batch_size=4, momentum=0.9, local_steps=2)},
-        "local.lr was 0.1, is 0.2; start",
-    ),
-    "topology": ({"topology": topologies.ring(6)}, "topology was one_peer_exponential"),
-    "edges of one name": (
-        {"topology": topologies.star(6).renamed("ring(n=6)")},
-        "topology was ring",
-    ),
-    "mixing": ({"mixing": topofl.mixing.from_weights(np.eye(6))}, "mixing was uniform"),
-    "clients": ({"clients": looser(problems.equal_clients())}, "clients was iid"),
-    "data": ({"clients": brighter(problems.equal_clients())}, "dataset was blobs"),
-    "model": ({"model": problems.convolutional(), "executor": "batched"}, "model was Sequential"),
-    "init": ({"init": "common"}, "init was independent, is common"),
-    "dtype": ({"dtype": torch.float64}, "compute.dtype was torch.float32, is torch.float64"),
-    "every": ({"every": 2}, "evaluation.every was 3, is 2"),
-    "precision": ({"precision": "bf16"}, "compute.precision was fp32, is bf16"),
-    "executor": ({"executor": "looped"}, "executor was batched, is looped"),
-    "chunk": ({"chunk": 2}, "chunk was 6, is 2"),
-}
-
-
-@pytest.mark.parametrize("case", OTHER)
-def test_another_run_is_refused_naming_the_difference(tmp_path, case):
-    changes, message = OTHER[case]
-    start = {"topology": topologies.ring(6)} if case == "edges of one name" else {}
-    topofl.run(**problems.options(saving=tmp_path, **arguments(rounds=1, **start)))
-    with pytest.raises(ValueError, match=f"`resume` must continue the same run: .*{message}"):
-        topofl.run(
-            **problems.options(saving=topofl.Saving(tmp_path, resume=True), **arguments(**changes))
-        )
-
-
-def steps_by(*terms, lr=0.1):
-    """Return the algorithm of local steps by some terms."""
-    return algorithms.chain(
-        "own", local=algorithms.train(algorithms.descend(*terms, lr=lr), batch_size=4)
-    )
-
-
-def signed(strength):
-    return algorithms.Term("signed", lambda g, theta, own, step: g + strength * g.sign())
-
-
-def shrinking(apply):
-    return algorithms.chain(
-        "own",
-        local=algorithms.sgd(0.1, batch_size=4),
-        last=algorithms.Phase(lambda models: {}, apply),
-    )
-
-
-def shrink(models, state, round):
-    models.flat.mul_(0.5)
-    return {}
-
-
-def shrink_less(models, state, round):
-    models.flat.mul_(0.75)
-    return {}
-
-
-shrink_less.__name__ = shrink_less.__qualname__ = "shrink"
-
-
-def hearing(share):
-    def choose(models, state, round):
-        return algorithms.Choice(mixing.from_weights((1 - share) * np.eye(6) + share / 6))
-
-    return algorithms.chain(
-        "own", exchange=algorithms.average_over_peers(algorithms.Policy(choose))
-    )
-
-
-clip, decay = algorithms.clip(1.0), algorithms.weight_decay(0.1)
-UNLIKE = {
-    "eps of Adam": (steps_by(algorithms.adam()), steps_by(algorithms.adam(eps=1e-3))),
-    "end of a cosine": [
-        steps_by(lr=algorithms.cosine(0.1, rounds=9, end=end)) for end in (0.0, 0.05)
-    ],
-    "seventh digit of a rate": [
-        steps_by(lr=algorithms.exponential(lr, 0.5)) for lr in (0.1, 0.10000001)
-    ],
-    "order of terms": (steps_by(clip, decay), steps_by(decay, clip)),
-    "a rate of one's own": (steps_by(lr=lambda t, k: 0.1), steps_by(lr=lambda t, k: 0.2)),
-    "a number that a term holds": (steps_by(signed(0.1)), steps_by(signed(0.2))),
-    "a number that a policy holds": (hearing(0.1), hearing(0.2)),
-    "code of a phase": (shrinking(shrink), shrinking(shrink_less)),
-}
-
-
-@pytest.mark.parametrize("case", UNLIKE)
-def test_another_method_of_the_same_name_is_refused(tmp_path, case):
-    one, other = UNLIKE[case]
-    how = {
-        "model": problems.linear(),
-        "clients": problems.equal_clients(),
-        "seed": 0,
-        "compute": "cpu",
-    }
-    topofl.run(one, rounds=1, saving=tmp_path, **how)
-    with pytest.raises(ValueError, match="`resume` must continue the same run: "):
-        topofl.run(other, rounds=2, saving=topofl.Saving(tmp_path, resume=True), **how)
-    assert (
-        topofl.run(one, rounds=2, saving=topofl.Saving(tmp_path, resume=True), **how).n_rounds == 2
-    )
-
-
-def test_a_loss_that_was_edited_is_another(tmp_path):
-    def task(power):
-        return topofl.Task("own", lambda outputs, targets: (outputs[:, 0] - targets).abs() ** power)
-
-    how = {
-        "model": problems.linear(),
-        "clients": problems.equal_clients(),
-        "seed": 0,
-        "compute": "cpu",
-    }
-    topofl.run(steps_by(), rounds=1, saving=tmp_path, task=task(2), **how)
-    with pytest.raises(ValueError, match=r"`resume` must continue the same run: .*task\.code was"):
-        topofl.run(
-            steps_by(), rounds=2, saving=topofl.Saving(tmp_path, resume=True), task=task(3), **how
-        )
-
-
-def test_values_of_the_model_matter_where_they_are_used(tmp_path):
-    other = problems.linear()
-    with torch.no_grad():
-        other[1].bias += 1
-    for init in ("common", "given"):
-        topofl.run(**problems.options(saving=tmp_path / init, **arguments(rounds=1, init=init)))
-    topofl.run(
-        **problems.options(
-            saving=topofl.Saving(tmp_path / "common", resume=True),
-            **arguments(rounds=1, init="common", model=other),
-        )
-    )
-    with pytest.raises(ValueError, match="model was Sequential"):
-        topofl.run(
             **problems.options(
-                saving=topofl.Saving(tmp_path / "given", resume=True),
-                **arguments(rounds=1, init="given", model=other),
+                saving=topofl.Saving(stopped, resume=True), **dsgd_arguments(rounds=4)
             )
         )
-
-
-@pytest.mark.parametrize(
-    "asked", [{"executor": "auto"}, {"executor": "auto", "chunk": 4}, {"executor": "looped"}]
-)
-def test_the_executor_is_not_chosen_anew(tmp_path, monkeypatch, asked):
-    monkeypatch.setattr("topofl.engine.train.plan._timed", lambda *a: ("looped", 1))
-    settings = arguments(model=problems.convolutional(), rounds=2) | asked
-    topofl.run(**problems.options(saving=tmp_path, **settings))
-    monkeypatch.setattr("topofl.engine.train.plan._timed", lambda *a: ("batched", 4))
-    resumed = topofl.run(
-        **problems.options(saving=topofl.Saving(tmp_path, resume=True), **settings | {"rounds": 3})
-    )
-    assert resumed.meta["executor"] == "looped"
 
 
 def stop_by(number, at):
@@ -344,17 +170,18 @@ def test_the_first_signal_ends_the_round_and_saves(whole, tmp_path, number):
     events, before = [], signal.getsignal(number)
     callbacks = [stop_by(number, 2), lambda event: events.append((event.kind, event.round))]
     message = (
-        r"interrupted after round 2 of 7; go on with run\(..., saving=Saving\('.*', resume=True\)\)"
+        r"interrupted after round 2 of 7; continue with "
+        r"run\(..., saving=Saving\('.*', resume=True\)\)"
     )
     with pytest.raises(topofl.Interrupted, match=message) as stopped:
-        topofl.run(**problems.options(saving=tmp_path, **arguments()), callbacks=callbacks)
+        topofl.run(**problems.options(saving=tmp_path, **dsgd_arguments()), callbacks=callbacks)
     assert isinstance(stopped.value, KeyboardInterrupt)
     assert (stopped.value.done, stopped.value.rounds, stopped.value.saved) == (2, 7, 2)
     assert events[-3:] == [("round", 2), ("checkpoint", 2), ("interrupt", 2)]
     assert signal.getsignal(number) is before
     assert (
         killed.differences(
-            killed.trained(arguments(), saving=topofl.Saving(tmp_path, resume=True)), whole
+            killed.trained(dsgd_arguments(), saving=topofl.Saving(tmp_path, resume=True)), whole
         )
         == []
     )
@@ -368,7 +195,7 @@ def test_a_second_signal_stops_at_once(tmp_path):
 
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt) as stopped:
-        topofl.run(**problems.options(saving=tmp_path, **arguments()), callbacks=[twice])
+        topofl.run(**problems.options(saving=tmp_path, **dsgd_arguments()), callbacks=[twice])
     assert not isinstance(stopped.value, topofl.Interrupted)
     assert rounds_in(tmp_path) == []
     assert signal.getsignal(signal.SIGINT) is before
@@ -383,21 +210,25 @@ def test_a_signal_before_the_first_round_and_in_the_last(whole, tmp_path):
             )
         ]
         with pytest.raises(topofl.Interrupted, match=f"after round {at} of 7"):
-            topofl.run(**problems.options(saving=tmp_path / str(at), **arguments()), callbacks=stop)
-        resumed = killed.trained(arguments(), saving=topofl.Saving(tmp_path / str(at), resume=True))
+            topofl.run(
+                **problems.options(saving=tmp_path / str(at), **dsgd_arguments()), callbacks=stop
+            )
+        resumed = killed.trained(
+            dsgd_arguments(), saving=topofl.Saving(tmp_path / str(at), resume=True)
+        )
         assert killed.differences(resumed, whole) == []
 
 
-def test_without_a_folder_a_signal_interrupts_as_ever():
+def test_without_a_folder_a_signal_interrupts_immediately():
     with pytest.raises(KeyboardInterrupt) as stopped:
-        topofl.run(**problems.options(**arguments()), callbacks=[stop_by(signal.SIGINT, 2)])
+        topofl.run(**problems.options(**dsgd_arguments()), callbacks=[stop_by(signal.SIGINT, 2)])
     assert not isinstance(stopped.value, topofl.Interrupted)
 
 
-def test_events_tell_what_the_history_says(tmp_path):
+def test_events_contain_the_values_of_the_history(tmp_path):
     events = []
     how = {"saving": topofl.Saving(tmp_path, every=3), "callbacks": [events.append]}
-    history = topofl.run(**problems.options(**arguments(rounds=5, every=2), **how))
+    history = topofl.run(**problems.options(**dsgd_arguments(rounds=5, every=2), **how))
     kinds = [(event.kind, event.round) for event in events if event.kind != "round"]
     assert kinds == [
         ("start", 0),
@@ -420,7 +251,7 @@ def test_events_tell_what_the_history_says(tmp_path):
     assert events[0].values | {"diverged": []} == {**history.meta, "resumed_at": 0}
     events.clear()
     how |= {"saving": topofl.Saving(tmp_path, every=3, resume=True)}
-    topofl.run(**problems.options(**arguments(rounds=6, every=2), **how))
+    topofl.run(**problems.options(**dsgd_arguments(rounds=6, every=2), **how))
     assert (events[0].kind, events[0].values["resumed_at"], events[1].round) == ("start", 5, 6)
 
 
@@ -457,5 +288,7 @@ def test_checkpoints_by_time(tmp_path, monkeypatch, round_seconds, write_seconds
         clock,
         lambda event: written.append(event.round) if event.kind == "checkpoint" else None,
     ]
-    topofl.run(**problems.options(saving=tmp_path, **arguments(rounds=40)), callbacks=callbacks)
+    topofl.run(
+        **problems.options(saving=tmp_path, **dsgd_arguments(rounds=40)), callbacks=callbacks
+    )
     assert written == wanted

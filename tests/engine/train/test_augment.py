@@ -1,4 +1,4 @@
-"""Crops and flips of images: as declared and the same in any executor, chunk or resumed run."""
+"""Crops and flips of images, the same in any executor, chunk or resumed run."""
 
 import dataclasses
 import itertools
@@ -18,8 +18,14 @@ from topofl.engine.train.buffers import Buffers
 from topofl.engine.train.examples import Examples
 
 CPU = torch.device("cpu")
+
+
 ROUNDS, SEED, BATCH, N = 3, 3, 4, 6
+
+
 CROPS, MIRRORS = data.crop_and_flip(padding=2), data.crop_and_flip(padding=0)
+
+
 EXECUTORS = [
     {"executor": "batched", "chunk": 6},
     {"executor": "batched", "chunk": 4},
@@ -28,7 +34,7 @@ EXECUTORS = [
 
 
 def in_pixels(clients):
-    """Return the same clients with images of bytes, whose black is far from 0 for models."""
+    """Return the same clients with uint8 images whose normalized black is far from 0."""
     dataset = clients.dataset
     pixels = (40 * dataset.inputs + 128).clamp(0, 255).to(torch.uint8)
     dataset = dataclasses.replace(dataset, inputs=pixels, mean=0.7, std=0.2)
@@ -58,9 +64,6 @@ def run(algorithm=None, clients=None, augment=None, **options):
         callbacks=[problems.each_round(lambda t, population: kept.append(population.flat.clone()))],
     )
     return history, kept[-1]
-
-
-# What becomes of an image
 
 
 def test_a_hand_made_image_is_padded_cut_and_mirrored():
@@ -116,7 +119,7 @@ def test_images_of_a_dataset_in_another_order_of_memory():
     )
 
 
-def test_memory_is_used_again():
+def test_memory_is_reused():
     dataset = in_pixels(problems.equal_clients()).dataset
     examples, buffers = Examples.of(dataset, CPU, torch.float32, CROPS), Buffers(CPU)
     first = examples.gather(torch.arange(4), buffers, torch.arange(4)).clone()
@@ -126,9 +129,6 @@ def test_memory_is_used_again():
     assert torch.equal(again, first)
 
 
-# What is drawn
-
-
 def drawn(seed=0, n=40, sizes=64, steps=8, phase="local", augment=None):
     batches = Batches(
         [np.arange(sizes)] * n, seed, data.crop_and_flip() if augment is None else augment
@@ -136,7 +136,7 @@ def drawn(seed=0, n=40, sizes=64, steps=8, phase="local", augment=None):
     return np.stack([batches.at(step, sizes, phase).choices for step in range(steps)])
 
 
-def test_all_places_and_both_flips_are_equally_likely():
+def test_all_offsets_and_both_flips_are_equally_likely():
     choices = drawn()
     observed = np.bincount(choices.ravel(), minlength=162)
     assert len(observed) == 162
@@ -187,9 +187,9 @@ def test_minibatches_are_those_without_augmentation():
         assert plain.choices is plain.of(np.array([1])).choices is None
 
 
-# What is trained
-
 PASSES = {"lr": 0.1, "epochs": 2, "momentum": 0.9}
+
+
 TRAINED = {
     "dsgd": algorithms.dsgd(0.1, batch_size=BATCH, momentum=0.9, local_steps=3),
     "local passes": algorithms.dfedavgm(batch_size=BATCH, **PASSES),
@@ -318,9 +318,6 @@ def test_the_history_says_so_and_is_saved(tmp_path):
     )
 
 
-# What it takes
-
-
 def need(clients, **options):
     return topofl.estimate(
         algorithms.dsgd(0.1, batch_size=10),
@@ -345,74 +342,10 @@ def test_memory_is_estimated(kind, size):
         torch.zeros(N * width, dtype=torch.long), buffers, torch.zeros(N * width, dtype=torch.long)
     )
     assert (
-        sum(kept.nbytes for kept in buffers._kept.values()) == augmented.minibatches - N * width * 8
+        sum(tensor.nbytes for tensor in buffers._tensors.values())
+        == augmented.minibatches - N * width * 8
     )  # labels apart
 
 
-def test_a_probe_trains_so():
+def test_a_probe_trains_on_augmented_images():
     assert need(data.augmented(problems.equal_clients(), CROPS), probe=True).seconds_per_round > 0
-
-
-# What is refused
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ((-1,), ValueError, "`padding` must be between 0 and 1024, got -1"),
-        ((2**50,), ValueError, "`padding` must be between 0 and"),
-        ((1.5,), TypeError, "`padding` must be an integer"),
-        ((4, 1), ValueError, "`flip` must be True or False, got 1"),
-        ((0, False), ValueError, "`flip` must be True with padding=0"),
-    ],
-)
-def test_what_cannot_be_made(arguments, error, message):
-    with pytest.raises(error, match=message):
-        data.crop_and_flip(*arguments)
-
-
-FLAT = data.from_arrays(np.eye(30, 36), np.arange(30) % 3, test=0.2)
-
-
-@pytest.mark.parametrize(
-    ("clients", "augment", "error", "message"),
-    [
-        (
-            problems.equal_clients(),
-            True,
-            TypeError,
-            r"`augment` must be .* data.crop_and_flip\(padding=4\), got True",
-        ),
-        (
-            problems.equal_clients(),
-            data.crop_and_flip(6),
-            ValueError,
-            "`augment` must have a padding below the side",
-        ),
-        (data.iid(FLAT, N, seed=0), CROPS, ValueError, r"`augment` .* no images, .*\(30, 36\)"),
-        (FLAT, CROPS, TypeError, "`clients` must be a data.Partition, got Dataset"),
-    ],
-    ids=["no augmentation", "too far", "no images", "no partition"],
-)
-def test_what_cannot_be_augmented(clients, augment, error, message):
-    with pytest.raises(error, match=message):
-        data.augmented(clients, augment)
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda clients: clients.pooled(),
-        lambda clients: data.match_test(clients, rule="disjoint"),
-        lambda clients: data.with_validation(clients, 0.2),
-        lambda clients: data.flip_labels(clients, 2, seed=0),
-        lambda clients: data.augmented(clients, CROPS),
-    ],
-    ids=["pooled", "match_test", "with_validation", "flip_labels", "augmented"],
-)
-def test_what_is_made_of_augmented_clients_is_augmented(make):
-    clients = data.augmented(problems.equal_clients(), MIRRORS)
-    made = make(clients)
-    assert made.augment == (CROPS if make(problems.equal_clients()).augment else MIRRORS)
-    assert made.augment.name in repr(made)
-    assert make(problems.equal_clients()).augment in (None, CROPS)

@@ -1,4 +1,4 @@
-"""Nodes that leave the finite numbers: the first is named; others catch it only if asked for."""
+"""Divergence: errors name the first node, and freezing contains NaN and infinity."""
 
 import copy
 from contextlib import nullcontext
@@ -67,7 +67,8 @@ def run(method="dsgd", clients=None, rounds=4, **settings):
 @pytest.mark.parametrize("model", [problems.linear, problems.convolutional])
 def test_the_first_node_is_named(method, executor, model):
     with pytest.raises(
-        topofl.DivergenceError, match=rf"loss of node {BAD} is \S+ in round 1 .*lr=0\.1; lower"
+        topofl.DivergenceError,
+        match=rf"loss of node {BAD} is \S+ in step \d of round 1 .*lr=0\.1; lower",
     ):
         run(method, model=model(), executor=executor)
 
@@ -78,7 +79,7 @@ def test_freezing_keeps_all_models_finite(method):
     assert history.meta["diverged"] == [{"node": BAD, "round": 1, "lr": 0.1}]
     assert np.isfinite(history["loss"]).all()
     assert history["loss"][-1].mean() < 0.7 * history["loss"][0].mean(), (
-        "the others did not go on learning"
+        "the others must continue to learn"
     )
 
 
@@ -88,7 +89,7 @@ def test_freezing_keeps_all_models_finite(method):
 def test_gradients_that_diverged_are_zero_for_others_in_their_clique(
     chunk, policy, threads, monkeypatch
 ):
-    """Unless they are recorded: then they spread within it, and by edges after that."""
+    """If divergence is only recorded, it spreads within the clique, and then along edges."""
     monkeypatch.setattr(plan, "SHARED_WORK", 0)
     blobs = problems.equal_clients(18)
     inputs = blobs.dataset.inputs.clone()
@@ -96,7 +97,8 @@ def test_gradients_that_diverged_are_zero_for_others_in_their_clique(
     dataset = replace(blobs.dataset, inputs=inputs)
     clients = replace(blobs, dataset=dataset)
     graph = topologies.random_cliques(18, 9, seed=0)
-    mine, kept = next(group for group in graph.groups if BAD in group), []
+    mine = next(group for group in graph.groups if BAD in group)
+    kept = []
     torch.set_num_threads(threads)
     try:
         run(
@@ -156,22 +158,22 @@ def test_a_frozen_node_exchanges_but_does_not_train(settings):
     torch.testing.assert_close(kept[-1], nodes.flat(), rtol=0, atol=1e-5)
 
 
-def test_recording_goes_on_and_the_history_stays_readable(tmp_path):
+def test_recorded_divergence_does_not_stop_the_run_or_damage_its_history(tmp_path):
     history = run(on_divergence="record", topology=topologies.ring(6), rounds=4)
     found = history.meta["diverged"]
     assert found[0] == {"node": BAD, "round": 1, "lr": 0.1}
     assert len(found) == len({row["node"] for row in found}) > 1, (
-        "it spreads, and every node is named once"
+        "divergence spreads, and every node is recorded once"
     )
     assert [row["round"] for row in found] == sorted(row["round"] for row in found)
     history.save(tmp_path / "run")
-    again = topofl.History.load(tmp_path / "run")
-    np.testing.assert_array_equal(again["loss"], history["loss"])
+    restored = topofl.History.load(tmp_path / "run")
+    np.testing.assert_array_equal(restored["loss"], history["loss"])
     wanted = np.where(
         np.isfinite(history["train_loss"]), history["train_loss"], np.nan
     )  # JSON has no infinity
-    np.testing.assert_array_equal(again["train_loss"], wanted)
-    assert again.meta["diverged"] == found
+    np.testing.assert_array_equal(restored["train_loss"], wanted)
+    assert restored.meta["diverged"] == found
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -192,36 +194,36 @@ def test_finite_numbers_whose_sum_overflows_are_finite():
     assert finite_rows(values, values.sum(1)).tolist() == [True, True, False, False]
 
 
-def test_what_was_found_survives_a_checkpoint():
-    guard, again = DivergenceMonitor("freeze", 5), DivergenceMonitor("freeze", 5)
-    guard.note(torch.zeros(5, 1), torch.tensor([False, True, False, True, False]), 7, 0.5)
-    guard.note(torch.zeros(5, 1), torch.ones(5, dtype=torch.bool), 9, 0.25)
-    again.restore(guard.state())
-    assert again.found == guard.found
-    assert again.frozen(torch.device("cpu")).all()
-    assert [row.node for row in again.found] == [1, 3, 0, 2, 4]
+def test_the_record_survives_a_checkpoint():
+    monitor, restored = DivergenceMonitor("freeze", 5), DivergenceMonitor("freeze", 5)
+    monitor.note(torch.zeros(5, 1), torch.tensor([False, True, False, True, False]), 7, 0.5)
+    monitor.note(torch.zeros(5, 1), torch.ones(5, dtype=torch.bool), 9, 0.25)
+    restored.restore(monitor.state())
+    assert restored.found == monitor.found
+    assert restored.frozen(torch.device("cpu")).all()
+    assert [row.node for row in restored.found] == [1, 3, 0, 2, 4]
 
 
 def test_the_earliest_step_is_first_then_the_lowest_number():
     losses = torch.zeros(4, 8)
     losses[0, 6:] = losses[3, 1:] = losses[1, 1:] = torch.nan
-    bad, guard = torch.tensor([True, True, True, True]), DivergenceMonitor("record", 4)
-    assert [row.node for row in guard.note(losses, bad, 2, 0.1)] == [1, 3, 0, 2]
+    bad, monitor = torch.tensor([True, True, True, True]), DivergenceMonitor("record", 4)
+    assert [row.node for row in monitor.note(losses, bad, 2, 0.1)] == [1, 3, 0, 2]
     with pytest.raises(
         topofl.DivergenceError,
-        match=r"loss of node 1 is nan in round 3 \(step 1 of it\).*3 more nodes",
+        match=r"loss of node 1 is nan in step 1 of round 3 .*3 more nodes",
     ):
         DivergenceMonitor("raise", 4).note(losses, bad, 2, 0.1)
     only = torch.tensor([False, False, True, False])
     with pytest.raises(
         topofl.DivergenceError,
-        match=r"model of node 2 is no longer finite in round 3 \(step 7 of it\)",
+        match=r"model of node 2 is no longer finite after step 7 of round 3",
     ):
         DivergenceMonitor("raise", 4).note(losses, only, 2, 0.1)
 
 
 def gradients_of_their_own(topology):
-    """Return a rule for gradients under which nobody hears anybody."""
+    """Return weights under which no node receives gradients from another."""
     return mixing.from_weights(np.eye(topology.n), topology)
 
 
@@ -241,12 +243,12 @@ def test_a_step_that_overflows_is_noticed_before_the_exchange(gradient):
     clients = data.Partition(large, clients.train, clients.val, clients.test, name="large")
     method = algorithms.chain(
         "mine",
-        local=algorithms.sgd(lr=1e35, batch_size=4, gradient=gradient),
+        local=algorithms.train(algorithms.descend(lr=1e35), batch_size=4, gradient=gradient),
         exchange=algorithms.gossip(),
     )
     with pytest.raises(
         topofl.DivergenceError,
-        match=r"model of node 5 is no longer finite in round 1 \(step 0 of it\)",
+        match=r"model of node 5 is no longer finite after step 0 of round 1",
     ):
         topofl.run(
             method,
@@ -261,7 +263,8 @@ def test_a_step_that_overflows_is_noticed_before_the_exchange(gradient):
 def test_gradients_that_are_not_finite_spread_if_that_is_recorded():
     clients = clients_with_extremes()
     method = algorithms.chain(
-        "mine", local=algorithms.sgd(lr=0.1, batch_size=4, gradient=gradients_of_all)
+        "mine",
+        local=algorithms.train(algorithms.descend(lr=0.1), batch_size=4, gradient=gradients_of_all),
     )
     settings = {
         "model": problems.linear(),
@@ -275,7 +278,7 @@ def test_gradients_that_are_not_finite_spread_if_that_is_recorded():
     assert len(history.meta["diverged"]) == 1
 
 
-def test_evaluating_more_often_freezes_nobody():
+def test_the_frequency_of_evaluations_does_not_affect_freezing():
     clients, kept = problems.equal_clients(), []
     for every in (1, 100):
         method = algorithms.dsgd(lr=1e37, batch_size=4)  # finite models whose logits overflow
@@ -301,30 +304,30 @@ def test_frozen_nodes_are_left_out_of_loss_and_diversity():
 
 
 @pytest.mark.parametrize("policy", ["raise", "freeze"])
-def test_it_is_told_as_an_event(policy):
+def test_divergence_is_an_event(policy):
     events = []
     raised = pytest.raises(topofl.DivergenceError) if policy == "raise" else nullcontext()
     with raised as error:
         run(on_divergence=policy, callbacks=[events.append], rounds=2)
     if policy == "raise":
-        assert [found.node for found in error.value.found] == [BAD]
-    told = [event for event in events if event.kind == "divergence"]
-    assert [(event.round, event.values["node"], event.values["policy"]) for event in told] == [
+        assert [diverged.node for diverged in error.value.found] == [BAD]
+    found = [event for event in events if event.kind == "divergence"]
+    assert [(event.round, event.values["node"], event.values["policy"]) for event in found] == [
         (1, BAD, policy)
     ]
 
 
 def test_attackers_are_named_as_a_cause():
-    """Infinite messages leave no loss of the others finite, whatever the learning rate."""
+    """Infinite messages make the losses of all receivers infinite, whatever the learning rate."""
     clients = problems.equal_clients()
     infinite = attacks.Attack(
         "infinite", (1, 2), lambda sent, bad, weights, rng: sent * float("inf")
     )
-    said = (
+    message = (
         r"with lr=0\.1; messages from 2 attackers \(infinite\) may be the cause: "
         r"use fewer attackers or a more robust aggregation rule; or lower the learning rate"
     )
-    with pytest.raises(topofl.DivergenceError, match=said):
+    with pytest.raises(topofl.DivergenceError, match=message):
         run(clients=clients, attackers=infinite)
     with pytest.raises(
         topofl.DivergenceError, match=r"after round 1 with lr=0\.1; messages from 2 attackers"

@@ -120,8 +120,13 @@ def test_batched_nodes_that_wait_for_others_count(tried):
 
 def test_waiting_is_computed_over_taken_steps():
     sizes = LARGE._replace(n=4, steps=((3, 2, 2, 1), (5, 5)))
-    assert [sizes.waiting(chunk) for chunk in (1, 2, 3, 4)] == [18 / 18, 20 / 18, 20 / 18, 22 / 18]
-    assert LARGE.waiting(10) == 1.0
+    assert [sizes.waiting_factor(chunk) for chunk in (1, 2, 3, 4)] == [
+        18 / 18,
+        20 / 18,
+        20 / 18,
+        22 / 18,
+    ]
+    assert LARGE.waiting_factor(10) == 1.0
 
 
 class Counted(nn.Module):
@@ -164,7 +169,7 @@ def test_waiting_is_what_the_engine_computes(monkeypatch, chunk, epochs):
     ).sizes
     taken = sum(map(sum, sizes.steps))
     assert taken == sum(np.asarray(epochs) * -(-clients.sizes // 4))
-    assert sum(computed) == pytest.approx(sizes.waiting(chunk) * taken)
+    assert sum(computed) == pytest.approx(sizes.waiting_factor(chunk) * taken)
 
 
 def test_trials_are_of_as_many_nodes_as_they_say(monkeypatch):

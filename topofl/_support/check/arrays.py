@@ -1,4 +1,4 @@
-"""Checks of arrays: labels, counts and shares of classes, indices."""
+"""Checks of arrays: class labels, label counts and shares, indices."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ __all__ = [
 ]
 
 CLASSES_LIMIT = 1_000_000
-"""Largest number of classes: counts of as many take 8 MB per node."""
+"""Largest number of classes; counts of a million classes take 8 MB per node."""
 
 
 def check_finite(name: str, array: np.ndarray) -> np.ndarray:
@@ -31,7 +31,7 @@ def check_finite(name: str, array: np.ndarray) -> np.ndarray:
 
 
 def check_unmasked(name: str, values: Any) -> None:
-    """Raise ``ValueError`` if an array, or one in a list, has masked entries."""
+    """Raise ``ValueError`` if an array, or an array in a list, has masked entries."""
     parts = values if isinstance(values, list | tuple) else [values]
     masked = sum(
         int(np.ma.count_masked(part)) for part in parts if isinstance(part, np.ma.MaskedArray)
@@ -44,18 +44,17 @@ def check_unmasked(name: str, values: Any) -> None:
 
 
 def as_array(name: str, values: Any, dtype: Any = None) -> np.ndarray:
-    """Return ``numpy.asarray(values, dtype)``, also of tensors that numpy does not know, or raise.
+    """Return ``numpy.asarray(values, dtype)``, including of tensors on any device, or raise.
 
     Raises
     ------
     TypeError, ValueError
-        If they cannot be made an array of this dtype; also as :func:`check_unmasked`.
+        If the values cannot be converted to an array of this dtype; as :func:`check_unmasked`.
     """
     check_unmasked(name, values)
     try:
-        if hasattr(values, "detach") and hasattr(
-            values, "cpu"
-        ):  # a tensor of torch, which this module does not need
+        # Torch is not imported here, since this module does not need it otherwise.
+        if hasattr(values, "detach") and hasattr(values, "cpu"):
             values = values.detach().cpu()
             values = values.double() if values.is_floating_point() else values
         return np.asarray(values, dtype=dtype)
@@ -70,7 +69,7 @@ def as_array(name: str, values: Any, dtype: Any = None) -> np.ndarray:
 def check_counts(label_counts: Any) -> np.ndarray:
     """Return (n, classes) int64 counts of labels, from an array or a Partition, or raise.
 
-    Rows may be all 0: whether a node may be without data is for the caller to say.
+    Rows may be all 0; callers check whether nodes without data are allowed.
 
     Raises
     ------
@@ -95,12 +94,12 @@ def check_counts(label_counts: Any) -> np.ndarray:
 
 
 def check_shares(label_shares: Any) -> np.ndarray:
-    """Return (n, classes) finite float64 shares of classes, maybe negative after noise, or raise.
+    """Return (n, classes) float64 label shares, which may be negative after added noise, or raise.
 
     Raises
     ------
     TypeError
-        If they are not numbers.
+        If they are not real numbers.
     ValueError
         If the shape is not (n, classes) or an entry is not finite.
     """
@@ -123,7 +122,7 @@ def check_labels(name: str, labels: object) -> np.ndarray:
     Raises
     ------
     TypeError
-        If they are not integers (floats are refused even when whole, since that hides mistakes).
+        If they are not integers (even whole floats are refused, since they may be a mistake).
     ValueError
         If they are not one-dimensional, empty, masked, negative, or not below
         :data:`CLASSES_LIMIT`.
@@ -151,7 +150,7 @@ def check_labels(name: str, labels: object) -> np.ndarray:
 
 
 def _to_classes(dtype: np.dtype) -> str:
-    """Return how labels of a dtype become classes: text, for example, has no numbers to convert."""
+    """Return advice on how to convert labels of a dtype to class numbers."""
     if dtype.kind in "bf":
         return "if they are whole, convert them with .astype(int)"
     return "number the classes by np.unique(labels, return_inverse=True)[1]"
@@ -163,9 +162,9 @@ def check_indices(name: str, indices: object, size: int) -> np.ndarray:
     Raises
     ------
     TypeError
-        If they are not integers (a mask is not: use ``numpy.flatnonzero``).
+        If they are not integers (for a mask, use ``numpy.flatnonzero``).
     ValueError
-        If they are not one-dimensional or leave the range.
+        If they are not one-dimensional or are out of range.
     """
     array = as_array(name, indices)
     if array.ndim != 1:

@@ -11,22 +11,22 @@ from topofl._support.check.numbers import check_nodes
 __all__ = ["TOLERANCE", "as_csr", "check_entries", "check_format", "is_symmetric"]
 
 TOLERANCE = 1e-9
-"""Largest difference that counts as rounding, of sums of weights and of an edge's directions."""
+"""Largest rounding error in sums of weights, and between the two directions of an edge."""
 
 
 def as_csr(name: str, matrix: Any) -> sparse.csr_array:
     """Return a dense or sparse matrix as a new canonical CSR array of float64.
 
-    The indices of sparse matrices are checked first: the compiled routines of scipy write wherever
-    they point to.
+    The indices of sparse matrices are checked first, since scipy's compiled routines do not check
+    them and would write out of bounds.
 
     Raises
     ------
     TypeError
-        If it does not hold real numbers.
+        If the matrix does not hold real numbers.
     ValueError
-        If it is not a non-empty square matrix, has masked, negative or non-finite entries, or
-        indices that do not fit its shape.
+        If it is not a non-empty square matrix, has masked, negative or non-finite entries, or has
+        indices out of bounds.
     """
     if not sparse.issparse(matrix):
         matrix = as_array(name, matrix)
@@ -46,7 +46,7 @@ def as_csr(name: str, matrix: Any) -> sparse.csr_array:
 
 
 def check_format(name: str, matrix: Any) -> None:
-    """Raise ``ValueError`` unless the stored indices of a sparse matrix fit its shape."""
+    """Raise ``ValueError`` if the index arrays of a sparse matrix are inconsistent."""
     rows, columns = matrix.shape
     check_nodes(rows, name=f"{name}.shape[0]")
     if matrix.format in ("csr", "csc", "bsr"):
@@ -76,7 +76,7 @@ def check_format(name: str, matrix: Any) -> None:
         fault = fault or next(
             filter(None, (_fault_of_indices(np.asarray(r), columns) for r in matrix.rows)), ""
         )
-    else:  # dok and dia, which scipy converts by checked routines
+    else:  # dok and dia, whose conversion by scipy checks indices
         fault = ""
     if fault:
         raise ValueError(
@@ -86,7 +86,7 @@ def check_format(name: str, matrix: Any) -> None:
 
 
 def _fault_of_pointers(matrix: Any, major: int) -> str:
-    """Return what is wrong with the pointers of a compressed sparse matrix, or an empty text."""
+    """Return the fault of the index pointers of a compressed sparse matrix, or an empty string."""
     pointers = matrix.indptr
     if pointers.ndim != 1 or pointers.dtype.kind not in "iu" or len(pointers) != major + 1:
         return (
@@ -107,7 +107,7 @@ def _fault_of_pointers(matrix: Any, major: int) -> str:
 
 
 def _fault_of_indices(indices: np.ndarray, size: int) -> str:
-    """Return what is wrong with indices that must lie in ``0..size - 1``, or an empty text."""
+    """Return the fault of indices that must be in ``0..size - 1``, or an empty string."""
     if indices.size == 0:
         return ""
     if indices.ndim != 1 or indices.dtype.kind not in "iu":
@@ -121,7 +121,7 @@ def _fault_of_indices(indices: np.ndarray, size: int) -> str:
 
 
 def check_entries(name: str, matrix: sparse.csr_array) -> None:
-    """Raise ``ValueError`` naming the first stored entry that is not finite or is negative."""
+    """Raise ``ValueError`` if a stored entry is negative or not finite, naming the first."""
     for bad, wanted in (
         (~np.isfinite(matrix.data), "be finite"),
         (matrix.data < 0, "have no negative entry"),
@@ -138,9 +138,10 @@ def check_entries(name: str, matrix: sparse.csr_array) -> None:
 def is_symmetric(matrix: sparse.csr_array, *, edges: bool = False) -> bool:
     """Return whether a canonical CSR array is symmetric up to :data:`TOLERANCE`.
 
-    Mixing weights are at most 1. Weights of `edges` may be anything: where they are above 1 the
-    difference is relative to the larger of the two, where all are below 1e-3 to the largest of all;
-    and each edge must have one back, however light it is.
+    Mixing weights are at most 1 and compared absolutely. With `edges`, entries are edge weights of
+    any scale, and every edge needs a reverse edge, however small its weight. Differences are then
+    relative to the larger of both weights if that is above 1, and to the largest weight of all if
+    that is below 1e-3.
     """
     if matrix.nnz == 0:
         return True

@@ -1,4 +1,4 @@
-"""Checks of integers and numbers: sizes, seeds, shares, rates."""
+"""Checks of integers and real numbers: sizes, seeds, fractions, rates."""
 
 from numbers import Integral, Real
 
@@ -21,18 +21,18 @@ __all__ = [
 ]
 
 NODES_LIMIT = 10_000_000
-"""Largest number of nodes of a graph: a ring of as many takes about a gigabyte while it is made."""
+"""Largest number of nodes of a graph; generating a ring of this size takes about a gigabyte."""
 
 
 EDGES_LIMIT = 50_000_000
-"""Largest number of edges of a generated graph: 10,000 nodes, all joined, take gigabytes."""
+"""Largest number of edges of a generated graph; a complete graph with 10,000 nodes takes GBs."""
 
-_LARGEST = 2**63 - 1
-"""Largest integer that arrays hold."""
+_INT64_MAX = 2**63 - 1
+"""Largest integer in an int64 array."""
 
 
-_LARGEST_SEED = 2**256 - 1
-"""Largest seed: numpy's own have 128 bits."""
+_SEED_MAX = 2**256 - 1
+"""Largest seed; numpy's own seeds have 128 bits."""
 
 
 def check_int(
@@ -47,20 +47,20 @@ def check_int(
 ) -> int:
     """Return `value` as an int in ``[minimum, maximum]``, or raise.
 
-    `kind` is what it is asked to be. Without a `maximum` it must be one that arrays can hold,
-    unless it is a seed.
+    `kind` names the required type in messages. If `maximum` is None, it is the largest int64, or
+    for seeds ``2**256 - 1``.
 
     Raises
     ------
     TypeError
-        If `value` is not an integer (booleans are not).
+        If `value` is not an integer, or is a boolean.
     ValueError
         If it is out of range.
     """
     if isinstance(value, bool) or not isinstance(value, Integral):
         raise TypeError(f"`{name}` must be {kind}, got {shown(value)} ({type(value).__name__})")
     number = int(value)
-    largest = _LARGEST_SEED if "seed" in name else _LARGEST
+    largest = _SEED_MAX if "seed" in name else _INT64_MAX
     if maximum is None and number > largest:
         maximum = largest
     if number < minimum or (maximum is not None and number > maximum):
@@ -88,11 +88,11 @@ def check_edges(count: float, *arguments: str, per: str = "") -> None:
     Parameters
     ----------
     count
-        Edges that the arguments give, or about so many.
+        Number of edges, exact or estimated.
     arguments
-        What they follow from; the last is the one to lower.
+        Names of the arguments that determine it; the last is the one to lower.
     per
-        ``"round"`` or ``"period"`` of graphs that change.
+        For graphs that change, what `count` refers to: ``"round"`` or ``"period"``.
     """
     if count > EDGES_LIMIT:
         listed = " and ".join(f"`{name}`" for name in arguments)
@@ -114,7 +114,7 @@ def _check_real(name: str, value: object) -> float:
         raise TypeError(f"`{name}` must be a number, got {shown(value)} ({type(value).__name__})")
     try:
         return float(value)
-    except OverflowError:  # of integers beyond 1e308
+    except OverflowError:  # integers beyond 1e308
         return float("inf") if value > 0 else float("-inf")  # pyright: ignore[reportOperatorIssue]
 
 

@@ -1,4 +1,4 @@
-"""Checks of text, switches, functions and paths, and values shortened for messages."""
+"""Checks of text, switches, functions and paths; values shortened for error messages."""
 
 import difflib
 import inspect
@@ -29,7 +29,7 @@ def check_switch(name: str, value: object, *, auto: bool = True) -> bool | str:
 
 
 def check_choice(name: str, value: object, choices: Iterable[str]) -> str:
-    """Return `value` if it is one of `choices`, or raise ``ValueError`` with the nearest one."""
+    """Return `value` if it is one of `choices`, else raise ``ValueError`` with a suggestion."""
     options = list(choices)
     if not isinstance(value, str) or value not in options:
         listed = ", ".join(repr(option) for option in options)
@@ -48,10 +48,10 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
 
 
 def check_takes(what: str, function: Callable[..., Any], *names: str) -> None:
-    """Raise ``TypeError`` if a function's signature does not take these arguments."""
+    """Raise ``TypeError`` if a function does not accept these positional arguments."""
     try:
         signature = inspect.signature(function)
-    except (ValueError, TypeError):  # of some that are written in C
+    except (ValueError, TypeError):  # some functions written in C have no signature
         return
     try:
         signature.bind(*names)
@@ -68,9 +68,9 @@ def check_path(name: str, value: object, kind: str = "folder") -> Path:
     Raises
     ------
     TypeError
-        If it is neither text nor a path.
+        If it is neither a string nor a path.
     ValueError
-        If it is empty, or has a null character, which no path can have.
+        If it is empty, contains a null character, or has a part of more than 255 bytes.
     """
     text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
     if not isinstance(text, str):
@@ -94,7 +94,7 @@ def check_path(name: str, value: object, kind: str = "folder") -> Path:
 
 
 def shown(value: object, length: int = 100) -> str:
-    """Return a value as one line of text for a message, shortened.
+    """Return a value as one shortened line of text for an error message.
 
     Examples
     --------
@@ -106,21 +106,17 @@ def shown(value: object, length: int = 100) -> str:
         return f"about {'-' if value < 0 else ''}10^{int(math.log10(abs(int(value))))}"
     try:
         text = " ".join(repr(value).split())
-    except Exception:  # of classes that are not ours, or that hold such integers
+    except Exception:  # raised by foreign classes, or for huge integers inside a container
         return f"something of type {type(value).__name__}"
     return text if len(text) <= length else f"{text[: length - 3]}..."
 
 
 def check_sequence(name: str, value: Any, of: str = "") -> list[Any]:
-    """Return the items of a sequence other than text, or raise ``TypeError``."""
+    """Return the items of a sequence as a list, or raise ``TypeError``; text is not a sequence."""
     try:
         if not isinstance(value, str | bytes | Mapping):
             return list(value)
-    except (
-        TypeError,
-        RuntimeError,
-        NotImplementedError,
-    ):  # of arrays and tensors without dimensions
+    except (TypeError, RuntimeError, NotImplementedError):  # 0-dimensional arrays and tensors
         pass
     wanted = f"a sequence of {of}" if of else "a sequence"
     raise TypeError(f"`{name}` must be {wanted}, got {shown(value)} ({type(value).__name__})")

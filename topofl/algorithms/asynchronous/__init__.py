@@ -1,1 +1,1 @@
-"""Methods whose nodes do not wait for each other, on a simulated clock."""
+"""Asynchronous methods on a simulated clock, and simulated times of synchronous methods."""

@@ -10,12 +10,12 @@ from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.schedules import Rate, rate_at
 from topofl.algorithms.contract.terms import descend
 from topofl.algorithms.exchanges.events import (
-    bytes_of,
-    in_groups,
+    groups_without_repeats,
     kept_gradient,
-    masked_nodes,
+    model_bytes,
+    node_mask,
     send_along,
-    start_of_clock,
+    zero_times,
 )
 from topofl.clocks import AnyClock, Clock, as_clock
 
@@ -24,52 +24,52 @@ __all__ = ["ad_psgd"]
 
 @needing(undirected)
 def ad_psgd(lr: Rate, *, batch_size: int = 128, clock: AnyClock = None) -> Algorithm:
-    """Return AD-PSGD, asynchronous decentralized parallel SGD, as events on a simulated clock.
+    """Return AD-PSGD: asynchronous decentralized parallel SGD on a simulated clock.
 
-    A node i begins at time ``s``: it keeps ``theta'_i = theta_i`` of that moment, draws one
-    neighbor j, each as likely as the others, and computes ``grad F(theta'_i; S_i)`` while it
-    exchanges models with j. Both are done at time ``s + max(compute_i, delay_ij + bytes /
-    bandwidth, delay_ji + bytes / bandwidth)``, when at once::
+    A node i that begins at time ``s`` stores its model as ``theta'_i = theta_i``, draws a neighbor
+    j uniformly at random, and computes ``grad F(theta'_i; S_i)`` while it exchanges models with j.
+    At time ``s + max(compute_i, delay_ij + bytes / bandwidth, delay_ji + bytes / bandwidth)`` both
+    are done, and in one atomic event::
 
         theta_i = theta_j = (theta_i + theta_j) / 2
         theta_i = theta_i - lr * grad F(theta'_i; S_i)
 
     and the node begins again. Others may have averaged with it in the meantime, so that gradients
-    are as stale as in a real run. A round is the next n such events in order of time, ties broken
-    by node number: as many gradients as a round of D-SGD. The history's ``simulated_seconds`` is
-    the time of the last of them, and ``staleness`` the most events that lie between the model of a
-    gradient and its step in the round. An event sends two messages, a model each way; the history's
-    mixing matrix is the mean of those of the round's averagings.
+    are as stale as in a real run. A round consists of the next n events in order of time, with ties
+    broken by node number: as many gradients as a round of D-SGD. In the history,
+    ``simulated_seconds`` is the time of the round's last event, and ``staleness`` the largest
+    number of events in the round between storing a model and applying its gradient. An event sends
+    two messages, one model each way; the mixing matrix in the history is the mean of the matrices
+    of the round's events.
 
-    Needs undirected graphs, which may change: neighbors are those of the round in which a node
-    begins. Averagings keep the sum of all models. A node's data count as often as it steps: those
-    of slow nodes less than those of fast ones.
+    Graphs must be undirected and may change: neighbors are those of the round in which a node
+    begins. Averaging preserves the sum of all models. A node's data count in proportion to its
+    steps, so those of slow nodes count less.
 
     Parameters
     ----------
     lr
-        A number, or ``lr(round, step)`` such as :func:`topofl.algorithms.cosine`, of which the step
-        is always 0.
+        A number, or a schedule ``lr(round, step)`` such as :func:`topofl.algorithms.cosine`, called
+        with step 0.
     batch_size
-        As in :func:`topofl.algorithms.train`. Minibatches are those of the phase for the first
-        event of every node in a round, and others for each group of events after one in which no
-        node is twice.
+        As in :func:`topofl.algorithms.train`. A round's events are processed in groups in which no
+        node occurs twice; each group draws different minibatches.
     clock
-        A :class:`topofl.clocks.Clock`, or a dictionary of its arguments; None: a step takes a
-        second, a message none.
+        A :class:`topofl.clocks.Clock`, or a dictionary of its arguments; None: steps take one
+        second, and messages no time.
 
     Raises
     ------
     ValueError, TypeError
-        If a number is out of its range or of another type, or a table of the clock is of another
+        If a number is out of its range or of another type, or if a table of the clock has another
         number of nodes.
 
     Notes
     -----
-    As in the paper an averaging is atomic: it uses both models as they are when it ends, and delays
-    only take time. The paper makes graphs bipartite so that exchanges cannot wait for each other in
-    a circle, which events do not. In the implementation in stochastic_gradient_push a process of
-    its own averages without pause, so that a node can average several times per gradient.
+    As in the paper, averaging is atomic: it uses both models as they are when it ends, and delays
+    only take time. The paper uses bipartite graphs to avoid deadlocks, which cannot occur with
+    simulated events. In the implementation in stochastic_gradient_push, a separate process averages
+    continuously, so that a node can average several times per gradient.
 
     References
     ----------
@@ -95,16 +95,18 @@ def ad_psgd(lr: Rate, *, batch_size: int = 128, clock: AnyClock = None) -> Algor
     def init(models: Models) -> State:
         n = len(models.flat)
         times.check(n)
-        return {"stale": models.flat.clone()} | start_of_clock(
+        return {"stale": models.flat.clone()} | zero_times(
             due=(n,), peer=(n,), begun=(n,), seconds=(1,)
         )
 
     def apply(models: Models, state: State, round: Round) -> State:
         events = _timeline(models, state, round, times)
-        theta, own, stale = models.flat, how.init(models), models.like(state["stale"])
+        theta = models.flat
+        own = how.init(models)
+        stale = models.like(state["stale"])
         rate = rate_at(how.descend.lr, round.t, 0, theta.dtype)
-        for group in in_groups(events, lambda event: event[:1]):
-            participants = masked_nodes(round.n, [i for i, _ in group])
+        for group in groups_without_repeats(events, lambda event: event[:1]):
+            participants = node_mask(round.n, [i for i, _ in group])
             steps = round.train(stale, how, own, participants=participants)
             for i, j in group:
                 if j >= 0:
@@ -112,28 +114,32 @@ def ad_psgd(lr: Rate, *, batch_size: int = 128, clock: AnyClock = None) -> Algor
                     mine, theirs = sent[i].clone(), sent[j].clone()
                     theta[i].add_(theirs).mul_(0.5)
                     theta[j].add_(mine).mul_(0.5)
-                if steps[i]:  # none are taken by a node that is frozen
+                if steps[i]:  # frozen nodes take none
                     theta[i].sub_(own["gradient"][i], alpha=rate)
                 stale.flat[i] = theta[i]
         pairs = [(i, j) for i, j in events if j >= 0]
-        send_along(round, [*pairs, *((j, i) for i, j in pairs)], bytes_of(models), "averagings")
+        send_along(round, [*pairs, *((j, i) for i, j in pairs)], model_bytes(models), "averagings")
         return state
 
     return chain("ad_psgd", events=Phase(init, apply, how.settings | {"clock": times.settings}))
 
 
 def _timeline(models: Models, state: State, round: Round, clock: Clock) -> list[tuple[int, int]]:
-    """Simulate a round, and return its pairs (node, neighbor or -1 for none) in order of time."""
+    """Simulate a round and return its events (node, neighbor or -1 for none) in order of time."""
     due, peer, begun, seconds = (
         state[name].numpy() for name in ("due", "peer", "begun", "seconds")
     )
-    rng, graph, nbytes = round.rng("events"), round.topology, bytes_of(models)
+    rng = round.rng("events")
+    graph = round.topology
+    nbytes = model_bytes(models)
 
     def begin(i: int, now: float, count: int) -> None:
         others = graph.out_neighbors(i)
         j = int(others[rng.integers(len(others))]) if len(others) else -1
         links = clock.messages(rng, [i, j], [j, i], nbytes) if len(others) else np.zeros(1)
-        due[i], peer[i], begun[i] = now + max(clock.steps(rng, [i])[0], links.max()), j, count
+        due[i] = now + max(clock.steps(rng, [i])[0], links.max())
+        peer[i] = j
+        begun[i] = count
 
     for i in range(round.n if round.t == 0 else 0):
         begin(i, 0.0, 0)
@@ -141,7 +147,8 @@ def _timeline(models: Models, state: State, round: Round, clock: Clock) -> list[
     for count in range(round.t * round.n, (round.t + 1) * round.n):
         i = int(due.argmin())
         events.append((i, int(peer[i])))
-        stale, seconds[0] = max(stale, count - int(begun[i])), due[i]
+        stale = max(stale, count - int(begun[i]))
+        seconds[0] = due[i]
         begin(i, due[i], count + 1)
     round.note("simulated_seconds", float(seconds[0]))
     round.note("staleness", stale)

@@ -11,12 +11,12 @@ from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.schedules import Rate
 from topofl.algorithms.contract.terms import descend
 from topofl.algorithms.exchanges.events import (
-    bytes_of,
-    hop_from,
-    in_groups,
-    masked_nodes,
+    groups_without_repeats,
+    model_bytes,
+    next_node,
+    node_mask,
     send_along,
-    start_of_clock,
+    zero_times,
 )
 from topofl.clocks import AnyClock, Clock, as_clock
 
@@ -32,70 +32,70 @@ def random_walks(
     batch_size: int = 128,
     clock: AnyClock = None,
 ) -> Algorithm:
-    """Return random-walk SGD: models walk from node to node, as events on a simulated clock.
+    """Return random-walk SGD: models walk from node to node, on a simulated clock.
 
     When walk r, with its model ``z_r``, has been at node i for ``compute_i`` seconds::
 
         z_r     = z_r - lr * grad F(z_r; S_i)
-        theta_i = z_r                                    (a copy stays, by which the node predicts)
+        theta_i = z_r                                    (a copy stays at the node, for evaluation)
 
     and the walk moves to node j with probability ``W[i, j]``, where it arrives after ``delay_ij +
-    bytes / bandwidth`` seconds; with probability ``W[i, i]`` it stays for another step. A node
-    works on one walk at a time, in the order of their arrival. A round is the next n steps of all
-    walks in order of time: as many gradients as a round of D-SGD. The history's
-    ``simulated_seconds`` is the time of the last of them. A walk that moves sends one message, a
-    model.
+    bytes / bandwidth`` seconds; with probability ``W[i, i]``, it stays for another step. A node
+    works on one walk at a time, in order of arrival. A round consists of the next n steps of all
+    walks in order of time: as many gradients as a round of D-SGD. In the history,
+    ``simulated_seconds`` is the time of the round's last step. A walk that moves sends one message,
+    a model.
 
-    ``W`` are the weights of the run. Visits tend to its stationary distribution ``pi = pi W``, and
-    models to the optimum of ``sum_i pi_i F_i``. Doubly stochastic weights, such as those of
-    Metropolis and Hastings, ``1 / (1 + max(deg_i, deg_j))``, visit all nodes alike;
-    :func:`topofl.mixing.uniform` in proportion to ``1 + deg_i``.
+    ``W`` is the mixing matrix of the run. Visits converge to its stationary distribution ``pi = pi
+    W``, and models to the optimum of ``sum_i pi_i F_i``. With doubly stochastic weights, such as
+    Metropolis-Hastings weights ``1 / (1 + max(deg_i, deg_j))``, all nodes are visited equally
+    often; with :func:`topofl.mixing.uniform`, in proportion to ``1 + deg_i``.
 
-    Needs undirected graphs, since a walk goes against the direction of weights: ``W[i, j]`` says
-    that i receives from j, and here i sends to j. They may change from round to round; a walk goes
-    on by the weights of the round in which its step ends. A run is refused without a graph, if the
-    graph of any round is directed, or if it is disconnected (unless
-    ``topofl.Compute(on_disconnected="allow")``, which keeps walks within their components).
-    Attackers forge the models of walks that leave them. How many messages a round has is
-    drawn at random: estimates are means.
+    Graphs must be undirected, since a walk moves against the direction of weights: ``W[i, j]``
+    means that i receives from j, and here i sends to j. They may change from round to round; a walk
+    moves by the weights of the round in which its step ends. A run raises an error without a graph,
+    if the graph of any round is directed, or if it is disconnected (unless
+    ``topofl.Compute(on_disconnected="allow")`` is given, which keeps walks within their
+    components). Attackers forge the models of walks that leave them. The number of messages per
+    round is random, so estimates are means.
 
     Parameters
     ----------
     lr
-        A number, or ``lr(round, step)`` such as :func:`topofl.algorithms.cosine`, of which the step
-        is always 0.
+        A number, or a schedule ``lr(round, step)`` such as :func:`topofl.algorithms.cosine`, called
+        with step 0.
     walks
-        How many, from 1 to n. They begin at different nodes, drawn at random, with the models of
-        these.
+        Number of walks, from 1 to n. They start at distinct random nodes, with the models of these
+        nodes.
     merge
-        Whether a walk that arrives is first averaged with the model that came to this node before
-        it, as it came (before any, the node's own at the start). Otherwise walks are independent of
-        each other.
+        Whether an arriving walk is first averaged with the previous model that arrived at this
+        node, in the form in which it arrived (initially, the node's own model). Otherwise walks are
+        independent of each other.
     batch_size
-        As in :func:`topofl.algorithms.train`. Minibatches are those of the phase in the first group
-        of a round's events in which no node and no walk is twice, and others in each later group.
+        As in :func:`topofl.algorithms.train`. A round's steps are processed in groups in which no
+        node and no walk occurs twice; each group draws different minibatches.
     clock
-        A :class:`topofl.clocks.Clock`, or a dictionary of its arguments; None: a step takes a
-        second, a message none.
+        A :class:`topofl.clocks.Clock`, or a dictionary of its arguments; None: steps take one
+        second, and messages no time.
 
     Raises
     ------
     ValueError, TypeError
-        If a number is out of its range or of another type, there are more walks than nodes, or a
-        table of the clock is of another number of nodes.
+        If a number is out of its range or of another type, if there are more walks than nodes, or
+        if a table of the clock has another number of nodes.
 
     Notes
     -----
-    With `merge` the library gossipy averages a model that arrives with the node's own updated model
-    instead.
+    With `merge`, the library gossipy instead averages an arriving model with the node's own updated
+    model.
 
     References
     ----------
     Johansson, Rabi and Johansson, "A randomized incremental subgradient method for distributed
     optimization in networked systems" (2009), for one walk; Ormandi, Hegedus and Jelasity, "Gossip
     learning with linear models on fully distributed data" (2013), for many, independent (RW) or
-    merged before the step (MU). There nodes send by timers of their own; here walks move when their
-    step is done, so that none is lost or doubled.
+    merged before the step (MU). There, nodes send on their own timers; here, walks move when their
+    step is done, so that none is lost or duplicated.
 
     Examples
     --------
@@ -120,7 +120,7 @@ def random_walks(
         times.check(n)
         check_int("walks", walks, minimum=1, maximum=n, maximum_name="n")
         own = {"came": models.flat.clone()} if merge else {}
-        clocks = start_of_clock(due=(1, walks), at=(1, walks), came_at=(1, walks), stage=(1, walks))
+        clocks = zero_times(due=(1, walks), at=(1, walks), came_at=(1, walks), stage=(1, walks))
         return own | {"models": models.flat.new_zeros(1, walks, d)} | clocks
 
     def apply(models: Models, state: State, round: Round) -> State:
@@ -130,18 +130,18 @@ def random_walks(
             for r, i in enumerate(state["at"][0].tolist()):
                 walking[r] = theta[int(i)]
         events = _timeline(models, state, round, times)
-        for group in in_groups(events, lambda event: [("walk", event[0]), ("node", event[1])]):
+        for group in groups_without_repeats(
+            events, lambda event: [("walk", event[0]), ("node", event[1])]
+        ):
             for r, i, _ in group:
                 theta[i] = (walking[r] + state["came"][i]) / 2 if merge else walking[r]
                 if merge:
                     state["came"][i] = walking[r]
-            round.train(
-                models, how, {}, participants=masked_nodes(round.n, [i for _, i, _ in group])
-            )
+            round.train(models, how, {}, participants=node_mask(round.n, [i for _, i, _ in group]))
             sent = round.shown(theta)
             for r, i, j in group:
                 walking[r] = theta[i] if i == j else sent[i]
-        send_along(round, [(i, j) for _, i, j in events if i != j], bytes_of(models), "hops")
+        send_along(round, [(i, j) for _, i, j in events if i != j], model_bytes(models), "hops")
         return state
 
     settings = how.settings | {"walks": walks, "merge": merge, "clock": times.settings}
@@ -149,28 +149,33 @@ def random_walks(
 
 
 MOVES, WAITS, WORKS = 0, 1, 2
-"""What a walk does."""
+"""Stages of a walk: traveling to a node, waiting at a busy one, and training."""
 
 
 def _timeline(
     models: Models, state: State, round: Round, clock: Clock
 ) -> list[tuple[int, int, int]]:
-    """Simulate a round, and return (walk, node, next node) of its steps in order of time."""
+    """Simulate a round and return (walk, node, next node) of its steps in order of time."""
     due, at, came_at, stage = (state[name][0].numpy() for name in ("due", "at", "came_at", "stage"))
-    rng, nbytes, events, now = round.rng("events"), bytes_of(models), [], 0.0
+    rng = round.rng("events")
+    nbytes = model_bytes(models)
+    events = []
+    now = 0.0
     while len(events) < round.n:
         r = int(due.argmin())
-        now, i = float(due[r]), int(at[r])
+        now = float(due[r])
+        i = int(at[r])
         if stage[r] == MOVES:
             stage[r], came_at[r], due[r] = WAITS, now, np.inf
         else:
-            j = hop_from(i, round.weights, rng)
+            j = next_node(i, round.weights, rng)
             events.append((r, i, j))
             stage[r], at[r] = MOVES, j
             due[r] = now + (clock.messages(rng, [i], [j], nbytes)[0] if j != i else 0.0)
         here = np.flatnonzero((at == i) & (stage != MOVES))
         if len(here) and not (stage[here] == WORKS).any():
             first = here[came_at[here].argmin()]
-            stage[first], due[first] = WORKS, now + clock.steps(rng, [i])[0]
+            stage[first] = WORKS
+            due[first] = now + clock.steps(rng, [i])[0]
     round.note("simulated_seconds", now)
     return events

@@ -1,4 +1,4 @@
-"""The simulated seconds of synchronous methods, to be compared with those of asynchronous ones."""
+"""Simulated times of synchronous methods, for comparisons with asynchronous ones."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -11,40 +11,40 @@ from topofl._support.check import shown
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.phase import Algorithm, Phase
 from topofl.algorithms.contract.round import Models, Round, State
-from topofl.algorithms.exchanges.events import start_of_clock
+from topofl.algorithms.exchanges.events import zero_times
 from topofl.clocks import AnyClock, Clock, as_clock
 from topofl.mixing import MixingMatrix
 
 __all__ = ["timed"]
 
 SECONDS = "simulated_seconds"
-"""The column of the history."""
+"""Name of the column in histories."""
 
 
 def timed(algorithm: Algorithm, clock: AnyClock = None) -> Algorithm:
     """Return a synchronous method whose history records ``simulated_seconds``.
 
-    Nodes wait for each other: local steps take as long as those of the slowest node, and an
-    exchange as long as its slowest message, one after the other; of a server, up and then down.
-    Where gradients are averaged in each step, both add up step by step. Models are those of the
-    method itself. Trying models on own examples takes no time.
+    Nodes wait for each other: local training takes as long as at the slowest node, and the exchange
+    after it as long as its slowest message; with a server, messages to it come before messages from
+    it. If gradients are averaged in each step, nodes wait in each step. The models are those of the
+    method itself. Evaluating received models on local examples takes no time.
 
     Parameters
     ----------
     algorithm
-        Such as ``dsgd(lr=0.1)``.
+        A synchronous method, such as ``dsgd(lr=0.1)``.
     clock
-        A :class:`topofl.clocks.Clock`, or a dictionary of its arguments; None: a step takes a
-        second, a message none.
+        A :class:`topofl.clocks.Clock`, or a dictionary of its arguments; None: steps take one
+        second, and messages no time.
 
     Raises
     ------
     TypeError
-        If `algorithm` is none.
+        If `algorithm` is not an :class:`Algorithm <topofl.algorithms.Algorithm>`.
     ValueError
-        If it is timed already, or has another phase named ``clock``, or simulated seconds of its
-        own; or if a table of the clock is of another number of nodes, or one of links is given for
-        a server, or any for a pooled model.
+        If it is already timed, has another phase named ``clock``, or records simulated seconds
+        itself; if a table of the clock has another number of nodes; if a table of links is given
+        for a server; or if any table is given for a pooled model.
 
     Examples
     --------
@@ -64,8 +64,8 @@ def timed(algorithm: Algorithm, clock: AnyClock = None) -> Algorithm:
         )
     if "clock" in algorithm.phases:
         raise ValueError(
-            "`algorithm` must not be timed yet and have no phase named 'clock', got "
-            f"{algorithm.name} of the phases {', '.join(algorithm.phases)}; call timed once, or "
+            "`algorithm` must not be timed already or have a phase named 'clock', got "
+            f"{algorithm.name} with phases {', '.join(algorithm.phases)}; call timed once, or "
             "rename that phase"
         )
     times = as_clock(clock)
@@ -74,14 +74,14 @@ def timed(algorithm: Algorithm, clock: AnyClock = None) -> Algorithm:
 
     def init(models: Models) -> State:
         times.check(len(models.flat))
-        return start_of_clock(seconds=(1,))
+        return zero_times(seconds=(1,))
 
-    def tell(models: Models, state: State, round: Round) -> State:
+    def record(models: Models, state: State, round: Round) -> State:
         round.note(SECONDS, state["seconds"])
         return state
 
     phases = {name: _measured(name, phase, times) for name, phase in algorithm.phases.items()}
-    return replace(algorithm, phases=phases | {"clock": Phase(init, tell, times.settings)})
+    return replace(algorithm, phases=phases | {"clock": Phase(init, record, times.settings)})
 
 
 def _check_pooled(name: str, clock: Clock) -> None:
@@ -90,8 +90,8 @@ def _check_pooled(name: str, clock: Clock) -> None:
         if (mean := getattr(clock, part).mean).ndim:
             raise ValueError(
                 f"`{part}` must be one number for {name}, which trains one model on the data of "
-                f"all nodes, got a table of shape {mean.shape}; give the seconds of its one "
-                "machine, or time a method of several nodes"
+                f"all nodes, got a table of shape {mean.shape}; give the seconds of that one "
+                "machine, or time a method with several nodes"
             )
 
 
@@ -107,7 +107,7 @@ def _measured(name: str, phase: Phase, clock: Clock) -> Phase:
 
 @dataclass(eq=False)
 class _Watched:
-    """A round whose doors add to the seconds of the run what happens behind them takes."""
+    """A round whose methods add the simulated seconds that they take to those of the run."""
 
     round: Round
     clock: Clock
@@ -115,36 +115,35 @@ class _Watched:
     seconds: Tensor
     calls: int = 0
 
-    def __getattr__(self, door: str) -> Any:
-        return getattr(self.round, door)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.round, name)
 
     @property
     def _rng(self) -> np.random.Generator:
-        """Random numbers of its own for each call."""
+        """A separate random generator for each call."""
         self.calls += 1
         return self.round.rng(f"seconds/{self.name}/{self.calls}")
 
     def train(
         self, models: Models, how: Training, own: State, *, participants: np.ndarray | None = None
     ) -> np.ndarray:
-        """Take as long as the slowest node, step by step where gradients are averaged."""
+        """Train, and add the time of the slowest node, per step if gradients are averaged."""
         counts = self.round.train(models, how, own, participants=participants)
-        rng, nodes = self._rng, np.repeat(np.arange(len(counts)), counts)
+        rng = self._rng
+        nodes = np.repeat(np.arange(len(counts)), counts)
         taken = self.clock.steps(rng, nodes)
         if how.gradient is None:
             self.seconds += float(np.bincount(nodes, taken, minlength=1).max())
         elif len(nodes):
             self.seconds += float(taken.reshape(len(counts), -1).max(axis=0).sum())
-            weights, nbytes = (
-                how.gradient(self.round.topology),
-                models.flat.shape[1] * models.flat.element_size(),
-            )
+            weights = how.gradient(self.round.topology)
+            nbytes = models.flat.shape[1] * models.flat.element_size()
             for _ in range(int(counts.max())):
                 self._wait(weights, nbytes)
         return counts
 
     def gradients(self, models: Models, batch_size: int, key: str) -> Tensor:
-        """Take as long as the slowest node's step."""
+        """Compute gradients, and add the time of the slowest node."""
         self.seconds += float(self.clock.steps(self._rng, np.arange(self.round.n)).max())
         return self.round.gradients(models, batch_size, key)
 
@@ -158,7 +157,7 @@ class _Watched:
         server: bool = False,
         counted: bool = True,
     ) -> None:
-        """Take as long as the slowest message, if there are any."""
+        """Mix values, and add the time of the slowest message, if any."""
         self.round.mix(weights, values, columns, scalars=scalars, server=server, counted=counted)
         if counted:
             width = sum(len(range(values.shape[1])[part]) for part in columns) + scalars
@@ -173,7 +172,7 @@ class _Watched:
         scalars: int = 0,
         counted: bool = True,
     ) -> None:
-        """Take as long as the slowest message, if there are any."""
+        """Aggregate values, and add the time of the slowest message, if any."""
         self.round.aggregate(weights, values, rule, scalars=scalars, counted=counted)
         if counted:
             self._wait(weights, (values.shape[1] + scalars) * values.element_size())
@@ -181,27 +180,27 @@ class _Watched:
     def send(
         self, weights: MixingMatrix, nbytes: int | np.ndarray, *, server: bool = False
     ) -> None:
-        """Take as long as the slowest message."""
+        """Count messages, and add the time of the slowest one."""
         self.round.send(weights, nbytes, server=server)
         self._wait(weights, nbytes, server)
 
     def note(self, name: str, value: float | Tensor) -> None:
-        """Refuse the name of what is noted here."""
+        """Record a value, or raise ``ValueError`` if it is simulated seconds."""
         if name == SECONDS:
             raise ValueError(
-                f"`algorithm` must be synchronous, its phase {self.name!r} notes {SECONDS} itself; "
-                "run it without timed, and give it its own `clock`"
+                f"`algorithm` must be synchronous, but its phase {self.name!r} records {SECONDS} "
+                "itself; run it without timed, and give it its own `clock`"
             )
         self.round.note(name, value)
 
     def _wait(self, weights: MixingMatrix, nbytes: int | np.ndarray, server: bool = False) -> None:
-        """Wait for the slowest message of an exchange."""
+        """Add the time of the slowest message of an exchange."""
         rng = self._rng
         if server:
             if cast(Any, self.clock.delay).mean.ndim:
                 raise ValueError(
-                    "`delay` must be one number for a server, which has no row, in phase "
-                    f"{self.name!r}"
+                    "`delay` must be one number with a server, which has no row, got a table in "
+                    f"phase {self.name!r}"
                 )
             nodes = np.unique(weights.weights.indices)
             ways = [self.clock.messages(rng, nodes, nodes, nbytes) for _ in ("up", "down")]

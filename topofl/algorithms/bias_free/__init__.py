@@ -1,1 +1,1 @@
-"""Methods that reach the optimum with a constant step although nodes' data differ."""
+"""Methods that converge to the optimum with a constant step size although nodes' data differ."""

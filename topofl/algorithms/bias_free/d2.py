@@ -22,7 +22,7 @@ __all__ = ["d2"]
 
 _LARGE = eigenvalues_above(
     -1 / 3,
-    "use lazy=True, or weights by which nodes keep more of their own, such as "
+    "use lazy=True, or mixing weights with larger self-weights, such as "
     "mixing=lambda graph: mixing.lazy(mixing.metropolis_hastings(graph))",
 )
 
@@ -32,43 +32,44 @@ _LARGE = eigenvalues_above(
 def d2(lr: Rate, *, lazy: bool = True, batch_size: int = 128) -> Algorithm:
     """Return D^2, decentralized training over decentralized data, also known as exact diffusion.
 
-    With all models as the rows of ``X^t``, their gradients ``G^t``, and ``V = (I + W) / 2`` (``W``
+    With all models as the rows of ``X^t``, their gradients ``G^t``, ``V = (I + W) / 2`` (``W``
     itself if not `lazy`) and a constant `lr`::
 
         X^1     = V (X^0 - lr * G^0)
         X^(t+2) = V (2 X^(t+1) - X^t - lr * (G^(t+1) - G^t))
 
-    The same per round, for every node i with model ``x_i`` and a correction ``c_i``, 0 at first::
+    Equivalently, per round, for every node i with model ``x_i`` and a correction ``c_i`` that
+    starts at 0::
 
         p_i = x_i - lr * grad F(x_i; S_i)
         x_i = sum_j V[i, j] (p_j + lr * c_j),   c_i = (x_i - p_i) / lr
 
-    Needs a static connected graph and a symmetric doubly stochastic ``W``. With `lazy`, as in exact
-    diffusion, any such ``W`` will do; D^2 as it was published takes ``W`` itself and is faster, but
-    needs all eigenvalues above -1/3: not so on a ring of an even number of nodes with equal
-    weights. The corrections sum to 0 after every round. With whole batches and a small enough
-    constant `lr` all models reach the optimum of the mean loss, however unlike the data of nodes
-    are, unlike with D-SGD: at the optimum ``c_i`` is the gradient of the node's own loss. A
-    message holds one model, as in D-SGD.
+    The graph must be static and connected, and ``W`` symmetric and doubly stochastic. With `lazy`,
+    as in exact diffusion, any such ``W`` works; D^2 as published uses ``W`` itself and is faster,
+    but requires that all eigenvalues are above -1/3, which does not hold on a ring of an even
+    number of nodes with equal weights. The corrections sum to 0 after every round. With full
+    batches and a small enough constant `lr`, all models converge to the optimum of the mean loss,
+    however different the data of nodes are, in contrast to D-SGD: at the optimum, ``c_i`` is the
+    gradient of the node's own loss. A message holds one model, as in D-SGD.
 
     Parameters
     ----------
     lr
-        A number, or ``lr(round, step)`` such as :func:`topofl.algorithms.cosine`; corrections are
-        gradients, so that models at the optimum stay there where it changes (the papers have a
-        constant one). Where it is 0, corrections do not change. If the rate falls by orders
-        of magnitude within one round, remaining differences divided by `lr` are large, and a rate
-        that soon rises again, as in schedules with restarts, amplifies them.
+        A number, or a schedule ``lr(round, step)`` such as :func:`topofl.algorithms.cosine`.
+        Corrections are gradients, so that models at the optimum stay there when the rate changes
+        (it is constant in the papers). While it is 0, corrections do not change. If the rate falls
+        by orders of magnitude within one round, remaining differences divided by `lr` are large,
+        and a rate that soon rises again, as in schedules with restarts, amplifies them.
     lazy
-        Whether a node keeps half of its own at each exchange.
+        Whether exchanges use ``(I + W) / 2`` instead of ``W``.
     batch_size
         As in :func:`topofl.algorithms.train`.
 
     Raises
     ------
     ValueError, TypeError
-        If a number is out of its range or of another type; without `lazy`, at the start of a run,
-        if an eigenvalue of ``W`` is not above -1/3.
+        If a number is out of its range or of another type; at the start of a run without `lazy`, if
+        an eigenvalue of ``W`` is not above -1/3.
 
     References
     ----------
@@ -96,6 +97,7 @@ def d2(lr: Rate, *, lazy: bool = True, batch_size: int = 128) -> Algorithm:
 
 
 def _start(models: Models) -> State:
+    """Return corrections of 0."""
     return {"correction": torch.zeros_like(models.flat)}
 
 
@@ -103,7 +105,8 @@ def _exchange(lr: Schedule, lazy: bool) -> Callable[[Models, State, Round], Stat
     """Return the exchange of corrected models, which updates the corrections."""
 
     def apply(models: Models, state: State, round: Round) -> State:
-        flat, rate = models.flat, float(lr(round.t, 0))
+        flat = models.flat
+        rate = float(lr(round.t, 0))
         before = flat.clone()
         flat.add_(state["correction"], alpha=rate)
         kept = flat.clone() if lazy else None

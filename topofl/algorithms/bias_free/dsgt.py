@@ -1,35 +1,36 @@
-"""Decentralized gradient tracking (DSGT): nodes follow an estimate of the mean gradient."""
+"""Decentralized gradient tracking (DSGT)."""
 
+from topofl.algorithms.contract.correction_terms import tracking
 from topofl.algorithms.contract.local import train
 from topofl.algorithms.contract.needs import doubly_stochastic, needing
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.schedules import Rate
-from topofl.algorithms.contract.terms import descend, tracking
+from topofl.algorithms.contract.terms import descend
 
 __all__ = ["dsgt"]
 
 
 @needing(doubly_stochastic)
 def dsgt(lr: Rate, *, batch_size: int = 128) -> Algorithm:
-    """Return decentralized gradient tracking (DSGT): models and tracked gradients travel.
+    """Return decentralized gradient tracking (DSGT): nodes exchange models and tracked gradients.
 
-    Per round t, for every node i, with ``g_i`` of round t and ``g_i'`` of the round before (0 at
-    first, as ``y_i``)::
+    Per round, for every node i, with gradients ``g_i`` of this round and ``g_i'`` of the previous
+    one; ``g_i'`` and ``y_i`` start at 0::
 
         y_i     = y_i + g_i - g_i',   g_i = grad F(theta_i; S_i)
         theta_i = sum_j W[i, j] (theta_j - lr * y_j)
         y_i     = sum_j W[i, j] y_j
 
-    ``W`` must be doubly stochastic: the mean of ``y`` over nodes is then at all times that of their
-    last gradients. With whole batches and a small enough constant `lr` all models then reach the
-    optimum of the mean loss, however different the data of nodes are, unlike with D-SGD. A
-    message holds two numbers per parameter.
+    ``W`` must be doubly stochastic, so that the mean of ``y`` over nodes always equals the mean of
+    their latest gradients. With full batches and a small enough constant `lr`, all models converge
+    to the optimum of the mean loss, however different the data of nodes are, in contrast to D-SGD.
+    A message holds two numbers per parameter.
 
     Parameters
     ----------
     lr
-        A number, or ``lr(round, step)`` such as :func:`topofl.algorithms.cosine`.
+        A number, or a schedule ``lr(round, step)`` such as :func:`topofl.algorithms.cosine`.
     batch_size
         As in :func:`topofl.algorithms.train`.
 
@@ -41,8 +42,8 @@ def dsgt(lr: Rate, *, batch_size: int = 128) -> Algorithm:
     References
     ----------
     Nedic, Olshevsky and Shi, "Achieving geometric convergence for distributed optimization over
-    time-varying graphs" (2017), DIGing, which mixes models before the step and not after it; Pu and
-    Nedic, "Distributed stochastic gradient tracking methods" (2021), DSGT.
+    time-varying graphs" (2017), DIGing, which mixes models before the step instead of after it; Pu
+    and Nedic, "Distributed stochastic gradient tracking methods" (2021), DSGT.
 
     Examples
     --------
@@ -64,7 +65,7 @@ def dsgt(lr: Rate, *, batch_size: int = 128) -> Algorithm:
 
 
 def _exchange(models: Models, state: State, round: Round) -> State:
-    """Mix models and what is tracked, which travel in one message."""
+    """Average models and tracked gradients, which are sent in one message."""
     tracked = round.state("local")["tracked"]
     round.mix(round.weights, models.flat, scalars=tracked.shape[1])
     round.mix(round.weights, tracked, counted=False)

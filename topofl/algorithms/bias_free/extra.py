@@ -20,7 +20,7 @@ from topofl.algorithms.contract.terms import descend
 __all__ = ["extra"]
 
 _LARGE = eigenvalues_above(
-    -1, "use weights by which nodes keep some share of their own, such as mixing.lazy(...)"
+    -1, "use mixing weights with positive self-weights, such as mixing.lazy(...)"
 )
 
 
@@ -34,28 +34,29 @@ def extra(lr: Rate, *, batch_size: int = 128) -> Algorithm:
         X^1     = W X^0 - lr * G^0
         X^(t+2) = (I + W) X^(t+1) - V X^t - lr * (G^(t+1) - G^t)
 
-    The same per round, for every node i with model ``x_i`` and a correction ``c_i``, 0 at first::
+    Equivalently, per round, for every node i with model ``x_i`` and a correction ``c_i`` that
+    starts at 0::
 
         m_i = sum_j W[i, j] x_j,   g_i = grad F(x_i; S_i)
         c_i' = c_i + (m_i - x_i) / (2 * lr)  (c_i of the next round)
         x_i = m_i - lr * (g_i - c_i)
 
-    Needs a static connected graph and a symmetric doubly stochastic ``W`` without an eigenvalue of
-    -1 (a node that keeps some share of its own is enough, as with
+    The graph must be static and connected, and ``W`` symmetric and doubly stochastic without an
+    eigenvalue of -1 (one node with a positive self-weight is enough, as with
     :func:`topofl.mixing.metropolis_hastings`). The corrections sum to 0 after every round. With
-    whole batches and a constant `lr` below ``(1 + smallest eigenvalue of W) / L``, for losses with
-    gradients of Lipschitz constant L, all models reach the optimum of the mean loss, however unlike
-    the data of nodes are, unlike with D-SGD: at the optimum ``c_i`` is the gradient of the node's
-    own loss. A message holds one model, as in D-SGD.
+    full batches and a constant `lr` below ``(1 + smallest eigenvalue of W) / L``, where L is the
+    Lipschitz constant of the gradients, all models converge to the optimum of the mean loss,
+    however different the data of nodes are, in contrast to D-SGD: at the optimum, ``c_i`` is the
+    gradient of the node's own loss. A message holds one model, as in D-SGD.
 
     Parameters
     ----------
     lr
-        A number, or ``lr(round, step)`` such as :func:`topofl.algorithms.cosine`; corrections are
-        gradients, so that models at the optimum stay there where it changes (the paper has a
-        constant one). Where it is 0, corrections do not change. If the rate falls by orders
-        of magnitude within one round, remaining differences divided by `lr` are large, and a rate
-        that soon rises again, as in schedules with restarts, amplifies them.
+        A number, or a schedule ``lr(round, step)`` such as :func:`topofl.algorithms.cosine`.
+        Corrections are gradients, so that models at the optimum stay there when the rate changes
+        (it is constant in the paper). While it is 0, corrections do not change. If the rate falls
+        by orders of magnitude within one round, remaining differences divided by `lr` are large,
+        and a rate that soon rises again, as in schedules with restarts, amplifies them.
     batch_size
         As in :func:`topofl.algorithms.train`.
 
@@ -89,15 +90,16 @@ def extra(lr: Rate, *, batch_size: int = 128) -> Algorithm:
 
 
 def _start(models: Models) -> State:
-    """Return the first messages, which are the initial models, and corrections of 0."""
+    """Return the initial models, which are the first messages, and corrections of 0."""
     return {"sent": models.flat.clone(), "correction": torch.zeros_like(models.flat)}
 
 
 def _exchange(lr: Schedule) -> Callable[[Models, State, Round], State]:
-    """Return the exchange, which adds the disagreement before the local step to the models."""
+    """Return the exchange, which adds corrections and the disagreement of the previous models."""
 
     def apply(models: Models, state: State, round: Round) -> State:
-        rate, apart = float(lr(round.t, 0)), state["sent"].clone()
+        rate = float(lr(round.t, 0))
+        apart = state["sent"].clone()
         round.mix(round.weights, apart)
         apart.sub_(state["sent"])
         models.flat.add_(apart).add_(state["correction"], alpha=rate)

@@ -4,12 +4,13 @@ import numpy as np
 import torch
 
 from topofl._support.check import check_int, check_positive
+from topofl.algorithms.contract.correction_terms import correction
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.needs import doubly_stochastic, needing
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.schedules import Rate
-from topofl.algorithms.contract.terms import correction, descend
+from topofl.algorithms.contract.terms import descend
 
 __all__ = ["local_gt"]
 
@@ -20,33 +21,32 @@ def local_gt(
 ) -> Algorithm:
     """Return gradient tracking with local steps (K-GT).
 
-    Per round, for every node i with model ``x_i``, K = `local_steps` and a correction ``c_i``, 0 at
-    first::
+    Per round, for every node i with model ``x_i``, K = `local_steps` and a correction ``c_i`` that
+    starts at 0::
 
         y_i = x_i;   y_i <- y_i - lr * (grad F(y_i; S_i) + c_i)        (K times)
         z_i = (x_i - y_i) / (K * lr)  (the mean of these K directions)
         c_i = c_i - z_i + sum_j W[i, j] z_j
         x_i = sum_j W[i, j] (x_j - global_lr * K * lr * z_j)
-            (with a `global_lr` of 1: the mean of the y_j)
+            (the weighted mean of the y_j if `global_lr` is 1)
 
-    Needs a doubly stochastic ``W``, of a graph that is connected, or connected over some rounds:
-    the corrections then sum to 0 after every round. With whole batches and a small enough constant
-    `lr` all models then reach the optimum of the mean loss, however different the data of nodes
-    are; D-SGD with local steps stays farther from it the more it takes. With one local step and a
-    `global_lr` of 1 it is :func:`topofl.algorithms.dsgt`. A message holds two numbers per
-    parameter: a model and a direction.
+    ``W`` must be doubly stochastic, and the graph connected, or connected over some rounds. The
+    corrections then sum to 0 after every round. With full batches and a small enough constant `lr`,
+    all models converge to the optimum of the mean loss, however different the data of nodes are;
+    D-SGD stays farther from it the more local steps it takes. With one local step and a `global_lr`
+    of 1, the method is :func:`topofl.algorithms.dsgt`. A message holds two numbers per parameter: a
+    model and a direction.
 
     Parameters
     ----------
     lr
-        Step size of the local steps: a number, or ``lr(round, step)`` such as
-        :func:`topofl.algorithms.cosine`, whose sum over the steps takes the place of ``K * lr``;
-        where that is 0 so is ``z_i``.
+        Step size of the local steps: a number, or a schedule ``lr(round, step)`` such as
+        :func:`topofl.algorithms.cosine`, whose sum over the steps replaces ``K * lr``; if that sum
+        is 0, so is ``z_i``.
     local_steps
         Steps between two exchanges, the same at all nodes.
     global_lr
-        Share of the local steps that the models go before they are averaged, above 0; 1: all of the
-        way.
+        Factor of the local updates before models are averaged, above 0; 1 applies them as they are.
     batch_size
         As in :func:`topofl.algorithms.train`.
 
@@ -58,9 +58,9 @@ def local_gt(
     References
     ----------
     Liu, Lin, Koloskova and Stich, "Decentralized gradient tracking with local steps" (2023),
-    Algorithm 1, K-GT. There corrections may also start as the mean gradient of all nodes less a
-    node's own, which needs an exchange with all nodes; here they start at 0, which is their sum in
-    either case.
+    Algorithm 1, K-GT. There, corrections can also start as the mean gradient of all nodes minus a
+    node's own, which needs an exchange with all nodes; here they start at 0. They sum to 0 in both
+    cases.
 
     Examples
     --------
@@ -87,7 +87,7 @@ def local_gt(
 
 
 def _corrected(how: Training) -> Phase:
-    """Return the phase of corrected steps, which keeps their mean direction and sum of rates."""
+    """Return the phase of corrected steps, which stores their mean direction and total rate."""
 
     def init(models: Models) -> State:
         flat = models.flat
@@ -99,10 +99,8 @@ def _corrected(how: Training) -> Phase:
     def apply(models: Models, state: State, round: Round) -> State:
         start = models.flat.clone()
         steps = round.train(models, how, state)
-        lengths = np.cumsum([0.0, *(how.descend.lr(round.t, k) for k in range(int(steps.max())))])[
-            steps
-        ]
-        state["length"].copy_(torch.from_numpy(lengths))
+        rates = [how.descend.lr(round.t, k) for k in range(int(steps.max()))]
+        state["length"].copy_(torch.from_numpy(np.cumsum([0.0, *rates])[steps]))
         length = state["length"][:, None]
         state["direction"].copy_(torch.where(length > 0, start.sub_(models.flat).div_(length), 0))
         return state
@@ -111,11 +109,12 @@ def _corrected(how: Training) -> Phase:
 
 
 def _exchange(global_lr: float) -> Phase:
-    """Return the phase in which models and directions travel, in one message."""
+    """Return the phase that averages models and directions, which are sent in one message."""
 
     def apply(models: Models, state: State, round: Round) -> State:
         local = round.state("local")
-        direction, correct = local["direction"], local["correction"].sub_(local["direction"])
+        direction = local["direction"]
+        correct = local["correction"].sub_(local["direction"])
         models.flat.addcmul_(direction, local["length"][:, None], value=1 - global_lr)
         round.mix(round.weights, models.flat, scalars=direction.shape[1])
         round.mix(round.weights, direction, counted=False)

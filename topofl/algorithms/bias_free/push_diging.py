@@ -1,11 +1,12 @@
-"""Push-DIGing: gradient tracking by push-sum over directed, possibly changing graphs."""
+"""Push-DIGing: gradient tracking by push-sum over directed graphs, which may change."""
 
+from topofl.algorithms.contract.correction_terms import tracking
 from topofl.algorithms.contract.local import train
 from topofl.algorithms.contract.needs import needing, strongly_connected
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.schedules import Rate
-from topofl.algorithms.contract.terms import descend, tracking
+from topofl.algorithms.contract.terms import descend
 from topofl.algorithms.exchanges.average import pushed_weights
 
 __all__ = ["push_diging"]
@@ -15,28 +16,29 @@ __all__ = ["push_diging"]
 def push_diging(lr: Rate, *, batch_size: int = 128) -> Algorithm:
     """Return Push-DIGing: gradient tracking by push-sum over directed graphs.
 
-    Per round, for every node i with push-sum weight ``v_i``, at first 1, and model ``x_i = u_i /
-    v_i``, with ``g_i`` of this round and ``g_i'`` of the round before (0 at first, as ``y_i``)::
+    Per round, for every node i with push-sum weight ``v_i``, which starts at 1, and model ``x_i =
+    u_i / v_i``, with gradients ``g_i`` of this round and ``g_i'`` of the previous one; ``g_i'`` and
+    ``y_i`` start at 0::
 
         y_i = y_i + g_i - g_i',   g_i = grad F(x_i; S_i)
         u_i = sum_j P[i, j] (u_j - lr * y_j)  (P[i, j]: the share that node j sends to i)
         v_i = sum_j P[i, j] v_j,   y_i = sum_j P[i, j] y_j
         x_i = u_i / v_i
 
-    Needs weights ``P`` whose columns sum to 1, as :func:`topofl.mixing.uniform` makes for nodes
-    that push, on any graph, directed or not. The graph may change from round to round; but there
-    must be a number of rounds within which every node always reaches every other. The sum of ``y``
-    over nodes is at all times that of their last gradients. With whole batches and a small enough
-    constant `lr` all models reach the optimum of the mean loss, however unlike the data of nodes
-    are. With a doubly stochastic ``P`` it is :func:`topofl.algorithms.dsgt`. A message holds two
-    numbers per parameter and one more: a model, what is tracked, and a weight.
+    The columns of ``P`` must sum to 1, as in the push form of :func:`topofl.mixing.uniform`, on any
+    graph, directed or not. The graph may change from round to round if there is a number of rounds
+    within which every node always reaches every other. The sum of ``y`` over nodes always equals
+    the sum of their latest gradients. With full batches and a small enough constant `lr`, all
+    models converge to the optimum of the mean loss, however different the data of nodes are. With a
+    doubly stochastic ``P``, the method is :func:`topofl.algorithms.dsgt`. A message holds a model,
+    a tracked gradient and a push-sum weight.
 
     Parameters
     ----------
     lr
-        A number, or ``lr(round, step)`` such as :func:`topofl.algorithms.cosine`. Nodes to which
-        others push little have small push-sum weights and take large steps: a graph of unlike
-        degrees needs a smaller `lr`.
+        A number, or a schedule ``lr(round, step)`` such as :func:`topofl.algorithms.cosine`. Nodes
+        that receive small shares have small push-sum weights and take large steps: a graph with
+        unequal degrees needs a smaller `lr`.
     batch_size
         As in :func:`topofl.algorithms.train`.
 
@@ -73,8 +75,10 @@ def push_diging(lr: Rate, *, batch_size: int = 128) -> Algorithm:
 
 
 def _exchange(models: Models, state: State, round: Round) -> State:
-    """Push models times their weights, the weights, and what is tracked, in one message."""
-    weights, tracked, flat = round.push_weights, round.state("local")["tracked"], models.flat
+    """Push weighted models, push-sum weights and tracked gradients in one message."""
+    weights = round.push_weights
+    tracked = round.state("local")["tracked"]
+    flat = models.flat
     flat.mul_(models.push_sum_weights[:, None].to(flat.dtype))
     round.mix(weights, flat, scalars=tracked.shape[1] + 1)
     round.mix(weights, tracked, counted=False)

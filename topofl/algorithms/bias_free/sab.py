@@ -1,11 +1,12 @@
-"""S-AB: gradient tracking over directed graphs with row and column stochastic weights."""
+"""S-AB: gradient tracking over directed graphs with row- and column-stochastic weights."""
 
+from topofl.algorithms.contract.correction_terms import tracking
 from topofl.algorithms.contract.local import train
 from topofl.algorithms.contract.needs import needing, strongly_connected
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.schedules import Rate
-from topofl.algorithms.contract.terms import descend, tracking
+from topofl.algorithms.contract.terms import descend
 
 __all__ = ["sab"]
 
@@ -14,25 +15,26 @@ __all__ = ["sab"]
 def sab(lr: Rate, *, batch_size: int = 128) -> Algorithm:
     """Return S-AB: gradient tracking over directed graphs, without push-sum weights.
 
-    Per round, for every node i, with ``g_i`` of this round and ``g_i'`` of the round before (0 at
-    first, as ``y_i``)::
+    Per round, for every node i, with gradients ``g_i`` of this round and ``g_i'`` of the previous
+    one; ``g_i'`` and ``y_i`` start at 0::
 
         y_i = y_i + g_i - g_i',   g_i = grad F(x_i; S_i)
         x_i = sum_j A[i, j] x_j - lr * y_i  (rows of A sum to 1: nodes average what they receive)
         y_i = sum_j B[i, j] y_j  (columns of B sum to 1: nodes push shares of what they have)
 
-    Needs a strongly connected graph, directed or not; one for all rounds in the paper, while later
-    work has the same result for graphs that change. ``A`` is the matrix of nodes that average on
-    it, ``B`` that of nodes that push, by default with equal weights where it is directed. (Where
-    weights are given to a run they are both, and must be doubly stochastic.) The sum of ``y`` over
-    nodes is at all times that of their last gradients. With whole batches and a small enough
-    constant `lr` all models reach the optimum of the mean loss, however unlike the data of nodes
-    are. A message holds two numbers per parameter: a model, and what is tracked.
+    The graph must be strongly connected, directed or not; it is static in the paper, while later
+    work proves the same for changing graphs. ``A`` holds the weights with which nodes average what
+    they receive, and ``B`` the shares that they push; on directed graphs, both have equal weights
+    by default. (If a run is given weights, they are used for both and must be doubly stochastic.)
+    The sum of ``y`` over nodes always equals the sum of their latest gradients. With full batches
+    and a small enough constant `lr`, all models converge to the optimum of the mean loss, however
+    different the data of nodes are. A message holds a model and a tracked gradient: two numbers per
+    parameter.
 
     Parameters
     ----------
     lr
-        A number, or ``lr(round, step)`` such as :func:`topofl.algorithms.cosine`.
+        A number, or a schedule ``lr(round, step)`` such as :func:`topofl.algorithms.cosine`.
     batch_size
         As in :func:`topofl.algorithms.train`.
 
@@ -43,9 +45,9 @@ def sab(lr: Rate, *, batch_size: int = 128) -> Algorithm:
 
     Notes
     -----
-    Another form of AB, in the library disropt, pushes the gradient differences as well: ``y_i =
-    sum_j B[i, j] (y_j + g_j - g_j')``. Push-pull mixes models after the step and not before it:
-    ``x_i = sum_j A[i, j] (x_j - lr * y_j)``.
+    Another form of AB, in the library disropt, also pushes the gradient differences: ``y_i = sum_j
+    B[i, j] (y_j + g_j - g_j')``. Push-pull mixes models after the step instead of before it: ``x_i
+    = sum_j A[i, j] (x_j - lr * y_j)``.
 
     References
     ----------
@@ -75,13 +77,15 @@ def sab(lr: Rate, *, batch_size: int = 128) -> Algorithm:
 
 
 def _start(models: Models) -> State:
-    """Return what nodes send first, their models as they are before the local step."""
+    """Return the initial models, which are the first messages."""
     return {"sent": models.flat.clone()}
 
 
 def _exchange(models: Models, state: State, round: Round) -> State:
     """Average the models before the local step, add the step, and push the tracked gradients."""
-    pushes, tracked, sent = round.push_weights, round.state("local")["tracked"], state["sent"]
+    pushes = round.push_weights
+    tracked = round.state("local")["tracked"]
+    sent = state["sent"]
     models.flat.sub_(sent)
     round.mix(round.weights, sent, scalars=tracked.shape[1])
     round.mix(pushes, tracked, counted=False)

@@ -1,1 +1,1 @@
-"""Methods that tolerate attackers."""
+"""Byzantine-robust methods, which tolerate attackers."""

@@ -1,4 +1,4 @@
-"""ClippedGossip: no neighbor moves a model further than a radius."""
+"""ClippedGossip: D-SGD that clips differences from neighbors."""
 
 from collections.abc import Callable
 from math import inf
@@ -14,9 +14,9 @@ from topofl.algorithms.contract.schedules import Rate
 from topofl.algorithms.exchanges.robust import (
     Aggregation,
     aggregate,
-    local_steps_of,
-    remedy_by_graph,
-    surrounded,
+    denser_graph_remedy,
+    dsgd_steps,
+    exposure_to_attackers,
 )
 from topofl.mixing import MixingMatrix
 
@@ -24,38 +24,39 @@ __all__ = ["clipped_gossip", "clipping", "outweighed"]
 
 
 def _exceeded(weights: MixingMatrix, bad: np.ndarray, *, delta: float | None) -> str:
-    """Say at which node attackers weigh more than `delta`, or at least half of the neighbors."""
-    _, _, shares = surrounded(weights, bad)
+    """Return at which node attackers weigh more than is tolerated, or an empty text."""
+    _, _, shares = exposure_to_attackers(weights, bad)
     half = (1 - weights.weights.diagonal()) / 2
-    limit = (
-        half * (1 - 1e-9) if delta is None else delta * (1 + 1e-9)
-    )  # sums of weights are rounded
+    # sums of weights are rounded
+    limit = half * (1 - 1e-9) if delta is None else delta * (1 + 1e-9)
     over = np.flatnonzero((shares > 0) & (shares > limit))
     if not len(over):
         return ""
     bound = (
-        "half of what its neighbors weigh, or more"
+        "half of the weight of its neighbors, or more"
         if delta is None
         else f"more than delta={delta:g}"
     )
-    count, n, most = int(bad.sum()), weights.n, float(shares.max())
+    count = int(bad.sum())
+    n = weights.n
+    most = float(shares.max())
     if delta is not None and not ((shares > 0) & (shares > half * (1 - 1e-9))).any():
         remedy = f"give delta={np.ceil(most * 1000) / 1000:g}"
     else:
         share = "" if delta is None else f" and delta={np.ceil(count / n * 1000) / 1000:g}"
-        remedy = remedy_by_graph(n, count, (n - 2) // 2, share)
+        remedy = denser_graph_remedy(n, count, (n - 2) // 2, share)
     return f"attackers weigh {shares[over[0]]:.3g} at node {over[0]}, {bound}; {remedy}"
 
 
 outweighed = Need(
     "attackers of little weight",
-    "less than half of an honest node's neighbors, and at most `delta` where it is given",
+    "less than half of the weight of an honest node's neighbors, and at most `delta` if given",
     "add edges",
     attacked=_exceeded,
     verb="have",
     of=("delta",),
 )
-"""Small weights of attackers."""
+"""The requirement that attackers have small weights."""
 
 
 @needing(outweighed)
@@ -77,48 +78,48 @@ def clipped_gossip(
         theta_i = x_i + sum_{j != i} W[i, j] clip(x_j - x_i, tau_i)
         clip(d, tau) = d * min(1, tau / ||d||)
 
-    The radius is given, or each node computes it in every round from the weight `delta` of
-    attackers that is assumed among its neighbors::
+    The radius is either given, or each node computes it in every round from an assumed weight
+    `delta` of attackers among its neighbors::
 
         tau_i^2 = (1 / delta) sum_{j in N_i} W[i, j] ||x_j - x_i||^2
 
-    where ``N_i`` are the neighbors without the furthest ones, as few as have weights that sum to
-    `delta` or more. (The theorem sums over the honest neighbors, which no node knows.) Messages
-    that are not finite are ignored.
+    where ``N_i`` are the neighbors without the farthest ones, as few as have weights that sum to at
+    least `delta`. (The theorem sums over the honest neighbors, which no node knows.) Messages with
+    NaN or infinite values are ignored.
 
     **Tolerance.** Whatever attackers send, they move node i by at most ``tau_i delta_i`` per round,
     where ``delta_i = sum_{j attacks} W[i, j]``. If no ``delta_i`` is above `delta`, they cannot
     make ``tau_i`` larger than the sum over honest neighbors would. The theorem needs symmetric,
     doubly stochastic weights, honest nodes that are connected among themselves, and a largest
-    ``delta_i`` that is small against the square of their spectral gap.
+    ``delta_i`` that is small compared to the square of their spectral gap.
 
     Parameters
     ----------
     lr
-        A number, or ``lr(round, step)`` such as :func:`topofl.algorithms.cosine`.
+        A number, or a schedule ``lr(round, step)`` such as :func:`topofl.algorithms.cosine`.
     tau
-        The radius, above 0; with ``inf`` it is D-SGD.
+        The radius, above 0; ``inf`` gives D-SGD.
     delta
-        Above 0 and below 1, in place of `tau`.
+        Assumed weight of attackers, above 0 and below 1, instead of `tau`.
     batch_size
         As in :func:`topofl.algorithms.train`.
     momentum
-        In [0, 1), local and never averaged.
+        In [0, 1); local and never averaged.
     local_steps
-        Minibatch steps between two exchanges; the original method takes 1.
+        Minibatch steps between two exchanges; 1 in the original method.
 
     Raises
     ------
     ValueError, TypeError
-        If a number is out of its range or of another type, or not exactly one of `tau` and `delta`
-        is given.
+        If a number is out of its range or of another type, or if both or neither of `tau` and
+        `delta` are given.
 
     References
     ----------
     He, Karimireddy and Jaggi, "Byzantine-robust decentralized learning via ClippedGossip" (2022).
     With `delta`, the radius is that of the experiments of Gaucher, Dieuleveut and Hendrikx,
-    "Unified breakdown analysis for Byzantine robust gossip" (2025), but where weights sum to just
-    `delta`.
+    "Unified breakdown analysis for Byzantine robust gossip" (2025), except if weights sum to
+    exactly `delta`.
 
     Examples
     --------
@@ -133,16 +134,16 @@ def clipped_gossip(
     >>> bool(clipped.last("accuracy")[1] > 0.8), bool(plain.last("accuracy")[1] > 0.8)
     (True, False)
     """
-    local = local_steps_of(lr, batch_size, momentum, local_steps)
+    local = dsgd_steps(lr, batch_size, momentum, local_steps)
     return chain("clipped_gossip", local=local, exchange=clipping(tau, delta))
 
 
 def clipping(tau: float | None, delta: float | None) -> Phase:
-    """Return the exchange by clipped differences, of one radius or of one that each node finds."""
+    """Return the exchange of clipped differences, with a given or a computed radius."""
     if (tau is None) == (delta is None):
         raise ValueError(
-            f"one of `tau` and `delta` must be given, got tau={tau} and delta={delta}; give "
-            "delta=0.1"
+            f"exactly one of `tau` and `delta` must be given, got tau={tau} and delta={delta}; "
+            "give delta=0.1"
         )
     if tau is not None:
         radius = tau if tau == inf else check_positive("tau", tau)
@@ -161,7 +162,8 @@ def _clipped(radius: Callable[[Tensor, Tensor], Tensor]) -> Aggregation:
     def rule(own: Tensor, received: Tensor, shares: Tensor) -> Tensor:
         apart = received - own
         distances = torch.linalg.vector_norm(apart, dim=1)
-        finite, tau = torch.isfinite(distances), radius(distances, shares)
+        finite = torch.isfinite(distances)
+        tau = radius(distances, shares)
         factors = torch.where(distances > tau, tau / distances, 1) * shares
         return own + torch.where(finite, factors, 0) @ torch.where(finite[:, None], apart, 0)
 
@@ -169,9 +171,9 @@ def _clipped(radius: Callable[[Tensor, Tensor], Tensor]) -> Aggregation:
 
 
 def _radius(distances: Tensor, shares: Tensor, delta: float) -> Tensor:
-    """Return the radius from the neighbors without the furthest ones, which weigh `delta`."""
-    furthest = torch.where(torch.isfinite(distances), distances, inf).sort(descending=True)
-    weights = shares[furthest.indices]
-    further = weights.cumsum(0) - weights
-    counted = further >= delta * (1 - 1e-5)  # sums of weights are rounded
-    return (torch.where(counted, weights * furthest.values.square(), 0).sum() / delta).sqrt()
+    """Return the radius from the neighbors without the farthest ones, which weigh `delta`."""
+    farthest = torch.where(torch.isfinite(distances), distances, inf).sort(descending=True)
+    weights = shares[farthest.indices]
+    weight_farther = weights.cumsum(0) - weights
+    counted = weight_farther >= delta * (1 - 1e-5)  # sums of weights are rounded
+    return (torch.where(counted, weights * farthest.values.square(), 0).sum() / delta).sqrt()

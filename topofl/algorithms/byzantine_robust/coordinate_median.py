@@ -1,4 +1,4 @@
-"""D-SGD by coordinate-wise medians: BRIDGE-M."""
+"""D-SGD with coordinate-wise medians (BRIDGE-M)."""
 
 import numpy as np
 import torch
@@ -9,9 +9,9 @@ from topofl.algorithms.contract.phase import Algorithm, chain
 from topofl.algorithms.contract.schedules import Rate
 from topofl.algorithms.exchanges.robust import (
     aggregate,
-    local_steps_of,
-    remedy_by_graph,
-    surrounded,
+    denser_graph_remedy,
+    dsgd_steps,
+    exposure_to_attackers,
 )
 from topofl.mixing import MixingMatrix
 
@@ -19,12 +19,12 @@ __all__ = ["coordinate_median"]
 
 
 def _exceeded(weights: MixingMatrix, bad: np.ndarray) -> str:
-    """Say at which node attackers are half of the values or more."""
-    received, attackers, _ = surrounded(weights, bad)
+    """Return at which node half or more of the values are from attackers, or an empty text."""
+    received, attackers, _ = exposure_to_attackers(weights, bad)
     worst = int((attackers / (received + 1)).argmax())
     if 2 * attackers[worst] < received[worst] + 1:
         return ""
-    remedy = remedy_by_graph(weights.n, int(bad.sum()), (weights.n - 1) // 2)
+    remedy = denser_graph_remedy(weights.n, int(bad.sum()), (weights.n - 1) // 2)
     return (
         f"node {worst} receives from {attackers[worst]} attackers, half or more of its "
         f"{received[worst] + 1} values, its own included; {remedy}"
@@ -33,7 +33,7 @@ def _exceeded(weights: MixingMatrix, bad: np.ndarray) -> str:
 
 _MAJORITY = Need(
     "an honest majority at each node",
-    "of the values at an honest node, its own included, fewer than half may be of attackers",
+    "fewer than half of the values at an honest node, its own included, may come from attackers",
     "add edges",
     attacked=_exceeded,
     verb="have",
@@ -44,33 +44,32 @@ _MAJORITY = Need(
 def coordinate_median(
     lr: Rate, *, batch_size: int = 128, momentum: float = 0.0, local_steps: int = 1
 ) -> Algorithm:
-    """Return D-SGD with coordinate-wise medians of a node's and its neighbors' models (BRIDGE-M).
+    """Return D-SGD with coordinate-wise medians instead of averages (BRIDGE-M).
 
     Per round, for every node i::
 
         x_i     = theta_i - lr * v_i,   v_i = momentum * v_i + grad F(theta_i; S_i)
             (`local_steps` times)
-        theta_i = median({x_i} and {x_j: W[i, j] != 0}), each parameter by itself
+        theta_i = median({x_i} and {x_j: W[i, j] != 0}), coordinate-wise
 
-    The median of an even number of values is the mean of the two in the middle. The weights of the
-    graph do not matter, only which nodes a node receives from. A value that is NaN counts as a
-    large one.
+    The median of an even number of values is the mean of the two middle ones. The weights of the
+    graph do not matter, only its edges do. NaN counts as a large value.
 
-    **Tolerance.** If of the values at every honest node, its own included, fewer than half are of
+    **Tolerance.** If fewer than half of the values at an honest node, its own included, come from
     attackers, every parameter of its new model lies between the smallest and the largest of honest
-    models, whatever attackers send. On data that differ from node to node, medians are biased
-    also without attackers.
+    models, whatever attackers send. If data differ between nodes, medians are biased even without
+    attackers.
 
     Parameters
     ----------
     lr
-        A number, or ``lr(round, step)`` such as :func:`topofl.algorithms.cosine`.
+        A number, or a schedule ``lr(round, step)`` such as :func:`topofl.algorithms.cosine`.
     batch_size
         As in :func:`topofl.algorithms.train`.
     momentum
-        In [0, 1), local and never averaged.
+        In [0, 1); local and never averaged.
     local_steps
-        Minibatch steps between two exchanges; the original method takes 1.
+        Minibatch steps between two exchanges; 1 in the original method.
 
     Raises
     ------
@@ -79,14 +78,14 @@ def coordinate_median(
 
     Notes
     -----
-    BRIDGE first takes the median, then a step by the gradient at the model before it; here, as in
-    D-SGD, nodes step and then exchange.
+    BRIDGE takes the median first, and then a step along the gradient at the previous model; here,
+    as in D-SGD, nodes step and then exchange.
 
     References
     ----------
     Yin, Chen, Ramchandran and Bartlett, "Byzantine-robust distributed learning: towards optimal
     statistical rates" (2018), medians of gradients at a server; Fang, Yang and Bajwa, "BRIDGE:
-    Byzantine-resilient decentralized gradient descent" (2022), BRIDGE-M, its form without a server.
+    Byzantine-resilient decentralized gradient descent" (2022), BRIDGE-M, the decentralized form.
 
     Examples
     --------
@@ -94,7 +93,7 @@ def coordinate_median(
     coordinate_median: local(lr=0.1, batch_size=128, steps=1)
     -> exchange(weights=round, rule=median)
     """
-    local = local_steps_of(lr, batch_size, momentum, local_steps)
+    local = dsgd_steps(lr, batch_size, momentum, local_steps)
     return chain("coordinate_median", local=local, exchange=aggregate(_median, rule="median"))
 
 

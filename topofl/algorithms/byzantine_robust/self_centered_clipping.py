@@ -1,4 +1,4 @@
-"""Self-centered clipping with local momentum: ClippedGossip's rule after averaged gradients."""
+"""Self-centered clipping: ClippedGossip's exchange with local momentum."""
 
 import torch
 from torch import Tensor
@@ -26,22 +26,22 @@ def self_centered_clipping(
 ) -> Algorithm:
     """Return self-centered clipping (SCClip) with local momentum.
 
-    Per round, for every node i, with ``m_i`` at first 0::
+    Per round, for every node i, with ``m_i`` starting at 0::
 
         m_i     = (1 - alpha) m_i + alpha * grad F(theta_i; S_i)
         x_i     = theta_i - lr * m_i
         theta_i = x_i + sum_{j != i} W[i, j] clip(x_j - x_i, tau_i)
 
-    The exchange, and what it tolerates, are those of :func:`clipped_gossip`: self-centered clipping
-    is the name that the first version of the paper has for it. The averages, in which the noise of
-    minibatches falls behind which attackers hide, are those of the paper's algorithm for training.
+    The exchange and its tolerance are those of :func:`clipped_gossip`, which the first version of
+    the paper calls self-centered clipping. The running averages of gradients are those of the
+    paper's training algorithm; they reduce the minibatch noise in which attackers can hide.
 
     Parameters
     ----------
     lr, tau, delta, batch_size
         As in :func:`clipped_gossip`.
     alpha
-        Above 0 and at most 1: share of the new gradient; 1 is :func:`clipped_gossip`, without
+        Weight of the new gradient, above 0 and at most 1; 1 gives :func:`clipped_gossip` without
         momentum.
 
     Raises
@@ -51,14 +51,14 @@ def self_centered_clipping(
 
     Notes
     -----
-    The authors' published code adds gradients up, ``m_i = (1 - alpha) m_i + grad F(theta_i; S_i)``,
-    so that its `lr` is `alpha` times the one here; without `tau` it takes the distance of the
-    second furthest neighbor.
+    The authors' published code sums gradients, ``m_i = (1 - alpha) m_i + grad F(theta_i; S_i)``, so
+    that its `lr` is `alpha` times the one here; without `tau`, it uses the distance of the
+    second-farthest neighbor.
 
     References
     ----------
     He, Karimireddy and Jaggi, "Byzantine-robust decentralized learning via self-centered clipping"
-    (2022, first version); momentum for that reason is of Karimireddy, He and Jaggi, "Learning from
+    (2022, first version); the reason for momentum is from Karimireddy, He and Jaggi, "Learning from
     history for Byzantine robust optimization" (2021).
 
     Examples

@@ -1,1 +1,1 @@
-"""Methods that send compressed messages."""
+"""Methods with compressed messages."""

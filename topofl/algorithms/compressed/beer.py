@@ -1,22 +1,23 @@
-"""BEER: gradient tracking whose two messages are compressed differences."""
+"""BEER: gradient tracking with compressed messages."""
 
 import torch
 
+from topofl.algorithms.contract.correction_terms import tracking
 from topofl.algorithms.contract.local import train
 from topofl.algorithms.contract.needs import doubly_stochastic, needing, static
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.schedules import Rate
-from topofl.algorithms.contract.terms import descend, tracking
-from topofl.algorithms.exchanges.compressors import (
+from topofl.algorithms.contract.terms import descend
+from topofl.algorithms.exchanges.compressed_exchange import (
     TOP_TENTH,
-    Compressor,
     check_compressor,
     check_consensus_step,
     check_messages,
     disagreement,
     message_bytes,
 )
+from topofl.algorithms.exchanges.compressors import Compressor
 
 __all__ = ["beer"]
 
@@ -31,46 +32,46 @@ def beer(
 ) -> Algorithm:
     """Return BEER: gradient tracking with compressed messages.
 
-    Per round, for every node i, with ``g_i`` of this round and ``g_i'`` of the round before, and
-    estimates ``h_i`` of its model and ``u_i`` of what it tracks that all its neighbors have too,
-    all 0 at first::
+    Per round, for every node i, with gradients ``g_i`` of this round and ``g_i'`` of the previous
+    one, and estimates ``h_i`` of its model and ``u_i`` of its tracked gradient, which all its
+    neighbors also store; all start at 0::
 
         y_i     = y_i + g_i - g_i',   g_i = grad F(theta_i; S_i)
         theta_i = theta_i - lr * y_i + gamma * sum_j W[i, j] (h_j - h_i)
-        h_j     = h_j + Q(theta_j - h_j),   u_j = u_j + Q(y_j - u_j)  (both are sent, j = i too)
+        h_j     = h_j + Q(theta_j - h_j),   u_j = u_j + Q(y_j - u_j)  (sends both Q; also j = i)
         y_i     = y_i + gamma * sum_j W[i, j] (u_j - u_i)
 
-    The mean of ``y`` over nodes is at all times the mean of their last gradients, and with whole
-    batches and small enough constant `lr` and `gamma` all models reach a stationary point of the
-    mean loss, however different the data of nodes are and however little Q keeps. Without
-    compression and with ``gamma=1`` models of one start are those of gradient tracking in the form
-    ``theta = W theta - lr * y``, ``y = W y + g - g'`` (DIGing). Needs a static graph, since
-    estimates are sums of all that was sent, and doubly stochastic weights ``W``; the theorem is on
-    undirected graphs.
+    The mean of ``y`` over nodes always equals the mean of their latest gradients. With full batches
+    and small enough constant `lr` and `gamma`, all models converge to a stationary point of the
+    mean loss, however different the data of nodes are and however strong the compression is.
+    Without compression, with ``gamma=1`` and equal initial models, it is gradient tracking in the
+    form ``theta = W theta - lr * y``, ``y = W y + g - g'`` (DIGing). The graph must be static,
+    since estimates are sums of all past messages, and the weights ``W`` doubly stochastic; the
+    theorem assumes undirected graphs.
 
     Parameters
     ----------
     lr
-        A number, or ``lr(round, step)`` such as :func:`topofl.algorithms.cosine`.
+        A number, or a schedule ``lr(round, step)`` such as :func:`topofl.algorithms.cosine`.
     gamma
-        Consensus step size, in (0, 1]; in the theorem of the order of the contraction of Q times
+        Consensus step size, in (0, 1]; in the theorem, of the order of the contraction of Q times
         the spectral gap of W.
     compressor
-        Q: such as :func:`topofl.algorithms.top_k`, :func:`topofl.algorithms.random_k`,
-        :func:`topofl.algorithms.sign` or :func:`topofl.algorithms.quantized`.
+        Q: :func:`topofl.algorithms.top_k`, :func:`topofl.algorithms.random_k`,
+        :func:`topofl.algorithms.sign`, :func:`topofl.algorithms.quantized` or a custom one.
     batch_size
         As in :func:`topofl.algorithms.train`.
 
     Raises
     ------
     ValueError, TypeError
-        If a number is out of its range or of another type; when a run starts, if Q makes messages
-        larger.
+        If a number is out of its range or of another type; at the start of a run, if Q makes
+        messages larger.
 
     Notes
     -----
-    In the paper and in the authors' experiments ``u`` is still 0 after the first round; here the
-    first message holds it too, so that all messages are alike.
+    In the paper and in the authors' experiments, ``u`` is still 0 after the first round; here the
+    first message updates it too, so that all messages have the same form.
 
     References
     ----------
@@ -98,6 +99,8 @@ def beer(
 
 
 def _exchange(compressor: Compressor, gamma: float) -> Phase:
+    """Return the phase that averages models and tracked gradients by compressed messages."""
+
     def init(models: Models) -> State:
         check_messages(compressor, models.flat)
         return {"models": torch.zeros_like(models.flat), "tracked": torch.zeros_like(models.flat)}

@@ -1,4 +1,4 @@
-"""CHOCO-SGD: nodes average estimates of models that compressed messages update."""
+"""CHOCO-SGD: D-SGD with compressed differences as messages."""
 
 from functools import lru_cache
 
@@ -9,33 +9,33 @@ from topofl._linalg import spectral
 from topofl._support.check import TOLERANCE, check_fraction, check_int
 from topofl.algorithms.contract.local import train
 from topofl.algorithms.contract.needs import Need, needing, static, symmetric
+from topofl.algorithms.contract.optimizer_terms import momentum as heavy_ball
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.schedules import Rate
 from topofl.algorithms.contract.terms import descend
-from topofl.algorithms.contract.terms import momentum as heavy_ball
-from topofl.algorithms.exchanges.compressors import (
+from topofl.algorithms.exchanges.compressed_exchange import (
     TOP_TENTH,
-    Compressor,
     check_compressor,
     check_consensus_step,
     check_messages,
     disagreement,
     message_bytes,
 )
+from topofl.algorithms.exchanges.compressors import Compressor
 from topofl.mixing import MixingMatrix
 
 __all__ = ["choco_sgd"]
 
 
 def _no_gap(weights: MixingMatrix) -> str:
-    """Say why the spectral gap is 0, if it is."""
+    """Return why the spectral gap is 0, or an empty text if it is not."""
     if weights.spectral_gap > TOLERANCE:
         return ""
     parts, _ = connected_components(weights.weights, directed=False)
     if parts > 1:
-        return f"the gap is 0, since W joins the nodes to {parts} separate parts"
-    return "the gap is 0, since W has the eigenvalue -1, which mixing.lazy(W) has not"
+        return f"the gap is 0, since the graph of W has {parts} components"
+    return "the gap is 0, since W has the eigenvalue -1; mixing.lazy(W) does not have it"
 
 
 _GAP = Need(
@@ -60,8 +60,8 @@ def choco_sgd(
 ) -> Algorithm:
     """Return CHOCO-SGD: D-SGD with compressed differences as messages.
 
-    Per round, for every node i, with an estimate ``h_i`` of its model that all its neighbors have
-    too, 0 at first::
+    Per round, for every node i, with an estimate ``h_i`` of its model that all its neighbors also
+    store, starting at 0::
 
         theta_i = theta_i - lr * v_i,   v_i = momentum * v_i + grad F(theta_i; S_i)
             (`local_steps` times)
@@ -69,40 +69,40 @@ def choco_sgd(
         h_j     = h_j + q_j  (for j = i and neighbors j)
         theta_i = theta_i + gamma * sum_j W[i, j] (h_j - h_i)
 
-    The mean of the models over nodes moves by the steps alone. Without steps, and with a small
-    enough `gamma`, all models converge to it, linearly; without compression and with ``gamma=1`` it
-    is D-SGD. Needs a static graph, since estimates are sums of all that was sent, and symmetric
-    weights ``W``.
+    Only the local steps move the mean of the models over nodes. Without local steps and with a
+    small enough `gamma`, all models converge to it linearly; without compression and with
+    ``gamma=1``, the method is D-SGD. The graph must be static, since estimates are sums of all past
+    messages, and the weights ``W`` symmetric.
 
     Parameters
     ----------
     lr
-        A number, or ``lr(round, step)`` such as :func:`topofl.algorithms.cosine`.
+        A number, or a schedule ``lr(round, step)`` such as :func:`topofl.algorithms.cosine`.
     compressor
-        Q: such as :func:`topofl.algorithms.top_k`, :func:`topofl.algorithms.random_k`,
-        :func:`topofl.algorithms.sign` or :func:`topofl.algorithms.quantized`.
+        Q: :func:`topofl.algorithms.top_k`, :func:`topofl.algorithms.random_k`,
+        :func:`topofl.algorithms.sign`, :func:`topofl.algorithms.quantized` or a custom one.
     gamma
-        Consensus step size, in (0, 1]. None: that of the theorem, with the spectral gap ``rho`` of
-        W, its distance from the identity ``beta = ||I - W||_2``, and the contraction ``delta`` of
-        Q, ``rho^2 delta / (16 rho + rho^2 + 4 beta^2 + 2 rho beta^2 - 8 rho delta)``. With it
-        averaging always converges, but it is far smaller than what works best, which the authors
-        tune: on a ring of 9 nodes 0.34 with 16 levels of quantization, 0.04 with the top 1 % and
+        Consensus step size, in (0, 1]. None: the step size of the theorem, ``rho^2 delta / (16 rho
+        + rho^2 + 4 beta^2 + 2 rho beta^2 - 8 rho delta)``, with the spectral gap ``rho`` of W, its
+        distance from the identity ``beta = ||I - W||_2``, and the contraction ``delta`` of Q. With
+        it averaging always converges, but it is far smaller than the best values, which the authors
+        tuned: on a ring of 9 nodes 0.34 with 16 levels of quantization, 0.04 with the top 1 % and
         0.01 with a random 1 %.
     batch_size
         As in :func:`topofl.algorithms.train`.
     momentum, local_steps
-        As in :func:`topofl.algorithms.dsgd`; the original method takes 0 and 1.
+        As in :func:`topofl.algorithms.dsgd`; 0 and 1 in the original method.
 
     Raises
     ------
     ValueError, TypeError
-        If a number is out of its range or of another type; when a run starts, if Q makes messages
-        larger, or if `gamma` is None and the spectral gap of ``W`` is 0.
+        If a number is out of its range or of another type; at the start of a run, if Q makes
+        messages larger, or if `gamma` is None and the spectral gap of ``W`` is 0.
 
     Notes
     -----
-    Algorithm 1 of the 2020 paper and the authors' code average before they compress, and take the
-    gradient where averaging ended; without steps they make the same models one round later.
+    Algorithm 1 of the 2020 paper and the authors' code average before they compress, and compute
+    the gradient after averaging; without local steps, they produce the same models one round later.
 
     References
     ----------
@@ -133,6 +133,7 @@ def choco_sgd(
 
 
 def _exchange(compressor: Compressor, gamma: float | None) -> Phase:
+    """Return the phase that sends compressed differences and averages estimates."""
     proven = lru_cache(maxsize=1)(_proven_gamma)
 
     def init(models: Models) -> State:
@@ -140,7 +141,8 @@ def _exchange(compressor: Compressor, gamma: float | None) -> Phase:
         return {"estimate": torch.zeros_like(models.flat)}
 
     def apply(models: Models, state: State, round: Round) -> State:
-        estimate, delta = state["estimate"], compressor.contraction(models.flat.shape[1])
+        estimate = state["estimate"]
+        delta = compressor.contraction(models.flat.shape[1])
         estimate.add_(compressor.apply(models.flat - estimate, round.rng("compression")))
         round.send(round.weights, message_bytes(compressor, models.flat))
         step = proven(round.weights, delta) if gamma is None else gamma
@@ -153,8 +155,9 @@ def _exchange(compressor: Compressor, gamma: float | None) -> Phase:
 
 
 def _proven_gamma(weights: MixingMatrix, delta: float) -> float:
-    """Return the consensus step size by which averaging is known to converge; 0 if none is."""
-    rho, beta = weights.spectral_gap, 1 - spectral.smallest(weights.weights)
+    """Return the consensus step size of the theorem, or 0 if the spectral gap is 0."""
+    rho = weights.spectral_gap
+    beta = 1 - spectral.smallest(weights.weights)
     if rho <= TOLERANCE:
         return 0.0
     bound = 16 * rho + rho**2 + 4 * beta**2 + 2 * rho * beta**2 - 8 * rho * delta

@@ -1,24 +1,24 @@
-"""DeepSqueeze: averaging of compressed models with error compensation."""
+"""DeepSqueeze: D-SGD with compressed models and error feedback."""
 
 import torch
 
 from topofl._support.check import check_fraction, check_int
 from topofl.algorithms.contract.local import train
 from topofl.algorithms.contract.needs import doubly_stochastic, needing
+from topofl.algorithms.contract.optimizer_terms import momentum as heavy_ball
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.schedules import Rate
 from topofl.algorithms.contract.terms import descend
-from topofl.algorithms.contract.terms import momentum as heavy_ball
-from topofl.algorithms.exchanges.compressors import (
+from topofl.algorithms.exchanges.compressed_exchange import (
     TOP_TENTH,
-    Compressor,
     check_compressor,
     check_consensus_step,
     check_messages,
     disagreement,
     message_bytes,
 )
+from topofl.algorithms.exchanges.compressors import Compressor
 
 __all__ = ["deepsqueeze"]
 
@@ -35,7 +35,7 @@ def deepsqueeze(
 ) -> Algorithm:
     """Return DeepSqueeze: D-SGD whose messages are compressed models, with error feedback.
 
-    Per round, for every node i, with the error ``e_i`` of all its compressions so far, 0 at first::
+    Per round, for every node i, with the accumulated compression error ``e_i``, starting at 0::
 
         theta_i = theta_i - lr * v_i,   v_i = momentum * v_i + grad F(theta_i; S_i)
             (`local_steps` times)
@@ -43,32 +43,32 @@ def deepsqueeze(
         e_i     = theta_i + e_i - c_i
         theta_i = theta_i + gamma * sum_j W[i, j] (c_j - c_i)
 
-    The mean of the models over nodes moves by the steps alone, and without compression and with
-    ``gamma=1`` it is D-SGD. Nodes keep nothing of their neighbors, so graphs may change from round
-    to round. Since whole models are compressed and not differences, messages do not become more
-    exact as models converge: models stay apart, the less the smaller `gamma`, which must be small
-    where Q keeps little. Needs doubly stochastic weights ``W``; the theorem is on static, symmetric
-    ones.
+    Only the local steps move the mean of the models over nodes; without compression and with
+    ``gamma=1``, the method is D-SGD. Nodes store nothing about their neighbors, so the graph may
+    change from round to round. Since models are compressed instead of differences, messages do not
+    become more accurate as models converge: models keep a distance from each other, which is
+    smaller for a smaller `gamma`. Strong compression needs a small `gamma`. The weights ``W`` must
+    be doubly stochastic; the theorem assumes static, symmetric ones.
 
     Parameters
     ----------
     lr
-        A number, or ``lr(round, step)`` such as :func:`topofl.algorithms.cosine`.
+        A number, or a schedule ``lr(round, step)`` such as :func:`topofl.algorithms.cosine`.
     gamma
         Consensus step size, in (0, 1]; eta in the paper.
     compressor
-        Q: such as :func:`topofl.algorithms.top_k`, :func:`topofl.algorithms.random_k`,
-        :func:`topofl.algorithms.sign` or :func:`topofl.algorithms.quantized`.
+        Q: :func:`topofl.algorithms.top_k`, :func:`topofl.algorithms.random_k`,
+        :func:`topofl.algorithms.sign`, :func:`topofl.algorithms.quantized` or a custom one.
     batch_size
         As in :func:`topofl.algorithms.train`.
     momentum, local_steps
-        As in :func:`topofl.algorithms.dsgd`; the original method takes 0 and 1.
+        As in :func:`topofl.algorithms.dsgd`; 0 and 1 in the original method.
 
     Raises
     ------
     ValueError, TypeError
-        If a number is out of its range or of another type; when a run starts, if Q makes messages
-        larger.
+        If a number is out of its range or of another type; at the start of a run, if Q makes
+        messages larger.
 
     References
     ----------
@@ -89,7 +89,8 @@ def deepsqueeze(
     >>> round(float(plain["bytes"][-1] / compressed["bytes"][-1]), 1)
     30.2
     """
-    compressor, gamma = check_compressor(compressor), check_consensus_step(gamma)
+    compressor = check_compressor(compressor)
+    gamma = check_consensus_step(gamma)
     terms = [heavy_ball(momentum)] if check_fraction("momentum", momentum) else []
     steps = check_int("local_steps", local_steps, minimum=1)
     local = train(descend(*terms, lr=lr), batch_size=batch_size, steps=steps)
@@ -97,6 +98,8 @@ def deepsqueeze(
 
 
 def _exchange(compressor: Compressor, gamma: float) -> Phase:
+    """Return the phase that sends compressed models with error feedback and averages them."""
+
     def init(models: Models) -> State:
         check_messages(compressor, models.flat)
         return {"error": torch.zeros_like(models.flat)}

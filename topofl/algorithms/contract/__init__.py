@@ -1,1 +1,1 @@
-"""The parts of algorithms: phases, rounds, local training, schedules and requirements."""
+"""The contract of algorithms: phases, rounds, local training, schedules and requirements."""

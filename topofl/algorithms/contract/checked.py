@@ -1,4 +1,4 @@
-"""Checks of what users' functions return, and errors that name these functions."""
+"""Checks of the results and errors of user-defined functions."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,22 +6,28 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-__all__ = ["NO_BRANCHES", "PLAYED", "named_errors", "shaped_as", "without_numbers"]
+__all__ = ["NO_BRANCHES", "WHY_PLAYED", "check_shape", "explaining_meta_errors", "named_errors"]
 
 
-def shaped_as(what: str, noun: str, made: object, like: Tensor, remedy: str = "") -> Tensor:
-    """Return a user's result, or raise ``ValueError`` unless it is a tensor of the wanted shape.
+def check_shape(what: str, noun: str, made: object, like: Tensor, remedy: str = "") -> Tensor:
+    """Return the result of a user-defined function, or raise ``ValueError`` for a wrong shape.
 
     Parameters
     ----------
     what
         The function, as in "`forge` of the attack 'mine'".
     noun
-        What it makes, as in "a row".
+        What it returns, as in "a row".
     made, like
-        What it made, and a tensor of the shape that this must have.
+        The result, and a tensor of the required shape.
     remedy
-        What to do about it.
+        How to fix it.
+
+    Examples
+    --------
+    >>> check_shape("`rule`", "a row", torch.ones(2), torch.zeros(3))
+    Traceback (most recent call last):
+    ValueError: `rule` must return a row of shape (3,), got shape (2,)
     """
     if isinstance(made, Tensor) and made.shape == like.shape:
         return made
@@ -33,31 +39,29 @@ def shaped_as(what: str, noun: str, made: object, like: Tensor, remedy: str = ""
 
 
 @contextmanager
-def without_numbers(what: str, remedy: str) -> Iterator[None]:
-    """Turn what torch raises where numbers are needed that are not there into one sentence.
+def explaining_meta_errors(what: str, remedy: str) -> Iterator[None]:
+    """Replace torch's errors for meta tensors, which have no values, by a readable ``ValueError``.
 
     Parameters
     ----------
     what
-        Who needs them and what must be, as in "the term 'mine' must work on gradients without
-        numbers, on which ...".
+        The requirement, as in "the term 'mine' must work on tensors without values, on which ...".
     remedy
-        What to do about it.
+        How to fix it.
     """
     try:
         yield
-    except (RuntimeError, TypeError) as error:  # NotImplementedError is the former
+    except (RuntimeError, TypeError) as error:  # NotImplementedError is a RuntimeError
         if "meta" not in str(error).lower():
             raise
-        said = str(error).strip().partition(chr(10))[0][:120].rstrip(".")
-        raise ValueError(f"{what}: {said}; {remedy}") from error
+        raise ValueError(f"{what}: {_first_line(error)}; {remedy}") from error
 
 
 @contextmanager
 def named_errors(what: str, given: Tensor) -> Iterator[None]:
-    """Raise the errors of a user's function as ``ValueError`` that names the function.
+    """Raise the errors of a user-defined function as a ``ValueError`` that names the function.
 
-    Errors of memory, and of tensors without values, pass unchanged.
+    Out-of-memory errors, and errors for meta tensors, pass unchanged.
 
     Parameters
     ----------
@@ -73,18 +77,22 @@ def named_errors(what: str, given: Tensor) -> Iterator[None]:
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
         if "meta" in str(error).lower():
             raise
-        said = str(error).strip().partition(chr(10))[0][:120].rstrip(".")
         shape = tuple(given.shape)
         raise ValueError(
             f"{what} must work on a tensor of shape {shape}, it raised "
-            f"{type(error).__name__}: {said}"
+            f"{type(error).__name__}: {_first_line(error)}"
         ) from error
 
 
-PLAYED = "on which a run plays its first rounds to see what it needs"
-"""Why tensors have no values."""
+def _first_line(error: Exception) -> str:
+    """Return the first line of an error message, at most 120 characters."""
+    return str(error).strip().partition(chr(10))[0][:120].rstrip(".")
+
+
+WHY_PLAYED = "on which a run plays its first rounds to see what it needs"
+"""The reason in error messages why a function is called with tensors without values."""
 
 NO_BRANCHES = (
-    "use torch's functions on the device of what is given, and torch.where in place of branches"
+    "use torch's functions on the device of the arguments, and torch.where in place of branches"
 )
-"""What to do where what is computed for each node must not depend on numbers."""
+"""The remedy in error messages if a computation depends on values of a tensor."""

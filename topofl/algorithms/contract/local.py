@@ -10,43 +10,30 @@ from topofl._support.check import (
     check_fraction,
     check_int,
     check_nonnegative,
-    check_sequence,
     check_takes,
     shown,
 )
-from topofl.algorithms.contract import terms as words
+from topofl.algorithms.contract import optimizer_terms
+from topofl.algorithms.contract.amounts import Amount, check_amount, check_work
 from topofl.algorithms.contract.gradient_points import At
-from topofl.algorithms.contract.participation import Participation, name_of
+from topofl.algorithms.contract.participation import Participation, participation_name
 from topofl.algorithms.contract.parts import Part, as_part, everything
 from topofl.algorithms.contract.phase import Phase
-from topofl.algorithms.contract.round import Models, Round, Rule, State, nothing
+from topofl.algorithms.contract.round import Models, Round, Rule, State, no_state
 from topofl.algorithms.contract.schedules import Rate, decayed
-from topofl.algorithms.contract.terms import Descend, Term, merged
+from topofl.algorithms.contract.terms import Descend, Term, descend, merged_states
 
-__all__ = [
-    "Training",
-    "check_amount",
-    "check_epochs",
-    "check_work",
-    "fine_tuning",
-    "sgd",
-    "steps",
-    "train",
-    "usual",
-]
-
-Amount = int | tuple[int, ...]
-"""One number for all nodes, or one per node."""
+__all__ = ["Training", "fine_tuning", "sgd", "sgd_arguments", "sgd_descent", "train"]
 
 
 @dataclass(frozen=True)
 class Training:
-    """What nodes do with their own data in a round; see :func:`train`.
+    """The local steps of a round; see :func:`train`.
 
     Parameters
     ----------
     descend
-        What is made of gradients.
+        How a step is computed from gradients.
     batch_size
         Examples per minibatch.
     steps
@@ -54,14 +41,21 @@ class Training:
     epochs
         Passes over a node's data per round.
     part
-        What is trained; the rest stays as it is.
+        The part of the model that is trained; the rest does not change.
     at
-        Where gradients are taken; None: at the models.
+        The point at which gradients are taken; None: at the models.
     gradient
-        Weight rule by which the gradients of nodes are averaged before the terms see them.
+        Weight rule by which the gradients of nodes are averaged before they are passed to the
+        terms.
     per_step
-        How many of these steps a history counts as one local step, such as one per record of a
-        minibatch.
+        The number of these steps that a history counts as one local step, for example if each
+        record of a minibatch takes its own.
+
+    Examples
+    --------
+    >>> from topofl.algorithms import descend
+    >>> Training(descend(lr=0.1), batch_size=32, epochs=2).counts(np.array([100, 64])).tolist()
+    [8, 4]
     """
 
     descend: Descend
@@ -74,11 +68,11 @@ class Training:
     per_step: int = 1
 
     def __post_init__(self) -> None:
-        _check_together(self)
+        _check_averaged_gradients(self)
 
     @property
     def minibatches(self) -> int:
-        """Minibatches that a step takes."""
+        """Number of minibatches per step."""
         return 1 if self.at is None else self.at.minibatches
 
     @property
@@ -88,7 +82,7 @@ class Training:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Its arguments without those that have usual values."""
+        """Arguments that differ from their defaults."""
         amount = {"steps": self.steps} if self.epochs is None else {"epochs": self.epochs}
         settings = self.descend.settings | {"batch_size": self.batch_size} | amount
         settings = {
@@ -110,7 +104,7 @@ class Training:
         Raises
         ------
         ValueError
-            If `batch_size`, `steps` or `epochs` are of another number of nodes.
+            If `batch_size`, `steps` or `epochs` do not have one number per node.
         """
         for name in ("batch_size", "steps", "epochs"):
             amount = getattr(self, name)
@@ -124,21 +118,23 @@ class Training:
         return -(-np.asarray(self.epochs) * -(-sizes // self.sizes) // self.minibatches)
 
     def init(self, models: Models) -> State:
-        """Return what the terms, and the point, keep from round to round."""
+        """Return the state of the terms, and of the point, that lasts from round to round."""
         models.columns(self.part)  # raises before any work
-        return merged([self.descend.init(models), {} if self.at is None else self.at.init(models)])
+        return merged_states(
+            [self.descend.init(models), {} if self.at is None else self.at.init(models)]
+        )
 
     @property
     def begins(self) -> bool:
-        """Whether they make anything anew in every round."""
+        """Whether the terms or the point have state that starts anew in every round."""
         return any(
-            one.begin is not nothing
+            one.begin is not no_state
             for one in (*self.descend.terms, *([self.at] if self.at else []))
         )
 
     def begin(self, models: Models) -> State:
-        """Return what they make anew in every round."""
-        return merged(
+        """Return the state of the terms, and of the point, that starts anew in every round."""
+        return merged_states(
             [self.descend.begin(models), {} if self.at is None else self.at.begin(models)]
         )
 
@@ -156,39 +152,40 @@ def train(
 ) -> Phase:
     """Return the phase in which nodes take local steps on minibatches of their own data.
 
-    After a push-sum exchange the steps of what travels are divided by the node's push-sum weight:
-    they are then those of the biased variable, at the gradient of the de-biased one.
+    After a push-sum exchange, steps of shared parameters are divided by the node's push-sum weight:
+    they are the steps of the biased variable, along the gradient at the de-biased one.
 
     Parameters
     ----------
     descend
-        What a step makes of gradients, by :func:`topofl.algorithms.descend`.
+        How a step is computed from gradients, built by :func:`topofl.algorithms.descend`.
     batch_size
-        Examples per minibatch, one number or one per node; each node passes over its data in a
-        fresh random order every epoch, without replacement, and keeps the last, smaller minibatch.
+        Examples per minibatch, one number or one per node. In every epoch a node passes over its
+        data in a new random order, without replacement; the last minibatch may be smaller.
     steps
-        Steps per round, one number or one per node (0: it does not train); None: 1, or as many as
-        `epochs` take.
+        Steps per round, one number or one per node (0: it does not train). None: as many as
+        `epochs` take, or 1.
     epochs
         Passes over a node's own data per round, in place of `steps`: one number, or one per node.
     part
-        What is trained, such as :data:`topofl.algorithms.head`; the rest stays as it is, and takes
-        no gradient.
+        The part of the model that is trained, such as :data:`topofl.algorithms.head`; the rest does
+        not change, and no gradients are computed for it.
     at
-        Where gradients are taken, such as :func:`topofl.algorithms.lookahead`; None: at the models.
-    who
-        Who trains, such as ``sampled(0.1)``, or any function of the round (``round.t``,
+        The point at which gradients are taken, such as :func:`topofl.algorithms.lookahead`; None:
+        at the models.
+    participants
+        The nodes that train: ``sampled(0.1)``, or any function of the round (``round.t``,
         ``round.sizes``, ``round.rng(purpose)``) that returns n booleans; None: all nodes.
     gradient
-        Weight rule by which gradients are averaged between nodes in each step, before the terms see
-        them, such as
-        :func:`topofl.mixing.within_groups`; None: each node uses its own.
+        Weight rule by which nodes average their gradients in each step before these are passed to
+        the terms, such as :func:`topofl.mixing.within_groups`; None: each node uses its own.
 
     Raises
     ------
     ValueError, TypeError
-        If a number is out of its range or of another type, both `steps` and `epochs` are given, or
-        `gradient` is given where nodes take different steps, or only of a part of the model.
+        If a number is out of its range or has the wrong type, if both `steps` and `epochs` are
+        given, or if `gradient` is given and nodes take different steps or train only a part of the
+        model.
 
     Examples
     --------
@@ -199,7 +196,8 @@ def train(
     """
     if not isinstance(descend, Descend):
         raise TypeError(
-            f"`descend` must be such as descend(momentum(0.9), lr=0.1), got {shown(descend)}"
+            "`descend` must be local steps such as descend(momentum(0.9), lr=0.1), got "
+            f"{shown(descend)}"
         )
     how = Training(
         descend,
@@ -215,28 +213,24 @@ def train(
             f"{shown(participants)}"
         )
     if participants is not None and gradient is not None:
-        raise ValueError(_TOGETHER)
+        raise ValueError(_SAME_STEPS)
 
     def apply(models: Models, state: State, round: Round) -> State:
-        round.train(
-            models,
-            how,
-            state,
-            participants=None if participants is None else np.asarray(participants(round)),
-        )
+        chosen = None if participants is None else np.asarray(participants(round))
+        round.train(models, how, state, participants=chosen)
         return state
 
-    return Phase(
-        how.init,
-        apply,
-        how.settings | ({} if participants is None else {"participation": name_of(participants)}),
-    )
+    settings = how.settings
+    if participants is not None:
+        settings |= {"participation": participation_name(participants)}
+    return Phase(how.init, apply, settings)
 
 
 def _check_point(at: Any) -> At | None:
+    """Return the point at which gradients are taken, or raise ``TypeError``."""
     if at is not None and (not isinstance(at, At) or at.minibatches not in (1, 2)):
         raise TypeError(
-            f"`at` must be such as lookahead(0.01), of 1 or 2 minibatches, got {shown(at)}"
+            f"`at` must be an At of 1 or 2 minibatches, such as lookahead(0.01), got {shown(at)}"
         )
     if at is not None:
         check_takes(
@@ -250,13 +244,14 @@ def _check_point(at: Any) -> At | None:
     return at
 
 
-_TOGETHER = (
+_SAME_STEPS = (
     "`gradient` must be None unless all nodes take the same steps of all parameters; use steps="
 )
+"""The error where gradients are averaged between nodes that take different steps."""
 
 
-def _check_together(how: Training) -> None:
-    """Raise if gradients are mixed while nodes take different steps, or by no function."""
+def _check_averaged_gradients(how: Training) -> None:
+    """Raise unless `gradient` is None, or a function and all nodes take the same steps."""
     if how.gradient is None:
         return
     if not callable(how.gradient):
@@ -266,15 +261,15 @@ def _check_together(how: Training) -> None:
         )
     alike = how.epochs is None and isinstance(how.steps, int) and isinstance(how.batch_size, int)
     if not alike or not how.part.is_everything:
-        raise ValueError(_TOGETHER)
+        raise ValueError(_SAME_STEPS)
     if how.at is not None:
         raise ValueError(
-            f"`gradient` must be None with at={how.at.name}, which each node does alone; leave one "
-            "out"
+            f"`gradient` must be None with at={how.at.name}, whose gradients are not averaged; "
+            "leave one out"
         )
 
 
-def usual(
+def sgd_descent(
     lr: Rate,
     *,
     momentum: float = 0.0,
@@ -284,26 +279,20 @@ def usual(
     clip: float | None = None,
     terms: Sequence[Term] = (),
 ) -> Descend:
-    """Return the usual local step: clipping, weight decay, further terms and momentum.
+    """Return the step of :func:`sgd`: clipping, weight decay, additional terms and momentum.
 
     Parameters
     ----------
     lr, momentum, reset_momentum, lr_decay, weight_decay, clip, terms
         As in :func:`sgd`.
     """
-    chosen = [] if clip is None else [words.clip(clip)]
-    chosen += (
-        [words.weight_decay(weight_decay)]
-        if check_nonnegative("weight_decay", weight_decay)
-        else []
-    )
+    chosen = [] if clip is None else [optimizer_terms.clip(clip)]
+    if check_nonnegative("weight_decay", weight_decay):
+        chosen.append(optimizer_terms.weight_decay(weight_decay))
     chosen += terms
-    chosen += (
-        [words.momentum(momentum, reset=reset_momentum)]
-        if check_fraction("momentum", momentum)
-        else []
-    )
-    return words.descend(*chosen, lr=decayed(lr, lr_decay))
+    if check_fraction("momentum", momentum):
+        chosen.append(optimizer_terms.momentum(momentum, reset=reset_momentum))
+    return descend(*chosen, lr=decayed(lr, lr_decay))
 
 
 def sgd(
@@ -320,10 +309,8 @@ def sgd(
     part: Part | str = everything,
     participants: Participation | None = None,
     terms: Sequence[Term] = (),
-    at: At | None = None,
-    gradient: Rule | None = None,
 ) -> Phase:
-    """Return the phase of minibatch SGD with heavy-ball momentum, in the words of :func:`train`.
+    """Return the phase of local minibatch SGD with heavy-ball momentum.
 
     Per step in round t, for every node i with minibatch ``S_i``::
 
@@ -331,15 +318,16 @@ def sgd(
         v_i = momentum * v_i + g_i
         theta_i = theta_i - lr * lr_decay^t * v_i
 
+    :func:`train` takes any other steps, gradients at other points, and averaged gradients.
+
     Parameters
     ----------
     lr
         Step size in round 0.
-    batch_size, steps, epochs, part, who, at, gradient
+    batch_size, steps, epochs, part, participants
         As in :func:`train`.
     terms
-        What else is made of gradients, between the weight decay and the momentum, such as
-        ``[proximal(0.1)]``.
+        Additional terms between the weight decay and the momentum, such as ``[proximal(0.1)]``.
     momentum
         In [0, 1). The velocity ``v`` stays at its node, is never communicated, and lasts from round
         to round.
@@ -350,14 +338,19 @@ def sgd(
     weight_decay
         At least 0; part of the gradient, as in ``torch.optim.SGD``.
     clip
-        Largest norm of a gradient, over what is trained; None: as it is.
+        Largest norm of a gradient, over all trained parameters; None: gradients are not clipped.
 
     Raises
     ------
     ValueError, TypeError
-        If a number is out of its range or of another type.
+        If a number is out of its range or has the wrong type.
+
+    Examples
+    --------
+    >>> sgd(0.1, batch_size=32, momentum=0.9).settings
+    {'lr': 0.1, 'momentum': 0.9, 'batch_size': 32, 'steps': 1}
     """
-    descent = usual(
+    descent = sgd_descent(
         lr,
         momentum=momentum,
         reset_momentum=reset_momentum,
@@ -372,47 +365,14 @@ def sgd(
         steps=steps,
         epochs=epochs,
         part=part,
-        at=at,
         participants=participants,
-        gradient=gradient,
     )
 
 
-def check_amount(name: str, value: Any, *, least: int = 0) -> Amount:
-    """Return one number, at least 1, or one per node, each at least `least`, or raise."""
-    if isinstance(value, Sequence | np.ndarray) and not isinstance(value, str):
-        numbers = check_sequence(name, value, "one number per node")
-        if not len(numbers):
-            raise ValueError(f"`{name}` must be one number or one per node, got none")
-        return tuple(
-            check_int(f"{name}[{i}]", number, minimum=least) for i, number in enumerate(numbers)
-        )
-    return check_int(name, value, minimum=1)
-
-
-def check_epochs(name: str, epochs: int | Sequence[int] | None) -> Amount | None:
-    """Return passes over the local data, one number or one per node, or raise."""
-    return None if epochs is None else check_amount(name, epochs)
-
-
-def check_work(
-    steps: Any, epochs: Any, *, least: int = 0, name: str = "steps"
-) -> tuple[Amount, Amount | None]:
-    """Return steps (1 by default) and epochs, or raise if both are given."""
-    if steps is not None and epochs is not None:
-        raise ValueError(
-            f"one of `{name}` and `epochs` must be None, as each says how long nodes train, got "
-            f"{name}={shown(steps)} and epochs={shown(epochs)}; give {name}=None for passes over "
-            "the data, or epochs=None for steps"
-        )
-    passes = None if epochs is None else check_amount("epochs", epochs, least=least)
-    return check_amount(name, 1 if steps is None else steps, least=least), passes
-
-
-def steps(
+def sgd_arguments(
     batch_size: int, momentum: float, weight_decay: float, clip: float | None
 ) -> dict[str, Any]:
-    """Return arguments of :func:`sgd` whose momentum starts from zero in every round."""
+    """Return keyword arguments of :func:`sgd` with a momentum that is reset in every round."""
     return {
         "batch_size": batch_size,
         "momentum": momentum,
@@ -422,8 +382,8 @@ def steps(
     }
 
 
-def fine_tuning(lr: Rate, epochs: int | None, **rest: Any) -> Phase | None:
-    """Return the phase of fine-tuning, in which nodes pass over their data; None without epochs."""
+def fine_tuning(lr: Rate, epochs: int | None, **arguments: Any) -> Phase | None:
+    """Return the phase of local SGD that fine-tunes copies of the models; None without epochs."""
     if epochs is None:
         return None
-    return sgd(lr, epochs=check_int("fine_tune_epochs", epochs, minimum=1), **rest)
+    return sgd(lr, epochs=check_int("fine_tune_epochs", epochs, minimum=1), **arguments)

@@ -25,10 +25,10 @@ __all__ = [
     "check_weights",
     "doubly_stochastic",
     "eigenvalues_above",
-    "exceeded",
+    "exceeded_bound",
+    "need_error",
     "needing",
     "needs_of",
-    "refused",
     "static",
     "strongly_connected",
     "symmetric",
@@ -41,7 +41,7 @@ Graphs = Topology | TopologySequence
 
 
 def _nothing(*_: object) -> str:
-    """Return no words: a need that says nothing about it."""
+    """Return an empty text: the default of a check that a need does not have."""
     return ""
 
 
@@ -49,8 +49,7 @@ def _nothing(*_: object) -> str:
 class Need:
     """A requirement of a method on the graphs of a run or on their mixing weights.
 
-    Each function checks one thing: it returns ``""`` if that is met, and otherwise says what it
-    found.
+    Each function returns ``""`` if its requirement is met, and otherwise describes the violation.
 
     Parameters
     ----------
@@ -67,15 +66,15 @@ class Need:
     weights
         ``weights(weights)`` checks the mixing matrix of a round.
     attacked
-        ``attacked(weights, bad)`` says which bound the attackers, (n,) booleans, exceed. A run only
-        warns of it.
+        ``attacked(weights, bad)`` describes the bound that the attackers, (n,) booleans, exceed.
+        The run warns and continues.
     verb
         The verb before the name: "have" for nouns, as in "`topology` must have groups".
     of
-        Names of the method's arguments with which each function is called in addition, such as
-        ``weights(weights, trim=2)``. Such a need is given to :func:`topofl.algorithms.needing`.
+        Names of the method's arguments that are passed to each function in addition, as in
+        ``weights(weights, trim=2)``. Such a need is passed to :func:`topofl.algorithms.needing`.
     when
-        Names of the method's arguments and the values for which it has the need; usually given to
+        Names of the method's arguments and the values for which the need applies; usually passed to
         :func:`topofl.algorithms.needing`.
 
     Examples
@@ -100,15 +99,12 @@ class Need:
 
     @property
     def condition(self) -> str:
-        """Where the method has the need, such as " where track=True"; empty: always."""
-        return (
-            " where " + " and ".join(f"{name}={value!r}" for name, value in self.when)
-            if self.when
-            else ""
-        )
+        """The condition under which the need applies, as in " where track=True"; empty: always."""
+        values = " and ".join(f"{name}={value!r}" for name, value in self.when)
+        return f" where {values}" if values else ""
 
     def bound(self, arguments: Mapping[str, Any]) -> "Need":
-        """Return the need of a method that was called with some arguments."""
+        """Return the need with the method's arguments bound to its functions."""
         functions = {
             name: getattr(self, name) for name in ("graphs", "graph", "weights", "attacked")
         }
@@ -122,15 +118,24 @@ class Need:
 
 
 def check_needs(method: str, needs: Iterable[Need], graphs: Graphs, rounds: int) -> None:
-    """Raise ``TopologyError`` unless the graphs of a period, or of some rounds, meet all needs."""
+    """Raise ``TopologyError`` unless the graphs of a period, or of `rounds` rounds, meet all needs.
+
+    Examples
+    --------
+    >>> from topofl import topologies
+    >>> graphs = topologies.one_peer_exponential(8)
+    >>> check_needs("mine", [static], graphs, rounds=1)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    topofl.topology.graph.TopologyError: `topology` must be static for mine (the same graph ...
+    """
     for need in needs:
         if found := _found(need, "graphs", graphs):
-            raise refused(method, "topology", need, graphs.name, found)
+            raise need_error(method, "topology", need, graphs.name, found)
         if need.graph is _nothing:
             continue
         for t in range(graphs.period or rounds):
             if found := _found(need, "graph", graph := graphs.at(t)):
-                raise refused(method, "topology", need, graph.name + _in_round(graphs, t), found)
+                raise need_error(method, "topology", need, graph.name + _in_round(graphs, t), found)
 
 
 def check_weights(
@@ -145,26 +150,27 @@ def check_weights(
         for t, graph in enumerate(rounds if need.weights is not _nothing else ()):
             weights = rule(graph)
             if found := _found(need, "weights", weights):
-                raise refused(method, "mixing", need, weights.name + _in_round(graphs, t), found)
+                raise need_error(method, "mixing", need, weights.name + _in_round(graphs, t), found)
 
 
-def exceeded(need: Need, weights: MixingMatrix, bad: np.ndarray) -> str:
-    """Return which bound of a need some attackers exceed, in words; nothing if none."""
+def exceeded_bound(need: Need, weights: MixingMatrix, bad: np.ndarray) -> str:
+    """Return the description of the bound that attackers exceed, empty if they exceed none."""
     return _found(need, "attacked", weights, bad)
 
 
 def _same(given: object, value: object) -> bool:
-    """Return whether an argument has a value; arrays, which compare entry by entry, never do."""
+    """Return whether an argument equals a value; False for arrays, which compare elementwise."""
     equal = given == value
     return isinstance(equal, bool | np.bool_) and bool(equal)
 
 
 def _found(need: Need, part: str, *what: object) -> str:
+    """Return the violation that one of a need's functions describes, or raise ``TypeError``."""
     found: object = getattr(need, part)(*what)
     if not isinstance(found, str):
         raise TypeError(
-            f"`{part}` of the need {need.name!r} must return in words what it found, or '' where "
-            f"that will do, got {shown(found)}"
+            f"`{part}` of the need {need.name!r} must return a description of the violation, or '' "
+            f"if there is none, got {shown(found)}"
         )
     return found
 
@@ -173,8 +179,8 @@ def _in_round(graphs: Graphs, t: int) -> str:
     return "" if isinstance(graphs, Topology) else f", round {t} of {graphs.name}"
 
 
-def refused(method: str, argument: str, need: Need, got: str, found: str) -> TopologyError:
-    """Return the error of an argument that a method cannot do with, with what was found."""
+def need_error(method: str, argument: str, need: Need, got: str, found: str) -> TopologyError:
+    """Return the error for an argument that violates a need, with the violation as `found`."""
     return TopologyError(
         f"`{argument}` must {need.verb} {need.name} for {method} ({need.meaning}), got {got}: "
         f"{found}; {need.remedy}"
@@ -182,25 +188,20 @@ def refused(method: str, argument: str, need: Need, got: str, found: str) -> Top
 
 
 def _changes(graphs: Graphs) -> str:
-    """Say how many graphs a sequence has."""
+    """Describe a sequence by its period and number of distinct graphs; empty for one graph."""
     if isinstance(graphs, Topology):
         return ""
     if graphs.period is None:
-        return "a sequence without a period, whose graphs may be others in every round"
+        return "a sequence without a period, whose graphs may differ in every round"
     parts = [graphs.at(t).adjacency for t in range(graphs.period)]
-    distinct = len(
-        {
-            tuple(array.tobytes() for array in (part.indptr, part.indices, part.data))
-            for part in parts
-        }
-    )
+    distinct = len({(a.indptr.tobytes(), a.indices.tobytes(), a.data.tobytes()) for a in parts})
     return (
         f"a sequence of period {graphs.period} with {distinct} distinct graph{'s' * (distinct > 1)}"
     )
 
 
 def _apart(graphs: Graphs) -> str:
-    """Describe the components of a graph or of the union over a period; else return no words."""
+    """Describe the strong components of a graph or of its union over a period; empty if one."""
     if graphs.period is None:
         return ""
     members = [graphs.at(t).adjacency for t in range(graphs.period)]
@@ -210,15 +211,16 @@ def _apart(graphs: Graphs) -> str:
     if count == 1:
         return ""
     sizes = np.bincount(labels).tolist()
-    few, node = min(sizes), int(np.flatnonzero(labels == sizes.index(min(sizes)))[0])
+    smallest_size = min(sizes)
+    node = int(np.flatnonzero(labels == sizes.index(smallest_size))[0])
     return (
-        f"{count} strongly connected components, the smallest of {few} node{'s' * (few > 1)}, with "
-        f"node {node}"
+        f"{count} strongly connected components, the smallest of {smallest_size} "
+        f"node{'s' * (smallest_size > 1)}, with node {node}"
     )
 
 
 def _one_way(graph: Topology) -> str:
-    """Say which edge has none back, or one of another weight."""
+    """Describe an edge without a reverse edge, or with one of another weight; empty if none."""
     if not graph.is_directed:
         return ""
     edges = graph.adjacency != 0
@@ -229,30 +231,31 @@ def _one_way(graph: Topology) -> str:
             return f"the edge {edge} has none back"
         return f"{alone.nnz} edges have none back, such as the one {edge}"
     i, j, _ = _largest(graph.adjacency)
-    there, back = graph.adjacency[i, j], graph.adjacency[j, i]
-    return f"the edge from node {i} to node {j} weighs {there:.6g}, the one back {back:.6g}"
+    forward = graph.adjacency[i, j]
+    back = graph.adjacency[j, i]
+    return f"the edge from node {i} to node {j} weighs {forward:.6g}, the one back {back:.6g}"
 
 
 def _largest(matrix: sparse.csr_array) -> tuple[int, int, float]:
-    """Return where a matrix differs most from its transpose, and by how much."""
+    """Return the entry at which a matrix differs most from its transpose, and the difference."""
     apart = sparse.coo_array(abs(matrix - matrix.T))
     k = int(apart.data.argmax())
     return int(apart.row[k]), int(apart.col[k]), float(apart.data[k])
 
 
 def _asymmetry(weights: MixingMatrix) -> str:
+    """Describe the most asymmetric entry of a mixing matrix; empty if it is symmetric."""
     if weights.is_symmetric:
         return ""
-    i, j, apart = _largest(weights.weights)
-    there, back = weights.weights[i, j], weights.weights[j, i]
+    i, j, difference = _largest(weights.weights)
     return (
-        f"W[{i}, {j}] = {there:.6g} and W[{j}, {i}] = {back:.6g}, {apart:.3g} apart, the most of "
-        "all"
+        f"W[{i}, {j}] = {weights.weights[i, j]:.6g} and W[{j}, {i}] = {weights.weights[j, i]:.6g}, "
+        f"the largest difference, {difference:.3g}"
     )
 
 
 def _worst_sum(weights: MixingMatrix) -> str:
-    """Say which row or column sums to what is furthest from 1."""
+    """Describe the row or column whose sum is furthest from 1; empty if all sums are 1."""
     if weights.is_doubly_stochastic:
         return ""
     sums = {"row": weights.weights.sum(axis=1), "column": weights.weights.sum(axis=0)}
@@ -276,18 +279,16 @@ undirected = Need(
     "topology.to_networkx().to_undirected() makes an undirected graph",
     graph=_one_way,
 )
-"""Edges go both ways, in every round."""
+"""Every edge has a reverse edge of the same weight, in every round."""
 
 strongly_connected = Need(
     "strongly connected",
-    (
-        "every node reaches every other along directed edges, of the union over a period where "
-        "graphs change"
-    ),
+    "every node reaches every other along directed edges, of the union over a period if graphs "
+    "change",
     "add edges, or leave out the nodes that cannot be reached",
     graphs=_apart,
 )
-"""Checked also where a run allows disconnected graphs."""
+"""Checked even if a run allows disconnected graphs."""
 
 symmetric = Need(
     "symmetric",
@@ -295,7 +296,7 @@ symmetric = Need(
     "give an undirected graph with mixing=mixing.metropolis_hastings",
     weights=_asymmetry,
 )
-"""Weights of the run's rule, in every round."""
+"""The mixing matrix of every round is symmetric."""
 
 doubly_stochastic = Need(
     "doubly stochastic",
@@ -304,23 +305,28 @@ doubly_stochastic = Need(
     "with mixing=mixing.uniform",
     weights=_worst_sum,
 )
-"""Weights of the run's rule, in every round."""
+"""The mixing matrix of every round is doubly stochastic."""
 
 
 def eigenvalues_above(bound: float, remedy: str) -> Need:
-    """Return the need that every eigenvalue of W is above `bound`; list it after :data:`symmetric`.
+    """Return the need that every eigenvalue of W exceeds `bound`; list it after :data:`symmetric`.
 
     Parameters
     ----------
     bound
-        All eigenvalues must be above it.
+        All eigenvalues must be larger.
     remedy
-        What would do.
+        How to meet the need.
+
+    Examples
+    --------
+    >>> eigenvalues_above(-1 / 3, "use lazy weights").name
+    'eigenvalues above -1/3'
     """
 
     def least(weights: MixingMatrix) -> str:
         found = smallest(weights.weights)
-        return f"the least is {found:.6g}" if found <= bound + TOLERANCE else ""
+        return f"the smallest is {found:.6g}" if found <= bound + TOLERANCE else ""
 
     name = f"eigenvalues above {Fraction(bound).limit_denominator(100)}"
     return Need(name, "every eigenvalue of W", remedy, weights=least, verb="have")
@@ -329,21 +335,20 @@ def eigenvalues_above(bound: float, remedy: str) -> Need:
 def needing(
     *needs: Need, when: Mapping[str, object] | None = None
 ) -> "Callable[[Callable[P, Algorithm]], Callable[P, Algorithm]]":
-    """Return the decorator that declares what a function's algorithms need of graphs and weights.
+    """Return the decorator that declares which graphs and weights a method requires.
 
     Parameters
     ----------
     needs
-        Such as :data:`static` and :data:`doubly_stochastic`.
+        Requirements such as :data:`static` and :data:`doubly_stochastic`.
     when
-        Arguments of the function by name, and the values with which its algorithms have these
-        needs; None: always.
+        Arguments of the method by name, and the values for which these needs apply; None: always.
 
     Raises
     ------
     TypeError
-        If a need is none; where the function is decorated, if it has no argument of a name in
-        `when`, or in the `of` of a need.
+        If a need is not a :class:`Need`; when a function is decorated, if it lacks an argument that
+        `when`, or `of` of a need, names.
 
     Examples
     --------
@@ -359,35 +364,36 @@ def needing(
     """
     if wrong := [need for need in needs if not isinstance(need, Need)]:
         raise TypeError(f"`needs` must be needs such as algorithms.static, got {shown(wrong[0])}")
-    said = tuple(replace(need, when=(*need.when, *(when or {}).items())) for need in needs)
+    declared = tuple(replace(need, when=(*need.when, *(when or {}).items())) for need in needs)
 
     def decorate(function: "Callable[P, Algorithm]") -> "Callable[P, Algorithm]":
-        takes = inspect.signature(function)
-        for name in (name for need in said for name in (*need.of, *dict(need.when))):
-            if name not in takes.parameters:
+        signature = inspect.signature(function)
+        for name in (name for need in declared for name in (*need.of, *dict(need.when))):
+            if name not in signature.parameters:
                 raise TypeError(
-                    f"a need must be of arguments of {function.__name__}{takes}, got {name!r}"
+                    f"`when` and `of` of a need must name arguments of "
+                    f"{function.__name__}{signature}, got {name!r}"
                 )
 
         @wraps(function)
         def build(*args: P.args, **kwargs: P.kwargs) -> "Algorithm":
-            made, given = function(*args, **kwargs), takes.bind(*args, **kwargs)
+            algorithm = function(*args, **kwargs)
+            given = signature.bind(*args, **kwargs)
             given.apply_defaults()
-            mine = (
+            applicable = (
                 need
-                for need in said
+                for need in declared
                 if all(_same(given.arguments[name], value) for name, value in need.when)
             )
-            return replace(
-                made, needs=(*(need.bound(given.arguments) for need in mine), *made.needs)
-            )
+            bound = (need.bound(given.arguments) for need in applicable)
+            return replace(algorithm, needs=(*bound, *algorithm.needs))
 
-        build.__dict__["needs"] = (*said, *needs_of(function))
+        build.__dict__["needs"] = (*declared, *needs_of(function))
         return build
 
     return decorate
 
 
 def needs_of(function: object) -> tuple[Need, ...]:
-    """Return the needs that are declared for a function, without a call of it."""
+    """Return the needs that :func:`needing` declares for a method, without calling it."""
     return getattr(function, "needs", ())

@@ -8,7 +8,7 @@ import numpy as np
 
 from topofl._support.check import check_int, check_positive, check_probability, shown
 
-__all__ = ["Participation", "first_round", "later_rounds", "name_of", "sampled"]
+__all__ = ["Participation", "first_round", "later_rounds", "participation_name", "sampled"]
 
 
 class _Round(Protocol):
@@ -22,10 +22,9 @@ class _Round(Protocol):
 
 
 Participation = Callable[[_Round], np.ndarray]
-"""(round) -> (n,) booleans: which nodes train and send. A pure function of the round.
+"""(round) -> (n,) booleans: the nodes that train and send. A pure function of the round.
 
-It may look at ``round.t``, ``round.sizes`` (numbers of training examples) and
-``round.rng(purpose)``.
+It may use ``round.t``, ``round.sizes`` (numbers of training examples) and ``round.rng(purpose)``.
 """
 
 
@@ -55,18 +54,23 @@ class _Sampled:
 
 
 def sampled(amount: float | int) -> Participation:
-    """Return the rule by which nodes drawn at random take part, others in every round.
+    """Return the rule by which a random sample of nodes participates, redrawn in every round.
 
     Parameters
     ----------
     amount
         A number of nodes (integer), or a share of them (float, 0 to 1), rounded half up and at
-        least one.
+        least one node.
 
     Raises
     ------
     ValueError, TypeError
-        If it is neither; that it is more than all is seen in the first round.
+        If it is neither. A number above n raises in the first round.
+
+    Examples
+    --------
+    >>> str(sampled(0.1)), str(sampled(8))
+    ('0.1 of all', '8 nodes')
     """
     if isinstance(amount, float | np.floating):
         share = check_positive("participation", check_probability("participation", amount))
@@ -80,15 +84,15 @@ def sampled(amount: float | int) -> Participation:
 
 
 def first_round(round: _Round) -> np.ndarray:
-    """Return that all nodes take part in round 0, and none later."""
+    """Return the participants, (n,): all nodes in round 0, and none later."""
     return np.full(len(round.sizes), round.t == 0)
 
 
 def later_rounds(round: _Round) -> np.ndarray:
-    """Return that all nodes take part in all rounds but round 0."""
+    """Return the participants, (n,): no node in round 0, and all nodes later."""
     return np.full(len(round.sizes), round.t > 0)
 
 
-def name_of(participants: Participation) -> str:
-    """Return what a rule of participation is called, to be kept with results."""
+def participation_name(participants: Participation) -> str:
+    """Return the name of a participation rule, which is saved with results."""
     return getattr(participants, "__name__", str(participants))

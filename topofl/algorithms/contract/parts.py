@@ -1,4 +1,4 @@
-"""Parts of a model, by the names of its parameters: what a phase trains, and what it sends."""
+"""Parts of a model, selected by parameter names: what a phase trains, and what it sends."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,15 +11,15 @@ __all__ = ["Part", "as_part", "body", "everything", "head", "part"]
 
 @dataclass(frozen=True)
 class Part:
-    """Some of a model's parameters.
+    """A selection of a model's parameters by name; see :func:`part`.
 
     Parameters
     ----------
     patterns
-        Names of parameters or of layers that hold some, ``*``, ``?`` and ``[...]`` as in file
+        Names of parameters or of layers, with the wildcards ``*``, ``?`` and ``[...]`` of file
         names.
     complement
-        All parameters but those.
+        Whether the part consists of all other parameters instead.
     """
 
     patterns: tuple[str, ...] = ("*",)
@@ -27,21 +27,21 @@ class Part:
 
     @property
     def rest(self) -> "Part":
-        """All parameters that are not of this part."""
+        """The complement: all parameters that do not belong to this part."""
         return replace(self, complement=not self.complement)
 
     @property
     def is_everything(self) -> bool:
-        """Whether it is every model's every parameter."""
+        """Whether the part contains all parameters of any model."""
         return self.patterns == ("*",) and not self.complement
 
     def places(self, names: Sequence[str]) -> list[int]:
-        """Return which of a model's parameters belong to it, by their place.
+        """Return the indices of the parameters that belong to the part.
 
         Raises
         ------
         ValueError
-            If a pattern matches no name, or if nothing is left.
+            If a pattern matches no name, or if the part is empty.
         """
         for pattern in self.patterns:
             if not any(_matches(name, pattern) for name in names):
@@ -49,7 +49,7 @@ class Part:
                 hint = did_you_mean(pattern, list(dict.fromkeys([*layers, *names])))
                 raise ValueError(
                     f"`head`, or a part, must name parameters of the model, {pattern!r} matches "
-                    f"none{hint}; its layers are {', '.join(dict.fromkeys(layers))}"
+                    f"none{hint}; the model's layers are {', '.join(dict.fromkeys(layers))}"
                 )
         chosen = [any(_matches(name, pattern) for pattern in self.patterns) for name in names]
         found = [k for k, inside in enumerate(chosen) if inside != self.complement]
@@ -57,7 +57,7 @@ class Part:
             raise ValueError(
                 "`head`, or a part, must leave some parameters, "
                 f"{', '.join(map(repr, self.patterns))} matches all {len(names)} of the model; "
-                "name its last layer alone, or take a model with a body"
+                "name only its last layer, or use a model with a body"
             )
         return found
 
@@ -78,20 +78,21 @@ everything = Part()
 """All parameters."""
 
 head = Part(("head",))
-"""The last layer of the networks in :mod:`topofl.models`, which personalized methods keep local."""
+"""The last layer of the networks in :mod:`topofl.models`; personalized methods do not send it."""
 
 body = head.rest
 """All parameters but the :data:`head`."""
 
 
 def part(*patterns: str) -> Part:
-    """Return the parameters whose names, or whose layers' names, match one of some patterns.
+    """Return the part of a model whose parameter or layer names match one of some patterns.
+
+    Patterns are matched when a run starts.
 
     Raises
     ------
     TypeError
-        If there is no pattern, or one is not text. Whether it matches is seen when it meets a
-        model.
+        If there is no pattern, or one is not text.
 
     Examples
     --------
@@ -112,7 +113,7 @@ def _matches(name: str, pattern: str) -> bool:
 
 
 def as_part(name: str, value: object) -> Part:
-    """Return a part of a model, which text names, or raise ``TypeError``."""
+    """Return a part of a model, given as a Part or as the name of a layer, or raise."""
     if isinstance(value, str) and value:
         return part(value)
     if not isinstance(value, Part):

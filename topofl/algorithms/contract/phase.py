@@ -23,26 +23,25 @@ __all__ = [
 
 
 class Phase(NamedTuple):
-    """One part of a round.
+    """One part of a round: a function that changes the models, and its state.
 
-    What it needs, such as a graph, memory for the gradients of all nodes, or examples to try models
-    on, a run observes before it starts, by playing the first rounds with models that have shapes
-    but no numbers; see
-    :class:`topofl.algorithms.Round`.
+    A phase does not declare what it needs, such as a graph, memory for the gradients of all nodes,
+    or examples to evaluate models on. Before a run, the first rounds are played on models that have
+    shapes but no values, which shows its needs; see :class:`topofl.algorithms.Round`.
 
     Attributes
     ----------
     init
-        ``init(models) -> state`` before the first round: tensors by name, whose first axis is the
-        node, or an edge of ``models.topology``, or of length 1 for all of them.
+        ``init(models) -> state`` before the first round: tensors by name. Their first axis is the
+        node, or an edge of ``models.topology``, or has length 1 for what all nodes share.
     apply
         ``apply(models, state, round) -> state``; changes the models in place.
     settings
-        Its arguments, kept with results and not read by the engine.
+        Its arguments, saved with results and not read by the engine.
 
     Examples
     --------
-    A phase that makes all models a little smaller:
+    A phase that shrinks all models by 1 %:
 
     >>> def shrink(models, state, round):
     ...     models.flat.mul_(0.99)
@@ -65,9 +64,9 @@ class Neighbors:
     k
         Number of neighbors, or all examples if there are fewer.
     weight
-        Weight of the neighbors' votes, between 0 and 1; the model has the rest.
+        Weight of the neighbors' votes, between 0 and 1; the model's prediction has the rest.
     scale
-        Scale of distances: the larger it is, the less nearness counts.
+        Scale of distances: with a larger one, nearer neighbors outweigh distant ones less.
     head
         The layer whose inputs are compared.
     """
@@ -79,7 +78,7 @@ class Neighbors:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """Its numbers and names, to be kept with results."""
+        """The arguments, as they are saved with results."""
         return {"k": self.k, "weight": self.weight, "scale": self.scale, "head": str(self.head)}
 
 
@@ -92,18 +91,18 @@ class Algorithm:
     name
         The method's name.
     phases
-        Phases by name; the name of a phase also names its stream of minibatches.
+        Phases by name; the name of a phase also determines its stream of minibatches.
     pooled
-        Whether it trains one model on all nodes' data together (a reference, not a decentralized
-        method).
+        Whether one model is trained on the data of all nodes together (a reference, not a
+        decentralized method).
     fine_tune
-        A phase by which copies of the models are fine-tuned for a further evaluation, such as
+        A phase that fine-tunes copies of the models for an additional evaluation, such as
         ``sgd(lr=0.1, epochs=5)``; the models themselves do not change.
     neighbors
-        Nearest-neighbor prediction that is combined with the models in a further evaluation.
+        Nearest-neighbor prediction that is combined with the models in an additional evaluation.
     needs
-        Requirements on the graphs of a run and their weights that its rounds alone do not show,
-        such as :data:`topofl.algorithms.static`.
+        Requirements on the graphs of a run and their weights that a dry run of the phases does not
+        show, such as :data:`topofl.algorithms.static`.
     """
 
     name: str
@@ -115,7 +114,7 @@ class Algorithm:
 
     @property
     def settings(self) -> dict[str, dict[str, Any]]:
-        """What each phase was built with, ``fine_tune`` and ``neighbors`` too if there are some."""
+        """The settings of each phase, and of ``fine_tune`` and ``neighbors`` if given."""
         return {
             name: dict(part.settings)
             for name, part in (*self.phases.items(), *self._evaluated.items())
@@ -123,14 +122,14 @@ class Algorithm:
 
     @property
     def _evaluated(self) -> dict[str, Phase | Neighbors]:
-        """How models are evaluated further, in addition to their plain evaluation."""
+        """The additional evaluations of the models by name."""
         parts = {"fine_tune": self.fine_tune, "neighbors": self.neighbors}
         return {name: part for name, part in parts.items() if part is not None}
 
     def __repr__(self) -> str:
-        parts = [f"{name}({_listed(phase)})" for name, phase in self.phases.items()]
-        besides = [f"; {name}({_listed(part)})" for name, part in self._evaluated.items()]
-        return printable(f"{self.name}: {' -> '.join(parts)}{''.join(besides)}")
+        phases = [f"{name}({_listed(phase)})" for name, phase in self.phases.items()]
+        evaluations = [f"; {name}({_listed(part)})" for name, part in self._evaluated.items()]
+        return printable(f"{self.name}: {' -> '.join(phases)}{''.join(evaluations)}")
 
 
 def _listed(part: Phase | Neighbors) -> str:
@@ -138,7 +137,7 @@ def _listed(part: Phase | Neighbors) -> str:
 
 
 def _check_phase(key: str, phase: object) -> None:
-    """Raise unless a phase has functions, settings and words that a run knows."""
+    """Raise ``TypeError`` unless a phase consists of two functions and a dictionary."""
     if not isinstance(phase, Phase):
         raise TypeError(
             f"`{key}` must be a Phase such as sgd(lr=0.1) or gossip(), got {type(phase).__name__}"
@@ -156,7 +155,7 @@ def _check_phase(key: str, phase: object) -> None:
 
 
 def check_fine_tune(phase: object) -> Phase:
-    """Return a phase for fine-tuning, or raise ``TypeError``."""
+    """Return the phase for fine-tuning, or raise ``TypeError``."""
     if not isinstance(phase, Phase):
         raise TypeError(
             f"`fine_tune` must be a Phase such as sgd(lr=0.1, epochs=5), got {shown(phase)}"
@@ -174,22 +173,22 @@ def chain(
     needs: Sequence[Need] = (),
     **phases: Phase,
 ) -> Algorithm:
-    """Return the algorithm that runs these phases in order, every round.
+    """Return the algorithm that runs some phases in order in every round.
 
     Parameters
     ----------
     name, phases
         The method's name, and its phases by name.
     pooled, fine_tune, neighbors, needs
-        As in :class:`Algorithm`; a function that builds algorithms says `needs` better by
-        :func:`topofl.algorithms.needing`, as ``topofl list --needs`` sees it then.
+        As in :class:`Algorithm`. A function that returns algorithms had better declare `needs` by
+        :func:`topofl.algorithms.needing`, which ``topofl list --needs`` reads.
 
     Raises
     ------
     ValueError
-        If there is no phase.
+        If there is no phase, or a need depends on arguments.
     TypeError
-        If one of them has no name or is not a :class:`Phase`, or a part of it is of another kind.
+        If a phase has no name or is not a :class:`Phase`, or an argument has the wrong type.
 
     Examples
     --------
@@ -215,8 +214,9 @@ def chain(
         )
     if unbound := next((need for need in needs if need.of or need.when), None):
         raise ValueError(
-            f"`needs` must not depend on arguments, which a chain does not have, {unbound.name!r} "
-            "does; put algorithms.needing(...) above the function that returns the chain"
+            "`needs` must not depend on arguments, because a chain has none, got "
+            f"{unbound.name!r}, which does; decorate the function that returns the chain with "
+            "algorithms.needing(...)"
         )
     return Algorithm(
         name, phases, pooled=pooled, fine_tune=tuned, neighbors=neighbors, needs=tuple(needs)
@@ -224,14 +224,19 @@ def chain(
 
 
 def sharing(owner: str, phase: Phase) -> Phase:
-    """Return a phase that works on the state of an earlier phase instead of its own.
+    """Return a phase that uses the state of an earlier phase instead of its own.
 
     Parameters
     ----------
     owner
-        Name of an earlier phase of the chain.
+        Name of an earlier phase of the chain, whose state is passed to the phase.
     phase
-        What is done.
+        The phase whose `apply` runs.
+
+    Examples
+    --------
+    >>> sharing("exchange", Phase(lambda models: {}, lambda models, state, round: state)).settings
+    {'of': 'exchange'}
     """
 
     def apply(models: Models, state: State, round: Round) -> State:
@@ -242,25 +247,32 @@ def sharing(owner: str, phase: Phase) -> Phase:
 
 
 def on_kept_models(owner: str, phase: Phase, kept: str = "anchor") -> Phase:
-    """Return a phase that works on models that an earlier phase keeps, not on those that predict.
+    """Return a phase that acts on models in the state of an earlier phase, not on the main models.
 
     Parameters
     ----------
     owner
-        An earlier phase of the chain.
+        Name of an earlier phase of the chain.
     phase
-        What is done.
+        The phase to run on the models in its state.
     kept
-        Name of the models (n, d) in its state, such as those of ``proximal(0.1, kept="anchor")``.
+        Name of these models, (n, d), in the state, such as those of ``proximal(0.1,
+        kept="anchor")``.
+
+    Examples
+    --------
+    >>> from topofl.algorithms import gossip
+    >>> on_kept_models("personal", gossip()).settings
+    {'weights': 'round', 'of': 'personal'}
     """
 
     def apply(models: Models, state: State, round: Round) -> State:
-        held = round.state(owner)
-        if kept not in held:
+        others = round.state(owner)
+        if kept not in others:
             raise ValueError(
-                f"`owner` must be a phase that keeps models as {kept!r}, {owner!r} has none; train "
-                f"it with proximal(0.1, kept={kept!r})"
+                f"`owner` must be a phase with models {kept!r} in its state, {owner!r} has none; "
+                f"train it with proximal(0.1, kept={kept!r})"
             )
-        return phase.apply(models.like(held[kept]), state, round)
+        return phase.apply(models.like(others[kept]), state, round)
 
     return phase._replace(apply=apply, settings=dict(phase.settings) | {"of": owner})

@@ -1,4 +1,4 @@
-"""What phases see of a run: the models, and a round's methods to train, mix and evaluate."""
+"""Interfaces of the engine to phases: the models, and a round's training, mixing and evaluation."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -15,13 +15,14 @@ from topofl.topology import Topology
 if TYPE_CHECKING:
     from topofl.algorithms.contract.local import Training
 
-__all__ = ["Models", "Round", "Rule", "State", "Trial", "check_key", "nothing"]
+__all__ = ["Models", "Round", "Rule", "State", "Trial", "check_key", "no_state"]
 
 State = dict[str, Tensor]
-"""What a phase carries to the next round: tensors by name.
+"""The state that a phase carries to the next round: tensors by name.
 
-The first axis is the node, or an edge of the run's one graph in any order, or has length 1 for all
-nodes. Terms of local steps get rows of tensors of the first kind.
+Their first axis is the node, or an edge of the run's only graph, in any order, or has length 1 for
+what all nodes share. Terms of local steps access the rows of their nodes in tensors of the first
+kind.
 """
 
 Rule = Callable[[Topology], MixingMatrix]
@@ -30,15 +31,15 @@ Rule = Callable[[Topology], MixingMatrix]
 T = TypeVar("T")
 
 Trial = Generator[Tensor, Tensor, T]
-"""The evaluation of models on one node's examples.
+"""The evaluation of models on one node's examples, as a generator.
 
-It yields models (m, d), is sent their mean losses, (m,) float64 on the CPU, as often as it likes,
-and returns what it found.
+Each time it yields models (m, d), it is sent their mean losses, (m,) float64 on the CPU. It returns
+its result.
 """
 
 
 class Models(Protocol):
-    """All nodes' models; phases change them in place."""
+    """The models of all nodes, which phases change in place."""
 
     @property
     def flat(self) -> Tensor:
@@ -52,17 +53,18 @@ class Models(Protocol):
 
     @property
     def start(self) -> Tensor:
-        """(1, d): a copy of the model from which all nodes start; to be asked for in `init` only.
+        """(1, d): a copy of the initial model of all nodes; available in `init` only.
 
-        A run whose nodes start apart refuses a phase that asks for it.
+        A run whose nodes start from different models raises an error for a phase that reads it.
         """
         ...
 
     @property
     def topology(self) -> Topology:
-        """The one graph of a run, for states with a row per edge, (number of edges, ...).
+        """The only graph of a run, for state with a row per edge, (number of edges, ...).
 
-        A run without a graph, or over one that changes, refuses a phase that asks for it.
+        A run without a graph, or with a time-varying one, raises an error for a phase that reads
+        it.
         """
         ...
 
@@ -72,7 +74,7 @@ class Models(Protocol):
         ...
 
     def columns(self, share: Part) -> list[slice]:
-        """Return the columns of `flat` that hold a part of the models, neighbors in one slice."""
+        """Return the columns of `flat` that hold a part of the models, in few slices."""
         ...
 
     def like(self, flat: Tensor) -> "Models":
@@ -81,17 +83,17 @@ class Models(Protocol):
 
 
 class Round(Protocol):
-    """A round as a phase sees it: the only access to training, mixing and evaluation.
+    """The interface of a round to phases; long, as this protocol documents every method they use.
 
     Before a run the engine plays the first rounds on tensors without values (device 'meta') and
-    observes which methods the phases call: from these it knows what nodes exchange, how much memory
-    training takes, and whether a graph must be given. A phase whose calls depend on values checks
-    ``models.flat.is_meta``, and then makes all calls that it may make in any round.
+    records which methods the phases call. From these calls it derives what nodes exchange, how much
+    memory training takes, and whether a graph is required. A phase whose calls depend on values
+    checks ``models.flat.is_meta``, and then makes all calls that it may make in any round.
     """
 
     @property
     def t(self) -> int:
-        """Number of the round, from 0."""
+        """Index of the round, from 0."""
         ...
 
     @property
@@ -101,12 +103,12 @@ class Round(Protocol):
 
     @property
     def topology(self) -> Topology:
-        """The graph of the round; a run without one refuses a phase that asks for it."""
+        """The graph of the round; a run without one raises an error for a phase that reads it."""
         ...
 
     @property
     def peers(self) -> Topology:
-        """The graph along which nodes may choose peers; complete if the run has none."""
+        """The graph of the peers that nodes may choose; complete if the run has no graph."""
         ...
 
     @property
@@ -116,7 +118,7 @@ class Round(Protocol):
 
     @property
     def push_weights(self) -> MixingMatrix:
-        """The column stochastic matrix of the round, of nodes that push what they have."""
+        """The column-stochastic matrix of the round, for push-sum."""
         ...
 
     @property
@@ -125,11 +127,11 @@ class Round(Protocol):
         ...
 
     def state(self, owner: str) -> State:
-        """Return what an earlier phase of the chain keeps, to be changed in place."""
+        """Return the state of an earlier phase of the chain; changes are made in place."""
         ...
 
     def rng(self, purpose: str) -> np.random.Generator:
-        """Return numpy's random generator of a round and a purpose, the same at every call.
+        """Return the numpy random generator of the round for a purpose, the same at every call.
 
         Examples
         --------
@@ -148,64 +150,64 @@ class Round(Protocol):
         Parameters
         ----------
         models
-            Whose push-sum weights divide the learning rate.
+            The models to train. Their push-sum weights divide the learning rate.
         how
-            The steps; see :class:`topofl.algorithms.Training`.
+            The local steps; see :class:`topofl.algorithms.Training`.
         own
-            What the terms of `how` keep from round to round, changed in place: as a rule the state
-            of the phase, whose tensors of (n, ...) rows they get by name.
-        who
-            (n,) booleans: who trains; None: all.
+            The state of the terms of `how`, changed in place: usually the state of the phase. Terms
+            access its (n, ...) tensors by name.
+        participants
+            (n,) booleans: the nodes that train; None: all.
 
         Notes
         -----
-        Minibatches are those of the phase; a second call in the same phase and round draws others.
-        Nodes that are frozen since they diverged take no step.
+        Minibatches depend on the phase; a second call in the same phase and round draws different
+        ones. Nodes that are frozen because they diverged take no steps.
         """
         ...
 
     def cross_evaluate(self, trials: Mapping[int, Trial[T]], on: str) -> dict[int, T]:
-        """Evaluate models on the examples of nodes, and return what each node found.
+        """Evaluate models on the examples of other nodes, and return each node's result.
 
         Parameters
         ----------
         trials
             By node: a generator that yields models, (k, d) tensors such as ``models.flat[[2, 5]]``,
-            is sent their mean losses on the node's examples, (k,) in float64, as often as it likes,
-            and returns anything.
+            and is sent their mean losses on the node's examples, (k,) in float64, any number of
+            times. It may return anything.
         on
-            Which examples: ``"train"`` or ``"val"``.
+            The examples: ``"train"`` or ``"val"``.
 
         Examples
         --------
-        Every node looks which of two models it likes better::
+        Every node determines which of two models has the lower loss on its examples::
 
             def better(i):
                 losses = yield models.flat[[i, (i + 1) % n]]
                 return int(losses.argmin())
 
-            liked = round.cross_evaluate({i: better(i) for i in range(n)}, "val")
+            best = round.cross_evaluate({i: better(i) for i in range(n)}, "val")
         """
         ...
 
     def gradients(self, models: Models, batch_size: int, key: str) -> Tensor:
         """Return the gradients of all nodes, (n, d), each on one minibatch.
 
-        They lie in memory that the next call with the same key uses again, and for ``""`` training
-        too. In rounds without local steps, ``train_loss`` is the mean loss of the models themselves
-        at these minibatches, over the calls of the last phase that makes some.
+        The next call with the same key overwrites them, and so does training for the key ``""``. In
+        rounds without local steps, ``train_loss`` is the mean loss of the models on these
+        minibatches, over the calls of the last phase that computes gradients.
 
         Parameters
         ----------
         models
-            Where the gradients are taken.
+            The models at which gradients are taken.
         batch_size
             Examples per minibatch.
         key
-            Which minibatches, as the purpose of :meth:`rng`: those of one key are the same at every
-            call of a round, and others in every round; those of different keys, and of different
-            phases, are independent. With ``""`` they are what :meth:`train` draws in the same phase
-            for step `t`.
+            Name of the minibatches, like the purpose of :meth:`rng`: those of one key are the same
+            at every call in a round and different in every round; those of different keys, and of
+            different phases, are independent. With ``""`` they are those that :meth:`train` draws
+            in the same phase for step `t`.
 
         Examples
         --------
@@ -238,12 +240,12 @@ class Round(Protocol):
         weights, values, columns
             One exchange, whatever the number of slices.
         scalars
-            Further numbers in each message.
+            Additional numbers in each message.
         server
-            A server does it for the nodes of non-zero columns: each sends one message and receives
-            one.
+            Whether a server averages: each node with a non-zero column sends one message and
+            receives one.
         counted
-            Whether messages are counted; False where :meth:`send` says what travels.
+            Whether messages are counted; False if :meth:`send` counts them.
         """
         ...
 
@@ -256,7 +258,7 @@ class Round(Protocol):
         scalars: int = 0,
         counted: bool = True,
     ) -> None:
-        """Replace each row of `values` (n, d) by a rule of it and of the rows received.
+        """Replace each row of `values` (n, d) by a function of the row and of the rows received.
 
         Parameters
         ----------
@@ -264,8 +266,8 @@ class Round(Protocol):
             One exchange: node i receives from every other node j for which ``weights[i, j]`` is not
             0. All rows are read before any is replaced.
         rule
-            ``rule(own, heard, shares)`` -> (d,): from a node's own row (d,), the rows (k, d) that
-            it received, in the order of their senders, and its weights (k,) of these. Nodes without
+            ``rule(own, received, shares)`` -> (d,): from a node's own row (d,), the rows (k, d)
+            that it received, in ascending order of senders, and their weights (k,). Nodes without
             neighbors receive k = 0 rows. The first rounds are played on tensors without values
             (device 'meta'), so a rule must not branch on values.
         scalars, counted
@@ -273,55 +275,64 @@ class Round(Protocol):
 
         Examples
         --------
-        The median of every number, over a node and those from which it receives::
+        The coordinate-wise median over a node and its in-neighbors::
 
-            def median(own, heard, shares):
-                return torch.cat([own[None], heard]).median(0).values
+            def median(own, received, shares):
+                return torch.cat([own[None], received]).median(0).values
 
             round.aggregate(round.weights, models.flat, median)
         """
         ...
 
     def shown(self, values: Tensor) -> Tensor:
-        """Return (n, d) values as nodes present them to others: unchanged unless nodes attack.
+        """Return (n, d) values as other nodes receive them: rows of attackers are forged.
 
-        For phases in which nodes look at others' models before they choose their peers.
+        For phases in which nodes inspect the models of others before they choose their peers.
         """
         ...
 
     def send(
         self, weights: MixingMatrix, nbytes: int | np.ndarray, *, server: bool = False
     ) -> None:
-        """Count messages of some bytes (one number, or (n,) per sender) along edges of `weights`.
+        """Count messages along the edges of `weights`, without exchanging values.
 
-        For what is not sent as whole columns, such as sparse models. By a server, each node of
-        non-zero columns sends one message and receives one, of so many bytes on average, one
-        number.
+        For messages that are not whole columns, such as sparse models.
+
+        Parameters
+        ----------
+        weights
+            The matrix along whose off-diagonal entries messages are sent.
+        nbytes
+            Bytes per message: one number, or (n,) by sender; with a server one number.
+        server
+            Whether messages pass through a server: each node with a non-zero column sends one
+            message and receives one, of `nbytes` on average.
         """
         ...
 
     def note(self, name: str, value: float | Tensor) -> None:
-        """Record a number of the round as ``history[name]``, NaN in rounds without one.
+        """Record a number of the round in the column ``history[name]``.
 
         Parameters
         ----------
         name
-            Such as ``"simulated_seconds"``; not that of a column which all histories have. Phases
-            note the same names in the first rounds as later.
+            Name of the column, such as ``"simulated_seconds"``, other than those of the columns
+            that all histories have. A phase must record it in the first rounds already; rounds
+            without a value hold NaN.
         value
-            A number, or a tensor that holds one. Noted again in a round, the last one counts.
+            A number, or a tensor that holds one. The last value of a round is recorded.
 
         Examples
         --------
-        How far models moved::
+        How far the models moved::
 
             round.note("moved", (models.flat - state["before"]).norm())
         """
         ...
 
 
-def nothing(models: Models) -> State:
-    """Return no tensors: the `init` of what keeps none."""
+def no_state(models: Models) -> State:
+    """Return an empty state: the default `init` of phases, terms and policies."""
     del models
     return {}
 
@@ -330,7 +341,7 @@ def check_key(key: object) -> str:
     """Return the key of a stream of minibatches, or raise ``TypeError``."""
     if not isinstance(key, str):
         raise TypeError(
-            "`key` must be text that tells a round's minibatches apart, such as 'first', got "
+            "`key` must be text that names the minibatches of a round, such as 'first', got "
             f"{shown(key)}"
         )
     return key

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from topofl._support.calls import evaluate_call
 from topofl._support.check import check_int, check_nonnegative, check_positive, check_takes, shown
-from topofl._support.written import made_of
 
 __all__ = [
     "Rate",
@@ -72,12 +72,18 @@ class _Cosine:
 
 
 def constant(lr: float) -> Schedule:
-    """Return the schedule with one learning rate in all rounds, which a number stands for."""
+    """Return the schedule with the same learning rate in all rounds, equivalent to a number.
+
+    Examples
+    --------
+    >>> constant(0.1)(5, 0)
+    0.1
+    """
     return _Constant(check_positive("lr", lr))
 
 
 def exponential(lr: float, decay: float) -> Schedule:
-    """Return the schedule ``lr * decay**round``.
+    """Return the schedule with exponential decay, ``lr * decay**round``.
 
     Parameters
     ----------
@@ -101,21 +107,21 @@ def exponential(lr: float, decay: float) -> Schedule:
 
 
 def cosine(lr: float, *, rounds: int, warmup: int = 0, end: float = 0.0) -> Schedule:
-    """Return the schedule that falls along half a cosine, after a linear warmup.
+    """Return the schedule with cosine decay after a linear warmup.
 
-    With `warmup` rounds ``w``, ``lr * (round + 1) / (w + 1)`` before them, then
+    In the ``w`` rounds of `warmup` it is ``lr * (round + 1) / (w + 1)``, then
     ``end + (lr - end) * (1 + cos(pi * (round - w) / (rounds - w))) / 2``, and `end` after `rounds`.
 
     Parameters
     ----------
     lr
-        The highest, above 0.
+        The highest learning rate, above 0.
     rounds
-        After which it is `end`: as a rule those of the run.
+        The number of rounds after which it is `end`, usually that of the run.
     warmup
-        Rounds in which it rises, fewer than `rounds`.
+        The number of rounds in which it rises, fewer than `rounds`.
     end
-        At least 0.
+        The last learning rate, at least 0.
 
     References
     ----------
@@ -135,7 +141,7 @@ def cosine(lr: float, *, rounds: int, warmup: int = 0, end: float = 0.0) -> Sche
 
 
 def decayed(lr: Rate, decay: float) -> Schedule:
-    """Return the schedule ``lr * decay**round``; a schedule `lr` needs ``decay=1``."""
+    """Return the schedule ``lr * decay**round``; if `lr` is a schedule, `decay` must be 1."""
     if not callable(lr) and not isinstance(lr, str):
         return exponential(lr, decay)
     if check_positive("lr_decay", decay) != 1:
@@ -146,15 +152,15 @@ def decayed(lr: Rate, decay: float) -> Schedule:
 
 
 def as_schedule(name: str, lr: Rate) -> Schedule:
-    """Return the schedule that a number, a function or text stands for.
+    """Return the schedule given by a number, a function or text.
 
-    Text is a call of :func:`constant`, :func:`exponential` or :func:`cosine`; nothing else is
+    Text must be a call of :func:`constant`, :func:`exponential` or :func:`cosine`; no other code is
     executed.
 
     Raises
     ------
     TypeError, ValueError
-        If it is none of these, or a number or an argument is out of its range.
+        If it is none of these, or if a number or an argument is out of its range.
 
     Examples
     --------
@@ -168,7 +174,9 @@ def as_schedule(name: str, lr: Rate) -> Schedule:
                 f"`{name}` must be a number or a schedule, got {shown(lr)}; remove the quotes"
             )
         functions = {"constant": constant, "exponential": exponential, "cosine": cosine}
-        return as_schedule(name, made_of(name, lr, functions, "0.1 or cosine(0.5, rounds=300)"))
+        return as_schedule(
+            name, evaluate_call(name, lr, functions, "0.1 or cosine(0.5, rounds=300)")
+        )
     if not callable(lr):
         return _Constant(check_positive(name, lr))
     check_takes(f"`{name}`", lr, "round", "step")
@@ -185,22 +193,20 @@ def _is_number(text: str) -> bool:
 
 def rate_at(lr: Schedule, round: int, step: int, dtype: torch.dtype, phase: str = "") -> float:
     """Return the learning rate of a step, or raise ``ValueError`` unless the dtype can hold it."""
-    rate, most = lr(round, step), torch.finfo(dtype).max
+    rate = lr(round, step)
     place = f"{f'the phase {phase!r}, ' if phase else ''}round {round + 1} (step {step} of it)"
+    # raised by text, by vectors, and by integers that are too large for a float
+    no_number = (TypeError, ValueError, RuntimeError, OverflowError)
     try:
         usable = math.isfinite(rate) and rate >= 0
-    except (
-        TypeError,
-        ValueError,
-        RuntimeError,
-        OverflowError,
-    ):  # text, vectors, integers beyond all floats
+    except no_number:
         usable = False
     if not usable:
         raise ValueError(
             f"`lr` must return a finite learning rate of at least 0, got {shown(rate)} in {place}"
         )
     rate = float(rate)
+    most = torch.finfo(dtype).max
     if rate > most:
         raise ValueError(
             f"`lr` must be at most {most:g} for {dtype}, got {rate:g} in {place}; lower it"
@@ -209,7 +215,7 @@ def rate_at(lr: Schedule, round: int, step: int, dtype: torch.dtype, phase: str 
 
 
 def described(lr: Schedule) -> Any:
-    """Return a schedule as a number or text, to be kept with results."""
+    """Return a schedule as a number or text, as it is saved with results."""
     if isinstance(lr, _Constant):
         return lr.lr
     return (

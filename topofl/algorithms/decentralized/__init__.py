@@ -1,1 +1,1 @@
-"""Gossip: nodes average with their neighbors."""
+"""Gossip-based methods: nodes train locally and average with their neighbors."""

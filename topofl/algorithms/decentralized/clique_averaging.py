@@ -1,6 +1,6 @@
-"""D-SGD with Clique Averaging, of the D-Cliques paper."""
+"""D-SGD with Clique Averaging, from the D-Cliques paper."""
 
-from topofl.algorithms.contract.local import sgd
+from topofl.algorithms.contract.local import sgd_descent, train
 from topofl.algorithms.contract.needs import Need, needing, undirected
 from topofl.algorithms.contract.phase import Algorithm, chain
 from topofl.algorithms.contract.schedules import Rate
@@ -28,9 +28,9 @@ def clique_averaging(lr: Rate, *, batch_size: int = 128, momentum: float = 0.0) 
         theta_i^(1/2) = theta_i - lr * v_i,   v_i = momentum * v_i + g_i
         theta_i       = sum_j W[i, j] theta_j^(1/2)
 
-    Each member's gradient is taken at its own model. The step is then unbiased by the edges between
-    cliques. Needs a topology with ``groups``, such as :func:`topofl.topologies.dcliques`; where
-    edges inside a clique are missing a node averages over the members from which it still receives.
+    Each member computes its gradient at its own model. Edges between cliques then do not bias the
+    step. The topology must have ``groups``, as that of :func:`topofl.topologies.dcliques`; if edges
+    inside a clique are missing, a node averages over the members from which it still receives.
 
     Parameters
     ----------
@@ -42,14 +42,27 @@ def clique_averaging(lr: Rate, *, batch_size: int = 128, momentum: float = 0.0) 
     ValueError, TypeError
         If a number is out of its range or of another type.
     topofl.TopologyError
-        In the run, if a graph has no groups or is directed.
+        During the run, if a graph has no groups or is directed.
 
     References
     ----------
     Bellet, Kermarrec and Lavoie, "D-Cliques" (2022), Figure 7 and equations 4-5.
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import data, models, topologies
+    >>> clients = data.shards(data.digits(), n=10, seed=0)
+    >>> cliques = topologies.dcliques(clients.label_counts, clique_size=5, steps=10, seed=0)
+    >>> history = topofl.run(clique_averaging(lr=0.5), model=models.logistic_regression(64),
+    ...                      clients=clients, topology=cliques, rounds=3, seed=0)
+    >>> bool(history["train_loss"][-1] < history["train_loss"][0])
+    True
     """
     return chain(
         "clique_averaging",
-        local=sgd(lr, batch_size=batch_size, momentum=momentum, gradient=within_groups),
+        local=train(
+            sgd_descent(lr, momentum=momentum), batch_size=batch_size, gradient=within_groups
+        ),
         exchange=gossip(),
     )

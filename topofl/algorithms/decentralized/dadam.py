@@ -1,4 +1,4 @@
-"""Decentralized Adam and AdamW, and the form in which nodes agree on how steps are scaled."""
+"""Decentralized Adam and AdamW, optionally with averaged second moments (AMSGrad)."""
 
 import torch
 from torch import Tensor
@@ -12,10 +12,11 @@ from topofl._support.check import (
 )
 from topofl.algorithms.contract.local import train
 from topofl.algorithms.contract.needs import doubly_stochastic, needing
+from topofl.algorithms.contract.optimizer_terms import adam, adamw
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.schedules import Rate
-from topofl.algorithms.contract.terms import Step, Term, adam, adamw, descend
+from topofl.algorithms.contract.terms import Step, Term, descend
 from topofl.algorithms.exchanges.average import gossip
 
 __all__ = ["dadam"]
@@ -35,8 +36,8 @@ def dadam(
 ) -> Algorithm:
     """Return decentralized Adam (D-Adam): local steps of Adam or AdamW, then averaging.
 
-    Per round, for every node i, where means ``m_i``, ``v_i`` stay at their node, 0 at first, and s
-    counts its steps::
+    Per round, for every node i, where the moments ``m_i``, ``v_i`` start at 0 and stay at their
+    node, and s counts its steps::
 
         g_i = grad F(theta_i; S_i)
         m_i = beta1 * m_i + (1 - beta1) * g_i,   v_i = beta2 * v_i + (1 - beta2) * g_i^2
@@ -44,23 +45,24 @@ def dadam(
               - lr * ((m_i / (1 - beta1^s)) / (sqrt(v_i / (1 - beta2^s)) + eps) + decay * theta_i)
         theta_i = sum_j W[i, j] x_j                          (after `local_steps` of the above)
 
-    Where the data of nodes differ, so do their ``v_i``: the sum of steps then is no step along the
-    mean gradient, and there are problems on which this stays away from all stationary points,
-    however small `lr` is. ``track=True`` is decentralized AMSGrad, which converges there: nodes
-    average what scales their steps, too, and keep its sum. With ``h_i = u_i = eps`` at first::
+    If the data of nodes differ, so do their ``v_i``: the sum of the steps is then not a step along
+    the mean gradient, and on some problems the models stay away from all stationary points, however
+    small `lr` is. ``track=True`` gives decentralized AMSGrad, which converges on these: nodes also
+    average the scales ``u_i`` of their steps, which preserves their sum. With ``h_i = u_i = eps``
+    initially::
 
         x_i = theta_i - lr * (m_i / sqrt(max(u_i, eps)) + decay * theta_i)
         u_i = u_i + max(h_i, v_i) - h_i,   h_i = max(h_i, v_i)
         theta_i = sum_j W[i, j] x_j,   u_i = sum_j W[i, j] u_j
 
-    ``W`` must then be doubly stochastic, in every round: the mean of ``u`` over nodes is at all
-    times that of ``h``. A message holds two numbers per parameter. First steps are those of ``u_i =
-    eps``: they are long where `eps` is small.
+    ``W`` must then be doubly stochastic in every round, so that ``u`` and ``h`` always have the
+    same mean over nodes. A message holds two numbers per parameter. The first steps use ``u_i =
+    eps`` and are long if `eps` is small.
 
     Parameters
     ----------
     lr
-        A number, or ``lr(round, step)`` such as :func:`topofl.algorithms.cosine`.
+        A number, or a schedule ``lr(round, step)`` such as :func:`topofl.algorithms.cosine`.
     batch_size
         As in :func:`topofl.algorithms.train`.
     local_steps
@@ -68,13 +70,13 @@ def dadam(
     beta1, beta2
         In [0, 1).
     eps
-        Above 0; beside the root, by default 1e-8; with `track` the least value under it, by default
-        1e-6.
+        Above 0. Without `track`, it is added to the root and is 1e-8 by default; with it, it is the
+        lower bound under the root and is 1e-6 by default.
     decay
-        At least 0; a step takes ``lr * decay`` of each parameter, which the means do not see
-        (AdamW).
+        Decoupled weight decay (AdamW), at least 0: a step subtracts ``lr * decay`` times each
+        parameter, and the moments ignore it.
     track
-        Whether nodes average what scales steps.
+        Whether nodes also average the scales of their steps (AMSGrad).
 
     Raises
     ------
@@ -84,16 +86,16 @@ def dadam(
 
     Notes
     -----
-    With `track` the paper averages models before the step and not after it, and takes one step per
-    round; in other implementations ``v_i`` starts at `eps` and not at 0.
+    With `track`, the paper averages models before the step instead of after it, and takes one step
+    per round; in other implementations ``v_i`` starts at `eps` instead of 0.
 
     References
     ----------
     Without `track`: Kingma and Ba, "Adam: a method for stochastic optimization" (2015), Algorithm
     1, at each node, and gossip; Loshchilov and Hutter, "Decoupled weight decay regularization"
     (2019). With it: Chen, Karimi, Zhao and Li, "On the convergence of decentralized adaptive
-    gradient methods" (ACML 2022), decentralized AMSGrad, and the example on which nodes that scale
-    their steps alone fail.
+    gradient methods" (ACML 2022), decentralized AMSGrad, and the example on which nodes with
+    separate scales fail.
 
     Examples
     --------
@@ -121,12 +123,13 @@ def dadam(
 
 
 def _amsgrad(beta1: float, beta2: float, eps: float, decay: float) -> Term:
-    """Return the term of AMSGrad by scales that other phases average, and which follow its own."""
+    """Return the term of AMSGrad, whose scales the exchange averages."""
     beta1, beta2 = check_fraction("beta1", beta1), check_fraction("beta2", beta2)
     eps = check_positive("eps", eps)
 
     def init(models: Models) -> State:
-        zeros, least = torch.zeros_like(models.flat), torch.full_like(models.flat, eps)
+        zeros = torch.zeros_like(models.flat)
+        least = torch.full_like(models.flat, eps)
         return {"mean": zeros, "square": zeros.clone(), "largest": least, "scale": least.clone()}
 
     def update(g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
@@ -143,7 +146,7 @@ def _amsgrad(beta1: float, beta2: float, eps: float, decay: float) -> Term:
 
 
 def _exchange(models: Models, state: State, round: Round) -> State:
-    """Mix models and scales, which travel in one message."""
+    """Average models and scales, which are sent in one message."""
     scale = round.state("local")["scale"]
     round.mix(round.weights, models.flat, scalars=scale.shape[1])
     round.mix(round.weights, scale, counted=False)

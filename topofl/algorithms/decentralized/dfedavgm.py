@@ -1,4 +1,4 @@
-"""DFedAvgM, and its form with personal heads."""
+"""DFedAvgM, and its variant with personal heads."""
 
 from topofl.algorithms.contract.local import sgd
 from topofl.algorithms.contract.parts import Part, head
@@ -20,7 +20,7 @@ def dfedavgm(
     weight_decay: float = 0.0,
     clip: float | None = None,
 ) -> Algorithm:
-    """Return DFedAvgM: some passes of local heavy-ball SGD, then averaging with the neighbors.
+    """Return DFedAvgM: local epochs of heavy-ball SGD, then averaging with the neighbors.
 
     Per round, for every node i, from ``y^0 = y^-1 = x_i``::
 
@@ -38,6 +38,16 @@ def dfedavgm(
     ----------
     Sun, Li and Wang, "Decentralized federated averaging" (2022), Algorithm 1; a baseline of
     DFedPGP.
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import data, models, topologies
+    >>> clients = data.shards(data.digits(), n=4, per_node=3, seed=0)
+    >>> history = topofl.run(dfedavgm(lr=0.1, epochs=1), model=models.logistic_regression(64),
+    ...                      clients=clients, topology=topologies.ring(4), rounds=2, seed=0)
+    >>> bool(history["train_loss"][-1] < history["train_loss"][0])
+    True
     """
     local = sgd(
         lr,
@@ -65,10 +75,10 @@ def dfedavgm_p(
     clip: float | None = None,
     head: Part | str = head,
 ) -> Algorithm:
-    """Return DFedAvgM-P: DFedAvgM whose heads stay at their nodes, an ablation of DFedPGP.
+    """Return DFedAvgM-P: DFedAvgM with personal heads, an ablation of DFedPGP.
 
-    Training alternates as in :func:`topofl.algorithms.dfedpgp`, so that only the graph differs:
-    heads, then bodies, then ``u_i <- sum_j W[i, j] u_j``.
+    As in :func:`topofl.algorithms.dfedpgp`, nodes train heads, then bodies, and then average
+    bodies, ``u_i <- sum_j W[i, j] u_j``: only the graph differs.
 
     Parameters
     ----------
@@ -77,7 +87,19 @@ def dfedavgm_p(
 
     References
     ----------
-    Liu et al., "DFedPGP" (2024), Table 4, which does not say whether training alternates.
+    Liu et al., "DFedPGP" (2024), Table 4, which does not specify whether training alternates.
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import data, topologies
+    >>> from torch import nn
+    >>> clients = data.shards(data.digits(), n=4, per_node=3, seed=0)
+    >>> net = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
+    >>> history = topofl.run(dfedavgm_p(lr=0.1, epochs=1, head="3"), model=net,
+    ...                      clients=clients, topology=topologies.ring(4), rounds=2, seed=0)
+    >>> bool(history["train_loss"][-1] < history["train_loss"][0])
+    True
     """
     same = dfedpgp(
         lr,

@@ -1,8 +1,8 @@
-"""DFedSAM: sharpness-aware local training, then one or several averagings with the neighbors."""
+"""DFedSAM: sharpness-aware local training, then one or several gossip steps."""
 
 from topofl._support.check import check_int
 from topofl.algorithms.contract.gradient_points import ascent
-from topofl.algorithms.contract.local import sgd
+from topofl.algorithms.contract.local import sgd_descent, train
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.schedules import Rate
@@ -22,7 +22,7 @@ def dfedsam(
     weight_decay: float = 0.0,
     clip: float | None = None,
 ) -> Algorithm:
-    """Return DFedSAM: sharpness-aware local training, then one or several averagings.
+    """Return DFedSAM: sharpness-aware local training, then one or several gossip steps.
 
     Per round, for every node i, from ``y = x_i``::
 
@@ -32,8 +32,8 @@ def dfedsam(
         z_i = sum_j W[i, j] z_j                                              (`gossip_steps` times)
         x_i = z_i
 
-    A step takes two gradients, both on one minibatch. Each of the `gossip_steps` exchanges sends a
-    model along every edge. The theory asks for symmetric, doubly stochastic weights.
+    A step computes two gradients on the same minibatch. Each of the `gossip_steps` exchanges sends
+    a model along every edge. The theory assumes symmetric, doubly stochastic weights.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def dfedsam(
         As in :func:`topofl.algorithms.sgd`; momentum, which Algorithm 1 of the paper does not have,
         starts from zero in every round.
     radius
-        How far uphill gradients are taken, above 0.
+        Distance to the point uphill at which gradients are taken, above 0.
     gossip_steps
         Exchanges per round (the paper's Q): 1 is DFedSAM, more are DFedSAM-MGS.
     epochs
@@ -54,8 +54,8 @@ def dfedsam(
 
     Notes
     -----
-    Some public code averages at the beginning of a round instead of its end; from one common start
-    the models that nodes train from are the same.
+    Some public code averages at the beginning of a round instead of its end; from equal initial
+    models, nodes then train from the same models.
 
     References
     ----------
@@ -78,17 +78,15 @@ def dfedsam(
     >>> int(often["bytes"][-1] // once["bytes"][-1])
     4
     """
-    local = sgd(
+    descent = sgd_descent(
         lr,
-        batch_size=batch_size,
-        epochs=epochs,
         momentum=momentum,
         reset_momentum=True,
         lr_decay=lr_decay,
         weight_decay=weight_decay,
         clip=clip,
-        at=ascent(radius),
     )
+    local = train(descent, batch_size=batch_size, epochs=epochs, at=ascent(radius))
     return chain(
         "dfedsam",
         local=local,
@@ -97,7 +95,7 @@ def dfedsam(
 
 
 def _gossips(times: int) -> Phase:
-    """Return the phase of several exchanges, one after the other."""
+    """Return the phase of several consecutive gossip steps."""
 
     def apply(models: Models, state: State, round: Round) -> State:
         for _ in range(times):

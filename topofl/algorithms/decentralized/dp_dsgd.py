@@ -21,30 +21,31 @@ def dp_dsgd(
 ) -> Algorithm:  # fmt: skip
     """Return differentially private D-SGD: clipped and noised gradients or updates, then gossip.
 
-    Nodes trust no other node: each message is private by itself, whatever its receivers do with it.
-    Per round, for every node i, with fresh ``z ~ N(0, 1)`` in every number, with
-    ``level="record"``::
+    Nodes do not trust each other: each message is private by itself, whatever its receivers do with
+    it. Per round, for every node i, with ``level="record"`` and independent ``z ~ N(0, 1)`` in
+    every coordinate::
 
         g_i = (sum_{s in S_i} clip(grad F(x_i; s)) + noise * clip * z) / |S_i|
-            (each gradient by itself)
+            (each gradient is clipped separately)
         x_i = x_i - lr * g_i  (`steps` times)
 
     and with ``level="node"``, where ``y_i`` is ``x_i`` after `steps` of plain SGD::
 
         x_i = x_i + clip(y_i - x_i) + noise * clip * z
 
-    with ``clip(v) = v * min(1, clip / ||v||)``, and 0 where v is not finite; then ``x_i <- sum_j
-    W[i, j] x_j`` at both levels. At the level of nodes the noise is not divided by the number of
-    examples, since it hides a whole update and not one gradient.
+    with ``clip(v) = v * min(1, clip / ||v||)``, and 0 if v is not finite; then ``x_i <- sum_j W[i,
+    j] x_j`` at both levels. At the node level, the noise is not divided by the number of examples,
+    since it hides a whole update instead of one gradient.
 
-    :func:`topofl.privacy.spent` computes the privacy: how little all messages reveal about whether
-    the clipped gradient of one record, or the clipped updates of one node, count unchanged or as 0,
-    where the number of records and their order stay the same. It holds for runs in which no loss
-    becomes NaN or infinite: otherwise the run stops or freezes the node, which then adds no noise,
-    and others can observe that. Gradients that are not finite count as 0, as do steps that would
-    make a model NaN or infinite; they neither stop the run nor freeze a node. Losses and scores
-    that a run records are computed from the raw data and are not private. Noise that is not rounded
-    to a grid does not keep the guarantee to the last bit (Mironov 2012): use it for simulations.
+    :func:`topofl.privacy.spent` computes the privacy guarantee: how little all messages together
+    reveal about whether the clipped gradient of one record, or the clipped updates of one node,
+    count unchanged or as 0, with the number and order of records fixed. It holds for runs in which
+    no loss becomes NaN or infinite: otherwise the run stops or freezes the node, which then adds no
+    noise, and others can observe that. Gradients that are not finite count as 0, as do steps that
+    would make a model NaN or infinite; they neither stop the run nor freeze a node. Losses and
+    scores that a run records are computed from the raw data and are not private. Floating-point
+    noise that is not rounded to a grid does not keep the guarantee to the last bit (Mironov 2012):
+    use this method for simulations.
 
     Parameters
     ----------
@@ -52,15 +53,15 @@ def dp_dsgd(
         As in :func:`topofl.algorithms.sgd`. With ``level="record"`` give a schedule that depends on
         the round only: its step argument is always ``batch_size - 1``.
     clip
-        Largest norm of a record's gradient, or of a node's update; above 0.
+        Maximum norm of a record's gradient, or of a node's update; above 0.
     noise
-        Its standard deviation in units of `clip`, at least 0.
+        Standard deviation of the noise in units of `clip`, at least 0.
     level
         ``"record"`` or ``"node"``.
     batch_size, steps
-        As in :func:`topofl.algorithms.train`. At the level of records a minibatch takes
-        `batch_size` passes through the model, one per record. It ends with the node's last record,
-        so that no record counts twice; the last ``S_i`` of an epoch can be smaller.
+        As in :func:`topofl.algorithms.train`. At the record level, a minibatch takes `batch_size`
+        gradient computations, one per record. The last minibatch of an epoch ends with the node's
+        last record, so that no record counts twice, and can be smaller.
 
     Raises
     ------
@@ -69,11 +70,11 @@ def dp_dsgd(
 
     References
     ----------
-    Abadi et al., "Deep learning with differential privacy" (2016), Algorithm 1, here of each node;
+    Abadi et al., "Deep learning with differential privacy" (2016), Algorithm 1, here at each node;
     McMahan, Ramage, Talwar and Zhang, "Learning differentially private recurrent language models"
-    (2018) for nodes, with a server; Cyffers et al., "Muffliato: peer-to-peer privacy amplification
-    for decentralized optimization and averaging" (2022) for noise before gossip, and what it hides
-    from nodes far away, which is not counted here.
+    (2018), for the node level with a server; Cyffers et al., "Muffliato: peer-to-peer privacy
+    amplification for decentralized optimization and averaging" (2022), for noise before gossip; its
+    privacy amplification towards distant nodes is not counted here.
 
     Examples
     --------
@@ -89,8 +90,8 @@ def dp_dsgd(
     limit = check_positive("clip", clip)
     if callable(noise):
         raise TypeError(
-            "`noise` must be one number for all rounds, got a function; the privacy that "
-            "topofl.privacy.spent computes holds for equal noise in every round"
+            "`noise` must be one number for all rounds, got a function; "
+            "topofl.privacy.spent assumes equal noise in every round"
         )
     noise = check_nonnegative("noise", noise)
     scale = noise * limit
@@ -117,7 +118,7 @@ def dp_dsgd(
 
 
 def _clipped(values: Tensor, limit: float) -> Tensor:
-    """Clip rows (k, m) to a norm in place, without overflow; rows that are not finite become 0."""
+    """Clip the norms of rows (k, m) in place, without overflow; non-finite rows become 0."""
     largest = torch.linalg.vector_norm(values, float("inf"), dim=1, keepdim=True)
     finite = largest.isfinite()
     scale = torch.where(finite & (largest > 0), largest, 1)
@@ -126,7 +127,7 @@ def _clipped(values: Tensor, limit: float) -> Tensor:
 
 
 def _stays_finite(g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
-    """Return gradients, 0 where a step along them would make a model infinite or NaN."""
+    """Return gradients, or 0 at nodes where a step would make the model infinite or NaN."""
     del own
     there = torch.linalg.vector_norm(
         torch.sub(theta, g, alpha=step.lr), float("inf"), dim=1, keepdim=True
@@ -162,9 +163,8 @@ def _private_steps(how: Training, scale: float, size: int, steps: int) -> Phase:
     """Return the phase of local steps of `size` records each."""
 
     def apply(models: Models, state: State, round: Round) -> State:
-        records = np.minimum(
-            size, round.sizes - round.t * size % round.sizes
-        )  # to the end of the pass
+        # at most the records that are left in the pass
+        records = np.minimum(size, round.sizes - round.t * size % round.sizes)
         state["records"].copy_(torch.from_numpy(records)[:, None])
         for k in range(steps):
             _add_noise(state["noise"].zero_(), round, f"noise/{k}", scale)
@@ -175,7 +175,7 @@ def _private_steps(how: Training, scale: float, size: int, steps: int) -> Phase:
 
 
 def _private_update(how: Training, limit: float, scale: float) -> Phase:
-    """Return the phase of local steps of which all that comes is clipped and noised."""
+    """Return the phase of local steps whose total update is clipped and noised."""
 
     def apply(models: Models, state: State, round: Round) -> State:
         start = models.flat.clone()
@@ -188,11 +188,9 @@ def _private_update(how: Training, limit: float, scale: float) -> Phase:
 
 
 def _add_noise(values: Tensor, round: Round, purpose: str, scale: float) -> None:
-    """Add Gaussian numbers, drawn on the host a node at a time, and sent to the device at once."""
-    drawn, rng = (
-        torch.empty_like(values, device="meta" if values.is_meta else "cpu"),
-        round.rng(purpose),
-    )
+    """Add Gaussian noise, drawn on the CPU node by node and copied to the device at once."""
+    drawn = torch.empty_like(values, device="meta" if values.is_meta else "cpu")
+    rng = round.rng(purpose)
     for row in () if values.is_meta else drawn:
         row.copy_(torch.from_numpy(rng.standard_normal(len(row))))
     values.add_(drawn.to(values.device), alpha=scale)

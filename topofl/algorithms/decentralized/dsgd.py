@@ -1,4 +1,4 @@
-"""Decentralized SGD."""
+"""Decentralized SGD (D-SGD, D-PSGD)."""
 
 from topofl._support.check import check_int
 from topofl.algorithms.contract.local import sgd
@@ -31,6 +31,18 @@ def dsgd(
     ----------
     Lian et al., "Can decentralized algorithms outperform centralized algorithms?" (2017), Algorithm
     1; Bellet, Kermarrec and Lavoie, "D-Cliques" (2022), Figure 2.
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import data, models, topologies
+    >>> clients = data.shards(data.digits(), n=4, per_node=3, seed=0)
+    >>> history = topofl.run(dsgd(lr=0.5), model=models.logistic_regression(64),
+    ...                      clients=clients, topology=topologies.ring(4), rounds=2, seed=0)
+    >>> bool(history["train_loss"][-1] < history["train_loss"][0])
+    True
+    >>> int(history["messages"][-1])  # per round: one each way along 4 edges
+    8
     """
     local_steps = check_int("local_steps", local_steps, minimum=1)
     return chain(

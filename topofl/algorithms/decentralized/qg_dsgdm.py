@@ -1,15 +1,15 @@
-"""Quasi-global momentum: momentum that follows the change of models after averaging."""
+"""D-SGD with quasi-global momentum, which follows the change of the averaged models."""
 
 import torch
 from torch import Tensor
 
 from topofl._support.check import check_fraction, check_int, check_nonnegative, check_switch
-from topofl.algorithms.contract import terms as words
+from topofl.algorithms.contract import optimizer_terms
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.schedules import Rate
-from topofl.algorithms.contract.terms import Descend, Step, Term
+from topofl.algorithms.contract.terms import Descend, Step, Term, descend
 from topofl.algorithms.exchanges.average import gossip
 
 __all__ = ["qg_dsgdm"]
@@ -26,36 +26,36 @@ def qg_dsgdm(
 ) -> Algorithm:
     """Return D-SGD with quasi-global momentum (QG-DSGDm).
 
-    Per round, for every node i, with ``d_i = 0`` at first::
+    Per round, for every node i, with ``d_i`` starting at 0::
 
         g_i     = grad F(theta_i; S_i) + weight_decay * theta_i
         m_i     = momentum * d_i + g_i
         x_i     = theta_i - lr * m_i                         (nesterov: lr * (g_i + momentum * m_i))
         theta_i = sum_j W[i, j] x_j
         d_i     = global_momentum * d_i
-                  + (1 - global_momentum) * (theta_i of the last round - theta_i) / lr
+                  + (1 - global_momentum) * (theta_i of the previous round - theta_i) / lr
 
-    So ``d_i``, which stays at its node, follows the way that models go together, and not the
-    gradients of node i alone, as the momentum of :func:`topofl.algorithms.dsgd` does; that drives
-    nodes with different data apart. A message holds a model. The theory asks for doubly stochastic
-    weights; the graph may change.
+    ``d_i``, which stays at its node, thus follows the common movement of the models. The momentum
+    of :func:`topofl.algorithms.dsgd` follows the gradients of node i alone, which drives nodes with
+    different data apart. A message holds a model. The theory assumes doubly stochastic weights; the
+    graph may change.
 
     Parameters
     ----------
     lr
-        A number, or ``lr(round, step)`` such as :func:`topofl.algorithms.cosine`; where it is 0
-        ``d_i`` stays. ``d_i`` is how far a model has moved over `lr`, and averaging moves models
-        too: a rate that falls within one round by orders of magnitude makes what averaging still
-        moves, over `lr`, large, as the paper's formula does, and a schedule that then restarts
-        takes long steps along that.
+        A number, or a schedule ``lr(round, step)`` such as :func:`topofl.algorithms.cosine`; while
+        it is 0, ``d_i`` does not change. Since ``d_i`` is the movement of a model divided by `lr`,
+        and averaging moves models too, ``d_i`` becomes large if the rate falls by orders of
+        magnitude within one round, as in the paper's formula; a schedule that then restarts takes
+        long steps.
     batch_size
         As in :func:`topofl.algorithms.train`.
     momentum
-        In [0, 1); 0: D-SGD.
+        In [0, 1); 0 gives D-SGD.
     global_momentum
-        In [0, 1); None: as `momentum`, as in the paper.
+        In [0, 1); None: `momentum`, as in the paper.
     nesterov
-        Whether steps go along Nesterov's form of the momentum (QG-DSGDm-N).
+        Whether to use Nesterov's form of the momentum (QG-DSGDm-N).
     weight_decay
         At least 0; part of the gradient, as in ``torch.optim.SGD``.
 
@@ -87,17 +87,17 @@ def qg_dsgdm(
     )
     check_switch("nesterov", nesterov, auto=False)
     decay = (
-        [words.weight_decay(weight_decay)]
+        [optimizer_terms.weight_decay(weight_decay)]
         if check_nonnegative("weight_decay", weight_decay)
         else []
     )
-    descent = words.descend(*decay, _quasi(momentum, nesterov), lr=lr)
+    descent = descend(*decay, _quasi(momentum, nesterov), lr=lr)
     local = _remembering(Training(descent, check_int("batch_size", batch_size, minimum=1)))
     return chain("qg_dsgdm", local=local, exchange=gossip(), follow=_following(descent, kept))
 
 
 def _quasi(rate: float, nesterov: bool) -> Term:
-    """Return the term that adds the momentum, which steps leave as it is."""
+    """Return the term that adds the quasi-global momentum without updating it."""
 
     def init(models: Models) -> State:
         return {"momentum": torch.zeros_like(models.flat)}
@@ -113,7 +113,7 @@ def _quasi(rate: float, nesterov: bool) -> Term:
 
 
 def _remembering(how: Training) -> Phase:
-    """Return the phase of one local step, which keeps the models as they were before it."""
+    """Return the phase of one local step, which stores the models before it."""
 
     def init(models: Models) -> State:
         return how.init(models) | {"before": models.flat.clone()}
@@ -127,10 +127,11 @@ def _remembering(how: Training) -> Phase:
 
 
 def _following(descent: Descend, kept: float) -> Phase:
-    """Return the phase in which the momentum follows how the models of the round have moved."""
+    """Return the phase that updates the momentum by the change of the models in this round."""
 
     def apply(models: Models, state: State, round: Round) -> State:
-        local, rate = round.state("local"), float(descent.lr(round.t, 0))
+        local = round.state("local")
+        rate = float(descent.lr(round.t, 0))
         if rate > 0:
             moved = local["before"].sub_(models.flat)
             local["momentum"].mul_(kept).add_(moved, alpha=(1 - kept) / rate)

@@ -1,4 +1,4 @@
-"""RelaySGD: sums of models are relayed along a spanning tree."""
+"""RelaySGD: nodes relay sums of models along a spanning tree."""
 
 from functools import lru_cache
 from typing import NamedTuple
@@ -26,24 +26,24 @@ def relay_sgd(
 ) -> Algorithm:
     """Return RelaySGD: local steps, then sums of models relayed along a spanning tree.
 
-    Per round, for every node i with its neighbors N(i) in the tree, and all ``m = 0``, ``c = 0``
-    before the first::
+    Per round, for every node i with neighbors N(i) in the tree, where all ``m`` and ``c`` start at
+    0::
 
         x_i        = theta_i - lr * v_i,   v_i = momentum * v_i + grad F(theta_i; S_i)
             (`local_steps` times)
-        m_{i->j}   = x_i + sum_{k in N(i), k != j} m_{k->i} of the round before  (to each j in N(i))
-        c_{i->j}   = 1   + sum_{k in N(i), k != j} c_{k->i} of the round before
+        m_{i->j}   = x_i + sum_{k in N(i), k != j} m_{k->i} of the previous round (j in N(i))
+        c_{i->j}   = 1   + sum_{k in N(i), k != j} c_{k->i} of the previous round
         theta_i    = ((n - sum_{j in N(i)} c_{j->i}) x_i + sum_{j in N(i)} m_{j->i}) / n
 
-    In other words ``theta_i`` is the mean over all nodes j of their ``x_j`` of as many rounds
-    before as there are nodes between i and j, or of ``x_i`` where these have not arrived. With
-    whole batches and a small enough `lr` all models reach the optimum of the mean loss, however
-    unlike the data of nodes are, unlike with D-SGD.
+    In other words, ``theta_i`` is the mean over all nodes j of their ``x_j``, each delayed by the
+    number of nodes between i and j, with ``x_i`` in place of those that have not arrived. With full
+    batches and a small enough `lr`, all models converge to the optimum of the mean loss, however
+    different the data of nodes are, in contrast to D-SGD.
 
-    A message holds a model and a number, and is sent along the edges of the tree alone. The run's
-    graph must be static, undirected and connected; `mixing` is not used. If it is no tree, the tree
-    is that of shortest ways to a node in the middle. Histories show, as matrix of each round, what
-    a node takes from its neighbors in the tree, ``1 / n``.
+    A message holds a model and a number, and is sent along the edges of the tree only. The run's
+    graph must be static, undirected and connected; `mixing` is not used. If the graph is not a
+    tree, a tree of shortest paths to a central node is used. The mixing matrices of the history
+    give the weight ``1 / n`` to each neighbor in the tree.
 
     Parameters
     ----------
@@ -55,8 +55,8 @@ def relay_sgd(
     Raises
     ------
     ValueError, TypeError
-        If a number is out of its range or of another type; in a run, if `topology` changes, is
-        directed or in parts.
+        If a number is out of its range or of another type; during a run, if `topology` changes, is
+        directed or is disconnected.
 
     References
     ----------
@@ -86,7 +86,7 @@ def relay_sgd(
 
 
 class _Tree(NamedTuple):
-    """Directed edges of a tree: ends, reverse edges, and groups with distinct targets."""
+    """Directed edges of a tree: endpoints, reverse edges, and groups with distinct targets."""
 
     weights: MixingMatrix
     sources: Tensor
@@ -96,7 +96,7 @@ class _Tree(NamedTuple):
 
 
 def _unsent(models: Models) -> State:
-    """Return the messages and counts of directed edges of the tree."""
+    """Return the initial messages and counts, 0 for each directed edge of the tree."""
     edges = len(_tree(models.topology).sources)
     return {
         "messages": models.flat.new_zeros(edges, models.flat.shape[1]),
@@ -105,8 +105,9 @@ def _unsent(models: Models) -> State:
 
 
 def _relay(models: Models, state: State, round: Round) -> State:
-    """Send, receive, and let all models be the mean of what is known."""
-    tree, x = _tree(round.topology), models.flat
+    """Send and receive messages, and set each model to the mean of what has arrived."""
+    tree = _tree(round.topology)
+    x = models.flat
     state["messages"] = _sent(state["messages"], x, tree)
     state["counts"] = _sent(state["counts"], state["counts"].new_ones(round.n), tree)
     round.send(tree.weights, (x.shape[1] + 1) * x.element_size())
@@ -122,7 +123,7 @@ def _sent(before: Tensor, own: Tensor, tree: _Tree) -> Tensor:
 
 
 def _received(messages: Tensor, tree: _Tree) -> Tensor:
-    """Return the sum of the messages to each node, in the same order on every device."""
+    """Return the sum of the messages to each node, added in the same order on every device."""
     total = messages.new_zeros(tree.weights.n, *messages.shape[1:])
     for edges in tree.groups:
         total[tree.targets[edges].to(total.device)] += messages[edges.to(total.device)]
@@ -131,15 +132,13 @@ def _received(messages: Tensor, tree: _Tree) -> Tensor:
 
 @lru_cache(maxsize=1)
 def _tree(graph: Topology) -> _Tree:
-    """Return the tree of shortest ways to a node in the middle."""
+    """Return a tree of shortest paths to a central node."""
     _, above = breadth_first_order(graph.adjacency, _middle(graph.adjacency), directed=False)
     below = np.flatnonzero(above >= 0)
     ends = np.stack([np.concatenate([below, above[below]]), np.concatenate([above[below], below])])
     order = np.lexsort(ends)  # by target, then by source
-    (sources, targets), opposites = (
-        ends[:, order],
-        np.argsort(order)[(order + len(below)) % len(order)],
-    )
+    (sources, targets) = ends[:, order]
+    opposites = np.argsort(order)[(order + len(below)) % len(order)]
     degrees = np.bincount(targets, minlength=graph.n)
     rank = np.arange(len(targets)) - (np.cumsum(degrees) - degrees)[targets]
     groups = tuple(torch.from_numpy(np.flatnonzero(rank == k)) for k in range(degrees.max()))
@@ -158,7 +157,7 @@ def _tree(graph: Topology) -> _Tree:
 
 
 def _middle(adjacency: sparse.csr_array) -> int:
-    """Return the middle of a longest path, for a tree its center."""
+    """Return a central node: the middle of a long shortest path, in a tree its center."""
     far = int(np.argmax(_hops(adjacency, 0)[0]))
     hops, before = _hops(adjacency, far)
     node = int(np.argmax(hops))
@@ -168,7 +167,7 @@ def _middle(adjacency: sparse.csr_array) -> int:
 
 
 def _hops(adjacency: sparse.csr_array, node: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return distances from a node, -1 where there is no way, and who comes before on the way."""
+    """Return distances from a node, -1 if unreachable, and predecessors on shortest paths."""
     hops, before = shortest_path(
         adjacency, directed=False, unweighted=True, indices=node, return_predecessors=True
     )

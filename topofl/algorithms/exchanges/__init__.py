@@ -1,1 +1,1 @@
-"""Words for exchanges: averaging, peers, masks, compression, robust rules, events."""
+"""Exchanges between nodes: averaging, peers, masks, compression, robust rules, events."""

@@ -7,24 +7,39 @@ import torch
 from torch import Tensor
 
 from topofl._support.check import check_int
-from topofl.algorithms.contract.participation import Participation, name_of
+from topofl.algorithms.contract.participation import Participation, participation_name
 from topofl.algorithms.contract.parts import Part, as_part, everything
 from topofl.algorithms.contract.phase import Phase
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.mixing import MixingMatrix, average_of
 
-__all__ = ["gossip", "push_sum", "pushed_weights", "server_average", "server_weights"]
+__all__ = [
+    "gossip",
+    "push_sum",
+    "pushed_weights",
+    "server_average",
+    "server_weights",
+    "share_setting",
+]
 
 
 def gossip(share: Part = everything) -> Phase:
-    """Return the phase that replaces all models by ``W @ X``, with the round's mixing matrix ``W``.
+    """Return the gossip phase, which replaces all models ``X`` by ``W @ X``.
 
-    All models are read before any is replaced (synchronous).
+    ``W`` is the mixing matrix of the round. All models are read before any is replaced
+    (synchronous).
 
     Parameters
     ----------
     share
-        What travels, such as :data:`topofl.algorithms.body`; the rest of a model stays at its node.
+        The part of the models that is sent, such as :data:`topofl.algorithms.body`; the rest stays
+        at its node.
+
+    Examples
+    --------
+    >>> from topofl.algorithms import body
+    >>> gossip(body).settings
+    {'weights': 'round', 'share': 'all but head'}
     """
     share = as_part("share", share)
 
@@ -36,40 +51,46 @@ def gossip(share: Part = everything) -> Phase:
         round.mix(round.weights, models.flat, models.columns(share))
         return state
 
-    return Phase(init, apply, {"weights": "round"} | _told(share))
+    return Phase(init, apply, {"weights": "round"} | share_setting(share))
 
 
 def push_sum(share: Part = everything, *, delay: int = 0) -> Phase:
-    """Return the phase of a push-sum exchange, with the round's column stochastic matrix ``P``.
+    """Return the phase of a push-sum exchange, with the round's column-stochastic matrix ``P``.
 
-    With ``mu_i`` the node's push-sum weight, at first 1, and ``z_i`` what its model holds, the
+    With the push-sum weight ``mu_i`` of node i, initially 1, and its model ``z_i``, which is the
     de-biased variable::
 
         x_i = mu_i * z_i
         x   = P @ x,   mu = P @ mu  (P[i, j]: the share that node j sends to i; columns sum to 1)
         z_i = x_i / mu_i
 
-    The sums of ``x`` and of ``mu`` over nodes stay what they are. A message holds the weight
-    besides the model.
+    The exchange preserves the sums of ``x`` and of ``mu`` over nodes. A message holds the model and
+    the weight.
 
     Parameters
     ----------
     share
-        What travels; the rest of a model stays at its node, without a weight.
+        The part of the models that is sent; the rest stays at its node and is not weighted.
     delay
-        Rounds that messages take. Nodes do not wait: each sends in every round, goes on with the
-        share that it keeps, and adds what arrives; sums over nodes then include what is under way.
-        While little has arrived weights are small, and steps, which they divide, large. (The
-        original, which sends every `delay` rounds only, keeps more.)
-        :func:`topofl.metrics.push_sum_constants` of the run's history looks at the matrices alone,
-        without the delay.
+        Rounds that messages take. Nodes do not wait: each sends in every round, continues with the
+        share that it retains, and adds messages when they arrive; sums over nodes then include
+        messages in transit. Weights are small while few messages have arrived, and steps, which
+        are divided by them, are large. (The original sends only every `delay` rounds, so that nodes
+        retain more.) :func:`topofl.metrics.push_sum_constants` of the run's history uses the
+        matrices without the delay.
 
     References
     ----------
     Assran et al., "Stochastic Gradient Push" (2019), Algorithms 1 and 2; Liu et al., "DFedPGP"
     (2024), Algorithm 1.
+
+    Examples
+    --------
+    >>> push_sum(delay=2).settings
+    {'weights': 'push', 'delay': 2}
     """
-    share, delay = as_part("share", share), check_int("delay", delay, minimum=0)
+    share = as_part("share", share)
+    delay = check_int("delay", delay, minimum=0)
 
     def init(models: Models) -> State:
         columns = models.columns(share)  # raises before any work
@@ -77,7 +98,8 @@ def push_sum(share: Part = everything, *, delay: int = 0) -> Phase:
             return {}
         if columns != [slice(0, models.flat.shape[1])]:
             raise ValueError(
-                "`share` must be everything with a delay, messages under way are of whole models"
+                "`share` must be everything if there is a delay, because messages in transit hold "
+                f"whole models, got {share!r}; leave out `share` or `delay`"
             )
         sent = {f"sent_{k}": torch.zeros_like(models.flat) for k in range(delay)}
         return sent | {
@@ -85,11 +107,9 @@ def push_sum(share: Part = everything, *, delay: int = 0) -> Phase:
         }
 
     def apply(models: Models, state: State, round: Round) -> State:
-        weights, columns, push_sum_weights = (
-            round.push_weights,
-            models.columns(share),
-            models.push_sum_weights,
-        )
+        weights = round.push_weights
+        columns = models.columns(share)
+        push_sum_weights = models.push_sum_weights
         for part in columns:
             models.flat[:, part].mul_(_as_column(push_sum_weights, models))
         kept = (models.flat.clone(), push_sum_weights.clone()) if delay else None
@@ -100,18 +120,18 @@ def push_sum(share: Part = everything, *, delay: int = 0) -> Phase:
         else:
             own = torch.from_numpy(weights.weights.diagonal()).to(push_sum_weights.device)
             slot = f"{round.t % delay}"
-            _delayed(models.flat, kept[0].mul_(_as_column(own, models)), state[f"sent_{slot}"])
-            _delayed(push_sum_weights.copy_(pushed), kept[1].mul_(own), state[f"sent_mass_{slot}"])
+            _delay(models.flat, kept[0].mul_(_as_column(own, models)), state[f"sent_{slot}"])
+            _delay(push_sum_weights.copy_(pushed), kept[1].mul_(own), state[f"sent_mass_{slot}"])
         for part in columns:
             models.flat[:, part].div_(_as_column(push_sum_weights, models))
         return state
 
-    settings = {"weights": "push"} | _told(share) | ({"delay": delay} if delay else {})
+    settings = {"weights": "push"} | share_setting(share) | ({"delay": delay} if delay else {})
     return Phase(init, apply, settings)
 
 
 def pushed_weights(weights: MixingMatrix, push_sum_weights: Tensor) -> Tensor:
-    """Return push-sum weights after an exchange, summed in the same order on every device."""
+    """Return the push-sum weights after an exchange, summed in the same order on every device."""
     if push_sum_weights.is_meta:
         return torch.empty_like(push_sum_weights)
     return torch.from_numpy(weights.weights @ push_sum_weights.cpu().numpy()).to(
@@ -123,10 +143,11 @@ def _as_column(values: Tensor, models: Models) -> Tensor:
     return values[:, None].to(models.flat.dtype)
 
 
-def _delayed(received: Tensor, kept: Tensor, sent: Tensor) -> None:
-    """Put what is kept and what arrives now into `received`.
+def _delay(received: Tensor, kept: Tensor, sent: Tensor) -> None:
+    """Exchange what is received without delay, ``received - kept``, for what was sent earlier.
 
-    What it held beyond what is kept goes into `sent`.
+    Afterwards `received` holds the retained values `kept` plus the arriving values `sent`, and
+    `sent` holds the messages of this round.
     """
     arriving = sent.clone()
     sent.copy_(received - kept)
@@ -136,34 +157,39 @@ def _delayed(received: Tensor, kept: Tensor, sent: Tensor) -> None:
 def server_average(
     share: Part = everything, *, participants: Participation | None = None, weighted: bool = True
 ) -> Phase:
-    """Return the phase in which a server averages the participants' models and sends the mean.
+    """Return the phase in which a server averages the participants' models (FedAvg).
 
     ::
 
         x_i = sum_{j in A_t} (m_j / sum_{k in A_t} m_k) x_j        for every node i
 
-    It is a mixing matrix with equal rows. Messages are those of nodes that take part, one up and
-    one down; others get the model when they next take part, and predict with the server's until
-    then.
+    The mixing matrix has equal rows. Each participant sends one message and receives one. Other
+    nodes receive the model when they next participate; their evaluations use the server's model
+    until then.
 
     Parameters
     ----------
     share
-        What travels; the rest of a model stays at its node.
-    who
-        Who takes part, such as ``sampled(0.1)``, the same as in training; None: all.
+        The part of the models that is sent; the rest stays at its node.
+    participants
+        The participants ``A_t``, such as ``sampled(0.1)``, the same as in training; None: all.
     weighted
-        Whether by numbers of training examples ``m_j``; False: equally.
+        Whether models are weighted by numbers of training examples ``m_j``; False: equally.
 
     References
     ----------
     McMahan et al., "Communication-efficient learning of deep networks from decentralized data"
     (2017), Algorithm 1.
+
+    Examples
+    --------
+    >>> from topofl.algorithms import sampled
+    >>> server_average(participants=sampled(0.1)).settings
+    {'weights': 'data', 'participation': '0.1 of all'}
     """
     share = as_part("share", share)
-    matrix = lru_cache(maxsize=1)(
-        server_weights
-    )  # one object for all rounds in which it is the same, as histories keep it
+    # cached, so that a history stores one matrix for all rounds with the same participants
+    matrix = lru_cache(maxsize=1)(server_weights)
 
     def init(models: Models) -> State:
         models.columns(share)  # raises before any work
@@ -176,20 +202,22 @@ def server_average(
         round.mix(weights, models.flat, models.columns(share), server=True)
         return state
 
-    settings = (
-        {"weights": "data" if weighted else "equal"}
-        | _told(share)
-        | ({} if participants is None else {"participation": name_of(participants)})
-    )
+    settings = {"weights": "data" if weighted else "equal"} | share_setting(share)
+    if participants is not None:
+        settings |= {"participation": participation_name(participants)}
     return Phase(init, apply, settings)
 
 
 def server_weights(sizes: bytes, chosen: bytes | None) -> MixingMatrix:
-    """Return a server's averaging matrix from (n,) sizes and booleans as bytes, to be cached."""
+    """Return the mixing matrix of a server, from the bytes of (n,) sizes and (n,) booleans.
+
+    Bytes are hashable, so that the result can be cached.
+    """
     return average_of(
         np.frombuffer(sizes), None if chosen is None else np.frombuffer(chosen, dtype=bool)
     )
 
 
-def _told(share: Part) -> dict[str, str]:
+def share_setting(share: Part) -> dict[str, str]:
+    """Return the setting that names the shared part; none if it is everything."""
     return {} if share.is_everything else {"share": str(share)}

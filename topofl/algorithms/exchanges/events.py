@@ -1,4 +1,4 @@
-"""Parts of asynchronous methods: groups of events, and messages along single links."""
+"""Parts of asynchronous methods: groups of events, clocks, and messages along single links."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
@@ -13,41 +13,43 @@ from topofl.algorithms.contract.terms import Step, Term
 from topofl.mixing import MixingMatrix
 
 __all__ = [
-    "bytes_of",
-    "hop_from",
-    "in_groups",
+    "groups_without_repeats",
     "kept_gradient",
-    "masked_nodes",
+    "model_bytes",
+    "next_node",
+    "node_mask",
     "send_along",
-    "start_of_clock",
+    "zero_times",
 ]
 
 T = TypeVar("T")
 
 
-def in_groups(events: Sequence[T], things: Callable[[T], Sequence[object]]) -> Iterator[list[T]]:
+def groups_without_repeats(
+    events: Sequence[T], participants_of: Callable[[T], Sequence[object]]
+) -> Iterator[list[T]]:
     """Yield consecutive events in the fewest groups without repeated participants.
 
-    An event's gradient is taken where its node, or its walk, was after its last event. Of a group,
-    these all lie before its first event: the gradients of a group can be taken together, as exactly
-    as one after the other.
+    The gradient of an event is taken at the model of its node, or of its walk, after the previous
+    event of that participant. In a group, all these models precede its first event: the gradients
+    of a group can be computed together, with the same result as one after the other.
 
     Parameters
     ----------
     events
-        In the order of time.
-    things
-        Whom an event belongs to, such as its node.
+        Events in order of time.
+    participants_of
+        ``participants_of(event)``: the participants of an event, such as its node.
 
     Examples
     --------
-    >>> list(in_groups([0, 1, 2, 1, 0, 0], lambda node: [node]))
+    >>> list(groups_without_repeats([0, 1, 2, 1, 0, 0], lambda node: [node]))
     [[0, 1, 2], [1, 0], [0]]
     """
     group: list[T] = []
     seen: set[object] = set()
     for event in events:
-        own = set(things(event))
+        own = set(participants_of(event))
         if own & seen:
             yield group
             group, seen = [], set()
@@ -58,7 +60,7 @@ def in_groups(events: Sequence[T], things: Callable[[T], Sequence[object]]) -> I
 
 
 def kept_gradient() -> Term:
-    """Return the term that keeps a copy of the gradient as ``gradient``, (n, d)."""
+    """Return the term that copies the gradient to ``gradient``, (n, d), in the phase's state."""
 
     def init(models: Models) -> State:
         return {"gradient": torch.zeros_like(models.flat)}
@@ -71,28 +73,28 @@ def kept_gradient() -> Term:
     return Term("kept_gradient", update, init, elementwise=True)
 
 
-def masked_nodes(n: int, nodes: Sequence[int]) -> np.ndarray:
-    """Return (n,) booleans: who of the nodes is among some."""
+def node_mask(n: int, nodes: Sequence[int]) -> np.ndarray:
+    """Return (n,) booleans that are True for some nodes."""
     participants = np.zeros(n, dtype=bool)
     participants[list(nodes)] = True
     return participants
 
 
-def start_of_clock(**shapes: tuple[int, ...]) -> State:
-    """Return zeros in float64 on the host, so that times have values also on meta tensors."""
+def zero_times(**shapes: tuple[int, ...]) -> State:
+    """Return a state of zeros in float64 on the CPU, so that dry runs have values of times."""
     return {
         name: torch.zeros(shape, dtype=torch.float64, device="cpu")
         for name, shape in shapes.items()
     }
 
 
-def bytes_of(models: Models) -> int:
-    """Return the bytes of a message that holds one model."""
+def model_bytes(models: Models) -> int:
+    """Return the size of a message that holds one model, in bytes."""
     return models.flat.shape[1] * models.flat.element_size()
 
 
-def hop_from(node: int, weights: MixingMatrix, rng: np.random.Generator) -> int:
-    """Return the next node of a walk: node j with probability ``W[node, j]``."""
+def next_node(node: int, weights: MixingMatrix, rng: np.random.Generator) -> int:
+    """Return the next node of a random walk: node j with probability ``W[node, j]``."""
     row = slice(*weights.weights.indptr[node : node + 2])
     shares = np.cumsum(weights.weights.data[row])
     place = np.searchsorted(shares, rng.random() * shares[-1], side="right")
@@ -100,17 +102,17 @@ def hop_from(node: int, weights: MixingMatrix, rng: np.random.Generator) -> int:
 
 
 def send_along(round: Round, links: Sequence[tuple[int, int]], nbytes: int, name: str) -> None:
-    """Count one message per listed link (sender, receiver), repeated links repeatedly.
+    """Count one message per link (sender, receiver); repeated links count repeatedly.
 
     Parameters
     ----------
     round, nbytes
-        As of :meth:`topofl.algorithms.Round.send`.
+        As in :meth:`topofl.algorithms.Round.send`.
     links
-        In any order.
+        The links in any order.
     name
-        Of the matrix that the history then has: the mean over links of the one that gives a
-        receiver its sender's row.
+        Name of the matrix in the history: the mean, over links, of the matrix that replaces the
+        receiver's row by the sender's.
     """
     if not links:
         return

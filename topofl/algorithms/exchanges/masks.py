@@ -1,4 +1,4 @@
-"""Training, keeping and sending sparse models, each under a mask of its own."""
+"""Sparse models: training under masks, pruning and regrowth of masks, and averaging."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -31,9 +31,9 @@ def erk_densities(shapes: Sequence[Sequence[int]], dense_ratio: float) -> list[f
     Parameters
     ----------
     shapes
-        Of the layers' parameters; a single number counts as one of shape (1,).
+        Shapes of the layers' parameters; a scalar counts as shape (1,).
     dense_ratio
-        Share of all parameters.
+        Share of all parameters that are in the mask.
 
     References
     ----------
@@ -44,7 +44,8 @@ def erk_densities(shapes: Sequence[Sequence[int]], dense_ratio: float) -> list[f
     >>> [round(density, 3) for density in erk_densities([(20, 10), (20,), (3, 20), (3,)], 0.5)]
     [0.335, 1.0, 0.857, 1.0]
     """
-    sizes, sums = [math.prod(shape) for shape in shapes], [sum(shape) or 1 for shape in shapes]
+    sizes = [math.prod(shape) for shape in shapes]
+    sums = [sum(shape) or 1 for shape in shapes]
     dense: set[int] = set()
     while True:
         rest = [k for k in range(len(sizes)) if k not in dense]
@@ -57,7 +58,7 @@ def erk_densities(shapes: Sequence[Sequence[int]], dense_ratio: float) -> list[f
 
 
 class _Layer(NamedTuple):
-    """A parameter: its columns, how many they are, and how many of them are in a mask."""
+    """A parameter: its columns, their number, and the number of them in a mask (`kept`)."""
 
     name: str
     columns: slice
@@ -66,25 +67,27 @@ class _Layer(NamedTuple):
 
 
 MASK = "mask"
-"""Name of the state that holds what is trained of each model, (n, d) booleans."""
+"""Name of the state that holds the masks, (n, d) booleans: True for trained parameters."""
 
 
 def _layers(models: Models, dense_ratio: float) -> list[_Layer]:
-    shapes, found, start = models.shapes, [], 0
-    densities = erk_densities(list(shapes.values()), dense_ratio)
-    for (name, shape), density in zip(shapes.items(), densities, strict=True):
+    """Return the layers of the models with the sizes of their masks."""
+    layers = []
+    start = 0
+    densities = erk_densities(list(models.shapes.values()), dense_ratio)
+    for (name, shape), density in zip(models.shapes.items(), densities, strict=True):
         size = math.prod(shape)
-        found.append(_Layer(name, slice(start, start + size), size, round(density * size)))
+        layers.append(_Layer(name, slice(start, start + size), size, round(density * size)))
         start += size
-    return found
+    return layers
 
 
 def under_masks(phase: Phase, dense_ratio: float, different: bool) -> Phase:
-    """Return a phase of training under masks, (n, d), that are drawn in the first round."""
+    """Return a training phase whose masks, (n, d), are drawn in the first round."""
 
     def apply(models: Models, state: State, round: Round) -> State:
         if round.t == 0 and not models.flat.is_meta:
-            _draw(state[MASK], _layers(models, dense_ratio), round, different)
+            _draw_masks(state[MASK], _layers(models, dense_ratio), round, different)
             models.flat.mul_(state[MASK])
         return phase.apply(models, state, round)
 
@@ -94,8 +97,8 @@ def under_masks(phase: Phase, dense_ratio: float, different: bool) -> Phase:
     )
 
 
-def _draw(mask: Tensor, layers: Sequence[_Layer], round: Round, different: bool) -> None:
-    """Draw one mask for all nodes, or one per node."""
+def _draw_masks(mask: Tensor, layers: Sequence[_Layer], round: Round, different: bool) -> None:
+    """Draw random masks in place: one for all nodes, or, if `different`, one per node."""
     for node in range(len(mask)) if different else [None]:
         rng = round.rng("masks" if node is None else f"masks/{node}")
         ones = np.zeros(mask.shape[1], dtype=bool)
@@ -108,18 +111,19 @@ def prune_and_average(
     dense_ratio: float, rounds: int, prune: float, regrow: str, batch_size: int
 ) -> Phase:
     """Return the phase that prunes and regrows masks, and averages models under them."""
-    peers = lru_cache(maxsize=1)(uniform)  # the quotient of two means is that of two sums
+    uniform_weights = lru_cache(maxsize=1)(uniform)  # a ratio of means equals a ratio of sums
 
     def apply(models: Models, state: State, round: Round) -> State:
-        layers, weights = _layers(models, dense_ratio), peers(round.topology)
+        layers = _layers(models, dense_ratio)
+        weights = uniform_weights(round.topology)
         rho = prune / 2 * (1 + math.cos(math.pi * min(round.t / rounds, 1)))
         if rho and dense_ratio < 1:
-            _adapt(
-                models.flat, state[MASK], layers, rho, _scores(models, round, regrow, batch_size)
-            )
+            scores = _scores(models, round, regrow, batch_size)
+            _prune_and_regrow(models.flat, state[MASK], layers, rho, scores)
         _average(models.flat, state[MASK], weights, round)
-        numbers, bits = sum(layer.kept for layer in layers), models.flat.shape[1]
-        round.send(weights, models.flat.element_size() * numbers + -(-bits // 8))
+        numbers = sum(layer.kept for layer in layers)
+        mask_bits = models.flat.shape[1]
+        round.send(weights, models.flat.element_size() * numbers + -(-mask_bits // 8))
         return state
 
     settings = {
@@ -133,10 +137,11 @@ def prune_and_average(
 
 
 Scores = Callable[[slice, _Layer], Tensor]
-"""(rows, layer) -> (rows, size): the larger in magnitude, the sooner it is regrown."""
+"""(rows, layer) -> (rows, size): parameters with the largest magnitudes are regrown first."""
 
 
 def _scores(models: Models, round: Round, regrow: str, batch_size: int) -> Scores:
+    """Return the scores by which masked parameters are regrown: gradients or random numbers."""
     if regrow == "gradient":
         gradients = round.gradients(models, batch_size, key="")
         return lambda rows, layer: gradients[rows, layer.columns]
@@ -149,49 +154,51 @@ def _scores(models: Models, round: Round, regrow: str, batch_size: int) -> Score
     return drawn
 
 
-def _adapt(
+def _prune_and_regrow(
     flat: Tensor, mask: Tensor, layers: Sequence[_Layer], rho: float, scores: Scores
 ) -> None:
-    """Prune and regrow the masks, and set to 0 what is no longer in them, in place."""
+    """Prune and regrow the masks, and set parameters outside of them to 0, in place."""
     if flat.is_meta:
         return
     for layer in layers:
-        count = math.ceil(round(rho * layer.kept, 9))  # 3 of 12 are 3, however cos rounds
+        count = math.ceil(round(rho * layer.kept, 9))  # a quarter of 12 is 3, however cos rounds
         if not count or layer.kept == layer.size:
             continue
         step = max(1, BLOCK // layer.size)
         for start in range(0, len(flat), step):
             rows = slice(start, min(start + step, len(flat)))
-            values, kept = flat[rows, layer.columns], mask[rows, layer.columns]
-            kept &= ~_first(_magnitudes(values), kept, count)
-            kept |= _first(_magnitudes(scores(rows, layer)).neg_(), ~kept, count)
+            values = flat[rows, layer.columns]
+            kept = mask[rows, layer.columns]
+            kept &= ~_smallest(_magnitudes(values), kept, count)
+            kept |= _smallest(_magnitudes(scores(rows, layer)).neg_(), ~kept, count)
             values.masked_fill_(~kept, 0)
 
 
 def _magnitudes(values: Tensor) -> Tensor:
-    """Return absolute values, where diverged nodes do not have finite ones too."""
+    """Return finite absolute values, even for models that diverged."""
     return values.abs().nan_to_num_()
 
 
-def _first(keys: Tensor, among: Tensor, count: int) -> Tensor:
-    """Return the `count` lowest entries of each row `among` some; of equal ones the first."""
+def _smallest(keys: Tensor, among: Tensor, count: int) -> Tensor:
+    """Return booleans for the `count` smallest keys per row `among` some; ties by position."""
     last = keys.masked_fill_(~among, torch.inf).kthvalue(count, dim=1, keepdim=True).values
-    below, equal = keys < last, keys == last  # a third of the time of a stable sort
-    room = count - below.sum(1, keepdim=True)
-    return below | (equal & (equal.cumsum(1, dtype=torch.int32) <= room))
+    below = keys < last
+    equal = keys == last  # this takes a third of the time of a stable sort
+    remaining = count - below.sum(1, keepdim=True)
+    return below | (equal & (equal.cumsum(1, dtype=torch.int32) <= remaining))
 
 
 def _average(flat: Tensor, mask: Tensor, weights: MixingMatrix, round: Round) -> None:
-    """Average every unmasked number over the neighbors that have it unmasked too; else set 0."""
+    """Average each parameter over the nodes that have it in their masks; 0 outside of a mask."""
     n, d = flat.shape
     width = max(1, BLOCK // n)
     own = torch.from_numpy(weights.weights.diagonal()).to(flat)[:, None]
     for start in range(0, d, width):
         part = slice(start, min(start + width, d))
-        outside, counts = ~mask[:, part], mask[:, part].to(flat.dtype)
+        outside = ~mask[:, part]
+        counts = mask[:, part].to(flat.dtype)
         round.mix(weights, flat, [part], counted=False)
         round.mix(weights, counts, counted=False)
-        torch.maximum(
-            counts, own, out=counts
-        )  # a node counts itself, whatever masks attackers send
+        # a node counts itself, whatever masks attackers send
+        torch.maximum(counts, own, out=counts)
         flat[:, part].div_(counts.masked_fill_(outside, 1)).masked_fill_(outside, 0)

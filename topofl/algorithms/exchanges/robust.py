@@ -8,52 +8,55 @@ from torch import Tensor
 from topofl._support.check import check_fraction, check_int, check_takes, shown
 from topofl.algorithms.contract.checked import named_errors
 from topofl.algorithms.contract.local import train
+from topofl.algorithms.contract.optimizer_terms import momentum as heavy_ball
 from topofl.algorithms.contract.phase import Phase
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.schedules import Rate
 from topofl.algorithms.contract.terms import descend
-from topofl.algorithms.contract.terms import momentum as heavy_ball
 from topofl.mixing import MixingMatrix
 
-__all__ = ["Aggregation", "aggregate", "local_steps_of", "remedy_by_graph", "surrounded"]
+__all__ = ["Aggregation", "aggregate", "denser_graph_remedy", "dsgd_steps", "exposure_to_attackers"]
 
 Aggregation = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""``rule(own, heard, shares) -> model``: of a node's model (d,), received (k, d), weights (k,)."""
+"""``rule(own, received, shares) -> model``: from a node's model (d,), received ones (k, d), and
+their weights (k,).
+"""
 
 
 def aggregate(rule: Aggregation, /, **settings: object) -> Phase:
     """Return the exchange in which nodes aggregate their own and received models by a rule.
 
-    Those are the nodes j with ``W[i, j] != 0`` in the round's mixing matrix ``W``; all models are
-    read before any is replaced.
+    Node i receives from all nodes j with ``W[i, j] != 0`` in the round's mixing matrix ``W``. All
+    models are read before any is replaced.
 
     Parameters
     ----------
     rule
-        ``rule(own, heard, shares) -> model`` (d,): of a node's own model (d,), the models (k, d)
-        that it receives, ascending by node, and their weights ``W[i, j]``, (k,). It must not branch
-        on values, since a run plays it on tensors without values (device 'meta'). A node without
-        neighbors receives no models: `heard` has then k = 0 rows, and the rule should return `own`.
+        ``rule(own, received, shares) -> model`` (d,): from a node's own model (d,), the models
+        (k, d) that it receives, in ascending order of nodes, and their weights ``W[i, j]``, (k,).
+        It must not branch on values, since a run plays it on tensors without values (device
+        'meta'). For a node without neighbors `received` has k = 0 rows, and the rule should return
+        `own`.
     settings
-        Its arguments, kept with results.
+        Arguments of the rule, saved with results.
 
     Raises
     ------
     TypeError
-        If `rule` is no function of three arguments.
+        If `rule` is not a function of three arguments.
 
     Examples
     --------
-    The largest of each parameter:
+    The coordinate-wise maximum:
 
     >>> import torch
-    >>> def largest(own, heard, shares):
-    ...     return torch.cat([own[None], heard]).amax(0)
+    >>> def largest(own, received, shares):
+    ...     return torch.cat([own[None], received]).amax(0)
     >>> aggregate(largest, rule="largest").settings
     {'weights': 'round', 'rule': 'largest'}
     """
     if not callable(rule):
-        raise TypeError(f"`rule` must be a function of (own, heard, shares), got {shown(rule)}")
+        raise TypeError(f"`rule` must be a function of (own, received, shares), got {shown(rule)}")
     check_takes("`rule`", rule, "own", "received", "shares")
 
     def named(own: Tensor, received: Tensor, shares: Tensor) -> Tensor:
@@ -67,50 +70,57 @@ def aggregate(rule: Aggregation, /, **settings: object) -> Phase:
     return Phase(lambda models: {}, apply, {"weights": "round"} | settings)
 
 
-def local_steps_of(lr: Rate, batch_size: int, momentum: float, local_steps: int) -> Phase:
-    """Return the local steps of D-SGD, before an exchange of another kind."""
+def dsgd_steps(lr: Rate, batch_size: int, momentum: float, local_steps: int) -> Phase:
+    """Return the local steps of D-SGD with momentum, as a phase."""
     terms = [heavy_ball(momentum)] if check_fraction("momentum", momentum) else []
     steps = check_int("local_steps", local_steps, minimum=1)
     return train(descend(*terms, lr=lr), batch_size=batch_size, steps=steps)
 
 
-def remedy_by_graph(n: int, attackers: int, most: int, arguments: str = "") -> str:
+def denser_graph_remedy(n: int, attackers: int, most: int, arguments: str = "") -> str:
     """Return the remedy for too many attackers: a denser graph, or fewer attackers.
 
     Parameters
     ----------
     n, attackers
-        Number of nodes, and how many of them attack.
+        Numbers of nodes and of attackers.
     most
-        How many attackers the method tolerates on the fully connected graph.
+        Largest number of attackers that the method tolerates on the fully connected graph.
     arguments
-        What else must be given there, such as " and trim=2".
+        Arguments that this graph requires, as in " and trim=2".
+
+    Examples
+    --------
+    >>> denser_graph_remedy(10, 2, 4)
+    'use topologies.fully_connected(10)'
     """
     if attackers <= most:
         return f"use topologies.fully_connected({n}){arguments}"
-    return f"let at most {most} of the {n} nodes attack, since no graph makes more tolerable"
+    return f"let at most {most} of the {n} nodes attack, since no graph tolerates more"
 
 
-def surrounded(weights: MixingMatrix, bad: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return per node how many models it receives, how many of attackers, and their weight.
+def exposure_to_attackers(
+    weights: MixingMatrix, bad: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return how many models each node receives, how many from attackers, and their weight.
 
     Parameters
     ----------
     weights
-        Of a round, n nodes.
+        Mixing matrix of n nodes.
     bad
-        (n,) booleans: who attacks.
+        (n,) booleans: the attackers.
 
     Returns
     -------
     tuple of numpy.ndarray
-        Integers, integers and floats, (n,) each.
+        Integers, integers and floats, (n,) each; 0 for attackers.
     """
     matrix = weights.weights.tocoo()
-    apart = (matrix.row != matrix.col) & (matrix.data != 0) & ~bad[matrix.row]
-    rows, data, attacks = matrix.row[apart], matrix.data[apart], bad[matrix.col[apart]]
-    received, attackers = (
-        np.bincount(rows, minlength=len(bad)),
-        np.bincount(rows[attacks], minlength=len(bad)),
-    )
-    return received, attackers, np.bincount(rows, weights=data * attacks, minlength=len(bad))
+    counted = (matrix.row != matrix.col) & (matrix.data != 0) & ~bad[matrix.row]
+    receivers = matrix.row[counted]
+    attacks = bad[matrix.col[counted]]
+    received = np.bincount(receivers, minlength=len(bad))
+    attackers = np.bincount(receivers[attacks], minlength=len(bad))
+    shares = np.bincount(receivers, weights=matrix.data[counted] * attacks, minlength=len(bad))
+    return received, attackers, shares

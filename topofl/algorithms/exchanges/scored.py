@@ -1,4 +1,4 @@
-"""PFedDST's peer selection: nodes score their neighbors and receive from the best."""
+"""PFedDST's peer selection: nodes score their neighbors and average with the best."""
 
 from collections.abc import Callable
 from functools import lru_cache, partial
@@ -25,24 +25,23 @@ from topofl.topology import Topology
 
 __all__ = ["refresh_losses", "scored_peers", "scores"]
 
-LOSSES, LAST = "losses", "last"
-"""Names of the states, both (n, n) float64.
+LOSSES = "losses"
+"""State (n, n) float64: the loss of i's model on j's examples, inf if never evaluated."""
 
-The loss of i's model on j's examples, inf if never evaluated; and the round in which i last
-received from j, -inf if never.
-"""
+LAST = "last"
+"""State (n, n) float64: the round in which i last received from j, -inf if never."""
 
 COLUMNS = 2**12
 """Columns of heads multiplied at a time in float64: 32 MB for 1000 nodes."""
 
 DECIMALS = 12
-"""Decimals of cosines, so that equal heads are equally near in any order of summation."""
+"""Decimals to which cosines are rounded, so that they do not depend on the order of summation."""
 
 SAME = 1e-9
-"""Largest difference of losses or distances that counts as rounding."""
+"""Largest difference of losses or distances that counts as rounding error."""
 
 NUMBERS = 2**16
-"""Parameters of the models that a node evaluates at a time."""
+"""Total number of parameters of the models that a node evaluates at a time."""
 
 
 def scored_peers(
@@ -57,60 +56,58 @@ def scored_peers(
     loss_refresh: str = "selected",
     head: Part | str = head,
 ) -> Policy:
-    """Return PFedDST's policy: every node averages itself with the peers that score best.
+    """Return PFedDST's policy: every node averages with the peers that score best.
 
-    The score of peer j for node i is high where i's model is bad on j's data, where their heads are
-    alike, and where i has not received from j for long, see
-    :func:`topofl.algorithms.scored.scores`. A peer that was never tried counts as an infinite loss,
-    so that with ``loss_refresh="selected"`` each peer is chosen once before any is chosen again, in
-    random order; ties are broken at random too. A peer whose score is not a number, because one of
-    the two models diverged, comes last.
+    The score of peer j for node i is high if i's model has a large loss on j's data, if their heads
+    are similar, and if i has not received from j for many rounds; see
+    :func:`topofl.algorithms.exchanges.scored.scores`. The loss of a peer that was never tried
+    counts as infinite, so that with ``loss_refresh="selected"`` every peer is chosen once, in
+    random order, before any is chosen again. Ties are broken at random. Peers whose score is NaN,
+    because one of the two models diverged, come last.
 
-    To score, a node receives the heads of all its candidates in every round. Losses are those that
-    a later phase of the chain computed, :func:`refresh_losses`.
+    To compute scores, a node receives the heads of all its candidates in every round. Losses are
+    computed by a later phase of the chain, :func:`topofl.algorithms.refresh_losses`.
 
     Parameters
     ----------
     k
-        Most peers to receive from, at least 0; None sets no limit.
+        Largest number of peers to receive from, at least 0; None: no limit.
     threshold
-        Receive only from peers with higher scores, of these the `k` best (with ``k=None`` all);
-        None: from peers of any score.
+        Receive only from peers with higher scores, of these from the `k` best (with ``k=None`` from
+        all); None: from peers of any score.
     standardize, alpha, recency_rate, cost, header_sign
-        As in :func:`topofl.algorithms.scored.scores`. With ``standardize=False``, ``alpha=1`` and
-        ``cost=2`` the terms enter as the paper's formula has them, whatever their units.
+        As in :func:`topofl.algorithms.exchanges.scored.scores`. With ``standardize=False``,
+        ``alpha=1`` and ``cost=2`` the terms are those of the paper's formula, whatever their units.
     loss_refresh
-        Whose losses the later phase refreshes, ``"selected"`` or ``"all"``; ``"none"``: there is
-        none, and all losses count as 0.
+        The losses that the later phase refreshes, ``"selected"`` or ``"all"``; ``"none"``: there is
+        no such phase, and all losses count as 0.
     head
         The part of the model whose directions are compared, or the name of a layer.
 
     Raises
     ------
     ValueError, TypeError
-        If an argument is out of its range or of another type; in round 1 if losses should have been
-        refreshed and were not.
+        If an argument is out of its range or has the wrong type; in round 1 if no phase refreshed
+        the losses although `loss_refresh` is not ``"none"``.
 
     References
     ----------
     Fan et al., "PFedDST" (2025), section II and Algorithm 1.
+
+    Examples
+    --------
+    >>> from topofl.algorithms import average_over_peers, chain, sgd
+    >>> exchange = average_over_peers(scored_peers(k=3))
+    >>> refresh = refresh_losses("exchange")
+    >>> chain("mine", local=sgd(0.1), exchange=exchange, losses=refresh).settings["losses"]
+    {'loss_refresh': 'selected', 'of': 'exchange'}
     """
     most = None if k is None else check_int("k", k, minimum=0)
     least = None if threshold is None else check_number("threshold", threshold)
-    check_choice("header_sign", header_sign, ["intended", "literal"])
-    check_switch("standardize", standardize, auto=False)
-    score = partial(
-        scores,
-        standardize=standardize,
-        alpha=check_nonnegative("alpha", alpha),
-        recency_rate=check_positive("recency_rate", recency_rate),
-        cost=_largest_distance(standardize, header_sign)
-        if cost is None
-        else check_nonnegative("cost", cost),
-        header_sign=header_sign,
-    )
+    score = _score_function(standardize, alpha, recency_rate, cost, header_sign)
     refreshed = check_choice("loss_refresh", loss_refresh, ["selected", "all", "none"]) != "none"
-    personal, candidates = as_part("head", head), _candidates_once()
+    personal = as_part("head", head)
+    candidates = _cached_candidates()
 
     def init(models: Models) -> State:
         models.columns(personal)  # raises before any work
@@ -123,24 +120,41 @@ def scored_peers(
         return losses | {LAST: torch.full((n, n), -torch.inf, dtype=torch.float64, device="cpu")}
 
     def choose(models: Models, state: State, round: Round) -> Choice:
-        able, last = candidates(round.peers), state[LAST]
+        peers = candidates(round.peers)
+        last = state[LAST]
         losses = state.get(LOSSES, torch.zeros((), dtype=last.dtype, device=last.device))
         _check_refreshed(losses, last)
-        if models.flat.is_meta:  # as many as can be
+        if models.flat.is_meta:  # the largest choice
             found = torch.full_like(last, torch.inf)
         else:
-            found = score(losses, _cosines(models, personal), round.t - last, able.pairs)
+            found = score(losses, _cosines(models, personal), round.t - last, peers.pairs)
         draws = round.rng("peers").random(last.shape)
-        chosen = _best(found, able.pairs, draws, most, least)
+        chosen = _best(found, peers.pairs, draws, most, least)
         last[chosen] = round.t
-        size = (
-            sum(models.flat[:, part].shape[1] for part in models.columns(personal))
-            * models.flat.element_size()
-        )
-        return Choice(average_of_chosen(chosen), besides=[(able.average_over_peers, size)])
+        numbers = sum(models.flat[:, part].shape[1] for part in models.columns(personal))
+        heads = (peers.from_candidates, numbers * models.flat.element_size())
+        return Choice(average_of_chosen(chosen), extra_messages=[heads])
 
     settings = {"weights": "scored", "k": most, "threshold": least} | score.keywords
     return Policy(choose, init, settings | {"loss_refresh": loss_refresh, "head": str(personal)})
+
+
+def _score_function(
+    standardize: bool, alpha: float, recency_rate: float, cost: float | None, header_sign: str
+) -> partial[Tensor]:
+    """Return :func:`scores` with its keyword arguments, or raise if one is wrong."""
+    check_choice("header_sign", header_sign, ["intended", "literal"])
+    check_switch("standardize", standardize, auto=False)
+    # the smallest cost with which no bracket of a score is negative
+    largest_distance = 1.0 if standardize or header_sign == "literal" else 2.0
+    return partial(
+        scores,
+        standardize=standardize,
+        alpha=check_nonnegative("alpha", alpha),
+        recency_rate=check_positive("recency_rate", recency_rate),
+        cost=largest_distance if cost is None else check_nonnegative("cost", cost),
+        header_sign=header_sign,
+    )
 
 
 def scores(
@@ -155,7 +169,7 @@ def scores(
     cost: float,
     header_sign: str,
 ) -> Tensor:
-    """Return the score that node i gives to peer j, (n, n) float64; the highest are chosen.
+    """Return the score that node i assigns to peer j, (n, n) float64; the highest are chosen.
 
     ::
 
@@ -168,51 +182,50 @@ def scores(
         s_l = (losses_ij - min_j losses_ij) / (max_j losses_ij - min_j losses_ij)
         d likewise from 1 - cosines_ij
 
-    where minimum and maximum are over the candidates for which the quantity is finite: for losses,
-    those that i has tried. Infinite losses (never tried) stay infinite, so that these peers come
-    first. A term that is the same for all candidates (within 1e-9), or known of one only, tells
-    none of them apart and is 0.
+    where minimum and maximum are over the candidates with finite values: for losses, those that i
+    has tried. Infinite losses (never tried) stay infinite, so that these peers come first. A term
+    that is the same for all candidates (within 1e-9), or known for only one, is 0.
 
-    The scaling makes the two terms comparable: cross-entropies differ between peers by whole units,
-    the cosines of heads by hundredths, so that as they are (``standardize=False``) losses decide
-    alone. It also says how large the constant must be. The bracket must not be negative, or age
-    would count backwards: ``cost`` must be at least the largest distance, which is 1 after scaling.
-    Nor should it be larger, as recency multiplies the constant: a large one turns the choice into
-    taking turns, while at the smallest the peer with the most distant head and the smallest loss
-    scores 0 however long ago it was chosen, which is what the product is for in the paper.
+    The scaling makes the two terms comparable. Cross-entropies differ between peers by whole units,
+    the cosines of heads by hundredths, so that without scaling (``standardize=False``) only losses
+    matter. The scaling also determines ``cost``. The bracket must not be negative, or older choices
+    would score lower: ``cost`` must be at least the largest distance, which is 1 after scaling. It
+    should not be larger either, because recency multiplies it: with a large ``cost`` nodes choose
+    their peers in turn. With the smallest, the peer with the most distant head and the smallest
+    loss scores 0 however long ago it was chosen, which is the purpose of the product in the paper.
 
     Parameters
     ----------
     losses
         (n, n), or one number for all: the loss of i's model on j's examples, inf if never tried.
     cosines
-        (n, n): of the angles between heads.
+        (n, n): cosines of the angles between heads.
     ages
         (n, n): rounds since i last chose j, inf if it never did.
     candidates
-        (n, n) booleans: whom i can choose.
+        (n, n) booleans: the peers that i can choose.
     standardize
         Whether to scale losses and distances to [0, 1] for each node, as above.
     alpha
-        Weight of losses, at least 0; at 0 they do not count, infinite ones neither.
+        Weight of losses, at least 0; at 0 even infinite losses do not count.
     recency_rate
-        Lambda, above 0: how fast those who were chosen come back; at 0.3 half of the way in 2.3
-        rounds.
+        Lambda, above 0: how fast the score of a chosen peer recovers; at 0.3 it takes 2.3 rounds to
+        recover half of it.
     cost
-        The paper's c, at least 0, the same for all.
+        The paper's c, at least 0, the same for all peers.
     header_sign
-        ``"intended"``, as above; ``"literal"``: ``d = cosines_ij``, as the paper's formula reads,
-        which prefers unlike heads although its text says the contrary.
+        ``"intended"``, as above; ``"literal"``: ``d = cosines_ij``, the paper's formula, which
+        prefers dissimilar heads although the paper's text states the opposite.
 
     References
     ----------
-    Fan et al., "PFedDST" (2025), equations 6 to 9. The paper gives neither values for alpha, lambda
-    and c nor units for the terms: the scaling is ours.
+    Fan et al., "PFedDST" (2025), equations 6 to 9. The paper gives neither values of alpha, lambda
+    and c nor units of the terms; the scaling is an addition of this library.
 
     Examples
     --------
-    Three peers that were never chosen before: the first has the largest loss and the most distant
-    head, the last the nearest head. Scaled, both terms count; as they are, the loss decides.
+    Three peers that were never chosen: the first has the largest loss and the most distant head,
+    the last has the nearest head. With scaling both terms count; without it the loss decides.
 
     >>> losses, cosines = torch.tensor([[3.0, 1.0, 2.5]]), torch.tensor([[0.95, 0.97, 0.99]])
     >>> ages, candidates = torch.full((1, 3), torch.inf), torch.full((1, 3), True)
@@ -230,7 +243,7 @@ def scores(
 
 
 def _standardized(values: Tensor, candidates: Tensor) -> Tensor:
-    """Return values scaled to [0, 1] per row, 0 if all are equal; inf and NaN stay."""
+    """Return values scaled to [0, 1] per row, 0 if all are equal; inf and NaN are unchanged."""
     known = candidates & values.isfinite()
     least = values.where(known, torch.inf).amin(1, keepdim=True)
     spread = values.where(known, -torch.inf).amax(1, keepdim=True) - least
@@ -238,59 +251,59 @@ def _standardized(values: Tensor, candidates: Tensor) -> Tensor:
     return torch.where(known, scaled, values)
 
 
-def _largest_distance(standardize: bool, header_sign: str) -> float:
-    """Return the smallest cost with which no bracket of a score is negative."""
-    return 1.0 if standardize or header_sign == "literal" else 2.0
-
-
 def refresh_losses(owner: str, loss_refresh: str = "selected") -> Phase:
-    """Return the phase in which peers evaluate models for the next :func:`scored_peers`.
+    """Return the phase in which peers evaluate models for the next choice of scored peers.
 
-    The loss of i's model on j's training examples is found by j: the whole model goes there,
-    against the edge where the graph is directed, and one number comes back. A node passes over its
-    examples once for each model that it tries.
+    Node j computes the loss of i's model on its training examples: i sends the whole model to j,
+    against the direction of the edge in a directed graph, and receives one number. A node passes
+    over its examples once for each model that it evaluates.
 
     Parameters
     ----------
     owner
-        An earlier phase of the chain, ``average_over_peers(scored_peers(...), share)``.
+        Name of an earlier phase, ``average_over_peers(scored_peers(...), share)``.
     loss_refresh
-        By whom a model is tried: ``"selected"``, those whom its node has just heard; ``"all"``, all
-        whom it can hear.
+        The nodes that evaluate a model: ``"selected"``, those from which its node received in this
+        round; ``"all"``, all from which it can receive.
+
+    Examples
+    --------
+    >>> refresh_losses("exchange", "all").settings
+    {'loss_refresh': 'all', 'of': 'exchange'}
     """
-    everybody = check_choice("loss_refresh", loss_refresh, ["selected", "all"]) == "all"
-    candidates = _candidates_once()
+    by_all = check_choice("loss_refresh", loss_refresh, ["selected", "all"]) == "all"
+    candidates = _cached_candidates()
 
     def apply(models: Models, state: State, round: Round) -> State:
         if LOSSES not in state:
             raise ValueError(
-                f"`owner` must be a phase that hears peers by losses, {owner!r} keeps none; use "
-                "average_over_peers(scored_peers(loss_refresh='selected'))"
+                f"`owner` must be a phase that scores peers by losses, {owner!r} has none in its "
+                "state; use average_over_peers(scored_peers(loss_refresh='selected'))"
             )
-        able = candidates(round.peers) if everybody else _Candidates.of(state[LAST] == round.t)
-        _refresh(state[LOSSES], round.shown(models.flat), able.pairs, round)
-        numbers, itemsize = models.flat.shape[1], models.flat.element_size()
-        round.send(able.received, numbers * itemsize)
-        round.send(able.average_over_peers, itemsize)
+        peers = candidates(round.peers) if by_all else _Candidates.of(state[LAST] == round.t)
+        _refresh(state[LOSSES], round.shown(models.flat), peers.pairs, round)
+        itemsize = models.flat.element_size()
+        round.send(peers.to_candidates, models.flat.shape[1] * itemsize)
+        round.send(peers.from_candidates, itemsize)
         return state
 
     return sharing(owner, Phase(lambda models: {}, apply, {"loss_refresh": loss_refresh}))
 
 
 class _Candidates(NamedTuple):
-    """From which nodes each can receive: (n, n) booleans, and matrices of both directions."""
+    """The candidates of each node: (n, n) booleans, and matrices of messages from and to them."""
 
     pairs: Tensor
-    average_over_peers: MixingMatrix
-    received: MixingMatrix
+    from_candidates: MixingMatrix
+    to_candidates: MixingMatrix
 
     @classmethod
     def of(cls, pairs: Tensor) -> "_Candidates":
         return cls(pairs, average_of_chosen(pairs), average_of_chosen(pairs.T))
 
 
-def _candidates_once() -> Callable[[Topology], _Candidates]:
-    """Return the function from a graph to its candidates; the last graph's are cached."""
+def _cached_candidates() -> Callable[[Topology], _Candidates]:
+    """Return the function from a graph to its candidates, which caches those of the last graph."""
 
     @lru_cache(maxsize=1)
     def candidates(topology: Topology) -> _Candidates:
@@ -300,15 +313,16 @@ def _candidates_once() -> Callable[[Topology], _Candidates]:
 
 
 def _check_refreshed(losses: Tensor, last: Tensor) -> None:
+    """Raise ``ValueError`` if a node received from a peer whose loss was never computed."""
     if bool((losses.isposinf() & last.isfinite()).any()):
         raise ValueError(
             "`loss_refresh` must be 'none' where no later phase refreshes losses; add one to the "
-            "chain, losses=refresh_losses('exchange')"
+            "chain, such as losses=refresh_losses('exchange')"
         )
 
 
 def _cosines(models: Models, part: Part) -> Tensor:
-    """Return cosines between all nodes' parts, (n, n) float64 on the CPU; 0 for zero parts."""
+    """Return cosines between the parts of all nodes, (n, n) float64 on the CPU; 0 if one is 0."""
     flat = models.flat
     products = torch.zeros(len(flat), len(flat), dtype=torch.float64, device=flat.device)
     for columns in models.columns(part):
@@ -324,33 +338,33 @@ def _best(
     found: Tensor, pairs: Tensor, draws: np.ndarray, most: int | None, least: float | None
 ) -> Tensor:
     """Return the chosen peers, (n, n) booleans: of `pairs` the `most` best above `least`."""
-    able = pairs if least is None else pairs & (found > least)
+    eligible = pairs if least is None else pairs & (found > least)
     if most is None:
-        return able
-    worth = found.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
-    order = np.lexsort((draws, -worth.numpy(), ~able.numpy()), axis=-1)[:, :most]
-    return torch.zeros_like(able).scatter_(1, torch.from_numpy(order.copy()), True) & able
+        return eligible
+    keys = found.nan_to_num(nan=-torch.inf, posinf=torch.inf, neginf=-torch.inf)
+    order = np.lexsort((draws, -keys.numpy(), ~eligible.numpy()), axis=-1)[:, :most]
+    return torch.zeros_like(eligible).scatter_(1, torch.from_numpy(order.copy()), True) & eligible
 
 
 def _refresh(losses: Tensor, flat: Tensor, pairs: Tensor, round: Round) -> None:
-    """Write the losses of i's model on j's examples into `losses` for all `pairs` (i, j)."""
+    """Compute the losses of i's model on j's examples for all `pairs` (i, j), in place."""
     if flat.is_meta:
         round.cross_evaluate({}, "train")
         losses[pairs] = 0.0
         return
-    askers = {j: column.nonzero()[:, 0] for j, column in enumerate(pairs.T) if column.any()}
-    rows = torch.cat(list(askers.values())).to(flat.device) if askers else pairs.new_zeros(0)
-    groups = dict(zip(askers, rows.split(list(map(len, askers.values()))), strict=True))
-    found = round.cross_evaluate({j: _trial(flat, nodes) for j, nodes in groups.items()}, "train")
-    for j, nodes in askers.items():
-        losses[nodes, j] = found[j].clamp(
-            max=torch.finfo(torch.float64).max
-        )  # infinite ones were never tried
+    owners = {j: column.nonzero()[:, 0] for j, column in enumerate(pairs.T) if column.any()}
+    rows = torch.cat(list(owners.values())).to(flat.device) if owners else pairs.new_zeros(0)
+    groups = dict(zip(owners, rows.split(list(map(len, owners.values()))), strict=True))
+    trials = {j: _evaluate_in_chunks(flat, nodes) for j, nodes in groups.items()}
+    found = round.cross_evaluate(trials, "train")
+    largest = torch.finfo(torch.float64).max  # infinity means never tried
+    for j, nodes in owners.items():
+        losses[nodes, j] = found[j].clamp(max=largest)
 
 
-def _trial(flat: Tensor, nodes: Tensor) -> Trial[Tensor]:
-    """Try some nodes' models, a few at a time."""
+def _evaluate_in_chunks(flat: Tensor, nodes: Tensor) -> Trial[Tensor]:
+    """Return the losses of some nodes' models, evaluated a few at a time."""
     found = []
-    for few in nodes.split(max(1, NUMBERS // flat.shape[1])):
-        found.append((yield flat[few]))
+    for chunk in nodes.split(max(1, NUMBERS // flat.shape[1])):
+        found.append((yield flat[chunk]))
     return torch.cat(found)

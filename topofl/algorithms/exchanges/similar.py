@@ -1,4 +1,4 @@
-"""pFedGraph's way to choose: nodes average with those whose models moved where their own did."""
+"""pFedGraph's peer selection: nodes average with nodes whose models changed similarly."""
 
 from collections.abc import Sequence
 
@@ -13,11 +13,11 @@ from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.exchanges.peers import Choice, Policy, can_receive
 from topofl.mixing import from_weights
 
-__all__ = ["TOWARD", "similar_peers", "turning_peers"]
+__all__ = ["PULL_DIRECTIONS", "similar_peers", "similar_peers_with_pull"]
 
 
 BLOCK = 2**20
-"""Numbers whose differences from the start exist at a time, 4 MB in float32."""
+"""Differences from the initial model that are in memory at a time, 4 MB in float32."""
 
 
 def similar_peers(
@@ -25,53 +25,57 @@ def similar_peers(
 ) -> Policy:
     """Return pFedGraph's policy: weights by data size and by similarity of model changes.
 
-    From the one model ``theta_0`` from which all nodes start, and not from that of the round
-    before::
+    Changes are those since the common initial model ``theta_0``, not since the previous round::
 
         D_ij = -cos(theta_i - theta_0, theta_j - theta_0);      -1 where it is below -threshold
         x_i  = argmin of <D_i, x> + strength * ||x - p_i||^2  over x >= 0, sum x = 1
              = the nearest point to p_i - D_i / (2 strength) with entries >= 0 that sum to 1
 
-    where ``p_ij`` is the fraction that node j has of the training examples of all whom node i can
-    hear, itself too. A model that did not move is like no other, nor itself: its cosines are 0.
+    where ``p_ij`` is the share of node j in the training examples of node i and its in-neighbors.
+    The cosines of a model that did not change are 0, even with itself.
 
     Parameters
     ----------
     strength
-        Above 0: the larger, the nearer weights are to the fractions of data, as in FedAvg; the
-        smaller, the more of its model a node takes from itself and from nodes with the same
-        direction.
+        Above 0. A large one brings the weights close to the shares of data, as in FedAvg; with a
+        small one, a node gives more weight to itself and to nodes with the same direction.
     threshold
         Between 0 and 1: cosines above it count as 1.
     compare
-        What of the models is compared, among what travels.
+        The part of the models that is compared, within the part that is sent.
 
     Raises
     ------
     ValueError, TypeError
-        If a number is out of its range or of another type. Runs with ``init="independent"`` are
-        refused: distances from different starts do not say who learns the same.
+        If a number is out of its range or has the wrong type. Runs with ``init="independent"``
+        raise, because changes from different initial models are not comparable.
 
     References
     ----------
     Ye, Ni, Wu, Chen and Wang, "Personalized federated learning with inferred collaboration graphs"
     (2023).
+
+    Examples
+    --------
+    >>> similar_peers(0.5).settings
+    {'weights': 'similar', 'strength': 0.5, 'threshold': 0.9}
     """
-    return turning_peers(strength, threshold, compare)
+    return similar_peers_with_pull(strength, threshold, compare)
 
 
-TOWARD = "toward"
-"""Name of the state that holds where models turn while they train, (n, d)."""
+PULL_DIRECTIONS = "toward"
+"""Name of the state that holds the directions toward which training pulls models, (n, d)."""
 
 
-def turning_peers(
-    strength: float, threshold: float, compare: Part | str, turn: float = 0.0
+def similar_peers_with_pull(
+    strength: float, threshold: float, compare: Part | str, pull: float = 0.0
 ) -> Policy:
-    """Return the policy; with `turn` it also sets the next round's directions of cosine pull."""
-    strength, threshold = (
-        check_positive("strength", strength),
-        check_probability("threshold", threshold),
-    )
+    """Return the policy of :func:`similar_peers`; with `pull`, it sets the next cosine pull.
+
+    Directions of the pull are the averages of models of length `pull`, by the chosen weights.
+    """
+    strength = check_positive("strength", strength)
+    threshold = check_probability("threshold", threshold)
     compare = as_part("compare", compare)
 
     def init(models: Models) -> State:
@@ -79,17 +83,17 @@ def turning_peers(
         return {"start": models.start}
 
     def choose(models: Models, state: State, round: Round) -> Choice:
-        allowed = can_receive(round.peers).fill_diagonal_(True).numpy()
+        allowed = can_receive(round.peers).fill_diagonal_(True).numpy()  # each node itself, too
         cosines = _cosines(models.flat, state["start"], models.columns(compare))
         cosines[cosines > threshold] = 1
         shares = allowed * round.sizes
         wanted = shares / shares.sum(axis=1, keepdims=True) + cosines / (2 * strength)
         weights = from_weights(simplex_projection(wanted, allowed), name="similar")
-        if turn:
-            cosine_directions = round.state("local")[TOWARD]
-            _normalized(models.flat, turn, out=cosine_directions)
-            round.mix(weights, cosine_directions, counted=False)
-        return Choice(weights, server=2 if turn else 1)
+        if pull:
+            directions = round.state("local")[PULL_DIRECTIONS]
+            _scale_to_length(models.flat, pull, out=directions)
+            round.mix(weights, directions, counted=False)
+        return Choice(weights, server=2 if pull else 1)
 
     settings = {} if compare.is_everything else {"compare": str(compare)}
     settings = {"weights": "similar", "strength": strength, "threshold": threshold} | settings
@@ -97,7 +101,7 @@ def turning_peers(
 
 
 def _cosines(flat: Tensor, start: Tensor, columns: Sequence[slice]) -> np.ndarray:
-    """Return cosines (n, n) between model changes since `start`, (1, d); 0 for no change."""
+    """Return cosines between the changes of models since `start`, (n, n); 0 without a change."""
     n = len(flat)
     if flat.is_meta:
         return np.zeros((n, n))
@@ -105,8 +109,8 @@ def _cosines(flat: Tensor, start: Tensor, columns: Sequence[slice]) -> np.ndarra
     for part in columns:
         blocks = (values[:, part].split(max(1, BLOCK // n), dim=1) for values in (flat, start))
         for values, origin in zip(*blocks, strict=True):
-            moved = values - origin
-            products += moved @ moved.T
+            changes = values - origin
+            products += changes @ changes.T
     norms = products.diagonal().sqrt()
     return (
         (products / norms / norms[:, None])
@@ -116,7 +120,7 @@ def _cosines(flat: Tensor, start: Tensor, columns: Sequence[slice]) -> np.ndarra
     )
 
 
-def _normalized(flat: Tensor, length: float, out: Tensor) -> None:
-    """Put the models (n, d) into `out`, each made that long; 0 stays 0."""
+def _scale_to_length(flat: Tensor, length: float, out: Tensor) -> None:
+    """Write the models (n, d), scaled to a length, into `out`; zero models stay zero."""
     norms = torch.linalg.vector_norm(flat, dim=1, keepdim=True)
     torch.mul(flat, torch.where(norms > 0, length / norms, 0), out=out)

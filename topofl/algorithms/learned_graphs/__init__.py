@@ -1,1 +1,1 @@
-"""Methods that learn who collaborates."""
+"""Methods that learn which nodes collaborate."""

@@ -1,4 +1,4 @@
-"""DPFL: nodes choose helpful collaborators; and its ablation with random collaborators."""
+"""DPFL: nodes choose helpful collaborators; its ablation has random ones."""
 
 from collections.abc import Collection
 from typing import Any
@@ -8,7 +8,8 @@ from topofl.algorithms.contract.local import sgd
 from topofl.algorithms.contract.participation import first_round, later_rounds
 from topofl.algorithms.contract.phase import Algorithm, chain
 from topofl.algorithms.contract.schedules import Rate
-from topofl.algorithms.exchanges.peers import Policy, average_over_peers, greedy_peers, random_peers
+from topofl.algorithms.exchanges.greedy import greedy_peers, random_peers
+from topofl.algorithms.exchanges.peers import Policy, average_over_peers
 
 __all__ = ["dpfl", "random_collaboration"]
 
@@ -42,11 +43,11 @@ def dpfl(
                     w_k = sum_{i in C_k + k} m_i w_i / sum_{i in C_k + k} m_i
 
     GGC is :func:`topofl.topologies.ggc`, with minus the loss on the node's validation examples as
-    reward. Every node needs such examples; a topology, which can be left out, says who can be heard
-    at all. ``history.mixings`` holds the graphs. The paper counts round 0 as two. Its weights are
-    in proportion to the "dataset size", for which its code takes all examples of a node, those for
-    validation included; here they are not. Where every node holds out the same share, as 20 % in
-    the paper, that is the same up to the rounding of these numbers to whole examples.
+    reward. Every node needs such examples. An optional topology restricts from which nodes each can
+    receive. ``history.mixings`` holds the chosen graphs. The paper counts round 0 as two. Its
+    weights are proportional to the "dataset size"; its code counts all examples of a node,
+    including those for validation, which are not counted here. If every node holds out the same
+    fraction, 20 % in the paper, the weights are equal up to rounding to whole examples.
 
     Parameters
     ----------
@@ -56,12 +57,24 @@ def dpfl(
     budget, every, keep, streamed, count_self, passive
         As in :func:`topofl.algorithms.greedy_peers`.
     epochs, first_epochs
-        Passes over a node's data per round, and in round 0; the latter is twice the former if None.
+        Passes over a node's data per round, and in round 0; `first_epochs` is twice `epochs` if
+        None.
 
     References
     ----------
     Kharrat, Canini and Horvath, "DPFL: Decentralized personalized federated learning" (2025),
     Algorithm 1.
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import data, models
+    >>> clients = data.shards(data.digits(), n=4, per_node=3, seed=0, val_fraction=0.2)
+    >>> history = topofl.run(dpfl(lr=0.1, budget=2, epochs=1),
+    ...                      model=models.logistic_regression(64), clients=clients,
+    ...                      rounds=2, seed=0)
+    >>> history.mixings.at(1).support().in_degrees.tolist()
+    [2, 2, 2, 2]
     """
     policy = greedy_peers(
         budget, every=every, keep=keep, streamed=streamed, count_self=count_self, passive=passive
@@ -92,19 +105,32 @@ def random_collaboration(
     weight_decay: float = 0.001,
     clip: float | None = None,
 ) -> Algorithm:
-    """Return DPFL's ablation with collaborators that are drawn at random once.
+    """Return DPFL's ablation with fixed random collaborators.
 
     Parameters
     ----------
     lr, batch_size, epochs, first_epochs, momentum, lr_decay, weight_decay, clip
         As in :func:`dpfl`.
     budget
-        From how many nodes each receives, at least 0, by :func:`topofl.algorithms.random_peers`.
+        Number of nodes from which each receives, at least 0, as in
+        :func:`topofl.algorithms.random_peers`.
 
     References
     ----------
     Kharrat, Canini and Horvath, "DPFL: Decentralized personalized federated learning" (2025),
-    figure 3. How its random graphs are made is not said; this is our reading.
+    figure 3. The paper does not specify how its random graphs are drawn; this is our
+    interpretation.
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import data, models
+    >>> clients = data.shards(data.digits(), n=4, per_node=3, seed=0)
+    >>> history = topofl.run(random_collaboration(lr=0.1, budget=2, epochs=1),
+    ...                      model=models.logistic_regression(64), clients=clients,
+    ...                      rounds=2, seed=0)
+    >>> bool(history["train_loss"][-1] < history["train_loss"][0])
+    True
     """
     return _collaborating(
         "random_collaboration",
@@ -128,6 +154,7 @@ def _collaborating(
     first_epochs: int | None,
     **rest: Any,
 ) -> Algorithm:
+    """Return the chain of local training and averaging with the peers that `policy` chooses."""
     epochs = check_int("epochs", epochs, minimum=1)
     first = check_int(
         "first_epochs", 2 * epochs if first_epochs is None else first_epochs, minimum=1

@@ -1,9 +1,10 @@
-"""PFedDST: nodes score their neighbors and average with the best."""
+"""PFedDST: nodes score their peers and average with the best."""
 
 from typing import Any
 
 from topofl._support.check import check_positive
-from topofl.algorithms.contract.local import check_epochs, sgd, steps
+from topofl.algorithms.contract.amounts import check_epochs
+from topofl.algorithms.contract.local import sgd, sgd_arguments
 from topofl.algorithms.contract.parts import Part, as_part, head
 from topofl.algorithms.contract.phase import Algorithm, chain
 from topofl.algorithms.contract.schedules import Rate
@@ -34,10 +35,10 @@ def pfeddst(
     clip: float | None = None,
     head: Part | str = head,
 ) -> Algorithm:
-    """Return PFedDST: personal heads, and extractors averaged with those of peers who score best.
+    """Return PFedDST: personal heads, and extractors averaged with those of the best-scored peers.
 
-    Per round t, for every node i with extractor ``e_i`` and head ``h_i``, and all j whom it can
-    hear::
+    Per round t, for every node i with extractor ``e_i`` and head ``h_i``, and all peers j from
+    which it can receive::
 
         S_ij = (1 - exp(-recency_rate (t - t_ij))) (alpha s(l_ij) - s(1 - cos(h_i, h_j)) + cost)
         M_i  = the k peers j of highest S_ij,   t_ij = t for j in M_i
@@ -46,41 +47,54 @@ def pfeddst(
         e_i <- e_i - lr * grad_e F_i(e_i, h_i)                            (`epochs` passes)
         h_i <- h_i - head_lr * grad_h F_i(e_i, h_i)                       (`head_epochs` passes)
 
-    where ``s`` scales a term to [0, 1] over the peers of node i of which it is known: the smallest
-    becomes 0, the largest 1, and a term that is the same for all is 0 (see
-    :func:`topofl.algorithms.scored.scores`). The paper has no such scaling, but it gives no numbers
-    for `alpha`, `recency_rate` (lambda) and `cost` (c) either, and without the scaling losses,
-    which differ by whole units, outweigh cosines, which differ by hundredths: the preference for
-    similar peers would be off. ``standardize=False, alpha=1, cost=2`` is the formula with the terms
-    as they are.
+    where ``s`` scales a term to [0, 1] over the peers of node i for which it is known: the smallest
+    becomes 0, the largest 1, and a term that is equal for all peers is 0 (see
+    :func:`topofl.algorithms.exchanges.scored.scores`). The paper has no such scaling, but it does
+    not give values of `alpha`, `recency_rate` (lambda) and `cost` (c) either. Without the scaling,
+    losses, which differ by whole units, outweigh cosines, which differ by hundredths, and the
+    preference for similar peers has no effect. ``standardize=False, alpha=1, cost=2`` gives the
+    formula with unscaled terms.
 
-    In the beginning all ``l_ij`` are infinite and all ``t_ij`` minus infinity, so that every peer
-    is tried once: of p peers in ``ceil(p / k)`` rounds, in which scores decide nothing. Where the
-    listing sums extractors without the node's own, its text averages with it; we follow the text.
-    It leaves open whose losses are refreshed: here those of the peers that were chosen.
+    Initially all ``l_ij`` are infinite and all ``t_ij`` are minus infinity, so that every peer is
+    tried once: with p peers, this takes ``ceil(p / k)`` rounds, in which scores decide nothing. The
+    paper's listing sums extractors without the node's own, while its text includes it; we follow
+    the text. The paper leaves open which losses are refreshed; here they are those of the chosen
+    peers.
 
-    A topology, which can be left out, says who can be heard at all. ``history.mixings`` holds the
-    graphs. Messages are heads of all whom a node can hear, extractors of those it hears, and to
-    refresh each loss a whole model there and a number back.
+    An optional topology restricts from which nodes each can receive. ``history.mixings`` holds the
+    chosen graphs. A node receives the heads of all its peers and the extractors of the chosen ones;
+    to refresh a loss, it sends its whole model to that peer and receives a number.
 
     Parameters
     ----------
     lr, head_lr
-        Of the extractor and of the head, in round 0; that of the head is `lr` too if None.
+        Step sizes of the extractor and of the head in round 0; `head_lr` is `lr` if None.
     k, threshold, standardize, alpha, recency_rate, cost, header_sign, loss_refresh
-        As in :func:`topofl.algorithms.scored_peers`; the paper's experiments choose 10. A `cost` of
-        None is the largest distance that two heads can have: 1, or 2 if the terms are not scaled.
+        As in :func:`topofl.algorithms.scored_peers`; the paper's experiments use ``k=10``. A `cost`
+        of None is the largest possible distance of two heads: 1, or 2 if the terms are not scaled.
     epochs, head_epochs
         Passes over a node's data per round; the paper's 5 and 1.
     batch_size, momentum, lr_decay, weight_decay, clip
         As in :func:`topofl.algorithms.sgd`; momentum starts from zero in every round and phase.
     head
-        What stays at its node: a part of the model, or the name of a layer.
+        The personal part of the model, or the name of a layer.
 
     References
     ----------
     Fan, Li, Zhang, Tian and Geng, "PFedDST: Personalized federated learning with decentralized
     selection training" (2025), Algorithm 1.
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import data
+    >>> from torch import nn
+    >>> clients = data.shards(data.digits(), n=4, per_node=3, seed=0)
+    >>> net = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
+    >>> history = topofl.run(pfeddst(lr=0.1, k=2, epochs=1, head="3"), model=net,
+    ...                      clients=clients, rounds=2, seed=0)
+    >>> history.mixings.at(1).support().in_degrees.tolist()
+    [2, 2, 2, 2]
     """
     head_lr = lr if head_lr is None else check_positive("head_lr", head_lr)
     personal = as_part("head", head)
@@ -88,7 +102,10 @@ def pfeddst(
         k, threshold, standardize=standardize, alpha=alpha, recency_rate=recency_rate, cost=cost,
         header_sign=header_sign, loss_refresh=loss_refresh, head=personal,
     )  # fmt: skip
-    rest: dict[str, Any] = {**steps(batch_size, momentum, weight_decay, clip), "lr_decay": lr_decay}
+    rest: dict[str, Any] = {
+        **sgd_arguments(batch_size, momentum, weight_decay, clip),
+        "lr_decay": lr_decay,
+    }
     losses: dict[str, Any] = (
         {} if loss_refresh == "none" else {"losses": refresh_losses("exchange", loss_refresh)}
     )

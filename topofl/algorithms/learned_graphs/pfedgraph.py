@@ -1,13 +1,13 @@
-"""pFedGraph: a server gives each node a mean of its own."""
+"""pFedGraph: a server computes a personal weighted mean for each node."""
 
 from topofl._support.check import check_nonnegative, check_switch
+from topofl.algorithms.contract.correction_terms import cosine_pull
 from topofl.algorithms.contract.local import sgd
 from topofl.algorithms.contract.parts import everything
 from topofl.algorithms.contract.phase import Algorithm, chain
 from topofl.algorithms.contract.schedules import Rate
-from topofl.algorithms.contract.terms import cosine_pull
 from topofl.algorithms.exchanges.peers import average_over_peers
-from topofl.algorithms.exchanges.similar import TOWARD, turning_peers
+from topofl.algorithms.exchanges.similar import PULL_DIRECTIONS, similar_peers_with_pull
 
 __all__ = ["pfedgraph"]
 
@@ -26,23 +26,23 @@ def pfedgraph(
     weight_decay: float = 0.0,
     clip: float | None = None,
 ) -> Algorithm:
-    """Return pFedGraph: a server averages for each node the models that moved in its direction.
+    """Return pFedGraph: a server averages, for each node, models that moved in similar directions.
 
-    Per round, with the model ``theta_0`` that all start from, and ``p_j`` the fraction of all
-    training examples that node j has::
+    Per round, with the initial model ``theta_0`` of all nodes, and ``p_j`` the fraction of all
+    training examples at node j::
 
         theta_i <- theta_i - lr * grad (F_i(theta_i) - regulariser * <a_i, theta_i> / ||theta_i||)
             (`epochs` passes)
-        D_ij    =  -cos(theta_i - theta_0, theta_j - theta_0);      -1 where it is below -threshold
+        D_ij    =  -cos(theta_i - theta_0, theta_j - theta_0);      -1 if it is below -threshold
         x_i     =  argmin of <D_i, x> + strength * ||x - p||^2  over x >= 0, sum x = 1
         a_i     =  sum_j x_ij theta_j / ||theta_j||
         theta_i <- sum_j x_ij theta_j
 
-    In round 0 there is no ``a_i`` yet, and no second term. :func:`topofl.algorithms.similar_peers`
-    makes the weights; ``history.mixings`` holds them. All nodes take part in every round. Messages
-    are one up and one down a node; one down holds two models where there is a regulariser, the mean
-    and ``a_i``. Evaluated are the means that nodes get; the paper also looks at models after local
-    training, which ``Evaluation(before_exchange=True)`` does.
+    In round 0 there is no ``a_i``, and thus no second term. :func:`topofl.algorithms.similar_peers`
+    computes the weights, and ``history.mixings`` holds them. All nodes participate in every round.
+    Each node sends and receives one message per round; with a regulariser, the message from the
+    server holds two models, the mean and ``a_i``. The means ``theta_i`` are evaluated; the paper
+    also evaluates models after local training, as ``Evaluation(before_exchange=True)`` does.
 
     Parameters
     ----------
@@ -52,18 +52,28 @@ def pfedgraph(
     strength, threshold
         As in :func:`topofl.algorithms.similar_peers`; the paper's lambda_1.
     regulariser
-        The paper's lambda_2, at least 0: how much models are drawn to the direction of those that
-        they will be averaged with.
+        The paper's lambda_2, at least 0: how strongly models are pulled in the direction of those
+        with which they are averaged.
     code_sign
-        Whether that is added to the loss, as in the authors' code, where models thus turn away from
-        each other. False: subtracted, which is its purpose.
+        Whether the second term is added to the loss, as in the authors' code, which turns models
+        away from each other. False: it is subtracted, as intended.
     epochs
         Passes over a node's data per round.
 
     References
     ----------
     Ye, Ni, Wu, Chen and Wang, "Personalized federated learning with inferred collaboration graphs"
-    (2023); a baseline of DPFL. The numbers are the defaults of the authors' code.
+    (2023); a baseline of DPFL. Defaults are those of the authors' code.
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import data, models
+    >>> clients = data.shards(data.digits(), n=4, per_node=3, seed=0)
+    >>> history = topofl.run(pfedgraph(lr=0.1, epochs=1), model=models.logistic_regression(64),
+    ...                      clients=clients, rounds=2, seed=0)
+    >>> history.mixings.at(1).weights.toarray().sum(axis=1).round(6).tolist()
+    [1.0, 1.0, 1.0, 1.0]
     """
     regulariser = check_nonnegative("regulariser", regulariser)
     check_switch("code_sign", code_sign, auto=False)
@@ -76,10 +86,12 @@ def pfedgraph(
         lr_decay=lr_decay,
         weight_decay=weight_decay,
         clip=clip,
-        terms=[cosine_pull(TOWARD)] if regulariser else [],
+        terms=[cosine_pull(PULL_DIRECTIONS)] if regulariser else [],
     )
     exchange = average_over_peers(
-        turning_peers(strength, threshold, everything, -regulariser if code_sign else regulariser)
+        similar_peers_with_pull(
+            strength, threshold, everything, -regulariser if code_sign else regulariser
+        )
     )
     settings = {"regulariser": regulariser} | ({"code_sign": True} if code_sign else {})
     exchange = exchange._replace(settings={**exchange.settings, **settings})

@@ -1,10 +1,10 @@
-"""APFL: mixtures of a common and a personal model."""
+"""APFL: mixtures of a shared and a personal model."""
 
 import torch
 
 from topofl._support.check import check_probability, check_switch
 from topofl.algorithms.contract.gradient_points import mixture
-from topofl.algorithms.contract.local import train, usual
+from topofl.algorithms.contract.local import sgd_descent, train
 from topofl.algorithms.contract.participation import sampled
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain, on_kept_models, sharing
 from topofl.algorithms.contract.round import Models, Round, State
@@ -29,8 +29,8 @@ def apfl(
 ) -> Algorithm:
     """Return APFL: each node predicts with a mixture of FedAvg's model and its own.
 
-    Per round, for nodes A drawn at random, with ``z_i = alpha_i v_i + (1 - alpha_i) w_i``, and both
-    models trained on the same minibatches (`epochs` passes, i in A)::
+    Per round, with a random set A of participating nodes and ``z_i = alpha_i v_i + (1 - alpha_i)
+    w_i``; both models train on the same minibatches (`epochs` passes, i in A)::
 
         v_i     <- v_i - lr * alpha_i * grad F_i(z_i)
         w_i     <- w_i - lr * grad F_i(w_i)  (from the server's model w)
@@ -38,29 +38,41 @@ def apfl(
             (in the first step of a round only)
         w       =  sum_{i in A} (m_i / sum_{k in A} m_k) w_i
 
-    The right-hand sides hold the values before the step. The mixtures are evaluated: at the end of
-    the round with the server's model, before the exchange with the node's own. The consensus
-    distance is theirs, though only ``w`` travels.
+    The right-hand sides use the values before the step. The mixtures are evaluated: at the end of
+    the round with the server's model ``w``, before the exchange with the node's ``w_i``. The
+    consensus distance is also that of the mixtures, although only ``w`` is communicated.
 
     Parameters
     ----------
     lr, participation, batch_size, epochs, momentum, lr_decay, weight_decay, clip
-        As in :func:`topofl.algorithms.fedavg`, of both models; `alpha` takes plain steps, and
-        `clip` is of the gradient by ``v_i``, which `alpha` is a factor of.
+        As in :func:`topofl.algorithms.fedavg`, for both models; `alpha` is updated by plain steps,
+        and `clip` applies to the gradient with respect to ``v_i``, which includes the factor
+        `alpha`.
     alpha
-        Between 0 and 1, at the start: the share of the personal model.
+        Initial weight of the personal model, between 0 and 1.
     adaptive
-        Whether it changes, at each node by itself. The paper updates it "at every communication
-        round", and so does its code, which adds a decay of 0.02 that the paper does not have.
+        Whether each node adapts its `alpha`. The paper and its code update it "at every
+        communication round"; the code adds a decay of 0.02 that the paper does not have.
 
     References
     ----------
     Deng, Kamani and Mahdavi, "Adaptive personalized federated learning" (2020), Algorithm 1 and its
     update of alpha; a baseline of Kharrat, Canini and Horváth (2025), DPFL.
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import data, models
+    >>> clients = data.shards(data.digits(), n=4, per_node=3, seed=0)
+    >>> history = topofl.run(apfl(lr=0.1, epochs=1), model=models.logistic_regression(64),
+    ...                      clients=clients, rounds=2, seed=0)
+    >>> bool(history["train_loss"][-1] < history["train_loss"][0])
+    True
     """
-    alpha, participants = check_probability("alpha", alpha), sampled(participation)
+    alpha = check_probability("alpha", alpha)
+    participants = sampled(participation)
     check_switch("adaptive", adaptive, auto=False)
-    steps_of_both = usual(
+    steps_of_both = sgd_descent(
         lr,
         momentum=momentum,
         reset_momentum=True,
@@ -83,7 +95,7 @@ def apfl(
 
 
 def _of_personal(phase: Phase) -> Phase:
-    """Return the phase that trains and keeps personal models; models then predict as mixtures."""
+    """Return `phase` with personal models in its state; the models of the run become mixtures."""
 
     def init(models: Models) -> State:
         return phase.init(models) | {"personal": models.flat.clone()}
@@ -96,5 +108,6 @@ def _of_personal(phase: Phase) -> Phase:
 
 
 def _mix(models: Models, state: State) -> State:
+    """Set the models of the run to mixtures of shared and personal models."""
     torch.lerp(state["common"], state["personal"], state["share"][:, None], out=models.flat)
     return state

@@ -1,7 +1,8 @@
-"""DFedPGP: personal heads, and bodies that travel along directed edges."""
+"""DFedPGP: personal heads, and bodies averaged over directed graphs."""
 
 from topofl._support.check import check_choice, check_positive
-from topofl.algorithms.contract.local import check_epochs, sgd
+from topofl.algorithms.contract.amounts import check_epochs
+from topofl.algorithms.contract.local import sgd
 from topofl.algorithms.contract.parts import Part, as_part, head
 from topofl.algorithms.contract.phase import Algorithm, chain
 from topofl.algorithms.contract.schedules import Rate
@@ -24,7 +25,7 @@ def dfedpgp(
     clip: float | None = None,
     head: Part | str = head,
 ) -> Algorithm:
-    """Return DFedPGP: personal heads, and bodies that travel along directed edges.
+    """Return DFedPGP: personal heads, and bodies averaged over directed graphs.
 
     Per round, for every node i with body ``u_i`` and head ``v_i``, each trained while the other is
     frozen::
@@ -38,25 +39,38 @@ def dfedpgp(
     Parameters
     ----------
     lr, head_lr
-        Of the body and of the head, in round 0.
+        Step sizes of the body and of the head in round 0.
     mode
-        ``"push"``: push-sum, Algorithm 1 of the paper and its theory; over
-        ``topologies.random_out``, for example. ``"pull"``: what its experiments do (appendix B),
-        where rows sum to 1 and all ``mu_i`` stay 1; over ``topologies.random_in``, for example.
+        ``"push"``: push-sum, as in Algorithm 1 and the theory of the paper, for example over
+        ``topologies.random_out``. ``"pull"``: as in its experiments (appendix B), where rows sum to
+        1 and all ``mu_i`` stay 1, for example over ``topologies.random_in``.
     epochs, head_epochs
         Passes over a node's data per round; the paper's 5 and 1.
     batch_size, momentum, lr_decay, weight_decay, clip
-        As in :func:`topofl.algorithms.sgd`; momentum starts from zero in every round and phase.
-        Where nodes push to few others, their weights ``mu_i`` become small now and then (see
-        ``history["smallest_push_weight"]``), and their steps, which are divided by them, large:
+        As in :func:`topofl.algorithms.sgd`; momentum starts from zero in every round and phase. If
+        nodes push to few others, some weights ``mu_i`` become small at times (see
+        ``history["smallest_push_weight"]``), and steps, which are divided by them, become large:
         `clip` and an `lr_decay` below 1 keep long runs stable.
     head
-        What stays at its node: a part of the model, or the name of a layer.
+        The personal part of the model, or the name of a layer.
 
     References
     ----------
     Liu et al., "Decentralized directed collaboration for personalized federated learning" (2024),
     Algorithm 1.
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import data, topologies
+    >>> from torch import nn
+    >>> clients = data.shards(data.digits(), n=4, per_node=3, seed=0)
+    >>> net = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
+    >>> history = topofl.run(dfedpgp(lr=0.1, epochs=1, head="3"), model=net,
+    ...                      clients=clients, topology=topologies.random_in(4, 2, seed=0),
+    ...                      rounds=2, seed=0)
+    >>> bool(history["train_loss"][-1] < history["train_loss"][0])
+    True
     """
     check_choice("mode", mode, ["push", "pull"])
     head_lr = check_positive("head_lr", head_lr)

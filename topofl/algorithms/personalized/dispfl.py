@@ -1,10 +1,10 @@
-"""Dis-PFL: personal sparse models."""
+"""Dis-PFL: personalized sparse models with evolving masks."""
 
 from topofl._support.check import check_choice, check_int, check_positive, check_probability
+from topofl.algorithms.contract.correction_terms import masked
 from topofl.algorithms.contract.local import sgd
 from topofl.algorithms.contract.phase import Algorithm, chain
 from topofl.algorithms.contract.schedules import Rate
-from topofl.algorithms.contract.terms import masked
 from topofl.algorithms.exchanges.masks import MASK, prune_and_average, under_masks
 
 __all__ = ["dispfl"]
@@ -28,30 +28,32 @@ def dispfl(
     """Return Dis-PFL: personal sparse models with masks that evolve during training.
 
     Per round t, for every node i with weights ``w_i``, which are 0 outside its mask ``m_i``, and
-    each layer with ``k`` ones in it::
+    each layer with ``k`` ones in its mask::
 
         w_i <- w_i - lr * (grad F_i(w_i) * m_i)  (`epochs` passes)
-        m_i <- m_i without its ceil(rho_t k) smallest |w_i|, and with as many of what is then
-               outside it by largest |grad F_i(w_i)| on one minibatch;
+        m_i <- m_i without its ceil(rho_t k) smallest |w_i|, then with as many entries outside it
+               that have the largest |grad F_i(w_i)| on one minibatch;
                rho_t = (prune / 2) (1 + cos(pi t / rounds))
         w_i <- w_i * m_i
         w_i <- m_i * sum_{j in N_i and i} w_j / sum_{j in N_i and i} m_j
 
-    The round of the paper begins with the average. This is the same sequence from its first local
-    pass on: models that start as one are their own average. Ending with the average,
-    ``Evaluation(before_exchange=True)`` evaluates both moments of the paper: before the exchange,
-    after local training under the old mask; and at the end of the round, the average under the new
-    mask. What is pruned and comes back at once keeps its value, what is new starts at 0.
+    In the paper, a round begins with the average. The sequence is the same from the first local
+    pass on, since models that start equal are their own average. With the average at the end,
+    ``Evaluation(before_exchange=True)`` evaluates the models of both steps of the paper: before the
+    exchange, those trained under the old mask; at the end of the round, the average under the new
+    mask. A weight that is pruned and regrown in the same round keeps its value; other regrown
+    weights start at 0.
 
-    Every parameter, biases too, is a layer with a number of ones that stays, see
-    :func:`topofl.algorithms.masks.erk_densities`. Masks are drawn at random at the start of the
-    first round; the evaluation before it is of the dense models. Neighbors count alike, whatever
-    the run's `mixing`; on the paper's graphs, ``topologies.random_in(n, k=10, seed=...)``. A
-    message holds the weights in the mask, and one bit per parameter for the mask itself.
+    Every parameter tensor, including biases, is a layer with a fixed number of ones, see
+    :func:`topofl.algorithms.exchanges.masks.erk_densities`. Masks are drawn at random at the start
+    of the first round; an evaluation before it is of the dense models. All neighbors have equal
+    weights, whatever the run's `mixing`; the paper's graphs are ``topologies.random_in(n, k=10,
+    seed=...)``. A message holds the weights in the mask, and one bit per parameter for the mask
+    itself.
 
-    By default weights are regrown by their gradients, as in the paper, and all nodes start with one
-    mask. The authors' scripts regrow at random (``regrow="random"``) and give every node a first
-    mask of its own (``different_initial=True``); their other settings are ``lr=0.1``,
+    By default, weights are regrown by their gradients, as in the paper, and all nodes start with
+    the same mask. The authors' scripts regrow at random (``regrow="random"``) and give every node a
+    different initial mask (``different_initial=True``); their other settings are ``lr=0.1``,
     ``lr_decay=0.998``, ``weight_decay=5e-4``, ``clip=10`` and the defaults here.
 
     Parameters
@@ -60,18 +62,17 @@ def dispfl(
         As in :func:`topofl.algorithms.sgd`; momentum starts from zero in every round, and gradients
         are clipped before they are masked.
     rounds
-        Number of rounds after which masks stay as they are: that of the run.
+        Number of rounds of the run, after which masks no longer change.
     dense_ratio
-        Share of all parameters that are in a mask, above 0 and at most 1 (where nothing is pruned).
+        Fraction of all parameters that a mask keeps, above 0 and at most 1 (nothing is pruned).
     prune
-        Share of a layer's weights that are exchanged for others in the first round, between 0 and
+        Fraction of a layer's weights that are pruned and regrown in the first round, between 0 and
         1.
     regrow
-        ``"gradient"``, as above, on a minibatch of `batch_size` examples; ``"random"``: uniformly
-        at random, which the authors' scripts do.
+        ``"gradient"``: as above, on a minibatch of `batch_size` examples; ``"random"``: uniformly
+        at random, as in the authors' scripts.
     different_initial
-        Whether each node draws a first mask of its own, as in the authors' scripts; else all start
-        with one.
+        Whether each node draws its own initial mask, as in the authors' scripts, or all share one.
     epochs
         Passes over a node's data per round.
 
@@ -79,6 +80,18 @@ def dispfl(
     ----------
     Dai, Shen, He, Tian and Tao, "DisPFL: towards communication-efficient personalized federated
     learning via decentralized sparse training" (2022), Algorithms 1 and 2; a baseline of DFedPGP.
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import algorithms, data, models, topologies
+    >>> clients = data.shards(data.digits(), n=4, per_node=3, seed=0)
+    >>> how = {"model": models.logistic_regression(64), "clients": clients}
+    >>> how |= {"topology": topologies.random_in(4, 2, seed=0), "rounds": 2, "seed": 0}
+    >>> sparse = topofl.run(dispfl(lr=0.1, rounds=2, epochs=1), **how)
+    >>> dense = topofl.run(algorithms.dfedavgm(lr=0.1, epochs=1), **how)
+    >>> round(float(sparse["bytes"][-1] / dense["bytes"][-1]), 2)  # half of the weights, and masks
+    0.53
     """
     dense_ratio = check_positive("dense_ratio", check_probability("dense_ratio", dense_ratio))
     local = sgd(

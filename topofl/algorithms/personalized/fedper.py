@@ -1,6 +1,6 @@
-"""FedPer."""
+"""FedPer: averaged bodies and personal heads."""
 
-from topofl.algorithms.contract.local import fine_tuning, sgd, steps
+from topofl.algorithms.contract.local import fine_tuning, sgd, sgd_arguments
 from topofl.algorithms.contract.participation import sampled
 from topofl.algorithms.contract.parts import Part, as_part, head
 from topofl.algorithms.contract.phase import Algorithm, chain
@@ -23,9 +23,9 @@ def fedper(
     head: Part | str = head,
     fine_tune_epochs: int | None = None,
 ) -> Algorithm:
-    """Return FedPer: body and head are trained together, the server averages bodies only.
+    """Return FedPer: nodes train body and head together, and the server averages the bodies.
 
-    Per round, for nodes A drawn at random::
+    Per round, with a random set A of participating nodes::
 
         (u_i, v_i) <- (u_i, v_i) - lr * grad F_i(u_i, v_i)
             (`epochs` passes from the server's body, i in A)
@@ -36,17 +36,30 @@ def fedper(
     lr, participation, batch_size, epochs, momentum, lr_decay, weight_decay, clip
         As in :func:`topofl.algorithms.fedavg`.
     head
-        What stays at its node: a part of the model, or the name of a layer.
+        The personal part of the model, or the name of a layer.
     fine_tune_epochs
-        As in :func:`topofl.algorithms.fedavg`: what all nodes' models are worth after local passes,
-        not only those that took part.
+        As in :func:`topofl.algorithms.fedavg`, for the models of all nodes, not only of
+        participants.
 
     References
     ----------
     Arivazhagan et al., "Federated learning with personalization layers" (2019), Algorithms 1 and 2.
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import data
+    >>> from torch import nn
+    >>> clients = data.shards(data.digits(), n=4, per_node=3, seed=0)
+    >>> net = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
+    >>> history = topofl.run(fedper(lr=0.1, epochs=1, head="3"), model=net,
+    ...                      clients=clients, rounds=2, seed=0)
+    >>> bool(history["train_loss"][-1] < history["train_loss"][0])
+    True
     """
-    participants, personal = sampled(participation), as_part("head", head)
-    rest = steps(batch_size, momentum, weight_decay, clip)
+    participants = sampled(participation)
+    personal = as_part("head", head)
+    rest = sgd_arguments(batch_size, momentum, weight_decay, clip)
     local = sgd(lr, epochs=epochs, lr_decay=lr_decay, participants=participants, **rest)
     fine_tune = fine_tuning(lr, fine_tune_epochs, **rest)
     return chain(

@@ -1,7 +1,8 @@
-"""FedRep."""
+"""FedRep: averaged bodies, and heads that are trained first."""
 
 from topofl._support.check import check_positive
-from topofl.algorithms.contract.local import check_epochs, fine_tuning, sgd, steps
+from topofl.algorithms.contract.amounts import check_epochs
+from topofl.algorithms.contract.local import fine_tuning, sgd, sgd_arguments
 from topofl.algorithms.contract.participation import sampled
 from topofl.algorithms.contract.parts import Part, as_part, head
 from topofl.algorithms.contract.phase import Algorithm, chain
@@ -26,9 +27,9 @@ def fedrep(
     head: Part | str = head,
     fine_tune_epochs: int | None = None,
 ) -> Algorithm:
-    """Return FedRep: nodes train the head, then the body; the server averages bodies.
+    """Return FedRep: nodes train the head, then the body, and the server averages the bodies.
 
-    Per round, for nodes A drawn at random::
+    Per round, with a random set A of participating nodes::
 
         v_i <- v_i - head_lr * grad_v F_i(u, v_i)           (`head_epochs` passes, i in A)
         u_i <- u_i - lr * grad_u F_i(u_i, v_i)              (`epochs` passes)
@@ -40,18 +41,31 @@ def fedrep(
     fine_tune_epochs
         As in :func:`topofl.algorithms.fedper`.
     head_lr
-        Step size of the head; None: that of the body.
+        Step size of the head; None: `lr`.
     head_epochs
-        Passes with the body frozen.
+        Passes over a node's data that train the head, with the body frozen.
 
     References
     ----------
     Collins et al., "Exploiting shared representations for personalized federated learning" (2021),
     Algorithm 1.
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import data
+    >>> from torch import nn
+    >>> clients = data.shards(data.digits(), n=4, per_node=3, seed=0)
+    >>> net = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
+    >>> history = topofl.run(fedrep(lr=0.1, epochs=1, head="3"), model=net,
+    ...                      clients=clients, rounds=2, seed=0)
+    >>> bool(history["train_loss"][-1] < history["train_loss"][0])
+    True
     """
-    participants, personal = sampled(participation), as_part("head", head)
+    participants = sampled(participation)
+    personal = as_part("head", head)
     head_lr = lr if head_lr is None else check_positive("head_lr", head_lr)
-    rest = steps(batch_size, momentum, weight_decay, clip)
+    rest = sgd_arguments(batch_size, momentum, weight_decay, clip)
     of_round = rest | {"lr_decay": lr_decay, "participants": participants}
     return chain(
         "fedrep",

@@ -1,7 +1,7 @@
-"""kNN-Per: a common model interpolated with nearest neighbors."""
+"""kNN-Per: FedAvg's model interpolated with nearest neighbors."""
 
 from topofl._support.check import check_int, check_positive, check_probability
-from topofl.algorithms.contract.local import sgd, steps
+from topofl.algorithms.contract.local import sgd, sgd_arguments
 from topofl.algorithms.contract.participation import sampled
 from topofl.algorithms.contract.parts import Part, as_part, head
 from topofl.algorithms.contract.phase import Algorithm, Neighbors, chain
@@ -26,37 +26,46 @@ def knn_per(
     clip: float | None = None,
     head: Part | str = head,
 ) -> Algorithm:
-    """Return kNN-Per: FedAvg, whose model predicts together with each node's nearest own examples.
+    """Return kNN-Per: FedAvg's model interpolated with k-nearest neighbors among a node's examples.
 
-    Training is that of :func:`topofl.algorithms.fedavg`. The method evaluates the server's model a
-    further time, as ``accuracy_knn`` and ``loss_knn``, with features ``phi``, the input of its
-    head, of the node's own training data::
+    Training is that of :func:`topofl.algorithms.fedavg`. A second evaluation, reported as
+    ``accuracy_knn`` and ``loss_knn``, combines the server's model with the node's own training
+    examples, compared by their features ``phi``, the inputs of the head::
 
         p(c | x) = weight * sum_{j in N(x), y_j = c} K(x, x_j) / sum_{j in N(x)} K(x, x_j)
                    + (1 - weight) * softmax(model(x))_c
         K(x, x_j) = exp(-|phi(x) - phi(x_j)|^2 / (dim(phi) * scale))
-        N(x) = the `k` nearest of them, or all if there are fewer
+        N(x) = the `k` nearest training examples, or all if there are fewer
 
-    Of equally near ones any is taken. This happens at every evaluation and takes, at each node, one
-    pass of its model over its training data and one over what is evaluated: own test sets,
-    ``evaluation="own_test"``, are small.
+    Ties are broken arbitrarily. Each evaluation takes, per node, one forward pass over its training
+    data and one over the evaluated data: ``evaluation="own_test"`` keeps the latter small.
 
     Parameters
     ----------
     lr, participation, batch_size, epochs, momentum, lr_decay, weight_decay, clip
         As in :func:`topofl.algorithms.fedavg`.
     k, weight
-        How many neighbors vote, and their weight, the paper's lambda, between 0 and 1. DPFL has 10
-        and 0.5, one of each for all; the paper chooses the weight of each client by validation.
+        Number of neighbors that vote, and their weight between 0 and 1, the paper's lambda. DPFL
+        uses 10 and 0.5 at all nodes; the paper chooses each client's weight by validation.
     scale
-        The larger, the less nearness counts; the authors' code has 1.
+        Scale of the kernel: larger values weight the neighbors more evenly. 1 in the authors' code.
     head
-        One layer of the model, whose inputs are compared, or its name.
+        The layer of the model whose inputs are compared, or its name.
 
     References
     ----------
     Marfoq et al., "Personalized federated learning through local memorization" (2022), with the
     kernel of the authors' code; a baseline of Kharrat, Canini and Horváth (2025), DPFL.
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import data, models
+    >>> clients = data.shards(data.digits(), n=4, per_node=3, seed=0, test_fraction=0.2)
+    >>> history = topofl.run(knn_per(lr=0.1, epochs=1), model=models.logistic_regression(64),
+    ...                      clients=clients, rounds=2, seed=0, evaluation="own_test")
+    >>> bool(history.last("accuracy_knn").mean() > history.last("accuracy").mean())
+    True
     """
     neighbors = Neighbors(
         check_int("k", k, minimum=1),
@@ -70,7 +79,7 @@ def knn_per(
         epochs=epochs,
         lr_decay=lr_decay,
         participants=participants,
-        **steps(batch_size, momentum, weight_decay, clip),
+        **sgd_arguments(batch_size, momentum, weight_decay, clip),
     )
     return chain(
         "knn_per",

@@ -1,1 +1,1 @@
-"""References: training without any exchange, and on all data in one place."""
+"""Reference methods: local training without communication, and training on the pooled data."""

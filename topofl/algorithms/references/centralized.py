@@ -1,4 +1,4 @@
-"""SGD on all data together: one end of the scale."""
+"""Centralized SGD on the pooled data, the upper reference."""
 
 from topofl.algorithms.contract.local import sgd
 from topofl.algorithms.contract.phase import Algorithm, chain
@@ -19,12 +19,22 @@ def centralized(lr: Rate, *, batch_size: int = 128, momentum: float = 0.0) -> Al
     lr, momentum
         As in :func:`topofl.algorithms.sgd`.
     batch_size
-        Examples per step from the pooled data. To spend as many examples per step as n nodes with
-        minibatches of m, pass ``n * m``.
+        Examples per step, drawn from the pooled data. Pass ``n * m`` to use as many examples per
+        step as n nodes with minibatches of m.
 
     References
     ----------
     Bellet, Kermarrec and Lavoie, "D-Cliques" (2022), section IV-A ("a single IID node").
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import data, models
+    >>> clients = data.shards(data.digits(), n=4, per_node=3, seed=0)
+    >>> history = topofl.run(centralized(lr=0.5), model=models.logistic_regression(64),
+    ...                      clients=clients, rounds=20, seed=0)
+    >>> bool(history.last("accuracy").mean() > 0.5)
+    True
     """
     return chain(
         "centralized", pooled=True, local=sgd(lr, batch_size=batch_size, momentum=momentum)

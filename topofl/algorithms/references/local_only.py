@@ -1,9 +1,10 @@
-"""SGD on every node alone: the other end of the scale."""
+"""Local SGD without communication, the lower reference."""
 
 from collections.abc import Sequence
 
 from topofl._support.check import check_int, check_switch
-from topofl.algorithms.contract.local import check_work, sgd
+from topofl.algorithms.contract.amounts import check_work
+from topofl.algorithms.contract.local import sgd
 from topofl.algorithms.contract.phase import Algorithm, chain
 from topofl.algorithms.contract.schedules import Rate
 
@@ -22,7 +23,7 @@ def local_only(
     weight_decay: float = 0.0,
     clip: float | None = None,
 ) -> Algorithm:
-    """Return SGD on every node alone, with no message at all: the other end of the scale.
+    """Return local SGD at every node, without any communication.
 
     ::
 
@@ -33,11 +34,11 @@ def local_only(
     lr, batch_size, momentum, reset_momentum, lr_decay, weight_decay, clip
         As in :func:`topofl.algorithms.sgd`.
     local_steps
-        Minibatch steps per round; None: 1, or as many as `epochs` take.
+        Minibatch steps per round; None: those of `epochs`, or 1.
     epochs
-        Passes over a node's own data per round, in place of `local_steps`: one number, or one per
-        node. With ``reset_momentum=True`` a round is then that of
-        :func:`topofl.algorithms.dfedavgm` without its exchange.
+        Passes over a node's own data per round, instead of `local_steps`: one number, or one per
+        node. With ``reset_momentum=True``, a round is one of :func:`topofl.algorithms.dfedavgm`
+        without the exchange.
 
     Raises
     ------
@@ -48,6 +49,18 @@ def local_only(
     References
     ----------
     The baseline "Local" of Liu et al., "DFedPGP" (2024), section 5.1.
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import data, models
+    >>> clients = data.shards(data.digits(), n=4, per_node=3, seed=0)
+    >>> history = topofl.run(local_only(lr=0.1, epochs=1), model=models.logistic_regression(64),
+    ...                      clients=clients, rounds=2, seed=0)
+    >>> bool(history["train_loss"][-1] < history["train_loss"][0])
+    True
+    >>> int(history["messages"][-1])
+    0
     """
     check_work(local_steps, epochs, name="local_steps")
     steps = None if local_steps is None else check_int("local_steps", local_steps, minimum=1)

@@ -1,1 +1,1 @@
-"""Methods with a server."""
+"""Federated averaging with a server, and its variants."""

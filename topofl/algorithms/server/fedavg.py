@@ -1,6 +1,6 @@
-"""FedAvg."""
+"""FedAvg: federated averaging by a server."""
 
-from topofl.algorithms.contract.local import fine_tuning, sgd, steps
+from topofl.algorithms.contract.local import fine_tuning, sgd, sgd_arguments
 from topofl.algorithms.contract.participation import sampled
 from topofl.algorithms.contract.phase import Algorithm, chain
 from topofl.algorithms.contract.schedules import Rate
@@ -21,38 +21,49 @@ def fedavg(
     clip: float | None = None,
     fine_tune_epochs: int | None = None,
 ) -> Algorithm:
-    """Return FedAvg: a server averages the models that participating nodes have trained locally.
+    """Return FedAvg: a server averages the locally trained models of participating nodes.
 
-    Per round, for nodes A drawn at random::
+    Per round, with a random set A of participating nodes::
 
         y_i = x - lr * grad F_i(...)  (`epochs` passes from the server's model x, i in A)
         x   = sum_{i in A} (m_i / sum_{k in A} m_k) y_i
 
-    All nodes then hold ``x``, so the server's model is evaluated. Needs no topology.
+    All nodes then hold ``x``, so the server's model is evaluated. No topology is needed.
 
     Parameters
     ----------
     lr, batch_size, momentum, lr_decay, weight_decay, clip
         As in :func:`topofl.algorithms.sgd`; momentum starts from zero in every round.
     participation
-        Number or share of the nodes that take part in a round, as in
+        Number or fraction of the nodes that participate in each round, as in
         :func:`topofl.algorithms.sampled`.
     epochs
         Passes over a node's data per round.
     fine_tune_epochs
-        Passes of every node over its own data, from the server's model, before that is evaluated a
-        further time (as ``accuracy_fine_tuned``): what FedAvg is worth as a personal model. The
-        step size is `lr` in all rounds. None: the server's model only. DPFL fine-tunes the model
-        that is best on a node's validation set: ``history.best_on_validation("accuracy_fine_tuned",
-        "accuracy_own_val")``, of runs that fine-tune every time.
+        Passes over a node's own data that turn the server's model into a personal one for a second
+        evaluation, reported as ``accuracy_fine_tuned``. The step size is `lr` in all rounds. None:
+        only the server's model is evaluated. DPFL fine-tunes the model that is best on a node's
+        validation set: ``history.best_on_validation("accuracy_fine_tuned", "accuracy_own_val")`` in
+        runs that fine-tune at every evaluation.
 
     References
     ----------
     McMahan et al., "Communication-efficient learning of deep networks from decentralized data"
     (2017), Algorithm 1.
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import data, models
+    >>> clients = data.shards(data.digits(), n=4, per_node=3, seed=0, test_fraction=0.2)
+    >>> history = topofl.run(fedavg(lr=0.1, epochs=1, fine_tune_epochs=1),
+    ...                      model=models.logistic_regression(64), clients=clients,
+    ...                      rounds=2, seed=0, evaluation="own_test")
+    >>> bool(history.last("accuracy_fine_tuned").mean() > history.last("accuracy").mean())
+    True
     """
     participants = sampled(participation)
-    rest = steps(batch_size, momentum, weight_decay, clip)
+    rest = sgd_arguments(batch_size, momentum, weight_decay, clip)
     local = sgd(lr, epochs=epochs, lr_decay=lr_decay, participants=participants, **rest)
     fine_tune = fine_tuning(lr, fine_tune_epochs, **rest)
     return chain(

@@ -1,12 +1,13 @@
 """FedDyn: federated learning with dynamic regularization."""
 
 from topofl._support.check import check_positive
+from topofl.algorithms.contract.correction_terms import correction, proximal
 from topofl.algorithms.contract.local import train
 from topofl.algorithms.contract.participation import Participation, sampled
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.schedules import Rate
-from topofl.algorithms.contract.terms import correction, descend, proximal
+from topofl.algorithms.contract.terms import descend
 from topofl.algorithms.exchanges.average import server_average
 
 __all__ = ["feddyn"]
@@ -18,8 +19,7 @@ def feddyn(
 ) -> Algorithm:  # fmt: skip
     """Return FedDyn: federated learning with dynamic regularization.
 
-    Per round, for nodes A drawn at random of n, with all ``h_i``, and the server's ``h``, zero at
-    first::
+    Per round, with a random set A of the n nodes; all ``h_i``, and the server's ``h``, start at 0::
 
         y_i <- y_i - lr * (grad F_i(y_i) - h_i + alpha * (y_i - x))
             (`epochs` passes from y_i = x, i in A)
@@ -27,21 +27,21 @@ def feddyn(
         h   =  h - alpha / n * sum_{i in A} (y_i - x)
         x   =  (1 / |A|) sum_{i in A} y_i - h / alpha
 
-    The local steps descend on ``F_i(y) - <h_i, y> + alpha / 2 * |y - x|^2``. At all times ``h`` is
-    the mean of the ``h_i`` over all nodes; where the method comes to rest all ``y_i`` are ``x``,
-    thus ``h = 0`` and x is a stationary point of the plain mean of the losses, however few steps
-    nodes take. All nodes then hold ``x``, so the server's model is evaluated. All nodes must start
-    from one model. A message, up or down, is a model. Needs no topology.
+    The local steps descend on ``F_i(y) - <h_i, y> + alpha / 2 * |y - x|^2``. ``h`` is always the
+    mean of the ``h_i`` over all nodes. At a fixed point all ``y_i`` equal ``x``, so that ``h = 0``
+    and x is a stationary point of the unweighted mean of the losses, however few local steps are
+    taken. All nodes then hold ``x``, so the server's model is evaluated. All nodes must start from
+    one model. A message, up or down, is a model. No topology is needed.
 
     Parameters
     ----------
     lr
-        Step size at the nodes: a number, or ``lr(round, step)`` such as
+        Step size of the local steps: a number, or a schedule ``lr(round, step)`` such as
         :func:`topofl.algorithms.cosine`.
     alpha
-        Above 0: strength of the proximal term to the server's model.
+        Strength of the proximal term that pulls to the server's model; above 0.
     participation
-        Number or share of the nodes that take part in a round, as in
+        Number or fraction of the nodes that participate in each round, as in
         :func:`topofl.algorithms.sampled`.
     batch_size, epochs
         As in :func:`topofl.algorithms.train`.
@@ -49,8 +49,7 @@ def feddyn(
     Raises
     ------
     ValueError, TypeError
-        If a number is out of its range or of another type; if the nodes of a run start from
-        different models.
+        If a number is out of its range or of another type; if nodes start from different models.
 
     Notes
     -----
@@ -59,8 +58,8 @@ def feddyn(
 
     References
     ----------
-    Acar et al., "Federated learning based on dynamic regularization" (2021), Algorithm 1, whose
-    local optimum is approached by some passes of SGD.
+    Acar et al., "Federated learning based on dynamic regularization" (2021), Algorithm 1, with its
+    local minimization approximated by a few passes of SGD.
 
     Examples
     --------
@@ -72,14 +71,15 @@ def feddyn(
     >>> bool(history.last("accuracy").mean() > 0.9)
     True
     """
-    participants, alpha = sampled(participation), check_positive("alpha", alpha)
+    participants = sampled(participation)
+    alpha = check_positive("alpha", alpha)
     steps = descend(correction(), proximal(alpha), lr=lr)
     local = train(steps, batch_size=batch_size, epochs=epochs, participants=participants)
     return chain("feddyn", local=local, server=_server(alpha, participants))
 
 
 def _server(alpha: float, participants: Participation) -> Phase:
-    """Return the phase that updates the corrections ``-h_i``, and in which a server averages."""
+    """Return the server phase, which averages models and updates the corrections."""
     average = server_average(participants=participants, weighted=False)
 
     def init(models: Models) -> State:
@@ -88,9 +88,8 @@ def _server(alpha: float, participants: Participation) -> Phase:
 
     def apply(models: Models, state: State, round: Round) -> State:
         x, h = state["server"], state["h"]
-        round.state("local")["correction"].add_(
-            models.flat - x, alpha=alpha
-        )  # those of others are x
+        # models of nodes that do not participate are still x
+        round.state("local")["correction"].add_(models.flat - x, alpha=alpha)
         average.apply(models, {}, round)
         h.sub_(models.flat[:1] - x, alpha=alpha * float(participants(round).mean()))
         models.flat.copy_(x.copy_(models.flat[:1] - h / alpha).expand_as(models.flat))

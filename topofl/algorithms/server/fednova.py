@@ -5,8 +5,9 @@ from functools import lru_cache
 
 import torch
 
-from topofl.algorithms.contract.local import Training, check_amount, check_work, usual
-from topofl.algorithms.contract.participation import Participation, name_of, sampled
+from topofl.algorithms.contract.amounts import check_amount, check_work
+from topofl.algorithms.contract.local import Training, sgd_descent
+from topofl.algorithms.contract.participation import Participation, participation_name, sampled
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.schedules import Rate
@@ -27,8 +28,8 @@ def fednova(
 ) -> Algorithm:
     """Return FedNova: FedAvg with updates normalized by the number of local steps.
 
-    Per round, for nodes A drawn at random, of weights ``p_i = m_i / sum_{k in A} m_k``, who take
-    ``K_i`` steps::
+    Per round, with a random set A of nodes that take ``K_i`` local steps and have weights ``p_i =
+    m_i / sum_{k in A} m_k``::
 
         v_i = momentum * v_i + grad F_i(y_i),   y_i = y_i - lr * v_i
             (K_i times from y_i = x, v_i = 0)
@@ -36,30 +37,31 @@ def fednova(
             (K_i without momentum)
         x   = x + (sum_{i in A} p_i a_i) * sum_{i in A} p_i (y_i - x) / a_i
 
-    ``a_i`` is by how many gradients ``y_i`` has moved. FedAvg, which takes ``sum_i p_i (y_i - x)``,
-    goes to the optimum of losses weighted by ``p_i a_i`` instead of ``p_i``. Where all ``a_i`` are
-    equal both are the same. Nodes that are frozen since they diverged have no weight. All nodes
-    then hold ``x``: evaluated is the server's model. All nodes must start from one model. A message
-    up holds a model and ``a_i``, a message down a model. Needs no topology.
+    ``a_i`` is the number of gradients, with momentum, by which ``y_i`` has moved. FedAvg, which
+    adds ``sum_i p_i (y_i - x)``, converges to the optimum of the losses weighted by ``p_i a_i``
+    instead of ``p_i``. If all ``a_i`` are equal, the two methods are the same. Nodes that are
+    frozen because they diverged get no weight. All nodes then hold ``x``, so the server's model is
+    evaluated. All nodes must start from one model. A message to the server holds a model and
+    ``a_i``; a message from it holds a model. No topology is needed.
 
     Parameters
     ----------
     lr, lr_decay
         As in :func:`topofl.algorithms.sgd`.
     participation
-        Number or share of the nodes that take part in a round, as in
+        Number or fraction of the nodes that participate in each round, as in
         :func:`topofl.algorithms.sampled`.
     batch_size, epochs, steps
-        As in :func:`topofl.algorithms.train`, one number or one per node, at least 1. Give `epochs`
-        or `steps`; with neither, nodes take 5 epochs.
+        As in :func:`topofl.algorithms.train`: one number or one per node, at least 1. Give either
+        `epochs` or `steps`; by default, nodes train for 5 epochs.
     momentum
-        In [0, 1), of the local steps; it starts from zero in every round.
+        Momentum of the local steps, in [0, 1); it starts from zero in every round.
 
     Raises
     ------
     ValueError, TypeError
         If a number is out of its range or of another type; if both `epochs` and `steps` are given;
-        if the nodes of a run start from different models.
+        if nodes start from different models.
 
     References
     ----------
@@ -80,7 +82,7 @@ def fednova(
     participants = sampled(participation)
     if steps is None and epochs is None:
         epochs = 5
-    descent = usual(lr, momentum=momentum, reset_momentum=True, lr_decay=lr_decay)
+    descent = sgd_descent(lr, momentum=momentum, reset_momentum=True, lr_decay=lr_decay)
     how = Training(
         descent,
         check_amount("batch_size", batch_size, least=1),
@@ -92,7 +94,7 @@ def fednova(
 
 
 def _counting(how: Training, momentum: float, participants: Participation) -> Phase:
-    """Return the phase of local steps, which keeps by how many gradients each model has moved."""
+    """Return the phase of local steps, which stores ``a_i`` for each node as ``moved``."""
 
     def init(models: Models) -> State:
         return how.init(models) | {"moved": torch.zeros_like(models.flat[:, :1])}
@@ -103,28 +105,27 @@ def _counting(how: Training, momentum: float, participants: Participation) -> Ph
         state["moved"].copy_(torch.from_numpy(moved)[:, None])
         return state
 
-    return Phase(init, apply, how.settings | {"participation": name_of(participants)})
+    return Phase(init, apply, how.settings | {"participation": participation_name(participants)})
 
 
 def _server(participants: Participation) -> Phase:
-    """Return the server phase that averages changes per gradient and scales their mean."""
-    matrix = lru_cache(maxsize=1)(
-        server_weights
-    )  # one object for all rounds in which it is the same, as histories keep it
+    """Return the server phase, which averages normalized model changes and rescales their mean."""
+    # rounds with equal weights share one matrix, which histories store once
+    matrix = lru_cache(maxsize=1)(server_weights)
 
     def apply(models: Models, state: State, round: Round) -> State:
-        flat, x, moved = models.flat, state["server"], round.state("local")["moved"]
+        flat = models.flat
+        x = state["server"]
+        moved = round.state("local")["moved"]
         weights = matrix(round.sizes.astype(float).tobytes(), participants(round).tobytes())
-        flat.sub_(x).div_(moved.clamp(min=1)).masked_fill_(
-            moved == 0, 0
-        )  # nodes that froze may have moved before
+        # a frozen node counts no gradients, though its model may have moved before it froze
+        flat.sub_(x).div_(moved.clamp(min=1)).masked_fill_(moved == 0, 0)
         counted = torch.cat([moved, (moved > 0).to(moved.dtype)], 1)
         for values in (flat, counted):
             round.mix(weights, values, server=True, counted=False)
         round.send(weights, (2 * flat.shape[1] + 1) * flat.element_size() // 2, server=True)
-        effective, share = counted[:1].split(
-            1, 1
-        )  # the share of those that took steps, among whom means are taken
+        # means are over the nodes that took steps, whose total weight is `share`
+        effective, share = counted[:1].split(1, 1)
         far = torch.where(share > 0, effective / share**2, 0)
         flat.copy_(x.addcmul_(flat[:1], far).expand_as(flat))
         return state
@@ -132,5 +133,5 @@ def _server(participants: Participation) -> Phase:
     return Phase(
         lambda models: {"server": models.start},
         apply,
-        {"weights": "data", "participation": name_of(participants)},
+        {"weights": "data", "participation": participation_name(participants)},
     )

@@ -1,4 +1,4 @@
-"""FedOpt: servers that use the mean model change as a gradient: FedAdam, FedYogi, FedAvgM."""
+"""FedOpt: server optimizers for the mean model change (FedAdam, FedYogi, FedAvgM)."""
 
 from collections.abc import Callable
 
@@ -30,33 +30,34 @@ def fedadam(
 ) -> Algorithm:
     """Return FedAdam: FedAvg whose server applies Adam to the mean model change.
 
-    Per round, for nodes A drawn at random, with ``m = 0`` and ``v = tau^2`` at first::
+    Per round, with a random set A of participating nodes, ``m`` starting at 0 and ``v`` at
+    ``tau^2``::
 
         y_i   = x - lr * grad F_i(...)  (`epochs` passes from the server's model x, i in A)
-        Delta = sum_{i in A} (m_i / sum_{k in A} m_k) (y_i - x)  (m_i: numbers of examples)
+        Delta = sum_{i in A} (m_i / sum_{k in A} m_k) (y_i - x)  (m_i: number of examples)
         m     = beta1 * m + (1 - beta1) * Delta
         v     = beta2 * v + (1 - beta2) * Delta^2
         x     = x + server_lr * m / (sqrt(v) + tau)
 
     All nodes then hold ``x``, so the server's model is evaluated. All nodes must start from one
-    model. A message, up or down, is a model, as in FedAvg: ``m`` and ``v`` stay at the server.
-    Needs no topology.
+    model. As in FedAvg, each message is one model: ``m`` and ``v`` stay at the server. No topology
+    is needed.
 
     Parameters
     ----------
     lr
-        Step size at the nodes: a number, or ``lr(round, step)`` such as
+        Step size of the local steps: a number, or a schedule ``lr(round, step)`` such as
         :func:`topofl.algorithms.cosine`.
     server_lr
-        Above 0. A round moves each parameter by about `server_lr`, where changes are much larger
-        than `tau`.
+        Step size of the server, above 0. Parameters whose changes are much larger than `tau` move
+        by about `server_lr` per round.
     beta1, beta2
         In [0, 1).
     tau
-        Above 0: the larger, the less the server adapts. With ``beta1 = beta2 = 0`` and a large one
-        a round is one of FedAvg, of which the server goes ``server_lr / tau`` of the way.
+        Above 0; larger values make the server less adaptive. With ``beta1 = beta2 = 0`` and a large
+        `tau`, the server moves ``server_lr / tau`` of the way to the average of FedAvg.
     participation
-        Number or share of the nodes that take part in a round, as in
+        Number or fraction of the nodes that participate in each round, as in
         :func:`topofl.algorithms.sampled`.
     batch_size, epochs
         As in :func:`topofl.algorithms.train`.
@@ -64,19 +65,18 @@ def fedadam(
     Raises
     ------
     ValueError, TypeError
-        If a number is out of its range or of another type; if the nodes of a run start from
-        different models.
+        If a number is out of its range or of another type; if nodes start from different models.
 
     Notes
     -----
-    The paper asks for ``v >= tau^2`` at first. Some public implementations start from ``v = 0``,
-    and some, like Flower, multiply the step by the bias correction of Adam, which the paper's
-    algorithm does not have.
+    The paper requires that ``v`` starts at ``tau^2`` or more. Some public implementations start
+    from ``v = 0``, and some, like Flower, multiply the step by the bias correction of Adam, which
+    the paper's algorithm does not have.
 
     References
     ----------
-    Reddi et al., "Adaptive federated optimization" (2021), Algorithm 2, whose mean of changes is
-    plain; here it is weighted by numbers of examples, as in FedAvg.
+    Reddi et al., "Adaptive federated optimization" (2021), Algorithm 2. The paper averages changes
+    without weights; here they are weighted by numbers of examples, as in FedAvg.
 
     Examples
     --------
@@ -109,7 +109,7 @@ def fedyogi(
 ) -> Algorithm:
     """Return FedYogi: FedAvg whose server applies Yogi to the mean model change.
 
-    As :func:`fedadam`, but for::
+    Like :func:`fedadam`, except for::
 
         v = v - (1 - beta2) * Delta^2 * sign(v - Delta^2)
 
@@ -121,8 +121,7 @@ def fedyogi(
     Raises
     ------
     ValueError, TypeError
-        If a number is out of its range or of another type; if the nodes of a run start from
-        different models.
+        If a number is out of its range or of another type; if nodes start from different models.
 
     Notes
     -----
@@ -149,9 +148,9 @@ def fedavgm(
     lr: Rate, *, server_lr: float = 1.0, beta: float = 0.9, participation: float | int = 1.0,
     batch_size: int = 128, epochs: int = 5,
 ) -> Algorithm:  # fmt: skip
-    """Return FedAvgM: FedAvg whose server has a heavy ball.
+    """Return FedAvgM: FedAvg with heavy-ball momentum at the server.
 
-    As :func:`fedadam`, but for ``m = 0`` at first, and::
+    Like :func:`fedadam`, except for the server's step, with ``m`` starting at 0::
 
         m = beta * m + Delta
         x = x + server_lr * m
@@ -161,15 +160,14 @@ def fedavgm(
     lr, participation, batch_size, epochs
         As in :func:`fedadam`.
     server_lr
-        Above 0; with 1 and without momentum it is FedAvg.
+        Step size of the server, above 0; 1 without momentum is FedAvg.
     beta
-        In [0, 1).
+        Momentum of the server, in [0, 1).
 
     Raises
     ------
     ValueError, TypeError
-        If a number is out of its range or of another type; if the nodes of a run start from
-        different models.
+        If a number is out of its range or of another type; if nodes start from different models.
 
     Notes
     -----
@@ -208,7 +206,7 @@ def _adaptive(
     squares: Callable[[Tensor, Tensor], Tensor],
     participation: float | int,
 ) -> Phase:
-    """Return the server phase of an adaptive step with second moments by `squares`."""
+    """Return the server phase of an adaptive step; `squares` updates the second moments."""
     settings = {"beta1": check_fraction("beta1", beta1), "beta2": check_fraction("beta2", beta2)}
     tau = check_positive("tau", tau)
 
@@ -227,11 +225,9 @@ def _server(
     settings: dict[str, float],
     participation: float | int,
 ) -> Phase:
-    """Return the server phase that steps along `direction` of the mean model change."""
-    lr, average = (
-        check_positive("server_lr", lr),
-        server_average(participants=sampled(participation)),
-    )
+    """Return the server phase, which steps along `direction` of the mean model change."""
+    lr = check_positive("server_lr", lr)
+    average = server_average(participants=sampled(participation))
 
     def init(models: Models) -> State:
         start = models.start

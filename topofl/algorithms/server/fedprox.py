@@ -1,12 +1,12 @@
-"""FedProx."""
+"""FedProx: FedAvg with a proximal term."""
 
 from collections.abc import Sequence
 
-from topofl.algorithms.contract.local import fine_tuning, sgd, steps
+from topofl.algorithms.contract.correction_terms import proximal
+from topofl.algorithms.contract.local import fine_tuning, sgd, sgd_arguments
 from topofl.algorithms.contract.participation import sampled
 from topofl.algorithms.contract.phase import Algorithm, chain
 from topofl.algorithms.contract.schedules import Rate
-from topofl.algorithms.contract.terms import proximal
 from topofl.algorithms.exchanges.average import server_average
 
 __all__ = ["fedprox"]
@@ -27,35 +27,35 @@ def fedprox(
 ) -> Algorithm:
     """Return FedProx: FedAvg with a proximal term that pulls local models to the server's model.
 
-    Per round, for nodes A drawn at random::
+    Per round, with a random set A of participating nodes::
 
         y_i <- y_i - lr * (grad F_i(y_i) + mu_i * (y_i - x))  (`epochs` passes from y_i = x, i in A)
         x   =  sum_{i in A} (m_i / sum_{k in A} m_k) y_i
 
     which descends on ``F_i(y) + mu_i / 2 * |y - x|^2``. All nodes then hold ``x``, so the server's
-    model is what is evaluated.
+    model is evaluated.
 
     Parameters
     ----------
     lr, participation, batch_size, epochs, momentum, lr_decay, weight_decay, clip
         As in :func:`topofl.algorithms.fedavg`.
     strength
-        The paper's mu, at least 0: one number, or one per node, so that nodes whose data differ
-        more are held closer to the server's model. With 0 it is FedAvg.
+        The paper's mu, at least 0: one number, or one per node, for example to hold nodes with
+        unusual data closer to the server's model. 0 gives FedAvg.
     fine_tune_epochs
-        As in :func:`topofl.algorithms.fedavg`; there is no proximal term in fine-tuning.
+        As in :func:`topofl.algorithms.fedavg`; fine-tuning has no proximal term.
 
     Raises
     ------
     ValueError, TypeError
-        If a number is out of its range or of another type; when a run starts, if `strength` is a
-        sequence of another length than the number of nodes.
+        If a number is out of its range or of another type; at the start of a run, if the length of
+        `strength` is not the number of nodes.
 
     References
     ----------
-    Li et al., "Federated optimization in heterogeneous networks" (2020), Algorithm 2, with local
-    solvers that are some passes of SGD; a baseline of Kharrat, Canini and Horváth (2025), DPFL,
-    whose strength is 0.1.
+    Li et al., "Federated optimization in heterogeneous networks" (2020), Algorithm 2, with a few
+    passes of SGD as the local solver; a baseline of Kharrat, Canini and Horváth (2025), DPFL, with
+    a strength of 0.1.
 
     Examples
     --------
@@ -68,7 +68,8 @@ def fedprox(
     >>> bool(history["train_loss"][-1] < history["train_loss"][0])
     True
     """
-    participants, rest = sampled(participation), steps(batch_size, momentum, weight_decay, clip)
+    participants = sampled(participation)
+    rest = sgd_arguments(batch_size, momentum, weight_decay, clip)
     local = sgd(
         lr,
         epochs=epochs,

@@ -6,12 +6,14 @@ import numpy as np
 import torch
 
 from topofl._support.check import check_int
-from topofl.algorithms.contract.local import Training, check_epochs
-from topofl.algorithms.contract.participation import Participation, name_of, sampled
+from topofl.algorithms.contract.amounts import check_epochs
+from topofl.algorithms.contract.correction_terms import correction
+from topofl.algorithms.contract.local import Training
+from topofl.algorithms.contract.participation import Participation, participation_name, sampled
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.schedules import Rate
-from topofl.algorithms.contract.terms import correction, descend
+from topofl.algorithms.contract.terms import descend
 from topofl.algorithms.exchanges.average import server_weights
 from topofl.mixing import average_of
 
@@ -25,10 +27,10 @@ def scaffold(
     batch_size: int = 128,
     epochs: int = 5,
 ) -> Algorithm:
-    """Return SCAFFOLD: FedAvg whose local steps are corrected by control variates.
+    """Return SCAFFOLD: FedAvg with control variates that correct the local steps.
 
-    Per round, for nodes A drawn at random, with the server's model x and control c, all controls 0
-    at first::
+    Per round, with a random set A of participating nodes, the server's model x and control c; all
+    controls start at 0::
 
         y_i <- y_i - lr * (grad F_i(y_i) + c - c_i)
             (`epochs` passes of K_i steps in all from y_i = x, i in A)
@@ -36,17 +38,17 @@ def scaffold(
         x   =  (1 / |A|) sum_{i in A} y_i
         c   =  (1 / n) sum_i c_i                              (over all nodes)
 
-    All nodes then hold ``x``, so the server's model is evaluated. A message, up or down, holds two
-    numbers per parameter: a model and a control. Needs no topology.
+    All nodes then hold ``x``, so the server's model is evaluated. Each message, in either
+    direction, holds a model and a control: two numbers per parameter. No topology is needed.
 
     Parameters
     ----------
     lr
-        Step size at the nodes: a number, or ``lr(round, step)`` such as
-        :func:`topofl.algorithms.cosine`, whose sum over the steps takes the place of ``K_i * lr``;
-        where that is 0 ``c_i`` stays. That of the server is 1.
+        Step size of the local steps: a number, or a schedule ``lr(round, step)`` such as
+        :func:`topofl.algorithms.cosine`, whose sum over the steps replaces ``K_i * lr``; if that
+        sum is 0, ``c_i`` stays unchanged. The server's step size is 1.
     participation
-        Number or share of the nodes that take part in a round, as in
+        Number or fraction of the nodes that participate in each round, as in
         :func:`topofl.algorithms.sampled`.
     batch_size, epochs
         As in :func:`topofl.algorithms.train`.
@@ -81,7 +83,7 @@ def scaffold(
 
 
 def _corrected(how: Training, participants: Participation) -> Phase:
-    """Return the phase of local steps that sets a node's control to their mean gradient."""
+    """Return the phase of corrected local steps, which sets each control to their mean gradient."""
 
     def init(models: Models) -> State:
         return how.init(models) | {"control": torch.zeros_like(models.flat)}
@@ -89,22 +91,19 @@ def _corrected(how: Training, participants: Participation) -> Phase:
     def apply(models: Models, state: State, round: Round) -> State:
         start = models.flat.clone()
         steps = round.train(models, how, state, participants=participants(round))
-        rates = np.cumsum([0.0, *(how.descend.lr(round.t, k) for k in range(int(steps.max())))])[
-            steps
-        ]
-        total = torch.from_numpy(rates).to(start)[:, None]
+        rates = [how.descend.lr(round.t, k) for k in range(int(steps.max()))]
+        total = torch.from_numpy(np.cumsum([0.0, *rates])[steps]).to(start)[:, None]
         controls = start.sub_(models.flat).div_(total).sub_(state["correction"])
         state["control"].copy_(torch.where(total > 0, controls, state["control"]))
         return state
 
-    return Phase(init, apply, how.settings | {"participation": name_of(participants)})
+    return Phase(init, apply, how.settings | {"participation": participation_name(participants)})
 
 
 def _server(participants: Participation) -> Phase:
-    """Return the phase in which a server averages models and controls, and sends both."""
-    matrix = lru_cache(maxsize=1)(
-        server_weights
-    )  # one object for rounds in which it is the same, as histories keep it
+    """Return the phase in which the server averages models and controls and sends both."""
+    # rounds with equal weights share one matrix, which histories store once
+    matrix = lru_cache(maxsize=1)(server_weights)
 
     def apply(models: Models, state: State, round: Round) -> State:
         local = round.state("local")
@@ -116,5 +115,7 @@ def _server(participants: Participation) -> Phase:
         return state
 
     return Phase(
-        lambda models: {}, apply, {"weights": "equal", "participation": name_of(participants)}
+        lambda models: {},
+        apply,
+        {"weights": "equal", "participation": participation_name(participants)},
     )

@@ -1,1 +1,1 @@
-"""Edits of a partition: crops, wrong labels, validation and test sets per node."""
+"""Edits of a partition: augmentation, wrong labels, validation and test sets per node."""

@@ -1,4 +1,4 @@
-"""Images that change a little each time a node trains on them."""
+"""Random augmentation of the images that nodes train on."""
 
 from dataclasses import replace
 
@@ -9,38 +9,38 @@ __all__ = ["augmented"]
 
 
 def augmented(clients: Partition, augment: Augmentation) -> Partition:
-    """Return the partition whose nodes train on augmented images, such as random crops and flips.
+    """Return a partition whose nodes train on randomly cropped and flipped images.
 
-    What becomes of an image is drawn anew each time a node trains on it, from a separate stream of
-    the run's seed, the same whatever the executor. Losses and gradients in training, and hence
-    ``gradient_diversity``, are of what was drawn; evaluations see the images as they are.
+    Crops and flips are drawn each time a node trains on an image, from a separate stream of the
+    run's seed, and do not depend on the executor. Losses and gradients in training, and hence
+    ``gradient_diversity``, are those of the augmented images; evaluations use the original images.
 
     Parameters
     ----------
     clients
-        Of images, (N, channels, height, width). What is made of the result, by :func:`match_test`
-        say, has the same augmentation.
+        Partition of images, (N, channels, height, width). Further edits of the result, for example
+        by :func:`match_test`, retain the augmentation.
     augment
-        Such as ``crop_and_flip(padding=4)``; it replaces that of `clients`, if there is one.
+        Augmentation, for example ``crop_and_flip(padding=4)``; replaces that of `clients`, if any.
 
     Returns
     -------
     Partition
-        The same with `augment`.
+        The same partition with `augment`.
 
     Raises
     ------
     TypeError
-        If `clients` is no Partition, or `augment` no Augmentation.
+        If `clients` is not a Partition, or `augment` not an Augmentation.
     ValueError
-        If the data are no images, or these are no larger than the padding.
+        If the inputs are not images, or not larger than the padding.
 
     Examples
     --------
     >>> from topofl import data
     >>> clients = data.iid(data.digits(), n=10, seed=0)
     >>> augmented(clients, data.crop_and_flip(padding=1))
-    Partition('iid(digits, n=10)', n=10, train=149..150 and classes=10..10 a node, \
+    Partition('iid(digits, n=10)', n=10, train=149..150 and classes=10..10 per node, \
 augment=crop_and_flip(padding=1, flip=True))
     """
     check_clients(clients)

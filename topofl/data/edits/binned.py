@@ -1,4 +1,4 @@
-"""Classes of numbers, so that partitions can deal out what has no classes."""
+"""Classes from numbers, so that regression data can be partitioned by label."""
 
 from typing import Any
 
@@ -10,10 +10,10 @@ __all__ = ["binned"]
 
 
 def binned(values: Any, n: int) -> np.ndarray:
-    """Return the bin of each number, with `n` bins that hold about equally many numbers.
+    """Return the quantile bin of each number, with `n` bins of about equal size.
 
-    They are labels for partitions of data whose targets are numbers, so that nodes can differ in
-    what they hold.
+    Use the bins as labels of a dataset whose targets are numbers; partitioners can then make nodes
+    heterogeneous.
 
     Parameters
     ----------
@@ -25,12 +25,12 @@ def binned(values: Any, n: int) -> np.ndarray:
     Returns
     -------
     numpy.ndarray
-        (N,) int64 in 0..n - 1, ascending with the numbers.
+        (N,) int64 in 0..n - 1; larger numbers have higher or equal bins.
 
     Raises
     ------
     ValueError
-        If `values` are not (N,) or not finite, or `n` is not between 1 and N.
+        If `values` is not a vector of finite numbers, or `n` is not between 1 and N.
 
     Examples
     --------
@@ -40,10 +40,10 @@ def binned(values: Any, n: int) -> np.ndarray:
     numbers = as_array("values", values, np.float64)
     if numbers.ndim != 1 or not len(numbers):
         raise ValueError(
-            f"`values` must be a vector of numbers, got shape {numbers.shape}; take one column"
+            f"`values` must be a vector of numbers, got shape {numbers.shape}; pass one column"
         )
     check_finite("values", numbers)
     n = check_int("n", n, minimum=1, maximum=len(numbers), maximum_name="the number of values")
     order = np.sort(numbers)
-    bounds = order[(np.arange(1, n) * len(order)) // n]  # the first of each further bin
+    bounds = order[(np.arange(1, n) * len(order)) // n]  # first number of each bin but the lowest
     return np.searchsorted(bounds, numbers, side="right").astype(np.int64)

@@ -1,4 +1,4 @@
-"""Nodes that learn from wrong labels."""
+"""Label flipping: nodes that train on wrong labels."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,31 +26,31 @@ def flip_labels(
     Parameters
     ----------
     clients
-        Match test examples and hold out validation examples before: test examples keep their
-        labels.
+        Partition to change. Match test examples and hold out validation examples first, since test
+        examples retain their labels.
     nodes
-        How many, drawn at random, or which ones.
+        Number of nodes, drawn at random, or their indices.
     permutation
         Class y becomes ``permutation[y]``; None: ``n_classes - 1 - y``.
     seed
-        For the draw.
+        Seed of the draw of nodes.
 
     Returns
     -------
     Partition
-        With a dataset of its own, of which only the labels are copied as a rule: the other nodes,
-        all test examples and ``dataset.val`` see what they saw before. If one of them holds an
-        example of a flipped node too, that one gets a copy of it, at the end of the inputs and of
-        ``dataset.train``. `flipped` has the nodes, and the name too. ``label_counts`` are those of
-        the wrong labels.
+        Partition of a relabeled dataset, which usually shares the inputs of the original one. The
+        examples of other nodes, all test examples and ``dataset.val`` retain their labels. If a
+        flipped node shares an example with them, it gets a relabeled copy, which is appended to the
+        inputs and to ``dataset.train``. `flipped` and the name list the nodes. ``label_counts``
+        counts the wrong labels.
 
     Raises
     ------
     TypeError
-        If `clients` is no Partition, or numbers are not integers.
+        If `clients` is not a Partition, or numbers are not integers.
     ValueError
-        If there are not so many nodes, one does not exist, comes twice or is flipped already, or
-        `permutation` is none; if the dataset has targets besides its labels.
+        If there are fewer nodes than `nodes`, if a node does not exist, is listed twice or is
+        flipped already, if `permutation` is not a permutation, or if the dataset has targets.
 
     References
     ----------
@@ -71,27 +71,27 @@ def flip_labels(
     check_clients(clients)
     if clients.dataset.targets is not None:
         raise ValueError(
-            f"`clients` must learn their labels for these to be flipped, {clients.dataset.name} "
-            f"has targets of shape {tuple(clients.dataset.targets.shape)}; change its targets "
-            "instead"
+            f"`clients` must be of a dataset whose labels are learned, {clients.dataset.name} has "
+            f"targets of shape {tuple(clients.dataset.targets.shape)}; change its targets instead"
         )
     chosen = _chosen(clients, nodes, seed)
     classes = _classes(permutation, clients.n_classes)
-    theirs = np.unique(
+    relabeled = np.unique(
         np.concatenate([part[node] for part in (clients.train, clients.val) for node in chosen])
     )
-    shared = np.intersect1d(theirs, _seen_by_others(clients, chosen))
-    dataset = _relabelled(clients.dataset, np.setdiff1d(theirs, shared), shared, classes)
-    place = np.arange(len(clients.dataset.inputs))
-    place[shared] = len(place) + np.arange(len(shared))
-    flips = set(chosen.tolist())
+    shared = np.intersect1d(relabeled, _seen_by_others(clients, chosen))
+    dataset = _relabeled(clients.dataset, np.setdiff1d(relabeled, shared), shared, classes)
+    new_index = np.arange(len(clients.dataset.inputs))
+    new_index[shared] = len(new_index) + np.arange(len(shared))
+    flipped = set(chosen.tolist())
     moved = {
         key: [
-            place[own] if node in flips else own for node, own in enumerate(getattr(clients, key))
+            new_index[own] if node in flipped else own
+            for node, own in enumerate(getattr(clients, key))
         ]
         for key in ("train", "val")
     }
-    name = f"flip_labels({clients.name}, nodes={_runs(chosen)}"
+    name = f"flip_labels({clients.name}, nodes={_ranges(chosen)}"
     name += ")" if permutation is None else f", permutation={classes.tolist()})"
     return replace(
         clients, dataset=dataset, **moved, name=name, flipped=(*clients.flipped, *chosen)
@@ -109,42 +109,43 @@ def _chosen(
         count = check_int("nodes", nodes, minimum=1, maximum=clients.n, maximum_name="n")
         chosen = np.sort(rng.choice(clients.n, count, replace=False))
     if not len(chosen) or len(np.unique(chosen)) < len(chosen):
-        raise ValueError(f"`nodes` must name nodes, each once, got {chosen.tolist()}")
+        raise ValueError(f"`nodes` must list different nodes, got {chosen.tolist()}")
     again = np.intersect1d(chosen, clients.flipped)
     if len(again):
         raise ValueError(
-            f"`nodes` must not be flipped already, node {again[0]} is; flip the partition it came "
-            "from"
+            f"`nodes` must not be flipped already, node {again[0]} is; flip the original partition"
         )
     return chosen
 
 
 def _classes(permutation: Sequence[int] | None, n_classes: int) -> np.ndarray:
+    """Return the new label of each class."""
     if permutation is None:
         return np.arange(n_classes)[::-1]
     classes = check_indices("permutation", permutation, n_classes)
     if not np.array_equal(np.sort(classes), np.arange(n_classes)):
         raise ValueError(
-            f"`permutation` must have each of 0..{n_classes - 1} once, got {classes.tolist()}"
+            f"`permutation` must contain each of 0..{n_classes - 1} once, got {classes.tolist()}"
         )
     return classes
 
 
 def _seen_by_others(clients: Partition, chosen: np.ndarray) -> np.ndarray:
-    """Return the examples whose labels must stay: those of other nodes, and all test examples."""
+    """Return the examples that retain their labels: those of other nodes, and all test examples."""
     others = np.setdiff1d(np.arange(clients.n), chosen)
     seen = [part[node] for part in (clients.train, clients.val) for node in others]
     return np.concatenate([*seen, *clients.test, clients.dataset.val, clients.dataset.test])
 
 
-def _relabelled(
+def _relabeled(
     dataset: Dataset, own: np.ndarray, shared: np.ndarray, classes: np.ndarray
 ) -> Dataset:
-    """Return a dataset with new labels for some examples, and relabeled copies appended."""
+    """Return a dataset in which `own` are relabeled and relabeled copies of `shared` appended."""
     labels = dataset.labels.cpu().numpy().copy()
     wrong = classes[labels[shared]]
     labels[own] = classes[labels[own]]
-    inputs, copies = dataset.inputs, np.arange(len(labels), len(labels) + len(shared))
+    copies = np.arange(len(labels), len(labels) + len(shared))
+    inputs = dataset.inputs
     if len(shared):
         inputs = torch.cat([inputs, inputs[torch.tensor(shared, device=inputs.device)]])
     return replace(
@@ -158,8 +159,8 @@ def _relabelled(
     )
 
 
-def _runs(nodes: np.ndarray) -> str:
-    """Return ascending numbers as text, those in a row by the first and the last."""
+def _ranges(nodes: np.ndarray) -> str:
+    """Return ascending numbers as text, with consecutive ones as ranges, ``[0-2, 7]``."""
     ends = np.flatnonzero(np.diff(nodes) > 1) + 1
     runs = [(int(run[0]), int(run[-1])) for run in np.split(nodes, ends)]
     return (

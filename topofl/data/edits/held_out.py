@@ -1,4 +1,4 @@
-"""A share of what nodes train on becomes theirs for validation."""
+"""Validation examples per node, held out from its training examples."""
 
 from dataclasses import replace
 
@@ -15,33 +15,35 @@ __all__ = ["with_validation"]
 def with_validation(
     clients: Partition, share: float = 0.2, *, seed: int | np.random.Generator = 0
 ) -> Partition:
-    """Hold out a share of every node's training examples for its own validation, as in DPFL.
+    """Return a partition in which every node holds out training examples for validation.
 
     Parameters
     ----------
     clients
-        A partition in which no node holds out validation examples. Match test examples
-        (:func:`match_test`) before, so that they follow all that a node holds.
+        Partition in which no node holds out validation examples. Match test examples first
+        (:func:`match_test`), so that they follow all classes of a node.
     share
-        Between 0 and 1. Of m examples ``round(share * m)`` are held out, one at least and m - 1 at
-        most; fewer where one of each class must stay for training.
+        Share of examples to hold out, between 0 and 1. A node with m examples holds out
+        ``round(share * m)``, at least one and at most m - 1, and fewer where one example of each
+        class must remain for training.
     seed
-        For the choice: with the class proportions of the node, as far as whole numbers allow, if it
-        has at least two examples of each of its classes, else at random.
+        Seed of the choice. A node with at least two examples of each of its classes holds them out
+        in its class proportions, as far as whole numbers allow, any other node at random.
 
     Returns
     -------
     Partition
-        The same with `val` filled in and `train` without these; for ``run(evaluation="own_val")``.
-        A node with two or more examples of each of its classes goes on to train on all of these.
+        The same partition with the held-out examples moved from `train` to `val`, for
+        ``run(evaluation="own_val")``. A node with at least two examples of each of its classes
+        still trains on all of its classes.
 
     Raises
     ------
     TypeError
-        If `clients` is no Partition, or `share` no number.
+        If `clients` is not a Partition, or `share` not a number.
     ValueError
-        If `share` is not between 0 and 1, nodes have validation examples, or one has a single
-        example.
+        If `share` is not between 0 and 1, if nodes already have validation examples, or if a node
+        has a single example.
 
     References
     ----------
@@ -53,12 +55,13 @@ def with_validation(
     >>> clients = data.match_test(data.shards(data.digits(), n=20, seed=0), rule="disjoint")
     >>> with_validation(clients, 0.2)
     Partition('with_validation(match_test(shards(digits, n=20, per_node=2), rule=disjoint), \
-share=0.2)', n=20, train=59..61, val=15..15, test=13..16 and classes=1..4 a node)
+share=0.2)', n=20, train=59..61, val=15..15, test=13..16 and classes=1..4 per node)
     """
     check_clients(clients)
     share = _check_share(share)
     _check_can_hold_out(clients)
-    rng, labels = stream(seed, "validation"), clients.dataset.labels.cpu().numpy()
+    rng = stream(seed, "validation")
+    labels = clients.dataset.labels.cpu().numpy()
     held = [_held_out(own, labels, share, rng) for own in clients.train]
     val, train = zip(*held, strict=True)
     return replace(
@@ -68,20 +71,20 @@ share=0.2)', n=20, train=59..61, val=15..15, test=13..16 and classes=1..4 a node
 
 def _check_share(share: float) -> float:
     if check_fraction("share", share) == 0:
-        raise ValueError("`share` must be above 0, got 0; leave the partition as it is")
+        raise ValueError("`share` must be above 0, got 0; use the partition unchanged")
     return float(share)
 
 
 def _check_can_hold_out(clients: Partition) -> None:
     if any(map(len, clients.val)):
         raise ValueError(
-            "`clients` must hold out no validation examples, got some that this would replace; "
+            "`clients` must hold out no validation examples, got some that would be replaced; "
             "partition with val_fraction=0"
         )
     if clients.sizes.min() < 2:
         raise ValueError(
-            f"`clients` must have two training examples a node, node {clients.sizes.argmin()} has "
-            "one; use fewer nodes, or a partitioner that promises a size, such as "
+            f"`clients` must have two training examples per node, node {clients.sizes.argmin()} "
+            "has one; use fewer nodes, or a partitioner with a minimum size, such as "
             "dirichlet_per_class(min_size=...)"
         )
 
@@ -89,14 +92,14 @@ def _check_can_hold_out(clients: Partition) -> None:
 def _held_out(
     own: np.ndarray, labels: np.ndarray, share: float, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return which of a node's examples it holds out, and the rest; both ascending."""
+    """Return the examples that a node holds out, and the other ones; both ascending."""
     size = min(max(1, round(share * len(own))), len(own) - 1)
     counts = np.bincount(labels[own])
     if counts[counts > 0].min() < 2:
         order = rng.permutation(own)
         return np.sort(order[:size]), np.sort(order[size:])
     wanted = apportion(counts, size)
-    if (wanted >= counts)[counts > 0].any():  # one of each class must stay
+    if (wanted >= counts)[counts > 0].any():  # one of each class must remain
         spare = np.maximum(counts - 1, 0)
         wanted = apportion(spare, min(size, int(spare.sum())))
     return draw(own, labels, wanted, rng)

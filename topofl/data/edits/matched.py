@@ -1,4 +1,4 @@
-"""Test examples for every node, of the classes that it trains on."""
+"""Test examples per node, from the classes that the node trains on."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,8 +11,8 @@ from topofl.data.partition import Partition, check_clients
 
 __all__ = ["match_test"]
 
-Nodes = list[np.ndarray]
-"""For each node or class, indices of examples."""
+IndexArrays = list[np.ndarray]
+"""Index arrays, one per node or per class."""
 
 
 def match_test(clients: Partition, *, rule: str, seed: int | np.random.Generator = 0) -> Partition:
@@ -21,34 +21,36 @@ def match_test(clients: Partition, *, rule: str, seed: int | np.random.Generator
     Parameters
     ----------
     clients
-        A partition in which no node holds out test examples.
+        Partition in which no node holds out test examples.
     rule
-        ``"per_client"``, as in Dis-PFL and DFedPGP: node i, in whose training examples class y has
-        the share f_iy, draws ``ceil(f_iy * ceil(T / n))`` of the test examples of y, or all if
-        there are fewer, T being ``len(dataset.test)``. Nodes draw independently of each other, so
-        that an example may test several of them; all have about as many.
+        ``"per_client"``, as in Dis-PFL and DFedPGP: if class y has the share f_iy of node i's
+        training examples, and T is ``len(dataset.test)``, node i draws
+        ``ceil(f_iy * ceil(T / n))`` of the test examples of y, or all if there are fewer. Nodes
+        draw independently, so several nodes may be tested on the same example; all have about
+        equally many.
 
-        ``"disjoint"``, as in DPFL: node i, which has the share r_iy of all training examples of
-        class y that nodes hold, gets ``round(r_iy * T_y)`` of the T_y test examples of y, different
-        ones from other nodes; in the order of their numbers, until there are none left. Those left
-        over, because of rounding, go one by one to the nodes whose number is not 0 (to all that
-        train on y, if there is none), in turn. Nodes with more training examples have more test
-        examples; small ones may have none.
+        ``"disjoint"``, as in DPFL: if node i holds the share r_iy of all training examples of class
+        y that nodes hold, it gets ``round(r_iy * T_y)`` of the T_y test examples of y. Nodes take
+        different examples, in the order of their indices, until none is left. Examples left over by
+        rounding go in turn to the nodes for which this number is not 0 (if there are none, to all
+        that train on y). Nodes with more training examples have more test examples; small nodes may
+        have none.
     seed
-        For the draw.
+        Seed of the draw.
 
     Returns
     -------
     Partition
-        The same with `test` filled in, for ``run(evaluation="own_test")``. Every node is tested on
-        classes only that it trains on; classes without test examples are passed over.
+        The same partition with `test` filled in, for ``run(evaluation="own_test")``. Every node is
+        tested only on classes that it trains on; classes without test examples are skipped.
 
     Raises
     ------
     TypeError
         If `clients` is not a Partition.
     ValueError
-        If `rule` is neither, the dataset has no test examples, or nodes have some of their own.
+        If `rule` is neither, the dataset has no test examples, nodes already have some, or the
+        labels of nodes are flipped.
 
     References
     ----------
@@ -76,25 +78,27 @@ def match_test(clients: Partition, *, rule: str, seed: int | np.random.Generator
 
 
 def _check_tests(clients: Partition) -> None:
+    """Raise unless nodes have true labels and no test examples, and the dataset has some."""
     check_clients(clients)
     if len(clients.flipped):
         raise ValueError(
-            "`clients` must have their true labels, which test examples match, some are flipped; "
-            "match test examples first: flip_labels(match_test(clients, rule=...), ...)"
+            "`clients` must have true labels to match test examples to, some are flipped; match "
+            "test examples first: flip_labels(match_test(clients, rule=...), ...)"
         )
     if len(clients.dataset.test) == 0:
         raise ValueError(
             "`clients` must be of a dataset with test examples, got none in "
-            f"{clients.dataset.name}; read it with some, or partition with test_fraction"
+            f"{clients.dataset.name}; read it with test examples, or partition with test_fraction"
         )
     if any(map(len, clients.test)):
         raise ValueError(
-            "`clients` must hold out no test examples, got some that this would replace; partition "
+            "`clients` must hold out no test examples, got some that would be replaced; partition "
             "with test_fraction=0"
         )
 
 
-def _per_client(clients: Partition, stacks: Nodes, rng: np.random.Generator) -> Nodes:
+def _per_client(clients: Partition, stacks: IndexArrays, rng: np.random.Generator) -> IndexArrays:
+    """Return the test examples of each node, which draws independently of the others."""
     each = -(-len(clients.dataset.test) // clients.n)
     wanted = -(-clients.label_counts * each // clients.sizes[:, None])
     wanted = np.minimum(wanted, [len(stack) for stack in stacks])
@@ -107,7 +111,8 @@ def _per_client(clients: Partition, stacks: Nodes, rng: np.random.Generator) -> 
     ]
 
 
-def _disjoint(clients: Partition, stacks: Nodes, rng: np.random.Generator) -> Nodes:
+def _disjoint(clients: Partition, stacks: IndexArrays, rng: np.random.Generator) -> IndexArrays:
+    """Return different test examples for different nodes."""
     owners = [
         _owners(len(stack), held)
         for stack, held in zip(stacks, clients.label_counts.T, strict=True)
@@ -115,16 +120,19 @@ def _disjoint(clients: Partition, stacks: Nodes, rng: np.random.Generator) -> No
     shuffled = [
         rng.permutation(stack)[: len(own)] for stack, own in zip(stacks, owners, strict=True)
     ]
-    owner, dealt = np.concatenate(owners), np.concatenate(shuffled)
+    owner = np.concatenate(owners)
+    dealt = np.concatenate(shuffled)
     ends = np.cumsum(np.bincount(owner, minlength=clients.n))[:-1]
     return np.split(dealt[np.argsort(owner, kind="stable")], ends)
 
 
 def _owners(size: int, held: np.ndarray) -> np.ndarray:
-    """Return the node of each of the `size` test examples of a class of which nodes have `held`."""
+    """Return the nodes that get the `size` test examples of a class; nodes train on `held`."""
     if not held.any():
         return np.zeros(0, np.int64)
-    wanted = np.rint(held * size / held.sum()).astype(np.int64)  # halves to even, as Python's round
+    wanted = np.rint(held * size / held.sum()).astype(
+        np.int64
+    )  # rounds half to even, as Python does
     given = np.diff(np.minimum(np.cumsum(wanted), size), prepend=0)
     takers = np.flatnonzero(wanted if wanted.any() else held)
     return np.concatenate(
@@ -132,7 +140,7 @@ def _owners(size: int, held: np.ndarray) -> np.ndarray:
     )
 
 
-_RULES: dict[str, Callable[[Partition, Nodes, np.random.Generator], Nodes]] = {
+_RULES: dict[str, Callable[[Partition, IndexArrays, np.random.Generator], IndexArrays]] = {
     "per_client": _per_client,
     "disjoint": _disjoint,
 }

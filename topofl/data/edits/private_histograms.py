@@ -1,4 +1,4 @@
-"""What nodes tell of their labels when they keep their examples to themselves."""
+"""Label histograms of nodes with noise for differential privacy."""
 
 from typing import Any
 
@@ -9,8 +9,8 @@ from topofl._support.seeding import stream
 
 __all__ = ["private_label_histograms"]
 
-_LEAST = 1e-300
-"""Least epsilon: Laplace numbers from 53 random bits are below 37, so sums stay finite."""
+_MIN_EPSILON = 1e-300
+"""Smallest epsilon: Laplace samples from 53 random bits are below 37, so sums stay finite."""
 
 
 def private_label_histograms(
@@ -21,14 +21,15 @@ def private_label_histograms(
     noise: str = "scale",
     clip: bool = False,
 ) -> np.ndarray:
-    """Return each node's label shares with independent centered Laplace noise on every entry.
+    """Return the label shares of each node with independent, centered Laplace noise.
 
-    A node of m examples adds noise of size ``1 / (m * epsilon)`` to each of its shares, which stay
-    unbiased, but may be negative and sum to 1 on average only. With ``epsilon=1`` and 500 examples
-    the size is 0.002. The paper calls it a standard deviation; `noise` says how it is read, since
-    privacy depends on the scale b of the Laplace distribution (density proportional to ``exp(-|x| /
-    b)``, standard deviation ``sqrt(2) * b``): if one change of the data moves the shares by at most
-    s in L1 norm, noise of scale ``s / epsilon`` makes them epsilon-differentially private.
+    A node with m examples adds noise of size ``1 / (m * epsilon)`` to each of its shares. They stay
+    unbiased, but may be negative, and sum to 1 only on average. With ``epsilon=1`` and 500 examples
+    the size is 0.002. The paper calls this size a standard deviation, but privacy depends on the
+    scale b of the Laplace distribution (density proportional to ``exp(-|x| / b)``, standard
+    deviation ``sqrt(2) * b``): if one change of the data moves the shares by at most s in L1 norm,
+    noise of scale ``s / epsilon`` makes them epsilon-differentially private. `noise` selects the
+    interpretation:
 
     ================== ================== =====================================================
     `noise`            scale b            epsilon-private with respect to
@@ -43,32 +44,31 @@ def private_label_histograms(
     Parameters
     ----------
     label_counts
-        (n, classes) array of non-negative integers, or an object with such a ``label_counts``, as a
-        Partition.
+        (n, classes) array of non-negative integers, or an object with such an attribute
+        ``label_counts``, for example a Partition.
     epsilon
-        Privacy budget, at least 1e-300: the smaller, the more private and the noisier.
+        Privacy budget, at least 1e-300; smaller values mean more privacy and more noise.
     seed
-        Integer or generator.
+        Seed of the noise.
     noise
         ``"scale"``, ``"sd"`` or ``"replace_one"``.
     clip
-        Set negative shares to 0 and divide each row by its sum (a row without positive share
-        becomes uniform): label distributions, but no longer unbiased. They are as private, since
-        the data are not used again.
+        Whether to set negative shares to 0 and divide each row by its sum (a row without positive
+        shares becomes uniform). The rows are then distributions, but biased. Privacy is the same,
+        since the data are not used again.
 
     Returns
     -------
     numpy.ndarray
-        (n, classes) float64, for ``greedy_swap(label_shares=...)``. For simulations: floating-point
-        noise that is not rounded to a grid does not keep the promise to the last bit (Mironov
-        2012).
+        (n, classes) float64, for ``greedy_swap(label_shares=...)``. For simulations only: without
+        rounding to a grid, floating-point noise does not guarantee privacy exactly (Mironov 2012).
 
     Raises
     ------
     TypeError
-        If the counts are not integers, or `epsilon` is no number.
+        If the counts are not integers, or `epsilon` is not a number.
     ValueError
-        If the counts have another shape, are negative, or leave a node without data; if `epsilon`
+        If the counts have another shape or are negative, if a node has no examples, or if `epsilon`
         or `noise` is out of range.
 
     References
@@ -82,19 +82,20 @@ def private_label_histograms(
     array([[0.6, 0.4],
            [0. , 1. ]])
     """
-    counts, clip = check_counts(label_counts), bool(check_switch("clip", clip, auto=False))
-    if (epsilon := check_positive("epsilon", epsilon)) < _LEAST:
+    counts = check_counts(label_counts)
+    clip = bool(check_switch("clip", clip, auto=False))
+    if (epsilon := check_positive("epsilon", epsilon)) < _MIN_EPSILON:
         raise ValueError(
-            f"`epsilon` must be at least {_LEAST:g}, got {epsilon}: its noise is too large for "
-            "float64"
+            f"`epsilon` must be at least {_MIN_EPSILON:g}, got {epsilon}, whose noise is too large "
+            "for float64"
         )
-    factor = {"scale": 1.0, "sd": np.sqrt(0.5), "replace_one": 2.0}
-    factor = factor[check_choice("noise", noise, factor)]
+    factors = {"scale": 1.0, "sd": np.sqrt(0.5), "replace_one": 2.0}
+    factor = factors[check_choice("noise", noise, factors)]
     totals = counts.sum(axis=1, keepdims=True)
     empty = np.flatnonzero(totals == 0)
     if len(empty):
         raise ValueError(
-            f"`label_counts` must give every node at least one example, node {empty[0]} has none"
+            f"`label_counts` must have at least one example per node, node {empty[0]} has none"
         )
     shares = counts / totals + stream(seed, "privacy").laplace(size=counts.shape) * (
         factor / epsilon / totals
@@ -103,6 +104,7 @@ def private_label_histograms(
 
 
 def _clipped(shares: np.ndarray) -> np.ndarray:
+    """Return non-negative shares whose rows sum to 1."""
     shares = np.maximum(shares, 0.0)
     shares[shares.sum(axis=1) == 0] = 1.0
     return shares / shares.sum(axis=1, keepdims=True)

@@ -1,9 +1,8 @@
-"""Partitioners: who holds which examples of a dataset.
+"""Partitioners: functions that divide the training examples of a dataset among nodes.
 
-Every partitioner but :func:`~topofl.data.shards` and :func:`~topofl.data.iid` decides *how many*
-examples of each class each node gets, an (n, n_classes) matrix; then random examples are dealt in
-these numbers, so that no example is dealt twice, except by
-:func:`~topofl.data.pathological_shared`, where it is meant.
+Most label-skewed partitioners first choose *how many* examples of each class every node gets, an
+(n, n_classes) matrix, and then deal out random examples in these numbers. No example is dealt
+twice, except by :func:`~topofl.data.pathological_shared`, whose nodes may share examples.
 """
 
 from topofl.data.partitioners.dirichlet import dirichlet_per_class, dirichlet_per_client

@@ -1,6 +1,6 @@
-"""Numbers of examples per node and class, (n, n_classes), before any example is dealt.
+"""Numbers of examples per node and class, (n, n_classes), that partitioners deal out.
 
-Throughout, `stock` is the (n_classes,) number of examples to deal out of each class.
+In this module, `stock` is the number of examples of each class to deal out, (n_classes,).
 """
 
 import heapq
@@ -28,24 +28,24 @@ __all__ = [
 ]
 
 REDRAWS = 100
-"""How often :func:`best_division` draws at most."""
+"""Largest number of draws by :func:`best_division`."""
 
 BLOCKS, BLOCK, ENTRIES = 40, 250, 10**6
-"""Largest number of blocks of draws that :func:`best_cut` makes."""
+"""Limits of :func:`best_cut`: number of blocks, draws per block, and entries per block."""
 
 
 def log_dirichlet(alpha: float, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
     """Return logarithms of Dirichlet shares over the last axis, up to a constant.
 
-    By Gamma(alpha) = Gamma(alpha + 1) * U ** (1 / alpha) they stay finite and distinct where the
-    shares themselves would all round to 0 but one.
+    Drawn by Gamma(alpha) = Gamma(alpha + 1) * U ** (1 / alpha), they stay finite and distinct even
+    if all shares but one round to 0.
     """
     alpha = max(alpha, 1e-100)
     return np.log(rng.standard_gamma(alpha + 1, shape)) + np.log1p(-rng.random(shape)) / alpha
 
 
 def _cumulative(log_weights: np.ndarray, is_open: np.ndarray) -> np.ndarray:
-    """Return cumulative shares, the last exactly 1, of the open places (at least one)."""
+    """Return cumulative shares that end at exactly 1; entries not `is_open` have share 0."""
     weights = np.zeros(len(log_weights))
     weights[is_open] = np.exp(log_weights[is_open] - log_weights[is_open].max())
     sums = np.cumsum(weights)
@@ -55,9 +55,11 @@ def _cumulative(log_weights: np.ndarray, is_open: np.ndarray) -> np.ndarray:
 def fill(
     log_priors: np.ndarray, stock: np.ndarray, size: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return (n, n_classes) counts: nodes in random order draw classes until all have `size`."""
+    """Return (n, n_classes) counts: nodes in random order draw classes until each has `size`."""
     counts = np.zeros(log_priors.shape, np.int64)
-    left, room, waiting = stock.copy(), [size] * len(log_priors), list(range(len(log_priors)))
+    left = stock.copy()
+    room = [size] * len(log_priors)
+    waiting = list(range(len(log_priors)))
     thresholds: dict[int, list[float]] = {}
     for node_draw, class_draw in rng.random((size * len(log_priors), 2)).tolist():
         place = int(node_draw * len(waiting))
@@ -79,7 +81,7 @@ def fill(
 def best_division(
     n: int, stock: np.ndarray, alpha: float, min_size: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return the first division in which no node lacks examples, else the one that lacks fewest."""
+    """Return the first division with `min_size` examples per node, or else the nearest one."""
 
     def lacking(counts: np.ndarray) -> int:
         return int(np.maximum(min_size - counts.sum(axis=1), 0).sum())
@@ -93,12 +95,13 @@ def best_division(
 
 
 def best_cut(n: int, size: int, alpha: float, least: int, rng: np.random.Generator) -> np.ndarray:
-    """Return (n,) counts that sum to `size`: it is cut at the cumulative sums of Dirichlet shares.
+    """Return (n,) counts that sum to `size`, in proportion to Dirichlet shares and rounded.
 
-    It is the first draw in which all are at least `least`, else of all draws the one that lacks
-    fewest.
+    This is the first draw in which all counts are at least `least`, or else the draw that lacks the
+    fewest examples.
     """
-    best, fewest = np.zeros(n, np.int64), n * least + 1
+    best = np.zeros(n, np.int64)
+    fewest = n * least + 1
     for _ in range(BLOCKS):
         logs = log_dirichlet(alpha, (max(1, min(BLOCK, ENTRIES // n)), n), rng)
         sums = np.cumsum(np.exp(logs - logs.max(axis=1, keepdims=True)), axis=1)
@@ -113,7 +116,7 @@ def best_cut(n: int, size: int, alpha: float, least: int, rng: np.random.Generat
 
 
 def _division(n: int, stock: np.ndarray, alpha: float, rng: np.random.Generator) -> np.ndarray:
-    """Return (n, n_classes) counts: each class cut by Dirichlet shares of nodes not yet full."""
+    """Return (n, n_classes) counts: each class is divided by Dirichlet shares of nodes not full."""
     counts = np.zeros((n, len(stock)), np.int64)
     for label in np.flatnonzero(stock):
         is_open = n * counts.sum(axis=1) < stock.sum()
@@ -125,11 +128,12 @@ def _division(n: int, stock: np.ndarray, alpha: float, rng: np.random.Generator)
 def repaired(counts: np.ndarray, min_size: int) -> np.ndarray:
     """Return `counts` after moving examples from the largest nodes to those below `min_size`.
 
-    As ``n * min_size`` is at most the number of examples, the largest node has more than `min_size`
-    whenever another one has fewer, so that no giver becomes a taker, and the entries of takers in
-    the heap are never on top.
+    Since ``n * min_size`` is at most the number of examples, the largest node has more than
+    `min_size` whenever another node has fewer. Hence no giver becomes a taker, and takers are never
+    on top of the heap.
     """
-    counts, sizes = counts.copy(), counts.sum(axis=1)
+    counts = counts.copy()
+    sizes = counts.sum(axis=1)
     largest = [(-int(size), node) for node, size in enumerate(sizes)]
     heapq.heapify(largest)
     for taker in np.flatnonzero(sizes < min_size):
@@ -143,16 +147,19 @@ def repaired(counts: np.ndarray, min_size: int) -> np.ndarray:
 
 
 def is_feasible(stock: np.ndarray, n: int, classes_per_node: int) -> bool:
-    """Return whether every class has an example per holder, with holders spread evenly."""
+    """Return whether each class has an example for every node that is to hold it.
+
+    Nodes are spread evenly over the classes that have examples.
+    """
     present = stock[stock > 0]
     fewest, more = divmod(n * classes_per_node, len(present))
     return bool(present.min() >= fewest and (present > fewest).sum() >= more)
 
 
 def nearest_feasible(stock: np.ndarray, n: int, classes_per_node: int) -> tuple[int, int | None]:
-    """Return the largest feasible n, and the most classes per node for this `n`, or None.
+    """Return the largest feasible number of nodes, and of classes per node (None if none is).
 
-    One node can always hold any number of classes, so the first exists.
+    A single node can hold any number of classes, so the first always exists.
     """
     nodes = next(m for m in range(n, 0, -1) if is_feasible(stock, m, classes_per_node))
     return nodes, next(
@@ -163,11 +170,11 @@ def nearest_feasible(stock: np.ndarray, n: int, classes_per_node: int) -> tuple[
 def holders(
     stock: np.ndarray, n: int, classes_per_node: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return an (n, n_classes) mask with `classes_per_node` a row and columns as equal as possible.
+    """Return an (n, n_classes) mask, `classes_per_node` per row, with column sums nearly equal.
 
-    Taking the classes with most places left, ties at random, never gets stuck: their numbers keep
-    differing by at most one. It does make neighboring rows complement each other, hence the
-    shuffle.
+    Taking the classes with the most places left, with ties broken at random, never gets stuck,
+    because the numbers of places keep differing by at most one. It makes neighboring rows
+    complement each other, so nodes are visited in random order.
     """
     present = np.flatnonzero(stock)
     fewest, more = divmod(n * classes_per_node, len(present))
@@ -182,9 +189,9 @@ def holders(
 
 
 def shared_out(total: int, capacity: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return integers up to `capacity` that sum to `total`, as equal as possible.
+    """Return integers up to `capacity` that sum to `total` and are as equal as possible.
 
-    Those below their capacity differ by at most one, at random.
+    Entries below their capacity differ by at most one; which are larger is random.
     """
     taken = np.zeros(len(capacity), np.int64)
     while total > 0:
@@ -199,7 +206,7 @@ def shared_out(total: int, capacity: np.ndarray, rng: np.random.Generator) -> np
 
 
 def even_counts(mask: np.ndarray, stock: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return (n, n_classes) counts: each class divided evenly among its holders, up to one."""
+    """Return (n, n_classes) counts: each class is divided evenly among the nodes in its mask."""
     counts = np.zeros(mask.shape, np.int64)
     for label in np.flatnonzero(mask.any(axis=0)):
         nodes = rng.permutation(np.flatnonzero(mask[:, label]))
@@ -210,7 +217,7 @@ def even_counts(mask: np.ndarray, stock: np.ndarray, rng: np.random.Generator) -
 def drawn_classes(
     stock: np.ndarray, n: int, classes_per_node: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return an (n, n_classes) mask with `classes_per_node` uniform nonempty classes per row."""
+    """Return an (n, n_classes) mask with `classes_per_node` random nonempty classes per row."""
     keys = np.where(stock > 0, rng.random((n, len(stock))), 2.0)
     mask = np.zeros(keys.shape, bool)
     np.put_along_axis(mask, np.argsort(keys, axis=1)[:, :classes_per_node], True, axis=1)
@@ -218,7 +225,7 @@ def drawn_classes(
 
 
 def drawn_counts(capacity: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
-    """Return how many of `size` uniform draws fall on each class with examples left."""
+    """Return counts per class of `size` uniform draws among the classes with capacity left."""
     counts = np.zeros(len(capacity), np.int64)
     while missing := size - int(counts.sum()):
         is_open = counts < capacity
@@ -227,12 +234,14 @@ def drawn_counts(capacity: np.ndarray, size: int, rng: np.random.Generator) -> n
 
 
 def dealt_again(stack: np.ndarray, takers: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return one of `stack` for each of the `takers` in turn, different ones for equal takers.
+    """Return one example of `stack` per entry of `takers`; no taker gets an example twice.
 
-    They are dealt in their order; at the end it goes on from a random place. Who has an example
-    already gets the next that it has not, past the end the first such.
+    Examples are dealt in the order of the stack, which continues at a random place when it ends. A
+    taker that already has the next example gets the first one after it, cyclically, that it lacks.
     """
-    dealt, place, had = np.empty(len(takers), np.int64), 0, defaultdict(set)
+    dealt = np.empty(len(takers), np.int64)
+    place = 0
+    had: defaultdict[int, set[int]] = defaultdict(set)
     for turn, taker in enumerate(takers.tolist()):
         place = int(rng.integers(len(stack))) if place == len(stack) else place
         while place in had[taker]:

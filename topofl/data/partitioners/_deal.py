@@ -1,25 +1,20 @@
-"""Dealing examples to nodes in given numbers per class, and holding some of them out."""
+"""Dealing out examples in given numbers per node and class, and holding some of them out."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from topofl._support.check import check_fraction, check_int
 from topofl.data._split import apportion, by_class, draw
 from topofl.data.dataset import Dataset
-from topofl.data.partitioners._allocation import (
-    dealt_again,
-)
-
-if TYPE_CHECKING:
-    pass
 from topofl.data.partition import Partition, check_dataset, labels_of
+from topofl.data.partitioners._allocation import dealt_again
 
-__all__ = ["check_n", "deal", "deal_again", "partition_of", "stock_of"]
+__all__ = ["check_classes_per_node", "check_n", "deal", "deal_again", "partition_of", "stock_of"]
 
 
 def check_n(dataset: Dataset, n: int) -> int:
+    """Return the number of nodes, or raise unless it is in 1..len(dataset.train)."""
     check_dataset(dataset)
     return check_int(
         "n",
@@ -30,15 +25,22 @@ def check_n(dataset: Dataset, n: int) -> int:
     )
 
 
+def check_classes_per_node(classes_per_node: int, stock: np.ndarray) -> int:
+    """Return the number of classes per node, or raise unless so many have examples."""
+    return check_int(
+        "classes_per_node", classes_per_node, minimum=1, maximum=int((stock > 0).sum())
+    )
+
+
 def stock_of(dataset: Dataset) -> np.ndarray:
-    """(n_classes,) number of training examples of each class."""
+    """Return the number of training examples of each class, (n_classes,)."""
     return np.bincount(labels_of(dataset)[dataset.train], minlength=dataset.n_classes)
 
 
 def deal(dataset: Dataset, counts: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
-    """Return each node's examples: ``counts[i, c]`` random ones of class c, all different."""
+    """Return the examples of each node: ``counts[i, c]`` random ones of class c, all different."""
     order = by_class(dataset.train, labels_of(dataset), rng)
-    owners = np.full(len(order), len(counts))  # that is: nobody
+    owners = np.full(len(order), len(counts))  # len(counts) stands for no node
     starts = np.concatenate([[0], np.cumsum(stock_of(dataset))])
     for label, start in enumerate(starts[:-1]):
         dealt = np.repeat(np.arange(len(counts)), counts[:, label])
@@ -48,7 +50,7 @@ def deal(dataset: Dataset, counts: np.ndarray, rng: np.random.Generator) -> list
 
 
 def deal_again(dataset: Dataset, counts: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
-    """Return each node's examples, ``counts[i, c]`` of class c; nodes may share examples."""
+    """Return the examples of each node, ``counts[i, c]`` of class c; nodes may share examples."""
     order = by_class(dataset.train, labels_of(dataset), rng)
     stacks = np.split(order, np.cumsum(stock_of(dataset))[:-1])
     takers = [rng.permutation(np.repeat(np.arange(len(counts)), wanted)) for wanted in counts.T]
@@ -68,7 +70,7 @@ def partition_of(
     /,
     **settings: float,
 ) -> Partition:
-    """Return the partition in which node i trains on ``shares[i]`` without its held-out part."""
+    """Return the partition in which node i trains on ``shares[i]`` except for held-out examples."""
     fractions = {
         "val_fraction": check_fraction("val_fraction", val_fraction),
         "test_fraction": check_fraction("test_fraction", test_fraction),
@@ -99,7 +101,7 @@ def partition_of(
 def _hold_out(
     share: np.ndarray, labels: np.ndarray, val: int, test: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return (train, val, test) of one node, split with its class proportions."""
+    """Return the (train, val, test) split of a node in its class proportions."""
     test_indices, rest = draw(share, labels, apportion(np.bincount(labels[share]), test), rng)
     val_indices, train = draw(rest, labels, apportion(np.bincount(labels[rest]), val), rng)
     return train, val_indices, test_indices
@@ -108,14 +110,14 @@ def _hold_out(
 def _held_out_sizes(
     node: int, size: int, val_fraction: float, test_fraction: float
 ) -> tuple[int, int]:
-    """Return how many examples a node holds out: rounded fractions, at least 1 and not all."""
+    """Return how many examples a node holds out for validation and test, not all of them."""
     least_val, least_test = int(val_fraction > 0), int(test_fraction > 0)
     if size < 1 + least_val + least_test:
         key, fraction = (
             ("val_fraction", val_fraction) if least_val else ("test_fraction", test_fraction)
         )
         raise ValueError(
-            f"`{key}` must leave every node an example to train on, got {fraction:g} where node "
+            f"`{key}` must leave every node an example for training, got {fraction:g} where node "
             f"{node} has {size} examples and needs {1 + least_val + least_test}; use fewer nodes, "
             "or hold nothing out"
         )

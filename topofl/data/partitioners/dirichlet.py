@@ -1,22 +1,17 @@
-"""Partitions with label shares from a Dirichlet distribution, drawn per client or per class."""
-
-from typing import TYPE_CHECKING
+"""Partitions with label shares from a Dirichlet distribution, per client or per class."""
 
 import numpy as np
 
 from topofl._support.check import check_int, check_positive
 from topofl._support.seeding import stream
 from topofl.data.dataset import Dataset
+from topofl.data.partition import Partition
 from topofl.data.partitioners._allocation import (
     best_division,
     fill,
     log_dirichlet,
     repaired,
 )
-
-if TYPE_CHECKING:
-    pass
-from topofl.data.partition import Partition
 from topofl.data.partitioners._deal import check_n, deal, partition_of, stock_of
 
 __all__ = ["dirichlet_per_class", "dirichlet_per_client"]
@@ -31,15 +26,15 @@ def dirichlet_per_client(
     val_fraction: float = 0.0,
     test_fraction: float = 0.0,
 ) -> Partition:
-    """Return a partition with Dirichlet class proportions per *node*; all nodes have equal size.
+    """Return a partition with Dirichlet class proportions per *node* and equal sizes.
 
     Parameters
     ----------
     dataset, n, seed, val_fraction, test_fraction
         As in :func:`shards`.
     alpha
-        Concentration above 0: near 0 a node holds one class, a large one gives all nodes the same
-        proportions.
+        Concentration, above 0. Near 0 each node holds one class; large values give all nodes the
+        same proportions.
 
     Raises
     ------
@@ -49,16 +44,16 @@ def dirichlet_per_client(
 
     See Also
     --------
-    dirichlet_per_class : another distribution that papers also call Dir(alpha), with unequal sizes.
+    dirichlet_per_class : the other distribution that papers call Dir(alpha), with unequal sizes.
 
     Notes
     -----
     Node i draws a prior p_i ~ Dir(alpha, ..., alpha) over classes. Until all nodes hold
     ``len(dataset.train) // n`` examples, a random node that is not full draws a class from its
-    prior and takes an unused example of it. The published code redraws when that class is used up,
-    and may do so for ever; here the prior is renormalised over the classes that are left (the same
-    distribution, in one draw), so it always finishes. When classes run out, late examples can
-    differ from a node's prior. Up to n - 1 examples remain unused.
+    prior and takes an unused example of this class. The published code redraws if the class is
+    used up, possibly forever; here the prior is renormalized over the classes that are left (the
+    same distribution in one draw), so sampling always ends. As classes run out, late examples can
+    deviate from a node's prior. Up to n - 1 examples remain unused.
 
     References
     ----------
@@ -69,7 +64,7 @@ def dirichlet_per_client(
     >>> from topofl import data
     >>> dirichlet_per_client(data.digits(), n=50, alpha=0.1, seed=0)
     Partition('dirichlet_per_client(digits, n=50, alpha=0.1)', n=50, train=29..29 and \
-classes=1..6 a node)
+classes=1..6 per node)
     """
     n = check_n(dataset, n)
     alpha = check_positive("alpha", alpha)
@@ -92,37 +87,36 @@ def dirichlet_per_class(
     val_fraction: float = 0.0,
     test_fraction: float = 0.0,
 ) -> Partition:
-    """Divide each *class* over the nodes by a Dirichlet distribution; sizes are unequal.
+    """Return a partition that divides each *class* by Dirichlet shares; sizes are unequal.
 
     Parameters
     ----------
     dataset, n, seed, val_fraction, test_fraction
         As in :func:`shards`.
     alpha
-        Concentration above 0: near 0 a class goes to few nodes, a large one divides it evenly.
+        Concentration, above 0. Near 0 a class goes to few nodes; large values divide it evenly.
     min_size
-        Examples that every node gets at least, before it holds any out; 20 in the code of DPFL.
+        Minimum number of examples per node, held-out ones included; 20 in the code of DPFL.
 
     Raises
     ------
     ValueError
-        If `alpha` is not above 0, if `min_size` examples for every node are more than there are
-        (the message names settings that exist), or a node has too few to hold any out.
+        If `alpha` is not above 0, if there are fewer than ``n * min_size`` examples (the message
+        names feasible settings), or a node has too few to hold any out.
 
     See Also
     --------
-    dirichlet_per_client : another distribution that papers also call Dir(alpha), with equal sizes.
+    dirichlet_per_client : the other distribution that papers call Dir(alpha), with equal sizes.
 
     Notes
     -----
-    For each class in turn the nodes draw shares q ~ Dir(alpha, ..., alpha); shares of nodes that
-    already hold at least ``len(dataset.train) / n`` examples become 0, the others are renormalised,
+    For each class in turn, the nodes draw shares q ~ Dir(alpha, ..., alpha). Shares of nodes that
+    already hold at least ``len(dataset.train) / n`` examples become 0, the others are renormalized,
     and the shuffled class is cut at their cumulative sums. The published code repeats this until
     every node has `min_size` examples, which may never happen. Here the whole draw is repeated at
-    most 100 times; if no draw will do, the one that lacks the fewest examples is repaired: in the
-    order of their numbers, nodes that lack examples take one at a time from the node that then
-    holds most (the lowest number among equals), out of its most frequent class. All of
-    ``dataset.train`` is dealt out.
+    most 100 times. If none suffices, the draw that lacks the fewest examples is repaired: in the
+    order of their indices, nodes that lack examples take one at a time from the largest node (ties
+    to the lowest index), out of its most frequent class. All of ``dataset.train`` is dealt out.
 
     References
     ----------
@@ -134,14 +128,15 @@ def dirichlet_per_class(
     >>> from topofl import data
     >>> dirichlet_per_class(data.digits(), n=50, alpha=0.1, seed=0)
     Partition('dirichlet_per_class(digits, n=50, alpha=0.1, min_size=10)', n=50, \
-train=10..73 and classes=1..9 a node)
+train=10..73 and classes=1..9 per node)
     """
     n = check_n(dataset, n)
     alpha = check_positive("alpha", alpha)
     min_size = _check_min_size(min_size, n, len(dataset.train))
     rng = stream(seed, "partition")
     counts = repaired(best_division(n, stock_of(dataset), alpha, min_size, rng), min_size)
-    shares, settings = deal(dataset, counts, rng), {"alpha": alpha, "min_size": min_size}
+    shares = deal(dataset, counts, rng)
+    settings = {"alpha": alpha, "min_size": min_size}
     return partition_of(
         "dirichlet_per_class", dataset, shares, rng, val_fraction, test_fraction, **settings
     )

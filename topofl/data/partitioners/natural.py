@@ -1,4 +1,4 @@
-"""Everybody who made a part of the data is a node."""
+"""Natural partitions: one node per owner of examples."""
 
 import numpy as np
 
@@ -18,36 +18,36 @@ def natural(
     classes_per_node: int | None = None,
     min_size: int = 10,
 ) -> Partition:
-    """Make a node of each of those whom the examples are from, such as the writers of FEMNIST.
+    """Return a partition with one node per owner of examples, such as the writers of FEMNIST.
 
     Parameters
     ----------
     dataset
-        One with `owners`, as :func:`femnist` returns.
+        Dataset with `owners`, as :func:`femnist` returns.
     n
         Number of nodes, drawn at random among the owners with enough examples; None: all of these.
     seed
-        For these draws.
+        Seed of all draws.
     classes_per_node
-        Classes that a node holds at most, drawn at random among those that its owner has training
-        examples of; the others are missing. None: all.
+        Maximum number of classes per node, drawn at random among the classes of its owner's
+        training examples; examples of other classes are left out. None: all classes.
     min_size
-        Training examples that a node has at least.
+        Minimum number of training examples per node.
 
     Returns
     -------
     Partition
-        Nodes are in the order of the owners. Each has its owner's examples of ``dataset.train``,
-        ``dataset.val`` and ``dataset.test``, the last two of classes only that it trains on; single
-        nodes may have none of them.
+        Nodes are in the order of the owners. Each holds its owner's examples of ``dataset.train``,
+        ``dataset.val`` and ``dataset.test``, the last two restricted to the classes that it trains
+        on; a node may have no examples for validation or test.
 
     Raises
     ------
     TypeError
-        If `dataset` is no Dataset, or a number is not an integer.
+        If `dataset` is not a Dataset, or a number is not an integer.
     ValueError
-        If the dataset does not say whom its examples are from, or fewer than `n` owners have
-        `min_size` training examples (the message says how many have).
+        If the dataset has no `owners`, or fewer than `n` owners have `min_size` training examples
+        (the message says how many do).
 
     See Also
     --------
@@ -66,12 +66,12 @@ def natural(
     >>> written = replace(digits, owners=np.arange(1797) // 50)
     >>> natural(written, n=20, classes_per_node=5, seed=0)
     Partition('natural(digits, n=20, classes_per_node=5, min_size=10)', n=20, train=16..30, \
-test=0..6 and classes=5..5 a node)
+test=0..6 and classes=5..5 per node)
     """
     owners = _owners(dataset)
     labels = dataset.labels.cpu().numpy()
     rng = stream(seed, "partition")
-    held = _table(
+    held = _counts(
         owners[dataset.train], labels[dataset.train], (int(owners.max()) + 1, dataset.n_classes)
     )
     kept = held > 0 if classes_per_node is None else _drawn(held > 0, classes_per_node, rng)
@@ -98,20 +98,23 @@ def _owners(dataset: Dataset) -> np.ndarray:
     check_dataset(dataset)
     if dataset.owners is None:
         raise ValueError(
-            f"`dataset` must say whom its examples are from (`owners`), {dataset.name} does not; "
-            "read one that does, such as data.femnist, or add them with "
+            f"`dataset` must have `owners`, got none in {dataset.name}; read a dataset that has "
+            "them, such as data.femnist, or add them with "
             "dataclasses.replace(dataset, owners=...)"
         )
     return dataset.owners
 
 
-def _table(rows: np.ndarray, columns: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+def _counts(rows: np.ndarray, columns: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    """Return how often each pair of a row and a column occurs, of the given shape."""
     return np.bincount(rows * shape[1] + columns, minlength=shape[0] * shape[1]).reshape(shape)
 
 
 def _drawn(held: np.ndarray, classes_per_node: int, rng: np.random.Generator) -> np.ndarray:
-    """Return a mask of at most so many True entries per row, chosen uniformly."""
-    most = check_int("classes_per_node", classes_per_node, minimum=1, remedy="None keeps all")
+    """Return a mask with at most `classes_per_node` random entries of `held` per row."""
+    most = check_int(
+        "classes_per_node", classes_per_node, minimum=1, remedy="None keeps all classes"
+    )
     ranks = np.where(held, rng.random(held.shape), 2.0).argsort(axis=1).argsort(axis=1)
     return held & (ranks < most)
 
@@ -119,18 +122,18 @@ def _drawn(held: np.ndarray, classes_per_node: int, rng: np.random.Generator) ->
 def _chosen(
     sizes: np.ndarray, n: int | None, min_size: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return the owners that become nodes, ascending, by the number of examples each would have."""
+    """Return the owners that become nodes, ascending; `sizes` are the examples each would have."""
     enough = np.flatnonzero(sizes >= check_int("min_size", min_size, minimum=1))
     if not len(enough):
         raise ValueError(
-            f"`min_size` must leave a node, got {min_size} where the largest would have "
+            f"`min_size` must leave at least one node, got {min_size} where the largest would have "
             f"{sizes.max()} training examples; lower it"
         )
     if n is None:
         return enough
     remedy = (
-        f"so many of the {len(sizes)} owners have min_size={min_size} training examples; "
-        "lower one of them"
+        f"only so many of the {len(sizes)} owners have min_size={min_size} training examples; "
+        "lower `n` or `min_size`"
     )
     n = check_int("n", n, minimum=1, maximum=len(enough), remedy=remedy)
     return np.sort(rng.choice(enough, n, replace=False))

@@ -1,6 +1,4 @@
-"""Partitions by shards of sorted labels, uniformly at random, and with one class per node."""
-
-from typing import TYPE_CHECKING
+"""Partitions into shards of sorted labels, uniformly at random, or with one class per node."""
 
 import numpy as np
 
@@ -8,14 +6,11 @@ from topofl._support.check import check_int
 from topofl._support.seeding import stream
 from topofl.data._split import by_class
 from topofl.data.dataset import Dataset
+from topofl.data.partition import Partition, labels_of
 from topofl.data.partitioners._allocation import (
     even_counts,
     shared_out,
 )
-
-if TYPE_CHECKING:
-    pass
-from topofl.data.partition import Partition, labels_of
 from topofl.data.partitioners._deal import check_n, deal, partition_of, stock_of
 
 __all__ = ["iid", "one_class_per_node", "shards"]
@@ -30,21 +25,21 @@ def shards(
     val_fraction: float = 0.0,
     test_fraction: float = 0.0,
 ) -> Partition:
-    """Return a partition with `per_node` random shards of the examples, sorted by class, per node.
+    """Return a partition with `per_node` random shards of the class-sorted examples per node.
 
     Parameters
     ----------
     dataset
-        All of ``dataset.train`` is dealt out.
+        All examples in ``dataset.train`` are dealt out.
     n
         Number of nodes.
     per_node
-        Shards a node.
+        Number of shards per node.
     seed
-        For the order within a class and the deal.
+        Seed of the order within a class and of the assignment of shards.
     val_fraction, test_fraction
-        Share of each node's examples that it holds out for itself, class by class as far as whole
-        numbers allow; at least one example if above 0. One at least stays to train on.
+        Share of each node's examples that the node holds out, in its class proportions as far as
+        whole numbers allow; at least one example if above 0. At least one remains for training.
 
     Raises
     ------
@@ -53,9 +48,8 @@ def shards(
 
     Notes
     -----
-    All ``n * per_node`` shards have the same size if the number of examples is a multiple, else
-    they differ by one at most. A shard may straddle classes, so two shards hold up to four classes
-    when shards are smaller than classes.
+    The sizes of the ``n * per_node`` shards differ by at most one. A shard may straddle classes, so
+    two shards hold up to four classes when shards are smaller than classes.
 
     References
     ----------
@@ -66,7 +60,7 @@ def shards(
     --------
     >>> from topofl import data
     >>> shards(data.digits(), n=50, per_node=2, seed=0)
-    Partition('shards(digits, n=50, per_node=2)', n=50, train=29..30 and classes=1..3 a node)
+    Partition('shards(digits, n=50, per_node=2)', n=50, train=29..30 and classes=1..3 per node)
     """
     n = check_n(dataset, n)
     per_node = check_int("per_node", per_node, minimum=1)
@@ -77,8 +71,8 @@ def shards(
         )
     rng = stream(seed, "partition")
     pieces = np.array_split(by_class(dataset.train, labels_of(dataset), rng), n * per_node)
-    deal = rng.permutation(n * per_node).reshape(n, per_node)
-    shares = [np.concatenate([pieces[shard] for shard in row]) for row in deal]
+    shards_of = rng.permutation(n * per_node).reshape(n, per_node)
+    shares = [np.concatenate([pieces[shard] for shard in own]) for own in shards_of]
     return partition_of(
         "shards", dataset, shares, rng, val_fraction, test_fraction, per_node=per_node
     )
@@ -92,7 +86,7 @@ def iid(
     val_fraction: float = 0.0,
     test_fraction: float = 0.0,
 ) -> Partition:
-    """Deal the training examples out at random; sizes differ by at most one.
+    """Return a uniformly random partition of the training examples; sizes differ by at most one.
 
     Parameters
     ----------
@@ -108,7 +102,7 @@ def iid(
     --------
     >>> from topofl import data
     >>> iid(data.digits(), n=10, seed=0)
-    Partition('iid(digits, n=10)', n=10, train=149..150 and classes=10..10 a node)
+    Partition('iid(digits, n=10)', n=10, train=149..150 and classes=10..10 per node)
     """
     n = check_n(dataset, n)
     rng = stream(seed, "partition")
@@ -124,7 +118,7 @@ def one_class_per_node(
     val_fraction: float = 0.0,
     test_fraction: float = 0.0,
 ) -> Partition:
-    """Return a partition with one class per node, and about equally many nodes per class.
+    """Return a partition with one class per node and about equally many nodes per class.
 
     Parameters
     ----------
@@ -138,11 +132,11 @@ def one_class_per_node(
 
     Notes
     -----
-    The numbers of nodes that hold a class differ by at most one, except that a class with fewer
-    examples than that has a node for each of them. Which nodes is random; each class is divided
-    evenly among them. With fewer nodes than classes some classes, drawn at random, are held by
-    nobody and stay unused; otherwise all of ``dataset.train`` is dealt out. Unlike
-    ``pathological(classes_per_node=1)`` it never refuses a rare class.
+    The numbers of nodes per class differ by at most one, except that a class with fewer examples
+    than that has one node per example. Nodes are assigned to classes at random, and each class is
+    divided evenly among its nodes. With fewer nodes than classes, some random classes stay unused;
+    otherwise all of ``dataset.train`` is dealt out. Unlike ``pathological(classes_per_node=1)``,
+    this also works with rare classes.
 
     References
     ----------
@@ -153,10 +147,11 @@ def one_class_per_node(
     --------
     >>> from topofl import data
     >>> one_class_per_node(data.digits(), n=50, seed=0)
-    Partition('one_class_per_node(digits, n=50)', n=50, train=29..31 and classes=1..1 a node)
+    Partition('one_class_per_node(digits, n=50)', n=50, train=29..31 and classes=1..1 per node)
     """
     n = check_n(dataset, n)
-    stock, rng = stock_of(dataset), stream(seed, "partition")
+    stock = stock_of(dataset)
+    rng = stream(seed, "partition")
     classes = rng.permutation(np.repeat(np.arange(len(stock)), shared_out(n, stock, rng)))
     counts = even_counts(np.eye(len(stock), dtype=bool)[classes], stock, rng)
     return partition_of(

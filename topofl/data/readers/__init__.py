@@ -1,1 +1,1 @@
-"""Readers: from files to datasets, checked, offline, never downloading."""
+"""Readers: datasets from local files, checked; readers never download."""

@@ -1,4 +1,4 @@
-"""Image files to pixels: decoded once, straight into one array, which is kept in a file."""
+"""Decoding of image files into one array of pixels, with a cache file."""
 
 import hashlib
 import json
@@ -26,17 +26,17 @@ __all__ = ["SUFFIXES", "load_pixels"]
 SUFFIXES = {".png", ".jpg", ".jpeg"}
 
 _FORMATS = ("PNG", "JPEG")
-"""Formats that are decoded. Pillow knows some that start other programs, such as EPS."""
+"""Formats that are decoded. For others, such as EPS, Pillow may start external programs."""
 
-_MOST_PIXELS = 2**26
-"""Largest image that is decoded: 64 megapixels take 192 MiB. Small files can promise more."""
+_MAX_PIXELS = 2**26
+"""Largest image that is decoded; 64 megapixels take 192 MiB. Small files can declare more."""
 
 _MAGIC = b"topofl pixels\n"
 _FORMAT = 1
 
 
 class _Header(NamedTuple):
-    """What stands in the second line of a cache, before the pixels."""
+    """The second line of a cache file, before the pixels."""
 
     listing: str
     shape: list[int]
@@ -49,16 +49,16 @@ def load_pixels(
     size: tuple[int, int] | None,
     cache: str | os.PathLike[str] | None,
 ) -> Tensor:
-    """Return (N, 3, height, width) bytes of the images at `paths`, from a matching cache if any.
+    """Return the pixels of images, (N, 3, height, width) uint8, from a matching cache if any.
 
     Parameters
     ----------
     root
-        Folder in which all of them lie.
+        Folder that contains all image files.
     paths
-        At least one.
+        Image files; at least one.
     size
-        (height, width) to stretch them to; None: all must have one size.
+        (height, width) to resize images to; None: all must have the same size.
     cache
         Folder of the cache; None: `root`.
 
@@ -68,31 +68,35 @@ def load_pixels(
         If the cache cannot be written.
     ValueError
         If an image cannot be read, is neither PNG nor JPEG, has more than 64 megapixels or another
-        size than the first; if all of them together do not fit into memory; if another file lies
-        where the cache should.
+        size than the first; if all images together do not fit into memory; if the path of the cache
+        is taken by another file.
     """
-    listing, place = _listing(root, paths, size), _place(root, size, cache)
-    pixels = _read(place, len(paths), listing)
+    listing = _listing_digest(root, paths, size)
+    place = _cache_path(root, size, cache)
+    pixels = _read_cache(place, len(paths), listing)
     if pixels is None:
-        with _replacing(place) as stream:  # opened before hours of decoding, not after
-            pixels = _decoded(paths, size)
-            _write(stream, pixels, listing)
+        with _replacing(place) as stream:  # fails before hours of decoding, not after
+            pixels = _decode(paths, size)
+            _write_cache(stream, pixels, listing)
     return torch.from_numpy(pixels)
 
 
-def _listing(root: Path, paths: Sequence[Path], size: tuple[int, int] | None) -> str:
+def _listing_digest(root: Path, paths: Sequence[Path], size: tuple[int, int] | None) -> str:
     """Return a digest of the names, sizes and modification times of files, and of `size`."""
     digest = hashlib.sha256(f"{_FORMAT} {size}\n".encode())
     depth = len(root.parts)
     for path in paths:
-        with _named(path):
+        with _naming(path):
             about = check_regular(path)
         name = os.fsencode("/".join(path.parts[depth:]))
         digest.update(name + f"\0{about.st_size}\0{about.st_mtime_ns}\n".encode())
     return digest.hexdigest()
 
 
-def _place(root: Path, size: tuple[int, int] | None, cache: str | os.PathLike[str] | None) -> Path:
+def _cache_path(
+    root: Path, size: tuple[int, int] | None, cache: str | os.PathLike[str] | None
+) -> Path:
+    """Return the path of the cache file, in `root` or in the folder `cache`."""
     note = "" if size is None else f"-{size[0]}x{size[1]}"
     if cache is None:
         return root / f"topofl{note}.pixels"
@@ -103,34 +107,35 @@ def _place(root: Path, size: tuple[int, int] | None, cache: str | os.PathLike[st
     )
 
 
-def _read(place: Path, count: int, listing: str) -> np.ndarray | None:
-    """Return the pixels in a cache, or None if it is missing, of other files, or damaged."""
+def _read_cache(place: Path, count: int, listing: str) -> np.ndarray | None:
+    """Return the pixels in a cache, or None if it is missing, damaged or of other files."""
     if not place.exists():
         return None
-    if not place.is_file() or not _MAGIC.startswith(_beginning(place)):
+    if not place.is_file() or not _MAGIC.startswith(_first_bytes(place)):
         raise ValueError(
-            f"`cache` must leave the name {place.name} to the pixels, got another file of that "
-            f"name, {place}; move it away, or choose another folder"
+            f"`cache` must be a folder in which {place.name} is free or a cache, got another file "
+            f"of that name, {place}; move it away, or choose another folder"
         )
     with place.open("rb") as stream:
         stream.seek(len(_MAGIC))
-        header = _parsed(stream.readline(1000))
+        header = _parse_header(stream.readline(1000))
         left = place.stat().st_size - stream.tell()
         if header is None or header.listing != listing or header.shape[:2] != [count, 3]:
             return None
         if math.prod(header.shape) != left:
             return None
         pixels = np.empty(header.shape, np.uint8)
-        whole = stream.readinto(pixels.data.cast("B")) == left
-    return pixels if whole and _checksum(pixels, listing) == header.crc32 else None
+        is_complete = stream.readinto(pixels.data.cast("B")) == left
+    return pixels if is_complete and _checksum(pixels, listing) == header.crc32 else None
 
 
-def _beginning(place: Path) -> bytes:
+def _first_bytes(place: Path) -> bytes:
     with place.open("rb") as stream:
         return stream.read(len(_MAGIC))
 
 
-def _parsed(line: bytes) -> _Header | None:
+def _parse_header(line: bytes) -> _Header | None:
+    """Return the header of a cache, or None if it is damaged."""
     try:
         header = _Header(**json.loads(line))
     except (ValueError, TypeError, RecursionError):
@@ -148,7 +153,7 @@ def _checksum(pixels: np.ndarray, listing: str) -> int:
     return zlib.crc32(pixels.data, zlib.crc32(f"{listing} {pixels.shape}".encode()))
 
 
-def _write(stream: IO[bytes], pixels: np.ndarray, listing: str) -> None:
+def _write_cache(stream: IO[bytes], pixels: np.ndarray, listing: str) -> None:
     header = _Header(listing, list(pixels.shape), _checksum(pixels, listing))
     stream.write(_MAGIC + json.dumps(header._asdict()).encode() + b"\n")
     stream.write(pixels.data.cast("B"))
@@ -156,7 +161,7 @@ def _write(stream: IO[bytes], pixels: np.ndarray, listing: str) -> None:
 
 @contextmanager
 def _replacing(place: Path) -> Iterator[IO[bytes]]:
-    """Open a file that appears under its name only when it is complete."""
+    """Open a file for writing that replaces `place` only once it is complete."""
     partial = place.with_name(f"{place.name}.{os.getpid()}.partial")
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -165,7 +170,7 @@ def _replacing(place: Path) -> Iterator[IO[bytes]]:
         os.replace(partial, place)
     except OSError as error:
         raise OSError(
-            f"`cache` must be a folder with room that can be written to, cannot write {place}: "
+            f"`cache` must be a writable folder with free space, cannot write {place}: "
             f"{error}; choose another folder"
         ) from error
     finally:
@@ -173,26 +178,28 @@ def _replacing(place: Path) -> Iterator[IO[bytes]]:
             partial.unlink()
 
 
-def _decoded(paths: Sequence[Path], size: tuple[int, int] | None) -> np.ndarray:
+def _decode(paths: Sequence[Path], size: tuple[int, int] | None) -> np.ndarray:
     """Return the decoded images, (N, 3, height, width)."""
-    height, width = size or _sides(paths[0])
-    pixels = _room(len(paths), height, width, "root" if size is None else "size")
+    from PIL.Image import Resampling
+
+    height, width = size or _height_and_width(paths[0])
+    pixels = _allocate(len(paths), height, width, "root" if size is None else "size")
     for place, path in zip(pixels, paths, strict=True):
         image = _rgb(path, None if size else (height, width))
         if image is None:
-            other = " x ".join(map(str, _sides(path)))
+            other = " x ".join(map(str, _height_and_width(path)))
             raise ValueError(
                 f"`root` must hold images of one size unless `size` is given, got {other} pixels "
                 f"in {path} and {height} x {width} in {paths[0]}; pass size=({height}, {width}), "
                 "for example"
             )
         if image.size != (width, height):
-            image = _stretched(image, height, width)
+            image = image.resize((width, height), Resampling.BILINEAR)
         place[:] = np.asarray(image).transpose(2, 0, 1)
     return pixels
 
 
-def _room(count: int, height: int, width: int, name: str) -> np.ndarray:
+def _allocate(count: int, height: int, width: int, name: str) -> np.ndarray:
     """Return an empty array for all images, or raise ``ValueError`` if memory is too small."""
     needed = count * 3 * height * width
     try:
@@ -201,59 +208,52 @@ def _room(count: int, height: int, width: int, name: str) -> np.ndarray:
         return np.empty((count, 3, height, width), np.uint8)
     except (MemoryError, ValueError) as error:
         raise ValueError(
-            f"`{name}` must keep all images in memory, got {count:,} images of {height} x {width} "
-            f"pixels, {needed / 2**30:.3g} GiB ({error}); pass a smaller `size`, or fewer images"
+            f"`{name}` must allow all images to fit into memory, got {count:,} images of "
+            f"{height} x {width} pixels, {needed / 2**30:.3g} GiB ({error}); pass a smaller "
+            "`size`, or fewer images"
         ) from error
 
 
-def _sides(path: Path) -> tuple[int, int]:
-    """Return height and width of an image, of which only the header is read."""
+def _height_and_width(path: Path) -> tuple[int, int]:
+    """Return the height and width of an image from its header."""
     with _opened(path) as image:
         return image.height, image.width
 
 
-def _stretched(image: "Image", height: int, width: int) -> "Image":
-    from PIL.Image import Resampling
-
-    return image.resize((width, height), Resampling.BILINEAR)
-
-
 def _rgb(path: Path, sides: tuple[int, int] | None) -> "Image | None":
-    """Return an image as RGB: gray is repeated, palettes are looked up, transparency is dropped.
+    """Return an image as RGB, without transparency, or None if it does not have these `sides`.
 
-    None, and nothing is decoded, if it is not of these `sides`, (height, width).
+    `sides` are (height, width); nothing is decoded if they differ.
     """
     with _opened(path) as image:
         if sides is not None and sides != (image.height, image.width):
             return None
-        if image.mode == "P":  # which else warns of a transparency for each of its colors
+        if image.mode == "P":  # converting directly would warn about per-color transparency
             return image.convert("RGBA").convert("RGB")
         return image.convert("RGB")
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator["Image"]:
-    """Open an image, of which nothing is decoded yet, and check what its header says."""
+    """Open an image without decoding it, and check its header."""
     from PIL import Image
 
-    with _named(path), Image.open(path, formats=_FORMATS) as image:
+    with _naming(path), Image.open(path, formats=_FORMATS) as image:
         if image.mode == "F" or image.mode.startswith("I"):
-            raise ValueError(f"mode {image.mode} has more than 8 bits a channel")
-        if image.width * image.height > _MOST_PIXELS:
-            raise ValueError(
-                f"{image.height} x {image.width} pixels are more than {_MOST_PIXELS:,}"
-            )
+            raise ValueError(f"mode {image.mode} has more than 8 bits per channel")
+        if image.width * image.height > _MAX_PIXELS:
+            raise ValueError(f"{image.height} x {image.width} pixels are more than {_MAX_PIXELS:,}")
         yield image
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
-    """Turn what goes wrong with an image into one kind of error, which names it."""
+def _naming(path: Path) -> Iterator[None]:
+    """Re-raise any error about an image as ``ValueError`` that names the file."""
     from PIL import UnidentifiedImageError
 
     try:
         yield
-    except Exception as error:  # every format has its own
+    except Exception as error:  # every format raises its own errors
         if str(error).startswith("`root` must"):  # it names the file already
             raise
         why = (
@@ -262,6 +262,6 @@ def _named(path: Path) -> Iterator[None]:
             else error
         )
         raise ValueError(
-            f"`root` must hold whole images, PNG or JPEG with 8 bits a channel, cannot read {path} "
-            f"({why}); copy it again, convert it, or remove it"
+            f"`root` must hold complete PNG or JPEG images with 8 bits per channel, cannot "
+            f"read {path} ({why}); copy it again, convert it, or remove it"
         ) from error

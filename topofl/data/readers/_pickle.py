@@ -1,4 +1,4 @@
-"""Reading pickles as data: no name in a file is looked up, nothing in it is called."""
+"""Safe reading of pickles as plain data, without importing or calling anything."""
 
 import math
 import pickletools
@@ -13,14 +13,14 @@ from topofl._support.files import read_file
 __all__ = ["LARGEST", "load_pickle"]
 
 LARGEST = 2**28
-"""Bytes of the largest file that is read; the largest of CIFAR-10 and CIFAR-100 has 155 million."""
+"""Size in bytes of the largest file that is read; the largest of CIFAR has 155 million bytes."""
 
 _FREE_OPCODES = 10_000
-_BYTES_AN_OPCODE = 50
-"""A file may have so many opcodes, and one more for so many bytes.
+_BYTES_PER_OPCODE = 50
+"""A file may have 10,000 opcodes, plus one per 50 bytes.
 
-An opcode of one byte can make an object of a hundred. An image of CIFAR has 3,072 bytes and five
-opcodes or so.
+One-byte opcodes can create objects of a hundred bytes. An image of CIFAR has 3,072 bytes and about
+five opcodes.
 """
 
 _RECONSTRUCT = ("numpy.core.multiarray._reconstruct", "numpy._core.multiarray._reconstruct")
@@ -44,12 +44,12 @@ _MARK = object()
 
 
 class _ForbiddenError(Exception):
-    """The pickle asks for more than data."""
+    """The pickle contains more than plain data."""
 
 
 @dataclass(frozen=True)
 class _Name:
-    """A function or class of numpy that a pickle names, or the result of calling it."""
+    """Stand-in for a function or class of numpy in a pickle, or for the result of its call."""
 
     name: str
     called: bool = False
@@ -58,26 +58,26 @@ class _Name:
 def load_pickle(path: Path) -> Any:
     """Return the plain data in a pickle: containers, text, bytes, integers, arrays of bytes.
 
-    The pickle module is not used: the file is interpreted here, and the only names it may hold are
-    those with which numpy writes arrays, for which there are inert stand-ins. Texts of Python 2
-    become bytes. Memory is at most four times the size of the file and some megabytes: files of
-    more small objects than pixels are refused.
+    The pickle module is not used. The opcodes are interpreted here, and the only names allowed are
+    those with which numpy writes arrays, which become inert stand-ins. Strings of Python 2 become
+    bytes. Memory is at most four times the size of the file plus some megabytes; files with too
+    many small objects are rejected.
 
     Raises
     ------
     ValueError
-        If the file names anything else (it is named; nothing was run), is damaged, is larger than
-        any of CIFAR, or has far more objects than the labels and names of its images.
+        If the file names anything else (the message says what; nothing is run), is damaged, is
+        larger than any file of CIFAR, or has far more objects than labels and names of images.
     OSError
-        If it cannot be read.
+        If the file cannot be read.
     """
     content = read_file(path, largest=LARGEST)
     try:
         return _evaluate(content)
     except _ForbiddenError as error:
         raise ValueError(
-            f"`root` must hold pickles of plain data, got {path}, which asks for {error}; nothing "
-            "of it was run"
+            f"`root` must hold pickles of plain data, got {path}, which contains {error}; nothing "
+            "in it was run"
         ) from error
     except (
         ArithmeticError,
@@ -89,36 +89,35 @@ def load_pickle(path: Path) -> Any:
         ValueError,
     ) as error:
         raise ValueError(
-            f"`root` must hold whole pickles, got {path}, which is damaged or incomplete "
+            f"`root` must hold complete pickles, got {path}, which is damaged or incomplete "
             f"({error}); copy it again"
         ) from error
 
 
 def _evaluate(content: bytes) -> Any:
+    """Return the object that the opcodes of a pickle build."""
     stack: list[Any] = []
     memo: dict[int, Any] = {}
-    most = _FREE_OPCODES + len(content) // _BYTES_AN_OPCODE
+    most = _FREE_OPCODES + len(content) // _BYTES_PER_OPCODE
     for count, (opcode, argument, _) in enumerate(pickletools.genops(content), start=1):
         if count > most:
             raise _ForbiddenError(f"more than {most:,} objects in {len(content):,} bytes")
         _step(opcode.name, argument, stack, memo)
     if len(stack) != 1:
-        raise ValueError(f"{len(stack)} things are left instead of one")
+        raise ValueError(f"{len(stack)} objects are left instead of one")
     return stack[0]
 
 
 def _step(opcode: str, argument: Any, stack: list[Any], memo: dict[int, Any]) -> None:
-    """Change the stack (and the memo) as one opcode of a pickle says."""
+    """Execute one opcode of a pickle on the stack and the memo."""
     if opcode in _VALUES:
         stack.append(argument)
         return
     match opcode:
         case "PROTO" | "FRAME" | "STOP":
             pass
-        case "MEMOIZE":
-            memo[len(memo)] = stack[-1]
-        case "PUT" | "BINPUT" | "LONG_BINPUT":
-            memo[argument] = stack[-1]
+        case "MEMOIZE" | "PUT" | "BINPUT" | "LONG_BINPUT":
+            memo[len(memo) if opcode == "MEMOIZE" else argument] = stack[-1]
         case "GET" | "BINGET" | "LONG_BINGET":
             stack.append(memo[argument])
         case "BINSTRING" | "SHORT_BINSTRING":
@@ -141,14 +140,12 @@ def _step(opcode: str, argument: Any, stack: list[Any], memo: dict[int, Any]) ->
         case "SETITEM" | "SETITEMS":
             items = _pop(stack, 2) if opcode == "SETITEM" else _pop_to_mark(stack)
             stack[-1].update(_pairs(items))
-        case "GLOBAL":
-            stack.append(_named(".".join(argument.split(" ", 1))))
-        case "STACK_GLOBAL":
-            stack.append(_named(".".join(_pop(stack, 2))))
-        case "REDUCE":
-            stack.append(_called(*_pop(stack, 2)))
-        case "BUILD":
-            stack.append(_built(*_pop(stack, 2)))
+        case "GLOBAL" | "STACK_GLOBAL":
+            words = argument.split(" ", 1) if opcode == "GLOBAL" else _pop(stack, 2)
+            stack.append(_named(".".join(words)))
+        case "REDUCE" | "BUILD":
+            apply = _called if opcode == "REDUCE" else _built
+            stack.append(apply(*_pop(stack, 2)))
         case _:
             raise _ForbiddenError(
                 f"the opcode {opcode}" + (f" ({argument})"[:100] if argument is not None else "")
@@ -156,34 +153,37 @@ def _step(opcode: str, argument: Any, stack: list[Any], memo: dict[int, Any]) ->
 
 
 def _pop(stack: list[Any], count: int) -> list[Any]:
+    """Remove and return the last `count` objects of the stack."""
     if len(stack) < count:
-        raise IndexError("it takes more than it holds")
+        raise IndexError("it takes more objects than it holds")
     items = stack[-count:]
     del stack[-count:]
     return items
 
 
 def _pop_to_mark(stack: list[Any]) -> list[Any]:
+    """Remove the objects after the last mark, and the mark; return the objects."""
     place = next(i for i in range(len(stack) - 1, -2, -1) if i < 0 or stack[i] is _MARK)
     return _pop(stack, len(stack) - place)[1:]
 
 
 def _pairs(items: list[Any]) -> dict[Any, Any]:
-    if not all(
-        isinstance(key, str | bytes) for key in items[::2]
-    ):  # the hash of deep tuples would overflow the stack
-        raise TypeError("a key is no text")
+    """Return a dictionary from alternating keys and values."""
+    # Hashing deeply nested tuples would overflow the stack.
+    if not all(isinstance(key, str | bytes) for key in items[::2]):
+        raise TypeError("a key is not text")
     return dict(zip(items[::2], items[1::2], strict=True))
 
 
 def _named(name: str) -> _Name:
+    """Return the stand-in of an allowed name, or raise."""
     if name not in _NAMES:
         raise _ForbiddenError(name[:100])
     return _Name(name)
 
 
 def _called(function: Any, arguments: Any) -> _Name:
-    """Return a stand-in for an empty array or for the dtype of bytes; nothing else can be made."""
+    """Return a stand-in for an empty array or for the dtype of bytes; other calls are forbidden."""
     match function, arguments:
         case _Name(name, called=False), (_Name("numpy.ndarray", called=False), _, _) if (
             name in _RECONSTRUCT
@@ -192,12 +192,12 @@ def _called(function: Any, arguments: Any) -> _Name:
         case _Name("numpy.dtype", called=False), ("u1" | b"u1", *_):
             return _Name("numpy.dtype", called=True)
         case _Name("numpy.dtype", called=False), (code, *_):
-            raise _ForbiddenError(f"an array of {_short(code)}, only bytes (u1) may be")
+            raise _ForbiddenError(f"an array of {_short(code)}, while only bytes (u1) are allowed")
     raise _ForbiddenError(f"a call of {_short(function)} with {_short(arguments)}")
 
 
 def _built(target: Any, state: Any) -> Any:
-    """Return the array that a state describes; the byte order of bytes does not matter."""
+    """Return the array that a state describes; byte order is irrelevant for bytes."""
     match target, state:
         case _Name("numpy.dtype", called=True), _:
             return target
@@ -218,7 +218,7 @@ def _array(shape: tuple[Any, ...], fortran: bool, content: bytes) -> np.ndarray:
 
 
 def _short(value: Any) -> str:
-    """Return a text of at most 60 letters for a value that may be anything."""
+    """Return a description of any value in at most 60 characters."""
     match value:
         case _Name(name):
             return name

@@ -1,4 +1,4 @@
-"""What a reader declares next to its function, so that it is listed, named in TOML, and tested."""
+"""Registry of dataset readers, for listings, specs, TOML files and tests."""
 
 from collections.abc import Callable
 from typing import ParamSpec
@@ -10,14 +10,15 @@ __all__ = ["READERS", "reader"]
 P = ParamSpec("P")
 
 READERS: dict[str, Callable[..., Dataset]] = {}
-"""All readers by name, in the order of the imports in :mod:`topofl.data`."""
+"""All readers by name, in the import order of :mod:`topofl.data`."""
 
 
 def reader(function: Callable[P, Dataset]) -> Callable[P, Dataset]:
-    """Add a function that returns a Dataset to :data:`READERS`, and return it.
+    """Register a function that returns a Dataset in :data:`READERS`, and return it.
 
-    A reader whose first parameter is `root` reads files in or below that folder; specs, TOML files,
-    ``topofl list dataset`` and the tests of bad paths and random calls take it from there.
+    Specs, TOML files, ``topofl list dataset`` and the tests of bad paths and random calls find
+    readers in this registry. A reader whose first parameter is `root` reads files in or below that
+    folder.
     """
     READERS[function.__name__] = function
     return function

@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 from their files: checked, offline, without running any pickle."""
+"""Readers of CIFAR-10 and CIFAR-100 from local files, without unpickling."""
 
 import hashlib
 import os
@@ -24,7 +24,7 @@ _PIXELS = 3 * 32 * 32
 
 
 class _Kind(NamedTuple):
-    """Files of a dataset by folder, with checksums (None: unknown), the test images last."""
+    """Files of a dataset by folder, test images last, with checksums (None: unknown)."""
 
     name: str
     folders: dict[str, dict[str, str | None]]
@@ -73,46 +73,46 @@ def cifar10(
 ) -> Dataset:
     """Return CIFAR-10 from its files, with pixels in [0, 1], as in D-Cliques.
 
-    In particular, they are not normalized by the mean and the standard deviation of each channel,
-    as the code of DFedPGP, Dis-PFL and DPFL does.
+    Pixels are not normalized by the mean and the standard deviation of each channel, unlike in the
+    code of DFedPGP, Dis-PFL and DPFL.
 
     Parameters
     ----------
     root
         Folder with the six batches, pickled (as in cifar-10-batches-py) or binary (as in
-        cifar-10-batches-bin, with .bin), or one in which such a folder lies; the pickled ones come
-        first. Nothing is ever downloaded, and no code that a pickle may hold is run.
+        cifar-10-batches-bin, with .bin), or the parent of such a folder; pickled files take
+        precedence. Nothing is downloaded, and code in a pickle is never run.
     val
-        Number of the 50,000 training images held out for validation: chosen at random, with class
-        counts proportional to those of the test set. D-Cliques takes 5,000 for tuning, and 0, to
-        train on all, for the results.
+        Number of the 50,000 training images held out for validation, chosen at random with class
+        counts proportional to those of the test set. D-Cliques uses 5,000 for tuning, and 0 for its
+        results, to train on all images.
     seed
-        For the choice of these.
+        Seed of their choice.
     verify
-        Compare the checksums of pickled files with those of the original ones. There are none for
-        the binary files: their sizes and the numbers of images per class must be the original ones,
-        and the name says "unverified". False also reads other files of the same layout, such as a
-        subset, and says "unverified" in the name, with the numbers of training and test images if
-        they are not the original ones.
+        Whether to compare the checksums of pickled files with those of the original files. There
+        are no checksums for binary files: their sizes and numbers of images per class must be the
+        original ones, and the name contains "unverified". False also reads other files of the same
+        layout, such as a subset; the name then contains "unverified", and the numbers of training
+        and test images if they are not the original ones.
     downscale
-        Take means over blocks of `downscale` x `downscale` pixels, for smaller and faster models: 2
-        makes 16 x 16 pixels, the least that :func:`topofl.models.gn_lenet` takes of these. The name
-        then says the size, and inputs are float32, since means of bytes are no bytes.
+        Average blocks of `downscale` x `downscale` pixels, for smaller and faster models. 2 makes
+        images of 16 x 16 pixels, the smallest that :func:`topofl.models.gn_lenet` takes. The name
+        then states the size, and inputs are float32.
 
     Returns
     -------
     Dataset
-        Inputs (60000, 3, 32, 32), as bytes, of which models see pixel / 255; or 32 / downscale high
-        and wide, float32 means of pixel / 255. The training images come first, in the order of the
-        files; the test images are the last 10,000.
+        Inputs (60000, 3, 32, 32), uint8; models receive pixel / 255. With `downscale`, inputs are
+        float32 means of pixel / 255, 32 / downscale high and wide. The training images come first,
+        in the order of the files; the test images are the last 10,000.
 
     Raises
     ------
     FileNotFoundError
-        If files are missing; the message lists which, and where they were looked for.
+        If files are missing; the message lists them and the folders searched.
     ValueError
-        If a file is damaged, not the original one or asks for code to be run, if `val` asks for
-        more images than a class has, or if `downscale` does not divide 32.
+        If a file is damaged, is not the original one or contains code, if `val` needs more images
+        than a class has, or if `downscale` does not divide 32.
 
     References
     ----------
@@ -132,16 +132,16 @@ def cifar100(
     labels: str = "fine",
     downscale: int = 1,
 ) -> Dataset:
-    """Return CIFAR-100 from its files, pixels in [0, 1] and nothing else done to them.
+    """Return CIFAR-100 from its files, with pixels in [0, 1].
 
-    As of :func:`cifar10`, they are not normalized by the mean and the standard deviation of each
+    As in :func:`cifar10`, pixels are not normalized by the mean and the standard deviation of each
     channel.
 
     Parameters
     ----------
     root
         Folder with the two files, pickled (as in cifar-100-python) or binary (as in
-        cifar-100-binary, with .bin), or one in which such a folder lies.
+        cifar-100-binary, with .bin), or the parent of such a folder.
     val, seed, verify
         As in :func:`cifar10`.
     labels
@@ -152,7 +152,7 @@ def cifar100(
     Returns
     -------
     Dataset
-        As of :func:`cifar10`.
+        As in :func:`cifar10`.
 
     Raises
     ------
@@ -176,16 +176,17 @@ def _dataset(
     verify: bool,
     downscale: int,
 ) -> Dataset:
+    """Return a dataset with the labels `key`, read from the first layout found in `root`."""
     side = _side(downscale)
     folder, md5 = _find_folder(check_path("root", root), kind)
     batches = [_read(folder / name, kind, md5[name] if verify else None) for name in md5]
     labels = np.concatenate([classes[key] for _, classes in batches])
     train_size = len(labels) - len(batches[-1][0])
-    whole = _is_whole(labels, train_size, kind.labels[key])
-    known = verify and None not in md5.values()
-    if verify and not known and not whole:
+    is_original_size = _has_original_size(labels, train_size, kind.labels[key])
+    is_verified = verify and None not in md5.values()
+    if verify and not is_verified and not is_original_size:
         raise ValueError(
-            f"`root` must hold 50,000 + 10,000 images, as many of each class, got {train_size} + "
+            f"`root` must hold 50,000 + 10,000 images, equally many per class, got {train_size} + "
             f"{len(labels) - train_size} in {folder}; verify=False reads other files of this "
             "layout, such as a subset"
         )
@@ -194,8 +195,8 @@ def _dataset(
     notes = [
         "coarse labels" if key.startswith("coarse") else "",
         "" if side == 32 else f"{side} x {side} pixels",
-        "" if known else "unverified",
-        "" if whole else f"{train_size} + {len(labels) - train_size} images",
+        "" if is_verified else "unverified",
+        "" if is_original_size else f"{train_size} + {len(labels) - train_size} images",
     ]
     note = ", ".join(filter(None, notes))
     name = f"{kind.name} ({note})" if note else kind.name
@@ -206,14 +207,14 @@ def _dataset(
 
 
 def _images(pixels: np.ndarray, side: int) -> torch.Tensor:
-    """Return (N, 3072) bytes as images of bytes, or of float32 means over blocks / 255."""
+    """Return (N, 3072) bytes as uint8 images, or as float32 means over blocks / 255."""
     dtype = np.uint8 if side == 32 else np.float32
     images = torch.from_numpy(pixels.astype(dtype)).view(-1, 3, 32, 32)
     return images if side == 32 else functional.avg_pool2d(images.div_(255), 32 // side)
 
 
 def _side(downscale: int) -> int:
-    """Return how many pixels high and wide images become."""
+    """Return the height and width of downscaled images."""
     downscale = check_int("downscale", downscale, minimum=1, maximum=32)
     if 32 % downscale:
         raise ValueError(
@@ -222,8 +223,8 @@ def _side(downscale: int) -> int:
     return 32 // downscale
 
 
-def _is_whole(labels: np.ndarray, train_size: int, n_classes: int) -> bool:
-    """Return whether there are as many images as in the original, of each class too."""
+def _has_original_size(labels: np.ndarray, train_size: int, n_classes: int) -> bool:
+    """Return whether every class has as many images as in the original files."""
     train, test = (
         np.bincount(part, minlength=n_classes)
         for part in (labels[:train_size], labels[train_size:])
@@ -232,30 +233,31 @@ def _is_whole(labels: np.ndarray, train_size: int, n_classes: int) -> bool:
 
 
 def _find_folder(root: Path, kind: _Kind) -> tuple[Path, dict[str, str | None]]:
-    """Return the first folder with all files of a layout, and these files."""
+    """Return the first folder with all files of a layout, and the checksums of these files."""
     places = [
         (root / inside, files) for name, files in kind.folders.items() for inside in (".", name)
     ]
     for folder, files in places:
         if not _missing(folder, files):
             return folder, files
-    nearest, files = min(places, key=lambda place: len(_missing(*place)) - len(place[1]))
+    best, files = min(places, key=lambda place: len(_missing(*place)) - len(place[1]))
     layouts = " or ".join(
         f"{', '.join(files)} (as in {name})" for name, files in kind.folders.items()
     )
     looked = ", ".join(dict.fromkeys(str(folder) for folder, _ in places))
     raise FileNotFoundError(
-        f"`root` must hold the files {layouts}; looked in {looked}; missing in {nearest}: "
-        f"{', '.join(_missing(nearest, files))}"
+        f"`root` must hold the files {layouts}; looked in {looked}; missing in {best}: "
+        f"{', '.join(_missing(best, files))}"
     )
 
 
 def _missing(folder: Path, files: Mapping[str, Any]) -> list[str]:
+    """Return the names of files that are not in a folder."""
     return [name for name in files if not (folder / name).is_file()]
 
 
 def _read(path: Path, kind: _Kind, md5: str | None) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Return the pixels (N, 3072) and the labels (N,) of each kind in a file of either layout."""
+    """Return the pixels, (N, 3072), and the labels, (N,) per kind, in a file of either layout."""
     pixels, labels = (_read_binary if path.suffix == ".bin" else _read_pickled)(path, kind)
     for key, n_classes in kind.labels.items():
         bad = np.flatnonzero((labels[key] < 0) | (labels[key] >= n_classes))
@@ -283,9 +285,9 @@ def _read_binary(path: Path, kind: _Kind) -> tuple[np.ndarray, dict[str, np.ndar
     width = len(kind.labels) + _PIXELS
     if not content or len(content) % width:
         raise ValueError(
-            f"`root` must hold whole records of {width} bytes ({', '.join(kind.labels)}, pixels), "
-            f"at least one, got {len(content)} bytes in {path}, which is damaged or incomplete; "
-            "copy it again"
+            f"`root` must hold complete records of {width} bytes ({', '.join(kind.labels)}, "
+            f"pixels), at least one, got {len(content)} bytes in {path}, which is damaged or "
+            "incomplete; copy it again"
         )
     table = np.frombuffer(content, np.uint8).reshape(-1, width)
     labels = {key: table[:, i].astype(np.int64) for i, key in enumerate(kind.labels)}
@@ -324,9 +326,10 @@ def _read_pickled(path: Path, kind: _Kind) -> tuple[np.ndarray, dict[str, np.nda
 
 
 def _labels(path: Path, key: str, value: Any, size: int) -> np.ndarray:
+    """Return a list of `size` labels as an array, or raise."""
     if not isinstance(value, list) or not all(type(label) is int for label in value):
         raise ValueError(
-            f"`root` must hold {key} that are a list of integers, got another thing in {path}"
+            f"`root` must hold {key} as a list of integers, got something else in {path}"
         )
     if len(value) != size:
         raise ValueError(
@@ -334,5 +337,5 @@ def _labels(path: Path, key: str, value: Any, size: int) -> np.ndarray:
             f"{path}"
         )
     if min(value) < 0 or max(value) > 255:
-        raise ValueError(f"`root` must hold {key} in 0..255, got a smaller or larger one in {path}")
+        raise ValueError(f"`root` must hold {key} in 0..255, got a label out of range in {path}")
     return np.array(value, np.int64)

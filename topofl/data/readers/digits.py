@@ -1,4 +1,4 @@
-"""The handwritten digits that come with scikit-learn."""
+"""Handwritten digits that are included in scikit-learn."""
 
 import math
 
@@ -19,18 +19,18 @@ __all__ = ["digits"]
 def digits(
     *, test: int = 300, val: int = 0, seed: int | np.random.Generator = 0, enlarge: int = 1
 ) -> Dataset:
-    """Return the 1,797 handwritten digits of scikit-learn, a real dataset that needs no file.
+    """Return the 1,797 handwritten digits of scikit-learn, a real dataset that needs no files.
 
     Parameters
     ----------
     test, val
-        Number of examples held out, at random, with the class proportions kept as far as whole
-        numbers allow.
+        Numbers of examples held out at random, in the class proportions as far as whole numbers
+        allow.
     seed
-        For the choice of these.
+        Seed of their choice.
     enlarge
-        Repeat each pixel `enlarge` x `enlarge` times: with 2, images are large enough for
-        ``models.gn_lenet((1, 16, 16))``. The name then says the size.
+        Each pixel is repeated `enlarge` x `enlarge` times. With 2, images are large enough for
+        ``models.gn_lenet((1, 16, 16))``. The name of the dataset then states the size.
 
     Returns
     -------
@@ -41,7 +41,7 @@ def digits(
     Raises
     ------
     ValueError
-        If nothing would be left to train on, or the images do not fit into memory.
+        If no examples would remain for training, or the images do not fit into memory.
 
     References
     ----------
@@ -66,12 +66,12 @@ val=0, test=300)
         val,
         minimum=0,
         maximum=len(labels) - 1 - test,
-        remedy="one example must be left to train on",
+        remedy="one example must remain for training",
     )
     enlarge = check_int("enlarge", enlarge, minimum=1)
     if (needed := 4 * pixels.size * enlarge**2) > (total_memory() or math.inf):
         raise ValueError(
-            f"`enlarge` must leave images that fit into memory, got {enlarge}: "
+            f"`enlarge` must be small enough for images to fit into memory, got {enlarge}: "
             f"{needed / 2**30:.3g} GiB"
         )
     rng = stream(seed, "split")

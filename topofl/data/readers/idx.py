@@ -1,4 +1,4 @@
-"""IDX files, the format of MNIST: read without believing what they promise."""
+"""Reader of IDX files, the format of MNIST, that does not trust their headers."""
 
 import gzip
 import hashlib
@@ -19,8 +19,8 @@ __all__ = ["read_idx"]
 _IDX_TYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 
 
-_PIECE = 2**20
-"""Bytes that are read at once, so that a header that promises too much costs nothing."""
+_CHUNK_SIZE = 2**20
+"""Bytes read at once, so that a header with a size that is too large costs no memory."""
 
 
 def read_idx(path: str | os.PathLike[str], *, md5: str | None = None) -> np.ndarray:
@@ -29,29 +29,30 @@ def read_idx(path: str | os.PathLike[str], *, md5: str | None = None) -> np.ndar
     Parameters
     ----------
     path
-        The file, raw or gzipped (its contents tell, not its name).
+        The file, raw or gzipped; detected from its contents, not its name.
     md5
-        Expected checksum of the uncompressed contents, as hexadecimal digits.
+        Expected MD5 checksum of the uncompressed contents, in hexadecimal digits.
 
     Returns
     -------
     numpy.ndarray
-        Shape and dtype (uint8, int8, int16, int32, float32 or float64) as the file says, native
-        byte order.
+        Array with the shape and dtype (uint8, int8, int16, int32, float32 or float64) of the file,
+        in native byte order.
 
     Raises
     ------
     FileNotFoundError
         If there is no such file.
     ValueError
-        If it is damaged or incomplete, not IDX, holds no number, has bytes left over, does not fit
-        into memory, or has another checksum.
+        If the file is damaged or incomplete, is not IDX, holds no numbers, has surplus bytes, does
+        not fit into memory, or has another checksum.
 
     Notes
     -----
-    Two zero bytes, a byte for the type, a byte for the number of dimensions, the dimensions as
-    big-endian unsigned 32-bit integers, and the numbers in C order, big-endian (LeCun, Cortes and
-    Burges, The MNIST database). No more is decompressed than these dimensions promise.
+    An IDX file has two zero bytes, a byte for the type, a byte for the number of dimensions, the
+    dimensions as big-endian unsigned 32-bit integers, and the numbers in C order, big-endian
+    (LeCun, Cortes and Burges, The MNIST database). Decompression stops one byte after the size in
+    the header.
     """
     path = check_path("path", path, "file")
     if not path.is_file():
@@ -69,13 +70,14 @@ def read_idx(path: str | os.PathLike[str], *, md5: str | None = None) -> np.ndar
 
 
 def _uncompressed(file: BinaryIO) -> BinaryIO:
+    """Return a stream of the uncompressed contents."""
     is_packed = file.read(2) == b"\x1f\x8b"
     file.seek(0)
     return cast(BinaryIO, gzip.GzipFile(fileobj=file)) if is_packed else file
 
 
 def _read_array(path: Path, content: BinaryIO, md5: str | None) -> np.ndarray:
-    """Return the array in an open file, reading at most one byte more than its header promises."""
+    """Return the array in an open file, reading at most one byte past the size in its header."""
     start = content.read(4)
     if (
         len(start) < 4
@@ -87,7 +89,8 @@ def _read_array(path: Path, content: BinaryIO, md5: str | None) -> np.ndarray:
             f"`path` must be an IDX file, got {path}, which starts with the bytes "
             f"{start.hex(' ')!r}"
         )
-    kind, sizes = np.dtype(_IDX_TYPES[start[2]]), content.read(4 * start[3])
+    dtype = np.dtype(_IDX_TYPES[start[2]])
+    sizes = content.read(4 * start[3])
     header = start + sizes
     if len(sizes) < 4 * start[3]:
         raise ValueError(
@@ -97,30 +100,31 @@ def _read_array(path: Path, content: BinaryIO, md5: str | None) -> np.ndarray:
     shape = tuple(int(size) for size in np.frombuffer(sizes, ">u4"))
     if 0 in shape:
         raise ValueError(f"`path` must hold at least one number, got shape {shape} in {path}")
-    if (promised := kind.itemsize * math.prod(shape)) > (total_memory() or math.inf):
+    if (n_bytes := dtype.itemsize * math.prod(shape)) > (total_memory() or math.inf):
         raise ValueError(
-            f"`path` must fit into memory, got shape {shape} of {kind}, {promised / 2**30:.3g} "
+            f"`path` must fit into memory, got shape {shape} of {dtype}, {n_bytes / 2**30:.3g} "
             f"GiB, in {path}"
         )
-    numbers = _read_numbers(path, content, shape, promised, len(header))
+    numbers = _read_numbers(path, content, shape, n_bytes, len(header))
     _check_md5(path, md5, header, numbers)
-    return np.frombuffer(numbers, kind).reshape(shape).astype(kind.newbyteorder("="))
+    return np.frombuffer(numbers, dtype).reshape(shape).astype(dtype.newbyteorder("="))
 
 
 def _read_numbers(
-    path: Path, content: BinaryIO, shape: tuple[int, ...], promised: int, before: int
+    path: Path, content: BinaryIO, shape: tuple[int, ...], n_bytes: int, header_size: int
 ) -> bytes:
-    """Return as many bytes as the header promises, or raise if there are fewer or more."""
-    pieces, left = [], promised
-    while left and (piece := content.read(min(left, _PIECE))):
-        pieces.append(piece)
-        left -= len(piece)
+    """Return the `n_bytes` after the header, or raise if there are fewer or more."""
+    chunks = []
+    left = n_bytes
+    while left and (chunk := content.read(min(left, _CHUNK_SIZE))):
+        chunks.append(chunk)
+        left -= len(chunk)
     if not left and not content.read(1):
-        return b"".join(pieces)
-    got = f"{before + promised - left} bytes" if left else "more"
+        return b"".join(chunks)
+    got = f"{header_size + n_bytes - left} bytes" if left else "more"
     raise ValueError(
-        f"`path` must have {before + promised} bytes for shape {shape}, got {got}: {path} "
-        f"{'is incomplete' if left else 'has bytes left over'}; copy it again"
+        f"`path` must have {header_size + n_bytes} bytes for shape {shape}, got {got}: {path} "
+        f"{'is incomplete' if left else 'has surplus bytes'}; copy it again"
     )
 
 
@@ -132,6 +136,6 @@ def _check_md5(path: Path, md5: str | None, *parts: bytes) -> None:
         digest.update(part)
     if digest.hexdigest() != md5.lower():
         raise ValueError(
-            f"`path` must have the checksum (`md5`) {md5}, got {digest.hexdigest()} for {path}; it "
-            "is another file"
+            f"`path` must have the checksum (`md5`) {md5}, got {digest.hexdigest()} for {path}; "
+            "this is another file"
         )

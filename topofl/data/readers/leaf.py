@@ -1,4 +1,4 @@
-"""FEMNIST from the JSON files of LEAF: checked, a file at a time, offline, never downloading."""
+"""Reader of FEMNIST from local JSON files of LEAF, one file at a time."""
 
 import json
 import os
@@ -21,20 +21,20 @@ __all__ = ["femnist"]
 
 _SIDE = 28
 _CHARACTERS = string.digits + string.ascii_uppercase + string.ascii_lowercase
-"""Of which LEAF's labels 0 to 61 are the places."""
+"""LEAF's labels 0 to 61 are indices into this text."""
 
-_REMEDY = "make the file again, by LEAF's preprocess.sh"
+_REMEDY = "make the file again with LEAF's preprocess.sh"
 
 
 class _Writer(NamedTuple):
-    """What one writer wrote: (k, 784) uint8 or float32 pixels, and (k,) labels."""
+    """Examples of one writer: (k, 784) uint8 or float32 pixels, and (k,) labels."""
 
     pixels: np.ndarray
     labels: np.ndarray
 
 
 class _Part(NamedTuple):
-    """A writer's examples in one of the two splits, and the writer's number."""
+    """Examples of a writer in one of the two splits, and the index of the writer."""
 
     number: int
     pixels: np.ndarray
@@ -51,78 +51,77 @@ def femnist(
 ) -> Dataset:
     """Return FEMNIST, handwritten characters with known writers, from the JSON files of LEAF.
 
-    Nothing is ever downloaded. In ``data/femnist`` of LEAF, ``./preprocess.sh -s niid --sf 1.0 -k 0
-    -t sample`` makes the files of all 3,550 writers, with 90 % of the examples of each for
-    training; ``--sf 0.05`` makes those of a twentieth.
+    Nothing is downloaded. In ``data/femnist`` of LEAF, ``./preprocess.sh -s niid --sf 1.0 -k 0 -t
+    sample`` makes the files of all 3,550 writers, with 90 % of the examples of each writer for
+    training; ``--sf 0.05`` makes those of a twentieth of the writers.
 
     Parameters
     ----------
     root
-        Folder with ``train/*.json`` and perhaps ``test/*.json``, or with ``mytrain.json`` and
-        perhaps ``mytest.json``, as other projects call theirs; or with ``*.json``, which are not
-        split. LEAF's ``data/femnist``, ``data`` and ``data/all_data`` are such.
+        Folder with ``train/*.json`` and optionally ``test/*.json``; or with ``mytrain.json`` and
+        optionally ``mytest.json``, the names in other projects; or with ``*.json``, which are not
+        split. Examples are LEAF's ``data/femnist``, ``data`` and ``data/all_data``.
     classes
-        The characters to keep, as single ones and ranges: ``"0-9"`` for digits, ``"a-j"`` for ten
-        letters. They become classes 0, 1, ... in this order. Files whose labels stand for other
-        things take the characters of these labels: ``"0-9"`` for the ten letters in FedProx's
-        files, which have the labels 0 to 9.
+        Characters to use, single ones and ranges: ``"0-9"`` for digits, ``"a-j"`` for ten letters.
+        They become classes 0, 1, ... in this order. If the labels in the files mean something else,
+        pass the characters that LEAF gives these labels: ``"0-9"`` for the ten letters in the files
+        of FedProx, which have the labels 0 to 9.
     test
-        If there are no test files, the share of each writer's examples that becomes test examples,
-        drawn at random; at least one if above 0, and one at least stays to train on. None: 0.1, as
-        LEAF does.
+        Share of each writer's examples to use as test examples if there are no test files, drawn at
+        random; at least one if above 0, and at least one remains for training. None: 0.1, as in
+        LEAF.
     seed
-        For this draw.
+        Seed of this draw.
 
     Returns
     -------
     Dataset
-        Inputs (N, 1, 28, 28), training examples first: dark ink on white, as LEAF has them, in [0,
-        1]. They are bytes, of which models see pixel / 255, if all files have such numbers, as
-        those of LEAF; else float32. `owners` are the writers, for :func:`natural`, numbered in the
-        order of the files.
+        Inputs (N, 1, 28, 28), training examples first: dark ink on white, as in LEAF. If all
+        numbers in the files are multiples of 1 / 255, as those of LEAF, inputs are uint8 and models
+        receive pixel / 255; otherwise inputs are float32 in [0, 1]. `owners` are the writers, for
+        :func:`natural`, numbered in the order of the files.
 
     Raises
     ------
     FileNotFoundError
         If there are no such files.
     OSError
-        If one cannot be read.
+        If a file cannot be read.
     TypeError
-        If `classes` is no text, or `test` no number.
+        If `classes` is not text, or `test` not a number.
     ValueError
-        If a file is no JSON, such as one that was cut off, or not in LEAF's layout: if it has no
-        examples of a user, or not as many as it says, an image that is not 784 numbers in [0, 1],
-        or a label that is not in 0..61 (the writer is named). If a writer is in two files of a
-        split; if there are no training examples of `classes`, or these are not characters; if
-        `test` is given beside test files.
+        If a file is not JSON, for example because it is truncated, or not in the layout of LEAF: if
+        it has no examples of a user, or not as many as it states, an image that is not 784 numbers
+        in [0, 1], or a label that is not in 0..61 (the message names the writer). If a writer is in
+        two files of a split; if there are no training examples of `classes`, or these are not
+        characters; if `test` is given although there are test files.
 
     Notes
     -----
-    Files are read one at a time. While one is, memory holds its text twice, its images as bytes,
-    and the lists of one writer.
+    Files are read one at a time. Reading a file takes the memory of twice its text, its images as
+    bytes, and the lists of one writer.
 
     References
     ----------
-    Caldas et al. (2018), LEAF: A Benchmark for Federated Settings, and its code. Used by Kharrat,
-    Canini and Horváth (2025), DPFL, whose network for it has 10 classes (62 in its code),
-    presumably the letters a to j of Li et al. (2020), FedProx, five of them a node:
+    Caldas et al. (2018), LEAF: A Benchmark for Federated Settings, and its code. Also used by
+    Kharrat, Canini and Horváth (2025), DPFL, whose network for it has 10 classes (62 in its code),
+    presumably the letters a to j of Li et al. (2020), FedProx, with five classes per node:
     ``natural(femnist(root, classes="a-j"), n=100, classes_per_node=5, seed=0)``.
     """
-    kept = _labels_of(classes)
+    used_labels = _labels_of(classes)
     train_files, test_files = _files(check_path("root", root))
     if test_files and test is not None:
         raise ValueError(
-            f"`test` must be None where there are test files, such as {test_files[0]}, got {test}"
+            f"`test` must be None if there are test files, such as {test_files[0]}, got {test}"
         )
     share = 0.0 if test_files else check_fraction("test", 0.1 if test is None else test)
     new_labels = np.full(len(_CHARACTERS), -1)
-    new_labels[kept] = np.arange(len(kept))
+    new_labels[used_labels] = np.arange(len(used_labels))
     numbers: dict[str, int] = {}
     parts = list(_parts(train_files, new_labels, numbers))
     if not parts:
         raise ValueError(
-            f"`classes` must leave an example to train on, got {shown(classes)}, of which {root} "
-            "has none"
+            f"`classes` must have training examples, got {shown(classes)}, of which {root} has none"
         )
     sizes = [len(part.labels) for part in parts]
     train_size = sum(sizes)
@@ -130,16 +129,16 @@ def femnist(
     labels = np.concatenate([part.labels for part in parts])
     is_test = np.arange(len(labels)) >= train_size
     is_test[:train_size] = _held_out(sizes, share, stream(seed, "split"))
-    name = "femnist" if len(kept) == len(_CHARACTERS) else f"femnist ({classes})"
+    name = "femnist" if len(used_labels) == len(_CHARACTERS) else f"femnist ({classes})"
     splits = np.flatnonzero(~is_test), np.zeros(0, np.int64), np.flatnonzero(is_test)
     owners = np.concatenate([np.full(len(part.labels), part.number) for part in parts])
     return Dataset(
-        _inputs(parts), torch.from_numpy(labels), len(kept), name, *splits, owners=owners
+        _inputs(parts), torch.from_numpy(labels), len(used_labels), name, *splits, owners=owners
     )
 
 
 def _labels_of(classes: str) -> list[int]:
-    """Return the labels of characters and ranges of them."""
+    """Return the LEAF labels of characters and ranges of characters."""
     if not isinstance(classes, str):
         raise TypeError(
             f"`classes` must be text, such as 'a-j', got {shown(classes)} "
@@ -164,7 +163,7 @@ def _labels_of(classes: str) -> list[int]:
 
 
 def _files(root: Path) -> tuple[list[Path], list[Path]]:
-    """Return the files for training and for test; none for test if they are not split."""
+    """Return the files for training and for test, the latter empty if files are not split."""
     for folder in (root, root / "data"):
         if train := _json_in(folder / "train"):
             return train, _json_in(folder / "test")
@@ -175,7 +174,7 @@ def _files(root: Path) -> tuple[list[Path], list[Path]]:
             return files, []
     raise FileNotFoundError(
         "`root` must hold FEMNIST as train/*.json and test/*.json, mytrain.json and mytest.json, "
-        f"or *.json, got none in {root}; make them in LEAF's data/femnist by ./preprocess.sh -s "
+        f"or *.json, got none in {root}; make them in LEAF's data/femnist with ./preprocess.sh -s "
         "niid --sf 1.0 -k 0 -t sample"
     )
 
@@ -187,7 +186,7 @@ def _json_in(folder: Path) -> list[Path]:
 def _parts(
     files: Sequence[Path], new_labels: np.ndarray, numbers: dict[str, int]
 ) -> Iterator[_Part]:
-    """Yield the examples of the classes per writer; new writers are added to `numbers`."""
+    """Yield the examples of the used classes per writer; adds new writers to `numbers`."""
     seen: dict[str, Path] = {}
     for path in files:
         for name, writer in _writers(path):
@@ -199,22 +198,22 @@ def _parts(
                 )
             seen[name] = path
             labels = new_labels[writer.labels]
-            wanted = labels >= 0
-            if wanted.any():
+            is_used = labels >= 0
+            if is_used.any():
                 yield _Part(
-                    numbers.setdefault(name, len(numbers)), writer.pixels[wanted], labels[wanted]
+                    numbers.setdefault(name, len(numbers)), writer.pixels[is_used], labels[is_used]
                 )
 
 
 def _writers(path: Path) -> list[tuple[str, _Writer]]:
-    """Return the writers in a file with their examples."""
+    """Return the names and examples of the writers in a file."""
     content = _content(path)
     users, counts, found = (content[key] for key in ("users", "num_samples", "user_data"))
     if len(set(users)) < len(users) or len(counts) != len(users):
         raise ValueError(
             "`root` must hold each user once and a number for each in num_samples, got "
-            f"{len(users)} users, of whom {len(set(users))} differ, and {len(counts)} numbers in "
-            f"{path}; {_REMEDY}"
+            f"{len(users)} users, {len(set(users))} of them different, and {len(counts)} numbers "
+            f"in {path}; {_REMEDY}"
         )
     return [
         (name, _checked(path, name, count, found.get(name)))
@@ -223,14 +222,14 @@ def _writers(path: Path) -> list[tuple[str, _Writer]]:
 
 
 def _content(path: Path) -> dict[str, Any]:
-    """Return the object in a file, writers as arrays, or raise unless it has LEAF's three keys."""
+    """Return the JSON object in a file, with writers as arrays; it must have LEAF's three keys."""
     text = read_file(path)
     try:
         content = json.loads(text, object_hook=_packed)
     except (MemoryError, RecursionError, ValueError) as error:
         raise ValueError(
-            f"`root` must hold whole JSON files, {path} is damaged or incomplete ({error}); copy "
-            f"it again, or {_REMEDY}"
+            f"`root` must hold complete JSON files, {path} is damaged or incomplete ({error}); "
+            f"copy it again, or {_REMEDY}"
         ) from error
     kinds = {"users": list, "num_samples": list, "user_data": dict}
     is_leaf = isinstance(content, dict) and all(
@@ -238,16 +237,16 @@ def _content(path: Path) -> dict[str, Any]:
     )
     if not is_leaf or not all(isinstance(name, str) for name in content["users"]):
         raise ValueError(
-            "`root` must hold JSON objects with lists users, of texts, and num_samples, and an "
+            "`root` must hold JSON objects with a list of names users, a list num_samples and an "
             f"object user_data, got something else in {path}; move other files away"
         )
     return content
 
 
 def _packed(found: dict[str, Any]) -> Any:
-    """Return a writer's lists as arrays, a thirtieth of the memory; other objects as they are.
+    """Return a writer's lists as arrays, with a thirtieth of the memory, other objects unchanged.
 
-    An error is returned, to be raised where the writer's name is known.
+    An error is returned, and raised where the name of the writer is known.
     """
     if not isinstance(found.get("x"), list) or not isinstance(found.get("y"), list):
         return found
@@ -260,7 +259,7 @@ def _packed(found: dict[str, Any]) -> Any:
 def _pixels(images: list[Any]) -> np.ndarray:
     """Return (k, 784) bytes if all numbers are multiples of 1 / 255 in float32, else float32."""
     if not images:
-        raise ValueError("no image")
+        raise ValueError("no images")
     for image in images:
         if not isinstance(image, list) or len(image) != _SIDE**2:
             raise ValueError(
@@ -271,9 +270,9 @@ def _pixels(images: list[Any]) -> np.ndarray:
     try:
         values = np.array(images)
     except (ValueError, OverflowError) as error:
-        raise ValueError("an image with something else than numbers") from error
+        raise ValueError("an image with entries other than numbers") from error
     if values.dtype.kind not in "iuf" or values.ndim != 2:
-        raise ValueError("an image with something else than numbers")
+        raise ValueError("an image with entries other than numbers")
     outside = values[~((values >= 0) & (values <= 1))]
     if len(outside):
         raise ValueError(f"a pixel of {outside[0]:g}")
@@ -283,12 +282,12 @@ def _pixels(images: list[Any]) -> np.ndarray:
 
 
 def _numbers(pixels: np.ndarray) -> np.ndarray:
-    """Return bytes divided by 255, float32; such numbers as they are."""
+    """Return pixels as float32 in [0, 1]: bytes divided by 255, other numbers unchanged."""
     return (pixels / 255).astype(np.float32) if pixels.dtype == np.uint8 else pixels
 
 
 def _labels(classes: list[Any]) -> np.ndarray:
-    """Return labels, which FedProx writes as floats."""
+    """Return labels as an array; FedProx writes them as floats."""
     for label in classes:
         if (
             type(label) not in (int, float)
@@ -300,6 +299,7 @@ def _labels(classes: list[Any]) -> np.ndarray:
 
 
 def _checked(path: Path, name: str, count: Any, writer: Any) -> _Writer:
+    """Return the examples of a writer, or raise unless there are `count` valid ones."""
     if isinstance(writer, ValueError):
         raise ValueError(
             f"`root` must hold images of {_SIDE**2} numbers in [0, 1] (divide pixels by 255) and "
@@ -321,7 +321,7 @@ def _checked(path: Path, name: str, count: Any, writer: Any) -> _Writer:
 
 
 def _held_out(sizes: Sequence[int], share: float, rng: np.random.Generator) -> np.ndarray:
-    """Return which examples of all writers, one after the other, are for test."""
+    """Return a mask of test examples over the concatenated examples of all writers."""
     if share == 0:
         return np.zeros(sum(sizes), bool)
     held = [min(max(1, round(share * size)), size - 1) for size in sizes]
@@ -331,7 +331,7 @@ def _held_out(sizes: Sequence[int], share: float, rng: np.random.Generator) -> n
 
 
 def _inputs(parts: Sequence[_Part]) -> torch.Tensor:
-    """Return (N, 1, 28, 28) images, as bytes if all parts have bytes."""
+    """Return (N, 1, 28, 28) images, uint8 if all parts are, else float32."""
     pixels = [part.pixels for part in parts]
     if any(own.dtype != np.uint8 for own in pixels):
         pixels = [_numbers(own) for own in pixels]

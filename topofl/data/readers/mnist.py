@@ -1,4 +1,4 @@
-"""MNIST, Fashion-MNIST and EMNIST from their IDX files: checked, offline, never downloading."""
+"""Readers of MNIST, Fashion-MNIST and EMNIST from local IDX files."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -24,11 +24,11 @@ _MNIST_MD5 = {
     "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
     "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
 }
-"""The files of MNIST and the checksums of their uncompressed contents."""
+"""MD5 checksums of the uncompressed files of MNIST."""
 
 
 class _Split(NamedTuple):
-    """What the files of a split of EMNIST hold."""
+    """A split of EMNIST: classes, and accepted numbers of (training, test) images."""
 
     n_classes: int
     first_label: int
@@ -43,9 +43,10 @@ _EMNIST = {
     "letters": _Split(26, 1, ((124_800, 20_800), (88_800, 14_800))),
     "mnist": _Split(10, 0, ((60_000, 10_000),)),
 }
-"""The splits of EMNIST: classes, label of the first one, numbers of training and test images.
+"""The splits of EMNIST by name.
 
-The files of letters exist in two sizes: the published ones, and those of an earlier edition.
+The letters are published in two sizes: 145,600 images, the size that NIST states, and 103,600
+images, the size in TensorFlow Datasets.
 """
 
 
@@ -57,34 +58,35 @@ def mnist(
     seed: int | np.random.Generator = 0,
     verify: bool = True,
 ) -> Dataset:
-    """Return MNIST from its four IDX files, in the setting of D-Cliques.
+    """Return MNIST from its four IDX files, with the validation split of D-Cliques.
 
     Parameters
     ----------
     root
-        Folder with the files, or one in which they lie under ``raw/`` or ``MNIST/raw/``; gzipped or
-        not. Nothing is ever downloaded.
+        Folder with the files, gzipped or not, in it or in ``raw/`` or ``MNIST/raw/`` below it.
+        Nothing is downloaded.
     val
-        Number of the 60,000 training images held out for validation: chosen at random, with class
-        counts proportional to those of the test set (equal to them for 10,000). 0 trains on all.
+        Number of the 60,000 training images held out for validation, chosen at random with class
+        counts proportional to those of the test set (equal to them for 10,000). With 0, all images
+        are for training.
     seed
-        For the choice of these.
+        Seed of their choice.
     verify
-        Compare the checksums of the files with those of the original ones. False also reads other
-        files of the same layout, and says "unverified" in the name.
+        Whether to compare the checksums of the files with those of the original files. False also
+        reads other files of the same layout, and adds "unverified" to the name.
 
     Returns
     -------
     Dataset
-        Inputs (70000, 1, 28, 28), as bytes; models see (pixel / 255 - 0.1307) / 0.3081. The test
+        Inputs (70000, 1, 28, 28), uint8; models receive (pixel / 255 - 0.1307) / 0.3081. The test
         images are the last 10,000.
 
     Raises
     ------
     FileNotFoundError
-        If files are missing; the message lists which, and where they were looked for.
+        If files are missing; the message lists them and the folders searched.
     ValueError
-        If a file is damaged or not the original one, or if `val` asks for more images than a class
+        If a file is damaged or not the original one, or if `val` needs more images than a class
         has.
 
     References
@@ -110,29 +112,29 @@ def fashion_mnist(
     Parameters
     ----------
     root
-        Folder with the files, which have the names of MNIST's, or one in which they lie under
-        ``raw/`` or ``FashionMNIST/raw/``; gzipped or not. Nothing is ever downloaded.
+        Folder with the files, which have the same names as those of MNIST, gzipped or not, in it or
+        in ``raw/`` or ``FashionMNIST/raw/`` below it. Nothing is downloaded.
     val
-        Number of the 60,000 training images held out for validation, as for :func:`mnist`.
+        Number of the 60,000 training images held out for validation, as in :func:`mnist`.
     seed
-        For the choice of these.
+        Seed of their choice.
     verify
-        Check that there are 6,000 training and 1,000 test images of 28 x 28 pixels in each class,
-        which MNIST's files are refused for. False reads any files of the same layout, and says
-        "unverified" in the name.
+        Whether to check that every class has 6,000 training and 1,000 test images of 28 x 28
+        pixels, which rejects the files of MNIST. False reads any files of the same layout, and adds
+        "unverified" to the name.
 
     Returns
     -------
     Dataset
-        Inputs (70000, 1, 28, 28), as bytes; models see (pixel / 255 - 0.2860) / 0.3530. The test
-        images are the last 10,000.
+        Inputs (70000, 1, 28, 28), uint8; models receive (pixel / 255 - 0.2860) / 0.3530, the mean
+        and the standard deviation of the training pixels. The test images are the last 10,000.
 
     Raises
     ------
     FileNotFoundError
-        If files are missing; the message lists which, and where they were looked for.
+        If files are missing; the message lists them and the folders searched.
     ValueError
-        If a file is damaged, the files hold other images, or `val` asks for more images than a
+        If a file is damaged, if the files hold other images, or if `val` needs more images than a
         class has.
 
     References
@@ -152,8 +154,8 @@ def fashion_mnist(
             if (counts != size).any():
                 raise ValueError(
                     f"`root` must hold {size} images of each class of Fashion-MNIST, got "
-                    f"{counts.tolist()} in {folder}; MNIST's files have the same names, read those "
-                    "by data.mnist, and others with verify=False"
+                    f"{counts.tolist()} in {folder}; read the files of MNIST, which have the same "
+                    "names, with data.mnist, and others with verify=False"
                 )
     return _dataset(found, 10, "fashion_mnist", verify, val, seed, mean=0.2860, std=0.3530)
 
@@ -172,43 +174,42 @@ def emnist(
     Parameters
     ----------
     root
-        Folder with the files, such as ``emnist-letters-train-images-idx3-ubyte``, or one in which
-        they lie under ``gzip/``, ``raw/`` or ``EMNIST/raw/``; gzipped or not. Nothing is ever
-        downloaded.
+        Folder with the files, such as ``emnist-letters-train-images-idx3-ubyte``, gzipped or not,
+        in it or in ``gzip/``, ``raw/`` or ``EMNIST/raw/`` below it. Nothing is downloaded.
     split
-        ``"balanced"`` (47 classes: digits, and letters with those merged whose upper and lower case
-        look alike), ``"byclass"`` (62: digits, upper and lower case), ``"bymerge"`` (47),
-        ``"digits"`` (10), ``"letters"`` (26, both cases together) or ``"mnist"`` (10).
+        ``"balanced"`` (47 classes: digits and letters, merged where upper and lower case look
+        alike), ``"byclass"`` (62: digits, upper and lower case), ``"bymerge"`` (47), ``"digits"``
+        (10), ``"letters"`` (26, upper and lower case merged) or ``"mnist"`` (10).
     val
-        Number of training images held out for validation, as for :func:`mnist`.
+        Number of training images held out for validation, as in :func:`mnist`.
     seed
-        For the choice of these.
+        Seed of their choice.
     verify
-        Check that the files hold as many images of 28 x 28 pixels as the published ones. False
-        reads any files of the same layout, and says "unverified" in the name.
+        Whether to check that the files hold as many images of 28 x 28 pixels as the published ones.
+        False reads any files of the same layout, and adds "unverified" to the name.
 
     Returns
     -------
     Dataset
-        Inputs (N, 1, 28, 28), as bytes, with rows and columns exchanged, since the files hold
-        images that lie on their side; models see (pixel / 255 - mean) / std with the mean and the
-        standard deviation of all training pixels, rounded to four decimals. Labels count from 0,
-        also those of letters, which the files count from 1. Test images are the last ones.
+        Inputs (N, 1, 28, 28), uint8, transposed, since the files store images with rows and columns
+        exchanged. Models receive (pixel / 255 - mean) / std with the mean and the standard
+        deviation of all training pixels, rounded to four decimals. Labels start at 0; those of
+        letters start at 1 in the files. The test images come last.
 
     Raises
     ------
     FileNotFoundError
-        If files are missing; the message lists which, and where they were looked for.
+        If files are missing; the message lists them and the folders searched.
     ValueError
-        If `split` is unknown, a file is damaged, the files hold another number of images or labels
-        of other classes, or `val` asks for more images than a class has.
+        If `split` is unknown, if a file is damaged, if the files hold another number of images or
+        labels of other classes, or if `val` needs more images than a class has.
 
     References
     ----------
     Cohen, Afshar, Tapson and van Schaik, "EMNIST: an extension of MNIST to handwritten letters"
     (2017).
     """
-    kind = _EMNIST[check_choice("split", split, _EMNIST)]
+    published = _EMNIST[check_choice("split", split, _EMNIST)]
     check_switch("verify", verify, auto=False)
     names = tuple(
         f"emnist-{split}-{part}-{what}"
@@ -216,14 +217,14 @@ def emnist(
         for what in ("images-idx3-ubyte", "labels-idx1-ubyte")
     )
     folder = _find_folder(root, names, ("gzip", "raw", "EMNIST/raw"))
-    found = _read_files(folder, names, kind.n_classes, first_label=kind.first_label)
+    found = _read_files(folder, names, published.n_classes, first_label=published.first_label)
     if verify:
-        _check_sizes(folder, found, kind.sizes)
+        _check_sizes(folder, found, published.sizes)
     upright = np.ascontiguousarray(found.images.transpose(0, 2, 1))
     mean, std = _mean_and_std(upright[: found.train_size])
     return _dataset(
         found._replace(images=upright),
-        kind.n_classes,
+        published.n_classes,
         f"emnist {split}",
         verify,
         val,
@@ -234,7 +235,7 @@ def emnist(
 
 
 class _Found(NamedTuple):
-    """Images and labels, those for training first."""
+    """Images and labels, training examples first."""
 
     images: np.ndarray
     labels: np.ndarray
@@ -249,9 +250,9 @@ def _read_files(
     first_label: int = 0,
     md5: Mapping[str, str] | None = None,
 ) -> _Found:
-    """Return the images and labels of four files, of which the first two are for training."""
-    sums = {} if md5 is None else md5
-    arrays = [read_idx(_find_file(folder, name), md5=sums.get(name)) for name in names]
+    """Return the images and labels in four files: training images, their labels, and for test."""
+    checksums = {} if md5 is None else md5
+    arrays = [read_idx(_find_file(folder, name), md5=checksums.get(name)) for name in names]
     for images, labels in (arrays[:2], arrays[2:]):
         if images.ndim != 3 or images.dtype != np.uint8 or labels.shape != images.shape[:1]:
             raise ValueError(
@@ -275,7 +276,7 @@ def _read_files(
 
 
 def _check_sizes(folder: Path, found: _Found, sizes: Sequence[tuple[int, int]]) -> None:
-    """Refuse other numbers of training and test images, or images of another size than 28 x 28."""
+    """Raise ``ValueError`` unless numbers of images match `sizes`, and images are 28 x 28."""
     got = (found.train_size, len(found.labels) - found.train_size)
     if got not in sizes or found.images.shape[1:] != (28, 28):
         wanted = " or ".join(f"{train:,} and {test:,}" for train, test in sizes)
@@ -290,7 +291,7 @@ def _check_sizes(folder: Path, found: _Found, sizes: Sequence[tuple[int, int]]) 
 def _mean_and_std(images: np.ndarray) -> tuple[float, float]:
     """Return the mean and the standard deviation of pixels / 255, rounded to four decimals."""
     counts = np.zeros(256, np.int64)
-    for start in range(0, len(images), 1000):  # bincount makes integers of 8 bytes of its input
+    for start in range(0, len(images), 1000):  # bincount converts its input to int64
         counts += np.bincount(images[start : start + 1000].ravel(), minlength=256)
     values = np.arange(256) / 255
     mean = counts @ values / counts.sum()
@@ -309,6 +310,7 @@ def _dataset(
     mean: float,
     std: float,
 ) -> Dataset:
+    """Return a dataset with `val` training images held out for validation."""
     val_indices, train = validation(found.labels, found.train_size, val, stream(seed, "split"))
     return Dataset(
         torch.from_numpy(found.images)[:, None],
@@ -324,20 +326,21 @@ def _dataset(
 
 
 def _find_folder(root: str | os.PathLike[str], names: Sequence[str], inside: Sequence[str]) -> Path:
-    """Return the folder that holds all files: `root`, or one of those inside of it."""
+    """Return the folder that holds all files: `root`, or one of the folders `inside` of it."""
     root = check_path("root", root)
     folders = [root, *(root / folder for folder in inside)]
     present = [sum(_find_file(folder, name).is_file() for name in names) for folder in folders]
-    nearest = folders[present.index(max(present))]
-    missing = [name for name in names if not _find_file(nearest, name).is_file()]
+    best = folders[present.index(max(present))]
+    missing = [name for name in names if not _find_file(best, name).is_file()]
     if not missing:
-        return nearest
+        return best
     raise FileNotFoundError(
         f"`root` must hold the four files {', '.join(names)} (each raw or with .gz); looked "
-        f"in {', '.join(map(str, folders))}; missing in {nearest}: {', '.join(missing)}"
+        f"in {', '.join(map(str, folders))}; missing in {best}: {', '.join(missing)}"
     )
 
 
 def _find_file(folder: Path, name: str) -> Path:
+    """Return the path of a raw file if it exists, else that of its gzipped version."""
     raw = folder / name
     return raw if raw.is_file() else folder / f"{name}.gz"

@@ -1,1 +1,1 @@
-"""What a run refuses before any work is done."""
+"""Checks of a run's arguments before any work is done."""

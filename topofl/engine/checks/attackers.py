@@ -1,4 +1,4 @@
-"""Checks that nodes can attack in a method."""
+"""Checks that an attack is possible in an algorithm."""
 
 import warnings
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from topofl._support.check import shown
-from topofl.algorithms.contract.needs import exceeded
+from topofl.algorithms.contract.needs import exceeded_bound
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import Rule
 from topofl.attacks import Attack
@@ -17,7 +17,7 @@ __all__ = ["check_attack", "check_attackers"]
 
 
 def check_attackers(attackers: Any, algorithm: Algorithm, n: int) -> Attack | None:
-    """Return the attack of a run, or raise unless it is by some of n nodes that exchange models."""
+    """Return the attack of a run, or raise unless some but not all of n nodes are attackers."""
     if attackers is None:
         return None
     if not isinstance(attackers, Attack):
@@ -27,7 +27,7 @@ def check_attackers(attackers: Any, algorithm: Algorithm, n: int) -> Attack | No
         )
     if algorithm.pooled:
         raise ValueError(
-            f"`attackers` must be None for {algorithm.name}, in which nodes send each other nothing"
+            f"`attackers` must be None for {algorithm.name}, in which nodes exchange nothing"
         )
     if max(attackers.nodes) >= n or len(attackers.nodes) >= n:
         raise ValueError(
@@ -40,38 +40,38 @@ def check_attackers(attackers: Any, algorithm: Algorithm, n: int) -> Attack | No
 def check_attack(
     trace: Trace, attack: Attack | None, graphs: Topology | TopologySequence, rule: Rule
 ) -> None:
-    """Raise ``ValueError`` if a method cannot be attacked; warn if it tolerates fewer attackers."""
+    """Raise ``ValueError`` if an algorithm cannot be attacked; warn of more than it tolerates."""
     if attack is None:
         return
-    name, doors = trace.algorithm.name, set().union(*trace.requests.doors.values())
-    if "mixed gradients" in doors:
+    name = trace.algorithm.name
+    calls = set().union(*trace.requests.calls.values())
+    if "mixed gradients" in calls:
         raise ValueError(
             f"`attackers` must be None for {name}: gradients within local steps cannot be forged"
         )
-    if attack.to_each and "shown" in doors and not doors & {"mix", "server"}:
+    if attack.to_each and "shown" in calls and not calls & {"mix", "server"}:
         raise ValueError(
             f"`attackers` must send the same to all neighbors for {name}, in which a node "
             f"publishes its model before its receiver is drawn; {attack.name!r} sends each "
-            "neighbor a different one; take sign_flip, noise or alie"
+            "neighbor a different one; use sign_flip, noise or alie"
         )
-    if not doors & ({"mix", "server"} if attack.to_each else {"mix", "server", "shown"}):
+    if not calls & ({"mix", "server"} if attack.to_each else {"mix", "server", "shown"}):
         raise ValueError(
-            f"`attackers` must be None for {name}: no attack can forge what its nodes send; take "
+            f"`attackers` must be None for {name}: no attack can forge what its nodes send; use "
             "dsgd"
         )
-    if attack.to_each and "server" in doors:
+    if attack.to_each and "server" in calls:
         raise ValueError(
-            f"`attackers` must send all the same for {name}, which has a server; use "
+            f"`attackers` must send one model to all for {name}, which has a server; use "
             "attacks.sign_flip"
         )
     if not trace.needs_topology:
         return
-    bad = np.zeros(graphs.n, dtype=bool)
-    bad[list(attack.nodes)] = True
+    is_attacker = np.zeros(graphs.n, dtype=bool)
+    is_attacker[list(attack.nodes)] = True
     for need in trace.algorithm.needs:
-        if text := next(
-            filter(None, (exceeded(need, rule(one.graph), bad) for one in trace.rounds)), ""
-        ):
+        texts = (exceeded_bound(need, rule(played.graph), is_attacker) for played in trace.rounds)
+        if text := next(filter(None, texts), ""):
             warnings.warn(
                 f"`attackers` are more than {name} tolerates: {text}", UserWarning, stacklevel=6
             )

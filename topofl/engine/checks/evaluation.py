@@ -1,4 +1,4 @@
-"""Checks of what is evaluated and fine-tuned, and the nodes and examples that are drawn for it."""
+"""Checks of evaluations and fine-tuning, and the random choice of evaluated nodes and examples."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,32 +20,21 @@ __all__ = ["check_evaluated", "check_fine_tuning", "evaluation_sets", "with_fine
 
 def with_fine_tuning(algorithm: Algorithm, fine_tune: Any) -> Algorithm:
     """Return the algorithm with its fine-tuning replaced (None: unchanged; False: removed)."""
-    if fine_tune is None:
-        return (
-            algorithm
-            if algorithm.fine_tune is None
-            else _with_phase(algorithm, algorithm.fine_tune)
-        )
-    return (
-        replace(algorithm, fine_tune=None)
-        if fine_tune is False
-        else _with_phase(algorithm, fine_tune)
-    )
-
-
-def _with_phase(algorithm: Algorithm, fine_tune: Any) -> Algorithm:
-    return replace(algorithm, fine_tune=check_fine_tune(fine_tune))
+    phase = algorithm.fine_tune if fine_tune is None else fine_tune
+    if phase is None:
+        return algorithm
+    return replace(algorithm, fine_tune=None if phase is False else check_fine_tune(phase))
 
 
 def check_fine_tuning(
     algorithm: Algorithm, evaluation: Evaluation, n: int, rounds: int | None
 ) -> None:
-    """Check when models are fine-tuned in a run of so many rounds (None: unknown)."""
+    """Raise ``ValueError`` unless fine-tuning fits a run of `rounds` rounds (None: unknown)."""
     if (every := evaluation.fine_tune_every) is not None:
         if algorithm.fine_tune is None:
             raise ValueError(
-                "`evaluation.fine_tune_every` must be None where nothing is fine-tuned, got "
-                f"{every}; say how by `fine_tune`, e.g. Evaluation(fine_tune=sgd(lr=0.1, epochs=5))"
+                f"`evaluation.fine_tune_every` must be None without fine-tuning, got {every}; give "
+                "a phase as `fine_tune`, e.g. Evaluation(fine_tune=sgd(lr=0.1, epochs=5))"
             )
         if every % evaluation.every and (rounds is None or every < rounds):
             raise ValueError(
@@ -56,15 +45,14 @@ def check_fine_tuning(
 
 
 def check_evaluated(clients: Partition, evaluation: Evaluation) -> None:
-    """Check that there are as many examples and nodes to evaluate as are asked for."""
-    able = _nodes_with_examples(clients, evaluation.on)
+    """Raise ``ValueError`` if there are fewer examples or nodes than `evaluation` requests."""
+    eligible = _nodes_with_examples(clients, evaluation.on)
     if evaluation.nodes is not None:
-        named = (
-            "the number of nodes with such examples" if any(map(_is_own, evaluation.on)) else "n"
-        )
+        has_own_set = any(map(_is_own, evaluation.on))
+        named = "the number of nodes with such examples" if has_own_set else "n"
         check_int(
-            "evaluation.nodes", evaluation.nodes, minimum=1, maximum=len(able), maximum_name=named,
-            remedy="None takes all",
+            "evaluation.nodes", evaluation.nodes, minimum=1, maximum=len(eligible),
+            maximum_name=named, remedy="None takes all",
         )  # fmt: skip
     if evaluation.examples is not None:
         for name in evaluation.on:
@@ -72,18 +60,18 @@ def check_evaluated(clients: Partition, evaluation: Evaluation) -> None:
 
 
 def _check_examples(clients: Partition, where: str, examples: int) -> None:
-    """Check that so many examples of a set can be drawn."""
+    """Raise ``ValueError`` unless `examples` examples of a set can be drawn."""
     if _is_own(where):
         raise ValueError(
             f"`evaluation.examples` must be None with on={where!r}, whose sets are small, got "
             f"{examples}; leave it out, or evaluate fewer nodes by evaluation.nodes"
         )
-    there = len(getattr(clients.dataset, where))
+    available = len(getattr(clients.dataset, where))
     check_int(
         "evaluation.examples",
         examples,
         minimum=1,
-        maximum=there,
+        maximum=available,
         maximum_name=f"len(dataset.{where})",
         remedy="None takes all",
     )
@@ -97,7 +85,7 @@ _HELPERS = {"test": "match_test", "val": "with_validation"}
 
 
 def _evaluation_indices(clients: Partition, where: str) -> Any:
-    """Return the indices of the shared set, or of each node's own, or raise if there are none."""
+    """Return the indices of a shared set or of each node's own set; raise if there are none."""
     own = _is_own(where)
     indices = getattr(clients if own else clients.dataset, where.removeprefix("own_"))
     if sum(map(len, indices)) == 0 if own else len(indices) == 0:
@@ -114,12 +102,13 @@ def _evaluation_indices(clients: Partition, where: str) -> Any:
 
 
 def _nodes_with_examples(clients: Partition, names: Sequence[str]) -> np.ndarray:
-    """Return the nodes with examples in all sets, ascending, or raise if a set is empty."""
-    able = np.ones(clients.n, dtype=bool)
-    for name, indices in [(name, _evaluation_indices(clients, name)) for name in names]:
+    """Return the nodes with examples in all sets, ascending; raise if a set is empty."""
+    eligible = np.ones(clients.n, dtype=bool)
+    for name in names:
+        indices = _evaluation_indices(clients, name)
         if _is_own(name):
-            able &= np.array([len(i) > 0 for i in indices])
-    return np.flatnonzero(able)
+            eligible &= np.array([len(own) > 0 for own in indices])
+    return np.flatnonzero(eligible)
 
 
 def evaluation_sets(
@@ -129,17 +118,16 @@ def evaluation_sets(
     device: torch.device,
     left_out: Sequence[int] = (),
 ) -> dict[str, Evaluated]:
-    """Return what a run evaluates, by the sets' names; some nodes are left out.
+    """Return the evaluated nodes and examples, by the name of the set.
 
-    Examples and nodes are drawn from the run's seed; more of them include fewer. Of nodes those are
-    drawn that have examples in all sets, the same for all of them.
+    Examples and nodes are drawn from the run's seed; larger samples contain smaller ones. Nodes are
+    drawn among those with examples in all sets, without `left_out`, and are the same for all sets.
     """
-    able, rng = (
-        np.setdiff1d(_nodes_with_examples(clients, evaluation.on), left_out),
-        stream(seed, "evaluated nodes"),
-    )
-    others = [i for i in range(clients.n) if i not in left_out]
-    nodes = others if evaluation.nodes is None else _sample(able, evaluation.nodes, rng).tolist()
+    eligible = np.setdiff1d(_nodes_with_examples(clients, evaluation.on), left_out)
+    if evaluation.nodes is None:
+        nodes = [i for i in range(clients.n) if i not in left_out]
+    else:
+        nodes = _sample(eligible, evaluation.nodes, stream(seed, "evaluated nodes")).tolist()
     return {
         name: Evaluated(_examples(clients, name, evaluation.examples, seed, device), nodes)
         for name in evaluation.on
@@ -149,10 +137,10 @@ def evaluation_sets(
 def _examples(
     clients: Partition, where: str, size: int | None, seed: int, device: torch.device
 ) -> Tensor | list[Tensor]:
-    """Return the examples of a set, `size` of them if it is shared, or each node's own."""
+    """Return the indices of `size` examples of a shared set, or of each node's own examples."""
     indices = _evaluation_indices(clients, where)
     if _is_own(where):
-        joined = torch.from_numpy(np.concatenate(indices)).to(device)  # copied once
+        joined = torch.from_numpy(np.concatenate(indices)).to(device)  # one copy for all nodes
         return list(joined.split(list(map(len, indices))))
     return torch.tensor(
         _sample(np.asarray(indices), size, stream(seed, "evaluated examples")), device=device
@@ -160,5 +148,5 @@ def _examples(
 
 
 def _sample(values: np.ndarray, size: int | None, rng: np.random.Generator) -> np.ndarray:
-    """Return `size` of the values at random, in the order they have; None: all."""
+    """Return `size` random values in their original order; None: all of them."""
     return values if size is None else values[np.sort(rng.permutation(len(values))[:size])]

@@ -1,4 +1,4 @@
-"""Checks that the graphs and the clients of a run are what its method needs."""
+"""Checks that the graphs and the clients of a run meet the needs of its algorithm."""
 
 from dataclasses import replace
 from typing import Any
@@ -20,13 +20,13 @@ __all__ = ["check_graphs", "check_topology", "check_trial_examples"]
 def check_topology(
     algorithm: Algorithm, topology: Any, n: int
 ) -> Topology | TopologySequence | None:
-    """Return the graphs of a run (None: none given), or raise if they are not of n nodes."""
+    """Return the graphs of a run (None: no topology), or raise unless they have n nodes."""
     if algorithm.pooled or topology is None:
         return None
     graphs = _with_cached_graphs(graph_of("topology", topology))
     if graphs.n != n:
         sizes = f"{graphs.name} has n={graphs.n}, `clients` has n={n}"
-        raise ValueError(f"`topology` must have one node a client: {sizes}")
+        raise ValueError(f"`topology` must have one node per client: {sizes}")
     return graphs
 
 
@@ -38,19 +38,19 @@ def check_graphs(
     on_disconnected: str,
     rule: Rule,
 ) -> Topology | TopologySequence:
-    """Return the graphs that a run uses, or raise if its method or its clients do not fit them.
+    """Return the graphs that a run uses; raise unless they fit its algorithm and its clients.
 
-    Of sequences without a period the weights of the rounds that were played are looked at.
+    For sequences without a period, only the weights of the rounds in the dry run are checked.
     """
     check_trial_examples(trace, clients)
     if trace.algorithm.needs and graphs is not None and not trace.is_served:
-        played = [one.graph for one in trace.rounds]
+        played = [dry_round.graph for dry_round in trace.rounds]
         rounds = played if graphs.period is None else [graphs.at(t) for t in range(graphs.period)]
         check_weights(trace.algorithm.name, trace.algorithm.needs, graphs, rounds, rule)
     if trace.needs_topology and graphs is not None and graphs.period is not None:
         if on_disconnected == "raise":
             _check_connected(graphs)
-        if mixing is None:  # else a rule warns when it is used
+        if mixing is None:
             warn_of_unused_weights(
                 map(graphs.at, range(graphs.period)), "mixing", pushes=trace.pushes
             )
@@ -65,20 +65,20 @@ def check_graphs(
 
 
 def check_trial_examples(trace: Trace, clients: Partition) -> None:
-    """Raise ``ValueError`` if nodes try models on examples that some of them do not have."""
+    """Raise ``ValueError`` if nodes without examples of a set must cross-evaluate models on it."""
     for where in sorted(trace.requests.trial_sets):
-        lacking = [i for i, examples in enumerate(getattr(clients, where)) if not len(examples)]
-        if lacking:
+        empty = [i for i, examples in enumerate(getattr(clients, where)) if not len(examples)]
+        if empty:
             remedy = "partition with val_fraction" if where == "val" else "leave such clients out"
             raise ValueError(
                 f"`clients` must give every node {where} examples, on which {trace.algorithm.name} "
-                f"tries models, node {lacking[0]} has none ({len(lacking)} of {clients.n}); "
+                f"evaluates models, node {empty[0]} has none ({len(empty)} of {clients.n}); "
                 f"{remedy}"
             )
 
 
 def _with_cached_graphs(graphs: Topology | TopologySequence) -> Topology | TopologySequence:
-    """Return periodic sequences with cached graphs, so that weights are computed once per graph."""
+    """Cache the graphs of periodic sequences, so that weights are computed once per graph."""
     if isinstance(graphs, Topology) or graphs.period is None:
         return graphs
     members = [graphs.at(t) for t in range(graphs.period)]
@@ -86,9 +86,9 @@ def _with_cached_graphs(graphs: Topology | TopologySequence) -> Topology | Topol
 
 
 def _check_connected(graphs: Topology | TopologySequence) -> None:
-    """Refuse graphs whose union over a period is not strongly connected."""
+    """Raise ``TopologyError`` unless the union over a period is strongly connected."""
     if found := strongly_connected.graphs(graphs):
         raise TopologyError(
             f"`topology` must be connected for nodes to agree, got {graphs.name}: {found}; connect "
-            "it, or train its parts on their own with compute=Compute(on_disconnected='allow')"
+            "it, or train its components separately with compute=Compute(on_disconnected='allow')"
         )

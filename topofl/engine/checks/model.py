@@ -1,4 +1,4 @@
-"""Checks that the engine can train a model: its outputs, parameters, buffers and randomness."""
+"""Checks of models: outputs, use of parameters, buffers, randomness and batched execution."""
 
 from collections.abc import Mapping
 
@@ -13,14 +13,14 @@ __all__ = ["check_batched", "check_output"]
 
 
 def check_output(module: nn.Module, inputs: Tensor, n_classes: int | None) -> None:
-    """Apply the model to one example and to two, so that a misfit is told before training.
+    """Check a model on one example and on two, before training.
 
     Raises
     ------
     ValueError
-        If it cannot take them or returns something else than logits of so many classes (None: than
-        a tensor); if a parameter is not used; if its output is random, or depends on other examples
-        of the minibatch; if it changes its buffers.
+        If the model cannot take the examples or does not return logits of `n_classes` classes
+        (None: a tensor); if a parameter is not used; if its output is random or depends on other
+        examples of the minibatch; if it changes its buffers.
     """
     buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
     try:
@@ -29,21 +29,22 @@ def check_output(module: nn.Module, inputs: Tensor, n_classes: int | None) -> No
             _check_used(module, logits)
             _check_buffers(module, buffers)
             with torch.no_grad():
-                again, among = module(inputs[:1]), module(inputs[:2])[:1]
+                again = module(inputs[:1])
+                in_batch = module(inputs[:2])[:1]
     except NoGeneratorError as error:
         raise ValueError(_RANDOM_OUTPUT) from error
     if drawn or not _close(logits, again):
         raise ValueError(_RANDOM_OUTPUT)
-    if not _close(logits, among):
+    if not _close(logits, in_batch):
         raise ValueError(
-            "`model` must treat the examples of a minibatch one by one, its output for one depends "
-            "on the others (as batch normalization makes it); use nn.GroupNorm"
+            "`model` must treat the examples of a minibatch independently, its output for one "
+            "depends on the others (as with batch normalization); use nn.GroupNorm"
         )
 
 
 _RANDOM_OUTPUT = (
-    "`model` must return the same for the same input, it draws random numbers of its own (as "
-    "dropout does), so runs could not be repeated; remove what draws them"
+    "`model` must return the same output for the same input, but it draws random numbers (as "
+    "dropout does), so that runs could not be repeated; remove the random layers"
 )
 
 
@@ -60,42 +61,42 @@ def _logits(module: nn.Module, inputs: Tensor, n_classes: int | None) -> Tensor:
         ) from error
     if not isinstance(logits, Tensor):
         raise ValueError(
-            f"`model` must return a tensor of logits, got {type(logits).__name__}; return these "
-            "alone"
+            f"`model` must return a tensor of logits, got {type(logits).__name__}; return only the "
+            "logits"
         )
     shape = tuple(logits.shape)
     if n_classes is None and shape[:1] != (1,):
         raise ValueError(
             f"`model` must return outputs of shape (b, ...) for b examples, got shape {shape} for "
-            "one example; keep the first axis as it is"
+            "one example; do not change the first axis"
         )
     if n_classes is not None and (len(shape) != 2 or shape[0] != 1 or shape[1] < n_classes):
         raise ValueError(
-            f"`model` must return at least n_classes={n_classes} logits an example, got shape "
+            f"`model` must return at least n_classes={n_classes} logits per example, got shape "
             f"{shape} for one example"
             + (
-                f"; put nn.Flatten() before its linear layers, of {inputs[0].numel()} features"
+                f"; put nn.Flatten() before its linear layers, with {inputs[0].numel()} features"
                 * (len(shape) > 2)
             )
         )
     if not logits.is_floating_point() or not logits.requires_grad:
         raise ValueError(
             f"`model` must return real {'logits' if n_classes else 'outputs'} that can be "
-            f"differentiated, got {logits.dtype} with requires_grad={logits.requires_grad}; return "
-            "them neither rounded nor detached"
+            f"differentiated, got {logits.dtype} with requires_grad={logits.requires_grad}; do not "
+            "round or detach them"
         )
     return logits
 
 
 def _remedy(module: nn.Module, inputs: Tensor) -> str:
-    """Return what to do with a model that cannot take the examples."""
+    """Return the remedy for a model that cannot take the examples."""
     if any(isinstance(part, nn.Embedding | nn.EmbeddingBag) for part in module.modules()):
         return (
             f"examples are {inputs.dtype}: give token ids as int64, below the number of embeddings"
         )
     if not inputs.is_floating_point():
         return (
-            f"examples are {inputs.dtype} and stay so: "
+            f"examples are {inputs.dtype} and are not converted: "
             "give pixels as uint8, and other numbers as float32"
         )
     try:
@@ -125,17 +126,17 @@ def _check_buffers(module: nn.Module, before: Mapping[str, Tensor]) -> None:
             or not bool(((old == buffer) | (old != old)).all())
         ):
             raise ValueError(
-                f"`model` must not change its buffers, {name!r} is another after it was applied: "
-                "such statistics would be neither averaged nor personal; keep it as it is, or use "
+                f"`model` must not change its buffers, {name!r} changed in a forward pass: such "
+                "statistics would be neither averaged nor personal; leave it unchanged, or use "
                 "nn.GroupNorm"
             )
 
 
 def _close(logits: Tensor, others: Tensor) -> bool:
-    """Whether logits differ by rounding only; True where they are not finite.
+    """Whether logits differ by rounding only; True if they are not finite.
 
-    Sums in another order differ by less than 1 % even in the least precise of types, what is looked
-    for by far more.
+    Sums in another order differ by less than 1 % even in the least precise dtype, while randomness
+    and dependence on other examples cause far larger differences.
     """
     tolerance = max(0.01, 10 * torch.finfo(logits.dtype).eps) * float(logits.detach().abs().max())
     difference = float((logits.detach() - others).abs().max())
@@ -151,7 +152,8 @@ def check_batched(module: nn.Module, inputs: Tensor) -> None:
         stacked_forward(module).each(twice, inputs[:1].expand(2, *inputs[:1].shape))
     except RuntimeError as error:
         raise ValueError(
-            "`executor` must be 'looped' or 'auto' for this model, torch.func cannot batch it: "
+            "`executor` must be 'looped' or 'auto' for this model, since torch.func cannot batch "
+            "it: "
             f"{_first_line(error)}"
         ) from error
 

@@ -1,1 +1,1 @@
-"""The dry run: the first rounds, played on tensors without memory to see what a run needs."""
+"""The dry run: the first rounds, played on meta tensors to find out what a run needs."""

@@ -1,4 +1,4 @@
-"""What phases give to a round and return to a run, checked."""
+"""Checks of the arguments that phases pass to a round and of the states that they return."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -8,8 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from topofl._support.check import check_takes, did_you_mean, shown
-from topofl.algorithms.contract.checked import PLAYED as WHY_PLAYED
-from topofl.algorithms.contract.checked import shaped_as, without_numbers
+from topofl.algorithms.contract.checked import WHY_PLAYED, check_shape, explaining_meta_errors
 from topofl.algorithms.contract.phase import Phase
 from topofl.algorithms.contract.round import Models, State
 from topofl.mixing import MixingMatrix
@@ -35,12 +34,12 @@ AggregationRule = Callable[[Tensor, Tensor, Tensor], Tensor]
 def aggregated(
     phase: str, rule: AggregationRule, own: Tensor, received: Tensor, shares: Tensor
 ) -> Tensor:
-    """Return the row that a rule makes of a node's own and the received ones.
+    """Return the row that `rule` computes from a node's own row and the received ones.
 
     Raises
     ------
     ValueError
-        If the row is not like the node's own, or the rule changed that in place.
+        If the row does not have the shape of the node's own, or `rule` changed `own` in place.
     """
     version = own._version
     row = rule(own, received, shares)
@@ -51,49 +50,46 @@ def aggregated(
         )
     what, remedy = (
         f"`rule` of the phase {phase!r}",
-        "combine the rows that were sent over their first axis",
+        "combine the received rows over their first axis",
     )
-    return shaped_as(what, "a row", row, own, remedy)
+    return check_shape(what, "a row", row, own, remedy)
 
 
 def check_rule(phase: str, rule: object) -> None:
-    """Raise ``TypeError`` unless nodes can aggregate by a rule."""
+    """Raise ``TypeError`` unless `rule` can be called to aggregate models."""
     if not callable(rule):
         raise TypeError(
-            "`rule` of round.aggregate must be a function of (own, heard, shares), got "
-            f"{shown(rule)} in the phase {phase!r}; give one such as lambda own, heard, shares: "
-            "heard.median(0).values"
+            "`rule` of round.aggregate must be a function of (own, received, shares), got "
+            f"{shown(rule)} in the phase {phase!r}; give one such as lambda own, received, shares: "
+            "received.median(0).values"
         )
-    check_takes(f"`rule` of the phase {phase!r}", rule, "own", "heard", "shares")
+    check_takes(f"`rule` of the phase {phase!r}", rule, "own", "received", "shares")
 
 
 def check_noted(phase: str, name: str, value: object) -> None:
-    """Raise ``ValueError`` unless what a phase notes is one real number."""
+    """Raise ``ValueError`` unless the value that a phase notes is one real number."""
     if isinstance(value, Tensor):
-        fine, got = (
-            value.numel() == 1 and not value.is_complex(),
-            f"a tensor of shape {tuple(value.shape)}",
-        )
+        is_number = value.numel() == 1 and not value.is_complex()
+        got = f"a tensor of shape {tuple(value.shape)}"
     elif isinstance(value, np.ndarray):
-        fine, got = (
-            value.size == 1 and value.dtype.kind in "biuf",
-            f"an array of shape {value.shape}",
-        )
+        is_number = value.size == 1 and value.dtype.kind in "biuf"
+        got = f"an array of shape {value.shape}"
     else:
-        fine, got = isinstance(value, Real | np.bool_), shown(value)
-    if not fine:
+        is_number = isinstance(value, Real | np.bool_)
+        got = shown(value)
+    if not is_number:
         raise ValueError(
-            f"`value` of round.note must be one real number a round, got {got} as {name!r} in the "
-            f"phase {phase!r}; note its mean, or each number by a name of its own"
+            f"`value` of round.note must be one real number per round, got {got} as {name!r} in "
+            f"the phase {phase!r}; note its mean, or give each number its own name"
         )
 
 
-def check_matrix(door: str, weights: object) -> None:
+def check_matrix(call: str, weights: object) -> None:
     """Raise ``TypeError`` unless the weights of an exchange are a MixingMatrix."""
     if not isinstance(weights, MixingMatrix):
         raise TypeError(
-            f"`weights` of round.{door} must be a MixingMatrix such as round.weights, got "
-            f"{type(weights).__name__}; make one of an array by topofl.mixing.from_weights(array)"
+            f"`weights` of round.{call} must be a MixingMatrix such as round.weights, got "
+            f"{type(weights).__name__}; convert an array by topofl.mixing.from_weights(array)"
         )
 
 
@@ -108,32 +104,38 @@ def check_participants(participants: np.ndarray, counts: np.ndarray) -> np.ndarr
 
 
 def state_of_phase(states: Mapping[str, State], owner: str, phase: str) -> State:
-    """Return what another phase of the chain keeps, or raise ``ValueError`` if there is none."""
+    """Return the state of another phase of the chain; raise ``ValueError`` if there is none.
+
+    Examples
+    --------
+    >>> state_of_phase({"local": {}, "exchange": {}}, owner="local", phase="exchange")
+    {}
+    """
     if owner not in states or owner == phase:
         others = ", ".join(name for name in states if name != phase) or "none"
         raise ValueError(
-            f"`owner` must be another phase of the chain, {phase!r} asks for the state of "
-            f"{owner!r}; there are {others}{did_you_mean(owner, list(states))}"
+            f"`owner` must be another phase of the chain, got {owner!r} in the phase {phase!r}; "
+            f"the other phases are {others}{did_you_mean(owner, list(states))}"
         )
     return states[owner]
 
 
 def on_shapes_only(name: str) -> AbstractContextManager[None]:
-    """Turn torch's errors on tensors without values into a ``ValueError`` that names the phase."""
-    return without_numbers(
+    """Turn torch's errors on meta tensors into a ``ValueError`` that names the phase."""
+    return explaining_meta_errors(
         f"the phase {name!r} must work on models without numbers, {WHY_PLAYED}",
-        "where `models.flat.is_meta`, let it do the most that it may do, such as round.mix (which "
-        "also is how models are multiplied by a mixing matrix), and return",
+        "where `models.flat.is_meta`, let it make every call that it may make, such as round.mix "
+        "(which also multiplies models by a mixing matrix), and return",
     )
 
 
 def initial_state(name: str, phase: Phase, models: Models) -> State:
-    """Return the state with which a phase begins, or raise ``TypeError`` if it is none."""
+    """Return the initial state of a phase, or raise ``TypeError`` if it is not valid."""
     return checked_state(name, "init", phase.init(models))
 
 
 def checked_state(name: str, function: str, state: object) -> State:
-    """Return the state of a phase, or raise ``TypeError`` if it is not a dict of tensors."""
+    """Return the state of a phase, or raise ``TypeError`` unless it is a dict of tensors."""
     if not isinstance(state, dict):
         raise TypeError(
             f"`{function}` of the phase {name!r} must return its state, a dict of tensors such as "

@@ -1,4 +1,4 @@
-"""Playing the first rounds of a run on tensors without memory."""
+"""Dry run: play the first rounds of a run on meta tensors, which have no memory."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,10 +12,11 @@ from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import State
 from topofl.attacks import Attack
 from topofl.engine.dry_run.checked import checked_state, initial_state, on_shapes_only
-from topofl.engine.dry_run.round import DryModels, DryRound, PhaseRequests, WeightRules
+from topofl.engine.dry_run.requests import PhaseRequests
+from topofl.engine.dry_run.round import DryModels, DryRound, WeightRules
 from topofl.engine.dry_run.trace import Trace
+from topofl.engine.ledger import Ledger
 from topofl.engine.population import Layout, Population
-from topofl.engine.recorder import Ledger
 from topofl.engine.train.allocations import AllocationTrace
 from topofl.topology import Topology, TopologySequence
 
@@ -23,23 +24,25 @@ __all__ = ["DRY_ROUNDS", "DryRunInputs", "complete_graph", "play_rounds", "trace
 
 
 DRY_ROUNDS = 3
-"""Rounds that are played: methods that begin in another way do so in round 0."""
+"""Number of rounds that are played; algorithms with a different beginning differ in round 0."""
 
 
 @dataclass(frozen=True, eq=False)
 class DryRunInputs:
-    """What is played.
+    """Inputs of a dry run.
 
     Parameters
     ----------
-    algorithm, layout, dtype, rules, sizes, seed
-        Of the run.
+    algorithm, layout, dtype
+        Algorithm of the run, and layout and dtype of its models.
     graphs
-        None: no topology was given.
+        Topology of the run; None: not given.
+    rules, sizes, seed
+        Weight rules, node data sizes (n,) and seed of the run.
     independent_start
-        Whether nodes start from models of their own.
+        Whether each node starts from its own model.
     attack
-        What some nodes send in place of what they hold; None: nobody attacks.
+        The attack of the run; None: no attackers.
     """
 
     algorithm: Algorithm
@@ -53,19 +56,19 @@ class DryRunInputs:
     attack: Attack | None = None
 
     def models(self) -> DryModels:
-        """Return the models, without numbers."""
+        """Return the models on the meta device."""
         flat = torch.empty(len(self.sizes), self.layout.d, dtype=self.dtype, device="meta")
         graph = self.graphs if isinstance(self.graphs, Topology) else None
         models = DryModels(
             flat, self.layout, self.algorithm.name, self.independent_start, self.graphs, graph=graph
         )
-        _ = models.push_sum_weights  # made now, not while bytes are counted
+        _ = models.push_sum_weights  # allocated now, not while bytes are counted
         return models
 
     def round(
         self, t: int, models: Population, requests: PhaseRequests, states: dict[str, State]
     ) -> DryRound:
-        """Return round t, which nobody has used."""
+        """Return a fresh round t on its graph."""
         graph = complete_graph(len(self.sizes)) if self.graphs is None else self.graphs.at(t)
         return self.on(graph, t, models, requests, states)
 
@@ -77,31 +80,27 @@ class DryRunInputs:
         requests: PhaseRequests,
         states: dict[str, State],
     ) -> DryRound:
-        """Return the same on a graph that is known."""
+        """Return a fresh round t on the given graph."""
         return DryRound(
-            t,
-            graph,
-            self.graphs is not None,
-            self.algorithm.name,
-            self.rules,
-            models,
-            self.sizes,
-            self.seed,
-            Ledger(self.dtype.itemsize),
-            requests,
-            states,
-            self.attack,
-        )
+            t, graph, self.graphs is not None, self.algorithm.name, self.rules, models, self.sizes,
+            self.seed, Ledger(self.dtype.itemsize), requests, states, self.attack,
+        )  # fmt: skip
 
 
 @lru_cache(maxsize=1)
 def complete_graph(n: int) -> Topology:
-    """Return the graph on which every node can hear all others."""
+    """Return the complete graph of n nodes, for runs without a topology.
+
+    Examples
+    --------
+    >>> complete_graph(4).n_edges
+    6
+    """
     return Topology(sparse.csr_array(~np.eye(n, dtype=bool)), name="everybody")
 
 
 def play_rounds(inputs: DryRunInputs, rounds: int) -> Iterator[DryRound]:
-    """Yield rounds, of which the matrices may be more than fit into memory."""
+    """Yield the first rounds one by one, so that not all of their matrices are in memory."""
     models = inputs.models()
     states = _initial_states(inputs.algorithm, models)
     for t in range(rounds):
@@ -123,9 +122,10 @@ def _play_round(
     requests: PhaseRequests,
     states: dict[str, State],
 ) -> tuple[DryRound, int]:
-    """Play a round; return it, and the bytes that a phase made besides where it was most."""
-    current, largest = inputs.round(t, models, requests, states), 0
+    """Play a round; return it, and the largest number of bytes that a phase allocated."""
+    current = inputs.round(t, models, requests, states)
     models.calls.append("apply")
+    largest = 0
     for name, phase in inputs.algorithm.phases.items():
         current.phase = name
         with AllocationTrace() as allocations, on_shapes_only(name):
@@ -139,34 +139,43 @@ def _state_bytes(states: Mapping[str, State]) -> int:
 
 
 def trace_first_rounds(inputs: DryRunInputs, rounds: int = DRY_ROUNDS) -> Trace:
-    """Play the first rounds, and the fine-tuning if there is one, and return what they need.
+    """Return the trace of the first rounds and of any fine-tuning.
 
     Raises
     ------
     ValueError, TypeError
-        If a phase cannot be played without numbers, asks for a graph that is not given, pushes
-        twice, or nodes exchange anything in fine-tuning; and what a phase itself raises.
+        If a phase cannot be applied to meta tensors or uses a topology that is not given, if two
+        phases push, or if nodes exchange anything in fine-tuning; and what a phase itself raises.
     """
     models, requests = inputs.models(), PhaseRequests()
     states = _initial_states(inputs.algorithm, models)
-    sizes, found = [_state_bytes(states)], []
+    state_sizes = [_state_bytes(states)]
+    played, scratch_sizes = list[DryRound](), list[int]()
     for t in range(rounds):
-        found.append(_play_round(inputs, t, models, requests, states))
-        sizes.append(_state_bytes(states))
-    tuning = _play_fine_tuning(inputs, requests, found[0][0].graph)
+        current, largest = _play_round(inputs, t, models, requests, states)
+        played.append(current)
+        scratch_sizes.append(largest)
+        state_sizes.append(_state_bytes(states))
     return Trace(
-        inputs.algorithm, inputs.layout, [played for played, _ in found], requests, max(sizes),
-        max(size for _, size in found), tuning, "start" in models.calls,
-    )  # fmt: skip
+        inputs.algorithm,
+        inputs.layout,
+        played,
+        requests,
+        state=max(state_sizes),
+        scratch=max(scratch_sizes),
+        fine_tuning=_play_fine_tuning(inputs, requests, played[0].graph),
+        common_start="start" in models.calls,
+    )
 
 
 def _play_fine_tuning(inputs: DryRunInputs, requests: PhaseRequests, graph: Topology) -> int:
-    """Play the fine-tuning by itself; return the bytes that it takes, 0 if there is none."""
+    """Play any fine-tuning on its own; return the bytes that it takes, 0 if there is none."""
     phase = inputs.algorithm.fine_tune
     if phase is None:
         return 0
-    models, alone, name = inputs.models(), PhaseRequests(), "fine_tune"
-    current = inputs.on(graph, 0, models, alone, {})
+    name = "fine_tune"
+    models, own_requests = inputs.models(), PhaseRequests()
+    current = inputs.on(graph, 0, models, own_requests, {})
     current.phase = name
     with on_shapes_only(name):
         state = initial_state(name, phase, models)
@@ -175,13 +184,12 @@ def _play_fine_tuning(inputs: DryRunInputs, requests: PhaseRequests, graph: Topo
         except ValueError as error:
             if "another phase of the chain" not in str(error):
                 raise
-            raise ValueError(f"{_ALONE}, got one that uses the state of another phase") from error
-    if alone.doors:
-        raise ValueError(
-            f"{_ALONE}, got one that uses {', '.join(sorted(set().union(*alone.doors.values())))}"
-        )
-    requests.trained[name] = alone.trained.get(name, [])
+            raise ValueError(f"{_LOCAL}, got one that uses the state of another phase") from error
+    if own_requests.calls:
+        used = ", ".join(sorted(set().union(*own_requests.calls.values())))
+        raise ValueError(f"{_LOCAL}, got one that uses {used}")
+    requests.trained[name] = own_requests.trained.get(name, [])
     return models.flat.nbytes + sum(value.nbytes for value in state.values())
 
 
-_ALONE = "`fine_tune` must be a phase of each node alone such as sgd(lr=0.1, epochs=5)"
+_LOCAL = "`fine_tune` must be a phase of each node alone such as sgd(lr=0.1, epochs=5)"

@@ -1,4 +1,4 @@
-"""The round and the models of a dry run: they record what phases ask for and compute nothing."""
+"""The round and the models of a dry run, which record calls of phases and compute nothing."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,12 +10,11 @@ from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from topofl._support.check import check_choice, shown
-from topofl._support.generators import answered
+from topofl._support.generators import answer_queries
 from topofl._support.seeding import stream
-from topofl.algorithms.contract.checked import NO_BRANCHES, without_numbers
-from topofl.algorithms.contract.checked import PLAYED as WHY_PLAYED
+from topofl.algorithms.contract.checked import NO_BRANCHES, WHY_PLAYED, explaining_meta_errors
 from topofl.algorithms.contract.local import Training
-from topofl.algorithms.contract.needs import refused, static
+from topofl.algorithms.contract.needs import need_error, static
 from topofl.algorithms.contract.round import Models, Rule, State, Trial, check_key
 from topofl.algorithms.contract.schedules import rate_at
 from topofl.attacks import Attack
@@ -28,47 +27,33 @@ from topofl.engine.dry_run.checked import (
     check_rule,
     state_of_phase,
 )
+from topofl.engine.dry_run.requests import PhaseRequests, RecordedSteps
+from topofl.engine.ledger import Ledger
 from topofl.engine.population import Population
-from topofl.engine.recorder import OWN_COLUMNS, Ledger
+from topofl.engine.recorder import OWN_COLUMNS
 from topofl.mixing import MixingMatrix, check_pulls, check_pushes
 from topofl.topology import Topology, TopologySequence
 
-__all__ = ["EXCHANGES", "DryModels", "DryRound", "PhaseRequests", "RecordedSteps", "WeightRules"]
+__all__ = ["EXCHANGES", "DryModels", "DryRound", "WeightRules"]
 
 
 T = TypeVar("T")
 
 
 EXCHANGES = frozenset(("mix", "send", "server"))
-"""Calls that exchange models. A phase may switch between them, but not between some and none."""
-
-
-@dataclass(frozen=True, eq=False)
-class RecordedSteps:
-    """Local steps that a phase asked for.
-
-    Parameters
-    ----------
-    how
-        The steps.
-    counts
-        (n,) of each node.
-    """
-
-    how: Training
-    counts: np.ndarray
+"""Calls that exchange models. A phase may use different ones in different rounds, but not none."""
 
 
 @dataclass(frozen=True, eq=False)
 class WeightRules:
-    """What gives graphs their weights.
+    """Weight rules of a run, which turn graphs into mixing matrices.
 
     Parameters
     ----------
     pull, push
-        The rules of the run, where nodes average what they hear, and where they push.
+        Rules for nodes that average what they receive, and for nodes that push.
     resolve
-        (rule, graph) -> the matrix, checked.
+        (rule, graph) -> the checked matrix.
     """
 
     pull: Rule
@@ -78,7 +63,19 @@ class WeightRules:
 
 @dataclass(frozen=True, eq=False)
 class DryModels(Population):
-    """Models without numbers, which notice whether they are taken to start as one."""
+    """Models on the meta device, which record whether a phase relies on a common start.
+
+    Parameters
+    ----------
+    method
+        Name of the algorithm.
+    independent_start
+        Whether each node starts from its own model.
+    given
+        The topology of the run; None: not given.
+    calls
+        ``"start"`` for each access to `start`, ``"apply"`` once rounds began.
+    """
 
     method: str = ""
     independent_start: bool = False
@@ -90,14 +87,14 @@ class DryModels(Population):
         """See the protocol."""
         if "apply" in self.calls:
             raise ValueError(
-                "`models.start` must be asked for in `init`, models move later; keep a copy in the "
-                "state"
+                "`models.start` must be read in `init`, since models change later; store a copy in "
+                "the state"
             )
         self.calls.append("start")
         if self.independent_start:
             raise ValueError(
-                f"`init` must be 'common' or 'given' for {self.method}, which compares where "
-                "models moved from one start, got 'independent'"
+                f"`init` must be 'common' or 'given' for {self.method}, which compares how far "
+                "models moved from a common start, got 'independent'"
             )
         return self.flat[:1].clone()
 
@@ -107,7 +104,7 @@ class DryModels(Population):
         if self.given is None:
             raise _topology_missing(self.method, self.n)
         if self.graph is None:
-            raise refused(
+            raise need_error(
                 self.method, "topology", static, self.given.name, static.graphs(self.given)
             )
         return self.graph
@@ -120,66 +117,27 @@ def _topology_missing(method: str, n: int) -> TypeError:
 
 
 @dataclass(eq=False)
-class PhaseRequests:
-    """What phases have asked for, over all rounds.
-
-    Attributes
-    ----------
-    doors
-        By phase: the doors that it used.
-    trained
-        By phase: its local steps.
-    columns
-        By phase: the columns of the models that it mixed.
-    rules
-        By which gradients were mixed, with the first of their matrices.
-    gradients
-        Tensors of all nodes' gradients, by key.
-    batch_sizes
-        Of gradients.
-    trial_sets
-        On which examples nodes tried models.
-    noted
-        Names of numbers that rounds record.
-    drawn
-        What phases drew random numbers for.
-    """
-
-    doors: dict[str, set[str]] = field(default_factory=dict)
-    trained: dict[str, list[RecordedSteps]] = field(default_factory=dict)
-    columns: dict[str, set[tuple[int, int]]] = field(default_factory=dict)
-    rules: list[MixingMatrix] = field(default_factory=list)
-    gradients: dict[str, Tensor] = field(default_factory=dict)
-    batch_sizes: list[int] = field(default_factory=list)
-    trial_sets: set[str] = field(default_factory=set)
-    noted: dict[str, None] = field(default_factory=dict)
-    drawn: set[str] = field(default_factory=set)
-
-
-@dataclass(eq=False)
 class DryRound:
-    """A :class:`topofl.algorithms.Round` that records what phases ask for and computes nothing.
+    """A :class:`topofl.algorithms.Round` that records the requests of phases.
 
     Parameters
     ----------
-    t
-        The round, from 0.
-    graph, given
-        Its graph, that of everybody if none was given.
-    algorithm
-        Name of the method.
-    rules, sizes, seed
-        Of the run.
+    t, graph
+        The round, from 0, and its graph.
+    given
+        Whether a topology was given; otherwise the graph is complete.
+    algorithm, rules, sizes, seed
+        Name of the algorithm, weight rules, node data sizes and seed of the run.
     models
         The models that predict.
     ledger, requests
-        What is noted, of the round and of all rounds.
+        Messages of the round, and requests of all rounds.
     states
-        Of all phases.
+        States of all phases.
     attack
-        What some nodes send in place of what they hold.
+        The attack of the run; None: no attackers.
     phase
-        Which one is played.
+        Name of the phase that is played.
     """
 
     t: int
@@ -197,7 +155,7 @@ class DryRound:
     phase: str = ""
     used: MixingMatrix | None = field(default=None, init=False)
     mixed: dict[MixingMatrix, int] = field(default_factory=dict, init=False)
-    """Columns that each matrix multiplies, counted as messages or not."""
+    """Number of columns that each matrix multiplies, counted as messages or not."""
 
     @property
     def n(self) -> int:
@@ -207,7 +165,7 @@ class DryRound:
     @property
     def topology(self) -> Topology:
         """See the protocol."""
-        self._note_door("topology")
+        self._note_call("topology")
         if not self.given:
             raise _topology_missing(self.algorithm, self.n)
         return self.graph
@@ -215,7 +173,7 @@ class DryRound:
     @property
     def peers(self) -> Topology:
         """See the protocol."""
-        self._note_door("peers")
+        self._note_call("peers")
         return self.graph
 
     @property
@@ -227,12 +185,8 @@ class DryRound:
     @property
     def push_weights(self) -> MixingMatrix:
         """See the protocol."""
-        self._note_door("push")
-        if len([phase for phase, doors in self.requests.doors.items() if "push" in doors]) > 1:
-            raise ValueError(
-                "`phases` must push models once a round, a node has one push-sum weight; share "
-                "both parts in one"
-            )
+        self._note_call("push")
+        self.requests.check_one_push()
         self.used = check_pushes(self.rules.resolve(self.rules.push, self.topology))
         return self.used
 
@@ -249,24 +203,21 @@ class DryRound:
         self, models: Models, how: Training, own: State, *, participants: np.ndarray | None = None
     ) -> np.ndarray:
         """See the protocol."""
-        with _disable_current_modes():  # what is made here is none of the phase's
+        with _disable_current_modes():  # these tensors do not belong to the phase
             needed = how.init(models).keys()
         if missing := sorted(needed - own.keys()):
             raise ValueError(
-                f"`own` must hold what the steps of the phase {self.phase!r} keep, {missing[0]!r} "
-                "is missing; let its `init` return how.init(models)"
+                f"`own` must hold the state of the local steps of the phase {self.phase!r}, "
+                f"{missing[0]!r} is missing; let its `init` return how.init(models)"
             )
         counts = how.counts(self.sizes)
-        counts = (
-            counts
-            if participants is None
-            else np.where(check_participants(participants, counts), counts, 0)
-        )
-        if self.t == 0:  # later ones may be beyond the run's last
+        if participants is not None:
+            counts = np.where(check_participants(participants, counts), counts, 0)
+        if self.t == 0:  # later rounds may be beyond the last of the run
             rate_at(how.descend.lr, 0, 0, models.flat.dtype, self.phase)
         self.requests.trained.setdefault(self.phase, []).append(RecordedSteps(how, counts))
         if how.gradient is not None and isinstance(how.steps, int):
-            self._note_door("mixed gradients")
+            self._note_call("mixed gradients")
             weights = check_pulls(self.rules.resolve(how.gradient, self.topology))
             self.requests.rules.append(weights)
             self._count_product(weights, how.steps * models.flat.shape[1])
@@ -277,14 +228,14 @@ class DryRound:
     def cross_evaluate(self, trials: Mapping[int, Trial[T]], on: str) -> dict[int, T]:
         """See the protocol; all losses are 0."""
         self.requests.trial_sets.add(check_choice("on", on, ["train", "val"]))
-        return {i: answered(trial, _zero_losses) for i, trial in trials.items()}
+        return {i: answer_queries(trial, _zero_losses) for i, trial in trials.items()}
 
     def gradients(self, models: Models, batch_size: int, key: str) -> Tensor:
         """See the protocol."""
-        self._note_door("gradients")
+        self._note_call("gradients")
         self.requests.batch_sizes.append(batch_size)
         if check_key(key) not in self.requests.gradients:
-            with _disable_current_modes():  # memory that stays, and is counted apart
+            with _disable_current_modes():  # memory that lasts is counted separately
                 self.requests.gradients[key] = torch.empty_like(models.flat)
         return self.requests.gradients[key]
 
@@ -299,15 +250,16 @@ class DryRound:
         counted: bool = True,
     ) -> None:
         """See the protocol."""
-        self._note_door("server" if server else "mix")
+        self._note_call("server" if server else "mix")
         check_matrix("mix", weights)
-        self._allocate_forged(values)
+        _allocate_forged(self.attack, values)
         found = [range(values.shape[1])[part] for part in columns]
         if values.shape == self.models.flat.shape:
             self.requests.columns.setdefault(self.phase, set()).update(
                 (part.start, part.stop) for part in found
             )
-        self.used, width = self.used or weights, sum(map(len, found))
+        self.used = self.used or weights
+        width = sum(map(len, found))
         if not server:
             self._count_product(weights, width)
         if counted:
@@ -322,56 +274,63 @@ class DryRound:
         scalars: int = 0,
         counted: bool = True,
     ) -> None:
-        """See the protocol; the rule is played for the node that hears most."""
-        self._note_door("mix")
+        """See the protocol; the rule is called once, for the node that receives most rows."""
+        self._note_call("mix")
         check_matrix("aggregate", weights)
         check_rule(self.phase, rule)
         self.used = self.used or weights
-        self._allocate_forged(values)
+        _allocate_forged(self.attack, values)
         rows = torch.empty_like(values)
         largest = int(weights.in_messages.max(initial=0))
-        received, shares = values.new_empty(largest, values.shape[1]), values.new_empty(largest)
+        received = values.new_empty(largest, values.shape[1])
+        shares = values.new_empty(largest)
         must = f"`rule` of the phase {self.phase!r} must work on rows without numbers, {WHY_PLAYED}"
-        with without_numbers(must, NO_BRANCHES):
+        with explaining_meta_errors(must, NO_BRANCHES):
             aggregated(self.phase, rule, rows[0], received, shares)
         if counted:
             self.ledger.add(weights, values.shape[1] + scalars)
 
     def shown(self, values: Tensor) -> Tensor:
         """See the protocol."""
-        self._note_door("shown")
+        self._note_call("shown")
         return values if self.attack is None or self.attack.to_each else torch.empty_like(values)
-
-    def _allocate_forged(self, values: Tensor) -> None:
-        """Make, for a moment, what forging what is sent takes."""
-        if self.attack is not None:
-            rows = len(values) if self.attack.to_each else 2 * len(self.attack.nodes)
-            values.new_empty(rows, values.shape[1])
 
     def send(
         self, weights: MixingMatrix, nbytes: int | np.ndarray, *, server: bool = False
     ) -> None:
         """See the protocol."""
-        self._note_door("server" if server else "send")
+        self._note_call("server" if server else "send")
         check_matrix("send", weights)
         self.used = self.used or weights
         self.ledger.send(weights, nbytes, server=server)
 
     def note(self, name: str, value: float | Tensor) -> None:
-        """See the protocol; the number does not count."""
-        if not isinstance(name, str) or not name.isidentifier() or name in OWN_COLUMNS:
-            raise ValueError(
-                "`name` must be an identifier that no column of a history has, such as 'moved', "
-                f"got {shown(name)} in the phase {self.phase!r}"
-            )
+        """See the protocol; the value is ignored."""
+        _check_name(self.phase, name)
         check_noted(self.phase, name, value)
         self.requests.noted[name] = None
 
-    def _note_door(self, door: str) -> None:
-        self.requests.doors.setdefault(self.phase, set()).add(door)
+    def _note_call(self, call: str) -> None:
+        self.requests.calls.setdefault(self.phase, set()).add(call)
 
     def _count_product(self, weights: MixingMatrix, columns: int) -> None:
         self.mixed[weights] = self.mixed.get(weights, 0) + columns
+
+
+def _allocate_forged(attack: Attack | None, values: Tensor) -> None:
+    """Allocate and drop as much memory as forging the sent rows takes."""
+    if attack is not None:
+        rows = len(values) if attack.to_each else 2 * len(attack.nodes)
+        values.new_empty(rows, values.shape[1])
+
+
+def _check_name(phase: str, name: object) -> None:
+    """Raise ``ValueError`` unless a phase can note a number by this name."""
+    if not isinstance(name, str) or not name.isidentifier() or name in OWN_COLUMNS:
+        raise ValueError(
+            "`name` must be an identifier that is not a column of histories, such as 'moved', got "
+            f"{shown(name)} in the phase {phase!r}"
+        )
 
 
 def _zero_losses(models: Tensor) -> Tensor:

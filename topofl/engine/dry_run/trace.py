@@ -1,4 +1,4 @@
-"""What the dry run of the first rounds found out about a method."""
+"""Findings of the dry run of the first rounds: exchanges, columns that travel, and memory."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,8 @@ from functools import cached_property
 import numpy as np
 
 from topofl.algorithms.contract.phase import Algorithm
-from topofl.engine.dry_run.round import EXCHANGES, DryRound, PhaseRequests, RecordedSteps
+from topofl.engine.dry_run.requests import PhaseRequests, RecordedSteps
+from topofl.engine.dry_run.round import EXCHANGES, DryRound
 from topofl.engine.population import Layout
 
 __all__ = ["Trace"]
@@ -15,22 +16,22 @@ __all__ = ["Trace"]
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """What was seen of the first rounds of a method.
+    """Findings of the dry run of an algorithm.
 
     Parameters
     ----------
     algorithm, layout
-        Of the run.
+        Algorithm of the run, and layout of its models.
     rounds
-        As they were played.
+        The rounds that were played.
     requests
-        What phases asked for.
+        Calls and requests of the phases.
     state
-        Bytes of what phases carry from round to round.
+        Bytes of the phases' states.
     scratch
-        Bytes of what a phase makes besides where it is most, training apart.
+        Largest number of bytes that a phase allocates for a while, without training.
     fine_tuning
-        Bytes of the copies of models that are fine-tuned, and of what that carries.
+        Bytes of the copies of models that are fine-tuned, and of the phase's state.
     common_start
         Whether all nodes must start from the same model.
     """
@@ -44,45 +45,45 @@ class Trace:
     fine_tuning: int
     common_start: bool
 
-    def _uses(self, *doors: str) -> bool:
-        return any(set(doors) & used for used in self.requests.doors.values())
+    def _uses(self, *calls: str) -> bool:
+        return any(set(calls) & used for used in self.requests.calls.values())
 
     @property
     def exchanges(self) -> bool:
-        """Whether nodes talk to each other, directly or by a server."""
+        """Whether nodes exchange anything, directly or through a server."""
         return self._uses(*EXCHANGES, "mixed gradients")
 
     @property
     def needs_topology(self) -> bool:
-        """Whether nodes talk to neighbors that a graph must say."""
+        """Whether nodes exchange with neighbors, so that a topology must be given."""
         return self._uses("topology")
 
     @property
     def chooses(self) -> bool:
-        """Whether nodes choose whom they hear; a graph may limit whom they can."""
+        """Whether nodes choose their peers; a topology may limit the choice."""
         return self._uses("peers")
 
     @property
     def is_served(self) -> bool:
-        """Whether nodes talk by a server alone."""
+        """Whether nodes communicate through a server only."""
         return self._uses("server") and not self.needs_topology and not self.chooses
 
     @cached_property
     def pushes(self) -> bool:
-        """Whether models are pushed, and have push-sum weights."""
+        """Whether models are pushed and have push-sum weights."""
         return self._uses("push")
 
     @cached_property
     def exchange(self) -> str | None:
-        """The first phase that exchanges anything but gradients within local steps."""
-        doors = self.requests.doors
+        """The first phase that exchanges models; None if no phase does."""
+        calls = self.requests.calls
         return next(
-            (name for name in self.algorithm.phases if doors.get(name, set()) & EXCHANGES), None
+            (name for name in self.algorithm.phases if calls.get(name, set()) & EXCHANGES), None
         )
 
     @cached_property
     def share(self) -> list[slice]:
-        """Columns of the models that the first mixing phase sends; all if there is none."""
+        """Columns of the models that the first phase that mixes sends; all if no phase mixes."""
         found = next(
             (
                 self.requests.columns[name]
@@ -95,8 +96,8 @@ class Trace:
 
     @cached_property
     def pushed(self) -> tuple[int, ...]:
-        """The places of the parameters that are pushed, and whose steps push-sum weights divide."""
-        phases = [name for name, doors in self.requests.doors.items() if "push" in doors]
+        """Indices of the parameters that are pushed; push-sum weights divide their steps."""
+        phases = [name for name, calls in self.requests.calls.items() if "push" in calls]
         columns = _merged_ranges(
             set().union(*(self.requests.columns.get(name, set()) for name in phases))
         )
@@ -109,19 +110,19 @@ class Trace:
 
     @property
     def trained(self) -> list[RecordedSteps]:
-        """All local steps that were asked for, round after round."""
-        return [one for some in self.requests.trained.values() for one in some]
+        """All local steps that phases requested, phase by phase."""
+        return [steps for of_phase in self.requests.trained.values() for steps in of_phase]
 
     def batch_sizes(self) -> np.ndarray:
-        """Return the largest minibatch that each node draws, (n,)."""
+        """Return the size of the largest minibatch that each node draws, (n,)."""
         n = len(self.rounds[0].sizes)
-        sizes = [np.broadcast_to(one.how.sizes, n) for one in self.trained]
+        sizes = [np.broadcast_to(steps.how.sizes, n) for steps in self.trained]
         sizes += [np.full(n, size) for size in self.requests.batch_sizes]
         return np.max(sizes, axis=0) if sizes else np.ones(n, dtype=np.int64)
 
 
 def _merged_ranges(columns: set[tuple[int, int]]) -> list[slice]:
-    """Return ranges of columns as few slices."""
+    """Return sorted slices that cover the ranges of columns, with overlapping ranges merged."""
     found: list[slice] = []
     for start, stop in sorted(columns):
         if found and start <= found[-1].stop:

@@ -1,4 +1,4 @@
-"""Cross-evaluation: nodes score any models on their own examples."""
+"""Cross-evaluation: nodes evaluate other nodes' models on their own examples."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from topofl._support.generators import answered
+from topofl._support.generators import answer_queries
 from topofl.algorithms.contract.round import Trial
 from topofl.engine.evaluate.scorer import loss_of
 from topofl.engine.evaluate.scores import EXAMPLES, EvaluationPlan, sharing_copy
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class _PaddedExamples(NamedTuple):
-    """Examples of some nodes, (k, b, ...) each, and their weights (k, b) in the nodes' means.
+    """Inputs and targets (k, b, ...) of k nodes, and their weights (k, b) in the nodes' means.
 
     Padding has a weight of 0.
     """
@@ -34,7 +34,7 @@ class _PaddedExamples(NamedTuple):
 
 
 class EvaluatedRun(Protocol):
-    """What cross-evaluation reads of a run."""
+    """Parts of a run's state that cross-evaluation reads."""
 
     @property
     def module(self) -> nn.Module:
@@ -43,7 +43,7 @@ class EvaluatedRun(Protocol):
 
     @property
     def task(self) -> Task:
-        """What is learned."""
+        """The task of the run."""
         ...
 
     @property
@@ -65,18 +65,19 @@ class EvaluatedRun(Protocol):
 def cross_evaluate(
     run: EvaluatedRun, each: Each, trials: Mapping[int, Trial[T]], indices_of: Sequence[np.ndarray]
 ) -> dict[int, T]:
-    """Return what each node concludes from the losses of models on its own examples.
+    """Return the result of each node's trial, given the losses of models on its own examples.
 
-    Looped, a node after the other tries one model at a time (linear ones together); batched, the
-    nodes of a chunk try theirs in one call, on 128 examples at a time. Off CPU all nodes are
-    answered at once, so that the device is waited for as often as the node asks that asks most.
+    The looped executor evaluates one model of one node at a time (linear models together); the
+    batched executor evaluates the models of a chunk of nodes in one call, on 128 examples at a
+    time. Off CPU, the losses of all nodes are returned together, so that the number of waits for
+    the device is the largest number of requests of a node.
 
     Parameters
     ----------
     run, each
-        The run, and its threads.
+        State and threads of the run.
     trials
-        By node.
+        Generators by node, which yield models (k, d) and receive their mean losses (k,).
     indices_of
         Indices of each node's examples.
     """
@@ -85,29 +86,24 @@ def cross_evaluate(
     if run.learner.targets.device.type != "cpu":
         return _answer_all(run, trials, indices_of)
     size = 1 if plan.executor == "looped" or linear else plan.chunk
-    pending = iter(
-        [nodes[start : start + size] for start in range(0, len(nodes), size)]
-    )  # who is ready takes the next
+    # shared by all workers: a worker that is ready takes the next group
+    pending = iter([nodes[start : start + size] for start in range(0, len(nodes), size)])
 
     def work(k: int) -> dict[int, T]:
         del k
-        module = sharing_copy(run.module)  # torch puts parameters into it, one after the other
-        shared = (
-            stacked_forward(module).shared
-            if linear
-            else one_forward(module, run.evaluation_plan.order)
-        )
+        module = sharing_copy(run.module)  # torch replaces parameters in it
+        order = run.evaluation_plan.order
+        shared = stacked_forward(module).shared if linear else one_forward(module, order)
         found: dict[int, T] = {}
         try:
             for group in pending:
                 if size == 1:
-                    found[group[0]] = _answer_one(
-                        run, shared, trials[group[0]], indices_of[group[0]]
-                    )
+                    node = group[0]
+                    found[node] = _answer_one(run, shared, trials[node], indices_of[node])
                 else:
                     found |= _answer_chunk(run, module, {i: trials[i] for i in group}, indices_of)
         finally:
-            list(pending)  # after an error nobody begins another
+            list(pending)  # after an error, no worker begins another group
         return found
 
     results = each(work, range(plan.workers))
@@ -115,7 +111,7 @@ def cross_evaluate(
 
 
 def _check_trials(trials: Mapping[int, Any], indices_of: Sequence[np.ndarray]) -> None:
-    """Raise if there is no such node, it has no examples, or nothing that asks."""
+    """Raise unless trials are generators of existing nodes with examples."""
     for i, trial in trials.items():
         if i not in range(len(indices_of)):
             raise ValueError(
@@ -128,7 +124,7 @@ def _check_trials(trials: Mapping[int, Any], indices_of: Sequence[np.ndarray]) -
             )
         if not len(indices_of[i]):
             raise ValueError(
-                f"`trials` must be of nodes with such examples, node {i} has none; ask others"
+                f"`trials` must be of nodes with such examples, node {i} has none; leave it out"
             )
 
 
@@ -144,16 +140,16 @@ def _check_models(models: Any, d: int) -> Tensor:
 
 @torch.no_grad()
 def _answer_one(run: EvaluatedRun, shared: Shared, trial: Trial[T], indices_of: np.ndarray) -> T:
-    """Let one node try its models, one after the other."""
+    """Return the result of one node's trial, whose models are evaluated one after another."""
     parts = _parts_of_node(run, torch.tensor(indices_of, device=run.learner.targets.device))
     d = run.models.layout.d
-    return answered(
+    return answer_queries(
         trial, lambda models: _one_by_one(run, shared, _check_models(models, d), parts).cpu()
     )
 
 
 def _parts_of_node(run: EvaluatedRun, indices: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Return one node's examples, inputs and labels, so many at a time as models are applied to."""
+    """Return one node's inputs and targets, split into the batches that models are applied to."""
     learner, order = run.learner, run.evaluation_plan.order
     size = len(indices) if is_linear(run.module) else run.evaluation_plan.examples
     return [(order(learner.examples(part)), learner.targets[part]) for part in indices.split(size)]
@@ -182,22 +178,16 @@ def _answer_chunk(
     trials: Mapping[int, Trial[T]],
     indices_of: Sequence[np.ndarray],
 ) -> dict[int, T]:
-    """Let some nodes try their models in one call, as long as they ask."""
+    """Return the results of some nodes' trials, whose models are evaluated in one call."""
     examples = _padded(run, [indices_of[i] for i in trials])
-    place = {i: k for k, i in enumerate(trials)}
+    position = {i: k for k, i in enumerate(trials)}
     each, layout = stacked_forward(module).each, Layout.of(module)
     found: dict[int, T] = {}
     models_of = _next_models(trials, dict.fromkeys(trials), found, layout.d)
     while models_of:
         counts = [len(models) for models in models_of.values()]
-        means = _means(
-            run.task,
-            each,
-            layout,
-            examples,
-            [place[i] for i in models_of],
-            list(models_of.values()),
-        )
+        positions = [position[i] for i in models_of]
+        means = _means(run.task, each, layout, examples, positions, list(models_of.values()))
         models_of = _next_models(
             trials, dict(zip(models_of, means.split(counts), strict=True)), found, layout.d
         )
@@ -209,28 +199,27 @@ def _means(
     each: Callable[[Sequence[Tensor], Tensor], Tensor],
     layout: Layout,
     examples: _PaddedExamples,
-    places: Sequence[int],
+    positions: Sequence[int],
     models_of: Sequence[Tensor],
 ) -> Tensor:
-    """Return the mean losses of the models (k, d) that nodes ask for, each on its examples.
+    """Return the mean losses of several nodes' models (k, d) on their examples, concatenated.
 
-    The losses of all nodes' models are concatenated. `places` are the nodes' among the examples.
+    `positions` are those of the nodes in `examples`.
     """
-    owners = np.repeat(places, [len(models) for models in models_of])
+    owners = np.repeat(positions, [len(models) for models in models_of])
     parameters = layout.views(torch.cat(list(models_of)))
     means = torch.zeros(len(owners), dtype=torch.float64, device=examples.targets.device)
     take = _row_selector(owners, means.device)
-    for some in zip(*(part.split(EXAMPLES, dim=1) for part in examples), strict=True):
-        inputs, targets, weights = map(take, some)
+    for batch in zip(*(part.split(EXAMPLES, dim=1) for part in examples), strict=True):
+        inputs, targets, weights = map(take, batch)
         losses = loss_of(task, each(parameters, inputs), targets) * weights
-        means += losses.masked_fill_(weights == 0, 0).sum(
-            1
-        )  # an infinite loss, too, of what fills up
+        losses.masked_fill_(weights == 0, 0)  # since the loss of padding may be infinite
+        means += losses.sum(1)
     return means
 
 
 def _row_selector(rows: np.ndarray, device: torch.device) -> Callable[[Tensor], Tensor]:
-    """Return what takes rows of tensors; off CPU nothing is copied there for it."""
+    """Return a function that selects rows of tensors; off CPU it copies no indices."""
     if device.type != "cpu":
         return lambda part: torch.cat([part[k : k + 1] for k in rows.tolist()])
     indices = torch.tensor(rows, device=device)
@@ -241,12 +230,13 @@ def _row_selector(rows: np.ndarray, device: torch.device) -> Callable[[Tensor], 
 def _answer_all(
     run: EvaluatedRun, trials: Mapping[int, Trial[T]], indices_of: Sequence[np.ndarray]
 ) -> dict[int, T]:
-    """Score the models of all nodes, one call per chunk, and answer all nodes together.
+    """Return the results of all nodes' trials, with one call per chunk and request.
 
-    Of each chunk only the losses stay until the others have asked, not the models and examples.
+    Only the losses of a chunk stay in memory until all chunks are evaluated.
     """
     chunk, d, nodes = run.learner.plan.chunk, run.models.layout.d, list(trials)
-    losses_of, found = _losses_on_device(run, nodes, indices_of), dict[int, T]()
+    losses_of = _losses_on_device(run, nodes, indices_of)
+    found = dict[int, T]()
     answers: dict[int, Tensor | None] = dict.fromkeys(nodes)
     while answers:
         losses, sizes = list[Tensor](), dict[int, int]()
@@ -263,7 +253,7 @@ def _answer_all(
 def _losses_on_device(
     run: EvaluatedRun, nodes: Sequence[int], indices_of: Sequence[np.ndarray]
 ) -> Callable[[Mapping[int, Tensor]], Tensor]:
-    """Return the function from models by node to their mean losses, concatenated."""
+    """Return the function from models by node to their concatenated mean losses."""
     indices = torch.from_numpy(np.concatenate([indices_of[i] for i in nodes])).to(
         run.learner.targets.device
     )
@@ -293,7 +283,10 @@ def _next_models(
     found: dict[int, T],
     d: int,
 ) -> dict[int, Tensor]:
-    """Send nodes their answers, and return what they ask next; who is done goes into `found`."""
+    """Send losses to trials, and return the models that they yield next, by node.
+
+    The results of completed trials are added to `found`.
+    """
     models_of = {}
     for i, answer in answers.items():
         try:
@@ -306,9 +299,9 @@ def _next_models(
 
 
 def _padded(run: EvaluatedRun, indices_of: Sequence[np.ndarray]) -> _PaddedExamples:
-    """Return some nodes' examples, as many of each as of the one with most.
+    """Return some nodes' examples, padded to the largest number of examples of a node.
 
-    The others' examples are repeated, with a weight of 0.
+    Padding repeats a node's examples with a weight of 0.
     """
     learner, most = run.learner, max(map(len, indices_of))
     indices = torch.from_numpy(np.stack([np.resize(own, most) for own in indices_of])).to(
@@ -321,9 +314,9 @@ def _padded(run: EvaluatedRun, indices_of: Sequence[np.ndarray]) -> _PaddedExamp
 
 
 def _padded_on_device(run: EvaluatedRun, indices_of: Sequence[Tensor]) -> _PaddedExamples:
-    """Return the same of indices that are on the device.
+    """Return padded examples for indices that are on the device.
 
-    Nodes are padded with the first example of all instead, with a weight of 0.
+    Padding is the first example of the dataset with a weight of 0.
     """
     padded = torch.nn.utils.rnn.pad_sequence(list(indices_of), batch_first=True, padding_value=-1)
     real, indices = padded >= 0, padded.clamp(min=0)

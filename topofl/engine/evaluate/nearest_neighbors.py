@@ -1,4 +1,4 @@
-"""Evaluation of models beside the nearest of each node's own training examples."""
+"""Evaluation of models interpolated with the nearest of each node's own training examples."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -28,14 +28,14 @@ __all__ = ["bytes_of_neighbors", "neighbor_scores"]
 
 
 class Outputs(NamedTuple):
-    """Outputs of a model: the features (b, dim) that its head takes, and logits (b, classes)."""
+    """Outputs of a model: features (b, dim), the input of its head, and logits (b, classes)."""
 
     features: Tensor
     logits: Tensor
 
 
 Apply = Callable[[Sequence[Tensor], Tensor], Outputs]
-"""(parameters, inputs (b, ...)) -> what one model makes of them."""
+"""(parameters, inputs (b, ...)) -> outputs of one model."""
 
 
 def neighbor_scores(
@@ -50,54 +50,44 @@ def neighbor_scores(
     workers: int = 1,
     task: Task = CLASSIFICATION,
 ) -> dict[str, Scores]:
-    """Return the scores of models and neighbors together, on each set; nothing is changed.
+    """Return the scores of models interpolated with nearest neighbors, on each set.
 
-    Scores other than accuracy and loss are of the logarithms of their common probabilities.
+    Scores other than accuracy and loss are computed from the log-probabilities.
 
     Parameters
     ----------
     module, models, inputs, labels, each, workers, task
         As in :func:`topofl.engine.evaluate.scores.evaluate`.
     members
-        node -> (m,) indices of its training examples, the neighbors.
+        node -> (m,) indices of its training examples, the candidate neighbors.
     how
-        Whose votes count how much.
+        Number, kernel and weight of the neighbors.
     sets
-        What is evaluated, by name.
+        Evaluated nodes and examples, by the name of the set.
     """
     nodes = sorted({i for on in sets.values() for i in scored_nodes(on)})
     sample = inputs(torch.arange(min(2, len(labels)), device=labels.device))
-    order, layer, scorer = (
-        image_order(module, sample),
-        _head_layer(module, how.head),
-        Scorer.of(task),
-    )
+    order = image_order(module, sample)
+    layer = _head_layer(module, how.head)
+    scorer = Scorer.of(task)
 
     def work(k: int) -> list[Tensor]:
-        apply_model = _applying(module, layer, order)
+        apply_model = _with_features(module, layer, order)
         own = nodes[k * len(nodes) // workers : (k + 1) * len(nodes) // workers]
         return [
             _means(
-                apply_model,
-                [v[i] for v in models.views],
-                inputs,
-                labels,
-                members(i),
-                how,
-                sets,
-                i,
-                scorer,
+                apply_model, [view[i] for view in models.views], inputs, labels, members(i), how,
+                sets, i, scorer,
             )
             for i in own
-        ]
+        ]  # fmt: skip
 
     shape = (models.n, len(sets), len(scorer.scores))
     found = torch.full(shape, torch.nan, dtype=torch.float64, device=labels.device)
-    for i, means in zip(
-        nodes, (means for share in each(work, range(workers)) for means in share), strict=True
-    ):
+    means_of_nodes = (means for share in each(work, range(workers)) for means in share)
+    for i, means in zip(nodes, means_of_nodes, strict=True):
         found[i] = means
-    return {name: scorer.finished(found[:, place].T) for place, name in enumerate(sets)}
+    return {name: scorer.finished(found[:, k].T) for k, name in enumerate(sets)}
 
 
 @torch.no_grad()
@@ -112,37 +102,37 @@ def _means(
     node: int,
     scorer: Scorer,
 ) -> Tensor:
-    """Return a node's scores on each set, (sets, scores) float64; NaN where it has none."""
-    store = torch.cat(
+    """Return a node's scores on each set, (sets, scores) float64; NaN on sets without scores."""
+    features = torch.cat(
         [apply_model(parameters, inputs(part)).features for part in members.split(EXAMPLES)]
     )
     means = torch.full(
         (len(sets), len(scorer.scores)), torch.nan, dtype=torch.float64, device=labels.device
     )
-    for place, (on, nodes) in enumerate(sets.values()):
+    for row, (on, nodes) in enumerate(sets.values()):
         indices = on if isinstance(on, Tensor) else on[node]
         if node not in nodes or not len(indices):
             continue
         parts = indices.split(EXAMPLES)
         logs = [
-            _interpolated(apply_model(parameters, inputs(part)), store, labels[members], how)
+            _interpolated(apply_model(parameters, inputs(part)), features, labels[members], how)
             for part in parts
         ]
         sums = sum(
             (_sums(scorer, own, labels[part]) for own, part in zip(logs, parts, strict=True)),
             means.new_zeros(1),
         )
-        means[place] = sums / len(indices)
+        means[row] = sums / len(indices)
         for k, (name, score) in enumerate(scorer.scores.items()):
             if score.whole:
-                means[place, k] = score_of_set(name, score, torch.cat(logs), labels[indices])
+                means[row, k] = score_of_set(name, score, torch.cat(logs), labels[indices])
     return means
 
 
 def _sums(scorer: Scorer, logs: Tensor, wanted: Tensor) -> Tensor:
-    """Return sums by score, (scores,) float64, of log-probabilities (b, classes) of examples.
+    """Return sums of scores over examples, (scores,) float64, from log-probabilities (b, classes).
 
-    The sum is 0 for scores of whole sets.
+    Scores of whole sets have 0.
     """
     own: dict[Any, Callable[[], Tensor]] = {
         accuracy: lambda: (logs.argmax(1) == wanted).sum(),
@@ -157,20 +147,16 @@ def _sums(scorer: Scorer, logs: Tensor, wanted: Tensor) -> Tensor:
     return sums
 
 
-def _interpolated(outputs: Outputs, store: Tensor, labels: Tensor, how: Neighbors) -> Tensor:
-    """Return log-probabilities (b, classes) of examples from the labels (m,) of neighbors.
+def _interpolated(outputs: Outputs, features: Tensor, labels: Tensor, how: Neighbors) -> Tensor:
+    """Return log-probabilities (b, classes) interpolated with the votes of nearest neighbors.
 
-    `store` has the neighbors' features (m, dim).
-
-    Kernels are divided by their sum as a softmax does, so that far neighbors count too where all
-    are far.
+    `features` (m, dim) and `labels` (m,) are those of the candidate neighbors. Kernels are
+    normalized by a softmax, so that distant neighbors count if all are distant.
     """
-    squares, nearest = (
-        torch.cdist(outputs.features, store)
-        .square()
-        .topk(min(how.k, len(store)), dim=1, largest=False)
-    )
-    kernels = torch.softmax(squares / (-how.scale * store.shape[1]), 1)
+    k = min(how.k, len(features))
+    distances = torch.cdist(outputs.features, features)
+    squares, nearest = distances.square().topk(k, dim=1, largest=False)
+    kernels = torch.softmax(squares / (-how.scale * features.shape[1]), 1)
     logs = torch.log_softmax(outputs.logits.to(kernels.dtype), 1)
     votes = torch.zeros_like(logs).scatter_add_(1, labels[nearest], kernels)
     return torch.logaddexp(logs + _log(1 - how.weight), votes.log() + _log(how.weight))
@@ -180,8 +166,8 @@ def _log(share: float) -> float:
     return math.log(share) if share else -math.inf
 
 
-def _applying(module: nn.Module, layer: str, order: Order) -> Apply:
-    """Return a function that applies one model and captures the features its head takes."""
+def _with_features(module: nn.Module, layer: str, order: Order) -> Apply:
+    """Return a function that applies one model and captures the input of its head."""
     own, taken = sharing_copy(module), []
     own.get_submodule(layer).register_forward_pre_hook(lambda _, inputs: taken.append(inputs))
     apply = applied(own)
@@ -204,7 +190,10 @@ def _applying(module: nn.Module, layer: str, order: Order) -> Apply:
 
 
 def _head_layer(module: nn.Module, head: Part) -> str:
-    """Return the name of the layer whose input is compared, or raise ``ValueError``."""
+    """Return the name of the head layer, whose input has the compared features.
+
+    Raises ``ValueError`` if the head is not one layer.
+    """
     names = Layout.of(module).names
     layers = dict.fromkeys(names[k].rpartition(".")[0] for k in head.places(names))
     if len(layers) > 1:
@@ -223,13 +212,13 @@ def bytes_of_neighbors(
     Parameters
     ----------
     module, sample, order
-        The network, some examples, and how they lie in memory.
+        The network, some examples, and the memory format of images.
     how
-        Whose votes count.
+        Number, kernel and weight of the neighbors.
     largest
-        Training examples of the node that has most.
+        Largest number of training examples of a node.
     gathered
-        Bytes that an example takes to be gathered.
+        Bytes of gathering one example.
 
     Raises
     ------
@@ -237,9 +226,8 @@ def bytes_of_neighbors(
         If the head is not one layer that the model calls once.
     """
     with torch.no_grad():
-        features = _applying(module, _head_layer(module, how.head), order)(
-            [*module.parameters()], sample
-        ).features
+        apply_model = _with_features(module, _head_layer(module, how.head), order)
+        features = apply_model([*module.parameters()], sample).features
     size, dim = features.element_size(), features.shape[1]
-    living = bytes_of_forward(module, order, sample, EXAMPLES) + EXAMPLES * gathered
-    return 2 * largest * dim * size + EXAMPLES * (2 * largest + dim) * size + living
+    forward = bytes_of_forward(module, order, sample, EXAMPLES) + EXAMPLES * gathered
+    return 2 * largest * dim * size + EXAMPLES * (2 * largest + dim) * size + forward

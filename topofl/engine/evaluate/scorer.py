@@ -1,4 +1,4 @@
-"""Scores and losses of model outputs, by the task of a run."""
+"""Scores and losses of model outputs, as defined by the task of a run."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -12,17 +12,17 @@ __all__ = ["Scorer", "loss_of"]
 
 
 class Scorer(NamedTuple):
-    """What makes scores of outputs.
+    """Function from model outputs and targets to scores.
 
     Attributes
     ----------
     loss
-        Of the task; cross-entropy and accuracy have a pass of their own.
+        Loss of the task; cross-entropy and accuracy are computed in one pass.
     scores
-        What is reported, by name.
+        Reported scores, by name.
     joins
-        Whether outputs of one job are looked at in one piece: they are small, or some score is of a
-        whole set.
+        Whether the outputs of one job are scored together, since they are small, or since some
+        score is of a whole set.
     """
 
     loss: Function
@@ -31,18 +31,15 @@ class Scorer(NamedTuple):
 
     @classmethod
     def of(cls, task: Task) -> "Scorer":
-        """Return what reports the scores of a task."""
+        """Return the scorer of a task."""
         scores = task.reported
-        return cls(
-            task.loss,
-            scores,
-            task.loss is cross_entropy or any(score.whole for score in scores.values()),
-        )
+        joins = task.loss is cross_entropy or any(score.whole for score in scores.values())
+        return cls(task.loss, scores, joins)
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return sums over examples by score, (scores, k) float64, of outputs (b, k, ...).
+        """Return sums over examples, (scores, k) float64, for outputs (b, k, ...) of k models.
 
-        For scores of whole sets, return the scores themselves.
+        Scores of whole sets are returned as they are.
         """
         outputs = outputs.float() if outputs.dtype in (torch.bfloat16, torch.float16) else outputs
         known: dict[Any, Tensor] = {}
@@ -50,13 +47,14 @@ class Scorer(NamedTuple):
             known[accuracy], known[cross_entropy] = _accuracy_and_loss(
                 outputs.permute(1, 2, 0), targets
             )
-        rows, there = [], (outputs, targets)
+        rows = []
+        on_host = (outputs, targets)
         if any(score.whole for score in self.scores.values()):
-            there = outputs.cpu(), targets.cpu()  # once for all scores
+            on_host = outputs.cpu(), targets.cpu()  # once for all scores
         for name, score in self.scores.items():
             if score.whole:
-                own = (there[0][:, k] for k in range(outputs.shape[1]))
-                found = [score_of_set(name, score, each, there[1]) for each in own]
+                per_model = (on_host[0][:, k] for k in range(outputs.shape[1]))
+                found = [score_of_set(name, score, own, on_host[1]) for own in per_model]
                 rows.append(torch.tensor(found, dtype=torch.float64, device=targets.device))
                 continue
             if score.function not in known:
@@ -65,7 +63,7 @@ class Scorer(NamedTuple):
         return torch.stack(rows)
 
     def finished(self, means: Tensor) -> dict[str, Tensor]:
-        """Return what is reported of means by score, (scores, k)."""
+        """Return the reported scores, (k,) each, from means over examples, (scores, k)."""
         pairs = zip(self.scores.items(), means, strict=True)
         return {
             name: values if score.finish is None else score.finish(values)
@@ -74,7 +72,7 @@ class Scorer(NamedTuple):
 
 
 def _score_per_example(name: str, function: Function, outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return values (k, b) of outputs (b, k, ...) and targets (b, ...)."""
+    """Return the score (k, b) of each example, for outputs (b, k, ...) and targets (b, ...)."""
     b, k = outputs.shape[:2]
     wanted = targets.expand(k, *targets.shape).flatten(0, 1)
     found = function(outputs.transpose(0, 1).flatten(0, 1), wanted)
@@ -82,14 +80,14 @@ def _score_per_example(name: str, function: Function, outputs: Tensor, targets: 
         got = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
         raise ValueError(
             f"`task` must have a number per example for {name!r}, shape (b,)=({k * b},), got "
-            f"{got}; leave out the mean over the batch, or say that it is of a whole set by "
+            f"{got}; leave out the mean over the batch, or mark it as a score of a whole set by "
             "Score(function, whole=True)"
         )
     return found.view(k, b)
 
 
 def score_of_set(name: str, score: Score, outputs: Tensor, targets: Tensor) -> float:
-    """Return the score of one model on a whole set; its tensors are on the CPU."""
+    """Return the score of one model on a whole set, computed on the CPU."""
     try:
         return float(score.function(outputs.cpu(), targets.cpu()))
     except Exception as error:  # whatever the user's function raises
@@ -101,17 +99,16 @@ def score_of_set(name: str, score: Score, outputs: Tensor, targets: Tensor) -> f
 
 
 def loss_of(task: Task, outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return the losses (k, b) in float64 of outputs (k, b, ...) and targets (k, b, ...)."""
+    """Return the losses (k, b) in float64 of outputs (k, b, ...) for targets (k, b, ...)."""
     return task.loss(outputs.flatten(0, 1), targets.flatten(0, 1)).view(targets.shape[:2]).double()
 
 
 def _accuracy_and_loss(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return which predictions are right and the cross-entropies, (k, b) each.
+    """Return whether predictions are correct, and cross-entropies, (k, b) each.
 
-    `logits` are (k, classes, b).
-
-    One pass for the largest logit serves both. Where examples lie next to each other, as linear
-    models leave them, it takes a fifth of the time of ``cross_entropy`` and ``argmax``.
+    `logits` are (k, classes, b). One pass for the largest logit serves both. If examples are
+    contiguous, as in the outputs of linear models, it takes a fifth of the time of
+    ``cross_entropy`` and ``argmax``.
     """
     logits = logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
     largest, predicted = logits.max(1)

@@ -1,4 +1,4 @@
-"""Scores and loss of every node's model, on one set for all or on each node's own."""
+"""Scores and losses of every node's model, on a shared set or on each node's own examples."""
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,53 +26,53 @@ __all__ = [
 ]
 
 ROWS = 50_000
-"""Linear models: at most so many (node, example) pairs a call and thread.
+"""Linear models: maximum number of (node, example) pairs per call and thread.
 
-Their logits are the largest tensor, 2 MB for 10 classes in float32. Twice as many took as long for
-100 nodes, and 1.2 to 1.35 times as long for 1,000.
+Their logits are the largest tensor, 2 MB for 10 classes in float32. Twice as many pairs took as
+long for 100 nodes, and 1.2 to 1.35 times as long for 1,000.
 """
 
 NODES = 128
-"""Linear models: at most so many a call.
+"""Linear models: maximum number of models per call.
 
-Their weights are put side by side, 4 MB for 7,850 parameters in float32.
+Their weights are concatenated, 4 MB for 7,850 parameters in float32.
 """
 
 EXAMPLES = 128
-"""Other models: examples whose losses are summed at a time, node after node."""
+"""Other models: number of examples whose losses are summed at a time, one node after another."""
 
 PAIRS = 4096
-"""Other models off CPU: at most so many (node, example) pairs a call, which fill a GPU."""
+"""Other models off CPU: maximum number of (node, example) pairs per call, which fill a GPU."""
 
 BYTES = 2**29
-"""Other models off CPU: bytes of activations per call, unless these are of fewer than 256 pairs."""
+"""Other models off CPU: bytes of activations per call, but at least those of 256 pairs."""
 
 ACTIVATIONS = 32 * 2**20
-"""Other models on CPU: bytes of activations per call, or those of the parameters if these are more.
+"""Other models on CPU: bytes of activations per call, but at least those of the parameters.
 
-So reading the parameters never takes longer. With 4 MiB GN-LeNet and DPFL's network took 1.2 times
-as long as with 128 examples a call, with 32 MiB 1.05 times.
+Reading the parameters then never dominates. With 4 MiB, GN-LeNet and DPFL's network took 1.2 times
+as long as with 128 examples per call; with 32 MiB, 1.05 times.
 """
 
 FEWEST_EXAMPLES = 16
-"""Examples per call all the same.
+"""Minimum number of examples per call.
 
-Kernels compute an example among fewer than 4 in another order of summation.
+Kernels use another order of summation for fewer than 4 examples.
 """
 
 CLASSIFICATION = classification()
-"""The task of runs that name none."""
+"""The default task."""
 
 
 class Evaluated(NamedTuple):
-    """Which models are evaluated, and on what.
+    """Evaluated nodes and examples.
 
     Attributes
     ----------
     on
-        Indices of the examples: one vector shared by all nodes, or one vector a node.
+        Indices of the examples: one vector shared by all nodes, or one vector per node.
     nodes
-        Whose models, ascending.
+        The nodes whose models are evaluated, ascending.
     """
 
     on: Tensor | Sequence[Tensor]
@@ -80,32 +80,38 @@ class Evaluated(NamedTuple):
 
 
 def scored_nodes(evaluated: Evaluated) -> list[int]:
-    """Return the evaluated nodes that have examples, and hence a score."""
+    """Return the evaluated nodes that have examples, and hence scores.
+
+    Examples
+    --------
+    >>> scored_nodes(Evaluated([torch.tensor([3]), torch.tensor([])], nodes=[0, 1]))
+    [0]
+    """
     on, nodes = evaluated
     return [i for i in nodes if isinstance(on, Tensor) or len(on[i])]
 
 
 Scores = Mapping[str, Tensor]
-"""What an evaluation finds by the names that the task gives it, ``loss`` the last, (n,) each.
+"""Scores of an evaluation by name, (n,) each, with ``loss`` last.
 
-Nodes without examples, and those that are not evaluated, have NaN.
+Nodes without examples and nodes that are not evaluated have NaN.
 """
 
 
 class EvaluationPlan(NamedTuple):
-    """How a model is applied to many examples.
+    """How models are applied to many examples.
 
     Attributes
     ----------
     order
-        Of images and kernels in memory.
+        Memory format of images and kernels.
     bytes_of
-        Number of examples -> bytes that applying it to them takes, the images apart; of linear
-        models not known here.
+        Number of examples -> bytes of a forward pass on them, without the images; 0 for linear
+        models.
     examples
-        At most, per call; of several models each so many in all.
+        Maximum number of (node, example) pairs per call.
     nodes
-        Models per call where they are not linear.
+        Models per call if they are not linear.
     """
 
     order: Order
@@ -117,10 +123,9 @@ class EvaluationPlan(NamedTuple):
 def evaluation_plan(
     model: nn.Module, sample: Tensor, task: Task = CLASSIFICATION, targets: Tensor | None = None
 ) -> EvaluationPlan:
-    """Return how a model is applied to many examples like `sample`.
+    """Return how models like `model` are applied to many examples like `sample`.
 
-    The model is applied to some of them to find out. `targets` are theirs, of classification
-    classes if they are not given.
+    The memory of forward passes is measured. `targets` are those of the sample; None: class labels.
     """
     order = image_order(model, sample)
     if is_linear(model):
@@ -138,19 +143,21 @@ def evaluation_plan(
 
 
 class EvaluationJob(NamedTuple):
-    """Some nodes' models, consecutive in the list of those that are evaluated, on some examples.
+    """Models of some consecutive evaluated nodes, to be scored on some examples.
 
     Attributes
     ----------
-    places, rows
-        Of the nodes in that list, and of their models.
+    positions
+        Positions of the nodes among the evaluated ones.
+    rows
+        Rows of their models.
     part
-        (b,) indices of examples that all of them see; or (k, b), where each sees its own.
+        (b,) indices of shared examples, or (k, b) indices of each node's own examples, padded.
     sizes
-        Of the latter, how many are a node's: others follow them that it does not have.
+        Number of own examples of each node in `part`; empty if examples are shared.
     """
 
-    places: slice
+    positions: slice
     rows: slice | Tensor
     part: Tensor
     sizes: Sequence[int] = ()
@@ -167,77 +174,74 @@ def evaluate(
     plan: EvaluationPlan | None = None,
     task: Task = CLASSIFICATION,
 ) -> Scores:
-    """Evaluate nodes' models.
+    """Return the scores of nodes' models.
 
     Parameters
     ----------
     model
         The network; its own parameters are not used.
     models
-        All nodes' parameters.
+        All nodes' models.
     inputs
-        (k,) indices -> (k, ...) examples as models see them.
+        (k,) indices -> (k, ...) examples as inputs of the network.
     targets
-        Of the whole dataset, (N, ...).
+        (N, ...) targets of the whole dataset.
     evaluated
-        Whose models, on what.
+        Evaluated nodes and examples.
     each, workers
-        Spreads the work over so many threads; None: one after the other.
+        Runs the work on `workers` threads; None: sequentially.
     plan
-        What :func:`evaluation_plan` returned for the model; None: it is called.
+        Result of :func:`evaluation_plan` for the model; None: computed.
     task
-        Whose scores are reported.
+        The task whose scores are reported.
 
     Raises
     ------
     ValueError
-        If a score of the task cannot be computed, or does not have the shape that it must have.
+        If a score of the task cannot be computed, or has a wrong shape.
     """
     on, nodes = evaluated
     sample = torch.arange(min(2, len(targets)), device=targets.device)
-    plan_used = plan or evaluation_plan(model, inputs(sample), task, targets[sample])
+    used_plan = plan or evaluation_plan(model, inputs(sample), task, targets[sample])
     equal = isinstance(on, Tensor) and len(nodes) > 1 and _all_equal(models.flat)
-    scorer, whole = Scorer.of(task), any(score.whole for score in task.reported.values())
-    some = evaluated._replace(nodes=nodes[:1]) if equal else evaluated
-    jobs = list(_jobs(some, is_linear(model), plan_used, targets, whole))
+    distinct = evaluated._replace(nodes=nodes[:1]) if equal else evaluated
+    scorer = Scorer.of(task)
+    whole = any(score.whole for score in task.reported.values())
+    jobs = list(_jobs(distinct, is_linear(model), used_plan, targets, whole))
 
     def work(k: int) -> Tensor:
-        own = (
-            model if workers == 1 else sharing_copy(model)
-        )  # torch puts parameters into it, one after the other
+        # each worker needs its own module, in which torch replaces parameters
+        own = model if workers == 1 else sharing_copy(model)
         share = jobs[k * len(jobs) // workers : (k + 1) * len(jobs) // workers]
-        forward = stacked_forward(own, plan_used.order)
+        forward = stacked_forward(own, used_plan.order)
         return _sums(
-            forward, models, inputs, targets, share, scorer, len(nodes), plan_used.examples
+            forward, models, inputs, targets, share, scorer, len(nodes), used_plan.examples
         )
 
-    sums = torch.stack(
-        list(map(work, range(workers))) if each is None else each(work, range(workers))
-    ).sum(0)
+    parts = list(map(work, range(workers))) if each is None else each(work, range(workers))
+    sums = torch.stack(parts).sum(0)
     sizes = [len(on) if isinstance(on, Tensor) else len(on[i]) for i in nodes]
     counts = torch.tensor(sizes, device=sums.device)
-    whole_once = [
-        counts.clamp(max=1) if score.whole else counts for score in scorer.scores.values()
-    ]
-    means = (sums[:, :1] if equal else sums) / torch.stack(whole_once)  # 0 / 0 is NaN: no score
+    divisors = [counts.clamp(max=1) if score.whole else counts for score in scorer.scores.values()]
+    means = (sums[:, :1] if equal else sums) / torch.stack(divisors)  # 0 / 0 is NaN: no score
     return {
-        name: _placed(values, nodes, models.n) for name, values in scorer.finished(means).items()
+        name: _spread(values, nodes, models.n) for name, values in scorer.finished(means).items()
     }
 
 
 def sharing_copy(model: nn.Module) -> nn.Module:
-    """Return a copy with the same parameters, not their copies: they are not used."""
+    """Return a copy of a model that shares its parameters."""
     return copy.deepcopy(model, {id(p): p for p in model.parameters()})
 
 
 def _all_equal(flat: Tensor) -> bool:
-    """Whether all rows are the same, bit by bit, as after exact averaging: one stands for all."""
+    """Whether all rows are bitwise equal, as after exact averaging: one score serves all."""
     bits = flat.view({2: torch.int16, 4: torch.int32, 8: torch.int64}[flat.element_size()])
     return torch.equal(bits[0], bits[-1]) and torch.equal(bits, bits[:1].expand_as(bits))
 
 
-def _placed(values: Tensor, nodes: Sequence[int], n: int) -> Tensor:
-    """Return (n,) values: those given at `nodes`, NaN elsewhere."""
+def _spread(values: Tensor, nodes: Sequence[int], n: int) -> Tensor:
+    """Return (n,) values: the given ones at `nodes`, NaN elsewhere."""
     if len(nodes) == n:
         return values
     spread = values.new_full((n,), torch.nan)
@@ -248,41 +252,45 @@ def _placed(values: Tensor, nodes: Sequence[int], n: int) -> Tensor:
 def _jobs(
     evaluated: Evaluated, linear: bool, plan: EvaluationPlan, targets: Tensor, whole: bool
 ) -> Iterator[EvaluationJob]:
-    """Yield the work: several models together if they see the same, or off CPU; else one by one.
+    """Yield jobs: several models per job on shared examples or off CPU, otherwise one.
 
-    On `whole` sets models are always evaluated one by one.
+    If scores are of `whole` sets, each job has one model.
     """
     on, nodes = evaluated
-    shared, waits = isinstance(on, Tensor), targets.device.type != "cpu"
-    together = (NODES if linear else plan.nodes) if (shared or waits) and not whole else 1
-    pairs = ROWS if linear else plan.examples if waits else EXAMPLES
-    places = torch.tensor(nodes, device=targets.device)
+    shared = isinstance(on, Tensor)
+    off_cpu = targets.device.type != "cpu"
+    together = (NODES if linear else plan.nodes) if (shared or off_cpu) and not whole else 1
+    pairs = ROWS if linear else plan.examples if off_cpu else EXAMPLES
+    indices = torch.tensor(nodes, device=targets.device)
     for start in range(0, len(nodes), together):
-        group = slice(start, start + together)
-        rows, own = _rows(nodes[group], places[group]), nodes[group]
-        size = max(1, pairs // len(own))
-        if shared or len(own) == 1:
-            examples = on if isinstance(on, Tensor) else on[own[0]]
+        positions = slice(start, start + together)
+        group = nodes[positions]
+        rows = _rows(group, indices[positions])
+        size = max(1, pairs // len(group))
+        if shared or len(group) == 1:
+            examples = on if isinstance(on, Tensor) else on[group[0]]
             parts = examples.split(max(1, len(examples)) if whole else size)
-            yield from (EvaluationJob(group, rows, part) for part in parts if len(part))
+            yield from (EvaluationJob(positions, rows, part) for part in parts if len(part))
         else:
-            yield from (
-                EvaluationJob(group, rows, *some) for some in _padded([on[i] for i in own], size)
-            )
+            for part, sizes in _padded([on[i] for i in group], size):
+                yield EvaluationJob(positions, rows, part, sizes)
 
 
-def _padded(held: Sequence[Tensor], size: int) -> Iterator[tuple[Tensor, list[int]]]:
-    """Yield so many indices of each at a time, (k, b), and how many of them are its own."""
-    part = torch.nn.utils.rnn.pad_sequence(list(held), batch_first=True)
-    for start in range(0, part.shape[1], size):
-        some = part[:, start : start + size]
-        yield some, [min(max(len(own) - start, 0), some.shape[1]) for own in held]
+def _padded(indices: Sequence[Tensor], size: int) -> Iterator[tuple[Tensor, list[int]]]:
+    """Yield padded indices (k, b) of k nodes, at most `size` per node, and the numbers of own ones.
+
+    The own indices of a node come first in its row.
+    """
+    padded = torch.nn.utils.rnn.pad_sequence(list(indices), batch_first=True)
+    for start in range(0, padded.shape[1], size):
+        part = padded[:, start : start + size]
+        yield part, [min(max(len(own) - start, 0), part.shape[1]) for own in indices]
 
 
-def _rows(nodes: Sequence[int], places: Tensor) -> slice | Tensor:
-    """Return the rows of nodes: without a copy where they follow each other."""
+def _rows(nodes: Sequence[int], indices: Tensor) -> slice | Tensor:
+    """Return the index of the nodes' rows: a slice, which copies nothing, if consecutive."""
     consecutive = nodes[-1] - nodes[0] + 1 == len(nodes)
-    return slice(nodes[0], nodes[-1] + 1) if consecutive else places
+    return slice(nodes[0], nodes[-1] + 1) if consecutive else indices
 
 
 @torch.no_grad()
@@ -292,31 +300,30 @@ def _sums(
     inputs: Callable[[Tensor], Tensor],
     targets: Tensor,
     jobs: Sequence[EvaluationJob],
-    scorer: "Scorer",
+    scorer: Scorer,
     size: int,
     examples: int,
 ) -> Tensor:
-    """Return the summed values of the evaluated nodes by score, (scores, size) float64."""
+    """Return the sums of scores over examples, (scores, size) float64, of `size` nodes."""
     sums = torch.zeros(len(scorer.scores), size, dtype=torch.float64, device=targets.device)
-    places, apply = None, None
+    positions, apply = None, None
     for job in jobs:
         if job.sizes:
-            sums[:, job.places] += _sums_of_own(forward, models, inputs, targets, job, scorer)
+            sums[:, job.positions] += _sums_of_own(forward, models, inputs, targets, job, scorer)
             continue
-        if apply is None or job.places != places:
-            apply = (
-                None  # what it holds of the former models is given back before these are laid out
-            )
-            places, apply = job.places, forward.shared([view[job.rows] for view in models.views])
+        if apply is None or job.positions != positions:
+            apply = None  # frees memory of the previous models before the next are stacked
+            apply = forward.shared([view[job.rows] for view in models.views])
+            positions = job.positions
         pieces = job.part.tensor_split(-(-len(job.part) // examples))
         if scorer.joins:
             outputs = [apply(inputs(part)) for part in pieces]  # (b, k, ...)
-            sums[:, places] += scorer(
+            sums[:, positions] += scorer(
                 torch.cat(outputs) if len(outputs) > 1 else outputs[0], targets[job.part]
             )
         else:
             for part in pieces:
-                sums[:, places] += scorer(apply(inputs(part)), targets[part])
+                sums[:, positions] += scorer(apply(inputs(part)), targets[part])
     return sums
 
 
@@ -328,11 +335,11 @@ def _sums_of_own(
     job: EvaluationJob,
     scorer: Scorer,
 ) -> Tensor:
-    """Return the same of models that see examples of their own in one call, (scores, k)."""
+    """Return the sums of scores (scores, k) of k models, each on its own examples."""
     examples = inputs(job.part.flatten()).unflatten(0, job.part.shape)
     outputs = forward.each([view[job.rows] for view in models.views], examples)  # (k, b, ...)
     own = (
         (outputs[k : k + 1, :size].transpose(0, 1), job.part[k, :size])
         for k, size in enumerate(job.sizes)
     )
-    return torch.cat([scorer(some, targets[part]) for some, part in own], 1)
+    return torch.cat([scorer(own_outputs, targets[part]) for own_outputs, part in own], 1)

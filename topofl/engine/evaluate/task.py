@@ -1,4 +1,4 @@
-"""Whether a task, the model and the targets fit each other, before any work is done."""
+"""Checks that task, model and targets of a run fit each other, before any work is done."""
 
 from typing import Any
 
@@ -16,7 +16,13 @@ __all__ = ["as_task", "check_task", "check_voters"]
 
 
 def as_task(task: Any) -> Task:
-    """Return the task of a run, of None classification; or raise ``TypeError``."""
+    """Return the task of a run, classification for None; raise ``TypeError`` for other types.
+
+    Examples
+    --------
+    >>> as_task(None).name
+    'classification'
+    """
     if task is not None and not isinstance(task, Task):
         raise TypeError(
             f"`task` must be a Task such as topofl.tasks.regression(), got {type(task).__name__}"
@@ -25,7 +31,7 @@ def as_task(task: Any) -> Task:
 
 
 def check_voters(algorithm: Algorithm, task: Task) -> None:
-    """Raise ``ValueError`` if neighbors vote for classes and there are none."""
+    """Raise ``ValueError`` if nearest neighbors vote for classes and the task has none."""
     if algorithm.neighbors is not None and task.loss is not cross_entropy:
         raise ValueError(
             f"`task` must be classification for {algorithm.name}, in whose evaluation nearest "
@@ -34,16 +40,16 @@ def check_voters(algorithm: Algorithm, task: Task) -> None:
 
 
 def check_task(module: nn.Module, inputs: Tensor, dataset: Dataset, task: Task) -> None:
-    """Apply a task to what the model returns for a few examples.
+    """Check a task on the outputs of the model for a few examples.
 
     Parameters
     ----------
     module, inputs
-        The model, and at most two examples, as it sees them.
+        The model, and at most two examples as its inputs.
     dataset
-        All examples.
+        The dataset of the run.
     task
-        What is learned.
+        The task of the run.
 
     Raises
     ------
@@ -53,37 +59,35 @@ def check_task(module: nn.Module, inputs: Tensor, dataset: Dataset, task: Task) 
         return as many numbers.
     """
     _check_ids(module, inputs, dataset)
-    outputs, targets = (
-        module(inputs),
-        dataset.learned(inputs.dtype if inputs.is_floating_point() else _dtype(module)),
-    )
+    outputs = module(inputs)
+    targets = dataset.learned(inputs.dtype if inputs.is_floating_point() else _dtype(module))
     if is_linear(module) and outputs.dim() != 2:
         raise ValueError(
             "`model` must be more than one nn.Linear for examples of shape "
-            f"{tuple(inputs.shape[1:])}, on which it acts position by position; put it into an "
-            "nn.Sequential with an nn.Identity() behind it"
+            f"{tuple(inputs.shape[1:])}, to which it is applied position by position; use "
+            "nn.Sequential(linear, nn.Identity())"
         )
     if task.misfit is not None and (why := task.misfit(outputs.detach().cpu(), targets)):
         raise ValueError(
             f"`targets` must be {why}, in the task {task.name}; change the targets or the model's "
             "last layer, or give run another task, e.g. task=topofl.tasks.regression()"
         )
-    sample = (
-        targets[: len(inputs)].to(outputs.device).clone()
-    )  # it may have been made in inference mode
+    # cloned, since the targets may have been created in inference mode
+    sample = targets[: len(inputs)].to(outputs.device).clone()
     losses = _numbers("a loss", task.loss, outputs, sample)
     _check_differentiable(module, losses)
     if bool(torch.isfinite(outputs).all()) and not bool(torch.isfinite(losses).all()):
         raise ValueError(
-            f"`task` must have a finite loss of finite outputs, got {losses.tolist()}; see its "
+            f"`task` must have a finite loss for finite outputs, got {losses.tolist()}; check its "
             "logarithms"
         )
-    alone, losses = _numbers("a loss", task.loss, outputs[:1], sample[:1]).detach(), losses.detach()
+    losses = losses.detach()
+    alone = _numbers("a loss", task.loss, outputs[:1], sample[:1]).detach()
     if not torch.allclose(alone, losses[:1], rtol=1e-2, atol=1e-3, equal_nan=True):
         raise ValueError(
-            f"`task` must have a loss of each example by itself, got {float(alone[0]):g} for one "
-            f"example alone and {float(losses[0]):g} for it next to another; leave out what the "
-            "batch is compared to"
+            "`task` must have a loss that does not depend on other examples, got "
+            f"{float(alone[0]):g} for an example alone and {float(losses[0]):g} for it in a batch "
+            "of two; remove terms that compare examples"
         )
     for name, score in task.reported.items():
         if not score.whole:
@@ -96,7 +100,7 @@ def _dtype(module: nn.Module) -> torch.dtype:
 
 
 def _check_ids(module: nn.Module, inputs: Tensor, dataset: Dataset) -> None:
-    """Raise ``ValueError`` if a model cannot take the largest integer that it sees as it is."""
+    """Raise ``ValueError`` if a model cannot take the largest integer input of the dataset."""
     if inputs.is_floating_point():
         return
     row = int(dataset.inputs.flatten(1).amax(1).argmax())
@@ -112,14 +116,14 @@ def _check_ids(module: nn.Module, inputs: Tensor, dataset: Dataset) -> None:
 
 
 def _numbers(what: str, function: Function, outputs: Tensor, targets: Tensor) -> Tensor:
-    """Return the values (b,) of a function, or raise ``ValueError``."""
+    """Return the values (b,) of a loss or score per example; raise ``ValueError`` if wrong."""
     try:
         found = function(outputs, targets)
     except Exception as error:  # whatever the user's function raises
         raise ValueError(
             f"`task` must have {what} for outputs of shape {tuple(outputs.shape)} and targets of "
             f"shape {tuple(targets.shape)} and {targets.dtype}, got {type(error).__name__}: "
-            f"{error}; see what it takes"
+            f"{error}; check its arguments"
         ) from error
     if not isinstance(found, Tensor) or found.shape != outputs.shape[:1] or found.is_complex():
         got = f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
@@ -145,7 +149,7 @@ def _check_differentiable(module: nn.Module, losses: Tensor) -> None:
 
 
 def _warn_of_probabilities(outputs: Tensor, task: Task) -> None:
-    """Warn if a softmax is taken of probabilities: training then is slow, and says nothing."""
+    """Warn if the task takes a softmax of probabilities, which makes training slow."""
     if not task.logits or outputs.shape[-1] < 2:
         return
     tolerance = 100 * torch.finfo(outputs.dtype).eps
@@ -154,7 +158,7 @@ def _warn_of_probabilities(outputs: Tensor, task: Task) -> None:
     )
     if bool((outputs >= 0).all()) and ones:
         warn_caller(
-            f"`model` returns probabilities, as by a final nn.Softmax, and the task {task.name} "
-            "takes a softmax of its own, so that it learns slowly; remove that layer, so that the "
+            f"`model` returns probabilities, as by a final nn.Softmax, but the task {task.name} "
+            "applies a softmax itself, so that training is slow; remove that layer, so that the "
             "model returns logits"
         )

@@ -1,1 +1,1 @@
-"""Memory: what a run needs, and what the machine has."""
+"""Memory that a run needs, and memory that the machine has."""

@@ -1,4 +1,4 @@
-"""How much memory a run needs by its plan, and the refusal of runs that do not fit."""
+"""Memory that a run needs with a plan, and the check that it is free."""
 
 import math
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from topofl.engine.memory.facts import MemoryFacts
 from topofl.engine.train.diversity import NUMBERS
-from topofl.engine.train.gradient_exchange import gradients_kept
+from topofl.engine.train.gradient_exchange import gradients_in_memory
 from topofl.engine.train.plan import Backend, Fits, Plan, least_plans, most_nodes
 
 __all__ = [
@@ -23,7 +23,7 @@ __all__ = [
 
 
 def memory(facts: MemoryFacts, plan: Plan) -> dict[str, int]:
-    """Return the bytes of each part of a run; not all exist at once, see :func:`peak`."""
+    """Return the bytes of each part of a run's memory; :func:`peak` says which exist at once."""
     looped = plan.executor == "looped"
     together = min(plan.workers * plan.chunk, facts.n)
     model = facts.d * facts.itemsize
@@ -32,7 +32,7 @@ def memory(facts: MemoryFacts, plan: Plan) -> dict[str, int]:
         "parameters": facts.n * model,
         "state": facts.state,
         "fine_tuning": facts.fine_tuning,
-        "gradients": (together + _gradients_kept(facts, plan) + facts.all_gradients) * model,
+        "gradients": (together + _mixed_gradients(facts, plan) + facts.all_gradients) * model,
         "minibatches": together * facts.minibatch,
         "activations": together * max(step - model, 0),
         "statistics": plan.workers * 8 * facts.d,
@@ -49,29 +49,28 @@ def memory(facts: MemoryFacts, plan: Plan) -> dict[str, int]:
     } | ({"history": facts.history} if facts.history else {})
 
 
-def _gradients_kept(facts: MemoryFacts, plan: Plan) -> int:
-    """Return how many nodes' gradients are kept from chunk to chunk."""
+def _mixed_gradients(facts: MemoryFacts, plan: Plan) -> int:
+    """Return how many gradients exist at once to be mixed."""
     return (
-        gradients_kept(facts.groups, plan.workers, min(plan.chunk, facts.n), facts.n)
+        gradients_in_memory(facts.groups, plan.workers, min(plan.chunk, facts.n), facts.n)
         if facts.groups
         else 0
     )
 
 
 def peak(parts: Mapping[str, int], returned: bool) -> int:
-    """Return the most that exists at once.
+    """Return the peak memory of parts that do not all exist at once.
 
     Training and evaluation take turns, and so does their memory if it is `returned` in between;
-    else they add up. Gradients stay, in buffers.
+    otherwise it adds up. Gradients stay allocated in buffers.
     """
-    passing = ("activations", "statistics", "float64", "phases", "mixing", "evaluation")
-    lasting = sum(size for name, size in parts.items() if name not in passing)
     if not returned:
         return sum(parts.values())
-    step = parts["statistics"] + max(
-        parts["activations"], parts["float64"]
-    )  # gradients are looked at after a step
-    return lasting + max(step, parts["phases"] + parts["mixing"], parts["evaluation"])
+    temporary = ("activations", "statistics", "float64", "phases", "mixing", "evaluation")
+    permanent = sum(size for name, size in parts.items() if name not in temporary)
+    # Statistics of gradients convert them to float64 after a step, when activations are freed.
+    step = parts["statistics"] + max(parts["activations"], parts["float64"])
+    return permanent + max(step, parts["phases"] + parts["mixing"], parts["evaluation"])
 
 
 def needed(facts: MemoryFacts, plan: Plan) -> int:
@@ -97,26 +96,26 @@ def first_nodes(facts: MemoryFacts, k: int) -> MemoryFacts:
 
 
 def fits_into(facts: MemoryFacts, free: int | None) -> Fits:
-    """Return the function that says whether a run by a plan fits into free memory.
+    """Return a function that tells whether a run with a plan fits into free memory.
 
-    Every plan does if it is unknown how much is free.
+    If the free memory is unknown, every plan fits.
     """
     return lambda plan: free is None or needed(facts, plan) <= free
 
 
 def largest_chunk(facts: MemoryFacts, size: int, workers: int = 1) -> int:
-    """Return the most nodes per batched call with which a run adds at most `size` bytes, or 0."""
+    """Return the largest chunk with which a run adds at most `size` bytes; 0 if there is none."""
     return most_nodes(facts.n, workers, fits_into(facts, size))
 
 
 def check_memory(facts: MemoryFacts, compute: Backend, free: int | None) -> None:
-    """Raise if a run does not fit into free memory even on one thread, and say what would.
+    """Raise if a run does not fit into free memory even on one thread.
 
     Raises
     ------
     ValueError
-        Naming what is needed, what is free, and the largest chunk or the executor that fits; if
-        none does, the largest part.
+        Naming the needed and the free memory, and the largest chunk or the executor that would fit;
+        if none does, the largest part of memory.
     """
     if free is None:
         return
@@ -124,13 +123,13 @@ def check_memory(facts: MemoryFacts, compute: Backend, free: int | None) -> None
     if need <= free:
         return
     raise ValueError(
-        f"the run must fit into memory, {plan.executor} with chunk={plan.chunk} it needs "
-        f"{in_gib(need)} and {in_gib(free)} are free; {remedy(facts, free)}"
+        f"the run must fit into memory, but needs {in_gib(need)} ({plan.executor}, "
+        f"chunk={plan.chunk}) and {in_gib(free)} are free; {remedy(facts, free)}"
     )
 
 
 def remedy(facts: MemoryFacts, free: int) -> str:
-    """Return what would fit, or what takes most."""
+    """Return the settings that would fit into memory, or the largest part of memory."""
     chunk = largest_chunk(facts, free)
     if chunk:
         return f"chunk={chunk} would need {in_gib(needed(facts, Plan('batched', chunk, 1, 1)))}"
@@ -141,24 +140,25 @@ def remedy(facts: MemoryFacts, free: int) -> str:
     name = max(parts, key=lambda part: parts[part])
     return (
         f"{name} alone take {in_gib(parts[name])} with either executor: "
-        f"{_LESS.get(name, _LESS['parameters'])}"
+        f"{_ADVICE.get(name, _ADVICE['parameters'])}"
     )
 
 
-_LESS = {
-    "parameters": "take fewer nodes or a smaller model",
-    "state": "leave out momentum, or take fewer nodes",
-    "fine_tuning": "leave it out by fine_tune=False, or take fewer nodes",
-    "gradients": "take an algorithm that mixes no gradients, or fewer nodes",
+_ADVICE = {
+    "parameters": "use fewer nodes or a smaller model",
+    "state": "use no momentum, or fewer nodes",
+    "fine_tuning": "turn it off with fine_tune=False, or use fewer nodes",
+    "gradients": "use an algorithm that does not mix gradients, or fewer nodes",
     "minibatches": "lower batch_size",
-    "phases": "take fewer nodes or a smaller model",
+    "phases": "use fewer nodes or a smaller model",
     "activations": "lower batch_size",
-    "data": "keep images as uint8, or take fewer examples",
-    "matrices": "take a sparser topology or fewer nodes",
-    "history": "run fewer rounds, evaluate less often, or take a sparser topology",
+    "data": "keep images as uint8, or use fewer examples",
+    "matrices": "use a sparser topology or fewer nodes",
+    "history": "run fewer rounds, evaluate less often, or use a sparser topology",
 }
+"""How to reduce each part of memory."""
 
 
 def in_gib(size: float) -> str:
-    """Return a number of bytes as text, in MiB below 1 GiB."""
+    """Return a number of bytes as text in GiB, or in MiB below 1 GiB."""
     return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{math.ceil(size / 2**20)} MiB"

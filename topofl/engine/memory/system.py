@@ -1,4 +1,4 @@
-"""How much memory is free, and giving back what the allocator keeps."""
+"""Free memory of the system, and returning unused memory of the allocator to it."""
 
 import ctypes
 import gc
@@ -17,10 +17,10 @@ __all__ = ["free_memory", "give_back", "giving_back", "resident", "watched_growt
 
 
 def free_memory(device: torch.device | str, root: Path = Path("/")) -> int | None:
-    """Return the bytes that can be had on a device, None where that is unknown.
+    """Return the bytes that are free on a device; None if unknown.
 
-    On CPU, what the system calls available, or less where a control group limits this process;
-    `root` is where its ``proc`` and ``sys`` are.
+    On CPU, this is the system's available memory, or less if a control group limits this process;
+    `root` is the folder that contains ``proc`` and ``sys``.
     """
     device = torch.device(device)
     if device.type == "cuda":
@@ -32,18 +32,18 @@ def free_memory(device: torch.device | str, root: Path = Path("/")) -> int | Non
 
 
 def _available(root: Path) -> int | None:
-    """Return ``MemAvailable``, or free pages where there is no /proc."""
+    """Return ``MemAvailable``, or the free pages on systems without /proc."""
     for line in _lines(root / "proc/meminfo"):
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
     try:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError, AttributeError):  # names that this system does not have
+    except (ValueError, OSError, AttributeError):  # unknown on this system
         return None
 
 
 def _cgroup_room(root: Path) -> list[int]:
-    """Return limit minus usage of the process's control groups and of those above them."""
+    """Return limit minus usage of the process's control groups and their ancestors."""
     rooms = []
     for line in _lines(root / "proc/self/cgroup"):
         _, controllers, group = line.split(":", 2)
@@ -66,7 +66,7 @@ _CGROUP_V2 = ("memory.max", "memory.current")
 
 
 def _reclaimable(folder: Path) -> int:
-    """Return the file cache that counts as a control group's usage and is given up when needed."""
+    """Return the file cache in a control group's usage, which the system frees when needed."""
     return sum(
         int(line.split()[1])
         for line in _lines(folder / "memory.stat")
@@ -88,14 +88,14 @@ def _lines(path: Path) -> list[str]:
 
 @contextmanager
 def giving_back(wanted: bool) -> Iterator[None]:
-    """Have glibc return what it keeps of freed memory, before and after what is done.
+    """Return freed memory from glibc to the system before and after the block, if `wanted`.
 
-    Elsewhere nothing happens.
+    With other C libraries nothing happens.
 
-    It keeps up to 64 MiB a thread for what is allocated next, in pieces that rarely fit: training
-    and evaluation would add up, though they take turns. Returning 100 MiB takes some milliseconds.
-    Of threads other than the first glibc returns what lies between pieces in use, but not what lies
-    behind the last of them.
+    glibc retains up to 64 MiB of freed memory per thread, in pieces that rarely fit new tensors:
+    the memory of training and evaluation would add up although they take turns. Returning 100 MiB
+    takes some milliseconds. For threads other than the first, glibc returns memory between pieces
+    in use, but not after the last of them.
     """
     try:
         if wanted:
@@ -107,7 +107,7 @@ def giving_back(wanted: bool) -> Iterator[None]:
 
 
 def give_back() -> None:
-    """Have glibc return what it keeps of freed memory now; elsewhere nothing happens."""
+    """Return freed memory from glibc to the system; do nothing with other C libraries."""
     trim = _malloc_trim()
     if trim is not None:
         trim(0)
@@ -115,13 +115,11 @@ def give_back() -> None:
 
 @contextmanager
 def watched_growth(wanted: bool, interval: float = 0.005) -> Iterator[Callable[[], int | None]]:
-    """Give a function that returns the most bytes by which this process has grown in memory since.
+    """Yield a function that returns the largest growth of this process's memory so far, in bytes.
 
-    The memory is looked at every `interval` seconds.
-
-    Garbage is collected, and what is kept of freed memory is returned, before, so that neither
-    hides growth. The function returns None where the system does not tell, and unless it is
-    `wanted`.
+    Memory is measured every `interval` seconds. Garbage is collected and freed memory returned to
+    the system beforehand, so that neither hides growth. The function returns None if the system
+    does not report memory, or growth is not `wanted`.
     """
     if wanted:
         gc.collect()
@@ -130,18 +128,20 @@ def watched_growth(wanted: bool, interval: float = 0.005) -> Iterator[Callable[[
     if before is None:
         yield lambda: None
         return
-    most, done = [before], Event()
+    largest = before
+    done = Event()
 
-    def look() -> None:
-        most[0] = max(most[0], resident() or 0)
+    def measure() -> None:
+        nonlocal largest
+        largest = max(largest, resident() or 0)
 
     def watch() -> None:
         while not done.wait(interval):
-            look()
+            measure()
 
     def growth() -> int:
-        look()
-        return most[0] - before
+        measure()
+        return largest - before
 
     watcher = Thread(target=watch, name="topofl-memory", daemon=True)
     watcher.start()
@@ -153,7 +153,7 @@ def watched_growth(wanted: bool, interval: float = 0.005) -> Iterator[Callable[[
 
 
 def resident(root: Path = Path("/")) -> int | None:
-    """Return the bytes of this process that are in memory, None where the system does not tell."""
+    """Return the resident memory of this process in bytes; None if it is unknown."""
     lines = _lines(root / "proc/self/statm")
     return int(lines[0].split()[1]) * os.sysconf("SC_PAGE_SIZE") if lines else None
 

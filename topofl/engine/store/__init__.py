@@ -1,1 +1,1 @@
-"""What a run keeps on disk: checkpoints, their schedule and lock, and the fingerprint of a run."""
+"""Checkpoints on disk: their format, schedule and lock, and the fingerprint of a run."""

@@ -1,8 +1,8 @@
-"""Checkpoints on disk: complete or not there, and checked when they are read.
+"""Read checkpoints from disk, and verify that they are complete and undamaged.
 
-A checkpoint is two files: ``state-00000200.pt`` (tensors, lists, numbers and text) and
-``state-00000200.json``, written after it, which says what it is and holds the checksum of both.
-Without the second, or if a checksum does not fit, there is no checkpoint.
+A checkpoint consists of two files: ``state-00000200.pt`` (tensors, lists, numbers and text) and its
+marker ``state-00000200.json``, written afterwards, which describes it and has the checksums of
+both. Without the marker, or if a checksum does not match, there is no checkpoint.
 """
 
 import hashlib
@@ -41,16 +41,16 @@ __all__ = [
 ]
 
 FORMAT = 2
-"""Of the two files, as they are written."""
+"""Format of new checkpoints."""
 
 READABLE = (1, 2)
-"""Formats that can be read. In format 1 matrices had all of their rows."""
+"""Formats that can be read. In format 1, matrices were stored with all of their rows."""
 
 
 FILE_NAME = re.compile(r"state-(\d{8,})\.(pt|json)(\.partial)?")
 
 OURS = re.compile(rf"state-\d{{8,}}\.(pt|json)(\.partial)?|{re.escape(LOCK)}")
-"""What a folder of checkpoints holds, and nothing else if it is ours alone."""
+"""Names of all files in a folder that contains only checkpoints and their lock."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +60,7 @@ class Checkpoint:
     Parameters
     ----------
     path
-        Of its state.
+        File of the state.
     marker
         Contents of the JSON file next to it.
     """
@@ -70,44 +70,46 @@ class Checkpoint:
 
     @property
     def round(self) -> int:
-        """How many rounds were done."""
+        """Number of completed rounds."""
         return self.marker["round"]
 
     def state(self) -> dict[str, Any]:
-        """Return the state; its tensors are read from the file when they are used.
+        """Return the state; its tensors are memory-mapped, and read from the file on access.
 
         Raises
         ------
         ValueError
-            If the file holds anything but tensors, lists, numbers and text, or tensors that claim
-            more than it holds.
+            If the file contains anything but tensors, lists, numbers and text, or claims to
+            be larger than it is.
         """
         try:
             _check_archive(self.path)
             state = torch.load(self.path, map_location="cpu", weights_only=True, mmap=True)
-        except Exception as error:  # zipfile, torch and its unpickler each have their own
+        except Exception as error:  # zipfile, torch and its unpickler raise errors of many types
             what = (str(error).splitlines() or [type(error).__name__])[0]
             raise ValueError(
-                f"{self.path} is no state of a run: {what}; remove it, or start in another folder"
+                f"{self.path} is not the state of a run: {what}; remove it, or start in another "
+                "folder"
             ) from error
         if not isinstance(state, dict):
             raise ValueError(
-                f"{self.path} is no state of a run: it holds a {type(state).__name__}; remove it"
+                f"{self.path} is not the state of a run: it contains a {type(state).__name__}; "
+                "remove it"
             )
         return state
 
 
 def _check_archive(path: Path) -> None:
-    """Raise if a file is no archive as torch writes it: not compressed, so nothing can swell."""
+    """Raise unless a file is an uncompressed archive, as written by torch: no zip bombs."""
     with zipfile.ZipFile(path) as archive:
         for info in archive.infolist():
             if info.compress_type != zipfile.ZIP_STORED or info.file_size > path.stat().st_size:
-                raise ValueError(f"{info.filename} in it is compressed")
+                raise ValueError(f"its member {info.filename} is compressed")
 
 
 @contextmanager
 def naming_its_file(found: Checkpoint) -> Iterator[None]:
-    """Turn whatever a state that does not fit the run raises into a sentence naming its file."""
+    """Turn errors from a state that does not match the run into one that names its file."""
     try:
         yield
     except (
@@ -121,13 +123,13 @@ def naming_its_file(found: Checkpoint) -> Iterator[None]:
     ) as error:
         what = (str(error).splitlines() or [""])[0]
         raise ValueError(
-            f"{found.path} does not fit this run ({type(error).__name__}: {what}); remove it, or "
-            "take another folder"
+            f"{found.path} does not match this run ({type(error).__name__}: {what}); remove it, or "
+            "use another folder"
         ) from error
 
 
 def check_tensors(path: Path, state: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` unless a state's tensors are plain and take no more than its file."""
+    """Raise ``ValueError`` unless a state's tensors are plain and not larger than its file."""
     size = path.stat().st_size
     tables = [
         state["phases"],
@@ -142,22 +144,21 @@ def check_tensors(path: Path, state: Mapping[str, Any]) -> None:
             or tensor.layout != torch.strided
             or tensor.device.type != "cpu"
         ):
-            raise ValueError(f"{type(tensor).__name__} is not a tensor as runs have them")
-        if tensor.numel() * tensor.element_size() > size:
-            raise ValueError(
-                f"a tensor claims {tensor.numel() * tensor.element_size()} bytes of {size}"
-            )
+            raise ValueError(f"a {type(tensor).__name__} is not a plain tensor on the CPU")
+        if (claimed := tensor.numel() * tensor.element_size()) > size:
+            raise ValueError(f"a tensor claims {claimed} bytes in a file of {size}")
 
 
 _TABLES = ("rounds", "evaluations", "used", "matrices")
+"""Parts of the recorder's state that contain tensors."""
 
 
 class _DamagedError(ValueError):
-    """A file that is not what was written."""
+    """A file differs from what was written."""
 
 
 def rounds_in(folder: Path) -> list[int]:
-    """Return the rounds of the checkpoints in a folder, good or damaged, in order."""
+    """Return the rounds of all checkpoints in a folder, intact or damaged, in ascending order."""
     try:
         names = os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
@@ -167,32 +168,30 @@ def rounds_in(folder: Path) -> list[int]:
 
 
 def newest_round(folder: Path) -> int | None:
-    """Return the round of the newest checkpoint that has both of its files, whatever is in them."""
+    """Return the round of the newest checkpoint with both files, without reading them."""
     return next((t for t in reversed(rounds_in(folder)) if state_path(folder, t).is_file()), None)
 
 
 def newest_checkpoint(folder: Path) -> Checkpoint | None:
-    """Return the newest good checkpoint in a folder, or None if there are no files.
+    """Return the newest intact checkpoint in a folder; None if there are no checkpoints.
 
-    Warns of each newer checkpoint that is damaged.
+    Warns about each newer checkpoint that is damaged.
 
     Raises
     ------
     ValueError
-        If there are checkpoints but no good one, or they are of another format.
+        If all checkpoints are damaged, or one has a format that cannot be read.
     """
     rounds = rounds_in(folder)
     for t in reversed(rounds):
         try:
             return _read(state_path(folder, t))
         except _DamagedError as error:
-            warnings.warn(
-                f"{error}; the checkpoint before it is used", RuntimeWarning, stacklevel=3
-            )
+            warnings.warn(f"{error}; the previous checkpoint is used", RuntimeWarning, stacklevel=3)
     if rounds:
         raise ValueError(
-            f"`saving` must hold a good checkpoint to resume from, all {len(rounds)} in {folder} "
-            "are damaged; start again in another folder"
+            f"`saving` must have an intact checkpoint to resume from, all {len(rounds)} in "
+            f"{folder} are damaged; start again in another folder"
         )
     return None
 
@@ -203,7 +202,7 @@ def _read(path: Path) -> Checkpoint:
         raise _DamagedError(f"{path} is missing")
     with path.open("rb") as stream:
         if hashlib.file_digest(stream, "sha256").hexdigest() != marker["sha256"]:
-            raise _DamagedError(f"{path} is damaged: its checksum does not fit")
+            raise _DamagedError(f"{path} is damaged: its checksum does not match")
     return Checkpoint(path, marker)
 
 
@@ -214,27 +213,28 @@ def _marker(path: Path) -> dict[str, Any]:
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise _DamagedError(f"{path} is damaged: {error!r}") from error
     if not fits:
-        raise _DamagedError(f"{path} is damaged: its checksum does not fit")
+        raise _DamagedError(f"{path} is damaged: its checksum does not match")
     if not isinstance(marker.get("format"), int):
-        raise _DamagedError(f"{path} is damaged: format is not as it is written")
+        raise _DamagedError(f"{path} is damaged: format is not an integer")
     if marker["format"] not in READABLE:
         raise ValueError(
-            f"`saving` must hold checkpoints of format {FORMAT} or older, {path} has format "
-            f"{marker['format']}; go on with topofl {_writer(marker)}, or start again in another "
-            "folder"
+            f"`saving` must have checkpoints of format {FORMAT} or older, {path} has format "
+            f"{marker['format']}; continue with topofl {_writer(marker)}, or start again in "
+            "another folder"
         )
-    if (where := _wrong_field(marker)) or marker["round"] != int(path.stem.partition("-")[2]):
-        raise _DamagedError(f"{path} is damaged: {where or 'round'} is not as it is written")
+    if (field := _wrong_field(marker)) or marker["round"] != int(path.stem.partition("-")[2]):
+        raise _DamagedError(f"{path} is damaged: {field or 'round'} has a wrong value")
     return marker
 
 
 def _writer(marker: Mapping[str, Any]) -> str:
+    """Return the version of topofl that wrote a marker."""
     versions = marker.get("versions")
     return printable(str(versions.get("topofl"))) if isinstance(versions, dict) else "of that time"
 
 
 def _wrong_field(marker: Mapping[str, Any]) -> str:
-    """Return which part of a marker is of another kind than what is written; empty if none is."""
+    """Return the name of a field of a marker that has a wrong type; empty if there is none."""
     plain = str | int | float | bool | None
     kinds = {
         "round": int,
@@ -249,10 +249,10 @@ def _wrong_field(marker: Mapping[str, Any]) -> str:
         value = marker.get(name)
         if not isinstance(value, kind) or isinstance(value, bool):
             return name
-        nested = (
-            value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-        )
-        if not all(isinstance(one, plain) for one in nested):
+        entries: Any = value if isinstance(value, list) else ()
+        if isinstance(value, dict):
+            entries = value.values()
+        if not all(isinstance(entry, plain) for entry in entries):
             return name
     return "" if len(marker["asked"]) == 2 else "asked"
 
@@ -269,14 +269,14 @@ def state_path(folder: Path, t: int) -> Path:
 
 @contextmanager
 def reserved_folder(folder: Path | None) -> Iterator[Lock | None]:
-    """Make a folder for checkpoints, and let no other process use it meanwhile.
+    """Create a folder for checkpoints and lock it against other processes; None: do nothing.
 
-    First check that the folder can be written to.
+    The folder is first checked to be writable.
 
     Raises
     ------
     OSError
-        If it cannot be written to; BlockingIOError if another process uses it.
+        If it is not writable; BlockingIOError if another process uses it.
     """
     if folder is None:
         yield None
@@ -287,17 +287,17 @@ def reserved_folder(folder: Path | None) -> Iterator[Lock | None]:
 
 
 def checkpoint_to_resume(folder: Path, resume: bool) -> Checkpoint | None:
-    """Return the checkpoint to resume from, if any.
+    """Return the checkpoint to resume from; None to start at round 0.
 
     Raises
     ------
     ValueError
-        If it holds checkpoints and `resume` is False, or as :func:`newest_checkpoint`.
+        If there are checkpoints and `resume` is False, or as :func:`newest_checkpoint`.
     """
     if not resume and rounds_in(folder):
         raise ValueError(
-            f"`saving` must be a folder without checkpoints, {folder} holds some of round "
-            f"{rounds_in(folder)[-1]}; go on with resume=True, or take another folder"
+            f"`saving` must be a folder without checkpoints, {folder} has one of round "
+            f"{rounds_in(folder)[-1]}; continue with resume=True, or use another folder"
         )
     return newest_checkpoint(folder) if resume else None
 
@@ -305,16 +305,13 @@ def checkpoint_to_resume(folder: Path, resume: bool) -> Checkpoint | None:
 def _check_writable(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(
-            dir=folder, prefix=".topofl-"
-        ) as probe:  # one that nobody else has
+        with tempfile.TemporaryFile(dir=folder, prefix=".topofl-") as probe:
             probe.write(b"x")
     except OSError as error:
         raise type(error)(
-            f"`saving` must be a folder that can be written to, {folder} is not: "
-            f"{error.strerror or error}"
+            f"`saving` must be a writable folder, {folder} is not: {error.strerror or error}"
         ) from error
-    except ValueError as error:  # of names that no system takes
+    except ValueError as error:  # invalid names
         raise ValueError(
-            f"`saving` must be a folder that can be written to, got {str(folder)!r}: {error}"
+            f"`saving` must be a writable folder, got {str(folder)!r}: {error}"
         ) from error

@@ -1,4 +1,4 @@
-"""What makes two runs the same, as a few JSON values that tell them apart."""
+"""Fingerprint of a run: JSON values that differ if two runs would give different results."""
 
 import hashlib
 import json
@@ -25,18 +25,17 @@ from topofl.topology import Topology, TopologySequence
 __all__ = ["check_same", "fingerprint", "versions"]
 
 SAMPLED_ROUNDS = 3
-"""Rounds of which graphs and weights are looked at where there is no end of them."""
+"""Number of rounds whose graphs are compared if the sequence has no period."""
 
 _ROUNDING_OPTIONS = ("precision", "channels_last", "compile", "dtype")
 """Options of a Compute that affect rounding, in addition to the plan."""
 
 
 def fingerprint(setup: Setup, run_state: RunState) -> dict[str, Any]:
-    """Return what decides on the results of a run, the number of rounds apart.
+    """Return everything that determines the results of a run except the number of rounds.
 
-    Not looked at: graphs and weights without an end beyond their first rounds, what a model's
-    ``forward`` does in addition to its parameters and buffers, and what users' functions call by
-    name.
+    Not included: graphs of sequences without a period after their first rounds, code of a model's
+    ``forward``, and functions that users' functions call by name.
     """
     algorithm, clients, graphs, model = setup.algorithm, setup.clients, setup.graphs, setup.model
     settings = {
@@ -75,7 +74,7 @@ def fingerprint(setup: Setup, run_state: RunState) -> dict[str, Any]:
 
 
 def _describe_attack(setup: Setup) -> dict[str, Any]:
-    """Return what is said of attackers, nothing where there are none."""
+    """Return the fingerprint of the attack; empty without attackers."""
     if setup.attack is None:
         return {}
     return {"attackers": _plain(setup.attack.description)} | {
@@ -96,22 +95,22 @@ def _digest(parts: Any) -> str:
 
 
 def _bytes_of(values: Tensor | np.ndarray) -> memoryview:
-    """Return the memory of an array or tensor; a copy only if it lies elsewhere or apart."""
+    """Return the bytes of an array or tensor, copied only from a device or if not contiguous."""
     if isinstance(values, Tensor):
         values = values.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy()
     return np.ascontiguousarray(values).data
 
 
 def _describe_steps(how: Training) -> str:
-    """Return the terms of local steps in their order, and where gradients are taken."""
-    words = [*how.descend.terms, *([] if how.at is None else [how.at])]
-    return " -> ".join(word.name for word in words) or "plain"
+    """Return the names of the terms of local steps in order, and of their gradient point."""
+    parts = [*how.descend.terms, *([] if how.at is None else [how.at])]
+    return " -> ".join(part.name for part in parts) or "plain"
 
 
 def _digest_code(*parts: Any) -> dict[str, str]:
     """Return a digest of users' functions as ``code``; empty if all are topofl's."""
-    own = list(_user_functions(parts, set()))
-    return {"code": _digest(map(_describe_function, own))} if own else {}
+    functions = list(_user_functions(parts, set()))
+    return {"code": _digest(map(_describe_function, functions))} if functions else {}
 
 
 def _user_functions(value: Any, seen: set[int]) -> Iterator[FunctionType]:
@@ -137,7 +136,7 @@ def _user_functions(value: Any, seen: set[int]) -> Iterator[FunctionType]:
 
 
 def _closed_over(function: FunctionType) -> list[Any]:
-    """Return what a function closes over, as far as it is there yet."""
+    """Return the values that a function closes over, without cells that are still empty."""
     return [cell.cell_contents for cell in function.__closure__ or () if cell != CellType()]
 
 
@@ -151,10 +150,10 @@ def _describe_function(function: FunctionType) -> str:
 
 
 def _describe_code(code: CodeType) -> str:
-    """Return what code does, with the numbers and text in it and the functions that it makes."""
+    """Return code as text: instructions, names, constants, and the functions defined in it."""
     constants = []
     for value in code.co_consts:
-        if isinstance(value, frozenset):  # whose order differs from process to process
+        if isinstance(value, frozenset):  # its order differs between processes
             value = sorted(map(repr, value))
         constants.append(_describe_code(value) if isinstance(value, CodeType) else repr(value))
     return f"{code.co_code.hex()} {code.co_names} {constants}"
@@ -174,7 +173,7 @@ def _csr(matrix: Any) -> tuple[np.ndarray, ...]:
 
 
 def _describe_mixing(run_state: RunState) -> str:
-    """Return names and digest of the matrices that the first round mixes by."""
+    """Return names and digest of the mixing matrices of the first round."""
     used = [exchange.weights for exchange in run_state.trace.rounds[0].ledger.exchanges]
     names = ", ".join(dict.fromkeys(weights.name for weights in used)) or "none"
     return f"{names} {_digest(part for weights in used for part in _csr(weights.weights))}"
@@ -194,7 +193,7 @@ def _dataset_parts(dataset: Dataset) -> Iterator[Any]:
 
 
 def _model_parts(model: nn.Module, values: bool) -> Iterator[Any]:
-    """Yield the structure, the buffers, and the values of parameters if they are used."""
+    """Yield the structure, the buffers, and the parameters: values or only shapes."""
     yield _without_addresses(repr(model))
     for name, parameter in model.named_parameters():
         yield from (name, parameter if values else tuple(parameter.shape))
@@ -203,19 +202,20 @@ def _model_parts(model: nn.Module, values: bool) -> Iterator[Any]:
 
 
 def _plain(value: Any) -> Any:
+    """Return a number or text unchanged, and other values as text."""
     if isinstance(value, np.generic):
         value = value.item()
     return value if isinstance(value, str | int | float | None) else _without_addresses(str(value))
 
 
 def _without_addresses(text: str) -> str:
-    """Return a representation without addresses in memory."""
+    """Return text without memory addresses, which differ between processes."""
     return re.sub(r"0x[0-9a-fA-F]+", "0x", text)
 
 
 def versions() -> dict[str, str]:
-    """Return the versions that decide on rounding."""
-    import topofl  # not at the top: it imports this module
+    """Return the versions of packages that affect rounding."""
+    import topofl  # not at the top, since it imports this module
 
     return {
         "topofl": topofl.__version__,
@@ -226,18 +226,18 @@ def versions() -> dict[str, str]:
 
 
 def check_same(marker: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Raise ``ValueError`` if a checkpoint is of another run; warn of other versions.
+    """Raise ``ValueError`` if a checkpoint belongs to another run; warn about other versions.
 
     Parameters
     ----------
     marker
-        Of the checkpoint.
+        The marker of the checkpoint.
     now
-        The same of this process.
+        The marker that this process would write.
     """
     if different := _differences(marker["run"], now["run"]):
         raise ValueError(
-            f"`resume` must continue the same run: {'; '.join(different)}; start the other one in "
+            f"`resume` must continue the same run: {'; '.join(different)}; start another run in "
             "another folder"
         )
     soft = {key: marker[key] for key in ("versions", "device")}
@@ -246,13 +246,14 @@ def check_same(marker: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         *_differences(soft, {"device": now["device"]}),
     ]:
         warnings.warn(
-            f"the run goes on where others may round differently: {'; '.join(different)}",
+            f"the resumed run may round differently: {'; '.join(different)}",
             RuntimeWarning,
             stacklevel=6,
         )
 
 
 def _differences(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each entry that has changed."""
     now = json.loads(json.dumps(now))
     keys = dict.fromkeys([*was, *now])
     return [

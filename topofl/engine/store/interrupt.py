@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM between two rounds instead of within one."""
+"""Let Ctrl-C and SIGTERM stop a run between two rounds instead of within one."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from typing import Any
 __all__ = ["Interrupted", "StopRequest", "stop_between_rounds"]
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_NOTE = b"\ntopofl: the round ends and is saved; press Ctrl-C again to stop at once\n"
+_NOTE = b"\ntopofl: stopping after this round, which is saved; press Ctrl-C again to stop at once\n"
 
 
 class Interrupted(KeyboardInterrupt):
@@ -23,9 +23,9 @@ class Interrupted(KeyboardInterrupt):
     Parameters
     ----------
     done, rounds
-        How many rounds are done, and of how many.
+        Number of completed rounds, and of all rounds.
     folder
-        Where its checkpoints are.
+        Folder of the checkpoints.
     saved
         The round of the newest checkpoint there: `done`, unless it could not be written; None if
         there is none.
@@ -34,35 +34,33 @@ class Interrupted(KeyboardInterrupt):
     def __init__(self, done: int, rounds: int, folder: Path, saved: int | None) -> None:
         text = f"interrupted after round {done} of {rounds}"
         if saved != done:
-            kept = "there is none" if saved is None else f"the newest is of round {saved}"
-            text += f", whose checkpoint could not be written to {folder} ({kept})"
+            newest = "there is none" if saved is None else f"the newest is of round {saved}"
+            text += f", whose checkpoint could not be written to {folder} ({newest})"
         super().__init__(
-            f"{text}; go on with run(..., saving=Saving({str(folder)!r}, resume=True))"
+            f"{text}; continue with run(..., saving=Saving({str(folder)!r}, resume=True))"
         )
-        self.done, self.rounds, self.folder, self.saved = done, rounds, folder, saved
+        self.done = done
+        self.rounds = rounds
+        self.folder = folder
+        self.saved = saved
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Interrupted, (
-            self.done,
-            self.rounds,
-            self.folder,
-            self.saved,
-        )  # from one process to another
+    def __reduce__(self) -> tuple[Any, ...]:  # to pickle it between processes
+        return Interrupted, (self.done, self.rounds, self.folder, self.saved)
 
 
 @dataclass
 class StopRequest:
-    """Whether a stop was requested."""
+    """Whether the user requested a stop."""
 
     made: bool = False
 
 
 @contextmanager
 def stop_between_rounds(enabled: bool) -> Iterator[StopRequest]:
-    """Turn the first SIGINT or SIGTERM into a request; a second one interrupts at once.
+    """Turn the first SIGINT or SIGTERM into a request; the second one interrupts at once.
 
-    Only in the main thread, where Python allows it, and only signals that are not ignored (as
-    ``nohup`` does).
+    This works only in the main thread, as Python requires, and leaves ignored signals alone (as
+    under ``nohup``).
     """
     request = StopRequest()
 
@@ -72,7 +70,7 @@ def stop_between_rounds(enabled: bool) -> Iterator[StopRequest]:
             raise KeyboardInterrupt
         request.made = True
         if sys.stderr is not None and sys.stderr.isatty():
-            os.write(2, _NOTE)  # print may be interrupted by itself
+            os.write(2, _NOTE)  # print is not reentrant
 
     able = enabled and threading.current_thread() is threading.main_thread()
     found = {number: signal.getsignal(number) for number in _SIGNALS} if able else {}
@@ -84,5 +82,5 @@ def stop_between_rounds(enabled: bool) -> Iterator[StopRequest]:
     finally:
         for number, old in replaced.items():
             signal.signal(number, old)
-    if request.made:  # too late for the last round to see it
+    if request.made:  # after the last round's check
         raise KeyboardInterrupt

@@ -1,12 +1,12 @@
-"""A lock on a folder: held by one process, released when it dies, with a file that names it.
+"""A lock on a folder: held by one process, and released when that process ends.
 
-The lock is the system's (``flock``; on Windows a locked byte), on the file ``.topofl.lock`` in the
-folder. SIGKILL therefore leaves nothing to clean up: the next process finds the file, but not the
-lock. The file says who holds it: process, host, and when that process started, which tells it from
-a later one with the same number. Where the lock alone cannot decide (a child that inherited it, a
-file system without locks), this file does. A lock from another host is never taken over: its file
-must be removed manually. A file of this name that is not ours is neither followed, nor written to,
-nor removed.
+It is a lock of the operating system (``flock``; on Windows a locked byte) on the file
+``.topofl.lock`` in the folder. SIGKILL therefore leaves nothing to clean up: the next process finds
+the file, but no lock. The file identifies the holder by process number, host, and start time, which
+differs from that of a later process with the same number. It decides where the lock alone cannot (a
+child that inherited the lock, a file system without locks). A lock from another host is never taken
+over: its file must be removed manually. A file of this name that topofl did not write is neither
+followed, nor changed, nor removed.
 """
 
 import errno
@@ -30,28 +30,28 @@ except ImportError:  # Windows
 __all__ = ["NAME", "Lock", "locked"]
 
 NAME = ".topofl.lock"
-"""Of the file, in the folder that is locked."""
+"""Name of the file in the locked folder."""
 
 _BYTE = 2**30
-"""Where a byte is locked on Windows: beyond the text, which others must be able to read."""
+"""Offset of the locked byte on Windows: beyond the text, which others must be able to read."""
 
 _MOST_BYTES = 4096
-"""Bytes of the file that are read."""
+"""Maximum number of bytes that are read from the file."""
 
 _FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
-"""How the file is opened: without following links, and without blocking on pipes."""
+"""Flags for opening the file: do not follow links, and do not block on pipes."""
 
 
 @dataclass(eq=False)
 class Lock:
-    """The lock on a folder, held by this process, but not by those that it forks.
+    """The lock on a folder, held by this process, but not by processes that it forks.
 
     Parameters
     ----------
     folder
-        It exists.
+        The folder.
     argument
-        What errors call the folder.
+        Name of the argument in errors.
     """
 
     folder: Path
@@ -61,35 +61,36 @@ class Lock:
 
     @property
     def path(self) -> Path:
-        """The file that says who holds the lock."""
+        """The file that identifies the holder of the lock."""
         return self.folder / NAME
 
     def hold(self) -> None:
-        """Take the lock unless this process holds it; a folder that is gone is created again.
+        """Take the lock unless this process holds it; a missing folder is created.
 
         Raises
         ------
         BlockingIOError
-            If another process holds it, naming that process and its host, or took it before it
-            forked this one.
+            If another process holds it, naming that process and its host, or if this process was
+            forked by the holder.
         FileExistsError
-            If something that is not ours has the name of the file.
+            If topofl did not write the file of this name.
         """
         if self._descriptor is not None and self._holder != os.getpid():
             raise BlockingIOError(
                 f"`{self.argument}` must be a folder that no other run is using, {self.folder} is "
                 f"in use by process {self._holder}, which forked this one; wait until it ends, or "
-                "take another folder"
+                "use another folder"
             )
         if self._descriptor is not None and _is_file(self._descriptor, self.path):
             return
         self.release()
         self.folder.mkdir(parents=True, exist_ok=True)
         with _folder_mutex(self.folder):
-            self._descriptor, self._holder = _acquire(self.path, self.argument), os.getpid()
+            self._descriptor = _acquire(self.path, self.argument)
+            self._holder = os.getpid()
 
     def release(self) -> None:
-        """Release the lock and remove its file; a forked process leaves its parent's alone."""
+        """Release the lock and remove its file, except in a forked process, which never held it."""
         if self._descriptor is None:
             return
         if self._holder == os.getpid():
@@ -100,7 +101,7 @@ class Lock:
     def _remove_file(self, descriptor: int) -> None:
         with suppress(OSError), _folder_mutex(self.folder):
             if _is_file(descriptor, self.path):
-                if fcntl is None:  # Windows removes no open files
+                if fcntl is None:  # Windows cannot remove open files
                     os.ftruncate(descriptor, 0)
                 else:
                     self.path.unlink()
@@ -108,14 +109,14 @@ class Lock:
 
 @contextmanager
 def locked(folder: Path, argument: str = "checkpoint") -> Iterator[Lock]:
-    """Hold the lock on a folder, which is made if it is not there.
+    """Hold the lock on a folder, which is created if it is missing.
 
     Raises
     ------
     BlockingIOError
         If another process holds it.
     FileExistsError
-        If something that is not ours has the name of the file.
+        If topofl did not write the file of this name.
     """
     lock = Lock(folder, argument)
     lock.hold()
@@ -127,7 +128,7 @@ def locked(folder: Path, argument: str = "checkpoint") -> Iterator[Lock]:
 
 @contextmanager
 def _folder_mutex(folder: Path) -> Iterator[None]:
-    """Serialize taking and releasing the lock, where the system can lock folders."""
+    """Serialize taking and releasing the lock, on systems that can lock folders."""
     if fcntl is None:
         yield
         return
@@ -141,7 +142,7 @@ def _folder_mutex(folder: Path) -> Iterator[None]:
 
 
 def _acquire(path: Path, argument: str) -> int:
-    """Return the open, locked file that now says that this process holds the lock, or raise."""
+    """Return the descriptor of the locked file, which now names this process, or raise."""
     descriptor, free = _open_and_lock(path)
     try:
         holder = _read_holder(descriptor, path)
@@ -150,14 +151,14 @@ def _acquire(path: Path, argument: str) -> int:
         raise
     if free is None:  # no locks on this file system
         free = not holder or _is_dead(holder)
-    elif not free and _is_dead(holder):  # a child that outlived it has the lock
+    elif not free and _is_dead(holder):  # its child has inherited the lock
         os.close(descriptor)
         path.unlink(missing_ok=True)
         descriptor, free = _open_and_lock(path)
-    here = holder.get("host") in (None, socket.gethostname())
-    if not (free and here):
+    same_host = holder.get("host") in (None, socket.gethostname())
+    if not (free and same_host):
         os.close(descriptor)
-        raise BlockingIOError(_in_use_by(path, argument, holder, here))
+        raise BlockingIOError(_in_use_by(path, argument, holder, same_host))
     os.ftruncate(descriptor, 0)
     os.lseek(descriptor, 0, os.SEEK_SET)
     os.write(descriptor, json.dumps(_identity()).encode())
@@ -165,7 +166,7 @@ def _acquire(path: Path, argument: str) -> int:
 
 
 def _open_and_lock(path: Path) -> tuple[int, bool | None]:
-    """Open or create a file and try to lock it; None: its file system has no locks.
+    """Return an open file and whether it was locked; None: its file system has no locks.
 
     Raises
     ------
@@ -189,11 +190,8 @@ def _open_and_lock(path: Path) -> tuple[int, bool | None]:
         else:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        return descriptor, False if error.errno in (
-            errno.EAGAIN,
-            errno.EACCES,
-            errno.EDEADLK,
-        ) else None
+        taken = error.errno in (errno.EAGAIN, errno.EACCES, errno.EDEADLK)
+        return descriptor, False if taken else None
     return descriptor, True
 
 
@@ -205,7 +203,7 @@ def _lock_byte(descriptor: int) -> None:
 
 
 def _identity() -> dict[str, Any]:
-    """Return what tells this process from all others."""
+    """Return values that distinguish this process from all others."""
     pid = os.getpid()
     return {
         "pid": pid,
@@ -216,13 +214,14 @@ def _identity() -> dict[str, Any]:
 
 
 def _read_holder(descriptor: int, path: Path) -> dict[str, Any]:
-    """Return what the file says of the holder of the lock; nothing if it is empty.
+    """Return the identity of the holder from the file; empty if the file is.
+
+    Zeros, which a power failure may leave, count as empty.
 
     Raises
     ------
     FileExistsError
-        If it says something else. Zeros, which are what a loss of power may leave, count as
-        nothing.
+        If the file contains anything else.
     """
     os.lseek(descriptor, 0, os.SEEK_SET)
     text = os.read(descriptor, _MOST_BYTES)
@@ -245,7 +244,7 @@ def _read_holder(descriptor: int, path: Path) -> dict[str, Any]:
 
 
 def _is_dead(holder: dict[str, Any]) -> bool:
-    """Whether a holder is known to be dead; False for processes invisible from here."""
+    """Return whether a holder is known to be dead; False for processes invisible from here."""
     if not holder or (holder["host"], holder["space"]) != (socket.gethostname(), _pid_namespace()):
         return False
     if holder["started"] is not None:
@@ -257,22 +256,20 @@ def _is_dead(holder: dict[str, Any]) -> bool:
     except (ProcessLookupError, OverflowError):
         return True
     except PermissionError:
-        pass  # it runs, and is another user's
+        pass  # it runs as another user
     return False
 
 
 def _start_time(pid: int) -> str | None:
-    """Return when a process started (boot id and clock ticks since, Linux); None: unknown."""
+    """Return the start time of a process (Linux: boot id and clock ticks); None: unknown."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        # The name of the program, which may hold anything, ends at the last parenthesis; ticks are
-        # the 22nd field.
+        # The program's name, which may contain any characters, ends at the last parenthesis; ticks
+        # are the 22nd field.
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (OSError, ValueError):
         return None
-    return (
-        None if state in "ZX" else f"{boot} {fields[18]}"
-    )  # the dead whom nobody has buried hold nothing
+    return None if state in "ZX" else f"{boot} {fields[18]}"  # zombies hold no locks
 
 
 def _pid_namespace() -> str | None:
@@ -284,7 +281,7 @@ def _pid_namespace() -> str | None:
 
 
 def _is_file(descriptor: int, path: Path) -> bool:
-    """Whether an open file is still the one that has this name."""
+    """Return whether an open file still has this name."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.lstat())
     except OSError:
@@ -292,21 +289,25 @@ def _is_file(descriptor: int, path: Path) -> bool:
 
 
 def _foreign_file(path: Path) -> str:
+    """Return the message for a file with the name of the lock that topofl did not write."""
     return (
-        f"{path} must be free, since a run writes there who uses the folder, and is something that "
-        "topofl did not write; move it elsewhere, or take another folder"
+        f"{path} must be free, since it names the run that uses the folder, but topofl did not "
+        "write it; move it elsewhere, or use another folder"
     )
 
 
-def _in_use_by(path: Path, argument: str, holder: dict[str, Any], here: bool) -> str:
-    who = f"process {holder['pid']} on {printable(holder['host'])}" if holder else "another process"
-    if here:
+def _in_use_by(path: Path, argument: str, holder: dict[str, Any], same_host: bool) -> str:
+    """Return the message for a folder that another process uses, or may still use."""
+    user = (
+        f"process {holder['pid']} on {printable(holder['host'])}" if holder else "another process"
+    )
+    if same_host:
         return (
             f"`{argument}` must be a folder that no other run is using, {path.parent} is in use by "
-            f"{who}; wait until it ends, or take another folder"
+            f"{user}; wait until it ends, or use another folder"
         )
     return (
-        f"`{argument}` must be a folder that no other run is using, {path.parent} was taken by "
-        f"{who}, and this host, {printable(socket.gethostname())}, cannot see whether that is "
-        f"still running; if it is not, remove {path}"
+        f"`{argument}` must be a folder that no other run is using, {path.parent} was locked by "
+        f"{user}, and this host, {printable(socket.gethostname())}, cannot see whether it is still "
+        f"running; if it is not, remove {path}"
     )

@@ -18,13 +18,13 @@ from topofl.engine.store.writing import save
 __all__ = ["CheckpointSchedule"]
 
 WRITING_SHARE = 0.05
-"""Of the time of a run that writing may take, where checkpoints are written by time."""
+"""Share of run time that checkpoints may take with ``every="auto"``."""
 
 LONGEST_PAUSE, SHORTEST_PAUSE = 600.0, 5.0
-"""Most and fewest seconds between two checkpoints with ``every="auto"``."""
+"""Longest and shortest seconds between two checkpoints with ``every="auto"``."""
 
 ASSUMED_SPEED = 2e8
-"""Bytes a second that writing is taken to achieve before it was timed."""
+"""Assumed bytes per second of writing, until the first checkpoint is timed."""
 
 clock = time.perf_counter
 
@@ -33,30 +33,30 @@ clock = time.perf_counter
 class CheckpointSchedule:
     """When a run writes checkpoints: at intervals, after the last round, and when interrupted.
 
-    A checkpoint that cannot be written, on a full disk for example, is warned about and tried again
-    when the next one is due: training is worth more than a checkpoint.
+    If a checkpoint cannot be written, for example because the disk is full, a warning is issued and
+    the run continues; the next checkpoint is written when it is due.
 
     Parameters
     ----------
     folder
-        None: no checkpoints.
+        The folder of checkpoints; None: no checkpoints.
     rounds, every
-        Of the run; `every` may be ``"auto"``.
+        Number of rounds of the run, and between checkpoints, or ``"auto"``.
     size
         Expected bytes of a checkpoint.
     state
-        Returns what must be kept.
+        Returns the state to be written.
     marker
-        What is said of it.
+        Description of the run, written next to the state.
     emit
         Called with events.
     request
-        To stop after the round.
+        The user's request to stop after the round.
     saved
-        The round of the newest checkpoint that was written or resumed from, if there is one.
+        Round of the newest checkpoint that was written or resumed from; None if there is none.
     lock
-        On the folder. Should it vanish during the run, it is made and locked again when a
-        checkpoint is due.
+        Lock on the folder. If the folder vanishes during the run, it is created and locked again
+        when a checkpoint is due.
     """
 
     folder: Path | None
@@ -73,7 +73,8 @@ class CheckpointSchedule:
     _cost: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self._since, self._cost = clock(), self.size / ASSUMED_SPEED
+        self._since = clock()
+        self._cost = self.size / ASSUMED_SPEED
 
     @contextmanager
     def after_round(self, done: int) -> Iterator[None]:
@@ -82,7 +83,7 @@ class CheckpointSchedule:
         Raises
         ------
         Interrupted
-            If there was a request to stop.
+            If a stop was requested.
         """
         try:
             yield
@@ -120,14 +121,15 @@ class CheckpointSchedule:
             path, size = save(self.folder, done, self.state(), self.marker)
         except OSError as error:
             self._since = clock()
-            there = newest_round(self.folder)
-            kept = "there is none" if there is None else f"the newest is that of round {there}"
+            saved = newest_round(self.folder)
+            newest = "there is none" if saved is None else f"the newest is that of round {saved}"
             text = (
                 f"the checkpoint of round {done} could not be written to {self.folder}: "
-                f"{error}; {kept}"
+                f"{error}; {newest}"
             )
             warnings.warn(printable(text), RuntimeWarning, stacklevel=2)
             return None
         self._since = clock()
-        self._cost, self.saved = self._since - start, done
+        self._cost = self._since - start
+        self.saved = done
         return Event("checkpoint", done, {"path": str(path), "bytes": size, "seconds": self._cost})

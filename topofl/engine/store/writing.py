@@ -1,4 +1,4 @@
-"""Writing, removing and moving checkpoints."""
+"""Write, remove and move checkpoints."""
 
 import hashlib
 import json
@@ -18,7 +18,7 @@ __all__ = ["check_space", "move_all", "prune", "save"]
 
 
 KEPT = 2
-"""Checkpoints that stay when a new one is complete."""
+"""Number of checkpoints that are kept."""
 
 
 def save(
@@ -26,8 +26,7 @@ def save(
 ) -> tuple[Path, int]:
     """Write the checkpoint after `t` rounds, remove old ones, and return its path and bytes.
 
-    Tensors are written from where they are. If writing fails, the checkpoints before stay as they
-    are.
+    Tensors are written without a copy. If writing fails, earlier checkpoints stay unchanged.
 
     Raises
     ------
@@ -39,20 +38,20 @@ def save(
         hashed = _Hashed(stream)
         _dump(state, hashed)
     written = {"format": FORMAT, "round": t, "sha256": hashed.digest.hexdigest()} | dict(marker)
-    written = json.loads(json.dumps(written))  # as it will be read
+    written = json.loads(json.dumps(written))  # the checksum is of values as they will be read
+    text = json.dumps(written | {"checksum": checksum_of(written)}, indent=2)
     with _replacing(path.with_suffix(".json")) as stream:
-        stream.write(
-            json.dumps(written | {"checksum": checksum_of(written)}, indent=2).encode() + b"\n"
-        )
+        stream.write(text.encode() + b"\n")
     prune(folder, KEPT, until=t)
     return path, path.stat().st_size
 
 
 class _Hashed:
-    """A stream that knows the checksum of what went through."""
+    """A stream that computes the checksum of everything written to it."""
 
     def __init__(self, stream: IO[bytes]) -> None:
-        self.stream, self.digest = stream, hashlib.sha256()
+        self.stream = stream
+        self.digest = hashlib.sha256()
 
     def write(self, data: Any) -> int:
         self.digest.update(data)
@@ -63,7 +62,7 @@ class _Hashed:
 
 
 def _dump(state: Mapping[str, Any], stream: Any) -> None:
-    """Save with torch, which hides why a file cannot be written behind an error of its own."""
+    """Save with torch, and raise the ``OSError`` that torch replaces by an error of its own."""
     try:
         torch.save(state, stream)
     except RuntimeError as error:
@@ -74,7 +73,7 @@ def _dump(state: Mapping[str, Any], stream: Any) -> None:
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file that appears under its name only when it is complete and on the disk."""
+    """Open a file that appears under its name only when it is complete and synced to disk."""
     partial = path.with_name(f"{path.name}.partial")
     try:
         with partial.open("wb") as stream:
@@ -89,27 +88,27 @@ def _replacing(path: Path) -> Iterator[IO[bytes]]:
 
 def prune(folder: Path, kept: int, until: int | None = None) -> None:
     """Remove all but the last `kept` checkpoints up to round `until`, and partial files."""
-    there = [t for t in rounds_in(folder) if until is None or t <= until]
-    _remove_all_but(folder, there[max(0, len(there) - kept) :])
+    rounds = [t for t in rounds_in(folder) if until is None or t <= until]
+    _remove_all_but(folder, rounds[max(0, len(rounds) - kept) :])
 
 
-def _remove_all_but(folder: Path, stay: Collection[int]) -> None:
-    """Remove checkpoints of all rounds but those that `stay`, and what broken writes left."""
-    found = (
-        sorted(folder.iterdir(), key=lambda path: path.suffix != ".json") if folder.is_dir() else ()
-    )
-    for path in found:  # what says that there is a checkpoint goes before it
+def _remove_all_but(folder: Path, rounds: Collection[int]) -> None:
+    """Remove the checkpoints of all other rounds, and partial files of interrupted writes."""
+    if not folder.is_dir():
+        return
+    # The marker of a checkpoint is removed before its state.
+    for path in sorted(folder.iterdir(), key=lambda path: path.suffix != ".json"):
         match = FILE_NAME.fullmatch(path.name)
-        if match and (match[3] or int(match[1]) not in stay):
+        if match and (match[3] or int(match[1]) not in rounds):
             path.unlink(missing_ok=True)
 
 
 def move_all(source: Path, target: Path) -> None:
     """Move the checkpoints of one folder into another, replacing those there.
 
-    The next call cleans up after one that was killed in between: what says that the newest is a
-    checkpoint goes last, after those of `target` were removed. Until then it is known in `source`.
-    If nothing can be moved, `target` stays as it was.
+    If the process is killed in between, the next call completes the move: the marker of the newest
+    checkpoint is moved last, after the checkpoints of `target` were removed, and stays in `source`
+    until then. If nothing can be moved, `target` stays unchanged.
     """
     target.mkdir(parents=True, exist_ok=True)
     rounds = rounds_in(source)
@@ -128,17 +127,18 @@ def move_all(source: Path, target: Path) -> None:
 
 
 def check_space(folder: Path, size: int) -> None:
-    """Check that the disk has space for the kept checkpoints and one being written.
+    """Raise unless the disk has space for all kept checkpoints and the one being written.
 
     Raises
     ------
     OSError
-        If they do not.
+        If it does not; the space of existing checkpoints counts as free.
     """
-    own = sum(path.stat().st_size for path in folder.iterdir() if FILE_NAME.fullmatch(path.name))
-    needed, free = (KEPT + 1) * size, shutil.disk_usage(folder).free + own
+    used = sum(path.stat().st_size for path in folder.iterdir() if FILE_NAME.fullmatch(path.name))
+    needed = (KEPT + 1) * size
+    free = shutil.disk_usage(folder).free + used
     if needed > free:
         raise OSError(
             f"`saving` must have space for {KEPT + 1} checkpoints, {needed} bytes, {folder} has "
-            f"{free} bytes free; make room, or take a folder on another disk"
+            f"{free} bytes free; free some space, or use a folder on another disk"
         )

@@ -1,4 +1,4 @@
-"""Allocation traces: bytes of tensors that a step or an evaluation of a model needs."""
+"""Allocation traces: peak bytes of tensors in a step or an evaluation of a model."""
 
 import weakref
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ class AllocationTrace(TorchDispatchMode):
     Attributes
     ----------
     timeline
-        Bytes alive after each tensor that was made.
+        Live bytes after each new tensor.
     """
 
     def __init__(self) -> None:
@@ -34,15 +34,15 @@ class AllocationTrace(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # else torch loads its compiler, which takes two seconds
+        return False  # otherwise torch loads its compiler, which takes two seconds
 
     @property
     def peak(self) -> int:
-        """The most bytes that were alive."""
+        """The largest number of live bytes."""
         return max(self.timeline, default=0)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Note the storages that an operation made."""
+        """Run an operation and record the storages that it allocates."""
         del types
         kwargs = kwargs or {}
         given = {
@@ -54,10 +54,10 @@ class AllocationTrace(TorchDispatchMode):
                 isinstance(x, Tensor)
                 and x.untyped_storage()._cdata not in given | self._sizes.keys()
             ):
-                self._note(x.untyped_storage())
+                self._record(x.untyped_storage())
         return result
 
-    def _note(self, storage: torch.UntypedStorage) -> None:
+    def _record(self, storage: torch.UntypedStorage) -> None:
         self._sizes[storage._cdata] = storage.nbytes()
         self.alive += storage.nbytes()
         self.timeline.append(self.alive)
@@ -78,31 +78,31 @@ def bytes_of_step(
 ) -> int:
     """Return the peak bytes of one node's gradients and activations on `width` examples.
 
-    With the batched executor, of one node among others. What kernels need inside is not seen. The
-    loss is of `targets` like these; None: classes.
+    With the batched executor, this is one node's share of a batched step. Temporary memory inside
+    of kernels is not traced. The loss gets targets like `targets`; None: class labels.
 
     Raises
     ------
     RuntimeError
         If the executor is ``"batched"``, and torch cannot batch the model.
     """
-    nodes = 2 if executor == "batched" else 1  # stacks of one take a short cut
-    makes = batched_gradients if executor == "batched" else partial(looped_gradients, order=order)
-    function = makes(model, loss=loss)
+    nodes = 2 if executor == "batched" else 1  # a stack of one model takes a shortcut
+    build = batched_gradients if executor == "batched" else partial(looped_gradients, order=order)
+    gradients = build(model, loss=loss)
     parameters = [p.detach().expand(nodes, *p.shape).contiguous() for p in model.parameters()]
 
     def step(inputs: Tensor) -> Callable[[], object]:
-        wanted = _targets(targets, inputs)
-        stacked, wanted = (
-            part.expand(nodes, *part.shape).contiguous() for part in (inputs, wanted)
+        stacked_inputs, stacked_targets = (
+            part.expand(nodes, *part.shape).contiguous()
+            for part in (inputs, _repeated_targets(targets, inputs))
         )
-        return lambda: function(parameters, stacked, wanted, None)
+        return lambda: gradients(parameters, stacked_inputs, stacked_targets, None)
 
     return -(-_extrapolated(step, sample)(width) // nodes)
 
 
-def _targets(like: Tensor | None, inputs: Tensor) -> Tensor:
-    """Return as many targets as inputs, (b, ...)."""
+def _repeated_targets(like: Tensor | None, inputs: Tensor) -> Tensor:
+    """Return one target (b, ...) for each of b inputs."""
     one = torch.zeros(1, dtype=torch.long, device=inputs.device) if like is None else like[:1]
     return one.expand(len(inputs), *one.shape[1:])
 
@@ -124,8 +124,8 @@ def bytes_of_forwards(
     parameters = [p.detach()[None] for p in model.parameters()]
 
     def evaluate(inputs: Tensor) -> Callable[[], object]:
-        wanted = _targets(targets, inputs).contiguous()
-        return torch.no_grad()(lambda: loss(shared(parameters)(inputs)[:, 0], wanted))
+        expected = _repeated_targets(targets, inputs).contiguous()
+        return torch.no_grad()(lambda: loss(shared(parameters)(inputs)[:, 0], expected))
 
     return _extrapolated(evaluate, sample)
 
@@ -133,21 +133,21 @@ def bytes_of_forwards(
 def _extrapolated(
     prepare: Callable[[Tensor], Callable[[], object]], sample: Tensor
 ) -> Callable[[int], int]:
-    """Return peak bytes by number of examples, extrapolated from traces of two and three."""
+    """Return the peak bytes as a function of width, extrapolated from 2 and 3 examples."""
 
     def timeline(examples: int) -> Sequence[int]:
         return _timeline(prepare(sample[:1].expand(examples, *sample.shape[1:]).contiguous()))
 
     two, three = timeline(2), timeline(3)
 
-    def most(width: int) -> int:
-        if width == 1:  # kernels may have a way of their own
+    def peak_bytes(width: int) -> int:
+        if width == 1:  # kernels may treat a single example differently
             return max(timeline(1))
         if len(two) != len(three):
             return -(-max(three) * width // 3)
         return max(a + (b - a) * (width - 2) for a, b in zip(two, three, strict=True))
 
-    return most
+    return peak_bytes
 
 
 def _timeline(function: Callable[[], object]) -> Sequence[int]:

@@ -1,4 +1,4 @@
-"""Minibatches as a pure function of (seed, phase, step, node)."""
+"""Minibatches, drawn as a pure function of (seed, phase, step, node)."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -17,13 +17,13 @@ class Batch(NamedTuple):
     Attributes
     ----------
     indices
-        (n, width) int64 into the dataset; where a node has fewer than `width` examples the rest
-        repeat its last one.
+        (n, width) int64 indices into the dataset; rows of nodes with fewer than `width` examples
+        are padded with their last one.
     counts
-        (n,) how many are real.
+        (n,) number of examples in each row, without padding.
     choices
-        (n, width) int64: what becomes of each image, see :class:`topofl.data.Augmentation`; None:
-        all stay.
+        (n, width) int64 random choice for each image, see :class:`topofl.data.Augmentation`; None:
+        no augmentation.
     """
 
     indices: np.ndarray
@@ -32,7 +32,7 @@ class Batch(NamedTuple):
 
     @property
     def weights(self) -> np.ndarray | None:
-        """(n, width) weight of each example in its node's mean loss; None: all 1 / width."""
+        """(n, width) weight of each example in its node's mean loss; None: 1 / width each."""
         width = self.indices.shape[1]
         if (self.counts == width).all():
             return None
@@ -48,34 +48,34 @@ class Batch(NamedTuple):
 
 
 class Batches:
-    """Every node's endless sequence of minibatches: epochs in fresh orders, without replacement.
+    """Endless minibatches of every node: epochs in new random orders, without replacement.
 
-    The order of node i in epoch e sorts its examples by :func:`topofl._support.seeding.random_keys`
-    of (seed and phase, node, epoch, place); it depends on nothing else, in particular not on other
-    nodes, chunks, executors or earlier calls. So does, with the step instead of the epoch and the
-    place in the minibatch, what becomes of an image.
+    In epoch e, node i sorts its examples by :func:`topofl._support.seeding.random_keys` of (seed
+    and phase, node, epoch, position). The order depends on nothing else, in particular not on other
+    nodes, chunks, executors or earlier calls. Augmentation draws its choices in the same way, by
+    step and position in the minibatch.
 
     Parameters
     ----------
     members
-        One non-empty vector of dataset indices a node.
+        One non-empty vector of dataset indices per node.
     seed
         The run's seed.
     augment
-        What may become of images; None: they stay.
+        Augmentation of images; None: none.
     """
 
     def __init__(
         self, members: Sequence[np.ndarray], seed: int, augment: Augmentation | None = None
     ) -> None:
-        self.sizes = np.array([len(m) for m in members])
+        self.sizes = np.array([len(own) for own in members])
         self._members = np.zeros((len(members), self.sizes.max()), dtype=np.int64)
-        for row, m in zip(self._members, members, strict=True):
-            row[: len(m)] = m
-        self._seed, self._augment = seed, augment
-        self._orders: dict[
-            str, tuple[bytes, np.ndarray]
-        ] = {}  # the latest epoch's order of each phase
+        for row, own in zip(self._members, members, strict=True):
+            row[: len(own)] = own
+        self._seed = seed
+        self._augment = augment
+        # By phase: the epochs and the order of the latest call.
+        self._orders: dict[str, tuple[bytes, np.ndarray]] = {}
 
     def members(self, node: int) -> np.ndarray:
         """Return the dataset indices of a node's examples, in the order given."""
@@ -84,11 +84,11 @@ class Batches:
     def at(self, step: int | np.ndarray, batch_size: int | np.ndarray, phase: str) -> Batch:
         """Return the minibatches of local step `step` of `phase`.
 
-        `step` and `batch_size` are ints or (n,). A small node's epochs are shorter.
+        `step` and `batch_size` are ints or (n,). Nodes with fewer examples have shorter epochs.
         """
         steps_per_epoch = -(-self.sizes // batch_size)
-        epochs, places = np.divmod(step, steps_per_epoch)
-        start = places * batch_size
+        epochs, steps_in_epoch = np.divmod(step, steps_per_epoch)
+        start = steps_in_epoch * batch_size
         counts = np.minimum(batch_size, self.sizes - start)
         columns = start[:, None] + np.arange(counts.max())
         columns = np.minimum(columns, (start + counts - 1)[:, None])
@@ -102,7 +102,7 @@ class Batches:
         return self._augment.choose(self._keys(f"augment/{phase}", steps, width))
 
     def _keys(self, purpose: str, times: np.ndarray, width: int) -> np.ndarray:
-        """Return (n, width) random keys of nodes at their epochs or steps."""
+        """Return random keys (n, width) of all nodes, each at its epoch or step."""
         rows = (times.astype(np.uint64) << np.uint64(32)) | np.arange(
             len(self.sizes), dtype=np.uint64
         )

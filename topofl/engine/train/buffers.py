@@ -1,4 +1,4 @@
-"""Memory that is used again in every step."""
+"""Memory that every step reuses."""
 
 import math
 
@@ -9,19 +9,19 @@ __all__ = ["Buffers"]
 
 
 class Buffers:
-    """Reused tensors by name, on one device, that grow to the largest shape asked for.
+    """Reused tensors by name, on one device, which grow to the largest requested shape.
 
-    Not for two threads at once.
+    Not thread-safe.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._kept: dict[str, Tensor] = {}
+        self._tensors: dict[str, Tensor] = {}
 
     def take(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """Return an uninitialized contiguous tensor, valid until the name is taken again."""
         size = math.prod(shape)
-        kept = self._kept.get(name)
-        if kept is None or kept.dtype != dtype or kept.numel() < size:
-            kept = self._kept[name] = torch.empty(size, dtype=dtype, device=self._device)
-        return kept[:size].view(shape)
+        buffer = self._tensors.get(name)
+        if buffer is None or buffer.dtype != dtype or buffer.numel() < size:
+            buffer = self._tensors[name] = torch.empty(size, dtype=dtype, device=self._device)
+        return buffer[:size].view(shape)

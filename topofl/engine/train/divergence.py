@@ -34,7 +34,7 @@ class DivergenceError(ArithmeticError):
 
 @dataclass(eq=False)
 class DivergenceMonitor:
-    """Record of the nodes that diverged in a run, and what is done about them.
+    """Record of the nodes that diverged in a run, and the policy for handling them.
 
     Parameters
     ----------
@@ -42,8 +42,10 @@ class DivergenceMonitor:
         ``"raise"``, ``"freeze"`` or ``"record"``; see :func:`topofl.run`.
     n
         Number of nodes.
+    found
+        The nodes that diverged so far.
     attack
-        Who attacks, such as ``"2 attackers (sign_flip)"``; empty: nobody.
+        The attack, such as ``"2 attackers (sign_flip)"``; empty if there is none.
     """
 
     policy: str
@@ -52,7 +54,7 @@ class DivergenceMonitor:
     attack: str = ""
 
     def frozen(self, device: torch.device) -> Tensor:
-        """Return (n,) which nodes train no more."""
+        """Return a mask (n,) of the nodes that no longer train."""
         if self.policy != "freeze" or not self.found:
             return torch.zeros(self.n, dtype=torch.bool, device=device)
         frozen = torch.zeros(self.n, dtype=torch.bool, device="cpu")
@@ -65,25 +67,23 @@ class DivergenceMonitor:
         Parameters
         ----------
         losses
-            (n, steps) before each step.
+            (n, steps) losses before each step.
         bad
-            (n,) booleans.
+            (n,) booleans: which nodes diverged.
         t
             The round, from 0.
 
         Raises
         ------
         DivergenceError
-            If the policy is ``"raise"`` and there is one.
+            If the policy is ``"raise"`` and a new node diverged.
         """
         if not bool(bad.any()):
             return []
         known = {diverged.node for diverged in self.found}
-        steps = (
-            torch.isfinite(losses).int().cumprod(1).sum(1).tolist()
-        )  # how many losses were finite before
+        finite_steps = torch.isfinite(losses).int().cumprod(1).sum(1).tolist()
         nodes = sorted(
-            (steps[i], i) for i in torch.nonzero(bad).flatten().tolist() if i not in known
+            (finite_steps[i], i) for i in torch.nonzero(bad).flatten().tolist() if i not in known
         )
         new = [Diverged(node, t + 1, lr) for _, node in nodes]
         self.found += new
@@ -95,10 +95,9 @@ class DivergenceMonitor:
         return new
 
     def check_scores(self, losses: Tensor, nodes: Sequence[int], t: int, lr: float | None) -> None:
-        """Raise, if the policy is ``"raise"``, if an evaluated node's loss is not finite.
+        """Raise ``DivergenceError`` if the policy is ``"raise"`` and an evaluated loss not finite.
 
-        Other policies are about training alone, so that evaluating more or less often changes
-        nothing.
+        Other policies only concern training, so that the frequency of evaluations changes nothing.
         """
         finite = torch.isfinite(losses).tolist() if self.policy == "raise" else [True] * len(losses)
         bad = [i for i in nodes if not finite[i]]
@@ -108,7 +107,7 @@ class DivergenceMonitor:
             raise DivergenceError(_message(reason, found, self.attack), found)
 
     def state(self) -> dict[str, Tensor]:
-        """Return what was found as tensors, for a checkpoint."""
+        """Return the record as tensors, for a checkpoint."""
         return {
             name: torch.tensor(
                 [getattr(diverged, name) for diverged in self.found], dtype=dtype, device="cpu"
@@ -121,29 +120,28 @@ class DivergenceMonitor:
         }
 
     def restore(self, state: dict[str, Tensor]) -> None:
-        """Take up what :meth:`state` returned."""
+        """Restore the record from the result of :meth:`state`."""
         columns = (state[name].tolist() for name in Diverged._fields)
         self.found[:] = [Diverged(*values) for values in zip(*columns, strict=True)]
 
 
 def _reason_in_training(losses: Tensor, node: int, step: int, t: int) -> str:
+    """Return what became NaN or infinite: the loss at `step`, or the model after the last step."""
     if step < losses.shape[1]:
-        return (
-            f"the loss of node {node} is {float(losses[node, step])} in round {t + 1} "
-            f"(step {step} of it)"
-        )
-    return f"the model of node {node} is no longer finite in round {t + 1} (step {step - 1} of it)"
+        loss = float(losses[node, step])
+        return f"the loss of node {node} is {loss} in step {step} of round {t + 1}"
+    return f"the model of node {node} is no longer finite after step {step - 1} of round {t + 1}"
 
 
 def _message(reason: str, found: Sequence[Diverged], attack: str) -> str:
     lr = found[0].lr
-    step = "" if lr != lr else f" with lr={lr:g}"
-    others = f" ({len(found) - 1} more nodes diverged in that round)" if len(found) > 1 else ""
+    rate = "" if lr != lr else f" with lr={lr:g}"
+    others = f" ({len(found) - 1} more nodes diverged in this round)" if len(found) > 1 else ""
     cause = attack and (
         f"messages from {attack} may be the cause: use fewer attackers or a more robust "
         "aggregation rule; or "
     )
     return (
-        f"{reason}{step}; {cause}lower the learning rate, look for extreme values in that node's "
-        f"data, or go on with on_divergence='freeze' or 'record'{others}"
+        f"{reason}{rate}; {cause}lower the learning rate, look for extreme values in this node's "
+        f"data, or continue with on_divergence='freeze' or 'record'{others}"
     )

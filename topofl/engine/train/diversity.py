@@ -1,4 +1,4 @@
-"""How much the nodes' gradients differ."""
+"""Gradient diversity: how much the nodes' gradients differ."""
 
 from collections.abc import Sequence
 
@@ -25,23 +25,22 @@ class GradientStatistics:
 
     def observe(self, gradients: Sequence[Tensor], rows: Tensor | None = None) -> None:
         """Add the gradients (k, *shape) of some nodes, or of those where `rows` (k,) is True."""
-        gradients = gradients if rows is None else _of(rows, gradients)
+        gradients = gradients if rows is None else _selected(rows, gradients)
         gradients = [g if g.dim() > 1 else g.unsqueeze(1) for g in gradients]
-        if (
-            self._squares is None
-        ):  # before what is copied next is freed, or they would lie where the next copy could
+        if self._squares is None:
+            # Allocated here: later, they would take the place of a freed copy that the next reuses.
             self._sums = [g.new_zeros(g.shape[1:], dtype=torch.float64) for g in gradients]
         norms = []
         for total, g in zip(self._sums, gradients, strict=True):
-            size = _rows(g)
-            for some, part in zip(total.split(size), g.split(size, dim=1), strict=True):
+            size = _block_size(g)
+            for block, part in zip(total.split(size), g.split(size, dim=1), strict=True):
                 norms.append(torch.linalg.vector_norm(part, dtype=torch.float64))
-                some.add_(part.sum(0, dtype=torch.float64))
+                block.add_(part.sum(0, dtype=torch.float64))
         squares = torch.stack(norms).square().sum()
         self._squares = squares if self._squares is None else self._squares + squares
 
     def add(self, other: "GradientStatistics") -> None:
-        """Add what another has observed, whose memory is used from now on."""
+        """Add the observations of another object, whose tensors may be taken over."""
         if self._squares is None or other._squares is None:
             if self._squares is None:
                 self._squares, self._sums = other._squares, other._sums
@@ -52,22 +51,22 @@ class GradientStatistics:
 
     @property
     def diversity(self) -> float:
-        """The ratio; NaN before any gradient was seen, infinite if they cancel exactly."""
+        """Gradient diversity; NaN without gradients, infinite if they cancel exactly."""
         if self._squares is None:
             return float("nan")
         total = torch.stack([s.square().sum() for s in self._sums]).sum()
-        squares, total = torch.stack([self._squares, total]).tolist()  # the host waits once
+        squares, total = torch.stack([self._squares, total]).tolist()  # a single synchronization
         return squares / total if total else float("inf")
 
 
-def _of(rows: Tensor, gradients: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Return the gradients of some rows; off CPU with zeros for the others, to avoid a sync."""
+def _selected(rows: Tensor, gradients: Sequence[Tensor]) -> Sequence[Tensor]:
+    """Return the gradients at `rows`; other devices get zeros elsewhere, to avoid a sync."""
     if rows.device.type != "cpu":
         return [torch.where(rows.view(-1, *[1] * (g.dim() - 1)), g, 0) for g in gradients]
     return gradients if bool(rows.all()) else [g[rows] for g in gradients]
 
 
-def _rows(g: Tensor) -> int:
+def _block_size(g: Tensor) -> int:
     """Return how many rows of gradients (k, rows, ...) are summed over nodes at a time."""
     copied = g.device.type == "cpu" and g.dtype != torch.float64
     return max(1, NUMBERS // max(1, g[:, :1].numel()) if copied else g.shape[1])

@@ -1,4 +1,4 @@
-"""The examples of a dataset as models see them: gathered, cropped and normalized."""
+"""Model inputs: the examples of a dataset, gathered, augmented and normalized."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,14 +19,14 @@ class Examples:
     Parameters
     ----------
     stored
-        (N, ...) numbers of type `dtype` or integers such as token ids, used as they are, or uint8
-        pixels.
+        (N, ...) uint8 pixels, or values that are used unchanged: numbers of type `dtype`, or
+        integers such as token ids.
     affine
-        Of pixels: scale and shift, a model sees ``pixels * scale + shift``; None for numbers.
+        Scale and shift of pixels: models receive ``pixels * scale + shift``; None for other inputs.
     dtype
-        Of what models see, integers that are used as they are apart.
+        Dtype of model inputs, except for integers that are used unchanged.
     augment
-        What may become of images that are gathered; None: they stay.
+        Augmentation of gathered images; None: none.
     """
 
     stored: Tensor
@@ -42,7 +42,7 @@ class Examples:
         dtype: torch.dtype,
         augment: Augmentation | None = None,
     ) -> "Examples":
-        """Return a dataset's inputs on a device: pixels stay uint8, token ids integers."""
+        """Return a dataset's inputs on a device: pixels stay uint8, and token ids integers."""
         affine = dataset.affine(dtype)
         if affine is None:
             own = dtype if dataset.inputs.is_floating_point() else dataset.inputs.dtype
@@ -55,9 +55,9 @@ class Examples:
         return self._normalized(self.stored[indices], None)
 
     def gather(self, indices: Tensor, buffers: Buffers, choices: Tensor | None = None) -> Tensor:
-        """Return the examples at (k,) indices, (k, ...), in memory that the next call uses again.
+        """Return the examples at (k,) indices, (k, ...), in memory that the next call reuses.
 
-        With (k,) choices they are images, of which becomes what was chosen.
+        With (k,) `choices` the examples are images, which are augmented accordingly.
         """
         shape = (len(indices), *self.stored.shape[1:])
         stored = torch.index_select(
@@ -72,18 +72,20 @@ class Examples:
     ) -> None:
         """Crop and flip (k, channels, height, width) images in place."""
         k, channels, height, width = images.shape
-        p, wide = augment.padding, width + 2 * augment.padding
+        p = augment.padding
+        wide = width + 2 * p
         padded = buffers.take("padded", (k, channels, height + 2 * p, wide), images.dtype).zero_()
         padded[:, :, p : p + height, p : p + width] = images
         tops, lefts, flipped = augment.moves(choices)
-        places = buffers.take("places", (k, height * width), torch.int64)
-        torch.index_select(self._grids, 0, flipped, out=places).add_((tops * wide + lefts)[:, None])
-        everywhere = places[:, None].expand(-1, channels, -1)
-        torch.gather(padded.flatten(2), 2, everywhere, out=images.view(k, channels, -1))
+        positions = buffers.take("places", (k, height * width), torch.int64)
+        corners = (tops * wide + lefts)[:, None]
+        torch.index_select(self._grids, 0, flipped, out=positions).add_(corners)
+        in_channels = positions[:, None].expand(-1, channels, -1)
+        torch.gather(padded.flatten(2), 2, in_channels, out=images.view(k, channels, -1))
 
     @cached_property
     def _grids(self) -> Tensor:
-        """(2, height * width) pixel positions of a padded image's first crop: plain, mirrored."""
+        """(2, height * width) positions of the top left crop in a padded image: plain, mirrored."""
         height, width = self.stored.shape[2:]
         wide = width + 2 * (self.augment.padding if self.augment else 0)
         y, x = (torch.arange(side, device=self.stored.device) for side in (height, width))

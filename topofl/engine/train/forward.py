@@ -1,4 +1,4 @@
-"""Running all nodes' models at once."""
+"""Forward passes of many models with the same structure in one call."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ __all__ = [
 ]
 
 Order = Callable[[Tensor], Tensor]
-"""Converts a tensor to the preferred memory format of a model."""
+"""Function that converts a tensor to the preferred memory format of a model."""
 
 
 Shared = Callable[[Sequence[Tensor]], Callable[[Tensor], Tensor]]
@@ -44,28 +44,30 @@ class Forward(NamedTuple):
     shared: Shared
 
 
-def _as_it_is(x: Tensor) -> Tensor:
+def _unchanged(x: Tensor) -> Tensor:
     return x
 
 
-def stacked_forward(model: nn.Module, order: Order = _as_it_is) -> Forward:
+def stacked_forward(model: nn.Module, order: Order = _unchanged) -> Forward:
     """Return the functions that apply n models of this structure in one call.
 
     Linear models become one (stacked) matrix product; all others go through ``torch.func.vmap``.
-    `order` is of inputs and parameters where one model alone is applied to shared inputs.
+    `order` converts inputs and parameters where a single model is applied to shared inputs.
     """
     if is_linear(model):
         return Forward(_linear_each, _linear_shared)
-    one = applied(model)
+    apply_one = applied(model)
 
     def each(parameters: Sequence[Tensor], inputs: Tensor) -> Tensor:
-        return vmap(one)(list(parameters), inputs)
+        return vmap(apply_one)(list(parameters), inputs)
 
     def shared(parameters: Sequence[Tensor]) -> Callable[[Tensor], Tensor]:
         if len(parameters[0]) == 1:
             own = [order(p[0]) for p in parameters]
-            return lambda inputs: one(own, order(inputs)).unsqueeze(1)
-        return lambda inputs: vmap(one, in_dims=(0, None), out_dims=1)(list(parameters), inputs)
+            return lambda inputs: apply_one(own, order(inputs)).unsqueeze(1)
+        return lambda inputs: vmap(apply_one, in_dims=(0, None), out_dims=1)(
+            list(parameters), inputs
+        )
 
     return Forward(each, shared)
 
@@ -73,13 +75,13 @@ def stacked_forward(model: nn.Module, order: Order = _as_it_is) -> Forward:
 def applied(model: nn.Module) -> Callable[[Sequence[Tensor], Tensor], Tensor]:
     """Return the function (parameters, inputs) -> outputs that applies a model functionally.
 
-    Each parameter is put wherever it stands: a layer may be used under two names, or a parameter be
-    in two layers.
+    A parameter is replaced in all of its places: a layer may have two names, and two layers may
+    share a parameter.
     """
-    number = {id(p): k for k, p in enumerate(model.parameters())}
+    index_of = {id(p): k for k, p in enumerate(model.parameters())}
     places = {
-        f"{prefix}.{name}" if prefix else name: number[id(p)]
-        # Each once: torch would take back out what it put in first.
+        f"{prefix}.{name}" if prefix else name: index_of[id(p)]
+        # Each place once: in the end, torch would restore the value that it put in first.
         for prefix, module in model.named_modules()
         for name, p in module.named_parameters(recurse=False, remove_duplicate=False)
     }
@@ -92,11 +94,11 @@ def applied(model: nn.Module) -> Callable[[Sequence[Tensor], Tensor], Tensor]:
 
 
 def one_forward(model: nn.Module, order: Order) -> Shared:
-    """Return the function that applies one model at a time of this structure to inputs.
+    """Return a function that applies models of this structure to inputs, one at a time.
 
-    It computes what `shared` of :func:`stacked_forward` does for one model, sooner where many small
-    ones follow one another: a copy of `model` holds their parameters in turn. Only the function
-    that was returned last may be used.
+    It computes the same as `shared` of :func:`stacked_forward` for a single model, but faster for
+    many small models in succession: a copy of `model` holds their parameters in turn. Only the most
+    recent function of parameters may be used.
     """
     own = copy.deepcopy(
         model, {id(p): nn.Parameter(p.detach(), requires_grad=False) for p in model.parameters()}
@@ -112,11 +114,16 @@ def one_forward(model: nn.Module, order: Order) -> Shared:
 
 
 def image_order(model: nn.Module, inputs: Tensor, channels_last: bool | str = "auto") -> Order:
-    """Return the memory format of images and kernels; "auto": channels last on CPU.
+    """Return the conversion of images and kernels to a memory format; "auto": as is fastest.
 
-    The logits are the same up to the order of summation. Models that cannot take this order, for
-    example since they use ``view`` where ``flatten`` would do, are given everything as it is, and
-    so are those without convolutions.
+    With "auto" this is channels last for convolutional models on CPU, unless they cannot take this
+    format, for example because they use ``view`` instead of ``flatten``; other tensors stay
+    unchanged. The logits are the same up to the order of summation.
+
+    Raises
+    ------
+    ValueError
+        If `channels_last` is True and the model cannot take this format.
     """
     convolves = (
         any(isinstance(module, nn.Conv2d) for module in model.modules()) and inputs.dim() == 4
@@ -124,7 +131,7 @@ def image_order(model: nn.Module, inputs: Tensor, channels_last: bool | str = "a
     if not channels_last or (
         channels_last == "auto" and not (convolves and inputs.device.type == "cpu")
     ):
-        return _as_it_is
+        return _unchanged
     try:
         with torch.no_grad():
             applied(model)(
@@ -132,10 +139,10 @@ def image_order(model: nn.Module, inputs: Tensor, channels_last: bool | str = "a
             )
     except RuntimeError as error:
         if channels_last == "auto":
-            return _as_it_is
+            return _unchanged
         raise ValueError(
-            f"`channels_last` must be False for a model that cannot take such images: {error}; or "
-            "use flatten for view"
+            f"`channels_last` must be False for a model that cannot take images in this format: "
+            f"{error}; or replace view by flatten in the model"
         ) from error
     return _channels_last
 
@@ -145,7 +152,7 @@ def _channels_last(x: Tensor) -> Tensor:
 
 
 def is_linear(model: nn.Module) -> bool:
-    """Whether the model is one linear layer with bias, optionally after flattening."""
+    """Return whether the model is one linear layer with bias, optionally after flattening."""
     parts = [module for _, module in model.named_modules(remove_duplicate=False)]
     if any(part._forward_hooks or part._forward_pre_hooks for part in parts):
         return False
@@ -176,12 +183,11 @@ def _linear_each(parameters: Sequence[Tensor], inputs: Tensor) -> Tensor:
 def _linear_shared(parameters: Sequence[Tensor]) -> Callable[[Tensor], Tensor]:
     weight, bias = parameters
     n, classes, features = weight.shape
-    stacked = weight.reshape(n * classes, features)  # one product for all
+    stacked = weight.reshape(n * classes, features)  # one product for all models
 
     def apply(inputs: Tensor) -> Tensor:
         logits = (stacked @ inputs.flatten(1).T).unflatten(0, (n, classes)).add_(bias.unsqueeze(2))
-        return logits.permute(
-            2, 0, 1
-        )  # an example's next to the next one's: sums over classes are of whole rows
+        # Consecutive examples are adjacent in memory: sums over classes add whole rows.
+        return logits.permute(2, 0, 1)
 
     return apply

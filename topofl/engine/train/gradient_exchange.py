@@ -1,4 +1,4 @@
-"""Gossip of gradients within local steps: of all nodes at once, or as means of groups."""
+"""Gossip of gradients in local steps: among all nodes, or as means over groups."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -9,28 +9,28 @@ from torch import Tensor
 from topofl.engine.exchange import Means, Mixer
 from topofl.engine.train.learner import Learner, Worker
 
-__all__ = ["gradient_exchange", "gradients_kept"]
+__all__ = ["gradient_exchange", "gradients_in_memory"]
 
 
 Contain = Callable[[slice, Tensor], None]
-"""(rows, gradients (k, d)): records diverged nodes and zeroes their gradients, in place."""
+"""(rows, gradients (k, d)) -> None: record diverged nodes and zero their gradients in place."""
 
 
 class GradientExchange(NamedTuple):
-    """Where the gradients of all nodes meet in a step.
+    """Functions that collect and mix the gradients of all nodes in a step.
 
     Attributes
     ----------
     begin
-        Starts a step.
+        () -> None: starts a step.
     place
-        (worker, rows) -> (k, d) memory for the gradients of some nodes.
+        (worker, rows) -> memory (k, d) for the gradients of some nodes.
     add
-        (worker, rows, those gradients, contain): they are complete.
+        (worker, rows, gradients, contain) -> None: these gradients are complete.
     mix
-        (contain): mixes them, when all nodes' are.
+        (contain) -> None: mixes the gradients when those of all nodes are complete.
     mixed
-        (worker, rows) -> (k, d) mixed gradients of some nodes, which may be changed.
+        (worker, rows) -> mixed gradients (k, d) of some nodes, which may be modified.
     """
 
     begin: Callable[[], None]
@@ -41,26 +41,24 @@ class GradientExchange(NamedTuple):
 
 
 def gradient_exchange(learner: Learner, like: Tensor, mixer: Mixer) -> GradientExchange:
-    """Return the exchange of gradients that takes less memory: of all nodes, or of group means."""
+    """Return the exchange with less memory: of all nodes' gradients, or of group means."""
     if mixer.means is None:
         return _exchange_of_all(learner, like, mixer)
-    kept = gradients_kept(
-        len(mixer.means.share), learner.plan.workers, learner.plan.chunk, len(like)
-    )
-    return (
-        _exchange_of_all(learner, like, mixer)
-        if kept == len(like)
-        else _exchange_of_means(learner, like, mixer.means)
-    )
+    plan = learner.plan
+    if gradients_in_memory(len(mixer.means.share), plan.workers, plan.chunk, len(like)) == len(
+        like
+    ):
+        return _exchange_of_all(learner, like, mixer)
+    return _exchange_of_means(learner, like, mixer.means)
 
 
-def gradients_kept(groups: int, workers: int, chunk: int, n: int) -> int:
-    """Return how many gradients are kept between chunks while `groups` of n nodes average."""
+def gradients_in_memory(groups: int, workers: int, chunk: int, n: int) -> int:
+    """Return how many gradients exist at once while n nodes average over `groups` groups."""
     return min(n, workers * (groups + chunk))
 
 
 def _exchange_of_all(learner: Learner, like: Tensor, mixer: Mixer) -> GradientExchange:
-    """Keep all nodes' gradients; who diverged is looked at once a step."""
+    """Store all nodes' gradients; divergence is checked once per step."""
     flat = learner.buffers.take("gradients", tuple(like.shape), like.dtype)
 
     def begin() -> None:
@@ -71,7 +69,7 @@ def _exchange_of_all(learner: Learner, like: Tensor, mixer: Mixer) -> GradientEx
         return flat[rows]
 
     def add(worker: Worker, rows: slice, gradients: Tensor, contain: Contain) -> None:
-        del worker, rows, gradients, contain  # they are in place
+        del worker, rows, gradients, contain  # already in place
 
     def mix(contain: Contain) -> None:
         contain(slice(0, len(flat)), flat)
@@ -83,14 +81,16 @@ def _exchange_of_all(learner: Learner, like: Tensor, mixer: Mixer) -> GradientEx
 def _exchange_of_means(learner: Learner, like: Tensor, means: Means) -> GradientExchange:
     """Sum gradients while they are in cache (1.2 times as fast for 1,000 logistic regressions).
 
-    Each worker has sums of its own: how they are rounded depends on how many workers there are.
+    Each worker has its own sums, so that rounding depends on the number of workers.
     """
     d = like.shape[1]
     sums = [
         worker.buffers.take("sums of groups", (len(means.share), d), like.dtype)
         for worker in learner.workers
     ]
-    own = {id(worker.buffers): total for worker, total in zip(learner.workers, sums, strict=True)}
+    sum_of = {
+        id(worker.buffers): total for worker, total in zip(learner.workers, sums, strict=True)
+    }
 
     def begin() -> None:
         for total in sums:
@@ -101,7 +101,7 @@ def _exchange_of_means(learner: Learner, like: Tensor, means: Means) -> Gradient
 
     def add(worker: Worker, rows: slice, gradients: Tensor, contain: Contain) -> None:
         contain(rows, gradients)
-        own[id(worker.buffers)].index_add_(0, means.groups[rows], gradients)
+        sum_of[id(worker.buffers)].index_add_(0, means.groups[rows], gradients)
 
     def mix(contain: Contain) -> None:
         del contain

@@ -36,9 +36,9 @@ class Minibatches(NamedTuple):
     indices
         (n, width) int64.
     weights
-        (n, width) of each example in its node's mean loss, None where all are 1 / width.
+        (n, width) weight of each example in its node's mean loss; None: 1 / width each.
     choices
-        (n, width) int64: what becomes of each image, None: all stay.
+        (n, width) int64 random choice for each image; None: no augmentation.
     """
 
     indices: Tensor
@@ -47,7 +47,7 @@ class Minibatches(NamedTuple):
 
 
 class Worker(NamedTuple):
-    """What one thread needs to train nodes."""
+    """Gradient function and buffers of one thread."""
 
     gradients: Gradients
     buffers: Buffers
@@ -55,20 +55,20 @@ class Worker(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Learner:
-    """What training needs and what does not change during a run.
+    """Plan, workers and data of training, which stay the same during a run.
 
     Parameters
     ----------
     plan
-        Executor, nodes a call and threads.
+        Executor, nodes per call, and threads.
     workers
-        One a thread.
+        One per thread.
     examples, targets
         The whole dataset on the device, (N, ...) each.
     batches
-        Who trains on what, when.
+        Minibatches of all nodes, by step and phase.
     buffers
-        Memory for what concerns all nodes, used again in every step.
+        Memory for tensors of all nodes, which every step reuses.
     """
 
     plan: Plan
@@ -79,7 +79,7 @@ class Learner:
     buffers: Buffers
 
     def minibatches(self, batches: Sequence[Batch]) -> list[Minibatches]:
-        """Return the minibatches of some steps on the device, copied there together."""
+        """Return the minibatches of some steps on the device, to which they are copied together."""
         device = self.targets.device
         if device.type == "cpu":
             return [
@@ -135,7 +135,7 @@ def differentiate(
 ) -> tuple[Tensor, Sequence[Tensor]]:
     """Return losses (k,) and gradients of some nodes on their minibatches.
 
-    They are those of the models, or of parameters (k, *shape) at another `point`.
+    They are taken at the models, or at parameters (k, *shape) of another `point`.
     """
     indices = minibatches.indices[rows]
     weights = None if minibatches.weights is None else minibatches.weights[rows]
@@ -149,6 +149,7 @@ def differentiate(
 
 
 Work = Callable[[Worker, slice, GradientStatistics], None]
+"""(worker, rows, statistics of the worker) -> None: work on a chunk of nodes."""
 
 
 def for_each_chunk(
@@ -159,8 +160,9 @@ def for_each_chunk(
     *,
     interleaved: bool = False,
 ) -> list[GradientStatistics]:
-    """Call `function` for every chunk, the chunks divided among the workers."""
-    workers, observed = len(learner.workers), [GradientStatistics() for _ in learner.workers]
+    """Call `function` for every chunk, with the chunks divided among the workers."""
+    workers = len(learner.workers)
+    observed = [GradientStatistics() for _ in learner.workers]
 
     def work(k: int) -> None:
         own = slice(k * len(chunks) // workers, (k + 1) * len(chunks) // workers)
@@ -172,5 +174,5 @@ def for_each_chunk(
 
 
 def chunks_of(n: int, size: int) -> list[slice]:
-    """Return n nodes in chunks."""
+    """Return n nodes as slices of at most `size` nodes."""
     return [slice(start, min(start + size, n)) for start in range(0, n, size)]

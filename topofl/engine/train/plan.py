@@ -1,4 +1,4 @@
-"""How a run computes: precision, executor, nodes a call, threads."""
+"""Execution plan of a run: precision, executor, nodes per call, threads."""
 
 import time
 from bisect import bisect_left
@@ -16,17 +16,16 @@ SHARED_WORK = 10_000_000
 """Parameters of all models times minibatch size from which a step uses several threads."""
 
 LINEAR_BYTES = 4 * 2**20
-"""Linear models: bytes of minibatches a call, which stay in cache from gathering to the gradient.
+"""Linear models: bytes of minibatches per call, which stay in cache until the gradient is done.
 
-Measured: at 100 nodes x 128 and 1,000 x 13 the best of 1/50 to all nodes, 1.2 to 1.5 times faster
-than all at once.
+Measured with 100 nodes x 128 examples and 1,000 x 13: the best of 1/50 to all nodes per call, 1.2
+to 1.5 times faster than all nodes at once.
 """
 
 SMALLEST_TRIAL = 8
-"""Nodes in the smallest trial, fewer where they would take more than `TRIAL_BYTES` bytes.
+"""Nodes in the smallest trial, fewer if they would take more than `TRIAL_BYTES` bytes.
 
-Two tell enough of nodes with much work, and the trial should not be what takes most memory in a
-run.
+Two nodes suffice if each has much work, and a trial should not set the peak memory of a run.
 """
 
 TRIAL_BYTES = 32 * 2**20
@@ -35,14 +34,14 @@ HEAVY_SECONDS = 0.25
 """Seconds of one node's step on CPU from which batching nodes gains nothing."""
 
 SHORT_SECONDS, MOST_REPEATS = 0.06, 10
-"""Trials are repeated until they took so many seconds, or so often."""
+"""Trials are repeated until they took this many seconds in total, or this many times."""
 
 
 @dataclass(frozen=True)
 class Backend:
-    """A :class:`topofl.Compute` with its device resolved; it affects results by rounding only.
+    """A :class:`topofl.Compute` with its device resolved; it only affects rounding.
 
-    `plan` is the one that a resumed run had; None: it is chosen.
+    `plan` is the plan of the run that is resumed; None: one is chosen.
     """
 
     executor: str
@@ -56,12 +55,12 @@ class Backend:
 
     @property
     def low(self) -> torch.dtype | None:
-        """The lower precision of products, if any."""
+        """Lower precision of matrix products; None: that of the parameters."""
         return torch.bfloat16 if self.precision == "bf16" else None
 
 
 class Plan(NamedTuple):
-    """What was chosen.
+    """How nodes are divided into calls and threads.
 
     Attributes
     ----------
@@ -70,9 +69,9 @@ class Plan(NamedTuple):
     chunk
         Nodes per call.
     workers
-        Threads that take chunks side by side; with several, torch uses one thread within each.
+        Threads that process chunks in parallel; with several, torch uses one thread in each.
     threads
-        Threads within torch.
+        Threads inside torch.
     """
 
     executor: str
@@ -82,18 +81,18 @@ class Plan(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """What the choice depends on.
+    """Sizes of a run that the choice of a plan depends on.
 
     Attributes
     ----------
     n, d
-        Nodes, and parameters of a model.
+        Number of nodes, and of parameters of one model.
     batch, batch_bytes
         A node's minibatch, in examples and bytes.
     step_bytes
-        What its step takes, as one of several.
+        Memory of its step, as one node of several.
     steps
-        In a round, of the nodes that take some, most first, for each phase that trains them.
+        For each phase that trains: steps in a round of the nodes that take any, largest first.
     """
 
     n: int
@@ -108,10 +107,10 @@ class Sizes(NamedTuple):
         """Nodes in the smallest trial."""
         return min(self.n, max(2, min(SMALLEST_TRIAL, TRIAL_BYTES // max(1, self.step_bytes))))
 
-    def waiting(self, chunk: int) -> float:
-        """Return steps computed per step taken: a chunk waits for its node with most steps.
+    def waiting_factor(self, chunk: int) -> float:
+        """Return steps computed per step taken: a chunk waits for its node with the most steps.
 
-        Nodes that take as many are neighbors, as the engine sorts them.
+        As in the engine, chunks consist of nodes sorted by their numbers of steps.
         """
         chunks = [
             steps[start : start + chunk]
@@ -123,11 +122,11 @@ class Sizes(NamedTuple):
 
 
 TimingTrial = Callable[[str, int, int], None]
-"""(executor, nodes per call, nodes): computes gradients of the first nodes."""
+"""(executor, nodes per call, nodes) -> None: compute gradients of the first nodes."""
 
 
 Fits = Callable[[Plan], bool]
-"""Whether a run by this plan fits into free memory."""
+"""(plan) -> whether a run with this plan fits into free memory."""
 
 
 def choose_plan(
@@ -139,10 +138,10 @@ def choose_plan(
 ) -> Plan:
     """Return the fastest plan that fits into memory: by rule for linear models, else timed.
 
-    Chunks are tried from few to more nodes while they gain, waiting for each other included;
-    `trial` raises RuntimeError where torch.func cannot batch a model, which is then looped; without
-    it the first batched trial is taken unseen. Where not even one node a worker fits, there are
-    fewer workers.
+    Larger chunks are tried as long as the time per node decreases, including the time for which
+    nodes of a chunk wait for each other. `trial` raises RuntimeError if torch.func cannot batch the
+    model, which is then looped; None: the first batched trial is chosen without timing. If not even
+    one node per worker fits, there are fewer workers.
     """
     if compute.plan is not None:
         return compute.plan
@@ -162,7 +161,7 @@ def choose_plan(
     elif executor == "auto" or chunk == "auto":
         share = min(-(-sizes.n // workers), most)
         executor, chunk = (
-            _timed(compute, share, trial, sizes)
+            _fastest(compute, share, trial, sizes)
             if trial
             else ("batched", _first_chunk(compute, share, sizes.trial_nodes))
         )
@@ -172,7 +171,7 @@ def choose_plan(
 
 
 def least_plans(compute: Backend, n: int, workers: int = 1) -> list[Plan]:
-    """Return the plans that need least memory of those that are asked for, one an executor."""
+    """Return the plan with the least memory for each executor that `compute` allows."""
     if compute.plan is not None:
         return [compute.plan]
     chunk = 1 if compute.chunk == "auto" else min(int(compute.chunk), n)
@@ -181,7 +180,7 @@ def least_plans(compute: Backend, n: int, workers: int = 1) -> list[Plan]:
 
 
 def _most_workers(compute: Backend, n: int, threads: int, fits: Fits) -> int:
-    """Return how many threads can work side by side."""
+    """Return the largest number of workers for which some plan fits into memory."""
     numbers = range(threads, 0, -1)
     return next(
         (workers for workers in numbers if any(map(fits, least_plans(compute, n, workers)))), 1
@@ -189,14 +188,14 @@ def _most_workers(compute: Backend, n: int, threads: int, fits: Fits) -> int:
 
 
 def most_nodes(n: int, workers: int, fits: Fits) -> int:
-    """Return the most nodes per call that fit, 0 if none do."""
+    """Return the most nodes per call that fit into memory; 0 if none do."""
     return bisect_left(
         range(1, n + 1), True, key=lambda chunk: not fits(Plan("batched", chunk, workers, 1))
     )
 
 
 def _spread(executor: str, chunk: int, n: int, most: int, even: bool) -> Plan:
-    """Return the plan that gives each worker equally many chunks."""
+    """Return the plan in which each worker has the same number of chunks."""
     chunks = -(-n // chunk)
     workers = min(most, chunks)
     if even and executor == "batched":
@@ -205,13 +204,9 @@ def _spread(executor: str, chunk: int, n: int, most: int, even: bool) -> Plan:
     return Plan(executor, chunk, workers, 1)
 
 
-def _timed(compute: Backend, most: int, trial: TimingTrial, sizes: Sizes) -> tuple[str, int]:
+@torch_threads(1)
+def _fastest(compute: Backend, most: int, trial: TimingTrial, sizes: Sizes) -> tuple[str, int]:
     """Return the faster executor and its nodes per call, at most `most`, timed on one thread."""
-    with torch_threads(1):
-        return _search_chunk(compute, most, trial, sizes)
-
-
-def _search_chunk(compute: Backend, most: int, trial: TimingTrial, sizes: Sizes) -> tuple[str, int]:
     best, best_seconds, trial_nodes = ("looped", 1), float("inf"), sizes.trial_nodes
     if compute.executor == "auto":
         one = _seconds(lambda: trial("looped", 1, 1), compute.device)
@@ -222,9 +217,9 @@ def _search_chunk(compute: Backend, most: int, trial: TimingTrial, sizes: Sizes)
         )
     size = _first_chunk(compute, most, trial_nodes)
     while True:
-        seconds = _batched_seconds(compute, size, max(size, trial_nodes), trial) * sizes.waiting(
-            size
-        )
+        seconds = _batched_seconds(
+            compute, size, max(size, trial_nodes), trial
+        ) * sizes.waiting_factor(size)
         if seconds >= best_seconds:
             return best
         best, best_seconds = ("batched", size), seconds
@@ -239,7 +234,7 @@ def _first_chunk(compute: Backend, most: int, trial_nodes: int) -> int:
 
 
 def _batched_seconds(compute: Backend, size: int, nodes: int, trial: TimingTrial) -> float:
-    """Return seconds a node, infinite if torch cannot batch the model and need not."""
+    """Return seconds per node; infinite if torch cannot batch the model and may loop it."""
     try:
         return _seconds(lambda: trial("batched", size, nodes), compute.device) / nodes
     except RuntimeError:
@@ -249,7 +244,7 @@ def _batched_seconds(compute: Backend, size: int, nodes: int, trial: TimingTrial
 
 
 def _seconds(function: Callable[[], None], device: torch.device) -> float:
-    """Return the shortest of repeated times; long calls are timed once."""
+    """Return the shortest time of repeated calls; long calls are timed once."""
 
     def timed_call() -> float:
         start = time.perf_counter()

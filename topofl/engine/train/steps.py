@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from topofl.algorithms.contract.terms import along
+from topofl.algorithms.contract.terms import per_row
 from topofl.engine.exchange import Mixer
 from topofl.engine.population import Population
 from topofl.engine.train.batches import Batch
@@ -32,24 +32,23 @@ __all__ = ["all_gradients", "local_steps"]
 
 
 class TrainingJob(NamedTuple):
-    """Local steps that are to be taken.
+    """Local steps of a phase, and the nodes that diverge in them.
 
     Attributes
     ----------
     update
-        The models, changed in place, and their steps.
+        The models, which are changed in place, and the rule of their steps.
     steps
         The minibatches of each step.
     counts
-        (n,) how many steps each node takes of them, None: all.
+        (n,) number of steps that each node takes; None: all steps.
     bad
-        (n,) nodes that diverged, noted here before others can catch it from them.
+        (n,) mask of nodes that diverged, set before their values can spread to other nodes.
     freezes
-        Whether steps are undone for nodes that they would lead out of the finite numbers, and for
-        bad ones.
+        Whether steps are undone for nodes in `bad`, and where they would produce NaN or infinity.
     statistics
-        Of each node's own gradient in the first step, if wanted.
-    left
+        Statistics of each node's own gradient in the first step; None: not recorded.
+    device_counts
         `counts` on the device.
     """
 
@@ -59,7 +58,7 @@ class TrainingJob(NamedTuple):
     bad: Tensor
     freezes: bool
     statistics: GradientStatistics | None
-    left: Tensor | None = None
+    device_counts: Tensor | None = None
 
     @property
     def n(self) -> int:
@@ -67,52 +66,50 @@ class TrainingJob(NamedTuple):
         return self.update.models.n
 
     def idle(self, rows: slice, k: int) -> Tensor | None:
-        """Return which of some nodes take no step k any more, None if all do."""
-        if self.counts is None or self.left is None or bool((self.counts[rows] > k).all()):
+        """Return a mask of the nodes in `rows` that do not take step k; None if all take it."""
+        if self.counts is None or self.device_counts is None or bool((self.counts[rows] > k).all()):
             return None
-        return self.left[rows] <= k
+        return self.device_counts[rows] <= k
 
     def undoing(
         self, chunk: Chunk, losses: Tensor, idle: Tensor | None
     ) -> AbstractContextManager[None]:
-        """Let some nodes take a step and undo it for idle or frozen ones; idle losses become 0."""
-        return (
-            nullcontext() if idle is None and not self.freezes else self._undo(chunk, losses, idle)
-        )
+        """Return a context that undoes its step for idle and frozen nodes; idle losses become 0."""
+        if idle is None and not self.freezes:
+            return nullcontext()
+        return self._undoing(chunk, losses, idle)
 
     @contextmanager
-    def _undo(self, chunk: Chunk, losses: Tensor, idle: Tensor | None) -> Iterator[None]:
-        own = [
+    def _undoing(self, chunk: Chunk, losses: Tensor, idle: Tensor | None) -> Iterator[None]:
+        state = [
             part[name]
             for part in chunk.parts
             for name in part
             if part[name].dim() and len(part[name]) == len(losses)
         ]
-        now = [self.update.models.flat[chunk.rows], *own]
-        if (
-            idle is not None and not self.freezes and idle.device.type == "cpu"
-        ):  # elsewhere one would wait for places
-            places = idle.nonzero().view(-1)
-            before = [x[places] for x in now]
+        current = [self.update.models.flat[chunk.rows], *state]
+        if idle is not None and not self.freezes and idle.device.type == "cpu":
+            # On other devices, nonzero would wait for the result.
+            indices = idle.nonzero().view(-1)
+            previous = [x[indices] for x in current]
             yield
-            losses[places] = 0
-            for x, then in zip(now, before, strict=True):
-                x[places] = then
+            losses[indices] = 0
+            for x, before in zip(current, previous, strict=True):
+                x[indices] = before
             return
-        before = [x.clone() for x in now]
+        previous = [x.clone() for x in current]
         yield
-        still = torch.zeros_like(self.bad[chunk.rows]) if idle is None else idle
-        losses.masked_fill_(still, 0)
+        undone = torch.zeros_like(self.bad[chunk.rows]) if idle is None else idle
+        losses.masked_fill_(undone, 0)
         if self.freezes:
-            fine = torch.isfinite(losses)
-            for x in (
-                now if self.update.how.at is not None else now[:1]
-            ):  # what a point keeps is trained, too
-                fine &= finite_rows(x) if x.dim() == 2 and x.is_floating_point() else True
-            self.bad[chunk.rows] |= ~still & ~fine
-            still = still | self.bad[chunk.rows]
-        for x, then in zip(now, before, strict=True):
-            x.copy_(torch.where(along(still, x), then, x))
+            finite = torch.isfinite(losses)
+            # The state of a gradient point is trained, too.
+            for x in current if self.update.how.at is not None else current[:1]:
+                finite &= finite_rows(x) if x.dim() == 2 and x.is_floating_point() else True
+            self.bad[chunk.rows] |= ~undone & ~finite
+            undone = undone | self.bad[chunk.rows]
+        for x, before in zip(current, previous, strict=True):
+            x.copy_(torch.where(per_row(undone, x), before, x))
 
 
 def local_steps(
@@ -127,19 +124,18 @@ def local_steps(
     mix_gradients: Mixer | None = None,
     statistics: GradientStatistics | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Take local steps on every node in place: one per batch, or per two of them.
+    """Take local steps on every node in place: one step per batch, or per pair of batches.
 
-    Without gradient mixing each chunk of nodes takes all its steps while it is in cache, and no
-    more than one chunk's gradients exist at a time. Nodes that are `bad` from the start, by default
-    those that `monitor` has frozen, do not train.
+    Without gradient mixing, each chunk of nodes takes all of its steps while it is in cache, and
+    only one chunk's gradients per worker exist at a time. Nodes that are `bad` from the start, by
+    default those that `monitor` has frozen, do not train.
 
     Returns
     -------
     losses
         (n, steps); 0 for steps that were not taken.
     bad
-        (n,) which nodes diverged; those that `monitor` freezes keep the last finite
-        model they had.
+        (n,) which nodes diverged; those that `monitor` freezes keep their last finite model.
 
     Raises
     ------
@@ -147,10 +143,12 @@ def local_steps(
         If a term does not return finite directions for finite gradients in the first step of a run.
     """
     bad = monitor.frozen(update.models.flat.device) if bad is None else bad
-    made, each_step = learner.minibatches(batches), update.how.minibatches
-    steps = [made[k : k + each_step] for k in range(0, len(made), each_step)]
-    left = None if counts is None else torch.from_numpy(counts).to(bad.device)
-    job = TrainingJob(update, steps, counts, bad, monitor.policy == "freeze", statistics, left)
+    minibatches = learner.minibatches(batches)
+    per_step = update.how.minibatches
+    steps = [minibatches[k : k + per_step] for k in range(0, len(minibatches), per_step)]
+    device_counts = None if counts is None else torch.from_numpy(counts).to(bad.device)
+    freezes = monitor.policy == "freeze"
+    job = TrainingJob(update, steps, counts, bad, freezes, statistics, device_counts)
     if mix_gradients is None:
         losses = _train_separately(learner, each, job)
     else:
@@ -162,7 +160,7 @@ def local_steps(
 
 
 def _train_separately(learner: Learner, each: Each, job: TrainingJob) -> Tensor:
-    """Train every chunk on its own, and return the losses."""
+    """Take all steps of a chunk before those of the next, and return the losses (n, steps)."""
     models = job.update.models
     losses = models.flat.new_zeros(models.n, len(job.steps))
     sums = models.flat.sum(1) if job.counts is not None else models.flat.new_empty(models.n)
@@ -176,24 +174,20 @@ def _train_separately(learner: Learner, each: Each, job: TrainingJob) -> Tensor:
                     learner, worker, job, chunk, k, observed, idle
                 )
                 job.update.descend(chunk, k, gradients)
-        for name, x in chunk.own.items():  # what lay apart
-            if (
-                chunk.parts
-                and len(chunk.parts) == 1
-                and x.dim() == 2
-                and x.shape[1] == models.flat.shape[1]
-            ):
-                job.update.write_trained(x, chunk.parts[0][name])
+        if len(chunk.parts) == 1:  # trained columns may have been copied
+            for name, x in chunk.own.items():
+                if x.dim() == 2 and x.shape[1] == models.flat.shape[1]:
+                    job.update.write_trained(x, chunk.parts[0][name])
         torch.sum(models.flat[rows], 1, out=sums[rows])  # while they are in cache
 
     _on_chunks_of(learner, each, job, train)
-    found = ~(torch.isfinite(losses).all(1) & finite_rows(models.flat, sums))
-    if job.update.how.at is not None:  # what a point keeps is trained, too
+    diverged = ~(torch.isfinite(losses).all(1) & finite_rows(models.flat, sums))
+    if job.update.how.at is not None:  # the state of a gradient point is trained, too
         for own in job.update.own.values():
-            found |= ~finite_rows(own) if own.shape == models.flat.shape else False
-    if job.left is not None:
-        found &= job.left > 0  # others brought it along
-    job.bad.logical_or_(found)
+            diverged |= ~finite_rows(own) if own.shape == models.flat.shape else False
+    if job.device_counts is not None:
+        diverged &= job.device_counts > 0  # others had diverged before
+    job.bad.logical_or_(diverged)
     return losses
 
 
@@ -206,9 +200,11 @@ def _gradients_of_step(
     observed: GradientStatistics,
     idle: Tensor | None,
 ) -> tuple[Tensor, Sequence[Tensor]]:
-    """Return the losses and gradients of step k, where the phase takes them."""
-    update, at = job.update, job.update.how.at
-    models, minibatches = update.models, job.steps[k]
+    """Return the losses and gradients of step k, taken at the gradient point of the phase."""
+    update = job.update
+    at = update.how.at
+    models = update.models
+    minibatches = job.steps[k]
     if at is None:
         losses, found = differentiate(
             learner, worker, models, minibatches[-1], chunk.rows, update.trained
@@ -218,22 +214,19 @@ def _gradients_of_step(
 
     def gradient(values: Tensor) -> Tensor:
         point = update.parameters(values, chunk)
-        return update.flat(
-            differentiate(
-                learner, worker, models, minibatches[0], chunk.rows, update.trained, point
-            )[1]
+        _, found = differentiate(
+            learner, worker, models, minibatches[0], chunk.rows, update.trained, point
         )
+        return update.flat(found)
 
-    step, theta, own = (
-        update.step(k),
-        update.trained_columns(models.flat[chunk.rows]),
-        chunk.parts[0],
-    )
+    step = update.step(k)
+    theta = update.trained_columns(models.flat[chunk.rows])
+    own = chunk.parts[0]
     point = update.parameters(at.where(theta, own, step, gradient), chunk)
     losses, found = differentiate(
         learner, worker, models, minibatches[-1], chunk.rows, update.trained, point
     )
-    losses = losses.clone()  # the next ones may lie in the same memory
+    losses = losses.clone()  # the next losses may reuse their memory
     _observe_gradients(job, chunk.rows, k, found, observed, idle)
     g = update.flat(found)
     return losses, [at.back(g, theta, own, step, gradient)]
@@ -247,7 +240,7 @@ def _observe_gradients(
     observed: GradientStatistics,
     idle: Tensor | None,
 ) -> None:
-    """Look at the gradients of the first step, of nodes that take it."""
+    """Add the gradients of the first step to the statistics, for nodes that take it."""
     if k == 0 and job.statistics is not None:
         observed.observe(gradients, ~job.bad[rows] if idle is None else ~(job.bad[rows] | idle))
 
@@ -255,20 +248,21 @@ def _observe_gradients(
 def _train_with_mixed_gradients(
     learner: Learner, each: Each, job: TrainingJob, mixer: Mixer, contained: bool
 ) -> Tensor:
-    """Mix all nodes' gradients in every step, and return the losses.
+    """Mix all nodes' gradients in every step, and return the losses (n, steps).
 
-    Gradients of nodes that have diverged are `contained`: they count as zero for the
-    others.
+    If `contained`, gradients of nodes that have diverged count as zero for other nodes.
     """
     models = job.update.models
-    n, like, exchange = models.n, models.flat, gradient_exchange(learner, models.flat, mixer)
-    sums, losses = like.new_empty(n), like.new_empty(n, len(job.steps))
+    flat = models.flat
+    exchange = gradient_exchange(learner, flat, mixer)
+    sums = flat.new_empty(models.n)
+    losses = flat.new_empty(models.n, len(job.steps))
     chunks: dict[int, Chunk] = {}
 
     def contain(k: int, rows: slice, gradients: Tensor) -> None:
         job.bad[rows] |= ~(torch.isfinite(losses[rows, k]) & finite_rows(gradients, sums[rows]))
         if contained:
-            gradients.masked_fill_(job.bad[rows, None], 0)  # the others do not catch it
+            gradients.masked_fill_(job.bad[rows, None], 0)
 
     def differentiate_step(
         k: int, worker: Worker, rows: slice, observed: GradientStatistics
@@ -288,25 +282,29 @@ def _train_with_mixed_gradients(
         chunk = chunks[rows.start]
         with job.undoing(chunk, losses[rows, k], None):
             job.update.descend(chunk, k, [exchange.mixed(worker, rows)])
-        torch.sum(like[rows], 1, out=sums[rows])
+        torch.sum(flat[rows], 1, out=sums[rows])
 
     for k in range(len(job.steps)):
         exchange.begin()
         _on_chunks_of(learner, each, job, partial(differentiate_step, k))
         exchange.mix(partial(contain, k))
         _on_chunks_of(learner, each, job, partial(descend, k))
-        job.bad.logical_or_(~finite_rows(like, sums))
+        job.bad.logical_or_(~finite_rows(flat, sums))
     return losses
 
 
 def all_gradients(
     learner: Learner, each: Each, models: Population, batch: Batch, key: str = ""
 ) -> tuple[Tensor, Tensor]:
-    """Return all nodes' losses (n,) and gradients (n, d) on one minibatch."""
-    (minibatches,), like = learner.minibatches([batch]), models.flat
-    place = f"gradients of {key}" if key else "gradients"
-    flat = learner.buffers.take(place, tuple(like.shape), like.dtype)
-    views, losses = models.layout.views(flat), like.new_empty(models.n)
+    """Return all nodes' losses (n,) and gradients (n, d) on one minibatch.
+
+    The gradients are in a buffer that the next call with the same `key` reuses.
+    """
+    (minibatches,) = learner.minibatches([batch])
+    buffer = f"gradients of {key}" if key else "gradients"
+    flat = learner.buffers.take(buffer, tuple(models.flat.shape), models.flat.dtype)
+    views = models.layout.views(flat)
+    losses = models.flat.new_empty(models.n)
 
     def work(worker: Worker, rows: slice, observed: GradientStatistics) -> None:
         del observed
@@ -319,17 +317,17 @@ def all_gradients(
 
 
 def _on_chunks_of(learner: Learner, each: Each, job: TrainingJob, function: Work) -> None:
-    """Call `function` for every chunk of nodes that take a step."""
+    """Call `function` for every chunk with a node that takes a step, and collect statistics."""
     chunks = chunks_of(job.n, learner.plan.chunk)
     if job.counts is not None:
-        chunks = _most_first(chunks, job.counts)
+        chunks = _most_steps_first(chunks, job.counts)
     found = for_each_chunk(learner, each, chunks, function, interleaved=job.counts is not None)
     if job.statistics is not None:
         for observed in found:
             job.statistics.add(observed)
 
 
-def _most_first(chunks: Sequence[slice], counts: np.ndarray) -> list[slice]:
-    """Return the chunks of nodes that take steps, those that take most first."""
+def _most_steps_first(chunks: Sequence[slice], counts: np.ndarray) -> list[slice]:
+    """Return the chunks of nodes that take steps, those with the most steps first."""
     most = [int(counts[chunk].max()) for chunk in chunks]
     return [chunks[k] for k in sorted(range(len(chunks)), key=lambda k: -most[k]) if most[k]]

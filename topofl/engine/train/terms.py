@@ -1,4 +1,4 @@
-"""The local update of some nodes: terms turn gradients into directions."""
+"""Local updates: the terms of a phase turn gradients into directions of descent."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -11,7 +11,7 @@ from topofl.algorithms.contract.gradient_points import At, checked_point
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.round import State
 from topofl.algorithms.contract.schedules import constant, rate_at
-from topofl.algorithms.contract.terms import Step, along, merged, to_be_changed
+from topofl.algorithms.contract.terms import Step, merged_states, per_row, writable_result
 from topofl.engine.population import Layout, Population
 from topofl.engine.train.allocations import AllocationTrace
 from topofl.engine.train.buffers import Buffers
@@ -20,20 +20,19 @@ __all__ = ["Chunk", "LocalUpdate", "bytes_of_terms", "finite_rows"]
 
 
 class Chunk(NamedTuple):
-    """Some nodes that take their steps together.
+    """Nodes that take their steps together, with the state of their terms.
 
     Attributes
     ----------
     rows
-        Which nodes.
+        The nodes.
     own
-        Their rows of what the terms keep, and what these made anew for the round, (k, ...) each, by
-        name.
+        Their rows (k, ...) of the terms' state by name, including state that is new in each round.
     parts
-        Of each trained parameter, the same as the terms get it; of the trained columns at once, if
-        they are not elementwise.
+        The state as it is passed to the terms: for each trained parameter, or once for all trained
+        columns if terms are not elementwise.
     buffers
-        Memory of the thread.
+        Reused memory of the thread.
     """
 
     rows: slice
@@ -44,27 +43,27 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class LocalUpdate:
-    """The local steps of all nodes in a phase of a round.
+    """The local steps of all nodes in a phase of one round.
 
     Parameters
     ----------
     models
-        Changed in place.
+        The models, changed in place.
     how
-        What is done.
+        Settings of training: terms, learning rate, gradient point, trained parameters.
     own
-        What the phase keeps from round to round: tensors (n, ...), changed in place.
+        The state of the phase: tensors (n, ...), changed in place.
     t
         The round, from 0.
     push_sum_weights, weighted
-        (n,) push-sum weights, and the places of the parameters whose steps they divide.
+        (n,) push-sum weights, and the indices of the parameters whose steps they divide.
     nodes
-        Which nodes these are, where they are not all.
+        The nodes' numbers; None: all nodes.
     dry
-        Whether a step is played to see what it takes, and whether terms do only what they may.
+        Whether this is a dry run, which measures memory and checks that terms obey their contract.
     first_directions
-        In the first step of a run: terms, rows, and which of these (k,) are not finite although
-        their gradients were.
+        In the first step of a run: name of the term, rows, and mask (k,) of directions that are not
+        finite although their gradients were.
     """
 
     models: Population
@@ -79,7 +78,7 @@ class LocalUpdate:
 
     @property
     def trained(self) -> Sequence[int] | None:
-        """Parameters by their places, None: all."""
+        """Indices of the trained parameters; None: all."""
         part = self.how.part
         return None if part.is_everything else self.models.layout.places(part)
 
@@ -89,39 +88,32 @@ class LocalUpdate:
 
     @property
     def _by_parameter(self) -> bool:
-        """Whether terms are given a parameter after the other, which saves a copy of gradients."""
+        """Whether terms get one parameter at a time, which saves a copy of the gradients."""
         return self.how.descend.elementwise and self.how.at is None
 
     def step(self, k: int) -> Step:
-        """Return what is said of step k; ValueError if its learning rate cannot be used."""
+        """Return round, step and learning rate of step k; ValueError if the rate is invalid."""
         return Step(self.t, k, rate_at(self.how.descend.lr, self.t, k, self.models.flat.dtype))
 
     def chunk(self, rows: slice, buffers: Buffers) -> Chunk:
-        """Return some nodes, ready for the first step of the round."""
+        """Return some nodes with their state, ready for the first step of the round."""
         flat, n = self.models.flat, self.models.n
         own = {name: x[rows] if x.dim() and len(x) == n else x for name, x in self.own.items()}
         if self.how.begins:
-            own = merged([own, self.how.begin(self.models.like(flat[rows]))])
+            own = merged_states([own, self.how.begin(self.models.like(flat[rows]))])
         if not own:
-            return Chunk(
-                rows,
-                own,
-                [own] * (len(self._trained_indices) if self._by_parameter else 1),
-                buffers,
-            )
+            count = len(self._trained_indices) if self._by_parameter else 1
+            return Chunk(rows, own, [own] * count, buffers)
         wide = {name: x for name, x in own.items() if x.dim() == 2 and x.shape[1] == flat.shape[1]}
         rest = {name: x for name, x in own.items() if name not in wide}
         if self._by_parameter:
             split = {name: self._views(x) for name, x in wide.items()}
-            return Chunk(
-                rows,
-                own,
-                [rest | {name: x[k] for name, x in split.items()} for k in self._trained_indices],
-                buffers,
-            )
-        return Chunk(
-            rows, own, [rest | {name: self.trained_columns(x) for name, x in wide.items()}], buffers
-        )
+            parts = [
+                rest | {name: x[k] for name, x in split.items()} for k in self._trained_indices
+            ]
+        else:
+            parts = [rest | {name: self.trained_columns(x) for name, x in wide.items()}]
+        return Chunk(rows, own, parts, buffers)
 
     @property
     def _trained_indices(self) -> range:
@@ -133,8 +125,8 @@ class LocalUpdate:
         return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
 
     def write_trained(self, target: Tensor, values: Tensor) -> None:
-        """Write trained columns back into (k, d) values."""
-        if len(self._columns) > 1:  # else what was taken is a view
+        """Write trained columns (k, m) into values (k, d), unless they are a view of these."""
+        if len(self._columns) > 1:  # otherwise they are a view
             self._write(target, values)
 
     def _write(self, target: Tensor, values: Tensor) -> None:
@@ -143,19 +135,17 @@ class LocalUpdate:
             target[:, part] = some
 
     def flat(self, gradients: Sequence[Tensor], buffers: Buffers | None = None) -> Tensor:
-        """Return gradients of parameters, (k, *shape) each, side by side, (k, m)."""
+        """Return gradients of parameters, (k, *shape) each, concatenated to (k, m)."""
         wide = [g.reshape(len(g), -1) for g in gradients]
         if len(wide) == 1 and buffers is not None:
             return wide[0]
+        if buffers is None:
+            return torch.cat(wide, 1)
         shape = (len(wide[0]), sum(g.shape[1] for g in wide))
-        return torch.cat(
-            wide,
-            1,
-            out=None if buffers is None else buffers.take("directions", shape, wide[0].dtype),
-        )
+        return torch.cat(wide, 1, out=buffers.take("directions", shape, wide[0].dtype))
 
     def parameters(self, values: Tensor, chunk: Chunk) -> Sequence[Tensor]:
-        """Return parameters (k, *shape) of nodes, the trained columns replaced by (k, m) values."""
+        """Return parameters (k, *shape) of a chunk, trained columns replaced by (k, m) values."""
         whole = self.models.flat[chunk.rows]
         if values.shape == whole.shape:
             return self.models.layout.views(values)
@@ -164,20 +154,20 @@ class LocalUpdate:
         return self.models.layout.views(full)
 
     def descend(self, chunk: Chunk, k: int, gradients: Sequence[Tensor]) -> None:
-        """Take step k along gradients, (k, *shape) per trained parameter or (k, m) joined."""
-        step, rows = self.step(k), self.models.flat[chunk.rows]
+        """Take step k along gradients: (k, *shape) per trained parameter, or (k, m) joined."""
+        step = self.step(k)
+        rows = self.models.flat[chunk.rows]
         whole = (
             len(gradients) == 1
             and gradients[0].dim() == 2
             and gradients[0].shape[1] == rows.shape[1]
         )
         if self._by_parameter and not whole:
-            for place, (g, theta, own) in enumerate(
+            for index, (g, theta, own) in enumerate(
                 zip(gradients, self._views(rows), chunk.parts, strict=True)
             ):
-                self._move(
-                    chunk, theta, self._direction(chunk, g, theta, own, step), step.lr, place
-                )
+                direction = self._direction(chunk, g, theta, own, step)
+                self._move(chunk, theta, direction, step.lr, index)
             return
         own = chunk.own if self._by_parameter else chunk.parts[0]
         theta = self.trained_columns(rows)
@@ -186,30 +176,27 @@ class LocalUpdate:
         if self.push_sum_weights is None:
             theta.sub_(direction, alpha=step.lr)
         else:
-            for place, (part, some) in enumerate(
+            for index, (part, direction_of_part) in enumerate(
                 zip(self._split(theta), self._split(direction), strict=True)
             ):
-                self._move(chunk, part, some, step.lr, place)
+                self._move(chunk, part, direction_of_part, step.lr, index)
         self.write_trained(rows, theta)
 
-    def _move(self, chunk: Chunk, theta: Tensor, direction: Tensor, lr: float, place: int) -> None:
-        """Go along a direction, (k, ...), of the trained parameter at a place."""
-        if (
-            self.push_sum_weights is None
-            or (place if self.trained is None else self.trained[place]) not in self.weighted
-        ):
+    def _move(self, chunk: Chunk, theta: Tensor, direction: Tensor, lr: float, index: int) -> None:
+        """Move the trained parameter at an index, (k, ...), by -lr times the direction."""
+        parameter = index if self.trained is None else self.trained[index]
+        if self.push_sum_weights is None or parameter not in self.weighted:
             theta.add_(direction, alpha=-lr)
         else:
-            theta.sub_(
-                direction * along((lr / self.push_sum_weights[chunk.rows]).to(theta.dtype), theta)
-            )
+            rates = (lr / self.push_sum_weights[chunk.rows]).to(theta.dtype)
+            theta.sub_(direction * per_row(rates, theta))
 
     def _views(self, flat: Tensor) -> Sequence[Tensor]:
         views = self.models.layout.views(flat)
         return views if self.trained is None else [views[k] for k in self.trained]
 
     def _split(self, values: Tensor) -> Sequence[Tensor]:
-        """Return trained columns (k, m) parameter by parameter, (k, size) each."""
+        """Return trained columns (k, m) split by parameter, (k, size) each."""
         sizes = self.models.layout.sizes
         return values.split(sizes if self.trained is None else [sizes[k] for k in self.trained], 1)
 
@@ -217,24 +204,23 @@ class LocalUpdate:
         terms = self.how.descend.terms
         if step.k or step.round:
             return self.how.descend.direction(g, theta, own, step, checked=self.dry)
-        for place, term in enumerate(terms):  # one that errs does so in the first step, as a rule
+        for place, term in enumerate(terms):  # wrong terms usually fail in the first step
             finite = _all_finite(g)
-            made = term.update(g, theta, own, step)
-            self.first_directions.append((term.name, chunk.rows, finite & ~_all_finite(made)))
-            g = to_be_changed(made, g, own) if place < len(terms) - 1 else made
+            direction = term.update(g, theta, own, step)
+            self.first_directions.append((term.name, chunk.rows, finite & ~_all_finite(direction)))
+            g = writable_result(direction, g, own) if place < len(terms) - 1 else direction
         return g
 
     def check(self) -> None:
-        """Raise if a term turned finite gradients into NaN or infinity in the first step."""
+        """Raise ``ValueError`` if a term turned finite gradients into NaN or infinity in step 0."""
         if not self.first_directions:
             return
         nodes = range(self.models.n) if self.nodes is None else self.nodes
         found = [(node, name) for name, rows, bad in self.first_directions for node in nodes[rows]]
         flags = torch.cat([bad for _, _, bad in self.first_directions]).tolist()
-        if erred := [one for one, bad in zip(found, flags, strict=True) if bad]:
-            node, name = min(
-                erred, key=lambda one: one[0]
-            )  # of one node the first term, whoever was trained first
+        if failed := [entry for entry, bad in zip(found, flags, strict=True) if bad]:
+            # The lowest node and its first term, whatever the order of training.
+            node, name = min(failed, key=lambda entry: entry[0])
             raise ValueError(
                 f"the term {name!r} must return finite directions for finite gradients, it does "
                 f"not for node {node} in round {self.t + 1}; look for divisions by 0 in it"
@@ -242,46 +228,45 @@ class LocalUpdate:
 
 
 def _all_finite(values: Tensor) -> Tensor:
-    """Return which rows of (k, ...) numbers hold only finite ones, (k,)."""
+    """Return a mask (k,) of the rows of (k, ...) that contain only finite numbers."""
     return values.isfinite().reshape(len(values), -1).all(1)
 
 
 def finite_rows(values: Tensor, sums: Tensor | None = None) -> Tensor:
-    """Return which rows are finite, by their `sums` where these are finite too."""
-    if values.device.type != "cpu":  # where it would wait for a first look
+    """Return a mask of rows with only finite numbers; finite `sums` of rows save a second look."""
+    if values.device.type != "cpu":  # checking the sums first would wait for the device
         return torch.isfinite(values).all(1)
     finite = torch.isfinite(values.sum(1) if sums is None else sums)
     return finite if bool(finite.all()) else torch.isfinite(values).all(1)
 
 
 FEW_NUMBERS = 2**20
-"""Numbers of all models up to which a step is played on zeros.
+"""Number of parameters of all models up to which a dry step uses zeros instead of meta tensors.
 
-The first operation on a tensor without numbers makes torch load sympy, and some its compiler, 35 MB
-and a second for either.
+The first operation on a meta tensor makes torch load sympy, and some operations its compiler; each
+takes 35 MB and a second.
 """
 
 
 class _ShapesOnlyTrace(AllocationTrace):
-    """Counts bytes, and refuses to tell numbers, which models of more parameters will not have."""
+    """Allocation trace that refuses to read numbers, which meta tensors do not have."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Note the storages that an operation made."""
+        """Run an operation and record the storages that it allocates."""
         if func in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default):
-            raise RuntimeError("numbers of meta tensors were asked for")
+            raise RuntimeError("meta tensors have no numbers to read")
         return super().__torch_dispatch__(func, types, args, kwargs)
 
 
 def bytes_of_terms(how: Training, layout: Layout, dtype: torch.dtype, n: int) -> int:
     """Return the bytes of a node's local step in addition to its model and gradient.
 
-    What terms make anew in a round is among them, what they keep from round to round is not. Two of
-    all n nodes play: what is made in `init` may be of n alone.
+    They include the state that terms create in each round, but not the state that they carry from
+    round to round. Two nodes take a step; `init` gets all n, whose number its result may depend on.
     """
     nodes = min(n, 2)
-    how = replace(
-        how, descend=replace(how.descend, lr=constant(1.0))
-    )  # one's own may not know of such a step
+    # A custom schedule may not be defined for this step.
+    how = replace(how, descend=replace(how.descend, lr=constant(1.0)))
     device = "cpu" if n * layout.d <= FEW_NUMBERS else "meta"
     models = Population(torch.zeros(n, layout.d, dtype=dtype, device=device), layout)
     update = LocalUpdate(models, how, how.init(models), t=0, dry=True)
@@ -289,25 +274,22 @@ def bytes_of_terms(how: Training, layout: Layout, dtype: torch.dtype, n: int) ->
     gradients = [torch.zeros(nodes, *shape, dtype=dtype, device=device) for shape in shapes]
     with _ShapesOnlyTrace() as allocations:
         chunk = update.chunk(slice(0, nodes), Buffers(models.flat.device))
-        update.descend(
-            chunk,
-            1,
-            gradients if how.at is None else [_gradient_at_point(update, how.at, chunk, gradients)],
-        )
+        if how.at is None:
+            update.descend(chunk, 1, gradients)
+        else:
+            update.descend(chunk, 1, [_gradient_at_point(update, how.at, chunk, gradients)])
     return -(-allocations.peak // nodes)
 
 
 def _gradient_at_point(
     update: LocalUpdate, at: At, chunk: Chunk, gradients: Sequence[Tensor]
 ) -> Tensor:
-    """Return a gradient that was taken at another point, without computing it."""
-    theta, own, step = (
-        update.trained_columns(update.models.flat[chunk.rows]),
-        chunk.parts[0],
-        update.step(1),
-    )
-    made = at.where(theta, own, step, lambda values: update.flat(gradients))
-    point = update.parameters(checked_point(at, "where", made, theta), chunk)
-    g = at.back(update.flat(gradients), theta, own, step, lambda values: update.flat(gradients))
-    del made, point
+    """Return the gradient of a gradient point in a dry run, from given gradients of the model."""
+    theta = update.trained_columns(update.models.flat[chunk.rows])
+    own = chunk.parts[0]
+    step = update.step(1)
+    values = at.where(theta, own, step, lambda _: update.flat(gradients))
+    point = update.parameters(checked_point(at, "where", values, theta), chunk)
+    g = at.back(update.flat(gradients), theta, own, step, lambda _: update.flat(gradients))
+    del values, point
     return checked_point(at, "back", g, theta)

@@ -1,4 +1,4 @@
-"""Independent pieces of work on several Python threads, each with one thread inside torch."""
+"""Worker threads: independent work on several Python threads, each with one torch thread."""
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,12 +26,12 @@ class Each(Protocol):
 
 @contextmanager
 def worker_threads(workers: int) -> Iterator[Each]:
-    """Give a function that applies another to many items, on `workers` threads at a time.
+    """Yield a function that applies another function to many items on `workers` threads.
 
-    Torch lets go of Python's lock inside its kernels, so small kernels of independent models run
-    side by side, without waking helper threads for each of them. While the context lasts, torch
-    uses one thread per kernel in these threads and in the calling one, whose setting is put back at
-    the end, also after an exception. Other threads keep theirs.
+    Torch releases Python's global interpreter lock inside its kernels, so small kernels of
+    independent models run in parallel, without waking helper threads for each of them. While the
+    context lasts, torch uses one thread per kernel in these threads and in the calling one, whose
+    setting is restored at the end, also after an exception. Other threads keep theirs.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def worker_threads(workers: int) -> Iterator[Each]:
     Yields
     ------
     Each
-        Results come in the order of the items. The first exception, in that order, is raised, and
+        Results are in the order of the items. The first exception in this order is raised, and
         items that have not started are dropped.
 
     Raises
@@ -98,10 +98,10 @@ _SETTING = Lock()
 def _use_threads(count: int) -> None:
     """Set torch's number of threads for the calling thread alone.
 
-    Torch keeps one number for each thread that has computed something, and one that further threads
-    start with. ``torch.set_num_threads`` sets both; runs in several threads would so change each
-    other's plans, and put back numbers that are not the user's. The second number can be read, and
-    set alone, only from a new thread.
+    Torch stores one number for each thread that has computed something, and a default for new
+    threads. ``torch.set_num_threads`` sets both, so that concurrent runs would change each other's
+    plans and restore numbers that are not the user's. The default can be read, and set alone, only
+    from a new thread.
     """
     if torch.get_num_threads() == count:
         return

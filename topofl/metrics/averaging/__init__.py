@@ -1,1 +1,1 @@
-"""How fast graphs average."""
+"""Metrics of averaging speed: spectra, mixing times, consensus distance."""

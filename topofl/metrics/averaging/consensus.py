@@ -1,4 +1,4 @@
-"""Consensus distance: how far the models of the nodes are apart."""
+"""Consensus distance: the spread of the nodes' models around their mean."""
 
 from typing import Any, TypeVar
 
@@ -12,7 +12,7 @@ __all__ = ["consensus_distance", "mean_model"]
 Models = TypeVar("Models", np.ndarray, torch.Tensor)
 
 NUMBERS = 2**18
-"""Numbers converted to float64 at a time: a copy of all models would dominate a run's memory."""
+"""Numbers converted to float64 at a time; a copy of all models would take too much memory."""
 
 
 def mean_model(models: Models) -> Models:
@@ -45,8 +45,8 @@ def consensus_distance(models: np.ndarray | torch.Tensor, *, relative: bool = Fa
     Parameters
     ----------
     models
-        (n, d) numpy array or torch tensor, one model per row: for push-sum the de-biased ones; if
-        only a part of the model is shared, those columns.
+        (n, d) numpy array or torch tensor, one model per row; for push-sum the de-biased models. If
+        only a part of the model is shared, the columns of that part.
     relative
         Divide by the norm of the mean model.
 
@@ -75,17 +75,16 @@ def consensus_distance(models: np.ndarray | torch.Tensor, *, relative: bool = Fa
     >>> consensus_distance(np.array([[0.0, 0.0], [6.0, 8.0]]), relative=True)
     1.0
     """
-    _check(models)
+    _check_model_matrix(models)
     squares: Any = 0.0
     norms: Any = 0.0
     columns = max(1, NUMBERS // len(models))
     for start in range(0, models.shape[1], columns):
-        more = _squares(models[:, start : start + columns])
-        squares, norms = squares + more[0], norms + more[1]
+        more = _squared_sums(models[:, start : start + columns])
+        squares = squares + more[0]
+        norms = norms + more[1]
     if isinstance(squares, torch.Tensor):
-        squares, norms = torch.stack(
-            [squares, norms]
-        ).tolist()  # one synchronization with the device
+        squares, norms = torch.stack([squares, norms]).tolist()  # synchronizes the device once
     distance = (squares / len(models)) ** 0.5
     if not check_switch("relative", relative, auto=False):
         return distance
@@ -101,9 +100,10 @@ def consensus_distance(models: np.ndarray | torch.Tensor, *, relative: bool = Fa
     return distance / norms**0.5
 
 
-def _squares(block: Any) -> tuple[Any, Any]:
+def _squared_sums(block: Any) -> tuple[Any, Any]:
     """Return the sums of squared deviations from the mean, and of the squared mean."""
-    differences, first = _float64_copy(block), _float64_copy(block[0])
+    differences = _float64_copy(block)
+    first = _float64_copy(block[0])
     # Values beyond 1e308 become infinite, as in torch. Differences from the first model are
     # exactly 0 for equal models, whose computed mean may be off by rounding.
     with np.errstate(over="ignore", invalid="ignore"):
@@ -116,7 +116,7 @@ def _squares(block: Any) -> tuple[Any, Any]:
 
 
 def _as_float64(models: Any) -> Any:
-    _check(models)
+    _check_model_matrix(models)
     if isinstance(models, torch.Tensor):
         return models.detach().to(torch.float64)
     return models.astype(np.float64)
@@ -128,7 +128,7 @@ def _float64_copy(values: Any) -> Any:
     return values.astype(np.float64)
 
 
-def _check(models: Any) -> None:
+def _check_model_matrix(models: Any) -> None:
     if not isinstance(models, np.ndarray | torch.Tensor):
         raise TypeError(
             f"`models` must be a numpy array or a torch tensor, got {type(models).__name__}"

@@ -12,7 +12,7 @@ from topofl.metrics._rounds import Mixable, WeightRule, as_rounds
 from topofl.mixing import MixingSequence
 from topofl.topology import TopologyError
 
-__all__ = ["dobrushin", "of_rows"]
+__all__ = ["dobrushin", "ergodicity_coefficient"]
 
 COLUMNS = (
     Column(
@@ -66,8 +66,8 @@ def dobrushin(
     ------
     TopologyError
         If `rounds` is missing for a sequence without a period, or the rounds mix row- with
-        column-stochastic matrices. If there are more than 2,000 nodes, unless it is quickly seen
-        to be 1: the node that shares sources with the fewest others shares none with some node.
+        column-stochastic matrices. If there are more than 2,000 nodes, unless the coefficient is 1
+        by a quick test: the node whose sources are least shared has none in common with some node.
     TypeError, ValueError
         If an argument is of another kind or out of range.
 
@@ -96,9 +96,9 @@ def dobrushin(
         )
     default = source.period or (source.length or 0) - start
     length = check_int("rounds", default if rounds is None else rounds, minimum=1)
-    product = _product(source, range(start, start + length))
+    product = _window_product(source, range(start, start + length))
     if isinstance(product, np.ndarray):
-        return of_rows(product)
+        return ergodicity_coefficient(product)
     if not _some_pair_is_disjoint(product):
         raise TopologyError(
             f"Dobrushin's coefficient is computed up to n={LIMIT:,}, {source.name} has "
@@ -107,8 +107,8 @@ def dobrushin(
     return 1.0
 
 
-def _product(source: MixingSequence, window: range) -> np.ndarray | sparse.csr_array:
-    """Return the product, dense up to LIMIT; transposed if it is of column-stochastic matrices."""
+def _window_product(source: MixingSequence, window: range) -> np.ndarray | sparse.csr_array:
+    """Return the product of the rounds, dense up to LIMIT; transposed if column-stochastic."""
     product: Any = (
         np.eye(source.n) if source.n <= LIMIT else sparse.eye_array(source.n, format="csr")
     )
@@ -142,7 +142,7 @@ def _check_entries(
 
 
 def _some_pair_is_disjoint(matrix: sparse.csr_array) -> bool:
-    """Return whether the row with the rarest columns shares none of them with some other row."""
+    """Return whether the row whose columns are used least has none in common with some row."""
     column_counts = np.bincount(matrix.indices, minlength=matrix.shape[0])
     pattern = sparse.csr_array(
         (np.ones(matrix.nnz), matrix.indices, matrix.indptr), shape=matrix.shape
@@ -152,7 +152,7 @@ def _some_pair_is_disjoint(matrix: sparse.csr_array) -> bool:
     return bool((pattern @ columns == 0).any())
 
 
-def of_rows(matrix: np.ndarray) -> float:
+def ergodicity_coefficient(matrix: np.ndarray) -> float:
     """Return half the largest L1 distance of two rows of a dense row-stochastic matrix.
 
     Differences that are only rounding count as 0.

@@ -1,4 +1,4 @@
-"""The effective number of neighbors: how much averaging reduces the variance of noise."""
+"""Effective number of neighbors: how much averaging reduces the variance of noise."""
 
 import numpy as np
 import scipy.linalg
@@ -39,15 +39,15 @@ def effective_neighbors(
 ) -> float:
     """Return the effective number of neighbors: how much averaging reduces a node's variance.
 
-    The number of each node decays and receives fresh noise, and then all nodes average: ``x <- W
-    (sqrt(gamma) x + xi)``, xi standard normal. Without communication its variance would be ``1 / (1
-    - gamma)``; the ratio of this to its actual variance is
+    In each round, the value of each node decays and receives new noise, and then all nodes average:
+    ``x <- W (sqrt(gamma) x + xi)`` with standard normal xi. Without communication, the stationary
+    variance is ``1 / (1 - gamma)``; its ratio to the variance with communication is
 
         ``n_W(gamma) = (1 / (1 - gamma)) / Var``,
         ``Var_i = sum_k gamma^k ||row i of W^(k+1)||^2``.
 
-    A small gamma measures the neighborhood, a gamma near 1 the whole graph: it stands for how
-    slowly old gradients are forgotten (flat directions, small steps).
+    A small gamma measures the neighborhood, a gamma near 1 the whole graph: gamma models how slowly
+    old gradients are forgotten (flat directions, small steps).
 
     Parameters
     ----------
@@ -95,13 +95,14 @@ def effective_neighbors(
     >>> [round(effective_neighbors(topologies.ring(100), gamma), 2) for gamma in (0.0, 0.9, 0.99)]
     [3.0, 6.63, 17.83]
     """
-    gamma, which = check_fraction("gamma", gamma), check_choice("which", which, ["mean", "worst"])
+    gamma = check_fraction("gamma", gamma)
+    which = check_choice("which", which, ["mean", "worst"])
     matrices = as_rounds(x, weights).one_period()
     _check_averaging(matrices)
     if len(matrices) == 1 and matrices[0].is_symmetric:
-        variances = _of_symmetric(matrices[0].weights.toarray(), gamma)
+        variances = _symmetric_variances(matrices[0].weights.toarray(), gamma)
     else:
-        variances = _of_period(matrices, gamma)
+        variances = _periodic_variances(matrices, gamma)
     variance = variances.mean() if which == "mean" else variances.max()
     return float(np.clip(1 / (1 - gamma) / variance, 1.0, len(variances)))
 
@@ -120,42 +121,47 @@ def _check_averaging(matrices: list[MixingMatrix]) -> None:
         )
 
 
-def _of_symmetric(matrix: np.ndarray, gamma: float) -> np.ndarray:
-    """Return the variance of each node."""
+def _symmetric_variances(matrix: np.ndarray, gamma: float) -> np.ndarray:
+    """Return the (n,) variances of the nodes under one symmetric matrix."""
     eigenvalues, vectors = scipy.linalg.eigh(matrix)
     squares = np.minimum(eigenvalues**2, 1.0)
     return vectors**2 @ (squares / (1 - gamma * squares))
 
 
-def _of_period(matrices: list[MixingMatrix], gamma: float) -> np.ndarray:
-    """Return the variance of each node, averaged over the rounds of the period."""
+def _periodic_variances(matrices: list[MixingMatrix], gamma: float) -> np.ndarray:
+    """Return the (n,) variances of the nodes, averaged over the rounds of a period."""
     n = matrices[0].n
-    product, fresh = np.eye(n), np.zeros((n, n))
+    product = np.eye(n)
+    fresh = np.zeros((n, n))
     for matrix in matrices:
-        product, fresh = matrix @ product, _step(matrix, fresh, gamma)
-    covariance = _smith(product, fresh, gamma, len(matrices))
+        product = matrix @ product
+        fresh = _next_covariance(matrix, fresh, gamma)
+    covariance = _solve_lyapunov(product, fresh, gamma, len(matrices))
     variances = np.zeros(n)
     for matrix in matrices:
-        covariance = _step(matrix, covariance, gamma)
+        covariance = _next_covariance(matrix, covariance, gamma)
         variances += covariance.diagonal() / len(matrices)
     return variances
 
 
-def _step(matrix: MixingMatrix, covariance: np.ndarray, gamma: float) -> np.ndarray:
-    """Return the covariance after one more round: that of ``W (sqrt(gamma) x + xi)``."""
+def _next_covariance(matrix: MixingMatrix, covariance: np.ndarray, gamma: float) -> np.ndarray:
+    """Return the covariance of ``W (sqrt(gamma) x + xi)``, given that of x."""
     half = matrix @ (gamma * covariance + np.eye(matrix.n))
     return matrix @ half.T  # the covariance is symmetric
 
 
-def _smith(product: np.ndarray, fresh: np.ndarray, gamma: float, period: int) -> np.ndarray:
-    """Return X with ``X = g A X A^T + C``, g = gamma^period, by doubling.
+def _solve_lyapunov(
+    product: np.ndarray, fresh: np.ndarray, gamma: float, period: int
+) -> np.ndarray:
+    """Return the solution of ``X = g A X A^T + C`` with g = gamma^period, by doubling.
 
     ``X = sum_k g^k A^k C (A^k)^T``, with A the product and C the fresh noise over a period.
     """
     total = fresh
     while gamma**period > np.finfo(float).eps ** 2:
         total = total + gamma**period * (product @ total @ product.T)
-        product, period = product @ product, 2 * period
+        product = product @ product
+        period *= 2
         # Squaring doubles the rounding error of the eigenvalue 1; rows that sum to 1 keep it at 1.
         product = product / product.sum(axis=1, keepdims=True)
     return total

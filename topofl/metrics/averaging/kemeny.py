@@ -1,4 +1,4 @@
-"""The Kemeny constant: expected steps of a random walk with the mixing weights."""
+"""Kemeny constant: expected steps of a random walk with the mixing weights."""
 
 import numpy as np
 import scipy.linalg
@@ -16,7 +16,7 @@ LIMIT = 2000
 """Largest number of nodes whose (n, n) matrix is inverted (about a second)."""
 
 LARGEST = 1e10
-"""Constants above this are lost in the rounding of the inverse."""
+"""Larger constants are dominated by rounding errors of the inverse."""
 
 COLUMNS = (
     Column(
@@ -58,7 +58,7 @@ def kemeny_constant(x: MixingMatrix | Topology, *, weights: WeightRule | None = 
     ------
     TopologyError
         If rows do not sum to 1, the graph of the weights is not strongly connected or has more than
-        2,000 nodes, or the constant is above 1e10, where rounding would decide it.
+        2,000 nodes, or the constant is above 1e10, where rounding errors dominate.
     TypeError
         If `x` is a sequence; take one of its rounds.
 
@@ -79,7 +79,7 @@ def kemeny_constant(x: MixingMatrix | Topology, *, weights: WeightRule | None = 
     20.0000
     """
     matrix = as_mixing(x, weights)
-    _check(matrix)
+    _check_defined(matrix)
     flows = matrix.weights.toarray()
     np.fill_diagonal(flows, 0.0)
     # The diagonal of I - W is the sum of the other weights of the row, without cancellation.
@@ -88,14 +88,14 @@ def kemeny_constant(x: MixingMatrix | Topology, *, weights: WeightRule | None = 
     constant = float(np.trace(inverse)) - 1.0
     if not 0 <= constant <= LARGEST:
         raise TopologyError(
-            f"the Kemeny constant of {matrix.name} is lost in rounding, since its smallest weights "
-            "hardly connect some nodes; increase these weights"
+            f"the Kemeny constant of {matrix.name} is dominated by rounding errors, since some "
+            "nodes are connected by tiny weights only; increase these weights"
         )
     return constant
 
 
-def _check(matrix: MixingMatrix) -> None:
-    """Raise if the constant is not defined for a matrix, or the matrix is too large."""
+def _check_defined(matrix: MixingMatrix) -> None:
+    """Raise ``TopologyError`` if the constant is undefined for a matrix or n is too large."""
     if not matrix.is_row_stochastic:
         raise TopologyError(
             f"the Kemeny constant needs rows that sum to 1, {matrix.name} is "

@@ -1,4 +1,4 @@
-"""The mixing time: after how many rounds the product of the matrices is near its limit."""
+"""Mixing time: number of rounds until the product of the mixing matrices is near its limit."""
 
 import math
 from collections.abc import Callable
@@ -26,7 +26,7 @@ COLUMNS = (
 )
 
 TIE = 1e-12
-"""Distances to the limit that differ by no more than this, relatively, are equal up to rounding."""
+"""Relative difference below which two distances to the limit are equal up to rounding."""
 
 
 def mixing_time(
@@ -80,10 +80,10 @@ def mixing_time(
         raise ValueError(f"`epsilon` must be between 0 and 1, got {epsilon:g}")
     source = as_rounds(x, weights)
     matrices = source.one_period()
-    if source.n > spectral.DENSE_LIMIT:
+    if source.n > spectral.limits.DENSE_LIMIT:
         raise TopologyError(
-            f"the mixing time is computed up to n={spectral.DENSE_LIMIT:,}, {source.name} has "
-            f"n={source.n:,}; log(1 / epsilon) / spectral gap is its order of magnitude"
+            f"the mixing time is computed up to n={spectral.limits.DENSE_LIMIT:,}, {source.name} "
+            f"has n={source.n:,}; log(1 / epsilon) / spectral gap is its order of magnitude"
         )
     pi = perron_vector(matrices)
     factors = [matrix.weights.toarray() for matrix in matrices]
@@ -104,8 +104,8 @@ def _first_time(
 ) -> int | float:
     """Return the first t at which ``W_{t-1} ... W_0`` is not `far`, by doubling, then bisection.
 
-    From that t on it is never `far` again. Sums along `axis` are 1 in exact arithmetic, and are
-    normalized after each square, which would otherwise double their rounding error.
+    Once a product is near the limit, all longer products are. Sums along `axis` are 1 in exact
+    arithmetic; they are normalized after each squaring, which doubles their rounding error.
     """
     done = np.eye(len(factors[0]))
     if not far(done):
@@ -118,14 +118,15 @@ def _first_time(
         square = powers[-1] @ powers[-1]
         powers.append(square / square.sum(axis=axis, keepdims=True))
     t = 0
-    for k in reversed(
-        range(len(powers) - 1)
-    ):  # the largest number of periods that is still too small
+    # Find the largest number of periods after which the product is still far.
+    for k in reversed(range(len(powers) - 1)):
         longer = powers[k] @ done
         if far(longer):
-            done, t = longer, t + 2**k * len(factors)
+            done = longer
+            t += 2**k * len(factors)
     for factor in factors:
-        done, t = factor @ done, t + 1
+        done = factor @ done
+        t += 1
         if not far(done):
             break
     return t

@@ -1,4 +1,4 @@
-"""Perron vectors: how much each node counts if the weights are not doubly stochastic."""
+"""Perron vectors: long-run influence of the nodes if weights are not doubly stochastic."""
 
 import numpy as np
 import scipy.linalg
@@ -45,10 +45,10 @@ PRODUCT_LIMIT = 5000
 def perron_vector(x: Mixable, *, weights: WeightRule | None = None) -> np.ndarray:
     """Return the Perron vector pi: each node's share in the consensus, or in the push-sum weights.
 
-    Row-stochastic W (pull): ``pi^T W = pi^T``, and models tend to ``pi^T X``, which is the mean
-    only where pi is uniform. Column-stochastic W (push): ``W pi = pi``, and push-sum's weights tend
-    to ``n pi``. (Both if there is a limit, that is, if ``spectral_gap`` is above 0.) For a periodic
-    sequence, it is that of the product of one period, from round 0 on.
+    For row-stochastic W (pull), ``pi^T W = pi^T``, and models tend to ``pi^T X``, which is the mean
+    only if pi is uniform. For column-stochastic W (push), ``W pi = pi``, and push-sum weights tend
+    to ``n pi``. (Both limits exist if ``spectral_gap`` is above 0.) For a periodic sequence, W is
+    the product of one period, from round 0 on.
 
     Parameters
     ----------
@@ -62,14 +62,14 @@ def perron_vector(x: Mixable, *, weights: WeightRule | None = None) -> np.ndarra
     Returns
     -------
     numpy.ndarray
-        (n,) float64, non-negative, sum 1; uniform for connected doubly stochastic weights. 0 at
-        nodes whose own model is forgotten (pull: they receive from the others but do not send to
+        (n,) float64, non-negative, sum 1; uniform for connected doubly stochastic weights. 0 for
+        nodes whose own models are forgotten (pull: they receive from others but do not send to
         them) or that lose all push-sum weight (push).
 
     Raises
     ------
     TopologyError
-        If it is not unique, since several groups of nodes never receive from others; if the
+        If pi is not unique, since several groups of nodes never receive from others; if the
         sequence has no period or mixes row- with column-stochastic matrices; or if the product of a
         period is too large.
     TypeError, ValueError
@@ -101,16 +101,14 @@ def perron_vector(x: Mixable, *, weights: WeightRule | None = None) -> np.ndarra
 
 
 def perron_skewness(x: Mixable, *, weights: WeightRule | None = None) -> float:
-    """Return ``max(pi) / min(pi)``: 1 if all nodes count equally, infinite if one is forgotten.
+    """Return the skewness of the Perron vector pi, ``max(pi) / min(pi)``.
 
-    pi is the Perron vector, see :func:`perron_vector`.
-
-    Parameters and errors are those of :func:`perron_vector`.
+    It is 1 if all nodes have the same influence, and infinite if a node has none. Parameters and
+    errors are those of :func:`perron_vector`.
 
     References
     ----------
-    Called kappa_pi in work on decentralized learning over row-stochastic networks (arXiv
-    2506.04600).
+    kappa_pi in work on decentralized learning over row-stochastic networks (arXiv 2506.04600).
 
     Examples
     --------
@@ -123,15 +121,15 @@ def perron_skewness(x: Mixable, *, weights: WeightRule | None = None) -> float:
 
 
 def pi_weighted_gap(x: MixingMatrix | Topology, *, weights: WeightRule | None = None) -> float:
-    """Return ``1 - ||W - 1 pi^T||_pi``, the gap of one exchange in a norm that W never expands.
+    """Return the pi-weighted gap of one exchange, ``1 - ||W - 1 pi^T||_pi``.
 
-    ``||A||_pi = ||diag(pi)^(1/2) A diag(pi)^(-1/2)||_2`` for row-stochastic W; for
-    column-stochastic W, that of its transpose: ``||diag(pi)^(-1/2) (W - pi 1^T)
-    diag(pi)^(1/2)||_2``. Unlike :func:`topofl.metrics.sigma` it exists for weights that are not
-    doubly stochastic; for those that are, both agree. It is never above
+    W never expands the norm ``||A||_pi = ||diag(pi)^(1/2) A diag(pi)^(-1/2)||_2`` if it is
+    row-stochastic. For column-stochastic W, the norm of the transpose is used: ``||diag(pi)^(-1/2)
+    (W - pi 1^T) diag(pi)^(1/2)||_2``. Unlike 1 - :func:`topofl.metrics.sigma`, the gap is defined
+    for weights that are not doubly stochastic; for those that are, both are equal. It is at most
     :func:`topofl.metrics.spectral_gap`, and equal to it for reversible W (``pi_i W_ij = pi_j
-    W_ji``), such as uniform pull on an undirected graph. (Where pi is very uneven, W is far from
-    normal, and its computed spectral gap is less accurate than this.)
+    W_ji``), for example uniform pull weights on an undirected graph. (If pi is very uneven, W is
+    far from normal, and its computed spectral gap is less accurate than this gap.)
 
     Parameters
     ----------
@@ -148,7 +146,7 @@ def pi_weighted_gap(x: MixingMatrix | Topology, *, weights: WeightRule | None = 
     Raises
     ------
     TopologyError
-        If pi has a 0, since the graph is not strongly connected.
+        If pi has a zero entry, since the graph is not strongly connected.
     TypeError
         If `x` is a sequence; take one of its rounds.
 
@@ -180,7 +178,7 @@ def pi_weighted_gap(x: MixingMatrix | Topology, *, weights: WeightRule | None = 
 def _norm_without(matrix: sparse.csr_array, direction: np.ndarray) -> float:
     """Return ``||A - u u^T||_2`` with u the unit vector `direction`."""
     n = matrix.shape[0]
-    if n <= spectral.DENSE_LIMIT:
+    if n <= spectral.limits.DENSE_LIMIT:
         return float(scipy.linalg.svdvals(matrix.toarray() - np.outer(direction, direction))[0])
 
     def apply(values: np.ndarray, factor: sparse.csr_array) -> np.ndarray:
@@ -219,15 +217,15 @@ def _stationary(rows: sparse.csr_array, name: str) -> np.ndarray:
     rounding = (4 + inner.count_nonzero(axis=0).max()) * np.finfo(float).eps
     if np.abs(inner.sum(axis=0) - 1).max() <= rounding:  # doubly stochastic there
         pi[members] = 1 / len(members)
-    elif len(members) <= spectral.DENSE_LIMIT:
-        pi[members] = _eliminated(inner.toarray())
+    elif len(members) <= spectral.limits.DENSE_LIMIT:
+        pi[members] = _perron_by_elimination(inner.toarray())
     else:
-        pi[members] = _iterated(inner, name)
+        pi[members] = _perron_by_iteration(inner, name)
     return pi
 
 
 def _closed_class(rows: sparse.csr_array, name: str) -> np.ndarray:
-    """Return the nodes of the only class that receives from no node outside it."""
+    """Return the nodes of the closed class, which receives from no other node, or raise."""
     classes = classes_of([rows])
     closed = np.flatnonzero(classes.is_closed)
     if len(closed) > 1:
@@ -238,11 +236,11 @@ def _closed_class(rows: sparse.csr_array, name: str) -> np.ndarray:
     return np.flatnonzero(classes.labels[0] == closed[0])
 
 
-def _eliminated(rows: np.ndarray) -> np.ndarray:
+def _perron_by_elimination(rows: np.ndarray) -> np.ndarray:
     """Return pi of an irreducible matrix, each entry to full relative precision.
 
-    The elimination of Grassmann, Taksar and Heyman removes one node after another from the chain
-    without any subtraction, so that even weights far below the rounding error of the largest are
+    The elimination of Grassmann, Taksar and Heyman removes the nodes from the chain one by one
+    without subtractions, so that even entries far below the rounding error of the largest are
     accurate (Heyman 1987). The matrix is overwritten.
     """
     for k in range(len(rows) - 1, 0, -1):
@@ -251,12 +249,12 @@ def _eliminated(rows: np.ndarray) -> np.ndarray:
     pi = np.ones(len(rows))
     for k in range(1, len(rows)):
         pi[k] = pi[:k] @ rows[:k, k]
-        if pi[k] > 1e100:  # kept in range; only ratios matter
+        if pi[k] > 1e100:  # rescaled to avoid overflow; only ratios matter
             pi[: k + 1] /= pi[k]
     return pi / pi.sum()
 
 
-def _iterated(rows: sparse.csr_array, name: str) -> np.ndarray:
+def _perron_by_iteration(rows: sparse.csr_array, name: str) -> np.ndarray:
     """Return pi of a large irreducible matrix by Arnoldi's method on ``(I + W^T) / 2``."""
     n = rows.shape[0]
     transposed = sparse.csr_array(0.5 * (sparse.eye_array(n) + rows.T))
@@ -266,6 +264,6 @@ def _iterated(rows: sparse.csr_array, name: str) -> np.ndarray:
     if pi.min() < 1e-10 * pi.max():
         raise TopologyError(
             f"the Perron vector of {name} is too uneven to be computed for n={n:,}: it is exact up "
-            f"to n={spectral.DENSE_LIMIT:,}"
+            f"to n={spectral.limits.DENSE_LIMIT:,}"
         )
     return pi / pi.sum()

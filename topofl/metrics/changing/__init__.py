@@ -1,1 +1,1 @@
-"""Products of the rounds of graphs that change."""
+"""Metrics of graphs that change over rounds: connectivity over windows, products of rounds."""

@@ -1,4 +1,4 @@
-"""B-connectivity: over how many rounds a changing graph connects all nodes."""
+"""B-connectivity: number of rounds over which a changing graph is jointly strongly connected."""
 
 import math
 from typing import Any
@@ -9,7 +9,7 @@ from scipy.sparse.csgraph import connected_components
 
 from topofl._support.check import check_choice
 from topofl.metrics._declaration import Column
-from topofl.metrics._rounds import n_rounds, recorded
+from topofl.metrics._rounds import n_rounds, recorded_matrices
 from topofl.mixing import MixingMatrix, MixingSequence
 from topofl.topology import Topology, TopologySequence, graph_of
 
@@ -36,13 +36,13 @@ def b_connectivity(
         Anything :func:`topofl.as_topology` takes, or a MixingMatrix, MixingSequence or History,
         whose supports are used.
     rounds
-        Number of rounds to examine. Required (unless they were recorded: default all), and only
-        allowed, for sequences without a period: the result then holds for rounds 0..rounds - 1
-        only. For static and periodic graphs it holds for all rounds.
+        Number of rounds to examine. Required (except for recorded rounds, of which the default is
+        all), and only allowed, for sequences without a period; the result then holds for rounds
+        0..rounds - 1 only. For static and periodic graphs, it holds for all rounds.
     windows
-        ``"sliding"``: windows start at every round (DFedPGP's Assumption 1). ``"block"``: at
-        multiples of B only (as in the theory of stochastic gradient push); at most the sliding B,
-        which is at most twice it, minus 1.
+        ``"sliding"``: windows start at every round (DFedPGP's Assumption 1). ``"block"``: windows
+        start at multiples of B only (as in the theory of stochastic gradient push). The block B is
+        at most the sliding B, which is at most twice the block B, minus 1.
 
     Returns
     -------
@@ -54,13 +54,13 @@ def b_connectivity(
     TopologyError
         If `rounds` is missing for a sequence without a period.
     ValueError
-        If `rounds` is given for a graph with one, or is below 1, or `windows` is another word.
+        If `rounds` is given for a sequence with a period or is below 1, or `windows` is unknown.
 
     Notes
     -----
-    The cost is linear in the number of rounds, whatever B is: each round's graph is computed once
-    (for a period, twice), since both ends of the window only move forward. 10,000
-    rounds of 1,000 nodes took 9 s on two cores (``python -m analysis.benchmark graphs``).
+    The cost is linear in the number of rounds for any B: each round's graph is computed once (for a
+    period, twice), since both ends of the window only move forward. 10,000 rounds of 1,000 nodes
+    took 9 s on two cores (``python -m analysis.benchmark graphs``).
 
     References
     ----------
@@ -76,7 +76,7 @@ def b_connectivity(
     >>> b_connectivity(graph)  # rounds of even offsets never leave the even nodes
     3
     """
-    graphs = recorded(graphs)
+    graphs = recorded_matrices(graphs)
     sequence = graph_of(
         "graphs", graphs.support() if isinstance(graphs, MixingMatrix | MixingSequence) else graphs
     )
@@ -86,36 +86,37 @@ def b_connectivity(
     period = sequence.period or 0
     lengths = _shortest_windows(sequence, starts=horizon or period, end=horizon or 2 * period)
     return (
-        _block(lengths, horizon)
+        _smallest_block(lengths, horizon)
         if kind == "block"
         else longest_window(lengths, periodic=horizon is None)
     )
 
 
 def rounds_until_strong(source: MixingSequence, rounds: int) -> np.ndarray:
-    """Return, for each of the first rounds, the length of the strongly connected window from it on.
+    """Return, for each of the first rounds, the length of the connected window that starts there.
 
-    Infinite where the rounds before `rounds` are too few; for a period, where there is none.
+    It is the number of rounds that are jointly strongly connected: infinite if there are too few
+    rounds before `rounds` or, for a periodic sequence, if no number suffices.
     """
     return _shortest_windows(source.support(), starts=rounds, end=rounds + (source.period or 0))
 
 
 def longest_window(lengths: np.ndarray, *, periodic: bool) -> int | float:
-    """Return the smallest B such that any B consecutive rounds suffice, infinite if none.
+    """Return the smallest B such that any B consecutive rounds suffice, infinite if there is none.
 
-    `lengths` are the numbers of rounds needed from each start on, infinite if there are too few;
-    windows that extend beyond the last round do not count, unless `periodic`.
+    `lengths` are the numbers of rounds needed from each start, infinite if there are too few.
+    Windows that extend beyond the last round are ignored unless `periodic`.
     """
     if periodic:
-        return _whole(lengths.max())
+        return _int_or_inf(lengths.max())
     longest = np.maximum.accumulate(lengths)  # over starts 0..l
-    # B = 1 has all starts, B = 2 one fewer, ...
+    # Windows of length 1 can start at every round, of length 2 at all but one, ...
     fits = np.flatnonzero(longest[::-1] <= np.arange(1, len(lengths) + 1))
     return int(fits[0]) + 1 if len(fits) else math.inf
 
 
-def _block(lengths: np.ndarray, horizon: int | None) -> int | float:
-    """Return the smallest B for windows that start at multiples of B, infinite if none.
+def _smallest_block(lengths: np.ndarray, horizon: int | None) -> int | float:
+    """Return the smallest B for windows that start at multiples of B, infinite if there is none.
 
     With a period p, blocks of B start at multiples of gcd(B, p), and B <= p suffices.
     """
@@ -133,8 +134,8 @@ def _shortest_windows(
 ) -> np.ndarray:
     """Return, for each start, the length of the shortest strongly connected window before `end`.
 
-    Infinite if there is none. Every round is computed once: an edge is in the window of rounds
-    start..stop - 1 as long as the last round before `stop` with that edge is not before `start`.
+    The length is infinite if there is none. Every round is computed once: an edge is in the window
+    of rounds start..stop - 1 if the last round before `stop` with that edge is not before `start`.
     """
     lengths = np.full(starts, math.inf)
     # For each edge, the last round that had it, plus 1.
@@ -144,7 +145,8 @@ def _shortest_windows(
         last.data[last.data <= start] = 0
         last.eliminate_zeros()
         while not (connected := stop > start and _is_strong(last)) and stop < end:
-            edges, stop = sequence.at(stop).to_scipy(), stop + 1
+            edges = sequence.at(stop).to_scipy()
+            stop += 1
             edges.data[:] = stop
             last = last.maximum(edges)
         if not connected:
@@ -153,7 +155,7 @@ def _shortest_windows(
     return lengths
 
 
-def _whole(length: float) -> int | float:
+def _int_or_inf(length: float) -> int | float:
     return int(length) if math.isfinite(length) else math.inf
 
 

@@ -1,4 +1,4 @@
-"""Products of several rounds, and the expected gap of random sequences of graphs."""
+"""Products of the mixing matrices of several rounds, and expected gaps of random sequences."""
 
 import math
 
@@ -36,7 +36,7 @@ COLUMNS = (
 def window_product(
     x: Mixable, *, rounds: int, start: int = 0, weights: WeightRule | None = None
 ) -> MixingMatrix:
-    """Return ``W_{start+rounds-1} ... W_start``, the product of `rounds` exchanges from `start` on.
+    """Return the product ``W_{start+rounds-1} ... W_start`` of a window of mixing matrices.
 
     Parameters
     ----------
@@ -44,7 +44,7 @@ def window_product(
         A MixingMatrix, a Topology, any TopologySequence, or a list of MixingMatrix, which is one
         period.
     rounds, start
-        Number of exchanges, at least 1, and the round of the first.
+        Number of rounds, at least 1, and first round.
     weights
         As in :func:`topofl.metrics.mixing_time`.
 
@@ -62,7 +62,8 @@ def window_product(
     True
     """
     source = as_rounds(x, weights)
-    rounds, start = check_int("rounds", rounds, minimum=1), check_int("start", start, minimum=0)
+    rounds = check_int("rounds", rounds, minimum=1)
+    start = check_int("start", start, minimum=0)
     product = product_of_rounds(source, rounds, start)
     return MixingMatrix(
         product, name=f"window_product({source.name}, rounds={rounds}, start={start})"
@@ -74,10 +75,10 @@ def product_contraction(
 ) -> float:
     """Return ``||W_{start+rounds-1} ... W_start - J||_2``, the worst-case factor over a window.
 
-    This factor on consensus distance is defined for doubly stochastic rounds. For one round it is
-    :func:`topofl.metrics.sigma`. It is at most the product over the parts of the window, and often
-    far below: most rounds of the one-peer exponential graph do not contract at all, but a period of
-    them averages exactly. For other weights, use :func:`topofl.metrics.dobrushin` over the window.
+    This factor on consensus distance is defined for doubly stochastic rounds. For one round, it is
+    :func:`topofl.metrics.sigma`. It is at most the product of the factors of parts of the window,
+    and often far smaller: most single rounds of the one-peer exponential graph do not contract, but
+    a period averages exactly. For other weights, use :func:`topofl.metrics.dobrushin`.
 
     Parameters
     ----------
@@ -87,7 +88,7 @@ def product_contraction(
     Returns
     -------
     float
-        In [0, 1], for the whole window; its ``1 / rounds`` power is the factor per round.
+        In [0, 1], for the whole window; the factor per round is its power ``1 / rounds``.
 
     Raises
     ------
@@ -115,10 +116,10 @@ def expected_gap(
     """Return the expected gap p: ``E ||W x - mean(W x)||^2 <= (1 - p) ||x - mean(x)||^2``.
 
     ``p = 1 - lambda_max(E[W^T (I - J) W])`` on disagreement, for the worst direction of x (all
-    entries of J are 1/n; for doubly stochastic W this is ``E[W^T W] - J``). E is the mean over a
-    period, or for a random sequence the mean over rounds 0..rounds-1, which must be independent and
-    identically distributed for p to hold beyond them. Few rounds underestimate p (the largest
-    eigenvalue of a sample mean is biased upwards), so use many.
+    entries of J are 1/n; for doubly stochastic W the matrix is ``E[W^T W] - J``). E is the mean
+    over a period or, for a random sequence, over rounds 0..rounds-1, which must be independent and
+    identically distributed for p to hold beyond them. Use many rounds, since few underestimate p
+    (the largest eigenvalue of a sample mean is biased upwards).
 
     Parameters
     ----------
@@ -126,23 +127,22 @@ def expected_gap(
         As in :func:`window_product`.
     rounds
         Number of rounds to average over; required, and only allowed, for sequences without a
-        period. Default for recorded ones: all.
+        period. Default for recorded rounds: all.
     weights
         As in :func:`topofl.metrics.mixing_time`.
 
     Returns
     -------
     float
-        At most 1 (exact averaging). For row-stochastic rounds it may be negative, since
-        disagreement may grow in the mean square. For a static doubly stochastic W it is
-        ``1 - sigma^2``.
+        At most 1 (exact averaging). For row-stochastic rounds it may be negative, since the mean
+        squared disagreement may grow. For a static doubly stochastic W it is ``1 - sigma^2``.
 
     Raises
     ------
     TopologyError
         If rows of a matrix do not sum to 1, or `rounds` is missing for a sequence without a period.
     ValueError
-        If `rounds` is given for a sequence with one, or below 1.
+        If `rounds` is given for a sequence with a period, or is below 1.
 
     References
     ----------
@@ -159,7 +159,8 @@ def expected_gap(
     source = as_rounds(x, weights)
     times = range(n_rounds(source, rounds))
     n = source.n
-    total, sums = sparse.csr_array((n, n)), []
+    total = sparse.csr_array((n, n))
+    sums = []
     for t in times:
         matrix = source.at(t)
         if not matrix.is_row_stochastic:
@@ -178,10 +179,11 @@ def expected_gap(
 
 def _largest_on_disagreement(gram: sparse.csr_array, sums: np.ndarray) -> float:
     """Return the largest eigenvalue of ``G - S^T S / k`` on vectors of mean 0; S is (k, n)."""
-    n, k = gram.shape[0], len(sums)
+    n = gram.shape[0]
+    k = len(sums)
     if n == 1:
         return 0.0
-    if n <= spectral.DENSE_LIMIT:
+    if n <= spectral.limits.DENSE_LIMIT:
         dense = gram.toarray() - sums.T @ sums / k
         centered = dense - dense.mean(axis=0)
         centered -= centered.mean(axis=1, keepdims=True)

@@ -1,1 +1,1 @@
-"""How well graphs fit the nodes' data."""
+"""Metrics of data heterogeneity over graphs: labels and gradients of neighborhoods."""

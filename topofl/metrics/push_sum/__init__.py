@@ -1,1 +1,1 @@
-"""Push-sum over directed, changing graphs: its constants, bounds and measurements."""
+"""Constants of push-sum over directed, changing graphs: bounds and measurements."""

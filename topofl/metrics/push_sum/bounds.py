@@ -1,4 +1,4 @@
-"""Bounds ``C q^t`` on the convergence of push-sum, computed as logarithms."""
+"""Bounds ``C q^t`` on the convergence of push-sum, as logarithms."""
 
 import math
 from dataclasses import dataclass
@@ -18,16 +18,17 @@ __all__ = [
 
 @dataclass(frozen=True)
 class GeometricBound:
-    """Bound ``C q^t`` as logarithms, since 1 - q underflows for graphs of ordinary size.
+    """A bound ``C q^t``, as logarithms since 1 - q underflows for graphs of ordinary size.
 
     Parameters
     ----------
     log10_gap
         log10(1 - q), at most 0; -inf if the bound does not decrease.
     log10_c
-        log10(C), or why there is none.
+        log10(C), or the reason why it is not known.
     note
-        Why its premise fails, or is unknown, for these rounds; empty if it holds.
+        Reason why the premise of the bound fails, or is undecided, for these rounds; empty if it
+        holds.
     """
 
     log10_gap: float
@@ -36,7 +37,7 @@ class GeometricBound:
 
     @property
     def q(self) -> float:
-        """The factor per round; 1.0 where 1 - q is below rounding."""
+        """Factor per round; 1.0 if 1 - q is below machine precision."""
         return 1.0 - 10.0**self.log10_gap
 
 
@@ -49,7 +50,7 @@ def sgp_bound(
     dimension: int,
     horizon: int | float = math.inf,
 ) -> GeometricBound | NotApplicable:
-    """Return the bound of stochastic gradient push, see :func:`push_sum_constants`."""
+    """Return the bound of stochastic gradient push (SGP); see :func:`push_sum_constants`."""
     if b == math.inf:
         return NotApplicable("no window of these rounds is strongly connected for every start")
     m = (diameter + 1) * b
@@ -78,7 +79,7 @@ def dfedpgp_bound(
     reach: int | float,
     horizon: int | float = math.inf,
 ) -> GeometricBound | NotApplicable:
-    """Return the bound of DFedPGP, see :func:`push_sum_constants`."""
+    """Return the bound of DFedPGP; see :func:`push_sum_constants`."""
     if b == math.inf:
         return NotApplicable("no window of these rounds is strongly connected for every start")
     if degree <= 1 and n > 1:
@@ -87,7 +88,7 @@ def dfedpgp_bound(
     note = _violated_premise(m, "Delta B", reach, horizon)
     return GeometricBound(
         log10_gap_of_root(-m * math.log(degree), m + 1),
-        NotApplicable("the paper leaves C open"),
+        NotApplicable("the paper does not specify C"),
         note,
     )
 
@@ -95,7 +96,7 @@ def dfedpgp_bound(
 def proven_bound(
     n: int, degree: float, reach: int | float, horizon: int | float = math.inf
 ) -> GeometricBound | NotApplicable:
-    """Return the bound proven for the rounds at hand, see :func:`push_sum_constants`."""
+    """Return the bound proven for the given rounds; see :func:`push_sum_constants`."""
     if reach == math.inf:
         how_long = (
             "after any number of rounds"
@@ -113,17 +114,17 @@ def proven_bound(
 def log10_delta_bound(
     source: MixingSequence, b: int | float, degree: float, rounds: int
 ) -> float | NotApplicable:
-    """Return log10 of the lower bound of Nedic and Olshevsky on delta, if its premise holds."""
+    """Return log10 of Nedic and Olshevsky's lower bound on delta, if its premise holds."""
     diagonals = [source.at(t).weights.diagonal().min() for t in range(source.period or rounds)]
     if min(diagonals) <= 0 or degree > source.n * (1 + 1e-9):
-        return NotApplicable("needs weights of at least 1/n, and one that each node keeps")
+        return NotApplicable("needs weights of at least 1/n, including each node's own weight")
     return -source.n * b * math.log10(source.n) if source.n > 1 else 0.0
 
 
 def _violated_premise(
     steps: int | float, what: str, reach: int | float, horizon: int | float
 ) -> str:
-    """Return why products of so many rounds may have zeros, "" if they have none."""
+    """Return why products of this many rounds may have zeros; empty if they have none."""
     if reach <= steps:
         return ""
     if reach == math.inf and steps > horizon:

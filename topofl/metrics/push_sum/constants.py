@@ -1,4 +1,4 @@
-"""Constants of push-sum over directed, changing graphs: bounds from theory and measured values."""
+"""Constants of push-sum over directed, changing graphs: theoretical bounds and measured values."""
 
 import math
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from topofl.metrics._rounds import (
     WeightRule,
     as_rounds,
     losing_node,
-    losing_reason,
+    lost_weight_message,
 )
 from topofl.metrics.push_sum.bounds import (
     GeometricBound,
@@ -56,16 +56,15 @@ class PushSumConstants:
         other node's push-sum weight (or, if row-stochastic, model); infinite if there is none
         within the rounds examined.
     sgp, dfedpgp, proven
-        Bounds of the form ``C q^t``, or why they do not apply.
+        Bounds of the form ``C q^t``, or the reason why they do not apply.
     q_hat, c_hat
-        Measured: ``tau(t) <= c_hat * q_hat**t`` in each window examined, where tau is the
-        ergodicity coefficient of its t rounds; 0 and infinite where averaging is exact after a few
-        rounds.
-        Or why they are meaningless: the push-sum weight of a node tends to 0 (the Perron vector has
-        a 0), so that models do not agree although columns do.
+        Measured constants: ``tau(t) <= c_hat * q_hat**t`` in each window examined, where tau is the
+        ergodicity coefficient of its t rounds; 0 and infinite if averaging is exact after a few
+        rounds. If the push-sum weight of a node tends to 0 (the Perron vector has a zero entry),
+        models never agree although columns do, and both are a NotApplicable with this reason.
     delta
-        The smallest push-sum weight of any node in any of the rounds; 1 for row- and doubly
-        stochastic weights. Or why there is none: a weight tends to 0.
+        Smallest push-sum weight of any node in any of the rounds; 1 for row- and doubly stochastic
+        weights. A NotApplicable if a weight tends to 0.
     log10_delta_bound
         log10 of the lower bound ``n**(-n * b)`` on delta, for weights of at least 1/n where each
         node keeps a share of its own model.
@@ -117,9 +116,9 @@ class PushSumConstants:
 def push_sum_constants(
     x: Mixable, *, rounds: int | None = None, dimension: int = 1, weights: WeightRule | None = None
 ) -> PushSumConstants:
-    """Return the constants q and C of the geometric convergence of push-sum, bounded and measured.
+    """Return bounds and measurements of the constants q and C of push-sum's geometric convergence.
 
-    Bounds have two published forms and one that is proven for the rounds at hand.
+    There are two published bounds and one that is proven for the given rounds.
 
     Parameters
     ----------
@@ -134,8 +133,8 @@ def push_sum_constants(
         d, the number of parameters of a model, in SGP's C.
     weights
         Rule from Topology to MixingMatrix for graphs; default: ``uniform(topology,
-        direction="push")``, or the graph's own weights if it came with some. For
-        row-stochastic weights, push-sum weights stay 1.
+        direction="push")``, or the graph's own weights if it has any. For row-stochastic weights,
+        push-sum weights stay 1.
 
     Returns
     -------
@@ -194,10 +193,11 @@ def push_sum_constants(
         maximum=source.length,
     )
     dimension = check_int("dimension", dimension, minimum=1)
-    if source.n > spectral.DENSE_LIMIT:
+    if source.n > spectral.limits.DENSE_LIMIT:
         raise TopologyError(
-            f"push-sum constants are computed up to n={spectral.DENSE_LIMIT:,}, {source.name} has "
-            f"n={source.n:,}; metrics.b_connectivity and metrics.measured_contraction take more"
+            f"push-sum constants are computed up to n={spectral.limits.DENSE_LIMIT:,}, "
+            f"{source.name} has n={source.n:,}; metrics.b_connectivity and "
+            "metrics.measured_contraction take more"
         )
     source = _computed_once(source, rounds)
     by_rows = _is_row_stochastic(source, rounds)
@@ -224,7 +224,7 @@ def push_sum_constants(
 
 
 def _computed_once(source: MixingSequence, rounds: int) -> MixingSequence:
-    """Return the same rounds, each computed once: random graphs are drawn again at every access."""
+    """Return the rounds as stored matrices, since random graphs are drawn again on each access."""
     matrices = [source.at(t) for t in range(source.period or rounds)]
     return MixingSequence(source.n, matrices.__getitem__, source.name, source.period)
 
@@ -238,7 +238,10 @@ def _has_weights(x: Mixable) -> bool:
 
 
 def _is_row_stochastic(source: MixingSequence, rounds: int) -> bool:
-    """Return whether all rounds are row-stochastic; raise unless all are of one kind."""
+    """Return True if all rounds are row-stochastic, False if all are column-stochastic, or raise.
+
+    Column-stochastic takes precedence for rounds that are both.
+    """
     matrices = [source.at(t) for t in range(source.period or rounds)]
     for kind in ("is_column_stochastic", "is_row_stochastic"):
         if all(getattr(matrix, kind) for matrix in matrices):
@@ -250,20 +253,20 @@ def _is_row_stochastic(source: MixingSequence, rounds: int) -> bool:
 
 
 def _reason_for_lost_weight(source: MixingSequence, rounds: int) -> NotApplicable | None:
-    """Return why push-sum does not converge if a node loses all its weight, else None."""
+    """Return the reason why push-sum does not converge if a weight tends to 0, else None."""
     matrices = [source.at(t) for t in range(source.period or rounds)]
-    if source.period is None:  # weight that returns in any round returns
+    if source.period is None:  # weight may return in any of the rounds
         matrices = [
             MixingMatrix(
                 sparse.csr_array(sum(matrix.weights for matrix in matrices) / len(matrices))
             )
         ]
     node = losing_node(matrices)
-    return None if node is None else NotApplicable(losing_reason(node, source.name))
+    return None if node is None else NotApplicable(lost_weight_message(node, source.name))
 
 
-def _column(name: str, meaning: str, value: Callable[[PushSumConstants], Any]) -> Column:
-    """Return the column of a constant; constants are computed once for all columns."""
+def _constant_column(name: str, meaning: str, value: Callable[[PushSumConstants], Any]) -> Column:
+    """Return the column of a constant; all columns share one computation."""
 
     def compute(entry: Entry) -> Any:
         return value(entry.shared(_constants))
@@ -273,57 +276,59 @@ def _column(name: str, meaning: str, value: Callable[[PushSumConstants], Any]) -
 
 
 def _constants(entry: Entry) -> PushSumConstants:
-    return push_sum_constants(entry.pushes, rounds=entry.horizon)
+    return push_sum_constants(entry.push_sum_source, rounds=entry.horizon)
 
 
 def _field(bound: GeometricBound | NotApplicable, name: str) -> Any:
-    """Return a number of a bound, or why there is none."""
+    """Return a field of a bound, or the NotApplicable in its place."""
     return bound if isinstance(bound, NotApplicable) else getattr(bound, name)
 
 
 COLUMNS = (
-    _column(
+    _constant_column(
         "Delta",
         "largest diameter of the union of B consecutive rounds",
         lambda constants: constants.diameter,
     ),
-    _column("D_max", "1 / the smallest positive weight", lambda constants: constants.max_degree),
-    _column(
+    _constant_column(
+        "D_max", "1 / the smallest positive weight", lambda constants: constants.max_degree
+    ),
+    _constant_column(
         "reach",
         "rounds after which every node holds a share of every other node's push-sum weight",
         lambda constants: constants.reach,
     ),
-    _column(
+    _constant_column(
         "log10(1 - q), SGP",
         "push-sum contracts by q per round, bound of SGP",
         lambda constants: _field(constants.sgp, "log10_gap"),
     ),
-    _column(
+    _constant_column(
         "log10(C), SGP",
         "constant C of the bound C q^t of SGP",
         lambda constants: _field(constants.sgp, "log10_c"),
     ),
-    _column(
+    _constant_column(
         "log10(1 - q), DFedPGP",
         "push-sum contracts by q per round, bound of DFedPGP",
         lambda constants: _field(constants.dfedpgp, "log10_gap"),
     ),
-    _column(
+    _constant_column(
         "log10(1 - q), proven",
         "push-sum contracts by q per round, bound proven for these rounds",
         lambda constants: _field(constants.proven, "log10_gap"),
     ),
-    _column(
+    _constant_column(
         "q measured",
         "measured factor by which push-sum contracts per round",
         lambda constants: constants.q_hat,
     ),
-    _column(
+    _constant_column(
         "C measured",
         "smallest C for which C q^t, with q measured, bounds the measurement",
         lambda constants: constants.c_hat,
     ),
-    _column(
+    _constant_column(
         "delta",
         "smallest push-sum weight of any node in any round",
         lambda constants: constants.delta,

@@ -1,26 +1,24 @@
-"""The convergence of push-sum as measured on products of rounds."""
+"""Convergence rate of push-sum, measured on products of rounds."""
 
 import math
 
 import numpy as np
 
-from topofl.metrics.averaging.dobrushin import of_rows
+from topofl.metrics.averaging.dobrushin import ergodicity_coefficient
 from topofl.mixing import MixingSequence
 
 __all__ = ["measured_rate", "smallest_push_weight"]
 
 STARTS = 5
-"""Number of windows of a sequence over which the contraction is measured, evenly spread."""
+"""Number of evenly spaced windows over which contraction is measured."""
 
 FLOOR = 1e-12
-"""Ergodicity coefficients below this are rounding."""
+"""Ergodicity coefficients below this are rounding errors."""
 
 
 def measured_rate(source: MixingSequence, rounds: int, by_rows: bool) -> tuple[float, float]:
-    """Return q_hat and C_hat of the largest ergodicity coefficient over all windows."""
-    coefficients = np.array(
-        _ergodicity_coefficients(source, rounds, by_rows)
-    )  # of 0, 1, 2, ... rounds
+    """Return q_hat and c_hat of the largest ergodicity coefficient over all windows."""
+    coefficients = np.array(_ergodicity_coefficients(source, rounds, by_rows))
     q = _slope(coefficients, source.period or 1)
     times = np.arange(len(coefficients))
     if q == 0:
@@ -30,6 +28,7 @@ def measured_rate(source: MixingSequence, rounds: int, by_rows: bool) -> tuple[f
 
 
 def _ergodicity_coefficients(source: MixingSequence, rounds: int, by_rows: bool) -> list[float]:
+    """Return the largest coefficient of any window of 0, 1, 2, ... rounds."""
     starts = _window_starts(source, rounds)
     products = [np.eye(source.n) for _ in starts]
     largest = [1.0 if source.n > 1 else 0.0]
@@ -38,7 +37,9 @@ def _ergodicity_coefficients(source: MixingSequence, rounds: int, by_rows: bool)
         products = [
             source.at(s + t).weights @ product for s, product in zip(starts, products, strict=True)
         ]
-        largest.append(max(of_rows(product if by_rows else product.T) for product in products))
+        largest.append(
+            max(ergodicity_coefficient(product if by_rows else product.T) for product in products)
+        )
         if largest[-1] < FLOOR:
             largest[-1] = 0.0
             break
@@ -56,7 +57,7 @@ def _window_starts(source: MixingSequence, rounds: int) -> list[int]:
 
 
 def _slope(coefficients: np.ndarray, period: int) -> float:
-    """Return exp of the slope of log tau(t): 0 for exact averaging, 1 without contraction."""
+    """Return the factor per round, exp of the slope of log tau(t); 0 if averaging becomes exact."""
     times = np.flatnonzero((coefficients > FLOOR) & (coefficients <= 0.5))
     if len(times) < 2:
         if coefficients[-1] <= FLOOR:
@@ -65,14 +66,15 @@ def _slope(coefficients: np.ndarray, period: int) -> float:
     if len(times) < 2:
         return float(coefficients[-1])
     q = float(min(1.0, np.exp(np.polyfit(times, np.log(coefficients[times]), 1)[0])))
-    # A geometric sequence approaches the floor before it drops below it, unevenly within a period.
-    # One that drops from far above has become exact.
+    # A geometric sequence approaches the floor before it drops below it, up to variation within a
+    # period. A sequence that drops from far above it has become exact.
     return 0.0 if coefficients[-1] <= FLOOR < coefficients[-2] * q ** (2 * max(period, 2)) else q
 
 
 def smallest_push_weight(source: MixingSequence, rounds: int) -> float:
-    """Return the smallest push-sum weight of all rounds: 1 as long as rows sum to 1."""
-    weights, smallest = np.ones(source.n), 1.0
+    """Return the smallest push-sum weight in any round; 1 if rows always sum to 1."""
+    weights = np.ones(source.n)
+    smallest = 1.0
     for t in range(rounds):
         matrix = source.at(t)
         if matrix.is_row_stochastic:

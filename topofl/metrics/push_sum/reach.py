@@ -1,4 +1,4 @@
-"""B, Delta, D_max and reach: over how many rounds every node receives from every other."""
+"""Structural constants of push-sum, B, Delta, D_max and reach: how fast information spreads."""
 
 import math
 from collections.abc import Iterator
@@ -17,11 +17,10 @@ __all__ = ["structure_constants"]
 def structure_constants(
     source: MixingSequence, rounds: int
 ) -> tuple[int | float, int | float, float, int | float]:
-    """Return B, Delta, D_max and reach."""
+    """Return B, Delta, D_max and reach; see :class:`PushSumConstants`."""
     b = b_connectivity(source, rounds=None if source.period else rounds)
     smallest = min(float(source.at(t).weights.data.min()) for t in range(source.period or rounds))
-    # Patterns include the diagonal: node i holds what it held, if it keeps a share, and what it
-    # receives.
+    # Patterns include the diagonal, which is zero for a node that keeps no share of its own value.
     patterns = [
         sparse.csr_array(source.at(t).weights != 0, dtype=np.float32)
         for t in range(source.period or rounds)
@@ -44,20 +43,21 @@ def _unions(
 
 
 def _diameter(pattern: sparse.csr_array) -> int:
-    """Return the diameter of a strongly connected graph of receiver rows."""
+    """Return the diameter of a strongly connected graph, whose rows are receivers."""
     n = pattern.shape[0]
     step = sparse.csr_array(pattern + sparse.eye_array(n, dtype=np.float32))
-    reached, hops = np.eye(n, dtype=np.float32), 0
+    reached = np.eye(n, dtype=np.float32)
+    hops = 0
     while not reached.all():
-        reached, hops = (step @ reached > 0).astype(np.float32), hops + 1
+        reached = (step @ reached > 0).astype(np.float32)
+        hops += 1
     return hops
 
 
 def _reach(patterns: list[sparse.csr_array], period: int | None) -> int | float:
     """Return the smallest T for which no product of T consecutive patterns has a zero."""
-    for (
-        pattern
-    ) in patterns:  # products that end or begin where a node holds or gives nothing have zeros
+    for pattern in patterns:
+        # A zero row or column, of a node that receives or sends nothing, remains in some product.
         if min(pattern.count_nonzero(axis=0).min(), pattern.count_nonzero(axis=1).min()) == 0:
             return math.inf
     if period and not _becomes_full(patterns):
@@ -69,7 +69,7 @@ def _reach(patterns: list[sparse.csr_array], period: int | None) -> int | float:
 def _rounds_until_full(
     patterns: list[sparse.csr_array], start: int, period: int | None
 ) -> int | float:
-    """Return the number of rounds from `start` until no entry is 0; infinite if never."""
+    """Return the number of rounds from `start` until no entry is 0; infinite if there is none."""
     reached = np.eye(patterns[0].shape[0], dtype=np.float32)
     for t in count(1) if period else range(1, len(patterns) - start + 1):
         reached = (patterns[(start + t - 1) % len(patterns)] @ reached > 0).astype(np.float32)
@@ -79,12 +79,12 @@ def _rounds_until_full(
 
 
 def _becomes_full(patterns: list[sparse.csr_array]) -> bool:
-    """Return whether the product over a period is primitive, so that its powers become positive.
+    """Return whether the product over a period is primitive, so that some power is positive.
 
-    (Then so is the product from any other round on, since no pattern has an empty row or column.)
-    Primitive means strongly connected, with cycle lengths whose greatest common divisor is 1. That
-    divisor is the greatest common divisor of ``distance(u) + 1 - distance(v)`` over all edges u ->
-    v.
+    (Then the products that start at other rounds are primitive too, since no pattern has an empty
+    row or column.) A matrix is primitive if its graph is strongly connected and the greatest common
+    divisor of its cycle lengths is 1, which is that of ``distance(u) + 1 - distance(v)`` over all
+    edges u -> v.
     """
     product = patterns[0].toarray()
     for pattern in patterns[1:]:

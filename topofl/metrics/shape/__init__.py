@@ -1,1 +1,1 @@
-"""The shape of graphs."""
+"""Metrics of graph structure: degrees, clustering, connectivity, communities, resistance."""

@@ -1,4 +1,4 @@
-"""Communities of a graph, and whether neighbors have similar labels."""
+"""Communities of a graph, and label similarity of neighbors and communities."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,9 +9,9 @@ import scipy.sparse as sparse
 
 from topofl._support.check import check_int
 from topofl.metrics._declaration import CUBIC_LIMIT, LABELS, Column, Entry, Limit, Requirement, mean
-from topofl.metrics.data_fit.heterogeneity import (
-    check_groups,
-    check_one_row_a_node,
+from topofl.metrics.data_fit.labels import (
+    as_group_lists,
+    check_row_per_node,
     label_distributions,
 )
 from topofl.metrics.shape.structure import as_static
@@ -23,7 +23,7 @@ COLUMNS = (
     Column(
         "communities",
         "structure",
-        "groups with many edges inside and few between them, by the Louvain method",
+        "number of communities (groups with many edges inside), by the Louvain method",
         lambda entry: mean(map(len, entry.shared(_communities))),
         limit=Limit(CUBIC_LIMIT, "metrics.communities"),
         after="clustering",
@@ -38,14 +38,14 @@ COLUMNS = (
     Column(
         "neighbor label distance",
         "data",
-        "label distance of neighbors relative to that of any two nodes: 1 as by chance",
+        "mean label distance of neighbors, relative to that of all pairs: 1 as by chance",
         lambda entry: entry.mean_over_graphs(neighbor_label_distance, entry.label_counts),
         needs=(LABELS,),
     ),
     Column(
         "label separation",
         "data",
-        "share of label differences between communities: 0 as by chance, 1 if equal inside each",
+        "share of label variation between communities: 0 as by chance, 1 if none inside them",
         lambda entry: mean(
             label_separation(groups, entry.label_counts) for groups in entry.shared(_communities)
         ),
@@ -55,7 +55,7 @@ COLUMNS = (
             Requirement(
                 "communities of several nodes",
                 lambda entry: (
-                    "every node is a community of its own"
+                    "every community is a single node"
                     if any(len(groups) == entry.n for groups in entry.shared(_communities))
                     else ""
                 ),
@@ -71,27 +71,26 @@ def _communities(entry: Entry) -> list[list[list[int]]]:
 
 
 def communities(graph: Any, *, seed: int = 0) -> list[list[int]]:
-    """Return communities, groups of nodes with many edges inside, by the Louvain method.
+    """Return the communities of a graph by the Louvain method: groups with many edges inside.
 
     Parameters
     ----------
     graph
-        One graph, anything :func:`topofl.as_topology` takes, or a MixingMatrix. Edge weights are
-        not used; a pair with edges in both directions counts twice as much as one with a single
-        edge.
+        One graph: anything that :func:`topofl.as_topology` accepts, or a MixingMatrix. Edge weights
+        are not used; a pair of nodes with edges in both directions counts twice.
     seed
         Non-negative integer; seed of the order in which nodes are visited.
 
     Returns
     -------
     list of list of int
-        Every node is in one group; nodes ascend, and groups are ordered by their first node. A node
-        without edges is a group of its own.
+        Sorted groups of sorted nodes, with every node in exactly one. A node without edges is in a
+        group by itself.
 
     Raises
     ------
     TypeError, ValueError
-        If it is not one graph, or `seed` is negative.
+        If `graph` is not one graph, or `seed` is negative.
 
     References
     ----------
@@ -105,7 +104,9 @@ def communities(graph: Any, *, seed: int = 0) -> list[list[int]]:
     [[0, 1, 2], [3, 4], [5]]
     """
     seed = check_int("seed", seed, minimum=0)
-    found = nx.community.louvain_communities(_joined(graph), weight="weight", seed=seed)
+    found = nx.community.louvain_communities(
+        _weighted_undirected(graph), weight="weight", seed=seed
+    )
     return sorted(sorted(int(node) for node in group) for group in found)
 
 
@@ -127,12 +128,12 @@ def modularity(graph: Any, groups: Sequence[Sequence[int]]) -> float:
     Raises
     ------
     TypeError, ValueError
-        If it is not one graph, or `groups` have a node twice, not at all, or one that does not
+        If `graph` is not one graph, or `groups` repeat or lack a node, or have one that does not
         exist.
 
     References
     ----------
-    Newman and Girvan, "Finding and evaluating community structure in networks" (2004), with
+    Newman and Girvan, "Finding and evaluating community structure in networks" (2004), here with
     weights.
 
     Examples
@@ -141,7 +142,7 @@ def modularity(graph: Any, groups: Sequence[Sequence[int]]) -> float:
     >>> modularity(from_edges([(0, 1), (2, 3)], n=4), [[0, 1], [2, 3]])
     0.5
     """
-    joined = _joined(graph)
+    joined = _weighted_undirected(graph)
     parted = _partition(groups, joined.number_of_nodes())
     return (
         float(nx.community.modularity(joined, parted, weight="weight"))
@@ -151,32 +152,32 @@ def modularity(graph: Any, groups: Sequence[Sequence[int]]) -> float:
 
 
 def neighbor_label_distance(graph: Any, label_counts: Any) -> float:
-    """Return how different the labels of neighbors are, compared with those of any two nodes.
+    """Return the mean label distance of neighbors, relative to that of all pairs of nodes.
 
-    The distance of two nodes is the total variation of their label shares, ``sum_y |p_i(y) -
-    p_j(y)| / 2``; this is its mean over edges, over its mean over all pairs.
+    The label distance of two nodes is the total variation distance of their label distributions,
+    ``sum_y |p_i(y) - p_j(y)| / 2``. Its mean over edges is divided by its mean over all pairs.
 
     Parameters
     ----------
     graph
-        One graph, anything :func:`topofl.as_topology` takes; directed edges count individually,
-        and weights are not used.
+        One graph: anything that :func:`topofl.as_topology` accepts. Directed edges count
+        individually; weights are not used.
     label_counts
         As in :func:`label_distributions`, one row per node.
 
     Returns
     -------
     float
-        At least 0. Below 1, neighbors are more similar than by chance, as those that DPFL chooses;
+        At least 0. Below 1, neighbors are more similar than by chance, as in the graphs of DPFL;
         above 1, less similar, as in D-Cliques. 1 for the complete graph, and if all nodes have the
-        same shares.
+        same label distribution.
 
     Raises
     ------
     TopologyError
-        If there is no edge.
+        If the graph has no edges.
     TypeError, ValueError
-        If it is not one graph, or `label_counts` is not valid or does not have one row per node.
+        If `graph` is not one graph, or `label_counts` is invalid or lacks one row per node.
 
     Examples
     --------
@@ -184,8 +185,9 @@ def neighbor_label_distance(graph: Any, label_counts: Any) -> float:
     >>> neighbor_label_distance(from_edges([(0, 1), (2, 3)], n=4), [[5, 0], [5, 0], [0, 5], [0, 5]])
     0.0
     """
-    topology, shares = as_static(graph), label_distributions(label_counts)
-    check_one_row_a_node(shares, topology.n, topology.name)
+    topology = as_static(graph)
+    shares = label_distributions(label_counts)
+    check_row_per_node(shares, topology.n, topology.name)
     rows, columns = topology.adjacency.nonzero()
     if not len(rows):
         raise TopologyError(
@@ -201,11 +203,11 @@ def neighbor_label_distance(graph: Any, label_counts: Any) -> float:
 
 
 def label_separation(groups: Sequence[Sequence[int]], label_counts: Any) -> float:
-    """Return the share of label differences that lies between groups, compared with chance.
+    """Return the label separation: the share of label variation between groups, minus chance.
 
-    ``1 - (within / (n - k)) / (total / (n - 1))``, with k groups, and the squared distances of the
-    nodes' label shares from the mean of their group (within) and of all (total). For
-    random groups it is 0 on average.
+    It is ``1 - (within / (n - k)) / (total / (n - 1))`` for k groups, where `within` and `total`
+    are sums of squared distances of the nodes' label shares from the mean of their group and from
+    the mean of all nodes. For random groups it is 0 on average.
 
     Parameters
     ----------
@@ -217,19 +219,19 @@ def label_separation(groups: Sequence[Sequence[int]], label_counts: Any) -> floa
     Returns
     -------
     float
-        1 if all nodes of each group have the same shares; 0 as by chance, for one group, and if all
-        nodes have the same shares; negative if groups are more similar than by chance, as the
-        cliques of D-Cliques are.
+        1 if all nodes of each group have the same shares; 0 for separation by chance, for one
+        group, and if all nodes have the same shares; negative if groups are more similar than by
+        chance, as in D-Cliques.
 
     Raises
     ------
     ValueError
-        If groups have a node twice, not at all, or one that does not exist, or are as many as
-        nodes; if `label_counts` is not valid.
+        If `groups` repeat or lack a node, have one that does not exist, or are as many as the
+        nodes; if `label_counts` is invalid.
 
     References
     ----------
-    Kelley, "An unbiased correlation ratio measure" (1935), with squared distances of vectors.
+    Kelley, "An unbiased correlation ratio measure" (1935), here with squared distances of vectors.
 
     Examples
     --------
@@ -238,27 +240,28 @@ def label_separation(groups: Sequence[Sequence[int]], label_counts: Any) -> floa
     """
     shares = label_distributions(label_counts)
     parted = _partition(groups, len(shares))
-    n, k = len(shares), len(parted)
+    n = len(shares)
+    k = len(parted)
     if k == n:
         raise ValueError(
-            f"`groups` must be fewer than the {n} nodes, got one per node; merge some of them"
+            f"`groups` must be fewer than the {n} nodes, got one per node; merge some groups"
         )
     if (shares == shares[0]).all():
         return 0.0
-    total = _squares(shares)
-    within = sum(_squares(shares[sorted(group)]) for group in parted)
+    total = _squared_deviations(shares)
+    within = sum(_squared_deviations(shares[sorted(group)]) for group in parted)
     return 1 - (within / (n - k)) / (total / (n - 1))
 
 
-def _joined(graph: Any) -> nx.Graph:
-    """Return the undirected graph weighted by the number of directed edges of a pair."""
+def _weighted_undirected(graph: Any) -> nx.Graph:
+    """Return the undirected graph whose weights are numbers of directed edges per pair."""
     edges = sparse.csr_array(as_static(graph).adjacency != 0, dtype=np.int64)
     return nx.from_scipy_sparse_array(sparse.csr_array(edges + edges.T), edge_attribute="weight")
 
 
 def _partition(groups: Sequence[Sequence[int]], n: int) -> list[set[int]]:
     """Return the groups as sets, or raise if not every node is in exactly one."""
-    checked = check_groups("groups", groups, n)
+    checked = as_group_lists("groups", groups, n)
     nodes = [node for group in checked for node in group]
     if sorted(nodes) != list(range(n)):
         raise ValueError(
@@ -270,12 +273,12 @@ def _partition(groups: Sequence[Sequence[int]], n: int) -> list[set[int]]:
 def _mean_distance(shares: np.ndarray) -> float:
     """Return the mean total variation over all pairs of rows, without enumerating them.
 
-    In ascending order, value k is the larger one of k pairs, and the smaller one of the others.
+    In ascending order, value k is the larger one of k pairs and the smaller one of the others.
     """
     n = len(shares)
     signs = 2 * np.arange(n) - (n - 1)
     return float(signs @ np.sort(shares, axis=0).sum(axis=1)) / (n * (n - 1))
 
 
-def _squares(rows: np.ndarray) -> float:
+def _squared_deviations(rows: np.ndarray) -> float:
     return float(np.square(rows - rows.mean(axis=0)).sum())

@@ -1,4 +1,4 @@
-"""Effective resistance between nodes of the electrical network with the edges of a graph."""
+"""Effective resistance and Kirchhoff index of a graph, as an electrical network."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ COLUMNS = (
     Column(
         "effective resistance",
         "paths",
-        "resistance between two nodes if edges are resistors, mean over pairs",
+        "resistance between two nodes if edges are resistors, mean over all pairs",
         lambda entry: entry.mean_over_graphs(effective_resistance),
         needs=(UNDIRECTED,),
         after="algebraic connectivity",
@@ -26,43 +26,43 @@ COLUMNS = (
 )
 
 LIMIT = 3000
-"""Largest graph for which the Laplacian is decomposed or eliminated densely (some seconds)."""
+"""Largest graph for which the dense Laplacian is decomposed or eliminated (some seconds)."""
 
 BLOCK = 64
-"""Number of nodes that are eliminated before the others are updated."""
+"""Number of nodes that are eliminated per update of the remaining matrix."""
 
 
 def effective_resistance(graph: Any, u: int | None = None, v: int | None = None) -> float:
     """Return the effective resistance between two nodes, or its mean over all pairs.
 
-    Edges are resistors with conductance equal to their weight. With the pseudo-inverse ``P`` of the
-    Laplacian the resistance of a pair is ``P_uu + P_vv - 2 P_uv``; the mean over pairs is ``2 / (n
-    - 1) * sum_k 1 / lambda_k`` over the non-zero eigenvalues. The smaller it is, the more and the
-    shorter the paths are along which models can travel. The resistance of a pair is computed by
-    star-mesh transforms, exact to rounding for any weights and equal in both directions.
+    Edges are resistors whose conductance is their weight. With the pseudo-inverse ``P`` of the
+    Laplacian, the resistance between u and v is ``P_uu + P_vv - 2 P_uv``; the mean over pairs is
+    ``2 / (n - 1) * sum_k 1 / lambda_k`` over the non-zero eigenvalues. It decreases with the number
+    of paths, and increases with their length. The resistance of one pair is computed by star-mesh
+    transforms, exact to rounding for any weights and equal in both directions.
 
     Parameters
     ----------
     graph
-        One undirected graph of up to 3,000 nodes, anything :func:`topofl.as_topology` takes.
+        One undirected graph of up to 3,000 nodes: anything that :func:`topofl.as_topology` accepts.
     u, v
-        Two nodes, or neither for the mean.
+        Two nodes; None for the mean over all pairs.
 
     Returns
     -------
     float
-        At least 0; infinite between nodes that are not connected, and in the mean if there are any.
-        0 from a node to itself and for a single node. At most the distance in hops if all weights
-        are 1, and equal to it in trees.
+        At least 0; infinite between nodes that are not connected, and for the mean of a
+        disconnected graph. 0 from a node to itself and for a single node. At most the distance in
+        hops if all weights are 1, and equal to it in trees.
 
     Raises
     ------
     TopologyError
-        If the graph is directed or has more nodes. If the weights differ so much that the mean is
-        lost in rounding (a factor of 1e10 in the eigenvalues), or the resistance of a pair
-        overflows or underflows.
+        If the graph is directed or has more than 3,000 nodes. If weights differ so much that the
+        mean is dominated by rounding errors (a factor of 1e10 in the eigenvalues), or the
+        resistance of a pair overflows or underflows.
     TypeError, ValueError
-        If it is not one graph, or only one of `u` and `v` is given, or is not a node.
+        If `graph` is not one graph, only one of `u` and `v` is given, or one is not a node.
 
     References
     ----------
@@ -74,7 +74,7 @@ def effective_resistance(graph: Any, u: int | None = None, v: int | None = None)
     >>> print(f"{effective_resistance(topologies.ring(4), 0, 1):.2f}")  # 1 parallel to 3
     0.75
     """
-    topology = _checked(graph)
+    topology = _checked_graph(graph)
     n = topology.n
     if u is None and v is None:
         return kirchhoff_index(topology) / (n * (n - 1) / 2) if n > 1 else 0.0
@@ -82,18 +82,19 @@ def effective_resistance(graph: Any, u: int | None = None, v: int | None = None)
         raise ValueError(
             "`u` and `v` must be two nodes, or both None for the mean over pairs, got only one"
         )
-    u, v = check_int("u", u, minimum=0, maximum=n - 1), check_int("v", v, minimum=0, maximum=n - 1)
-    return 0.0 if u == v else _between(topology, u, v)
+    u = check_int("u", u, minimum=0, maximum=n - 1)
+    v = check_int("v", v, minimum=0, maximum=n - 1)
+    return 0.0 if u == v else _pair_resistance(topology, u, v)
 
 
 def kirchhoff_index(graph: Any) -> float:
-    """Return the Kirchhoff index, the sum of resistances of all pairs: ``n * sum_k 1 / lambda_k``.
+    """Return the Kirchhoff index, the sum of resistances over all pairs: ``n sum_k 1 / lambda_k``.
 
     Parameters and errors are those of :func:`effective_resistance`.
 
     Notes
     -----
-    Ring ``(n^3 - n) / 12``, complete graph ``n - 1``, star ``(n - 1)^2``.
+    It is ``(n^3 - n) / 12`` for a ring, ``n - 1`` for a complete graph, ``(n - 1)^2`` for a star.
 
     References
     ----------
@@ -106,7 +107,7 @@ def kirchhoff_index(graph: Any) -> float:
     >>> print(f"{kirchhoff_index(topologies.star(5)):.4f}")
     16.0000
     """
-    topology = _checked(graph)
+    topology = _checked_graph(graph)
     if topology.n == 1:
         return 0.0
     if not topology.is_connected:
@@ -119,12 +120,12 @@ def kirchhoff_index(graph: Any) -> float:
 
 def _too_far_apart(topology: Topology) -> str:
     return (
-        f"the weights of {topology.name} are too far apart for its resistance to be computed; "
-        "scale or drop the least"
+        f"the weights of {topology.name} differ too much for its resistance to be computed; "
+        "increase or remove the smallest"
     )
 
 
-def _checked(graph: Any) -> Topology:
+def _checked_graph(graph: Any) -> Topology:
     topology = as_static(graph)
     if topology.is_directed:
         raise TopologyError(
@@ -134,13 +135,13 @@ def _checked(graph: Any) -> Topology:
     if topology.n > LIMIT:
         raise TopologyError(
             f"effective resistance is computed up to n={LIMIT:,}, {topology.name} has "
-            f"n={topology.n:,}; use Topology.algebraic_connectivity, whose inverse is the largest "
-            "of its terms"
+            f"n={topology.n:,}; use Topology.algebraic_connectivity, whose inverse is its largest "
+            "term"
         )
     return topology
 
 
-def _between(topology: Topology, u: int, v: int) -> float:
+def _pair_resistance(topology: Topology, u: int, v: int) -> float:
     """Return the resistance between u and v, found by eliminating all other nodes."""
     labels = connected_components(topology.adjacency, directed=False)[1]
     if labels[u] != labels[v]:
@@ -148,27 +149,29 @@ def _between(topology: Topology, u: int, v: int) -> float:
     ends = sorted((u, v))  # so that both directions give the same result
     others = np.flatnonzero((labels == labels[u]) & ~np.isin(np.arange(topology.n), ends))
     order = np.concatenate([ends, others])
-    conductance = float(_eliminated(topology.adjacency[order][:, order].toarray())[0, 1])
+    conductance = float(_eliminate_nodes(topology.adjacency[order][:, order].toarray())[0, 1])
     if not (np.isfinite(conductance) and np.isfinite(1 / conductance)):
         raise TopologyError(_too_far_apart(topology))
     return 1 / conductance
 
 
-def _eliminated(conductances: np.ndarray) -> np.ndarray:
+def _eliminate_nodes(conductances: np.ndarray) -> np.ndarray:
     """Return the (2, 2) conductances of the first two nodes after eliminating the others.
 
-    The matrix is overwritten. Star-mesh transforms: in place of node k with conductances ``c_ki``,
-    every pair i, j of its neighbors is joined by ``c_ki c_kj / sum_l c_kl``. Nothing is subtracted,
-    so that the result has full relative precision, however uneven the weights are. Nodes are
-    eliminated from the last one on in blocks of `BLOCK`, so that most work is in matrix products.
+    The matrix is overwritten. A star-mesh transform replaces node k with conductances ``c_ki`` by
+    conductances ``c_ki c_kj / sum_l c_kl`` between every pair i, j of its neighbors. There are no
+    subtractions, so that the result has full relative precision for any weights. Nodes are
+    eliminated from the last to the first in blocks of `BLOCK`, so that most work is in matrix
+    products.
     """
-    with np.errstate(all="ignore"):  # what overflows is refused by the caller
+    with np.errstate(all="ignore"):  # the caller raises an error on overflow
         for stop in range(len(conductances), 2, -BLOCK):
             start = max(2, stop - BLOCK)
-            rows, totals = conductances[start:stop, :stop].copy(), np.empty(stop - start)
+            rows = conductances[start:stop, :stop].copy()
+            totals = np.empty(stop - start)
             np.fill_diagonal(rows[:, start:], 0)
             for k in range(stop - start - 1, -1, -1):
-                rest = start + k  # nodes that are left when this one is eliminated
+                rest = start + k  # number of nodes before this one
                 totals[k] = rows[k, :rest].sum()
                 rows[:k, :rest] += np.outer(rows[:k, rest] / totals[k], rows[k, :rest])
             rows = rows[:, :start]

@@ -12,19 +12,19 @@ COLUMNS = (
     Column(
         "edges",
         "structure",
-        "number of edges; the two directions of an undirected edge count once",
+        "number of edges; an undirected edge counts once",
         lambda entry: entry.mean_over_graphs(lambda graph: graph.n_edges),
     ),
     Column(
         "mean degree",
         "structure",
-        "mean number of neighbors that a node sends to, without itself",
+        "mean number of neighbors that a node sends to, excluding itself",
         lambda entry: entry.mean_over_graphs(lambda graph: graph.out_degrees.mean()),
     ),
     Column(
         "max degree",
         "structure",
-        "largest number of neighbors of a node, in or out, without itself",
+        "largest number of in- or out-neighbors of a node, excluding itself",
         lambda entry: max(
             int(max(graph.in_degrees.max(), graph.out_degrees.max())) for graph in entry.graphs
         ),
@@ -52,16 +52,16 @@ def sparsity(topology: Topology, *, count_self: bool = False) -> float:
     Parameters
     ----------
     topology
-        One graph; of a sequence, one round.
+        One graph; for a sequence, pass one round.
     count_self
-        True counts each node as a neighbor of itself, as in the matrix of a graph of collaborators:
-        ``1 - (E + n) / n^2``. If each node receives from at most B - 1 others, it is at least ``1
-        - B / n``.
+        Count each node as a neighbor of itself, as in the matrix of a collaboration graph: ``1 - (E
+        + n) / n^2``. If each node receives from at most B - 1 others, this is at least ``1 - B /
+        n``.
 
     Returns
     -------
     float
-        In [0, 1]. Without edges 1, or ``1 - 1/n`` with `count_self`; 0 for the complete graph of
+        In [0, 1]: 1 without edges, or ``1 - 1/n`` with `count_self`; 0 for the complete graph of
         two or more nodes.
 
     Raises
@@ -93,11 +93,11 @@ def reciprocity(topology: Topology, *, over: str = "edges") -> float:
     Parameters
     ----------
     topology
-        One graph; of a sequence, one round.
+        One graph; for a sequence, pass one round.
     over
-        ``"edges"``, or ``"pairs"``: the share of unordered pairs of nodes that agree, with edges
-        in both directions or in neither (1 for one node). In sparse graphs it is near 1 for any
-        edges: with at most B edges into each node it is at least ``1 - 2 B / (n - 1)``.
+        ``"edges"``, or ``"pairs"``: the share of unordered pairs of nodes with edges in both
+        directions or in neither (1 for one node). For sparse graphs, the latter is always near 1:
+        with at most B edges into each node it is at least ``1 - 2 B / (n - 1)``.
 
     Returns
     -------

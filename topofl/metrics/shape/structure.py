@@ -14,13 +14,13 @@ from topofl.topology import Topology, TopologyError, graph_of
 __all__ = ["as_static", "clustering", "edge_connectivity", "node_connectivity"]
 
 DISTANCE_LIMIT = 2000
-"""Largest graph whose n^2 distances :func:`topofl.metrics.compare` computes."""
+"""Largest graph for which :func:`topofl.metrics.compare` computes all n^2 distances."""
 
 COLUMNS = (
     Column(
         "clustering",
         "structure",
-        "share of a node's pairs of neighbors that have an edge, mean over nodes",
+        "share of pairs of neighbors of a node that have an edge, mean over nodes",
         lambda entry: entry.mean_over_graphs(clustering),
     ),
     Column(
@@ -63,40 +63,40 @@ COLUMNS = (
 )
 
 DENSE_LIMIT = 5000
-"""Largest graph treated as a dense matrix here, if more than 1 in 20 pairs has an edge."""
+"""Largest graph treated as a dense matrix, if more than 1 in 20 pairs has an edge."""
 
 FLOW_LIMIT = 300_000_000
-"""Largest number of maximum flows times edges that is computed: about half a minute."""
+"""Largest number of maximum flows times edges (about half a minute)."""
 
 
 def clustering(graph: Any) -> float:
-    """Return the clustering coefficient, the share of neighbor pairs with an edge, mean over nodes.
+    """Return the clustering coefficient: share of neighbor pairs with an edge, mean over nodes.
 
-    For node i in an undirected graph ``2 T_i / (k_i (k_i - 1))``, with T_i triangles through i and
-    k_i neighbors. In a directed graph it is the share of triangles of all orientations: ``((A +
-    A^T)^3)_ii / (2 (k_i (k_i - 1) - 2 b_i))``, with k_i the in- plus out-degree and b_i the number
+    For node i of an undirected graph, it is ``2 T_i / (k_i (k_i - 1))`` with T_i triangles through
+    i and k_i neighbors. In a directed graph, triangles of all orientations count: ``((A +
+    A^T)^3)_ii / (2 (k_i (k_i - 1) - 2 b_i))`` with k_i the in- plus out-degree and b_i the number
     of neighbors with edges in both directions.
 
     Parameters
     ----------
     graph
-        One graph, anything :func:`topofl.as_topology` takes. Edge weights are not used.
+        One graph: anything that :func:`topofl.as_topology` accepts. Edge weights are not used.
 
     Returns
     -------
     float
-        In [0, 1]: 0 without triangles, 1 if all neighbors of each node are neighbors. Nodes with
-        fewer than two neighbors count as 0, as in networkx.
+        In [0, 1]: 0 without triangles, 1 if all neighbors of each node are neighbors of each other.
+        Nodes with fewer than two neighbors count as 0, as in networkx.
 
     Raises
     ------
     TypeError, ValueError
-        If it is not one graph.
+        If `graph` is not one graph.
 
     Notes
     -----
-    Exact at any size: each triangle is found once, from its node of lowest degree, in time
-    ``edges^1.5`` at most.
+    The result is exact for any size: each triangle is found once, from its node of lowest degree,
+    in time at most ``edges^1.5``.
 
     References
     ----------
@@ -111,7 +111,8 @@ def clustering(graph: Any) -> float:
     """
     edges = _pattern(as_static(graph))
     both = sparse.csr_array(edges + edges.T)
-    degrees, mutual = both.sum(axis=1), (both == 2).sum(axis=1)
+    degrees = both.sum(axis=1)
+    mutual = (both == 2).sum(axis=1)
     possible = 2 * (degrees * (degrees - 1) - 2 * mutual)
     closed = _closed_walks(both)
     return float(np.divide(closed, possible, out=np.zeros(len(closed)), where=possible > 0).mean())
@@ -123,28 +124,28 @@ def edge_connectivity(graph: Any) -> int:
     Parameters
     ----------
     graph
-        One graph, anything :func:`topofl.as_topology` takes. Edge weights are not used; in a
-        directed graph directed edges are removed and paths are directed.
+        One graph: anything that :func:`topofl.as_topology` accepts. Edge weights are not used; in a
+        directed graph, directed edges are removed and paths are directed.
 
     Returns
     -------
     int
-        From 0, if the graph is not (strongly) connected or a single node, to the smallest degree
-        (in or out).
+        0 if the graph is not (strongly) connected or is a single node; at most the smallest in- or
+        out-degree.
 
     Raises
     ------
     TopologyError
-        If the graph is too large: maximum flows times edges above FLOW_LIMIT (rings of about 10,000
-        nodes).
+        If the graph is too large: more than 300,000,000 maximum flows times edges (rings of about
+        10,000 nodes).
     TypeError, ValueError
-        If it is not one graph.
+        If `graph` is not one graph.
 
     Notes
     -----
     A cut smaller than the smallest degree has nodes of every dominating set on both sides.
-    Therefore one maximum flow from one such node to each of the others (and back, in a directed
-    graph) finds the smallest cut.
+    Therefore, maximum flows from one node of such a set to each other one (and back, in a directed
+    graph) find the smallest cut.
 
     References
     ----------
@@ -161,7 +162,7 @@ def edge_connectivity(graph: Any) -> int:
     if least <= 1:
         return least
     capacities = sparse.csr_array(_pattern(topology), dtype=np.int32)
-    root, *others = _dominating(topology)
+    root, *others = _dominating_set(topology)
     pairs = [(root, other) for other in others]
     if topology.is_directed:
         pairs += [(other, root) for other in others]
@@ -182,22 +183,22 @@ def node_connectivity(graph: Any) -> int:
     Returns
     -------
     int
-        From 0, if the graph is not (strongly) connected or a single node, to the edge connectivity;
-        n - 1 exactly for the complete graph.
+        0 if the graph is not (strongly) connected or is a single node; at most the edge
+        connectivity; n - 1 exactly for the complete graph.
 
     Raises
     ------
     TopologyError
-        If the graph is too large: maximum flows times edges above FLOW_LIMIT.
+        If the graph is too large: more than 300,000,000 maximum flows times edges.
     TypeError, ValueError
-        If it is not one graph.
+        If `graph` is not one graph.
 
     Notes
     -----
-    Menger's theorem: for two nodes without an edge from one to the other, the smallest cut is the
-    largest number of paths that share no other node. A smallest cut either does not contain a given
-    node v, and then separates it from another one, or contains it, and then separates an
-    in-neighbor of v from an out-neighbor; only these pairs are examined.
+    By Menger's theorem, the smallest cut from one node to another, without an edge between them,
+    has as many nodes as there are paths that share no other node. A smallest cut that does not
+    contain a given node v separates it from another one; a smallest cut that contains v separates
+    an in-neighbor of v from an out-neighbor. Only these pairs are examined.
 
     References
     ----------
@@ -213,18 +214,19 @@ def node_connectivity(graph: Any) -> int:
     least = _least_degree(topology)
     if least <= 1:
         return least
-    pattern, n = _pattern(topology), topology.n
+    pattern = _pattern(topology)
+    n = topology.n
     pairs = _separable_pairs(topology, pattern)
     _check_work(topology, "node", len(pairs), pattern.nnz + n)
-    # Node i becomes an edge of capacity 1 from i to n + i; edges leave from the second and arrive
-    # at the first.
+    # Node i is split into an edge of capacity 1 from i to n + i; its in-edges end at i, its
+    # out-edges start at n + i.
     through = sparse.eye_array(n)
     split = sparse.csr_array(sparse.block_array([[None, through], [pattern, None]]), dtype=np.int32)
     return _smallest_flow(split, [(n + source, sink) for source, sink in pairs], least)
 
 
 def as_static(graph: Any) -> Topology:
-    """Return a graph, or the support of a MixingMatrix, as a Topology; refuse sequences."""
+    """Return a graph, or the support of a MixingMatrix, as a Topology; raise for sequences."""
     topology = graph.support() if isinstance(graph, MixingMatrix) else graph_of("graph", graph)
     if not isinstance(topology, Topology):
         raise TypeError(
@@ -244,7 +246,7 @@ def _closed_walks(both: sparse.csr_array) -> np.ndarray:
     if n <= DENSE_LIMIT and both.nnz > n**2 / 20:
         dense = both.toarray()
         return np.einsum("ij,ij->i", dense @ dense, dense)
-    # Edges point from lower to higher degree: no node has many, so the products stay sparse.
+    # Edges point from lower to higher degree: no node has many out-edges, so products are sparse.
     rank = np.empty(n, dtype=np.int64)
     rank[np.argsort(np.diff(both.indptr), kind="stable")] = np.arange(n)
     entries = both.tocoo()
@@ -266,8 +268,8 @@ def _least_degree(topology: Topology) -> int:
     )
 
 
-def _dominating(topology: Topology) -> list[int]:
-    """Return nodes such that every other node sends to one and receives from one of them."""
+def _dominating_set(topology: Topology) -> list[int]:
+    """Return a set of nodes such that every other node sends to and receives from one of them."""
     sends = np.zeros(topology.n, dtype=bool)
     receives = np.zeros(topology.n, dtype=bool)
     forward = topology.adjacency
@@ -282,7 +284,7 @@ def _dominating(topology: Topology) -> list[int]:
 
 
 def _separable_pairs(topology: Topology, pattern: sparse.csr_array) -> list[tuple[int, int]]:
-    """Return pairs without an edge, one of which every smallest cut separates."""
+    """Return pairs of nodes without an edge such that every smallest cut separates one of them."""
     v = int((topology.in_degrees * topology.out_degrees).argmin())
     into = topology.in_neighbors(v)
     out_of = topology.out_neighbors(v)

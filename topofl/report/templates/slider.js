@@ -1,6 +1,6 @@
 "use strict";
 // Draws the pairs of the round selected by the slider; "Play" steps through all rounds, two per second.
-// page.html#round=7 opens the page at the last round shown that is not after round 7.
+// page.html#round=7 opens the page at round 7 or, if it is not shown, at the last one before it.
 (() => {
   const { n, rounds, bits, marked, cells } = JSON.parse(document.getElementById("graphs").textContent);
   const [canvas, slider, play, now] = ["pairs", "slider", "play", "now"].map((id) => document.getElementById(id));
@@ -25,7 +25,7 @@
     for (let k = 0; k < n * n; k++) image.data.set([...color(received, k), 255], 4 * k);
     context.putImageData(image, 0, 0);
     now.textContent = `round ${rounds[place]}`;
-    canvas.setAttribute("aria-label", `Which node receives from which in round ${rounds[place]}`);
+    canvas.setAttribute("aria-label", `The nodes that each node receives from in round ${rounds[place]}`);
     values.forEach((value, k) => { value.textContent = cells[place][k]; });
     rows.forEach((row, k) => row.classList.toggle("current", k === place));
   }

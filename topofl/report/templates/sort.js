@@ -1,5 +1,5 @@
 "use strict";
-// Sorts by the column whose button is pressed; cells without a value come last in both directions.
+// Sorts the table by the column whose button is pressed; missing values come last in both directions.
 // page.html#sort=spectral%20gap opens the page sorted by that column, #sort=-spectral%20gap in descending order.
 (() => {
   const place = (row, k) => row.cells[k].dataset;

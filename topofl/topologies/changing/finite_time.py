@@ -1,4 +1,4 @@
-"""Graphs with exact averaging in finite time: hyper-hypercubes and base graphs."""
+"""Graphs that average exactly in finite time: hyper-hypercubes and base graphs."""
 
 from collections.abc import Iterable
 from itertools import count
@@ -6,7 +6,7 @@ from itertools import count
 import numpy as np
 
 from topofl._support.check import check_edges, check_int, check_nodes
-from topofl.topologies._common import call_name, with_own_weights
+from topofl.topologies._common import call_name, periodic, with_own_weights
 from topofl.topologies._generator import generator
 from topofl.topology import TopologyError, TopologySequence
 
@@ -18,14 +18,14 @@ Round = tuple[np.ndarray, np.ndarray]
 
 @generator(family="finite-time", examples=["base_graph:12,k=1"])
 def base_graph(n: int, k: int) -> TopologySequence:
-    """Return the Base-(k + 1) graph: exact averaging in finite time for every n.
+    """Return the Base-(k + 1) graph, which averages exactly in finite time for every n.
 
     Each node has at most k neighbors per round, and one period of rounds averages exactly.
 
     Each round is undirected and carries its mixing weights, which are symmetric and doubly
     stochastic; the product over one period (from its first round on) is J, all entries 1/n. The
     period is at most ``2 log_{k+1}(n) + 2``. It is the shorter of two constructions: the Simple
-    Base-(k + 1) graph on all nodes, or s of these side by side, on ``n / s`` nodes each, and then
+    Base-(k + 1) graph on all nodes, or s of these in parallel on ``n / s`` nodes each, followed by
     hyper-hypercubes on s nodes each, where s is the largest divisor of n without a prime factor
     above k + 1.
 
@@ -34,7 +34,7 @@ def base_graph(n: int, k: int) -> TopologySequence:
     n
         Number of nodes, at least 1.
     k
-        Most neighbors of a node in a round, between 1 and n - 1 (1 for a single node).
+        Maximum number of neighbors per node and round, between 1 and n - 1 (1 for a single node).
 
     Raises
     ------
@@ -65,7 +65,7 @@ def base_graph(n: int, k: int) -> TopologySequence:
     groups = np.arange(n).reshape(_smooth_part(n, k + 1), -1)
     simple = _simple_base(np.arange(n)[None], k)
     split = _simple_base(groups, k) + _hyper_hypercubes(groups.T, k + 1)
-    return _periodic(
+    return _sequence(
         n, simple if len(simple) < len(split) else split, call_name("base_graph", n=n, k=k)
     )
 
@@ -74,8 +74,8 @@ def base_graph(n: int, k: int) -> TopologySequence:
 def hyper_hypercube(n: int, k: int) -> TopologySequence:
     """Return the k-peer hyper-hypercube: per round, disjoint cliques of at most k + 1 nodes.
 
-    With n = n_1 n_2 ... n_L, a product of as few factors up to k + 1 as possible (ascending), round
-    l joins the nodes whose mixed-radix numbers differ in digit l only, with weights 1/n_l. The
+    With n = n_1 n_2 ... n_L, the product of the fewest possible factors up to k + 1 (ascending),
+    round l joins nodes whose mixed-radix numbers differ only in digit l, with weights 1/n_l. The
     product over the period L is exactly J; ``L <= max(1, 2 log_{k+2}(n))``. For n a power of two
     and k = 1 it is the one-peer hypercube.
 
@@ -84,14 +84,14 @@ def hyper_hypercube(n: int, k: int) -> TopologySequence:
     n
         Number of nodes, without a prime factor above k + 1.
     k
-        Most neighbors of a node in a round, between 1 and n - 1 (1 for a single node).
+        Maximum number of neighbors per node and round, between 1 and n - 1 (1 for a single node).
 
     Raises
     ------
     ValueError
         If a number is out of range.
     TopologyError
-        If `n` has a prime factor above k + 1; names the nearest numbers that have not.
+        If `n` has a prime factor above k + 1; the message names the nearest valid numbers.
 
     References
     ----------
@@ -114,7 +114,7 @@ def hyper_hypercube(n: int, k: int) -> TopologySequence:
             f"`n` must have no prime factor above k + 1 = {k + 1}, got {n}; the nearest are "
             f"{below} and {above}, or use base_graph"
         )
-    return _periodic(
+    return _sequence(
         n, _hyper_hypercubes(np.arange(n)[None], k + 1), call_name("hyper_hypercube", n=n, k=k)
     )
 
@@ -131,7 +131,7 @@ def _smooth_part(n: int, largest: int) -> int:
 
 
 def _fewest_factors(n: int, largest: int) -> list[int]:
-    """Return n as a product of the fewest factors in 2..`largest`, ascending; none for n = 1."""
+    """Return the fewest factors in 2..`largest` with product n, ascending; none for n = 1."""
     divisors = np.flatnonzero(n % np.arange(1, n + 1) == 0) + 1
     fewest: dict[int, list[int]] = {1: []}
     for divisor in divisors[1:].tolist():
@@ -146,22 +146,23 @@ def _fewest_factors(n: int, largest: int) -> list[int]:
 
 
 def _cliques(members: np.ndarray) -> Round:
-    """Return the round in which the nodes of each row average."""
+    """Return the round in which the nodes of each row are a clique that averages exactly."""
     size = members.shape[1]
     first, second = np.triu_indices(size, 1)
     edges = np.stack([members[:, first], members[:, second]], axis=-1).reshape(-1, 2)
     return edges, np.full(len(edges), 1 / max(size, 1))
 
 
-def _together(rounds: Iterable[Round]) -> Round:
-    """Return one round of several that share no node."""
+def _joined(rounds: Iterable[Round]) -> Round:
+    """Return the union of rounds that share no node."""
     edges, weights = zip((np.zeros((0, 2), np.int64), np.zeros(0)), *rounds, strict=True)
     return np.concatenate(edges), np.concatenate(weights)
 
 
 def _hyper_hypercubes(nodes: np.ndarray, largest: int) -> list[Round]:
-    """Return the rounds of one hyper-hypercube on each row of `nodes`, side by side."""
-    rounds, stride = [], 1
+    """Return the rounds of hyper-hypercubes on each row of `nodes`, in parallel."""
+    rounds = []
+    stride = 1
     for size in _fewest_factors(nodes.shape[1], largest):
         digits = nodes.reshape(len(nodes), -1, size, stride)
         rounds.append(_cliques(np.moveaxis(digits, 2, 3).reshape(-1, size)))
@@ -170,34 +171,37 @@ def _hyper_hypercubes(nodes: np.ndarray, largest: int) -> list[Round]:
 
 
 def _simple_base(nodes: np.ndarray, k: int) -> list[Round]:
-    """Return the rounds of one Simple Base-(k + 1) graph on each row of `nodes`, side by side.
+    """Return the rounds of Simple Base-(k + 1) graphs on each row of `nodes`, in parallel.
 
     A row is split into parts V_1, V_2, ... of ``a_l (k + 1)^p_l`` nodes, one for each digit a_l > 0
-    of its length in base k + 1. First each part averages within itself. Then, in step l, every node
-    of V_{l+1}, V_{l+2}, ... exchanges with one node of each of the a_l blocks of V_l, with weights
-    after which the mean over each block of V_l, and that over all later parts, is the mean over the
-    row: so the blocks finish by themselves, while later parts take their steps.
+    of its length in base k + 1. First each part averages internally. Then, in step l, every node of
+    V_{l+1}, V_{l+2}, ... exchanges with one node of each of the a_l blocks of V_l. The weights make
+    the mean over each block of V_l, and the mean over all later parts, equal to the mean over the
+    row, so the blocks can finish on their own while later parts take their steps.
     """
     groups, n = nodes.shape
     if _smooth_part(n, k + 1) == n:
         return _hyper_hypercubes(nodes, k + 1)
     parts = _parts(nodes, k)
     within = [_hyper_hypercubes(part.reshape(groups, -1), k + 1) for part in parts]
-    rounds = [_together(own[t % len(own)] for own in within if own) for t in range(len(within[0]))]
-    # Blocks of one node (of the last part only) have nothing left to do: their part averages as a
-    # whole meanwhile.
+    rounds = [
+        _joined(part[t % len(part)] for part in within if part) for t in range(len(within[0]))
+    ]
+    # Blocks of one node, which only the last part has, are done: their part averages as a whole.
     finish = [
         _hyper_hypercubes(p.reshape(-1, p.shape[2] if p.shape[2] > 1 else p.shape[1]), k + 1)
         for p in parts
     ]
     last = len(parts) - 1
     for step in range(len(finish[0]) + 1):
-        since = [step - min(part + 1, last) for part in range(len(parts))]
-        busy = [own[s % len(own)] for own, s in zip(finish, since, strict=True) if s >= 0 and own]
+        elapsed = [step - min(part + 1, last) for part in range(len(parts))]
+        active = [
+            own[s % len(own)] for own, s in zip(finish, elapsed, strict=True) if s >= 0 and own
+        ]
         if step < last:
             later = np.concatenate([part.reshape(groups, -1) for part in parts[step + 1 :]], axis=1)
-            busy += _exchange(parts[step], later, k)
-        rounds.append(_together(busy))
+            active += _exchange(parts[step], later, k)
+        rounds.append(_joined(active))
     return rounds
 
 
@@ -205,18 +209,21 @@ def _parts(nodes: np.ndarray, k: int) -> list[np.ndarray]:
     """Return the parts of the rows, largest first, each of shape (groups, blocks, (k + 1)^p)."""
     groups, rest = nodes.shape
     block = (k + 1) ** next(p for p in count() if (k + 1) ** (p + 1) > rest)
-    parts, start = [], 0
+    parts = []
+    start = 0
     while rest:
         digit, rest = divmod(rest, block)
         if digit:
             parts.append(nodes[:, start : start + digit * block].reshape(groups, digit, block))
-        start, block = start + digit * block, block // (k + 1)
+        start += digit * block
+        block //= k + 1
     return parts
 
 
 def _exchange(part: np.ndarray, later: np.ndarray, k: int) -> list[Round]:
-    """Return the exchange of `later` nodes with one node per block; idle ones average by k + 1."""
-    (groups, blocks, size), count_later = part.shape, later.shape[1]
+    """Return the exchange of `later` nodes with one node per block; other nodes form cliques."""
+    groups, blocks, size = part.shape
+    count_later = later.shape[1]
     partners = part[:, :, :count_later]
     edges = np.stack([np.broadcast_to(later[:, None], partners.shape), partners], axis=-1).reshape(
         -1, 2
@@ -227,10 +234,10 @@ def _exchange(part: np.ndarray, later: np.ndarray, k: int) -> list[Round]:
     return [*rounds, _cliques(idle[:, :full].reshape(-1, k + 1)), _cliques(idle[:, full:])]
 
 
-def _periodic(n: int, rounds: list[Round], name: str) -> TopologySequence:
-    """Return the sequence of these rounds; a single empty one if there are none (a single node)."""
-    graphs = tuple(
+def _sequence(n: int, rounds: list[Round], name: str) -> TopologySequence:
+    """Return the sequence of these rounds, or of one without edges if there are none."""
+    graphs = (
         with_own_weights(edges, weights, n, name=f"{name}.at({t})")
-        for t, (edges, weights) in enumerate(rounds or [_together([])])
+        for t, (edges, weights) in enumerate(rounds or [_joined([])])
     )
-    return TopologySequence(n, graphs.__getitem__, name=name, period=len(graphs))
+    return periodic(n, graphs, name)

@@ -1,4 +1,4 @@
-"""A graph taken apart into matchings, which take turns."""
+"""Decomposition of a graph into matchings, one per round."""
 
 from dataclasses import replace
 from itertools import chain, pairwise
@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sparse
 from scipy.sparse.csgraph import connected_components
 
-from topofl.topologies._common import call_name, check_drops_nothing, static_graph
+from topofl.topologies._common import call_name, check_weights_unused, periodic, static_graph
 from topofl.topologies._generator import generator
 from topofl.topology import Topology, TopologyError, TopologySequence, from_edges
 
@@ -17,37 +17,37 @@ __all__ = ["matchings"]
 
 @generator(family="derived", examples=["matchings,base=(torus:16)"])
 def matchings(base: Any) -> TopologySequence:
-    """Return the edges of `base` in turns: a periodic sequence of matchings.
+    """Return a periodic sequence of matchings that together are the edges of `base`.
 
-    In each round every node has at most one peer.
+    In each round every node has at most one neighbor.
 
-    Each edge occurs in exactly one round of the period (a proper edge coloring); groups and labels
-    of nodes are kept. All edges have weight 1. The period is the largest degree for bipartite
+    Each edge occurs in exactly one round of the period (a proper edge coloring); groups and node
+    labels are preserved. All edges have weight 1. The period is the maximum degree for bipartite
     graphs (König 1916), complete graphs of even order, and circulant graphs whose offsets o all
-    have ``n / gcd(n, o)`` even (such as the exponential graph of 2^L nodes); else at most one more
-    (Vizing's bound, by the algorithm of Misra and Gries). A graph without edges gives one round
-    without edges.
+    have ``n / gcd(n, o)`` even (for example the exponential graph of 2^L nodes); otherwise it is at
+    most one more (Vizing's bound, by the algorithm of Misra and Gries). A graph without edges gives
+    one round without edges.
 
     Parameters
     ----------
     base
-        An undirected graph: a Topology, or anything that :func:`topofl.as_topology` takes. Complete
-        and such circulant graphs are colored at once, others edge by edge: seconds for 100,000
-        edges.
+        An undirected graph: a Topology, or anything else that :func:`topofl.as_topology` accepts.
+        Complete graphs and these circulant graphs are colored in closed form, others edge by edge,
+        which takes seconds for 100,000 edges.
 
     Raises
     ------
     TypeError
-        If `base` is no graph, or changes from round to round.
+        If `base` is not a graph, or changes over time.
     TopologyError
-        If it is directed.
+        If `base` is directed.
     ValueError
-        If it comes with its own mixing weights, which are not those of its matchings.
+        If `base` has its own mixing weights, which do not fit its matchings.
 
     Warns
     -----
     UserWarning
-        If its edges have unequal weights, which are dropped.
+        If the edges of `base` have unequal weights, which are ignored.
 
     References
     ----------
@@ -57,52 +57,52 @@ def matchings(base: Any) -> TopologySequence:
     Examples
     --------
     >>> from topofl.topologies import ring
-    >>> turns = matchings(ring(6))
-    >>> rounds = [turns.at(t).edge_index for t in range(turns.period)]
-    >>> [edges[:, edges[0] % 2 == 0].T.tolist() for edges in rounds]
+    >>> rounds = matchings(ring(6))
+    >>> edges = [rounds.at(t).edge_index for t in range(rounds.period)]
+    >>> [pairs[:, pairs[0] % 2 == 0].T.tolist() for pairs in edges]
     [[[0, 1], [2, 3], [4, 5]], [[0, 5], [2, 1], [4, 3]]]
     """
     graph = _undirected(base)
     edges = graph.edge_index.T[graph.edge_index[0] < graph.edge_index[1]]
     colors = np.unique(_edge_colors(graph, edges), return_inverse=True)[1]
     name = call_name("matchings", graph.name)
-    rounds = tuple(
+    graphs = (
         replace(
             from_edges(edges[colors == t], graph.n, name=f"{name}.at({t})", groups=graph.groups),
             nodes=graph.nodes,
         )
         for t in range(colors.max(initial=0) + 1)
     )
-    return TopologySequence(graph.n, rounds.__getitem__, name=name, period=len(rounds))
+    return periodic(graph.n, graphs, name)
 
 
 def _undirected(base: Any) -> Topology:
+    """Return the undirected graph, or raise."""
     graph = static_graph("base", base)
     if graph.is_directed:
         raise TopologyError(
-            f"`base` must be undirected, {graph.name} is directed; add its edges in the other "
-            "direction"
+            f"`base` must be undirected, {graph.name} is directed; add the reverse edges"
         )
-    check_drops_nothing("base", graph)
+    check_weights_unused("base", graph)
     return graph
 
 
 def _edge_colors(graph: Topology, edges: np.ndarray) -> np.ndarray:
-    """Return an integer for each edge, different for edges that share a node."""
-    n, (first, second) = graph.n, edges.T
-    if 2 * len(edges) == n * (
-        n - 1
-    ):  # complete: a round robin, with node n - 1 in the middle if n is even
+    """Return a color for each edge, an integer that differs between edges that share a node."""
+    n = graph.n
+    first, second = edges.T
+    is_complete = 2 * len(edges) == n * (n - 1)
+    if is_complete:  # a round robin, with node n - 1 in the center if n is even
         around = n - 1 + n % 2
         return np.where(second < around, first + second, 2 * first) % around
-    both, back = (second - first) % n, (first - second) % n
-    if len(np.unique([both, back])) * n == 2 * len(
-        edges
-    ):  # circulant: each of its offsets stands at each node
-        offsets = np.minimum(both, back)
+    forward = (second - first) % n
+    backward = (first - second) % n
+    is_circulant = len(np.unique([forward, backward])) * n == 2 * len(edges)
+    if is_circulant:
+        offsets = np.minimum(forward, backward)
         common = np.gcd(n, offsets)
-        if (n // common % 2 == 0).all():  # cycles of even length, whose edges take turns
-            return 2 * offsets + np.where(both == offsets, first, second) // common % 2
+        if (n // common % 2 == 0).all():  # cycles of even length, with alternating colors
+            return 2 * offsets + np.where(forward == offsets, first, second) // common % 2
     return _colors_by_chains(edges, n, graph.out_degrees.max(), fans=not _is_bipartite(graph))
 
 
@@ -113,15 +113,15 @@ def _is_bipartite(graph: Topology) -> bool:
 
 
 Mates = list[dict[int, int]]
-"""Of each node, its neighbor by each color."""
+"""For each node, its neighbor along the edge of each color."""
 
 
 def _colors_by_chains(edges: np.ndarray, n: int, degree: int, *, fans: bool) -> np.ndarray:
-    """Return an edge coloring of `degree` colors, or with `fans` one more if not bipartite.
+    """Return an edge coloring with `degree` colors, or one more with `fans` if not bipartite.
 
-    An edge takes a color that is free at both ends. If there is none, colors around `u` are shifted
-    along a fan (a single node if the graph is bipartite), and two colors swapped along a path from
-    `u`, until there is one.
+    Each edge takes a color that is free at both ends. If there is none, colors around `u` are
+    shifted along a fan (a single node if the graph is bipartite), and two colors are swapped along
+    a path from `u`, which frees a color.
     """
     limit = int(degree) + fans
     mates: Mates = [{} for _ in range(n)]
@@ -129,8 +129,9 @@ def _colors_by_chains(edges: np.ndarray, n: int, degree: int, *, fans: bool) -> 
         color = _free(mates, limit, u, v)
         if color == limit:
             fan = _fan(mates, u, v) if fans else [v]
-            mine, color = _free(mates, limit, u), _free(mates, limit, fan[-1])
-            _swap_path(mates, u, color, mine)
+            free_at_u = _free(mates, limit, u)
+            color = _free(mates, limit, fan[-1])
+            _swap_path(mates, u, color, free_at_u)
             v = _rotate(mates, u, fan, color)
         mates[u][color], mates[v][color] = v, u
     color_of = {(u, v): color for u, mate in enumerate(mates) for color, v in mate.items()}
@@ -138,7 +139,7 @@ def _colors_by_chains(edges: np.ndarray, n: int, degree: int, *, fans: bool) -> 
 
 
 def _free(mates: Mates, limit: int, *nodes: int) -> int:
-    """Return a color below `limit` that is free at all the nodes, or `limit` if there is none."""
+    """Return a color below `limit` that is free at all these nodes, or `limit` if there is none."""
     start = max(len(mates[node]) for node in nodes)
     for color in chain(range(start, limit), range(start)):
         if all(color not in mates[node] for node in nodes):
@@ -147,16 +148,20 @@ def _free(mates: Mates, limit: int, *nodes: int) -> int:
 
 
 def _fan(mates: Mates, u: int, v: int) -> list[int]:
-    """Return a maximal fan of u from v on: each edge has a color free at the node before."""
-    fan, left = [v], dict(mates[u])
-    while following := next(((c, w) for c, w in left.items() if c not in mates[fan[-1]]), None):
-        fan.append(left.pop(following[0]))
+    """Return a maximal fan of u from v: each edge has a color that is free at the previous node."""
+    fan = [v]
+    remaining = dict(mates[u])
+    while following := next(
+        ((c, w) for c, w in remaining.items() if c not in mates[fan[-1]]), None
+    ):
+        fan.append(remaining.pop(following[0]))
     return fan
 
 
 def _swap_path(mates: Mates, u: int, color: int, other: int) -> None:
     """Swap two colors along their path that starts at u with `color`, so that it is free at u."""
-    path, following = [u], color
+    path = [u]
+    following = color
     while following in mates[path[-1]]:
         path.append(mates[path[-1]][following])
         following = other if following == color else color

@@ -1,4 +1,4 @@
-"""The swaps of Greedy-Swap: cliques with their sums of label shares, kept up to date."""
+"""Swaps of nodes between cliques that lower their label skew, the steps of Greedy-Swap."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -8,7 +8,7 @@ import numpy as np
 
 from topofl._linalg.distances import DISTANCES, OF_DISTRIBUTIONS, distance, infinite_terms
 from topofl._support.check import check_choice, check_shares, shown
-from topofl.topologies._common import known_counts, label_shares
+from topofl.topologies._common import counts_and_source, distinct_pairs, label_shares
 
 __all__ = [
     "Clique",
@@ -21,39 +21,40 @@ __all__ = [
 ]
 
 TOLERANCE = 1e-12
-"""A swap must lower the skew by more than this, and a smaller share is none; less is rounding."""
+"""Rounding: a swap must lower the skew by more than this, and smaller label shares count as 0."""
 
 
 class Histograms(NamedTuple):
-    """What is known of the nodes' labels."""
+    """Label distributions of nodes, with their weights in averages."""
 
     shares: np.ndarray  # (n, classes)
-    masses: np.ndarray  # (n,) how much each node counts in its clique and among all
-    source: str  # how to show them in a name
+    weights: np.ndarray  # (n,) number of examples if pooled, else 1
+    source: str  # description of the input in the name of a graph
 
     @property
     def overall(self) -> np.ndarray:
-        """(classes,) shares of all nodes together."""
-        return (self.masses @ self.shares) / self.masses.sum()
+        """(classes,) weighted mean of the label distributions of all nodes."""
+        return (self.weights @ self.shares) / self.weights.sum()
 
 
 def histograms(
     label_counts: Any, n: int | None, shares: Any, classes: int, weighting: str, measure: str
 ) -> Histograms:
-    """Return checked histograms: true ones of counts or n, or `shares` that nodes report."""
+    """Return checked histograms: computed from counts or n, or the `shares` that nodes report."""
     check_choice("weighting", weighting, ["uniform", "pooled"])
     check_choice("distance", measure, DISTANCES)
     if shares is not None:
-        return _told(shares, label_counts is None and n is None, weighting, measure)
-    counts, source = known_counts(label_counts, n, classes=classes)
-    masses = counts.sum(axis=1) if weighting == "pooled" else np.ones(len(counts))
-    return Histograms(label_shares(counts), masses, source)
+        return _reported(shares, label_counts is None and n is None, weighting, measure)
+    counts, source = counts_and_source(label_counts, n, classes=classes)
+    weights = counts.sum(axis=1) if weighting == "pooled" else np.ones(len(counts))
+    return Histograms(label_shares(counts), weights, source)
 
 
-def _told(shares: Any, alone: bool, weighting: str, measure: str) -> Histograms:
+def _reported(shares: Any, alone: bool, weighting: str, measure: str) -> Histograms:
+    """Return checked histograms that nodes report; `alone` if there are no counts and no n."""
     if not alone:
         raise ValueError(
-            "`label_shares` must be given alone, without `label_counts` and `n`, which it replaces"
+            "`label_shares` must be given alone, since it replaces `label_counts` and `n`"
         )
     if weighting != "uniform":
         raise ValueError(
@@ -66,7 +67,7 @@ def _told(shares: Any, alone: bool, weighting: str, measure: str) -> Histograms:
     ):
         raise ValueError(
             f"`label_shares` must be non-negative rows that sum to 1 for distance={measure!r}; "
-            "make them with private_label_histograms(..., clip=True), or use distance='l1'"
+            "use private_label_histograms(..., clip=True), or use distance='l1'"
         )
     return Histograms(
         shares, np.ones(len(shares)), f"label_shares[{shares.shape[0]}x{shares.shape[1]}]"
@@ -75,24 +76,24 @@ def _told(shares: Any, alone: bool, weighting: str, measure: str) -> Histograms:
 
 @dataclass(frozen=True)
 class Measure:
-    """Skew: the distance of a clique from the global distribution, or from an estimate of it."""
+    """Skew of cliques: a distance to the global label distribution, or to an estimate of it."""
 
     distance: str
     reference: np.ndarray  # (classes,)
 
-    def skew(self, deviation: np.ndarray, mass: Any) -> np.ndarray:
-        """Return the skews of cliques from the (classes, ...) sums of their members' deviations."""
+    def skew(self, deviation: np.ndarray, weight: Any) -> np.ndarray:
+        """Return skews from the (classes, ...) sums of the weighted deviations of members."""
         if self.distance == "l1":
-            return np.add.reduce(np.abs(deviation), axis=0) / mass
-        return distance(self.distance, *self._shares(deviation, mass))
+            return np.add.reduce(np.abs(deviation), axis=0) / weight
+        return distance(self.distance, *self._shares(deviation, weight))
 
-    def infinite_terms(self, deviation: np.ndarray, mass: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return how many classes make the skew infinite, and the skew without these."""
-        return infinite_terms(self.distance, *self._shares(deviation, mass))
+    def infinite_terms(self, deviation: np.ndarray, weight: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Return the number of classes with an infinite term, and the skew over the others."""
+        return infinite_terms(self.distance, *self._shares(deviation, weight))
 
-    def _shares(self, deviation: np.ndarray, mass: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _shares(self, deviation: np.ndarray, weight: Any) -> tuple[np.ndarray, np.ndarray]:
         reference = self.reference.reshape(-1, *[1] * (deviation.ndim - 1))
-        shares = reference + deviation / mass
+        shares = reference + deviation / weight
         if self.distance in OF_DISTRIBUTIONS:
             shares = np.where(shares < TOLERANCE, 0.0, shares)
         return shares, reference
@@ -100,81 +101,97 @@ class Measure:
 
 @dataclass(slots=True)
 class Clique:
-    """A clique and its sums, kept up to date under swaps.
+    """A clique and its sums over members, updated at each swap.
 
-    A node of distribution p_i and mass m_i has deviation m_i (p_i - p), where p is the reference of
-    the measure.
+    A node with distribution p_i and weight w_i has the deviation w_i (p_i - p), where p is the
+    reference of the measure.
     """
 
     nodes: np.ndarray  # (size,)
     deviations: np.ndarray  # (classes, size)
-    masses: np.ndarray  # (size,)
+    weights: np.ndarray  # (size,)
     deviation: np.ndarray  # (classes,), sum over members
-    mass: float
+    weight: float
     skew: float
     measure: Measure
 
     @classmethod
     def of(
-        cls, nodes: np.ndarray, deviations: np.ndarray, masses: np.ndarray, measure: Measure
+        cls, nodes: np.ndarray, deviations: np.ndarray, weights: np.ndarray, measure: Measure
     ) -> "Clique":
-        """Return the clique of members with these (classes, size) deviations and (size,) masses."""
-        total, mass = deviations.sum(axis=1), float(masses.sum())
+        """Return the clique of members with (classes, size) deviations and (size,) weights."""
+        total = deviations.sum(axis=1)
+        weight = float(weights.sum())
         return cls(
-            nodes.copy(), deviations, masses, total, mass, float(measure.skew(total, mass)), measure
+            nodes.copy(),
+            deviations,
+            weights,
+            total,
+            weight,
+            float(measure.skew(total, weight)),
+            measure,
         )
 
-    def seen_with(self, reference: np.ndarray) -> "Clique":
-        """Return the clique as seen with `reference` as the global distribution."""
+    def with_reference(self, reference: np.ndarray) -> "Clique":
+        """Return the clique measured against another reference distribution."""
         deviations = self.deviations + np.multiply.outer(
-            self.measure.reference - reference, self.masses
+            self.measure.reference - reference, self.weights
         )
         return Clique.of(
-            self.nodes, deviations, self.masses, replace(self.measure, reference=reference)
+            self.nodes, deviations, self.weights, replace(self.measure, reference=reference)
         )
 
-    def put(self, place: int, node: int, deviation: np.ndarray, mass: float) -> None:
-        """Put another node in the place of one."""
-        self.deviation += deviation - self.deviations[:, place]
-        self.mass += mass - self.masses[place]
-        self.nodes[place], self.deviations[:, place], self.masses[place] = node, deviation, mass
-        self.skew = float(self.measure.skew(self.deviation, self.mass))
+    def replace_member(self, k: int, node: int, deviation: np.ndarray, weight: float) -> None:
+        """Replace member k by another node and update the sums."""
+        self.deviation += deviation - self.deviations[:, k]
+        self.weight += weight - self.weights[k]
+        self.nodes[k] = node
+        self.deviations[:, k] = deviation
+        self.weights[k] = weight
+        self.skew = float(self.measure.skew(self.deviation, self.weight))
 
 
-def cliques_of(groups: Sequence[np.ndarray], known: Histograms, distance: str) -> list[Clique]:
-    """Return cliques that are measured by their distance to the distribution of all nodes."""
-    overall, masses = known.overall, known.masses.astype(np.float64)
-    deviations = (known.masses[:, None] * (known.shares - overall)).T.copy()
+def cliques_of(groups: Sequence[np.ndarray], labels: Histograms, distance: str) -> list[Clique]:
+    """Return the cliques of these groups, measured against the distribution of all nodes."""
+    overall = labels.overall
+    weights = labels.weights.astype(np.float64)
+    deviations = (labels.weights[:, None] * (labels.shares - overall)).T.copy()
     measure = Measure(distance, overall)
-    return [Clique.of(group, deviations[:, group], masses[group], measure) for group in groups]
+    return [Clique.of(group, deviations[:, group], weights[group], measure) for group in groups]
 
 
 def improving_swaps(a: Clique, b: Clique) -> np.ndarray:
-    """Return the swaps that lower the sum of both skews, i of `a` for j of `b` as i * len(b) + j.
+    """Return the swaps of i in `a` for j in `b` that lower the sum of skews, as i * len(b) + j.
 
-    An infinite sum is lowered by fewer classes that make it infinite, or by as many and less in the
-    other classes.
+    An infinite sum is lowered by fewer classes with infinite terms, or by as many such classes and
+    a lower sum over the others.
     """
     change = b.deviations[:, None, :] - a.deviations[:, :, None]  # (classes, len(a), len(b))
-    masses = b.masses[None, :] - a.masses[:, None]
-    after_a, after_b = a.deviation[:, None, None] + change, b.deviation[:, None, None] - change
+    gained = b.weights[None, :] - a.weights[:, None]
+    after_a = a.deviation[:, None, None] + change
+    after_b = b.deviation[:, None, None] - change
     before = a.skew + b.skew
     if np.isfinite(before):
-        skews = a.measure.skew(after_a, a.mass + masses)
-        skews += b.measure.skew(after_b, b.mass - masses)
+        skews = a.measure.skew(after_a, a.weight + gained)
+        skews += b.measure.skew(after_b, b.weight - gained)
         return np.flatnonzero(skews < before - TOLERANCE)
     infinite, finite = _sum_of_terms(
-        (a.measure, after_a, a.mass + masses), (b.measure, after_b, b.mass - masses)
+        (a.measure, after_a, a.weight + gained), (b.measure, after_b, b.weight - gained)
     )
-    most, bound = _sum_of_terms((a.measure, a.deviation, a.mass), (b.measure, b.deviation, b.mass))
-    return np.flatnonzero((infinite < most) | ((infinite == most) & (finite < bound - TOLERANCE)))
+    infinite_before, finite_before = _sum_of_terms(
+        (a.measure, a.deviation, a.weight), (b.measure, b.deviation, b.weight)
+    )
+    has_fewer = infinite < infinite_before
+    is_lower = (infinite == infinite_before) & (finite < finite_before - TOLERANCE)
+    return np.flatnonzero(has_fewer | is_lower)
 
 
 def _sum_of_terms(*cliques: tuple[Measure, np.ndarray, Any]) -> tuple[np.ndarray, np.ndarray]:
-    (first, one), (second, two) = (
-        measure.infinite_terms(deviation, mass) for measure, deviation, mass in cliques
+    """Return the number of infinite terms and the sum over the others, of two cliques together."""
+    (count_a, skew_a), (count_b, skew_b) = (
+        measure.infinite_terms(deviation, weight) for measure, deviation, weight in cliques
     )
-    return first + second, one + two
+    return count_a + count_b, skew_a + skew_b
 
 
 def swap_steps(
@@ -182,32 +199,30 @@ def swap_steps(
     draws: np.ndarray,
     improving: Callable[[Clique, Clique], np.ndarray] = improving_swaps,
 ) -> Iterator[tuple[int, int, bool]]:
-    """Make one step per row of `draws`: uniform numbers for the two cliques and the swap.
+    """Take one step per row of `draws`, uniform numbers for the two cliques and the swap.
 
-    Yields the two cliques of each step and whether they swapped. `improving` must depend on the two
-    cliques only: where it finds nothing it is not asked again until one of them changes, which
-    saves most of the work towards the end.
+    Yields the two cliques of each step and whether they swapped. `improving` must depend only on
+    the two cliques: if it finds no swap, it is not called again for them until one of them changes,
+    which saves most of the work near the end.
     """
-    first = (draws[:, 0] * len(cliques)).astype(np.int64)
-    second = (draws[:, 1] * (len(cliques) - 1)).astype(np.int64)
-    second += second >= first
-    changes, fruitless = [0] * len(cliques), set()
+    first, second = distinct_pairs(draws[:, :2], len(cliques))
+    versions = [0] * len(cliques)
+    without_swaps = set()
     for a, b, choice in zip(first.tolist(), second.tolist(), draws[:, 2].tolist(), strict=True):
-        state = a, changes[a], b, changes[b]
-        swaps = () if state in fruitless else improving(cliques[a], cliques[b])
+        state = a, versions[a], b, versions[b]
+        swaps = () if state in without_swaps else improving(cliques[a], cliques[b])
         if len(swaps):
-            _swap(
-                cliques[a],
-                cliques[b],
-                *divmod(int(swaps[int(choice * len(swaps))]), len(cliques[b].nodes)),
-            )
-            changes[a], changes[b] = changes[a] + 1, changes[b] + 1
+            swap = int(swaps[int(choice * len(swaps))])
+            _swap(cliques[a], cliques[b], *divmod(swap, len(cliques[b].nodes)))
+            versions[a] += 1
+            versions[b] += 1
         else:
-            fruitless.add(state)
+            without_swaps.add(state)
         yield a, b, len(swaps) > 0
 
 
 def _swap(a: Clique, b: Clique, i: int, j: int) -> None:
-    leaving = (int(a.nodes[i]), a.deviations[:, i].copy(), float(a.masses[i]))
-    a.put(i, int(b.nodes[j]), b.deviations[:, j], float(b.masses[j]))
-    b.put(j, *leaving)
+    """Swap member i of one clique for member j of the other."""
+    leaving = (int(a.nodes[i]), a.deviations[:, i].copy(), float(a.weights[i]))
+    a.replace_member(i, int(b.nodes[j]), b.deviations[:, j], float(b.weights[j]))
+    b.replace_member(j, *leaving)

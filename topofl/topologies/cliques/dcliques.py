@@ -1,4 +1,4 @@
-"""D-Cliques: representative cliques and a few edges between them."""
+"""D-Cliques: cliques that represent all classes, with a few edges between them."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -12,9 +12,9 @@ from topofl._support.seeding import stream
 from topofl.topologies._common import call_name
 from topofl.topologies._generator import generator
 from topofl.topologies.cliques.greedy_swap import (
+    checked_labels,
     complete_edges,
     greedy_groups,
-    known_and_size,
     non_default,
     random_groups,
 )
@@ -25,7 +25,7 @@ __all__ = ["dcliques"]
 Groups = Sequence[np.ndarray]
 
 MOST_PAIRS = 20_000_000
-"""Pairs of cliques that are joined at most: 6,300 cliques, 3 GB while the graph is built."""
+"""Maximum number of pairs of cliques to join: 6,300 cliques, 3 GB while the graph is built."""
 
 
 @generator(
@@ -51,17 +51,17 @@ def dcliques(
     group_size: int | None = None,
     seed: int | np.random.Generator,
 ) -> Topology:
-    """Return D-Cliques: cliques that each represent all classes, sparsely joined.
+    """Return D-Cliques: sparsely connected cliques that each represent all classes.
 
-    ``groups`` holds the cliques.
+    ``groups`` contains the cliques.
 
-    Nodes are put into cliques by :func:`topofl.topologies.greedy_swap`, all pairs inside a clique
-    are joined, and edges between the q cliques are added by one of four schemes. Each edge ends at
-    a node of its clique that has the fewest edges to other cliques so far, so loads inside a clique
-    differ by at most one (small_world: before edges that were drawn twice are merged). In a fractal
-    the edges between groups end at the least loaded nodes of a whole group, whose loads differ by
-    at most one, too, if all cliques are of one size and q is a power of `group_size`; the nodes of
-    a smaller clique or group start with other loads than the rest.
+    Nodes are assigned to cliques by :func:`topofl.topologies.greedy_swap`, all pairs inside a
+    clique are joined, and edges between the q cliques are added by one of four schemes. Each edge
+    ends at a node of its clique that has the fewest edges to other cliques so far, so these loads
+    differ by at most one inside a clique (for small_world, before duplicate edges are merged). In a
+    fractal, the edges between groups end at the least loaded nodes of the whole group; the loads in
+    a group also differ by at most one if all cliques have the same size and q is a power of
+    `group_size`. Nodes of a smaller clique or group start with other loads.
 
     ================= ================================================== =======================
     `inter`           joined cliques                                     edges between cliques
@@ -77,33 +77,33 @@ def dcliques(
 
     With cliques of 10 the mean degree is 9.9, 9.2, 9.9 and 12.1 at n = 100, and 18.9, 9.2, 9.99 and
     14.6 at n = 1000: small_world saves edges only from about 50 cliques on. One clique (q = 1) is
-    the complete graph. With 10,000 cliques fully_connected would have 50 million edges between them
-    and is refused; the others take seconds.
+    the complete graph. For 10,000 cliques, fully_connected would need 50 million edges between them
+    and is refused; the other schemes take seconds.
 
     Parameters
     ----------
     label_counts
-        (n, classes) array of non-negative integers, or an object with such a ``label_counts``, as a
-        Partition.
+        (n, classes) array of non-negative integers, or an object with such a ``label_counts``, for
+        example a Partition.
     n
-        Instead of `label_counts`: n nodes of one class each, node i having class ``i %
+        Alternative to `label_counts`: n nodes of one class each; node i has class ``i %
         clique_size``.
     label_shares
-        Instead of `label_counts`: what each node reports as its label distribution, as in
+        Alternative to `label_counts`: the label distributions that nodes report, as in
         :func:`topofl.topologies.greedy_swap`.
     clique_size
-        Between 2 and n; if it does not divide n, the last clique takes the rest of the nodes, if
-        need be one node.
+        Between 2 and n; if it does not divide n, the last clique has the remaining nodes, possibly
+        only one.
     inter
-        ``"fully_connected"``, ``"ring"``, ``"fractal"`` or ``"small_world"``. Where several nodes
-        have the fewest edges one is taken at random, except that ``"fully_connected"`` takes the
-        first of the clique.
+        ``"fully_connected"``, ``"ring"``, ``"fractal"`` or ``"small_world"``. Ties between nodes
+        with the fewest edges are broken at random, except that ``"fully_connected"`` takes the
+        first node of the clique.
     cliques
         ``"greedy_swap"`` or ``"random"``.
     steps, weighting, distance
-        Of Greedy-Swap.
+        Arguments of :func:`topofl.topologies.greedy_swap`.
     group_size
-        Only for ``"fractal"``: cliques in a group, at least 2; default `clique_size`.
+        Only for ``"fractal"``: cliques per group, at least 2; default `clique_size`.
     seed
         Integer or generator.
 
@@ -112,7 +112,7 @@ def dcliques(
     TypeError
         If the counts are not integers.
     ValueError
-        If the counts have another shape, are negative, or leave a node without data; if another
+        If the counts have the wrong shape, are negative, or leave a node without data; if another
         argument is out of range; if not exactly one of `label_counts`, `n` and `label_shares` is
         given; if ``"fully_connected"`` would join more than 20 million pairs of cliques (from 6,326
         cliques on).
@@ -127,19 +127,20 @@ def dcliques(
     >>> dcliques(n=100, inter="ring", seed=0)
     Topology("dcliques(n=100, clique_size=10, inter='ring', seed=0)", n=100, edges=460, undirected)
     """
-    known, clique_size = known_and_size(
+    labels, clique_size = checked_labels(
         label_counts, n, label_shares, clique_size, weighting, distance
     )
-    join = scheme(inter, group_size, clique_size, len(known.shares))
+    join = scheme(inter, group_size, clique_size, len(labels.shares))
     rng = stream(seed, "graph")
     if check_choice("cliques", cliques, ["greedy_swap", "random"]) == "random":
-        groups, how = random_groups(len(known.shares), clique_size, rng), {"cliques": "random"}
+        groups = random_groups(len(labels.shares), clique_size, rng)
+        arguments = {"cliques": "random"}
     else:
-        groups = greedy_groups(known, clique_size, steps, distance, rng)
-        how = non_default(steps, weighting, distance)
-    more = {"clique_size": clique_size, "inter": inter, **how, "group_size": group_size}
-    name = call_name("dcliques", known.source, **more, seed=seed)
-    return joined(groups, len(known.shares), join(groups, rng), name)
+        groups = greedy_groups(labels, clique_size, steps, distance, rng)
+        arguments = non_default(steps, weighting, distance)
+    arguments = {"clique_size": clique_size, "inter": inter, **arguments, "group_size": group_size}
+    name = call_name("dcliques", labels.source, **arguments, seed=seed)
+    return joined(groups, len(labels.shares), join(groups, rng), name)
 
 
 def joined(groups: Groups, n: int, between: np.ndarray, name: str) -> Topology:
@@ -149,17 +150,17 @@ def joined(groups: Groups, n: int, between: np.ndarray, name: str) -> Topology:
 
 
 Join: TypeAlias = Callable[[Groups, np.random.Generator], np.ndarray]
-"""From (groups, rng) to (E, 2) edges between groups."""
+"""Function of (groups, rng) that returns (E, 2) edges between groups."""
 
 
 def no_edges(groups: Groups, rng: np.random.Generator) -> np.ndarray:
-    """Return that cliques are not joined."""
+    """Return no edges, which leaves cliques disconnected."""
     del groups, rng
     return np.zeros((0, 2), np.int64)
 
 
 def scheme(inter: str, group_size: int | None, clique_size: int, n: int) -> Join:
-    """Return how cliques of n nodes are joined, or raise."""
+    """Return the function that joins the cliques of n nodes by a scheme, or raise."""
     size = clique_size if group_size is None else check_int("group_size", group_size, minimum=2)
     schemes = {
         "fully_connected": _fully_connected,
@@ -178,6 +179,7 @@ def scheme(inter: str, group_size: int | None, clique_size: int, n: int) -> Join
 
 
 def _check_pairs(inter: str, q: int) -> None:
+    """Raise ``ValueError`` if there are too many pairs of cliques to join."""
     pairs = q * (q - 1) // 2
     if inter == "fully_connected" and pairs > MOST_PAIRS:
         raise ValueError(
@@ -188,13 +190,14 @@ def _check_pairs(inter: str, q: int) -> None:
 
 
 def _fully_connected(groups: Groups, rng: np.random.Generator) -> np.ndarray:
+    """Join all pairs of groups; ties go to the first node."""
     del rng
     pairs = np.stack(np.triu_indices(len(groups), 1), axis=1)
     return _join(groups, pairs, _no_load(groups), None)
 
 
 def _ring(groups: Groups, rng: np.random.Generator) -> np.ndarray:
-    """Join consecutive groups; a group of two or more uses different nodes for its two edges."""
+    """Join consecutive groups; a group's two edges end at different nodes, if it has two."""
     n_edges = len(groups) if len(groups) > 2 else len(groups) - 1
     starts = np.arange(n_edges)
     return _join(
@@ -203,7 +206,7 @@ def _ring(groups: Groups, rng: np.random.Generator) -> np.ndarray:
 
 
 def _small_world(groups: Groups, rng: np.random.Generator) -> np.ndarray:
-    """Join each group to those 2^e + k before and after, k = 0, 1; pairs may get two edges."""
+    """Join each group to those at distance 2^e and 2^e + 1; a pair may be joined twice."""
     q = len(groups)
     offsets = [
         sign * (2**e + k) for e in range((q - 1).bit_length()) for k in (0, 1) for sign in (-1, 1)
@@ -216,7 +219,8 @@ def _small_world(groups: Groups, rng: np.random.Generator) -> np.ndarray:
 
 def _fractal(groups: Groups, rng: np.random.Generator, *, group_size: int) -> np.ndarray:
     """Join all pairs in each batch of `group_size` groups, merge the batches, and repeat."""
-    loads, edges = _no_load(groups), [np.zeros((0, 2), np.int64)]
+    loads = _no_load(groups)
+    edges = [np.zeros((0, 2), np.int64)]
     while len(groups) > 1:
         batches = [
             range(k, min(k + group_size, len(groups))) for k in range(0, len(groups), group_size)
@@ -236,9 +240,10 @@ def _no_load(groups: Groups) -> np.ndarray:
 def _join(
     groups: Groups, pairs: np.ndarray, loads: np.ndarray, rng: np.random.Generator | None
 ) -> np.ndarray:
-    """Return an edge between the least loaded nodes of each pair of groups; adds to `loads`.
+    """Return an edge between the least loaded nodes of each pair of groups, and update `loads`.
 
-    A group's choices depend on its own loads only, so each group makes all of its choices at once.
+    The choices in a group depend only on its own loads, so each group makes all its choices at
+    once.
     """
     sides = pairs.reshape(-1)
     ends = np.empty_like(sides)
@@ -254,16 +259,16 @@ def _join(
 def _least_loaded(
     group: np.ndarray, k: int, loads: np.ndarray, rng: np.random.Generator | None
 ) -> np.ndarray:
-    """Return k nodes of a group, each the least loaded in its turn; ties are broken at random.
+    """Return k nodes of a group, each the least loaded at its turn; ties are broken at random.
 
-    A node of load l gets a ticket for each of the loads l, l + 1, ...; the k lowest tickets win,
-    equal ones in random order.
+    A node with load l gets a ticket for each of the loads l, l + 1, ...; the k lowest tickets win,
+    in random order among equals.
     """
     starts = loads[group]
-    tickets = starts.max() + -(-k // len(group)) - starts  # up to a load that is more than enough
-    places = np.repeat(np.arange(len(group)), tickets)
-    levels = np.arange(len(places)) + (starts - np.cumsum(tickets) + tickets)[places]
-    ties = places if rng is None else rng.random(len(places))
-    chosen = group[places[np.lexsort((ties, levels))[:k]]]
+    tickets = starts.max() + -(-k // len(group)) - starts  # up to a load that certainly suffices
+    owners = np.repeat(np.arange(len(group)), tickets)
+    levels = np.arange(len(owners)) + (starts - np.cumsum(tickets) + tickets)[owners]
+    ties = owners if rng is None else rng.random(len(owners))
+    chosen = group[owners[np.lexsort((ties, levels))[:k]]]
     np.add.at(loads, chosen, 1)
     return chosen

@@ -1,4 +1,4 @@
-"""Greedy-Swap among leaders of cliques, who estimate the global label distribution by gossip."""
+"""Decentralized Greedy-Swap: clique leaders estimate the global label distribution by gossip."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from topofl.topologies.cliques._swap import (
     swap_steps,
 )
 from topofl.topologies.cliques.dcliques import joined, no_edges, scheme
-from topofl.topologies.cliques.greedy_swap import known_and_size, non_default, random_groups
+from topofl.topologies.cliques.greedy_swap import checked_labels, non_default, random_groups
 from topofl.topology import Topology
 
 __all__ = [
@@ -31,22 +31,22 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class SwapTrace:
-    """What happened in a decentralized Greedy-Swap.
+    """Cliques, skews and communication of a decentralized Greedy-Swap.
 
     Parameters
     ----------
     groups
-        The cliques at the end.
+        The final cliques.
     skews
         (steps + 1, q) skew of each clique after every step, measured with the exact distribution of
         all nodes; row 0 is before the first step.
     estimates
-        (n, classes) what each node takes for the distribution of all nodes.
+        (n, classes) estimate of the global distribution at each node.
     messages
-        (steps + 1,) messages sent: at 0 those before the first step (gossip, and members'
-        histograms to their leaders), at t those of step t.
+        (steps + 1,) messages sent: entry 0 counts those before the first step (gossip, and the
+        histograms that members send to their leaders), entry t those of step t.
     numbers
-        (steps + 1,) numbers that these messages hold; an identifier of a node counts as one.
+        (steps + 1,) numbers in these messages; a node identifier counts as one.
     """
 
     groups: tuple[tuple[int, ...], ...]
@@ -70,17 +70,18 @@ def decentralized_greedy_swap(
     inter: str | None = None,
     seed: int | np.random.Generator,
 ) -> Topology:
-    """Return the cliques that leaders find by meeting in pairs; ``groups`` holds them.
+    """Return cliques from pairwise swaps between clique leaders; ``groups`` contains them.
 
-    Nodes have random identifiers; consecutive ones form the first cliques. The leader of a clique
-    is the member with the smallest. In each step a uniformly random leader draws another one
-    uniformly and sends it the histograms of its members; that one finds all swaps of one member
-    each that lower the sum of both skews, as it sees them, and makes one of these, chosen uniformly
-    at random. Leaders know the global distribution from gossip before the first step.
+    Nodes have random identifiers, and nodes with consecutive identifiers form the initial cliques.
+    The leader of a clique is the member with the smallest identifier. In each step a uniformly
+    random leader draws another one uniformly and sends it the histograms of its members. The second
+    leader finds all swaps of one member each that lower the sum of both skews by its own estimate,
+    and makes one of these, chosen uniformly at random. Leaders estimate the global distribution by
+    gossip before the first step.
 
-    With exact knowledge (`gossip_rounds` None) this is :func:`topofl.topologies.greedy_swap`: not
-    only is the law the same, the same integer seed gives the same cliques. With few rounds leaders
-    err, differently from each other, so that the true sum of skews may also grow.
+    With exact knowledge (`gossip_rounds` None) this is :func:`topofl.topologies.greedy_swap`, and
+    the same integer seed gives the same cliques. After few rounds of gossip the estimates of
+    leaders are inexact and differ, so the true sum of skews may also grow.
 
     Parameters
     ----------
@@ -89,21 +90,20 @@ def decentralized_greedy_swap(
     gossip_rounds
         Rounds of Push-Sum, at least 0, by which nodes estimate the mean of all nodes' histograms:
         in each, every node sends half of its sum and of its weight to a uniformly random other
-        node. None: leaders know it exactly.
+        node. None: leaders know the mean exactly.
     gossip_graph
-        Graph on the n nodes along whose edges Push-Sum sends instead, to uniformly random
-        out-neighbors.
+        Graph on the n nodes; if given, Push-Sum sends to uniformly random out-neighbors.
     inter
-        How cliques are joined, as in :func:`topofl.topologies.dcliques`; default: not at all.
+        Scheme that joins the cliques, as in :func:`topofl.topologies.dcliques`; default: none.
     seed
         Integer or generator.
 
     Raises
     ------
     TypeError, ValueError
-        As :func:`topofl.topologies.greedy_swap`; if `gossip_rounds` is negative, or `gossip_graph`
-        is no Topology, has another number of nodes, or is given without `gossip_rounds`; if `inter`
-        is unknown.
+        As :func:`topofl.topologies.greedy_swap`; if `gossip_rounds` is negative; if `gossip_graph`
+        is not a Topology, has another number of nodes, or is given without `gossip_rounds`; if
+        `inter` is unknown.
 
     References
     ----------
@@ -117,21 +117,25 @@ def decentralized_greedy_swap(
     >>> decentralized_greedy_swap(counts, 2, seed=3).groups == greedy_swap(counts, 2, seed=3).groups
     True
     """
-    known, clique_size = known_and_size(
+    labels, clique_size = checked_labels(
         label_counts, n, label_shares, clique_size, "uniform", distance
     )
-    join = no_edges if inter is None else scheme(inter, None, clique_size, len(known.shares))
-    rng, gossiped = stream(seed, "graph"), _estimates(known, gossip_rounds, gossip_graph, seed)
-    trace = _run(known, clique_size, steps, distance, gossiped, rng, traced=False)
-    how = {
+    join = no_edges if inter is None else scheme(inter, None, clique_size, len(labels.shares))
+    rng = stream(seed, "graph")
+    gossiped = _estimates(labels, gossip_rounds, gossip_graph, seed)
+    trace = _run(labels, clique_size, steps, distance, gossiped, rng, traced=False)
+    name = call_name(
+        "decentralized_greedy_swap",
+        labels.source,
+        clique_size=clique_size,
         **non_default(steps, "uniform", distance),
-        "gossip_rounds": gossip_rounds,
-        "gossip_graph": gossip_graph,
-    }
-    more = {"clique_size": clique_size, **how, "inter": inter}
-    name = call_name("decentralized_greedy_swap", known.source, **more, seed=seed)
+        gossip_rounds=gossip_rounds,
+        gossip_graph=gossip_graph,
+        inter=inter,
+        seed=seed,
+    )
     groups = [np.array(group) for group in trace.groups]
-    return joined(groups, len(known.shares), join(groups, rng), name)
+    return joined(groups, len(labels.shares), join(groups, rng), name)
 
 
 def decentralized_greedy_swap_trace(
@@ -147,13 +151,14 @@ def decentralized_greedy_swap_trace(
 ) -> SwapTrace:
     """Return the cliques, skews and communication of :func:`decentralized_greedy_swap` by step.
 
-    Counted are, with L classes and cliques of k members: a round of gossip, one message of L + 1
-    numbers by each node (that has a peer to send to); each member's histogram to its leader, L
-    numbers; at a meeting, the k histograms of the first leader's clique with their identifiers, k
-    (L + 1) numbers, and the answer, empty if there is nothing to swap, else L + 2: who leaves, who
-    comes, and the histogram of the latter. After a swap each leader sends the k - 1 other members
-    the k identifiers; where another node now has the smallest, the leader until now first sends it
-    the k histograms with identifiers. Sampling of other leaders is not counted.
+    With L classes and cliques of k members, the counts include: per round of gossip, one message of
+    L + 1 numbers from each node (that has a neighbor to send to); the histogram of each member to
+    its leader, L numbers; per step, the k histograms of the first leader's clique with identifiers,
+    k (L + 1) numbers, and the reply, which is empty without a swap and otherwise has L + 2 numbers:
+    the identifiers of both nodes and the histogram of the node that joins. After a swap each leader
+    sends the k identifiers to its k - 1 other members; if another node now has the smallest
+    identifier, the previous leader first sends it the k histograms with identifiers. Sampling of
+    other leaders is not counted.
 
     Parameters
     ----------
@@ -177,41 +182,44 @@ def decentralized_greedy_swap_trace(
     >>> int(trace.messages[0])  # 6 rounds of 4 messages, and 2 nodes that are not leaders
     26
     """
-    known, clique_size = known_and_size(
+    labels, clique_size = checked_labels(
         label_counts, None, label_shares, clique_size, "uniform", distance
     )
-    gossiped = _estimates(known, gossip_rounds, gossip_graph, seed)
-    return _run(known, clique_size, steps, distance, gossiped, stream(seed, "graph"), traced=True)
+    gossiped = _estimates(labels, gossip_rounds, gossip_graph, seed)
+    return _run(labels, clique_size, steps, distance, gossiped, stream(seed, "graph"), traced=True)
 
 
 def gossip_estimates(
     values: np.ndarray, rounds: int, rng: np.random.Generator, graph: Topology | None = None
 ) -> tuple[np.ndarray, int]:
-    """Return each node's Push-Sum estimate of the mean of (n, d) values, and messages sent."""
-    n, messages = len(values), 0
+    """Return Push-Sum estimates of the mean of (n, d) values at each node, and messages sent."""
+    n = len(values)
+    messages = 0
     sums = np.column_stack([values, np.ones(n)])  # the last column is the weight
-    draw = _any_other(n) if graph is None else _any_neighbor(graph)
+    draw = _other_nodes(n) if graph is None else _random_neighbors(graph)
     for _ in range(rounds):
         senders, receivers = draw(rng)
-        sent = (
-            np.where(sums[senders, -1:] > 1e-250, 0.5, 0.0) * sums[senders]
-        )  # halved for ever, a weight would be 0
+        # Weights are not halved down to 0.
+        sent = np.where(sums[senders, -1:] > 1e-250, 0.5, 0.0) * sums[senders]
         sums[senders] -= sent
         np.add.at(sums, receivers, sent)
         messages += len(senders)
     return sums[:, :-1] / sums[:, -1:], messages
 
 
-def _any_other(n: int) -> Callable[[np.random.Generator], tuple[np.ndarray, np.ndarray]]:
+def _other_nodes(n: int) -> Callable[[np.random.Generator], tuple[np.ndarray, np.ndarray]]:
+    """Return a function that draws for each node another node uniformly: senders, receivers."""
     nodes = np.arange(n)
     return lambda rng: (nodes, (nodes + rng.integers(1, n, size=n)) % n)
 
 
-def _any_neighbor(
+def _random_neighbors(
     graph: Topology,
 ) -> Callable[[np.random.Generator], tuple[np.ndarray, np.ndarray]]:
+    """Return a function that draws an out-neighbor for each node that has one."""
     senders = np.flatnonzero(graph.out_degrees)
-    starts, degrees = graph.adjacency.indptr[senders], graph.out_degrees[senders]
+    starts = graph.adjacency.indptr[senders]
+    degrees = graph.out_degrees[senders]
     return lambda rng: (
         senders,
         graph.adjacency.indices[starts + (rng.random(len(senders)) * degrees).astype(int)],
@@ -219,13 +227,13 @@ def _any_neighbor(
 
 
 def _estimates(
-    known: Histograms, rounds: int | None, graph: Topology | None, seed: int | np.random.Generator
+    labels: Histograms, rounds: int | None, graph: Topology | None, seed: int | np.random.Generator
 ) -> tuple[np.ndarray, int] | None:
-    """Return each node's estimate of the global distribution (None if exact), and messages sent."""
-    n = len(known.shares)
+    """Return the estimates of the global distribution and messages sent, or None if exact."""
+    n = len(labels.shares)
     if graph is not None and rounds is None:
         raise ValueError(
-            "`gossip_graph` must be left out unless `gossip_rounds` says how long to gossip over it"
+            "`gossip_graph` must be left out unless the number of `gossip_rounds` is given"
         )
     if rounds is None:
         return None
@@ -237,12 +245,12 @@ def _estimates(
     if graph is not None and graph.n != n:
         raise ValueError(f"`gossip_graph` must have n={n} nodes, {graph.name} has {graph.n}")
     return gossip_estimates(
-        known.shares, check_int("gossip_rounds", rounds, minimum=0), stream(seed, "gossip"), graph
+        labels.shares, check_int("gossip_rounds", rounds, minimum=0), stream(seed, "gossip"), graph
     )
 
 
 def _run(
-    known: Histograms,
+    labels: Histograms,
     clique_size: int,
     steps: int,
     distance: str,
@@ -250,14 +258,14 @@ def _run(
     rng: np.random.Generator,
     traced: bool,
 ) -> SwapTrace:
-    steps, (n, classes) = check_int("steps", steps, minimum=0), known.shares.shape
+    """Run decentralized Greedy-Swap; only the last row of skews is recorded unless `traced`."""
+    steps = check_int("steps", steps, minimum=0)
+    n, classes = labels.shares.shape
     groups = random_groups(n, clique_size, rng)
-    estimates, sent = (np.tile(known.overall, (n, 1)), 0) if gossiped is None else gossiped
+    estimates, sent = (np.tile(labels.overall, (n, 1)), 0) if gossiped is None else gossiped
     leaders = _Leaders(groups, None if gossiped is None else estimates)
-    cliques = cliques_of(groups, known, distance)
-    skews = np.tile(
-        [clique.skew for clique in cliques], (steps + 1 if traced else 1, 1)
-    )  # else only the last row
+    cliques = cliques_of(groups, labels, distance)
+    skews = np.tile([clique.skew for clique in cliques], (steps + 1 if traced else 1, 1))
     messages, numbers = np.zeros((2, steps + 1), np.int64)
     messages[0] = sent + n - len(cliques)
     numbers[0] = sent * (classes + 1) + (n - len(cliques)) * classes
@@ -271,7 +279,7 @@ def _run(
 
 
 class _Leaders:
-    """The leaders of cliques, their estimates of the global distribution, and what they send."""
+    """Leaders of cliques, with their estimates of the global distribution and their messages."""
 
     def __init__(self, groups: list[np.ndarray], estimates: np.ndarray | None) -> None:
         order = np.concatenate(groups)
@@ -280,26 +288,29 @@ class _Leaders:
         self.estimates = estimates
         self.nodes = [int(group[0]) for group in groups]
 
-    def of(self, clique: Clique) -> int:
+    def leader_of(self, clique: Clique) -> int:
+        """Return the member with the smallest identifier."""
         return int(clique.nodes[self.identifiers[clique.nodes].argmin()])
 
     def swaps(self, a: Clique, b: Clique) -> np.ndarray:
-        """Return the swaps that lower the sum of skews as the leader of `b` sees them."""
+        """Return the swaps that lower the sum of skews by the estimate of the leader of `b`."""
         if self.estimates is None:
             return improving_swaps(a, b)
-        estimate = self.estimates[self.of(b)]
-        return improving_swaps(a.seen_with(estimate), b.seen_with(estimate))
+        estimate = self.estimates[self.leader_of(b)]
+        return improving_swaps(a.with_reference(estimate), b.with_reference(estimate))
 
     def traffic(
         self, a: int, b: int, cliques: list[Clique], classes: int, swapped: bool
     ) -> tuple[int, int]:
-        """Return messages and numbers of the step in which the leader of clique a met that of b."""
-        messages, numbers = 2, len(cliques[a].nodes) * (classes + 1)
+        """Return the messages and numbers of a step between the leaders of cliques a and b."""
+        messages = 2
+        numbers = len(cliques[a].nodes) * (classes + 1)
         if not swapped:
             return messages, numbers
         numbers += classes + 2
         for k in (a, b):
-            size, leader = len(cliques[k].nodes), self.of(cliques[k])
+            size = len(cliques[k].nodes)
+            leader = self.leader_of(cliques[k])
             handed_over = leader != self.nodes[k]
             messages += size - 1 + handed_over
             numbers += (size - 1) * size + handed_over * size * (classes + 1)

@@ -1,4 +1,4 @@
-"""Disjoint cliques, drawn at random or made representative by Greedy-Swap."""
+"""Disjoint cliques, random or with low label skew by Greedy-Swap."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,11 +17,11 @@ __all__ = ["greedy_swap", "greedy_swap_trace", "random_cliques"]
 
 @generator(family="D-Cliques", examples=["random_cliques:24,clique_size=4,seed=0"])
 def random_cliques(n: int, clique_size: int = 10, *, seed: int | np.random.Generator) -> Topology:
-    """Return disjoint cliques of random nodes; ``groups`` holds them in the order of the draws.
+    """Return disjoint cliques of random nodes; ``groups`` contains them.
 
-    All cliques have `clique_size` members, but for the last one, which takes the rest of the nodes.
-    With more than one clique the graph is not connected: see :func:`topofl.topologies.dcliques` for
-    edges between cliques.
+    All cliques have `clique_size` members, except that the last one has the remaining nodes. With
+    more than one clique the graph is disconnected: see :func:`topofl.topologies.dcliques` for edges
+    between cliques.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def random_cliques(n: int, clique_size: int = 10, *, seed: int | np.random.Gener
 
     References
     ----------
-    Bellet, Kermarrec and Lavoie, "D-Cliques" (2022), section IV-G2: Greedy-Swap with no step.
+    Bellet, Kermarrec and Lavoie, "D-Cliques" (2022), section IV-G2: Greedy-Swap without steps.
 
     Examples
     --------
@@ -69,37 +69,37 @@ def greedy_swap(
     """Return disjoint cliques with label distributions close to the global one (Greedy-Swap).
 
     The skew of a clique is the distance of its label distribution to the global one. Starting from
-    :func:`random_cliques` of the same seed, each step takes two cliques uniformly at random, finds
+    :func:`random_cliques` of the same seed, each step draws two cliques uniformly at random, finds
     all swaps of one member each that lower the sum of their two skews, and makes one of these,
-    chosen uniformly at random; if there is none the step passes. So sizes stay and the total skew
-    never grows, and with fewer steps the same path ends earlier.
+    chosen uniformly at random; if there is none, nothing changes. Thus sizes are constant, the
+    total skew never grows, and fewer steps end the same path earlier.
 
     Parameters
     ----------
     label_counts
-        (n, classes) array of non-negative integers, or an object with such a ``label_counts``, as a
-        Partition.
+        (n, classes) array of non-negative integers, or an object with such a ``label_counts``, for
+        example a Partition.
     clique_size
-        Between 2 and n; the last clique takes the rest of the nodes.
+        Between 2 and n; the last clique has the remaining nodes.
     n
-        Instead of `label_counts`: n nodes of one class each, node i having class ``i %
+        Alternative to `label_counts`: n nodes of one class each; node i has class ``i %
         clique_size``.
     label_shares
-        Instead of `label_counts`: (n, classes) finite numbers, what each node reports of its label
-        distribution, such as :func:`topofl.data.private_label_histograms`, which may be negative.
-        All swaps are chosen by these.
+        Alternative to `label_counts`: (n, classes) finite numbers, the label distributions that
+        nodes report, for example by :func:`topofl.data.private_label_histograms`; they may be
+        negative. All swaps are chosen by these.
     steps
         Number of steps. A step takes O(clique_size^2 classes) time and memory.
     weighting
         ``"uniform"``: the distributions of a clique and of all nodes are means of the nodes'
         distributions, as in the paper; ``"pooled"``: they are those of the pooled examples, as in
-        its authors' simulator. The same if all nodes have equally many examples. With
-        `label_shares` only the former.
+        the simulator of its authors. Both are equal if all nodes have the same number of examples.
+        `label_shares` allow only ``"uniform"``.
     distance
-        Of :func:`topofl.metrics.clique_skew`. Where ``"symmetric_kl"`` is infinite, since a clique
-        lacks a class, a sum of skews is lowered by fewer missing classes, or by as many and a lower
-        sum over the others. Distances other than ``"l1"`` take a few times as long; those that need
-        distributions refuse `label_shares` that are none.
+        As in :func:`topofl.metrics.clique_skew`. If ``"symmetric_kl"`` is infinite, since a clique
+        lacks a class, a sum of skews is lowered by fewer missing classes, or by as many missing
+        classes and a lower sum over the others. Distances other than ``"l1"`` take a few times as
+        long; those between distributions require `label_shares` that are distributions.
     seed
         Integer or generator.
 
@@ -108,7 +108,7 @@ def greedy_swap(
     TypeError
         If the counts are not integers.
     ValueError
-        If the counts have another shape, are negative, or leave a node without data; if
+        If the counts have the wrong shape, are negative, or leave a node without data; if
         `label_shares` are not finite; if `clique_size`, `steps`, `weighting` or `distance` is out
         of range; if not exactly one of `label_counts`, `n` and `label_shares` is given.
 
@@ -123,13 +123,13 @@ def greedy_swap(
     >>> sorted(sum(node < 2 for node in group) for group in graph.groups)
     [1, 1]
     """
-    known, clique_size = known_and_size(
+    labels, clique_size = checked_labels(
         label_counts, n, label_shares, clique_size, weighting, distance
     )
-    groups = greedy_groups(known, clique_size, steps, distance, stream(seed, "graph"))
-    how = non_default(steps, weighting, distance)
-    name = call_name("greedy_swap", known.source, clique_size=clique_size, **how, seed=seed)
-    return disjoint(groups, len(known.shares), name)
+    groups = greedy_groups(labels, clique_size, steps, distance, stream(seed, "graph"))
+    options = non_default(steps, weighting, distance)
+    name = call_name("greedy_swap", labels.source, clique_size=clique_size, **options, seed=seed)
+    return disjoint(groups, len(labels.shares), name)
 
 
 def greedy_swap_trace(
@@ -154,8 +154,8 @@ def greedy_swap_trace(
     groups
         As ``greedy_swap(...).groups``.
     skews
-        (steps + 1, number of cliques); row 0 is before the first step. Its row means are the curve
-        of Figure 18. Those of `label_shares`, where these are given: see
+        (steps + 1, number of cliques); row 0 is before the first step. The row means are the curve
+        of Figure 18. With `label_shares` these are the skews of the reported distributions: see
         :func:`topofl.metrics.clique_skew` for the true ones.
 
     Raises
@@ -173,13 +173,13 @@ def greedy_swap_trace(
     >>> skews.shape, skews[-1].tolist()
     ((21, 2), [0.0, 0.0])
     """
-    known, clique_size = known_and_size(
+    labels, clique_size = checked_labels(
         label_counts, None, label_shares, clique_size, weighting, distance
     )
     trace = np.empty(
-        (check_int("steps", steps, minimum=0) + 1, -(-len(known.shares) // clique_size))
+        (check_int("steps", steps, minimum=0) + 1, -(-len(labels.shares) // clique_size))
     )
-    groups = greedy_groups(known, clique_size, steps, distance, stream(seed, "graph"), trace)
+    groups = greedy_groups(labels, clique_size, steps, distance, stream(seed, "graph"), trace)
     return tuple(tuple(group.tolist()) for group in groups), trace
 
 
@@ -188,7 +188,7 @@ def check_clique_size(clique_size: int, n: int) -> int:
     return check_int("clique_size", clique_size, minimum=2, maximum=n, maximum_name="n")
 
 
-def known_and_size(
+def checked_labels(
     label_counts: Any,
     n: int | None,
     label_shares: Any,
@@ -196,15 +196,15 @@ def known_and_size(
     weighting: str,
     distance: str,
 ) -> tuple[Histograms, int]:
-    """Return checked label histograms and clique size."""
+    """Return the checked label histograms and clique size."""
     if label_counts is None and label_shares is None and n is not None:
         check_clique_size(clique_size, check_nodes(n, minimum=2))
-    known = histograms(label_counts, n, label_shares, clique_size, weighting, distance)
-    return known, check_clique_size(clique_size, len(known.shares))
+    labels = histograms(label_counts, n, label_shares, clique_size, weighting, distance)
+    return labels, check_clique_size(clique_size, len(labels.shares))
 
 
 def non_default(steps: int, weighting: str, distance: str) -> dict[str, Any]:
-    """Return the arguments of Greedy-Swap that differ from their defaults, for a name."""
+    """Return the arguments of Greedy-Swap, with None for defaults, for the name of a graph."""
     shown = {
         "steps": (steps, 1000),
         "weighting": (weighting, "uniform"),
@@ -214,12 +214,12 @@ def non_default(steps: int, weighting: str, distance: str) -> dict[str, Any]:
 
 
 def random_groups(n: int, size: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """Return a random partition of n nodes into groups of `size`; the last one takes the rest."""
+    """Return a random partition of n nodes into groups of `size`; the last one has the rest."""
     return np.split(rng.permutation(n), range(size, n, size))
 
 
 def complete_edges(groups: Sequence[np.ndarray]) -> np.ndarray:
-    """Return all (E, 2) pairs inside groups."""
+    """Return the (E, 2) pairs of nodes inside groups."""
     pairs = {
         size: np.stack(np.triu_indices(size, 1), axis=1)
         for size in {len(group) for group in groups}
@@ -228,27 +228,28 @@ def complete_edges(groups: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def disjoint(groups: Sequence[np.ndarray], n: int, name: str) -> Topology:
-    """Return the graph of these cliques and nothing between them."""
+    """Return the graph of these cliques without edges between them."""
     return from_edges(
         complete_edges(groups), n, name=name, groups=[group.tolist() for group in groups]
     )
 
 
 def greedy_groups(
-    known: Histograms,
+    labels: Histograms,
     size: int,
     steps: int,
     distance: str,
     rng: np.random.Generator,
     trace: np.ndarray | None = None,
 ) -> list[np.ndarray]:
-    """Return the groups of Greedy-Swap; fills `trace` (steps + 1, groups) with skews if given."""
+    """Return the groups of Greedy-Swap, and write skews to `trace` (steps + 1, groups) if given."""
     steps = check_int("steps", steps, minimum=0)
-    cliques = cliques_of(random_groups(len(known.shares), size, rng), known, distance)
+    cliques = cliques_of(random_groups(len(labels.shares), size, rng), labels, distance)
     if trace is not None:
         trace[:] = [clique.skew for clique in cliques]
     draws = rng.random((steps, 3)) if len(cliques) > 1 else np.empty((0, 3))
     for step, (a, b, swapped) in enumerate(swap_steps(cliques, draws)):
         if trace is not None and swapped:
-            trace[step + 1 :, a], trace[step + 1 :, b] = cliques[a].skew, cliques[b].skew
+            trace[step + 1 :, a] = cliques[a].skew
+            trace[step + 1 :, b] = cliques[b].skew
     return [clique.nodes for clique in cliques]

@@ -1,4 +1,4 @@
-"""Cliques without skew where every node has one class."""
+"""Cliques with minimal label skew for nodes of one class each."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from topofl._support.check import check_nodes
 from topofl._support.seeding import stream
-from topofl.topologies._common import call_name, known_counts
+from topofl.topologies._common import call_name, counts_and_source
 from topofl.topologies._generator import generator
 from topofl.topologies.cliques.dcliques import joined, no_edges, scheme
 from topofl.topologies.cliques.greedy_swap import check_clique_size
@@ -24,28 +24,29 @@ def ideal_cliques(
     inter: str | None = None,
     seed: int | np.random.Generator,
 ) -> Topology:
-    """Return cliques that share out the nodes of each class evenly; ``groups`` holds them.
+    """Return cliques with evenly distributed classes; ``groups`` contains them.
 
-    For nodes of one class each: the nodes, shuffled and sorted by class, are dealt in turn to q =
-    ceil(n / clique_size) cliques. So any two cliques differ by at most one node in size, and by at
-    most one node of each class; if q divides the number of nodes of each class, every clique has
-    the global mixture: skew 0. If all cliques have the same size, no cliques of that size have a
-    lower sum of skews, since the distance of each class is least where it is shared out evenly.
-    With as many cliques as nodes of each class, a clique holds every class once.
+    Every node must have a single class. The nodes, shuffled and sorted by class, are dealt in turn
+    to q = ceil(n / clique_size) cliques. Any two cliques thus differ by at most one node in size,
+    and by at most one node of each class; if q divides the number of nodes of each class, every
+    clique has the global label distribution and skew 0. If all cliques have the same size, no
+    cliques of that size have a lower sum of skews, since the distance of each class is smallest if
+    it is distributed evenly. With as many cliques as nodes of each class, each clique contains
+    every class once.
 
     Parameters
     ----------
     label_counts
         (n, classes) array of non-negative integers, one class per node, or an object with such a
-        ``label_counts``, as a Partition.
+        ``label_counts``, for example a Partition.
     clique_size
-        Largest size, between 2 and n; default: the number of classes that nodes have (with `n`
-        alone: 10), as far as it lies in this range. Unlike in :func:`topofl.topologies.greedy_swap`
-        no clique takes the rest of the nodes.
+        Maximum size, between 2 and n; default: the number of classes that nodes have (10 if only
+        `n` is given), clipped to this range. Unlike in :func:`topofl.topologies.greedy_swap`, no
+        clique takes the remaining nodes.
     n
-        Instead of `label_counts`: n nodes, node i having class ``i % clique_size``.
+        Alternative to `label_counts`: n nodes; node i has class ``i % clique_size``.
     inter
-        How cliques are joined, as in :func:`topofl.topologies.dcliques`; default: not at all.
+        Scheme that joins the cliques, as in :func:`topofl.topologies.dcliques`; default: none.
     seed
         Integer or generator.
 
@@ -54,13 +55,13 @@ def ideal_cliques(
     TypeError
         If the counts are not integers.
     ValueError
-        If the counts have another shape, are negative, or leave a node without data; if a node has
-        several classes; if `clique_size` or `inter` is out of range; if not exactly one of
+        If the counts have the wrong shape, are negative, or leave a node without data; if a node
+        has several classes; if `clique_size` or `inter` is out of range; if not exactly one of
         `label_counts` and `n` is given.
 
     References
     ----------
-    Bellet, Kermarrec and Lavoie, "D-Cliques" (2022), and its authors' simulator, which has a
+    Bellet, Kermarrec and Lavoie, "D-Cliques" (2022), and the simulator of its authors, which has a
     construction of this name.
 
     Examples
@@ -73,14 +74,14 @@ def ideal_cliques(
         n = check_nodes(n, minimum=2)
     if label_counts is None and n is not None:
         clique_size = check_clique_size(min(10, n) if clique_size is None else clique_size, n)
-    counts, source = known_counts(
+    counts, source = counts_and_source(
         label_counts, n, classes=10 if clique_size is None else clique_size
     )
     if len(counts) < 2:
         raise ValueError(
-            f"`label_counts` must have at least 2 nodes, got {len(counts)}; a clique needs two"
+            f"`label_counts` must have at least 2 nodes, got {len(counts)}; cliques need two"
         )
-    classes = _only_classes(counts)
+    classes = _single_classes(counts)
     if clique_size is None:
         clique_size = min(max(len(np.unique(classes)), 2), len(counts))
     clique_size = check_clique_size(clique_size, len(counts))
@@ -91,8 +92,8 @@ def ideal_cliques(
     return joined(groups, len(counts), join(groups, rng), name)
 
 
-def _only_classes(counts: np.ndarray) -> np.ndarray:
-    """Return the (n,) classes of nodes that have one each, or raise."""
+def _single_classes(counts: np.ndarray) -> np.ndarray:
+    """Return the (n,) classes, or raise if a node has several."""
     several = np.flatnonzero((counts > 0).sum(axis=1) > 1)
     if len(several):
         raise ValueError(
@@ -104,7 +105,7 @@ def _only_classes(counts: np.ndarray) -> np.ndarray:
 
 
 def _dealt(classes: np.ndarray, q: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """Return q groups, to which nodes are dealt in turn, class by class in random order."""
+    """Return q groups to which nodes are dealt in turn, class by class in random order."""
     shuffled = rng.permutation(len(classes))
     rank = rng.permutation(int(classes.max()) + 1)
     order = shuffled[np.argsort(rank[classes[shuffled]], kind="stable")]

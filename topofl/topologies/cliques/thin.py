@@ -1,4 +1,4 @@
-"""Graphs that lose edges: cliques that are no longer complete."""
+"""Cliques with randomly removed edges."""
 
 from dataclasses import replace
 
@@ -21,18 +21,17 @@ __all__ = ["thin_cliques"]
 def thin_cliques(base: Topology, removed: int, *, seed: int | np.random.Generator) -> Topology:
     """Return `base` without `removed` uniformly random undirected edges inside each of its groups.
 
-    Edges between groups, and ``groups``, stay as they are; so :func:`topofl.mixing.within_groups`
+    Edges between groups and the ``groups`` do not change, so :func:`topofl.mixing.within_groups`
     averages over the members of the clique that are still neighbors. A complete clique of k nodes
-    stays connected if at most k - 2 edges are removed, since k - 1 cut off a node; with more
-    removed, nodes may be cut off.
+    stays connected if at most k - 2 edges are removed, since isolating a node takes k - 1.
 
     Parameters
     ----------
     base
-        An undirected graph with groups, for example of :func:`topofl.topologies.dcliques`.
+        An undirected graph with groups, for example from :func:`topofl.topologies.dcliques`.
     removed
-        Edges that each group loses, at least 0. The paper removes 1 and 5 of the 45 in a clique of
-        10.
+        Edges to remove from each group, at least 0. The paper removes 1 and 5 of the 45 edges of a
+        clique of 10.
     seed
         Integer or generator.
 
@@ -62,7 +61,8 @@ def thin_cliques(base: Topology, removed: int, *, seed: int | np.random.Generato
     order = np.lexsort((stream(seed, "graph").random(len(group)), group))
     rank = np.arange(len(group)) - np.searchsorted(group[order], group[order])
     gone = order[rank < removed]
-    u, v = np.append(sources[gone], targets[gone]), np.append(targets[gone], sources[gone])
+    u = np.append(sources[gone], targets[gone])
+    v = np.append(targets[gone], sources[gone])
     lost = sparse.csr_array((np.ones(len(u), bool), (u, v)), shape=(base.n, base.n))
     adjacency = base.adjacency - base.adjacency.multiply(lost)
     adjacency.eliminate_zeros()
@@ -71,11 +71,10 @@ def thin_cliques(base: Topology, removed: int, *, seed: int | np.random.Generato
 
 
 def _inner_edges(base: Topology) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return both ends of each undirected edge inside a group, once, and its group."""
+    """Return the sources, targets and groups of the undirected edges inside groups."""
     if not isinstance(base, Topology):
         raise TypeError(
-            f"`base` must be a Topology, got {type(base).__name__}; make one with "
-            "topofl.as_topology(graph)"
+            f"`base` must be a Topology, got {type(base).__name__}; use topofl.as_topology(graph)"
         )
     if base.is_directed:
         raise TopologyError(f"`base` must be undirected, {base.name} is directed")
@@ -92,11 +91,12 @@ def _inner_edges(base: Topology) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _check_enough(n_edges: np.ndarray, removed: int, base: Topology) -> None:
-    few = np.flatnonzero(n_edges < removed)
-    if len(few):
-        k = few[0]
+    """Raise ``ValueError`` if a group has fewer edges than `removed`."""
+    too_small = np.flatnonzero(n_edges < removed)
+    if len(too_small):
+        k = too_small[0]
         raise ValueError(
             f"`removed` must be at most {n_edges.min()}, the fewest edges in a clique of "
             f"{base.name}, got {removed}: clique {k} of {len(base.groups[k])} nodes has "
-            f"{n_edges[k]} edges ({len(few)} such cliques)"
+            f"{n_edges[k]} edges ({len(too_small)} such cliques)"
         )

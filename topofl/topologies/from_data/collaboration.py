@@ -1,4 +1,4 @@
-"""Greedy collaboration graphs: each node chooses peers by the reward of the whole group."""
+"""Greedy collaboration graphs: each node chooses neighbors by the reward of groups."""
 
 from collections.abc import Sequence
 
@@ -13,13 +13,14 @@ from topofl.topology import Topology, from_edges
 __all__ = ["greedy_collaboration"]
 
 
-def _near_on_a_line(node: int, members: tuple[int, ...]) -> float:
-    """Return a reward for an example: near neighbors on a line help, far ones hurt."""
+def _closeness_on_a_line(node: int, members: tuple[int, ...]) -> float:
+    """Return the reward of an example: close neighbors on a line help, distant ones hurt."""
     return sum(2.0 - abs(node - other) for other in members if other != node)
 
 
 def _example() -> Topology:
-    return greedy_collaboration(_near_on_a_line, 30, 3, seed=0)
+    """Return the example graph of the gallery."""
+    return greedy_collaboration(_closeness_on_a_line, 30, 3, seed=0)
 
 
 @generator(family="learned from rewards", examples=[_example])
@@ -32,35 +33,37 @@ def greedy_collaboration(
     count_self: bool = False,
     seed: int | np.random.Generator,
 ) -> Topology:
-    """Return DPFL's collaboration graph: every node receives from those that :func:`ggc` chooses.
+    """Return DPFL's collaboration graph: each node receives from the nodes that it chooses.
 
-    The edge i -> k is there if and only if i is chosen for k. Nothing makes the graph connected.
+    The graph has the edge i -> k if and only if :func:`ggc` chooses i for k. It need not be
+    connected.
 
     Parameters
     ----------
     reward
-        Function of a node k and a group, the ascending tuple of k and others, that says what it
-        brings k to average over the group; the higher, the better. See :func:`averaged_reward` for
-        DPFL's.
+        Function of a node k and a group, the ascending tuple of k and other nodes, that returns the
+        benefit for k of averaging over the group; higher is better. See :func:`averaged_reward` for
+        DPFL's reward.
     n
         Number of nodes, at least 1.
     budget
-        Most nodes that a node may choose, or one such number per node; None sets no limit.
+        Maximum number of nodes that a node may choose, or one such number per node; None: no limit.
     candidates
-        Graph on n nodes; a node may choose only those it receives from there. Default: everyone
-        else, which takes up to 2 n rewards per node.
+        Graph on n nodes; a node may choose only its in-neighbors there. Default: all other nodes,
+        which takes up to 2 n rewards per node.
     count_self
         Whether a node counts towards its own budget.
     seed
-        Integer or generator; of an integer each node has a stream of its own.
+        Integer or generator; with an integer, each node has an independent stream.
 
     Raises
     ------
     TypeError
-        If `reward` is not a function or returns no number, or `candidates` is not a Topology.
+        If `reward` is not a function or does not return a number, or `candidates` is not a
+        Topology.
     ValueError
-        If a reward is not finite, naming node and group; if `n` or `budget` is out of range; if
-        `candidates` or `budget` is for another number of nodes.
+        If a reward is not finite (the message names node and group); if `n` or `budget` is out of
+        range; if `candidates` or `budget` is for another number of nodes.
 
     References
     ----------
@@ -77,16 +80,16 @@ def greedy_collaboration(
     n = check_nodes(n, minimum=1)
     budgets = _budgets(budget, n)
     chosen = [
-        ggc(reward, k, pool, most, count_self=count_self, seed=seed)
-        for k, (pool, most) in enumerate(zip(_pools(candidates, n), budgets, strict=True))
+        ggc(reward, k, pool, limit, count_self=count_self, seed=seed)
+        for k, (pool, limit) in enumerate(zip(_pools(candidates, n), budgets, strict=True))
     ]
     edges = [(i, k) for k, nodes in enumerate(chosen) for i in nodes]
-    each = budget is not None and np.ndim(budget) > 0
+    is_per_node = budget is not None and np.ndim(budget) > 0
     name = call_name(
         "greedy_collaboration",
-        f"reward, budget[{n}]" if each else "reward",
+        f"reward, budget[{n}]" if is_per_node else "reward",
         n=n,
-        budget=None if each else budget,
+        budget=None if is_per_node else budget,
         candidates=candidates,
         count_self=count_self or None,
         seed=seed,
@@ -99,7 +102,7 @@ def _budgets(budget: int | Sequence[int] | None, n: int) -> list[int | None]:
     if budget is None or (shape := as_array("budget", budget).shape) == ():
         return [budget] * n  # pyright: ignore[reportReturnType]
     if shape != (n,):
-        raise ValueError(f"`budget` must be one number, or one a node (n={n}), got shape {shape}")
+        raise ValueError(f"`budget` must be one number, or one per node (n={n}), got shape {shape}")
     return list(budget)  # pyright: ignore[reportArgumentType]
 
 

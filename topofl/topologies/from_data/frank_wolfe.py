@@ -8,17 +8,17 @@ import scipy.sparse as sparse
 from scipy.optimize import linear_sum_assignment
 
 from topofl._support.check import check_int, check_nonnegative
-from topofl.topologies._common import call_name, known_counts, label_shares
+from topofl.topologies._common import call_name, counts_and_source, label_shares
 from topofl.topologies._generator import generator
 from topofl.topology import Topology
 
 __all__ = ["stl_fw", "stl_fw_trace"]
 
 SIZE_LIMIT = 5000
-"""Most nodes: a step solves an assignment problem on a dense (n, n) matrix, 200 MB at this size."""
+"""Maximum number of nodes: a step solves an assignment on a dense (n, n) matrix, here 200 MB."""
 
 _TOLERANCE = 1e-12
-"""A step must promise a gain of more than this; less is rounding."""
+"""Rounding: a step must have a predicted gain of more than this."""
 
 
 @generator(family="learned from data", examples=["stl_fw:30,degree=3"])
@@ -27,48 +27,49 @@ def stl_fw(
 ) -> Topology:
     """Return the directed graph and weights that STL-FW learns from label distributions.
 
-    A node has at most `degree` neighbors.
+    Each node has at most `degree` in-neighbors and out-neighbors.
 
     Over doubly stochastic W, Frank-Wolfe minimizes ``g(W) = (1/n) ||W Pi - J Pi||_F^2 + (lam/n) ||W
-    - J||_F^2``: the label skew left in the neighborhoods, and the variance left by averaging over
-    few nodes. Pi are the (n, classes) label shares and J has all entries 1/n; the minimum, 0, lies
-    at the complete graph J. From W = I each step finds the permutation P to which g falls most
-    steeply (an assignment problem) and goes to the best point on the line from W to P (in closed
-    form). So after `degree` steps each node receives from and sends to at most `degree` others,
-    fewer where permutations agree or leave a node in its place, and no step raises g.
+    - J||_F^2``: the remaining label skew of neighborhoods, and the variance that remains from
+    averaging over few nodes. Pi is the (n, classes) matrix of label shares and J has all entries
+    1/n; the minimum of 0 is at J, the complete graph. From W = I, each step finds the permutation P
+    in whose direction g decreases fastest (an assignment problem) and moves to the best point
+    between W and P (in closed form). After `degree` steps each node thus receives from and sends to
+    at most `degree` others, fewer if permutations agree or have fixed points, and no step increases
+    g.
 
-    The edge i -> j carries ``W[j, i]``; ``own_weights`` is set, so that W is what the default
-    weights are. The graph is directed and nothing makes it connected, though with a `degree` of 3
-    or more it mostly is. Which of equally steep permutations is taken depends on rounding, so other
-    machines may give another graph that is as good.
+    The edge i -> j carries ``W[j, i]``, and ``own_weights`` is set, so the default weights are W.
+    The graph is directed and not necessarily connected, although it usually is for a `degree` of 3
+    or more. The choice between equally good permutations depends on rounding, so another machine
+    may return a different graph of the same quality.
 
     Parameters
     ----------
     label_counts
-        (n, classes) array of non-negative integers, or an object with such a ``label_counts``, as a
-        Partition; at most 5000 nodes. A step takes O(n^2) memory and up to O(n^3) time: about a
-        second for 2000 nodes of two classes.
+        (n, classes) array of non-negative integers, or an object with such a ``label_counts``, for
+        example a Partition; at most 5000 nodes. A step takes O(n^2) memory and up to O(n^3) time:
+        about a second for 2000 nodes of two classes.
     degree
-        Number of steps, at least 0. With one class per node, K classes and equally many nodes of
-        each, K - 1 steps leave no skew.
+        Number of steps, at least 0. With one class per node and equal numbers of nodes of K
+        classes, K - 1 steps remove all skew.
     n
-        Instead of `label_counts`: n nodes of one class each, node i having class ``i % 10``.
+        Alternative to `label_counts`: n nodes of one class each; node i has class ``i % 10``.
     lam
-        Weight of the variance, at least 0. With 0 it stops as soon as no skew is left.
+        Weight of the variance, at least 0. With 0 the method stops once no skew is left.
 
     Raises
     ------
     TypeError
         If the counts are not integers.
     ValueError
-        If the counts have another shape, are negative, or leave a node without data; if there are
+        If the counts have the wrong shape, are negative, or leave a node without data; if there are
         too many nodes; if `degree` or `lam` is out of range; if not exactly one of `label_counts`
         and `n` is given.
 
     Notes
     -----
-    ``g(W_l) <= 16 / (l + 2) (lam / 2 + V)`` after l steps, V being g(I) with `lam` 0 (at most 1),
-    whatever n is: Frank-Wolfe with exact line search ends within ``2 C / (l + 2)`` of the minimum,
+    ``g(W_l) <= 16 / (l + 2) (lam / 2 + V)`` after l steps for every n, where V is g(I) with `lam` 0
+    (at most 1): Frank-Wolfe with exact line search ends within ``2 C / (l + 2)`` of the minimum,
     where C is the supremum of ``(2/n) (||(S - W) Pi||_F^2 + lam ||S - W||_F^2)`` over doubly
     stochastic S and W, ``||S - W||_F^2 <= 2 n``, and ``||(S - W)(Pi - J Pi)||_F^2 <= 4 ||Pi - J
     Pi||_F^2``.
@@ -129,15 +130,17 @@ def stl_fw_trace(label_counts: Any, degree: int = 10, *, lam: float = 0.1) -> np
     shares = label_shares(counts)
     trace = [_terms(sparse.eye_array(len(counts), format="csr"), shares - shares.mean(axis=0))]
     trace += [step.terms for step in _steps(shares, degree, lam)]
-    trace += [trace[-1]] * (degree + 1 - len(trace))  # it has arrived
+    trace += [trace[-1]] * (
+        degree + 1 - len(trace)
+    )  # stopped early, at the minimum along all permutations
     return np.array(trace)
 
 
 def _checked(
     label_counts: Any, n: int | None, degree: int, lam: float
 ) -> tuple[np.ndarray, str, float]:
-    """Return label counts, how to show them in a name, and `lam`, or raise."""
-    counts, source = known_counts(label_counts, n, classes=10)
+    """Return the label counts, their text in a name, and `lam`, or raise."""
+    counts, source = counts_and_source(label_counts, n, classes=10)
     check_int("degree", degree, minimum=0)
     if len(counts) > SIZE_LIMIT:
         raise ValueError(
@@ -148,18 +151,20 @@ def _checked(
 
 
 class _Step(NamedTuple):
+    """Weights after a step of Frank-Wolfe, and both terms of the objective."""
+
     weights: sparse.csr_array
     terms: tuple[float, float]
 
 
 def _steps(shares: np.ndarray, degree: int, lam: float) -> Iterator[_Step]:
-    """Yield the weights after each of at most `degree` steps, until no permutation has a gain."""
+    """Yield the weights after each of at most `degree` steps, until no permutation gives a gain."""
     n = len(shares)
     deviations = shares - shares.mean(axis=0)
     weights = sparse.csr_array(sparse.eye_array(n))
     for _ in range(degree):
-        # Half of n times the gradient, but for constants, which do not matter between doubly
-        # stochastic matrices.
+        # The gradient times n / 2, up to constants, which do not matter for doubly stochastic
+        # matrices.
         slope = (weights @ deviations) @ deviations.T
         entries = sparse.coo_array(weights)
         slope[entries.coords] += lam * entries.data
@@ -177,6 +182,6 @@ def _steps(shares: np.ndarray, degree: int, lam: float) -> Iterator[_Step]:
 def _terms(weights: sparse.csr_array, deviations: np.ndarray) -> tuple[float, float]:
     """Return both terms of g: ``||W - J||_F^2 = ||W||_F^2 - 1`` for doubly stochastic W."""
     n = len(deviations)
-    return float(np.square(weights @ deviations).sum() / n), float(
-        (np.square(weights.data).sum() - 1) / n
-    )
+    skew = np.square(weights @ deviations).sum() / n
+    variance = (np.square(weights.data).sum() - 1) / n
+    return float(skew), float(variance)

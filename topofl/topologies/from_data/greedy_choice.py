@@ -1,4 +1,4 @@
-"""Greedy Graph Construction: a node's choice of peers, from all models (GGC) or batches (BGGC)."""
+"""Greedy Graph Construction (GGC) and its batched variant (BGGC): the choice of one node."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from topofl._support.check import as_array, check_finite, check_int, check_switch, shown
-from topofl._support.generators import answered
+from topofl._support.generators import answer_queries
 from topofl._support.seeding import stream
 
 __all__ = ["WORST", "Reward", "averaged_reward", "bggc", "double_greedy", "ggc", "shuffled"]
@@ -17,10 +17,10 @@ Models = np.ndarray | Callable[[np.ndarray], np.ndarray]
 Group = TypeVar("Group")
 
 WORST = -float(np.finfo(np.float32).max)
-"""Reward of a group whose loss is not finite, so that no candidate that leads to it is added."""
+"""Reward of a group whose loss is not finite; candidates that lead to it are not added."""
 
 _ROUNDING = 1e-12
-"""A gain must exceed this share of the rewards that it is the difference of; less is rounding."""
+"""Rounding: a gain must exceed this fraction of the rewards whose difference it is."""
 
 
 def ggc(
@@ -32,46 +32,46 @@ def ggc(
     count_self: bool = False,
     seed: int | np.random.Generator,
 ) -> tuple[int, ...]:
-    """Return the nodes that node `k` chooses by Greedy Graph Construction, ascending.
+    """Return the nodes that node `k` chooses by Greedy Graph Construction, in ascending order.
 
-    With X = {k} and Y = {k} and all candidates, candidates j are visited once in random order. With
-    the gain of adding ``a = max(R(X + j) - R(X), 0)`` and that of removing ``b = max(R(Y - j) -
-    R(Y), 0)``, j is added to X with probability ``a / (a + b)`` (1 if both are 0), else removed
-    from Y. It ends when X is as large as the budget allows. So it judges nodes by what they bring
-    to groups, from both ends: neither needs to help, or hurt, on its own.
+    X starts as {k}, and Y as k with all candidates. Candidates j are visited once in random order.
+    With the gain of adding, ``a = max(R(X + j) - R(X), 0)``, and that of removing, ``b = max(R(Y -
+    j) - R(Y), 0)``, j is added to X with probability ``a / (a + b)`` (1 if both are 0), else
+    removed from Y. The loop ends when X reaches the budget. Candidates are thus judged by their
+    contribution to a small and a large group, and need not help or hurt on their own.
 
-    Without a budget, and if the reward is submodular and not negative, the expected reward is at
-    least half of the best (Buchbinder et al. 2015). In general it may be below that of choosing
-    nobody, since where both gains are 0 the candidate is added.
+    Without a budget, and if the reward is submodular and non-negative, the expected reward is at
+    least half of the optimum (Buchbinder et al. 2015). In general it may be lower than that of
+    choosing no node, since a candidate is added if both gains are 0.
 
     Parameters
     ----------
     reward
-        As in :func:`greedy_collaboration`; asked at most ``2 |candidates| + 2`` times.
+        As in :func:`greedy_collaboration`; called at most ``2 |candidates| + 2`` times.
     k
         The node.
     candidates
         Distinct nodes other than `k`.
     budget
-        Most nodes to choose, at least 0; None sets no limit.
+        Maximum number of nodes to choose, at least 0; None: no limit.
     count_self
-        Whether `k` counts towards the budget, which must then be at least 1: the listing of the
-        paper stops there, while its text speaks of as many collaborators as the budget says.
+        Whether `k` counts toward the budget, which must then be at least 1, as in the paper's
+        listing; in its text the budget is the number of collaborators.
     seed
-        Integer or generator. The order and one number a candidate are drawn first, whatever is
-        decided then.
+        Integer or generator. The order and one number per candidate are drawn first, independently
+        of the decisions.
 
     Raises
     ------
     TypeError
-        If `reward` is not a function or returns no number.
+        If `reward` is not a function or does not return a number.
     ValueError
-        If a reward is not finite, naming node and group; if `candidates` hold `k`, or a node twice;
-        if `budget` is out of range.
+        If a reward is not finite (the message names node and group); if `candidates` contain `k`,
+        or a node twice; if `budget` is out of range.
 
     References
     ----------
-    Kharrat, Canini and Horvath, "DPFL" (2025), Algorithm 2, whose probability at a = b = 0 is in
+    Kharrat, Canini and Horvath, "DPFL" (2025), Algorithm 2, with the probability for a = b = 0 from
     the text. Buchbinder, Feldman, Naor and Schwartz, "A tight linear time (1/2)-approximation for
     unconstrained submodular maximization" (2015): the randomized double greedy.
 
@@ -88,11 +88,12 @@ def ggc(
     def value(members: frozenset[int]) -> float:
         return _finite("reward", reward(k, tuple(sorted(members))), k, members)
 
-    alone, all_of_them = frozenset({k}), frozenset({k, *pool.tolist()})
+    alone = frozenset({k})
+    everyone = frozenset({k, *pool.tolist()})
     steps = double_greedy(
-        alone, all_of_them, order, coins, limit, lambda x, j: x | {j}, lambda y, j: y - {j}
+        alone, everyone, order, coins, limit, lambda x, j: x | {j}, lambda y, j: y - {j}
     )
-    return tuple(answered(steps, lambda groups: [value(group) for group in groups]))
+    return tuple(answer_queries(steps, lambda groups: [value(group) for group in groups]))
 
 
 def double_greedy(
@@ -105,25 +106,26 @@ def double_greedy(
     minus: Callable[[Group, int], Group],
     rounding: float = _ROUNDING,
 ) -> Generator[tuple[Group, Group], Sequence[float], list[int]]:
-    """Return the candidates that double greedy adds, ascending; groups may be of any type.
+    """Return the candidates that randomized double greedy adds; groups may have any type.
 
     Parameters
     ----------
     taken, left
         The group of the node alone, and that of the node and all candidates.
     order, coins
-        The candidates in the order in which they are decided on, and a number in [0, 1) for each.
+        The candidates in the order of decisions, and a number in [0, 1) for each.
     limit
-        It ends when so many are added.
+        Number of added candidates at which the loop ends.
     plus, minus
-        Functions of a group and a candidate that return the group with it and without it.
+        Functions of a group and a candidate that return the group with the candidate and without
+        it.
     rounding
-        A gain must exceed this share of the rewards it is the difference of.
+        A gain must exceed this fraction of the rewards whose difference it is.
 
     Yields
     ------
     tuple
-        Two groups, whose rewards it must be sent.
+        Two groups; the generator must be sent their rewards.
     """
     chosen: list[int] = []
     if limit == 0:
@@ -154,12 +156,12 @@ def bggc(
     count_self: bool = False,
     seed: int | np.random.Generator,
 ) -> tuple[int, ...]:
-    """Return the choice of :func:`ggc` by averaged models, with a batch of models in memory.
+    """Return the choice of :func:`ggc` for averaged models, with one batch of models in memory.
 
-    The models of the candidates are streamed twice: once to sum them all, and once, in random
-    order, to decide on each with two running sums, of the models chosen and of those not refused;
-    the latter, from which models are taken away, with twice the digits of float64. With the same
-    seed the choice is that of `ggc` (Theorem 1), but for what rounding decides.
+    The models of the candidates are streamed twice: once to sum them, and once, in random order, to
+    decide on each with two running sums, of the chosen models and of the models not rejected. The
+    latter, from which models are subtracted, has twice the digits of float64. With the same seed
+    the choice is that of `ggc` (Theorem 1) up to rounding.
 
     Parameters
     ----------
@@ -168,18 +170,18 @@ def bggc(
     k, candidates, budget, count_self, seed
         As in :func:`ggc`.
     models
-        (n, d) array with the model of every node; or a function that returns the (m, d) models of a
-        vector of m nodes, where they cannot all be held.
+        (n, d) array with the model of every node, or a function that returns the (m, d) models of a
+        vector of m nodes, if they do not all fit in memory.
     weights
-        (n,) numbers above 0, such as the amounts of data.
+        (n,) positive numbers, for example numbers of examples.
     batch
-        Most models to ask for at once; default: the budget.
+        Maximum number of models to fetch at once; default: the budget.
 
     Raises
     ------
     TypeError, ValueError
         As :func:`ggc`, with `loss` for `reward`; if `models`, `weights` or `batch` is out of range
-        or of another shape.
+        or has the wrong shape.
 
     References
     ----------
@@ -203,14 +205,16 @@ def bggc(
     def value(total: np.ndarray, members: set[int]) -> float:
         return -_finite("loss", loss(k, total[1:] / total[0]), k, members)
 
-    taken, left = {k}, {k, *pool.tolist()}
-    sum_taken = shares[k] * np.append(
-        1.0, _fetch(models, np.array([k]))[0]
-    )  # of weights, then of weighted models
-    sum_left, rest_left = sum_taken, np.zeros_like(sum_taken)
+    taken = {k}
+    left = {k, *pool.tolist()}
+    # Sums of the weights, followed by sums of the weighted models.
+    sum_taken = shares[k] * np.append(1.0, _fetch(models, np.array([k]))[0])
+    sum_left = sum_taken
+    rest_left = np.zeros_like(sum_taken)
     for j, model in _streamed(models, pool, size):
         sum_left, rest_left = _plus(sum_left, rest_left, shares[j] * np.append(1.0, model))
-    low, high = value(sum_taken, taken), value(sum_left + rest_left, left)
+    low = value(sum_taken, taken)
+    high = value(sum_left + rest_left, left)
     for (j, model), coin in zip(_streamed(models, np.array(order), size), coins, strict=True):
         term = shares[j] * np.append(1.0, model)
         less, rest = _plus(sum_left, rest_left, -term)
@@ -236,12 +240,12 @@ def averaged_reward(loss: Loss, models: np.ndarray, weights: Any) -> Reward:
     models
         (n, d) array with the model of every node.
     weights
-        (n,) numbers above 0, such as the amounts of data; only their ratios matter.
+        (n,) positive numbers, for example numbers of examples; only their ratios matter.
 
     Raises
     ------
     ValueError
-        If `models` is not (n, d) and finite, or `weights` are not n numbers above 0.
+        If `models` is not finite of shape (n, d), or `weights` are not n positive numbers.
 
     References
     ----------
@@ -272,7 +276,7 @@ def _check_function(name: str, function: object, takes: str) -> None:
 def _accepts(
     low: float, added: float, high: float, removed: float, coin: float, rounding: float = _ROUNDING
 ) -> bool:
-    """Return whether to add j, from R(X), R(X + j), R(Y), R(Y - j) and a uniform draw in [0, 1)."""
+    """Return whether to add j, given R(X), R(X + j), R(Y), R(Y - j) and a uniform number."""
     if added <= WORST:
         return False
     a, b = _gain(low, added, rounding), _gain(high, removed, rounding)
@@ -287,13 +291,14 @@ def _plus(total: np.ndarray, rest: np.ndarray, term: np.ndarray) -> tuple[np.nda
 
 
 def _gain(before: float, after: float, rounding: float) -> float:
+    """Return the increase of a reward, or 0 if it is a decrease or rounding."""
     return after - before if after - before > rounding * max(abs(before), abs(after)) else 0.0
 
 
 def shuffled(
     k: int, pool: np.ndarray, seed: int | np.random.Generator
 ) -> tuple[list[int], list[float]]:
-    """Return the candidates in random order, and one uniform number for each, needed or not."""
+    """Return the candidates in random order, and a uniform number for each of them."""
     rng = stream(seed, "collaboration", k)
     return rng.permutation(pool).tolist(), rng.random(len(pool)).tolist()
 
@@ -317,7 +322,7 @@ def _fetch(models: Models, nodes: np.ndarray) -> np.ndarray:
 
 
 def _finite(name: str, value: object, k: int, members: Iterable[int]) -> float:
-    """Return the value of `reward` or `loss` as a finite float, or raise for node and group."""
+    """Return the value of `reward` or `loss` as a finite float; errors name node and group."""
     where = f"for node {k} with the group {tuple(sorted(members))}"
     try:
         number = float(value)  # pyright: ignore[reportArgumentType]
@@ -331,34 +336,34 @@ def _finite(name: str, value: object, k: int, members: Iterable[int]) -> float:
 def _checked(
     k: int, candidates: Iterable[int], budget: int | None, count_self: bool
 ) -> tuple[np.ndarray, int]:
-    """Return the candidates, ascending, and how many of them may be chosen, or raise."""
-    k, count_self = (
-        check_int("k", k, minimum=0),
-        bool(check_switch("count_self", count_self, auto=False)),
-    )
+    """Return the sorted candidates and the maximum number to choose, or raise."""
+    k = check_int("k", k, minimum=0)
+    count_self = bool(check_switch("count_self", count_self, auto=False))
     pool = sorted(check_int("candidates", j, minimum=0) for j in candidates)
     if k in pool:
         raise ValueError(
-            f"`candidates` must not hold the node itself, k={k}, which is always in its group"
+            f"`candidates` must not contain the node itself, k={k}, which is in every group"
         )
     if len(set(pool)) != len(pool):
         raise ValueError(f"`candidates` must be distinct, got {pool}")
     if budget is None:
         return np.array(pool, np.int64), len(pool)
-    most = check_int("budget", budget, minimum=int(count_self)) - int(count_self)
-    return np.array(pool, np.int64), min(most, len(pool))
+    limit = check_int("budget", budget, minimum=int(count_self)) - int(count_self)
+    return np.array(pool, np.int64), min(limit, len(pool))
 
 
 def _checked_weights(weights: Any, n: int) -> np.ndarray:
+    """Return the weights as a vector of positive numbers for at least n nodes, or raise."""
     shares = as_array("weights", weights, np.float64)
     if shares.ndim != 1 or len(shares) < n:
         raise ValueError(
             f"`weights` must be one number per node, for at least {n} nodes, "
             f"got shape {shares.shape}"
         )
-    bad = np.flatnonzero(~(np.isfinite(shares) & (shares > 0)))
-    if len(bad):
+    invalid = np.flatnonzero(~(np.isfinite(shares) & (shares > 0)))
+    if len(invalid):
         raise ValueError(
-            f"`weights` must be finite and above 0, got {shares[bad[0]]:g} for node {bad[0]}"
+            f"`weights` must be finite and above 0, got {shares[invalid[0]]:g} for node "
+            f"{invalid[0]}"
         )
     return shares

@@ -1,4 +1,4 @@
-"""Greedy neighborhood swap: places nodes in a given graph so that neighborhoods see all classes."""
+"""Greedy placement of nodes in a given graph so that neighborhoods represent all classes."""
 
 from numbers import Integral
 from typing import Any
@@ -8,7 +8,7 @@ import scipy.sparse as sparse
 
 from topofl._support.check import check_int
 from topofl._support.seeding import stream
-from topofl.topologies._common import call_name, known_counts, label_shares
+from topofl.topologies._common import call_name, counts_and_source, distinct_pairs, label_shares
 from topofl.topologies._generator import generator
 from topofl.topologies.static.classic import random_regular
 from topofl.topology import Topology, TopologyError
@@ -18,7 +18,7 @@ __all__ = ["neighborhood_swap", "neighborhood_swap_trace"]
 _STEPS = 10_000
 
 _TOLERANCE = 1e-12
-"""An exchange must lower the sum of squares by more than this; less is rounding."""
+"""Rounding: a swap must lower the sum of squares by more than this."""
 
 
 @generator(family="learned from data", examples=["neighborhood_swap:40,base=4,seed=0"])
@@ -30,29 +30,29 @@ def neighborhood_swap(
     steps: int = _STEPS,
     seed: int | np.random.Generator,
 ) -> Topology:
-    """Return `base` with nodes placed so that neighborhoods represent all classes.
+    """Return `base` with nodes swapped so that neighborhoods represent all classes.
 
-    At first node i stands in place i of `base`. Each step takes two nodes uniformly at random and
-    lets them change places if that lowers the label skew of the neighborhoods, ``(1/n) ||W Pi - J
-    Pi||_F^2``, where W are the Metropolis-Hastings weights (the graph's own if it has some), Pi the
-    (n, classes) label shares, and J has all entries 1/n; see
-    :func:`topofl.metrics.neighborhood_heterogeneity`. So the graph stays isomorphic to `base` and
-    keeps its spectrum, the skew never rises, and with fewer steps the same path ends earlier.
+    Initially node i is at position i of `base`. Each step draws two nodes uniformly at random and
+    swaps them if that lowers the label skew of the neighborhoods, ``(1/n) ||W Pi - J Pi||_F^2``,
+    where W is the matrix of Metropolis-Hastings weights (of the graph's own weights, if set), Pi
+    that of the (n, classes) label shares, and J has all entries 1/n; see
+    :func:`topofl.metrics.neighborhood_heterogeneity`. The graph is isomorphic to `base` and has the
+    same spectrum, the skew never increases, and fewer steps end the same path earlier.
 
     Parameters
     ----------
     label_counts
-        (n, classes) array of non-negative integers, or an object with such a ``label_counts``, as a
-        Partition.
+        (n, classes) array of non-negative integers, or an object with such a ``label_counts``, for
+        example a Partition.
     base
-        Undirected graph on n nodes; or an integer k, for ``random_regular(n, k, seed=seed)``. Its
-        groups are groups of places, and get the nodes that come to stand there; its labels are
-        those of the nodes, who take them along.
+        Undirected graph on n nodes, or an integer k for ``random_regular(n, k, seed=seed)``. Groups
+        of `base` are groups of positions and receive the nodes placed there; labels belong to nodes
+        and move with them.
     n
-        Instead of `label_counts`: n nodes of one class each, node i having class ``i % 10``.
+        Alternative to `label_counts`: n nodes of one class each; node i has class ``i % 10``.
     steps
-        Number of steps. A step takes O(degree classes) time, some 20 microseconds; after n^2 / 2 of
-        them each pair has been tried about once.
+        Number of steps. A step takes O(degree classes) time, some 20 microseconds; n^2 / 2 steps
+        try each pair about once.
     seed
         Integer or generator.
 
@@ -61,7 +61,7 @@ def neighborhood_swap(
     TypeError
         If the counts are not integers or `base` is neither a Topology nor an integer.
     ValueError
-        If the counts have another shape, are negative, or leave a node without data; if `base` is
+        If the counts have the wrong shape, are negative, or leave a node without data; if `base` is
         out of range or has another number of nodes, or `steps` is negative; if not exactly one of
         `label_counts` and `n` is given.
     TopologyError
@@ -69,10 +69,10 @@ def neighborhood_swap(
 
     References
     ----------
-    The objective is the bias of neighborhood heterogeneity of Le Bars, Bellet, Tommasi, Lavoie and
-    Kermarrec, "Refined convergence and topology learning for decentralized SGD with heterogeneous
-    data" (2023). Exchanges of random pairs are those of Greedy-Swap in Bellet, Kermarrec and
-    Lavoie, "D-Cliques" (2022), on any graph instead of cliques.
+    The objective is the bias term of the neighborhood heterogeneity of Le Bars, Bellet, Tommasi,
+    Lavoie and Kermarrec, "Refined convergence and topology learning for decentralized SGD with
+    heterogeneous data" (2023). Swaps of random pairs are those of Greedy-Swap in Bellet, Kermarrec
+    and Lavoie, "D-Cliques" (2022), here on any graph instead of cliques.
 
     Examples
     --------
@@ -82,10 +82,10 @@ def neighborhood_swap(
     [[3], [2], [1, 3], [0, 2]]
     """
     shares, graph, source, rng = _checked(label_counts, base, n, seed)
-    here = _stand(graph, shares, check_int("steps", steps, minimum=0), rng)
-    places = np.argsort(here)
-    edges = sparse.csr_array(graph.adjacency[places][:, places])
-    groups = tuple(tuple(here[list(group)].tolist()) for group in graph.groups)
+    node_at = _swapped(graph, shares, check_int("steps", steps, minimum=0), rng)
+    positions = np.argsort(node_at)
+    edges = sparse.csr_array(graph.adjacency[positions][:, positions])
+    groups = tuple(tuple(node_at[list(group)].tolist()) for group in graph.groups)
     steps_shown = None if steps == _STEPS else steps
     name = call_name("neighborhood_swap", source, base=base, steps=steps_shown, seed=seed)
     return Topology(
@@ -126,15 +126,15 @@ def neighborhood_swap_trace(
     """
     shares, graph, _, rng = _checked(label_counts, base, None, seed)
     trace = np.empty(check_int("steps", steps, minimum=0) + 1)
-    _stand(graph, shares, steps, rng, trace)
+    _swapped(graph, shares, steps, rng, trace)
     return trace
 
 
 def _checked(
     label_counts: Any, base: Topology | int, n: int | None, seed: int | np.random.Generator
 ) -> tuple[np.ndarray, Topology, str, np.random.Generator]:
-    """Return label shares, the base graph, the counts as shown in a name, and the generator."""
-    counts, source = known_counts(label_counts, n, classes=10)
+    """Return the label shares, the base graph, the counts as text and the random generator."""
+    counts, source = counts_and_source(label_counts, n, classes=10)
     rng = stream(seed, "graph")
     if not isinstance(base, Topology):
         base = _regular(len(counts), base, rng)
@@ -142,14 +142,14 @@ def _checked(
         raise TopologyError(f"`base` must be undirected, {base.name} is directed")
     if base.n != len(counts):
         raise ValueError(
-            f"`base` must have one node a row of `label_counts`, {len(counts)}, {base.name} has "
+            f"`base` must have one node per row of `label_counts`, {len(counts)}, {base.name} has "
             f"{base.n}"
         )
     return label_shares(counts), base, source, rng
 
 
 def _regular(n: int, degree: object, rng: np.random.Generator) -> Topology:
-    """Return the random regular graph that an integer `base` stands for, or raise."""
+    """Return the random regular graph for an integer `base`, or raise."""
     if isinstance(degree, bool) or not isinstance(degree, Integral):
         raise TypeError(
             f"`base` must be a Topology or a degree, got {type(degree).__name__}; use "
@@ -164,23 +164,24 @@ def _regular(n: int, degree: object, rng: np.random.Generator) -> Topology:
     return random_regular(n, k, seed=rng)
 
 
-def _stand(
+def _swapped(
     graph: Topology,
     shares: np.ndarray,
     steps: int,
     rng: np.random.Generator,
     trace: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Return the node in each place; fills `trace` (steps + 1,) with the skews if given.
+    """Return the node at each position; write skews to `trace` (steps + 1,) if given.
 
-    If rows u and v of Pi - J Pi change places, which adds d to row u and takes it from row v, and c
-    is column u of W minus column v, then c d^T is added to ``M = W Pi - J Pi``, and ``2 c^T M d +
-    |c|^2 |d|^2`` to its sum of squares.
+    Swapping rows u and v of Pi - J Pi adds d to row u and subtracts it from row v. If c is column u
+    of W minus column v, this adds c d^T to ``M = W Pi - J Pi``, and ``2 c^T M d + |c|^2 |d|^2`` to
+    its sum of squares.
     """
-    weights, here = _weights(graph), np.arange(graph.n)
+    weights = _weights(graph)
+    node_at = np.arange(graph.n)
     starts = weights.indptr.tolist()
     squares = weights.power(2).sum(axis=0)
-    rows = shares - shares.mean(axis=0)  # of the places
+    rows = shares - shares.mean(axis=0)  # by position
     mixed = weights @ rows
     scratch = np.zeros(graph.n)
     skew = float(np.square(mixed).sum())
@@ -195,26 +196,26 @@ def _stand(
         scratch[at_u] = 0
         change = 2 * (w_u @ (mixed[at_u] @ d) - w_v @ (mixed[at_v] @ d)) + square * (d @ d)
         if change < -_TOLERANCE:
-            here[[u, v]], rows[[u, v]] = here[[v, u]], rows[[v, u]]
+            node_at[[u, v]] = node_at[[v, u]]
+            rows[[u, v]] = rows[[v, u]]
             mixed[at_u] += w_u[:, None] * d
             mixed[at_v] -= w_v[:, None] * d
             skew += change
             if trace is not None:
                 trace[step + 1 :] = skew / graph.n
-    return here
+    return node_at
 
 
 def _weights(graph: Topology) -> sparse.csr_array:
     """Return the graph's own weights, else Metropolis-Hastings weights; symmetric either way."""
-    edges, degrees = graph.to_scipy(), graph.out_degrees
+    edges = graph.to_scipy()
+    degrees = graph.out_degrees
     if not graph.own_weights:
         edges.data = 1.0 / (np.maximum(*degrees[graph.edge_index]) + 1)
     return sparse.csr_array(edges + sparse.diags_array(1 - edges.sum(axis=1)))
 
 
 def _pairs(n: int, steps: int, rng: np.random.Generator) -> list[list[int]]:
-    """Return random pairs of distinct numbers below n; the first ones do not depend on `steps`."""
-    draws = rng.random((steps, 2))
-    first, second = (draws[:, 0] * n).astype(np.int64), (draws[:, 1] * (n - 1)).astype(np.int64)
-    second += second >= first
-    return np.stack([first, second], axis=1).tolist() if n > 1 else []
+    """Return random pairs of distinct nodes; the first pairs do not depend on `steps`."""
+    pairs = distinct_pairs(rng.random((steps, 2)), n)
+    return np.stack(pairs, axis=1).tolist() if n > 1 else []

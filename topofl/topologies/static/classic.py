@@ -1,4 +1,4 @@
-"""Classic graphs: complete, ring, grid, torus, star, random regular, and a ring ordered by data."""
+"""Classic graphs: complete, ring, grid, torus, star, random regular, and a ring by label skew."""
 
 from functools import partial
 from math import isqrt
@@ -10,22 +10,22 @@ import scipy.sparse as sparse
 
 from topofl._support.check import check_choice, check_edges, check_int, check_nodes
 from topofl._support.seeding import stream
-from topofl.topologies._common import call_name, cycle_edges, known_counts, label_shares
+from topofl.topologies._common import call_name, counts_and_source, cycle_edges, label_shares
 from topofl.topologies._generator import generator
 from topofl.topology import Topology, TopologyError, from_edges
 
 __all__ = ["dissimilar_ring", "fully_connected", "grid", "random_regular", "ring", "star", "torus"]
 
 _TRIES = 100
-"""Draws of a random regular graph before giving up on a connected one."""
+"""Maximum number of draws of a random regular graph until one is connected."""
 
 
 @generator(family="classic", examples=["fully_connected:12"])
 def fully_connected(n: int) -> Topology:
-    """Return the complete graph: every node is joined to every other.
+    """Return the complete graph, in which every node is joined to every other.
 
-    n (n - 1) / 2 edges, degree n - 1, diameter 1. Metropolis-Hastings weights are all 1/n, so that
-    one exchange is exact averaging: spectral gap 1.
+    It has n (n - 1) / 2 edges, degree n - 1 and diameter 1. Metropolis-Hastings weights are all
+    1/n, so one exchange averages exactly, and the spectral gap is 1.
 
     Parameters
     ----------
@@ -54,9 +54,9 @@ def fully_connected(n: int) -> Topology:
 def ring(n: int) -> Topology:
     """Return the cycle 0 - 1 - ... - (n - 1) - 0.
 
-    n edges, degree 2, diameter floor(n / 2). One node has no edge and two nodes have one. With
-    Metropolis-Hastings weights (all 1/3 for n >= 3) the spectral gap is ``1 - (1 + 2 cos(2 pi / n))
-    / 3`` for n >= 4, of order 1/n^2.
+    It has n edges, degree 2 and diameter floor(n / 2); a single node has no edge, and two nodes
+    have one. With Metropolis-Hastings weights (all 1/3 for n >= 3) the spectral gap is ``1 - (1 + 2
+    cos(2 pi / n)) / 3`` for n >= 4, of order 1/n^2.
 
     Parameters
     ----------
@@ -81,15 +81,16 @@ def ring(n: int) -> Topology:
 def grid(n: int, *, rows: int | None = None) -> Topology:
     """Return the rectangular grid; node ``r * columns + c`` is in row r and column c.
 
-    ``rows (columns - 1) + columns (rows - 1)`` edges, degree 2 to 4, diameter ``rows + columns -
-    2``.
+    It has ``rows (columns - 1) + columns (rows - 1)`` edges, degrees 2 to 4 and diameter ``rows +
+    columns - 2``.
 
     Parameters
     ----------
     n
         Number of nodes, at least 1.
     rows
-        Number of rows, a divisor of `n`; 1 is a path. Default: the factor pair closest to a square.
+        Number of rows, a divisor of `n`; 1 gives a path. Default: the factor pair closest to a
+        square.
 
     Raises
     ------
@@ -107,10 +108,10 @@ def grid(n: int, *, rows: int | None = None) -> Topology:
     >>> grid(12, rows=3).n_edges
     17
     """
-    places = _places("grid", n, rows)
-    edges = [_pairs(places[:, :-1], places[:, 1:]), _pairs(places[:-1], places[1:])]
+    nodes = _rows_of_nodes("grid", n, rows)
+    edges = [_pairs(nodes[:, :-1], nodes[:, 1:]), _pairs(nodes[:-1], nodes[1:])]
     return from_edges(
-        np.concatenate(edges), places.size, name=call_name("grid", n=places.size, rows=rows)
+        np.concatenate(edges), nodes.size, name=call_name("grid", n=nodes.size, rows=rows)
     )
 
 
@@ -118,10 +119,10 @@ def grid(n: int, *, rows: int | None = None) -> Topology:
 def torus(n: int, *, rows: int | None = None) -> Topology:
     """Return the torus, a grid with wrap-around; node ``r * columns + c`` is in row r, column c.
 
-    Degree 4 and 2 n edges if both sides are at least 3. A side of 2 has single edges, not double
-    ones, and a side of 1 leaves a ring. With sides of at least 3 all Metropolis-Hastings weights
-    are 1/5 and the eigenvalues are ``(1 + 2 cos(2 pi a / rows) + 2 cos(2 pi b / columns)) / 5`` for
-    a < rows, b < columns.
+    If both sides are at least 3, it has degree 4 and 2 n edges. A side of 2 has single instead of
+    double edges, and a side of 1 gives a ring. With sides of at least 3 all Metropolis-Hastings
+    weights are 1/5 and the eigenvalues are ``(1 + 2 cos(2 pi a / rows) + 2 cos(2 pi b / columns)) /
+    5`` for a < rows, b < columns.
 
     Parameters
     ----------
@@ -142,18 +143,19 @@ def torus(n: int, *, rows: int | None = None) -> Topology:
     >>> torus(16).out_degrees.tolist() == [4] * 16
     True
     """
-    places = _places("torus", n, rows)
-    edges = np.concatenate([_pairs(places, np.roll(places, -1, axis=axis)) for axis in (0, 1)])
+    nodes = _rows_of_nodes("torus", n, rows)
+    edges = np.concatenate([_pairs(nodes, np.roll(nodes, -1, axis=axis)) for axis in (0, 1)])
     edges = edges[edges[:, 0] != edges[:, 1]]
-    return from_edges(edges, places.size, name=call_name("torus", n=places.size, rows=rows))
+    return from_edges(edges, nodes.size, name=call_name("torus", n=nodes.size, rows=rows))
 
 
 def _pairs(sources: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """Return (E, 2) pairs of the entries of two arrays of the same shape."""
     return np.stack([sources.reshape(-1), targets.reshape(-1)], axis=1)
 
 
-def _places(kind: str, n: int, rows: int | None) -> np.ndarray:
-    """Return node numbers laid out in (rows, columns)."""
+def _rows_of_nodes(kind: str, n: int, rows: int | None) -> np.ndarray:
+    """Return the node numbers as a (rows, columns) array, or raise."""
     n = check_nodes(n, minimum=1)
     if rows is None:
         rows = _most_square(n)
@@ -178,10 +180,10 @@ def _most_square(n: int) -> int:
 
 @generator(family="classic", examples=["star:10"])
 def star(n: int) -> Topology:
-    """Return the star: node 0 is joined to all others, which are joined to nobody else.
+    """Return the star, in which node 0 is joined to all others and there are no other edges.
 
-    n - 1 edges, diameter 2. With Metropolis-Hastings weights (1/n on edges) the spectral gap is 1/n
-    for n >= 3. It is the graph of a server that also learns.
+    It has n - 1 edges and diameter 2. With Metropolis-Hastings weights (1/n on edges) the spectral
+    gap is 1/n for n >= 3. It is the graph of a server that also trains.
 
     Parameters
     ----------
@@ -207,11 +209,11 @@ def star(n: int) -> Topology:
 def random_regular(n: int, k: int, *, seed: int | np.random.Generator) -> Topology:
     """Return a random connected graph in which every node has `k` neighbors.
 
-    n k / 2 edges. For k = 2 it is a ring in uniformly random order, otherwise from the algorithm of
-    Steger and Wormald, drawn again while the graph is not connected (rare for k >= 3). For k >= n /
-    2, other than 2, it is the complement of such a graph of degree n - 1 - k, connected or not. The
-    law is uniform only as n grows: for n = 6 and k = 3, 31 % of the draws are complete bipartite
-    graphs, which are 14 % of all such graphs.
+    It has n k / 2 edges. For k = 2 it is a ring in uniformly random order; otherwise it is drawn by
+    the algorithm of Steger and Wormald, repeatedly until connected (redraws are rare for k >= 3).
+    For k >= n / 2, except k = 2, it is the complement of such a graph of degree n - 1 - k, which
+    may be disconnected. The distribution is only asymptotically uniform: for n = 6 and k = 3, 31 %
+    of the draws are complete bipartite graphs, which are 14 % of all such graphs.
 
     Parameters
     ----------
@@ -227,8 +229,8 @@ def random_regular(n: int, k: int, *, seed: int | np.random.Generator) -> Topolo
     ValueError
         If `n` or `k` is out of range.
     TopologyError
-        If n k is odd, or k is 1 and n above 2: no such graph is connected; or if 100 draws were
-        disconnected.
+        If n k is odd, or if k is 1 and n is above 2 (no such graph is connected), or if 100 draws
+        were disconnected.
 
     References
     ----------
@@ -257,7 +259,7 @@ def random_regular(n: int, k: int, *, seed: int | np.random.Generator) -> Topolo
         if graph.is_connected:
             return graph
     raise TopologyError(
-        f"no connected graph with n={n} and k={k} came in {_TRIES} draws; use another `seed` or `k`"
+        f"no connected graph with n={n} and k={k} in {_TRIES} draws; use another `seed` or `k`"
     )
 
 
@@ -265,15 +267,13 @@ def _regular_edges(n: int, k: int, rng: np.random.Generator) -> np.ndarray:
     """Return (E, 2) edges of a random k-regular graph, connected if k is 2 or at least n / 2."""
     if k == 2:
         return cycle_edges(rng.permutation(n))
-    draw = partial(
-        nx.random_regular_graph, n=n, seed=int(rng.integers(2**63))
-    )  # 10 times faster than seed=rng
+    # An integer seed is 10 times faster than seed=rng.
+    draw = partial(nx.random_regular_graph, n=n, seed=int(rng.integers(2**63)))
     if 2 * k < n:
         return np.array(draw(k).edges)
+    # The complement of a sparse graph, since drawing dense graphs directly hardly ever succeeds.
     absent = nx.to_numpy_array(draw(n - 1 - k), nodelist=range(n))
-    return np.argwhere(
-        np.triu(1 - absent, 1)
-    )  # the complement: drawing dense graphs directly hardly ever succeeds
+    return np.argwhere(np.triu(1 - absent, 1))
 
 
 @generator(family="learned from data", examples=["dissimilar_ring:20,seed=0"])
@@ -284,30 +284,29 @@ def dissimilar_ring(
     ties: str = "stable",
     seed: int | np.random.Generator,
 ) -> Topology:
-    """Return a ring in which neighbors hold data as different as a greedy order can make them.
+    """Return a ring in a greedy order that gives neighbors dissimilar label distributions.
 
-    It starts at a random node and goes on, each time, to the unvisited node whose label
-    distribution is farthest in L1 from the present one's; the last is joined to the first. Whatever
-    the `ties`, the graph is isomorphic to ``ring(n)`` and has its spectral gap: only who stands
-    which nodes are neighbors differs. Yet that matters: where each of 100 nodes has two shards of
-    MNIST, logistic regression by D-SGD reaches 75 to 77 % after 10 epochs with stable ties, 60 to
-    62 % with random ones and 56 to 61 % in the order of the nodes (three seeds). Neighborhood
-    heterogeneity tells them apart (0.087, 0.117, 0.149), and no number of the graph alone can.
-    O(n^2 (classes + log n)) time.
+    The order starts at a random node and continues with the unvisited node whose label distribution
+    is farthest in L1 from that of the current node; the last node is joined to the first. For all
+    `ties` the graph is isomorphic to ``ring(n)`` and has the same spectral gap: only the assignment
+    of nodes to positions differs. This affects training: with two shards of MNIST at each of 100
+    nodes, logistic regression by D-SGD reaches 75 to 77 % after 10 epochs with stable ties, 60 to
+    62 % with random ties and 56 to 61 % in the order of the nodes (three seeds). Neighborhood
+    heterogeneity distinguishes these graphs (0.087, 0.117, 0.149); no metric of the graph alone
+    can. Takes O(n^2 (classes + log n)) time.
 
     Parameters
     ----------
     label_counts
-        (n, classes) array of non-negative integers, or an object with such a ``label_counts``, as a
-        Partition.
+        (n, classes) array of non-negative integers, or an object with such a ``label_counts``, for
+        example a Partition.
     n
-        Instead of `label_counts`: n nodes of one class each, node i having class ``i % 10``.
+        Alternative to `label_counts`: n nodes of one class each; node i has class ``i % 10``.
     ties
-        Which of the nodes that are equally far is next. ``"stable"``: as in the simulator of the
-        authors of D-Cliques, which sorts the nodes that are left by distance, step after step, by a
-        sort that keeps the order of equal ones: the one that was farthest from the node before, of
-        equal ones the farthest from the one before that, and so on, at last the one that comes
-        first at random. ``"random"``: any.
+        Choice between nodes at the same distance. ``"stable"``: as in the simulator of the authors
+        of D-Cliques, which sorts the remaining nodes by distance in each step with a stable sort.
+        This prefers the node that was farthest from the previous node, then from the one before it,
+        and so on; the initial order is random. ``"random"``: any of them.
     seed
         Integer or generator.
 
@@ -316,14 +315,14 @@ def dissimilar_ring(
     TypeError
         If the counts are not integers.
     ValueError
-        If the counts have another shape, are negative, or leave a node without data; if not exactly
-        one of `label_counts` and `n` is given; if `ties` is another word.
+        If the counts have the wrong shape, are negative, or leave a node without data; if not
+        exactly one of `label_counts` and `n` is given; if `ties` is unknown.
 
     References
     ----------
     The default order of the ring in the simulator of the authors of D-Cliques (Bellet, Kermarrec
-    and Lavoie 2022), ``tools/setup/topology/ring.py``, which starts at its last node and also takes
-    distances for equal that differ by less than 0.001; the paper itself says that nodes are placed
+    and Lavoie 2022), ``tools/setup/topology/ring.py``, which starts at its last node and treats
+    distances as equal that differ by less than 0.001; the paper itself states that nodes are placed
     at random.
 
     Examples
@@ -332,7 +331,7 @@ def dissimilar_ring(
     >>> graph.in_neighbors(0).tolist()
     [2, 3]
     """
-    counts, source = known_counts(label_counts, n, classes=10)
+    counts, source = counts_and_source(label_counts, n, classes=10)
     follow = {"stable": _stable_dissimilar, "random": _greedy_dissimilar}[
         check_choice("ties", ties, _TIES)
     ]
@@ -347,21 +346,23 @@ _TIES = ("stable", "random")
 
 
 def _stable_dissimilar(shares: np.ndarray) -> np.ndarray:
-    """Return the order from row 0 that goes to the farthest row left; ties keep their order."""
-    order, left = np.zeros(len(shares), dtype=np.int64), np.arange(1, len(shares))[::-1]
+    """Return the order from row 0 to the farthest remaining row each time; stable for ties."""
+    order = np.zeros(len(shares), dtype=np.int64)
+    remaining = np.arange(1, len(shares))[::-1]
     for step in range(1, len(shares)):
-        distances = np.abs(shares[left] - shares[order[step - 1]]).sum(axis=1)
-        left = left[np.argsort(distances.round(9), kind="stable")]  # equal up to rounding is equal
-        order[step], left = left[-1], left[:-1]
+        distances = np.abs(shares[remaining] - shares[order[step - 1]]).sum(axis=1)
+        remaining = remaining[np.argsort(distances.round(9), kind="stable")]  # equal up to rounding
+        order[step] = remaining[-1]
+        remaining = remaining[:-1]
     return order
 
 
 def _greedy_dissimilar(shares: np.ndarray) -> np.ndarray:
-    """Return the order from row 0 that goes to the farthest remaining row, the first of equals."""
+    """Return the order from row 0 to the farthest remaining row each time; ties by row number."""
     order = np.zeros(len(shares), dtype=np.int64)
-    left = np.ones(len(shares), dtype=bool)
+    remaining = np.ones(len(shares), dtype=bool)
     for step in range(1, len(shares)):
-        left[order[step - 1]] = False
+        remaining[order[step - 1]] = False
         distances = np.abs(shares - shares[order[step - 1]]).sum(axis=1)
-        order[step] = np.where(left, distances, -1.0).argmax()
+        order[step] = np.where(remaining, distances, -1.0).argmax()
     return order

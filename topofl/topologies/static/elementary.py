@@ -1,4 +1,4 @@
-"""Textbook graphs with properties in closed form: paths, trees, hypercubes, De Bruijn digraphs."""
+"""Textbook graphs with closed-form properties: paths, trees, hypercubes, De Bruijn digraphs."""
 
 from collections.abc import Sequence
 
@@ -16,11 +16,11 @@ __all__ = ["circulant", "complete_bipartite", "de_bruijn", "hypercube", "kautz",
 def path(n: int) -> Topology:
     """Return the path 0 - 1 - ... - (n - 1).
 
-    n - 1 edges, diameter n - 1. No connected graph has a larger diameter or a lower algebraic
-    connectivity (``2 - 2 cos(pi / n)``). With Metropolis-Hastings weights (1/3 on every edge, for n
-    >= 3) the spectral gap is ``(2 - 2 cos(pi / n)) / 3``, of order 1/n^2; these depend on degrees
-    too, and a path between two cliques can have a lower gap (two triangles with four nodes between
-    them: 0.0324, the path of 10 nodes: 0.0326).
+    It has n - 1 edges and diameter n - 1. No connected graph has a larger diameter or a lower
+    algebraic connectivity (``2 - 2 cos(pi / n)``). With Metropolis-Hastings weights (1/3 on every
+    edge, for n >= 3) the spectral gap is ``(2 - 2 cos(pi / n)) / 3``, of order 1/n^2. Since these
+    weights depend on degrees too, a path between two cliques can have a lower gap (two triangles
+    with four nodes between them: 0.0324, the path of 10 nodes: 0.0326).
 
     Parameters
     ----------
@@ -45,19 +45,19 @@ def path(n: int) -> Topology:
 
 @generator(family="classic", examples=["complete_bipartite:12,left=4"])
 def complete_bipartite(n: int, left: int | None = None) -> Topology:
-    """Return the complete bipartite graph: each of the first `left` nodes is joined to all others.
+    """Return the complete bipartite graph with `left` nodes on the first side.
 
-    ``groups`` holds the two sides.
+    Each of the first `left` nodes is joined to all others. ``groups`` contains the two sides.
 
-    ``left * (n - left)`` edges, diameter 2. Its Laplacian spectrum is 0, `left` (n - left - 1
-    times), n - left (left - 1 times) and n.
+    It has ``left * (n - left)`` edges and diameter 2. Its Laplacian spectrum is 0, `left` (n - left
+    - 1 times), n - left (left - 1 times) and n.
 
     Parameters
     ----------
     n
         Number of nodes, at least 2.
     left
-        Nodes of the first side, between 1 and n - 1; default: half of them, rounded down.
+        Number of nodes on the first side, between 1 and n - 1; default: half of n, rounded down.
 
     Raises
     ------
@@ -81,10 +81,10 @@ def complete_bipartite(n: int, left: int | None = None) -> Topology:
 
 @generator(family="classic", examples=["hypercube:16", "hypercube:32"])
 def hypercube(n: int) -> Topology:
-    """Return the hypercube: two nodes are joined if their binary numbers differ in one digit.
+    """Return the hypercube, in which nodes are joined if their numbers differ in one bit.
 
-    Degree and diameter log2(n). With Metropolis-Hastings weights the spectral gap is ``2 / (log2(n)
-    + 1)``; the smallest eigenvalue is ``-1 + 2 / (log2(n) + 1)``.
+    Degree and diameter are log2(n). With Metropolis-Hastings weights the spectral gap is ``2 /
+    (log2(n) + 1)``; the smallest eigenvalue is ``-1 + 2 / (log2(n) + 1)``.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def hypercube(n: int) -> Topology:
     Raises
     ------
     TopologyError
-        If `n` is not a power of two; names the nearest ones.
+        If `n` is not a power of two; the message names the nearest ones.
 
     Examples
     --------
@@ -121,14 +121,15 @@ def tree(n: int, branching: int = 2) -> Topology:
 
     The last level may be incomplete.
 
-    n - 1 edges, the fewest that connect; diameter about ``2 log(n) / log(branching)``.
+    It has n - 1 edges, the fewest of a connected graph, and a diameter of about ``2 log(n) /
+    log(branching)``.
 
     Parameters
     ----------
     n
         Number of nodes, at least 1.
     branching
-        Children of a node, at least 1 (which gives the path).
+        Number of children per node, at least 1 (which gives the path).
 
     Raises
     ------
@@ -151,25 +152,25 @@ def tree(n: int, branching: int = 2) -> Topology:
 def circulant(n: int, offsets: Sequence[int] = (1, 2), *, directed: bool = False) -> Topology:
     """Return the circulant graph: node i is joined to ``i + o mod n`` for each offset o.
 
-    Connected if and only if n and the offsets have no common divisor but 1. The eigenvalues of its
-    adjacency matrix are ``sum_o exp(2 pi i j o / n)``, j = 0..n-1, over both signs of the offsets
-    if undirected.
+    It is connected if and only if n and the offsets have no common divisor above 1. The eigenvalues
+    of its adjacency matrix are ``sum_o exp(2 pi i j o / n)``, j = 0..n-1, over both signs of the
+    offsets if undirected.
 
     Parameters
     ----------
     n
         Number of nodes, at least 1.
     offsets
-        Integers that are no multiples of n. ``(1,)`` is the ring; ``(1, c)`` is the chordal ring of
-        chord c.
+        Integers that are not multiples of n. ``(1,)`` gives the ring and ``(1, c)`` the chordal
+        ring of chord c.
     directed
-        Whether edges go only forwards.
+        Whether edges only go from node i to ``i + o``.
 
     Raises
     ------
     ValueError, TypeError
-        If `n` is below 1, there is no offset, or an offset is no integer or a multiple of n (a
-        self-loop).
+        If `n` is below 1, there are no offsets, or an offset is not an integer or is a multiple of
+        n (a self-loop).
 
     Examples
     --------
@@ -184,7 +185,7 @@ def circulant(n: int, offsets: Sequence[int] = (1, 2), *, directed: bool = False
     check_edges(n * len(steps), "n", "offsets")
     loops = [step for step in steps if step % n == 0]
     if not steps or loops:
-        raise ValueError(f"`offsets` must be integers that are no multiples of n={n}, got {steps}")
+        raise ValueError(f"`offsets` must be integers that are not multiples of n={n}, got {steps}")
     nodes = np.arange(n)
     edges = np.concatenate([np.stack([nodes, (nodes + step) % n], axis=1) for step in steps])
     directed = bool(check_switch("directed", directed, auto=False))
@@ -196,11 +197,11 @@ def circulant(n: int, offsets: Sequence[int] = (1, 2), *, directed: bool = False
 def de_bruijn(n: int, degree: int = 2) -> Topology:
     """Return the De Bruijn digraph: node i sends to ``degree * i + r mod n`` for r = 0..degree - 1.
 
-    Nodes are the words of k letters, ``n = degree^k``, and an edge drops the first letter and
-    appends one. The diameter is k, and the graph is strongly connected. The self-loops of the
-    `degree` nodes whose letters are all equal are dropped: these nodes have degree - 1 edges in
-    and out, all others `degree`. With weights 1 / degree on every edge and on the dropped
-    self-loops, k exchanges average exactly (:func:`topofl.mixing.own_weights`).
+    Nodes are words of k letters, ``n = degree^k``; an edge drops the first letter and appends one.
+    The diameter is k, and the graph is strongly connected. Self-loops of the `degree` nodes with
+    equal letters are omitted: these nodes have degree - 1 edges in and out, all others `degree`.
+    With weights of 1 / degree on every edge and on the omitted self-loops, k exchanges average
+    exactly (:func:`topofl.mixing.own_weights`).
 
     Parameters
     ----------
@@ -212,9 +213,9 @@ def de_bruijn(n: int, degree: int = 2) -> Topology:
     Raises
     ------
     ValueError
-        If a number is too small or too large.
+        If an argument is too small or too large.
     TopologyError
-        If `n` is not a power of `degree`; names the nearest ones.
+        If `n` is not a power of `degree`; the message names the nearest ones.
 
     References
     ----------
@@ -242,9 +243,9 @@ def kautz(n: int, degree: int = 2) -> Topology:
     """Return the Kautz digraph: node i sends to ``-degree * i - r mod n`` for r = 1..degree.
 
     Every node has `degree` edges in and out, ``n = degree^k + degree^(k - 1)``, and the diameter is
-    k. It is the line digraph, k - 1 times, of the complete digraph of degree + 1 nodes. With
-    uniform weights the mixing matrix is doubly stochastic, and its spectral gap is
-    ``degree / (degree + 1)`` for every k >= 2, whatever the number of nodes.
+    k. It is the iterated line digraph, k - 1 times, of the complete digraph of degree + 1 nodes.
+    With uniform weights the mixing matrix is doubly stochastic, and its spectral gap is ``degree /
+    (degree + 1)`` for every k >= 2, independent of the number of nodes.
 
     Parameters
     ----------
@@ -256,9 +257,9 @@ def kautz(n: int, degree: int = 2) -> Topology:
     Raises
     ------
     ValueError
-        If a number is too small or too large.
+        If an argument is too small or too large.
     TopologyError
-        If there is no such graph of `n` nodes; names the nearest numbers.
+        If there is no such graph with `n` nodes; the message names the nearest numbers.
 
     References
     ----------

@@ -7,7 +7,7 @@ import numpy as np
 
 from topofl._support.check import check_edges, check_int, check_nodes, check_positive
 from topofl._support.seeding import stream
-from topofl.topologies._common import call_name, with_own_weights
+from topofl.topologies._common import call_name, redrawn, with_own_weights
 from topofl.topologies._generator import generator
 from topofl.topology import Topology, TopologySequence
 
@@ -16,14 +16,14 @@ __all__ = ["d_equistatic", "od_equidyn", "ou_equidyn", "u_equistatic"]
 
 @generator(family="EquiTopo", examples=["d_equistatic:20,m=3,seed=0"])
 def d_equistatic(n: int, m: int, *, seed: int | np.random.Generator) -> Topology:
-    """Return the directed static EquiTopo graph: the mean of m basis graphs of random shifts u.
+    """Return the directed static EquiTopo graph, the mean of m basis graphs with random shifts u.
 
-    In the basis graph of shift u, node i sends to ``i + u mod n`` with weight ``(n - 1) / n``, and
-    keeps 1/n. The m shifts are drawn from 1..n-1 with replacement; equal ones add up, so that
-    degrees are at most m. The graph carries its weights, which are doubly stochastic. With ``m >= 8
-    ln(2 n / p) / (3 rho^2)``, rho in (0, 1), the probability is at least ``1 - p`` that one
-    exchange leaves at most the share rho of any disagreement. The graph is connected unless n and
-    all the shifts have a common divisor.
+    In the basis graph of shift u, node i sends to ``i + u mod n`` with weight ``(n - 1) / n`` and
+    has self-weight 1/n. The m shifts are drawn from 1..n-1 with replacement; equal ones add up, so
+    degrees are at most m. The graph has its own weights, which are doubly stochastic. With ``m >= 8
+    ln(2 n / p) / (3 rho^2)``, rho in (0, 1), one exchange reduces any disagreement to at most a
+    fraction rho with probability at least ``1 - p``. The graph is connected unless n and all shifts
+    have a common divisor above 1.
 
     Parameters
     ----------
@@ -52,7 +52,8 @@ def d_equistatic(n: int, m: int, *, seed: int | np.random.Generator) -> Topology
     >>> W.is_doubly_stochastic, W.spectral_gap > 0.3
     (True, True)
     """
-    n, m = check_nodes(n, minimum=2), check_nodes(m, name="m")
+    n = check_nodes(n, minimum=2)
+    m = check_nodes(m, name="m")
     check_edges(n * min(m, n - 1), "n", "m")
     name = call_name("d_equistatic", n=n, m=m, seed=seed)
     return _circulant(n, np.bincount(_shifts(n, m, seed), minlength=n) / m, name)
@@ -62,8 +63,9 @@ def d_equistatic(n: int, m: int, *, seed: int | np.random.Generator) -> Topology
 def u_equistatic(n: int, m: int, *, seed: int | np.random.Generator) -> Topology:
     """Return the undirected static EquiTopo graph: :func:`d_equistatic` averaged with its reverse.
 
-    Degrees are at most 2 m; the weights are symmetric and doubly stochastic. One exchange leaves no
-    larger share of any disagreement than the directed graph of the same shifts can.
+    Degrees are at most 2 m; the weights are symmetric and doubly stochastic. The worst-case
+    reduction of disagreement by one exchange is at least as good as for the directed graph of the
+    same shifts.
 
     Parameters
     ----------
@@ -84,7 +86,8 @@ def u_equistatic(n: int, m: int, *, seed: int | np.random.Generator) -> Topology
     >>> u_equistatic(7, m=1, seed=0)
     Topology('u_equistatic(n=7, m=1, seed=0)', n=7, edges=7, undirected)
     """
-    n, m = check_nodes(n, minimum=2), check_nodes(m, name="m")
+    n = check_nodes(n, minimum=2)
+    m = check_nodes(m, name="m")
     check_edges(n * min(m, n - 1), "n", "m")
     name = call_name("u_equistatic", n=n, m=m, seed=seed)
     counts = np.bincount(_shifts(n, m, seed), minlength=n)
@@ -93,31 +96,31 @@ def u_equistatic(n: int, m: int, *, seed: int | np.random.Generator) -> Topology
 
 @generator(family="EquiTopo", examples=["od_equidyn:12,seed=0"])
 def od_equidyn(n: int, *, seed: int, m: int | None = None, eta: float = 0.5) -> TopologySequence:
-    """Return directed one-peer EquiTopo graphs: node i sends to ``i + v mod n``, v random.
+    """Return directed one-peer EquiTopo graphs, in which node i sends to ``i + v mod n``, v random.
 
     The mixing matrix is ``(1 - eta) I + eta A``, with A the basis graph of shift v
-    (:func:`d_equistatic`): doubly stochastic, one message per node. In expectation, a round leaves
-    at most ``1 - 2 eta (1 - eta) (1 - rho)`` of any squared disagreement, where rho is the share
-    that the static graph of the same shifts leaves, unsquared. With all n - 1 shifts rho is 0, and
-    what is left is exactly ``(1 - eta)^2 + eta^2 (n - 2) / n``.
+    (:func:`d_equistatic`): doubly stochastic, with one message per node. In expectation, a round
+    reduces any squared disagreement to at most a fraction ``1 - 2 eta (1 - eta) (1 - rho)``, where
+    rho is the fraction of (unsquared) disagreement for the static graph of the same shifts. With
+    all n - 1 shifts rho is 0, and the fraction is exactly ``(1 - eta)^2 + eta^2 (n - 2) / n``.
 
     Parameters
     ----------
     n
         Number of nodes, at least 2.
     seed
-        Non-negative integer. (Not a generator: round t must not depend on which rounds were drawn
-        before it.)
+        Non-negative integer; not a generator, since round t must not depend on the rounds drawn
+        before it.
     m
-        Number of shifts that v is drawn from, those of ``d_equistatic(n, m, seed=seed)``; default:
-        all of 1..n-1.
+        Number of shifts to draw v from, those of ``d_equistatic(n, m, seed=seed)``; default: all of
+        1..n-1.
     eta
-        Share of the basis graph, in (0, 1].
+        Weight of the basis graph, in (0, 1].
 
     Raises
     ------
     ValueError, TypeError
-        If an argument is out of range or of the wrong kind.
+        If an argument is out of range or of the wrong type.
 
     References
     ----------
@@ -133,6 +136,7 @@ def od_equidyn(n: int, *, seed: int, m: int | None = None, eta: float = 0.5) -> 
 
 
 def _all_push(n: int, shift: int, rng: np.random.Generator) -> np.ndarray:
+    """Return the edges from every node i to ``i + shift mod n``."""
     del rng
     return np.stack([np.arange(n), (np.arange(n) + shift) % n], axis=1)
 
@@ -141,24 +145,24 @@ def _all_push(n: int, shift: int, rng: np.random.Generator) -> np.ndarray:
 def ou_equidyn(n: int, *, seed: int, m: int | None = None, eta: float = 0.5) -> TopologySequence:
     """Return undirected one-peer EquiTopo graphs: matchings of nodes i and ``i + v mod n``.
 
-    From a random node on, in order, each node i that is free takes ``i + v mod n`` if that is free
-    too; the others are idle. At least n / 3 pairs are matched, and give each other the weight ``eta
-    (n - 1) / n``. In expectation, a round leaves at most ``1 - (4 / 3) eta (1 - eta) (1 - rho)`` of
-    any squared disagreement, where rho is the share that the static graph of the same shifts
-    leaves, unsquared, and 0 with all n - 1 shifts.
+    In order from a random node on, each unmatched node i is matched with ``i + v mod n`` if that
+    node is unmatched too; the others are idle. At least n / 3 pairs are matched and give each other
+    the weight ``eta (n - 1) / n``. In expectation, a round reduces any squared disagreement to at
+    most a fraction ``1 - (4 / 3) eta (1 - eta) (1 - rho)``, where rho is the fraction of
+    (unsquared) disagreement for the static graph of the same shifts, and 0 with all n - 1 shifts.
 
     Parameters
     ----------
     n, seed, eta
         As in :func:`od_equidyn`.
     m
-        Number of shifts that v is drawn from, those of ``u_equistatic(n, m, seed=seed)``; default:
-        all of 1..n-1.
+        Number of shifts to draw v from, those of ``u_equistatic(n, m, seed=seed)``; default: all of
+        1..n-1.
 
     Raises
     ------
     ValueError, TypeError
-        If an argument is out of range or of the wrong kind.
+        If an argument is out of range or of the wrong type.
 
     References
     ----------
@@ -170,16 +174,18 @@ def ou_equidyn(n: int, *, seed: int, m: int | None = None, eta: float = 0.5) -> 
     >>> int(pairs.at(3).out_degrees.max()), pairs.at(3).is_directed
     (1, False)
     """
-    return _one_peer("ou_equidyn", n, seed, m, eta, _free_pairs, directed=False)
+    return _one_peer("ou_equidyn", n, seed, m, eta, _unmatched_pairs, directed=False)
 
 
-def _free_pairs(n: int, shift: int, rng: np.random.Generator) -> np.ndarray:
-    # Shifts v and n - v have the same edges; with the shorter, the pairs lie as even and odd blocks
-    # of v nodes.
-    step, start = min(shift, n - shift), rng.integers(n)
-    takes = np.arange(n - step)
-    takes = takes[takes // step % 2 == 0]
-    return (start + np.stack([takes, takes + step], axis=1)) % n
+def _unmatched_pairs(n: int, shift: int, rng: np.random.Generator) -> np.ndarray:
+    """Return the greedy matching of nodes i and ``i + shift mod n`` from a random start."""
+    # Shifts v and n - v have the same edges; with the shorter one, even blocks of v nodes are
+    # paired with odd ones.
+    step = min(shift, n - shift)
+    start = rng.integers(n)
+    first = np.arange(n - step)
+    first = first[first // step % 2 == 0]
+    return (start + np.stack([first, first + step], axis=1)) % n
 
 
 Peers = Callable[[int, int, np.random.Generator], np.ndarray]
@@ -189,37 +195,32 @@ Peers = Callable[[int, int, np.random.Generator], np.ndarray]
 def _one_peer(
     function: str, n: int, seed: int, m: int | None, eta: float, peers: Peers, *, directed: bool
 ) -> TopologySequence:
-    """Return the sequence whose round has the edges `peers` for a shift drawn from the basis."""
-    n, seed, eta = (
-        check_nodes(n, minimum=2),
-        check_int("seed", seed, minimum=0),
-        _check_share("eta", eta),
-    )
+    """Return the sequence whose rounds have the edges `peers` for a random shift of the basis."""
+    n = check_nodes(n, minimum=2)
+    seed = check_int("seed", seed, minimum=0)
+    eta = _check_share("eta", eta)
     m = None if m is None else check_nodes(m, name="m")
     basis = np.arange(1, n) if m is None else _shifts(n, m, seed)
     name = call_name(function, n=n, seed=seed, m=m, eta=eta)
-    return TopologySequence(
-        n, partial(_one_peer_round, n, basis, seed, eta, peers, directed, name), name=name
-    )
+    return redrawn(n, partial(_draw_one_peer, n, basis, eta, peers, directed), seed, name)
 
 
-def _one_peer_round(
+def _draw_one_peer(
     n: int,
     basis: np.ndarray,
-    seed: int,
     eta: float,
     peers: Peers,
     directed: bool,
+    rng: np.random.Generator,
     name: str,
-    t: int,
 ) -> Topology:
-    rng = stream(seed, "graph", t)
     edges = peers(n, int(rng.choice(basis)), rng)
     weights = np.full(len(edges), eta * (n - 1) / n)
-    return with_own_weights(edges, weights, n, name=f"{name}.at({t})", directed=directed)
+    return with_own_weights(edges, weights, n, name=name, directed=directed)
 
 
 def _check_share(name: str, value: float) -> float:
+    """Return a number in (0, 1], or raise."""
     share = check_positive(name, value)
     if share > 1:
         raise ValueError(f"`{name}` must be above 0 and at most 1, got {share:g}")
@@ -231,8 +232,9 @@ def _shifts(n: int, m: int, seed: int | np.random.Generator) -> np.ndarray:
 
 
 def _circulant(n: int, shares: np.ndarray, name: str) -> Topology:
-    """Return the graph of edges i to ``i + u mod n`` of weight ``shares[u] (n - 1) / n``."""
-    shifts, nodes = np.flatnonzero(shares), np.arange(n)
+    """Return the graph with edges i to ``i + u mod n`` of weight ``shares[u] (n - 1) / n``."""
+    shifts = np.flatnonzero(shares)
+    nodes = np.arange(n)
     receivers = (nodes + shifts[:, None]) % n
     edges = np.stack([np.broadcast_to(nodes, receivers.shape), receivers], axis=-1).reshape(-1, 2)
     weights = np.repeat(shares[shifts] * (n - 1) / n, n)

@@ -1,9 +1,9 @@
-"""Exponential graphs: neighbors at distances 1, 2, 4, 8, ... around the ring."""
+"""Exponential graphs, with neighbors at distances 1, 2, 4, 8, ... around the ring."""
 
 import numpy as np
 
 from topofl._support.check import check_edges, check_int, check_nodes, check_switch
-from topofl.topologies._common import call_name
+from topofl.topologies._common import call_name, periodic
 from topofl.topologies._generator import generator
 from topofl.topology import Topology, TopologySequence, from_edges
 
@@ -12,19 +12,20 @@ __all__ = ["exponential", "one_peer_exponential", "p_peer_exponential"]
 
 @generator(family="exponential", examples=["exponential:16", "exponential:16,directed=true"])
 def exponential(n: int, *, directed: bool = False) -> Topology:
-    """Return the static exponential graph: node i is joined to ``i + 2^e mod n``.
+    """Return the static exponential graph, in which node i is joined to ``i + 2^e mod n``.
 
-    Here e = 0..floor(log2(n - 1)). Undirected, each node has its offsets in both directions (equal
-    ones merged): degree 14 at n = 100, 20 at n = 1000. Directed, node i sends to floor(log2(n - 1))
-    + 1 others; with uniform weights the mixing matrix is doubly stochastic, and for n a power of
-    two its spectral gap is ``2 / (1 + log2 n)``.
+    Here e = 0..floor(log2(n - 1)). The undirected graph has edges in both directions, with
+    duplicates merged: degree 14 for n = 100 and 20 for n = 1000. In the directed graph node i sends
+    to floor(log2(n - 1)) + 1 others; with uniform weights the mixing matrix is doubly stochastic,
+    and for n a power of two its spectral gap is ``2 / (1 + log2 n)``.
 
     Parameters
     ----------
     n
         Number of nodes, at least 1.
     directed
-        Whether edges go only forwards. For n up to 3 both graphs are complete and so undirected.
+        Whether edges only go from node i to ``i + 2^e``. For n up to 3 both graphs are complete and
+        thus undirected.
 
     Raises
     ------
@@ -56,21 +57,21 @@ def exponential(n: int, *, directed: bool = False) -> Topology:
 
 @generator(family="exponential", examples=["one_peer_exponential:16"])
 def one_peer_exponential(n: int, *, directed: bool = True) -> TopologySequence:
-    """Return the one-peer exponential graph: in round t the peer is at distance ``2^(t mod L)``.
+    """Return the one-peer exponential graph, with peers at distance ``2^(t mod L)`` in round t.
 
     Directed: node i sends to ``i + 2^e mod n``, e = t mod L; each round has n edges. Undirected:
-    nodes i and ``i XOR 2^e`` exchange, each round a matching; where that peer is not below n the
-    node is idle (the one-peer hypercube if n is a power of two). The period is L = floor(log2(n -
-    1)) + 1. The default weights (1/2 kept, 1/2 from the peer) are doubly stochastic every round,
-    and for n a power of two the product of L consecutive rounds is exact averaging, directed or
-    not. For every n the rounds of a period together connect all nodes.
+    nodes i and ``i XOR 2^e`` exchange, so each round is a matching; a node whose peer would not be
+    below n is idle (the one-peer hypercube if n is a power of two). The period is L = floor(log2(n
+    - 1)) + 1. The default weights (1/2 for the node itself and for its peer) are doubly stochastic
+    in every round, and for n a power of two any L consecutive rounds average exactly, directed or
+    not. For every n the union of the rounds of a period is connected.
 
     Parameters
     ----------
     n
         Number of nodes, at least 2.
     directed
-        Whether edges go only forwards.
+        Whether node i only sends to ``i + 2^e``, instead of exchanging.
 
     Raises
     ------
@@ -98,25 +99,25 @@ def one_peer_exponential(n: int, *, directed: bool = True) -> TopologySequence:
         _offset_edges(n, 2**e) if directed else _exchange_edges(n, 2**e)
         for e in range(_n_offsets(n))
     ]
-    return _periodic(n, edges, name, directed=directed)
+    return _sequence(n, edges, name, directed=directed)
 
 
 @generator(family="exponential", examples=["p_peer_exponential:16,p=2"])
 def p_peer_exponential(n: int, p: int) -> TopologySequence:
-    """Return the p-peer exponential graph: in round t node i sends to ``i + j (p + 1)^e mod n``.
+    """Return the p-peer exponential graph: node i sends to ``i + j (p + 1)^e mod n`` in round t.
 
     Here j = 1..p and e = t mod L, and the period is L = floor(log_{p+1}(n - 1)) + 1. Peers that
-    coincide are merged, and none is the node itself, so that a round has at most n p edges. With
-    uniform weights every round is doubly stochastic, and for n a power of p + 1 the product of L
-    consecutive rounds is exact averaging. With p = 1 it is :func:`one_peer_exponential`, with p = n
-    - 1 the complete graph.
+    coincide are merged, and a node is never its own peer, so a round has at most n p edges. With
+    uniform weights every round is doubly stochastic, and for n a power of p + 1 any L consecutive
+    rounds average exactly. With p = 1 it is :func:`one_peer_exponential`, with p = n - 1 the
+    complete graph.
 
     Parameters
     ----------
     n
         Number of nodes, at least 2.
     p
-        Peers per round, between 1 and n - 1.
+        Number of peers per node and round, between 1 and n - 1.
 
     Raises
     ------
@@ -144,7 +145,7 @@ def p_peer_exponential(n: int, p: int) -> TopologySequence:
         np.concatenate([_offset_edges(n, distance) for distance in sorted(peers)])
         for peers in distances
     ]
-    return _periodic(n, edges, call_name("p_peer_exponential", n=n, p=p), directed=True)
+    return _sequence(n, edges, call_name("p_peer_exponential", n=n, p=p), directed=True)
 
 
 def _n_offsets(n: int) -> int:
@@ -153,18 +154,20 @@ def _n_offsets(n: int) -> int:
 
 
 def _offset_edges(n: int, offset: int) -> np.ndarray:
+    """Return the edges from every node i to ``i + offset mod n``."""
     return np.stack([np.arange(n), (np.arange(n) + offset) % n], axis=1)
 
 
 def _exchange_edges(n: int, bit: int) -> np.ndarray:
-    """Return the edges between nodes whose numbers differ in this bit only."""
+    """Return the edges between nodes whose numbers differ only in this bit."""
     lower = np.flatnonzero((np.arange(n) & bit == 0) & (np.arange(n) + bit < n))
     return np.stack([lower, lower + bit], axis=1)
 
 
-def _periodic(n: int, edges: list[np.ndarray], name: str, *, directed: bool) -> TopologySequence:
-    rounds = tuple(
+def _sequence(n: int, edges: list[np.ndarray], name: str, *, directed: bool) -> TopologySequence:
+    """Return the periodic sequence of graphs with these edges."""
+    graphs = (
         from_edges(pairs, n, name=f"{name}.at({t})", directed=directed)
         for t, pairs in enumerate(edges)
     )
-    return TopologySequence(n, rounds.__getitem__, name=name, period=len(rounds))
+    return periodic(n, graphs, name)

@@ -1,4 +1,4 @@
-"""Random graphs of network science, connected by default."""
+"""Random graphs from network science, connected by default."""
 
 from collections.abc import Callable
 
@@ -20,22 +20,23 @@ from topofl.topology import Topology, TopologyError, from_edges
 __all__ = ["barabasi_albert", "erdos_renyi", "small_world", "stochastic_block_model"]
 
 _TRIES = 100
-"""Draws of a graph before giving up on a connected one."""
+"""Maximum number of draws until a graph is connected."""
 
 
 @generator(family="random", examples=["erdos_renyi:30,p=0.12,seed=1"])
 def erdos_renyi(n: int, p: float, *, seed: int | np.random.Generator) -> Topology:
-    """Return a connected Erdos-Renyi graph: every pair is joined independently with probability p.
+    """Return a connected Erdos-Renyi graph: each pair is joined with probability p.
 
-    Connected with high probability if p is well above ``log(n) / n``. Drawn again, up to 100 times,
-    until connected. Time of a draw is that of its edges, not of all pairs.
+    Pairs are independent, given that the graph is connected: it is drawn up to 100 times until it
+    is, which is likely if p is well above ``log(n) / n``. A draw takes time linear in the number of
+    edges, not of pairs.
 
     Parameters
     ----------
     n
         Number of nodes, at least 1.
     p
-        In (0, 1].
+        Probability of an edge, in (0, 1].
     seed
         Integer or generator.
 
@@ -44,7 +45,7 @@ def erdos_renyi(n: int, p: float, *, seed: int | np.random.Generator) -> Topolog
     ValueError
         If a number is out of range.
     TopologyError
-        If none of 100 draws was connected; names a p that would do.
+        If none of 100 draws was connected; the message names a sufficient p.
 
     References
     ----------
@@ -58,7 +59,8 @@ def erdos_renyi(n: int, p: float, *, seed: int | np.random.Generator) -> Topolog
     """
     n = check_nodes(n, minimum=1)
     p = check_probability("p", p)
-    name, rng = call_name("erdos_renyi", n=n, p=p, seed=seed), stream(seed, "graph")
+    name = call_name("erdos_renyi", n=n, p=p, seed=seed)
+    rng = stream(seed, "graph")
     if p == 0 and n > 1:
         raise ValueError(f"`p` must be above 0, got {p:g}")
     check_edges(p * n * (n - 1) / 2, "n", "p")
@@ -73,14 +75,15 @@ def erdos_renyi(n: int, p: float, *, seed: int | np.random.Generator) -> Topolog
 def small_world(n: int, k: int = 4, p: float = 0.1, *, seed: int | np.random.Generator) -> Topology:
     """Return a connected Watts-Strogatz graph: a ring lattice, rewired with probability p.
 
-    n k / 2 edges. p = 0 is the lattice, a circulant of offsets 1..k/2; p = 1 nearly a random graph.
+    It has n k / 2 edges. For p = 0 it is the lattice, a circulant of offsets 1..k/2; for p = 1 it
+    is close to a random graph.
 
     Parameters
     ----------
     n
         Number of nodes, at least 3.
     k
-        Degree before rewiring: even, between 2 and n - 1.
+        Degree before rewiring, even and between 2 and n - 1.
     p
         In [0, 1].
     seed
@@ -108,7 +111,8 @@ def small_world(n: int, k: int = 4, p: float = 0.1, *, seed: int | np.random.Gen
     if k % 2:
         raise ValueError(f"`k` must be even, got {k}")
     check_edges(n * k / 2, "n", "k")
-    name, rng = call_name("small_world", n=n, k=k, p=p, seed=seed), stream(seed, "graph")
+    name = call_name("small_world", n=n, k=k, p=p, seed=seed)
+    rng = stream(seed, "graph")
     return _connected(
         lambda: _from_networkx(nx.watts_strogatz_graph(n, k, p, seed=_integer(rng)), n, name),
         name,
@@ -120,15 +124,15 @@ def small_world(n: int, k: int = 4, p: float = 0.1, *, seed: int | np.random.Gen
 def barabasi_albert(n: int, m: int = 2, *, seed: int | np.random.Generator) -> Topology:
     """Return a Barabasi-Albert graph, grown by preferential attachment of m edges per new node.
 
-    It starts from a star of m + 1 nodes, so it is connected and has ``m (n - m)`` edges; degrees
-    follow a power law of exponent 3.
+    It grows from a star of m + 1 nodes, so it is connected and has ``m (n - m)`` edges; degrees
+    follow a power law with exponent 3.
 
     Parameters
     ----------
     n
         Number of nodes, at least 2.
     m
-        Edges of each new node, between 1 and n - 1.
+        Number of edges of each new node, between 1 and n - 1.
     seed
         Integer or generator.
 
@@ -167,31 +171,31 @@ def stochastic_block_model(
     seed: int | np.random.Generator,
     connected: bool = True,
 ) -> Topology:
-    """Return a stochastic block model: pairs are joined with p_in within a block, else p_out.
+    """Return a stochastic block model, with edge probability p_in within blocks and p_out between.
 
-    All pairs independently, given that the graph is connected: it is drawn again, up to 100 times,
-    until it is. The blocks are the groups: consecutive nodes, sizes differing by at most 1. Before
-    that condition a node of a block of size s has in the mean ``p_in (s - 1)`` neighbors within and
-    ``p_out (n - s)`` outside. Time and memory of a draw are those of its edges, not of all pairs.
+    Pairs are independent, given that the graph is connected: it is drawn up to 100 times until it
+    is. The blocks are the groups: consecutive nodes, with sizes that differ by at most 1. Without
+    this condition a node in a block of size s has ``p_in (s - 1)`` neighbors inside its block and
+    ``p_out (n - s)`` outside on average. A draw takes time and memory linear in the number of
+    edges, not of pairs.
 
     Parameters
     ----------
     n
         Number of nodes, at least 1.
     blocks
-        Number of blocks, between 1 and n; 1 is :func:`erdos_renyi`.
+        Number of blocks, between 1 and n; 1 gives :func:`erdos_renyi`.
     p_in, p_out
         In [0, 1].
     seed
         Integer or generator.
     connected
-        False returns the first draw, connected or not.
+        If False, the first draw is returned, connected or not.
 
     Raises
     ------
     ValueError, TypeError
-        If a number is out of range; if `p_out` is 0 and there are several blocks which should be
-        connected.
+        If a number is out of range; if `p_out` is 0 and several blocks must be connected.
     TopologyError
         If none of 100 draws was connected.
 
@@ -210,14 +214,12 @@ def stochastic_block_model(
     p_in, p_out = check_probability("p_in", p_in), check_probability("p_out", p_out)
     if check_switch("connected", connected, auto=False) and blocks > 1 and p_out == 0:
         raise ValueError(
-            "`p_out` must be above 0 for blocks to be connected, got 0; or take connected=False"
+            "`p_out` must be above 0 to connect blocks, got 0; or pass connected=False"
         )
     check_edges(n * (p_in * (n / blocks - 1) + p_out * n) / 2, "n", "p_in", "p_out")
     shown = {"p_in": p_in, "p_out": p_out, "seed": seed, "connected": None if connected else False}
-    name, rng = (
-        call_name("stochastic_block_model", n=n, blocks=blocks, **shown),
-        stream(seed, "graph"),
-    )
+    name = call_name("stochastic_block_model", n=n, blocks=blocks, **shown)
+    rng = stream(seed, "graph")
     members = np.array_split(np.arange(n), blocks)
 
     def draw() -> Topology:
@@ -234,18 +236,17 @@ def stochastic_block_model(
 def _block_edges(
     sizes: np.ndarray, p_in: float, p_out: float, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return (E, 2) edges between consecutive nodes in blocks of these sizes."""
+    """Return the (E, 2) edges of a block model; blocks contain consecutive nodes."""
     if len(sizes) == 1:
         return independent_pairs(sizes, p_in, rng)
     block_of = np.repeat(np.arange(len(sizes)), sizes)
-    across = independent_pairs(
-        np.array([sizes.sum()]), p_out, rng
-    )  # those within a block are dropped
+    across = independent_pairs(np.array([sizes.sum()]), p_out, rng)  # also within blocks
     across = across[block_of[across[:, 0]] != block_of[across[:, 1]]]
     return np.concatenate([independent_pairs(sizes, p_in, rng), across])
 
 
 def _connected(draw: Callable[[], Topology], name: str, remedy: str) -> Topology:
+    """Return the first connected draw, or raise ``TopologyError``."""
     for _ in range(_TRIES):
         graph = draw()
         if graph.is_connected:
@@ -258,5 +259,5 @@ def _from_networkx(graph: nx.Graph, n: int, name: str) -> Topology:
 
 
 def _integer(rng: np.random.Generator) -> int:
-    """Return a seed for networkx, which draws much faster by a Python generator than by numpy's."""
+    """Return an integer seed: networkx is much faster with Python's generator than numpy's."""
     return int(rng.integers(2**63))

@@ -1,4 +1,4 @@
-"""Social networks of the literature, from networkx, which holds them; nothing is downloaded."""
+"""Social networks from the literature, included in networkx; nothing is downloaded."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -16,7 +16,7 @@ def karate_club() -> Topology:
     """Return Zachary's karate club: 34 members, 78 friendships, and two clubs as groups.
 
     The first group is the club of the instructor (node 0), the second that of the officers (node
-    33); 17 nodes each. Edges have weight 1: what networkx has as weights are numbers of contexts in
+    33), with 17 nodes each. Edges have weight 1; the weights in networkx are numbers of contexts in
     which two members met.
 
     References
@@ -39,7 +39,7 @@ def karate_club() -> Topology:
 def davis_southern_women() -> Topology:
     """Return Davis's Southern women: 18 women, 14 club meetings, and 89 attendances as edges.
 
-    Bipartite: the groups are the women and the meetings, named in ``nodes``.
+    The graph is bipartite: the groups are the women and the meetings, whose names are in ``nodes``.
 
     References
     ----------
@@ -57,7 +57,7 @@ def davis_southern_women() -> Topology:
 
 @generator(family="social", examples=["florentine_families"])
 def florentine_families() -> Topology:
-    """Return the 20 marriages between 15 Florentine families, which are named in ``nodes``.
+    """Return the graph of 20 marriages between 15 Florentine families, named in ``nodes``.
 
     References
     ----------
@@ -74,9 +74,9 @@ def florentine_families() -> Topology:
 
 
 def _unweighted(graph: nx.Graph, name: str, groups: Iterable[Iterable[object]] = ()) -> Topology:
-    """Return a graph of networkx without its weights, its labels kept; groups hold labels."""
-    place = {label: i for i, label in enumerate(graph)}
+    """Return a networkx graph with its labels but without weights; groups contain labels."""
+    index_of = {label: i for i, label in enumerate(graph)}
     labels = () if list(graph) == list(range(len(graph))) else tuple(graph)
-    members = [[place[label] for label in group] for group in groups]
-    edges = [(place[u], place[v]) for u, v in graph.edges]
+    members = [[index_of[label] for label in group] for group in groups]
+    edges = [(index_of[u], index_of[v]) for u, v in graph.edges]
     return replace(from_edges(edges, len(graph), name=name, groups=members), nodes=labels)

@@ -1,0 +1,1 @@
+"""Reports: measurements, targets, tables, the figure, the roofline and their files."""

@@ -1,0 +1,344 @@
+"""Fine-tuned evaluations: scores equal a naive loop and training does not change."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import topofl
+from tests import naive, problems
+from tests.engine import killed
+from tests.engine.evaluated_runs import (
+    BATCH,
+    HOW,
+    ROUNDS,
+    SEED,
+    TUNED,
+    N,
+    need,
+    personal_clients,
+    run,
+    scores,
+)
+from tests.engine.test_equivalence import modules_at_start
+from tests.engine.train.test_divergence import BAD, clients_with_extremes
+from topofl import algorithms, attacks, mixing, topologies
+from topofl._support.seeding import stream
+from topofl.engine import evaluation_stages, round_training
+
+
+def ragged_clients():
+    """Return clients with 1 to 16 training examples, one of them without test examples."""
+    clients, blobs = problems.ragged_clients(), problems.dataset()
+    return replace(clients, test=(blobs.test[:0], *np.array_split(blobs.test, 5)))
+
+
+def naive_nodes(model, clients):
+    blobs = clients.dataset
+    return naive.Nodes(
+        modules_at_start(model, clients.n),
+        blobs.inputs.double(),
+        blobs.labels,
+        clients.train,
+        BATCH,
+        SEED,
+    )
+
+
+def train_dfedpgp(nodes, graphs):
+    matrices = [
+        mixing.uniform(graphs.at(t), direction="push").weights.toarray() for t in range(ROUNDS)
+    ]
+    naive.dfedpgp(
+        nodes,
+        matrices,
+        ROUNDS,
+        mode="push",
+        is_head=lambda name: name.startswith("5."),
+        lr=0.1,
+        head_lr=0.05,
+        epochs=1,
+    )
+
+
+def members(t):
+    return sorted(stream(SEED, "participation", t).permutation(N)[: N // 2].tolist())
+
+
+METHODS = {
+    "fedavg": (
+        algorithms.fedavg(0.1, batch_size=BATCH, epochs=1, participation=0.5, fine_tune_epochs=2),
+        lambda nodes, graphs: naive.fedavg(nodes, members, ROUNDS, lr=0.1, epochs=1, momentum=0.9),
+        {"lr": 0.1, "epochs": 2, "momentum": 0.9},
+    ),
+    "fedbabu": (
+        algorithms.fedbabu(
+            0.1,
+            batch_size=BATCH,
+            epochs=1,
+            participation=0.5,
+            head="5",
+            clip=0.5,
+            fine_tune_lr=0.05,
+            lr_decay=0.5,
+        ),
+        lambda nodes, graphs: naive.fedavg(
+            nodes,
+            members,
+            ROUNDS,
+            lr=0.1,
+            epochs=1,
+            momentum=0.9,
+            clip=0.5,
+            lr_decay=0.5,
+            travels=lambda name: not name.startswith("5."),
+            trains=lambda name: not name.startswith("5."),
+        ),
+        {"lr": 0.05, "epochs": 5, "momentum": 0.9, "clip": 0.5},
+    ),
+    "dfedpgp": (
+        replace(
+            algorithms.dfedpgp(
+                0.1, mode="push", head_lr=0.05, batch_size=BATCH, epochs=1, momentum=0.0, head="5"
+            ),
+            fine_tune=algorithms.sgd(0.2, batch_size=BATCH, epochs=3, weight_decay=0.01),
+        ),
+        train_dfedpgp,
+        {"lr": 0.2, "epochs": 3, "weight_decay": 0.01},
+    ),
+}
+
+
+@HOW
+@pytest.mark.parametrize("make", [personal_clients, ragged_clients])
+@pytest.mark.parametrize("name", METHODS)
+def test_fine_tuned_scores_equal_a_naive_loop(name, make, settings):
+    algorithm, train, local = METHODS[name]
+    clients, model, graphs = make(), problems.convolutional(), topologies.random_out(N, 2, seed=1)
+    nodes = naive_nodes(model, clients)
+    train(nodes, graphs)
+    tuned = naive.fine_tuned(nodes, ROUNDS - 1, **local)
+    kept = []
+    history = topofl.run(
+        algorithm,
+        model=model,
+        clients=clients,
+        topology=graphs,
+        rounds=ROUNDS,
+        seed=SEED,
+        init="independent",
+        callbacks=[problems.each_round(lambda t, models: kept.append(models.flat.clone()))],
+        **problems.options(
+            dtype=torch.float64,
+            on_disconnected="allow",
+            on="own_test",
+            before_exchange=True,
+            **settings,
+        ),
+    )
+    torch.testing.assert_close(kept[-1], nodes.flat(), rtol=0, atol=1e-9)
+    for i in range(N):
+        wanted = (
+            (np.nan, np.nan)
+            if not len(clients.test[i])
+            else scores(tuned[i], clients.dataset, clients.test[i])
+        )
+        got = history["accuracy_fine_tuned"][-1, i], history["loss_fine_tuned"][-1, i]
+        np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-9, err_msg=f"node {i}")
+    trained = np.array([len(own) > 0 for own in clients.test])
+    assert (np.abs(history["loss_fine_tuned"][-1] - history["loss"][-1])[trained] > 1e-4).all(), (
+        "nothing was tuned"
+    )
+
+
+def test_with_a_server_all_nodes_are_fine_tuned_from_its_model():
+    kept, algorithm = (
+        [],
+        algorithms.fedavg(0.1, batch_size=4, epochs=1, participation=2, fine_tune_epochs=1),
+    )
+    history = run(
+        algorithm, callbacks=[problems.each_round(lambda t, m: kept.append(m.flat.clone()))]
+    )
+    assert (kept[-1] == kept[-1][0]).all()
+    assert len(set(history["loss_fine_tuned"][-1])) == N
+    assert (history["loss_fine_tuned"][-1] != history["loss"][-1]).all()
+
+
+EVERYTHING = {
+    "dsgd": {"lr": 0.1, "momentum": 0.9},
+    "clique_averaging": {"lr": 0.1, "momentum": 0.9},
+    "local_only": {"lr": 0.1, "momentum": 0.9},
+    "centralized": {"lr": 0.1, "momentum": 0.9},
+    "osgp": {"lr": 0.1, "delay": 2, "epochs": 1},
+    "ditto": {"lr": 0.1, "participation": 0.5, "epochs": 1, "personal_epochs": 1},
+    "fedrep": {"lr": 0.1, "participation": 0.5, "epochs": 1, "head": "1.bias"},
+}
+
+
+@pytest.mark.parametrize("name", EVERYTHING)
+@pytest.mark.parametrize("executor", ["batched", "looped"])
+def test_fine_tuning_does_not_change_training(name, executor):
+    clients = personal_clients()
+    how = {
+        "algorithm": getattr(algorithms, name)(batch_size=4, **EVERYTHING[name]),
+        "model": problems.linear(),
+        "clients": clients,
+        "topology": problems.cliques(clients),
+        "rounds": 4,
+        "every": 1,
+        "seed": 0,
+        "init": "independent",
+        "executor": executor,
+        "before_exchange": True,
+        "on": "own_test",
+    }
+    plain, models = killed.trained(how)
+    tuned, same = killed.trained(how | {"fine_tune": TUNED, "fine_tune_every": 1})
+    assert torch.equal(models, same)
+    assert set(tuned.evaluations) - set(plain.evaluations) == {
+        "accuracy_fine_tuned",
+        "loss_fine_tuned",
+    }
+    np.testing.assert_array_equal(plain.node_loss, tuned.node_loss)
+    for table in ("rounds", "evaluations"):
+        for column, values in getattr(plain, table).items():
+            np.testing.assert_array_equal(values, getattr(tuned, table)[column], err_msg=column)
+    assert (tuned["loss_fine_tuned"][1:] != tuned["loss"][1:]).all()
+
+
+@pytest.mark.parametrize("every", [None, 2, 4, 6])
+def test_fine_tuning_follows_fine_tune_every(every):
+    history = run(rounds=5, every=2, fine_tune=TUNED, fine_tune_every=every)
+    assert list(history["round"]) == [0, 2, 4, 5]
+    wanted = {None: [3], 2: [1, 2, 3], 4: [2, 3], 6: [3]}[every]
+    for column in ("accuracy_fine_tuned", "loss_fine_tuned"):
+        assert np.flatnonzero(np.isfinite(history[column]).all(1)).tolist() == wanted
+        assert np.isnan(np.delete(history[column], wanted, axis=0)).all()
+    assert history.meta["evaluation"]["fine_tune_every"] == every
+    seldom = run(rounds=5, every=5, fine_tune=TUNED)
+    np.testing.assert_array_equal(history.last("loss_fine_tuned"), seldom.last("loss_fine_tuned"))
+
+
+def test_the_fine_tuning_of_an_algorithm_can_be_replaced():
+    algorithm = algorithms.chain("mine", local=algorithms.sgd(0.1, batch_size=4), fine_tune=TUNED)
+    own, other = run(algorithm), run(algorithm, fine_tune=algorithms.sgd(0.01, batch_size=4))
+    assert own.meta["settings"]["fine_tune"]["epochs"] == 2
+    assert other.meta["settings"]["fine_tune"]["lr"] == 0.01
+    assert not np.array_equal(own.last("loss_fine_tuned"), other.last("loss_fine_tuned"))
+    without = run(algorithm, fine_tune=False)
+    assert "accuracy_fine_tuned" not in without.evaluations
+    assert "fine_tune" not in without.meta["settings"]
+    assert algorithm.fine_tune is TUNED
+    assert "fine_tune(lr=0.1, momentum=0.9, batch_size=4, epochs=2)" in repr(algorithm)
+    json.dumps(dict(own.meta))
+
+
+def test_algorithms_declare_their_fine_tuning():
+    fedbabu = algorithms.fedbabu(0.1, momentum=0.5, weight_decay=0.1, clip=2.0, lr_decay=0.9)
+    assert dict(fedbabu.fine_tune.settings) == {
+        "lr": 0.1,
+        "batch_size": 128,
+        "epochs": 5,
+        "momentum": 0.5,
+        "weight_decay": 0.1,
+        "clip": 2.0,
+        "reset_momentum": True,
+    }
+    assert algorithms.fedbabu(0.1, fine_tune_lr=0.3).fine_tune.settings["lr"] == 0.3
+    assert algorithms.fedbabu(0.1, fine_tune_epochs=None).fine_tune is None
+    assert algorithms.fedavg(0.1).fine_tune is None
+    for algorithm in (algorithms.fedavg, algorithms.fedbabu):
+        with pytest.raises(ValueError, match="`fine_tune_epochs` must be at least 1, got 0"):
+            algorithm(0.1, fine_tune_epochs=0)
+
+
+def test_only_evaluated_nodes_are_fine_tuned(monkeypatch):
+    sizes, original = [], round_training.local_steps
+    monkeypatch.setattr(
+        round_training,
+        "local_steps",
+        lambda *a, **k: sizes.append(a[2].models.n) or original(*a, **k),  # learner, each, descent
+    )
+    everyone = run(fine_tune=TUNED, rounds=1, chunk=3)
+    assert sizes == [N, N]
+    sizes.clear()
+    some = run(fine_tune=TUNED, rounds=1, nodes=2, chunk=3)
+    assert sizes == [N, 2]
+    chosen = ~np.isnan(some["loss"][-1])
+    for column in ("loss", "loss_fine_tuned"):
+        np.testing.assert_allclose(
+            some.last(column)[chosen], everyone.last(column)[chosen], rtol=1e-6
+        )
+        assert np.isnan(some.last(column)[~chosen]).all()
+
+
+def test_graphs_are_generated_once_per_round():
+    """A user's generator of graphs may be slow, or not deterministic."""
+    asked = []
+    graphs = topofl.as_topology(
+        lambda t: asked.append(t) or topologies.random_regular(N, 3, seed=t)
+    )
+    asked.clear()
+    run(topology=graphs, rounds=3, every=1)
+    plain = list(asked)
+    asked.clear()
+    run(topology=graphs, rounds=3, every=1, fine_tune=TUNED, fine_tune_every=1)
+    assert asked == plain
+
+
+EXPLODING = algorithms.sgd(1e38, batch_size=4, epochs=2)
+
+
+def test_divergence_errors_name_fine_tuning():
+    with pytest.raises(
+        topofl.DivergenceError, match=r"^in fine-tuning, the .* of node \d .*lr=1e\+38; lower"
+    ):
+        run(fine_tune=EXPLODING)
+
+
+@pytest.mark.parametrize("policy", ["freeze", "record"])
+def test_divergence_of_a_copy_does_not_affect_the_model(policy):
+    history = run(fine_tune=EXPLODING, fine_tune_every=2, on_divergence=policy)
+    assert history.meta["diverged"] == []
+    np.testing.assert_array_equal(history["loss"], run()["loss"])
+    assert not np.isfinite(history.last("loss_fine_tuned")).any()
+
+
+def test_frozen_nodes_are_not_fine_tuned():
+    clients = clients_with_extremes()
+    options = {"clients": clients, "topology": problems.cliques(clients), "on": "test"}
+    history = run(fine_tune=TUNED, on_divergence="freeze", **options)
+    assert [one["node"] for one in history.meta["diverged"]] == [BAD]
+    changed = history.last("loss_fine_tuned") != history.last("loss")
+    assert np.flatnonzero(~changed).tolist() == [BAD]
+
+
+def test_memory_estimates_include_fine_tuned_copies():
+    plain = need(algorithms.dsgd(0.1, batch_size=4))
+    heavy = need(algorithms.dsgd(0.1, batch_size=4), fine_tune=TUNED)
+    assert plain.fine_tuning == 0
+    assert heavy.fine_tuning == 2 * plain.parameters
+    assert heavy.total == plain.total + heavy.fine_tuning
+    wide = need(algorithms.dsgd(0.1, batch_size=2), fine_tune=algorithms.sgd(0.1, batch_size=4))
+    assert wide.fine_tuning == plain.parameters
+    assert wide.minibatches == plain.minibatches
+    assert need(algorithms.fedbabu(0.1, head="1.weight"), fine_tune=False).fine_tuning == 0
+    two = need(algorithms.dsgd(0.1), on=("own_test", "test"))
+    assert two.evaluation == need(algorithms.dsgd(0.1), on="test").evaluation
+
+
+def test_a_probe_does_not_fine_tune(monkeypatch):
+    monkeypatch.setattr(evaluation_stages, "fine_tuned", lambda *args: pytest.fail("fine-tuned"))
+    assert need(algorithms.dsgd(0.1), fine_tune=TUNED, probe=True).seconds_per_evaluation > 0
+
+
+def test_divergence_errors_of_copies_mention_attackers():
+    """The divergence monitor of fine-tuning is a separate one, which knows the attackers too."""
+    flip = attacks.sign_flip(nodes=[2])
+    huge = algorithms.sgd(1e38, batch_size=4, epochs=2)
+    with pytest.raises(
+        topofl.DivergenceError, match=r"in fine-tuning, .*; messages from 1 attacker.* may be the"
+    ):
+        run(attackers=flip, fine_tune=huge, on="test")

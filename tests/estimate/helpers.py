@@ -1,0 +1,26 @@
+"""Small estimates for tests."""
+
+import sys
+
+import topofl
+from tests import problems
+
+PREDICT = sys.modules["topofl.estimate.predict"]  # topofl.estimate itself is the function
+
+
+PROBE = sys.modules["topofl.estimate.probe"]
+
+
+TRAFFIC = sys.modules["topofl.estimate.traffic"]
+
+
+def need(algorithm, clients=None, graph=None, model=None, **options):
+    clients = problems.equal_clients() if clients is None else clients
+    graph = problems.cliques(clients) if graph is None else graph
+    return topofl.estimate(
+        algorithm,
+        model=model or problems.linear(),
+        clients=clients,
+        topology=graph,
+        **problems.options(**options),
+    )

@@ -1,0 +1,156 @@
+"""Weight rules equal matrices computed by hand and check their arguments."""
+
+import pickle
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from tests.mixing.samples import RULES, directed_path, path
+from topofl import mixing, topologies
+from topofl.topology import Topology, TopologyError, from_edges
+
+
+def test_metropolis_hastings_by_hand() -> None:
+    W = mixing.metropolis_hastings(topologies.star(4))
+    assert np.allclose(
+        W.weights.toarray(),
+        np.array([[1, 1, 1, 1], [1, 3, 0, 0], [1, 0, 3, 0], [1, 0, 0, 3]]) / 4,
+        rtol=0,
+        atol=1e-15,
+    )
+    assert W.name == "metropolis_hastings(star(n=4))"
+    assert (
+        repr(W)
+        == "MixingMatrix('metropolis_hastings(star(n=4))', n=4, doubly stochastic, messages=6)"
+    )
+
+
+def test_metropolis_hastings_on_cliques_is_the_papers() -> None:
+    """D-Cliques: on the complete graph all weights are 1/n; edges' own weights are not used."""
+    assert mixing.metropolis_hastings(topologies.fully_connected(7)).is_uniform_mean
+    heavy = Topology(5.0 * topologies.ring(6).adjacency)
+    light = mixing.metropolis_hastings(topologies.ring(6))
+    assert abs(mixing.metropolis_hastings(heavy).weights - light.weights).max() < 1e-15
+
+
+def test_max_degree_by_hand() -> None:
+    W = mixing.max_degree(path(3)).weights.toarray()
+    assert np.allclose(W, np.array([[2, 1, 0], [1, 1, 1], [0, 1, 2]]) / 3, rtol=0, atol=1e-15)
+    laplacian = nx.laplacian_matrix(topologies.star(5).to_networkx()).toarray()
+    assert np.allclose(
+        mixing.max_degree(topologies.star(5)).weights.toarray(), np.eye(5) - laplacian / 5
+    )
+
+
+def test_rows_are_receivers() -> None:
+    """0 -> 1 -> 2: node 1 hears node 0, so row 1 has a weight in column 0; only this transposes."""
+    pull = mixing.uniform(directed_path(), direction="pull")
+    push = mixing.uniform(directed_path(), direction="push")
+    assert pull.weights.toarray().tolist() == [[1, 0, 0], [0.5, 0.5, 0], [0, 0.5, 0.5]]
+    assert push.weights.toarray().tolist() == [[0.5, 0, 0], [0.5, 0.5, 0], [0, 0.5, 1]]
+    assert pull.stochasticity == "row stochastic"
+    assert push.stochasticity == "column stochastic"
+    assert (pull @ np.array([4.0, 0.0, 0.0])).tolist() == [4, 2, 0]
+    assert pull.out_messages.tolist() == push.out_messages.tolist() == [1, 1, 0]
+    assert pull.in_messages.tolist() == push.in_messages.tolist() == [0, 1, 1]
+    assert pull.support().edge_index.tolist() == directed_path().edge_index.tolist()
+    assert pull.support().name == "support(uniform(path, direction='pull'))"
+
+
+def test_uniform_weights_are_doubly_stochastic_on_regular_graphs() -> None:
+    for graph in (topologies.ring(9), topologies.exponential(10, directed=True)):
+        pull, push = mixing.uniform(graph), mixing.uniform(graph, direction="push")
+        assert pull.is_doubly_stochastic
+        assert abs(pull.weights - push.weights).max() < 1e-15
+
+
+def test_lazy_keeps_a_share() -> None:
+    W = mixing.metropolis_hastings(topologies.ring(5))
+    assert np.allclose(
+        mixing.lazy(W, share=0.25).weights.toarray(), 0.25 * np.eye(5) + 0.75 * W.weights.toarray()
+    )
+    assert (mixing.lazy(W).eigenvalues >= 0).all()
+    assert mixing.lazy(W, share=0.25).name == f"lazy({W.name}, share=0.25)"
+    assert abs(mixing.lazy(W, share=0).weights - W.weights).max() == 0
+
+
+def test_own_weights_are_those_of_the_edges_and_the_default_of_graphs_that_came_with_them() -> None:
+    edges = np.array(
+        [[0, 0.5, 0], [0.25, 0, 1], [0, 0.5, 0]]
+    )  # adjacency[u, v]: what v takes from u
+    graph = Topology(edges, name="g", own_weights=True)
+    W = mixing.metropolis_or_uniform(graph)
+    assert W.name == "own_weights(g)"
+    assert W.weights.toarray().tolist() == [[0.75, 0.25, 0], [0.5, 0, 0.5], [0, 1, 0]]
+    assert (
+        mixing.metropolis_or_uniform(Topology(edges, name="g")).name
+        == "uniform(g, direction='pull')"
+    )
+    assert pickle.loads(pickle.dumps(graph)).own_weights
+    assert graph.renamed("h").own_weights
+    with pytest.raises(
+        ValueError,
+        match="must, with `own_weights`, have weights of at most 1 in sum into each",
+    ):
+        Topology(2 * edges, own_weights=True)
+    with pytest.raises(ValueError, match="into node 1 of graph sum to 2; use another rule"):
+        mixing.own_weights(Topology(2 * edges))
+
+
+def test_metropolis_or_uniform_follows_direction() -> None:
+    assert mixing.metropolis_or_uniform(topologies.star(4)).name == "metropolis_hastings(star(n=4))"
+    assert mixing.metropolis_or_uniform(directed_path()).name == "uniform(path, direction='pull')"
+
+
+def test_within_groups_averages_cliques() -> None:
+    graph = topologies.dcliques(n=11, clique_size=5, inter="fully_connected", seed=0)
+    W = mixing.within_groups(graph).weights.toarray()
+    for group in graph.groups:
+        for i in group:
+            assert np.flatnonzero(W[i]).tolist() == sorted(group)
+            assert np.allclose(W[i, list(group)], 1 / len(group), rtol=0, atol=1e-15)
+
+
+def test_within_groups_where_edges_were_removed() -> None:
+    """Each averages with members still adjacent: rows sum to 1, columns not; others stay."""
+    graph = from_edges([(0, 1), (1, 2), (2, 3), (3, 4)], 5, groups=[(0, 1, 2)])
+    W = mixing.within_groups(graph)
+    assert W.weights.toarray() == pytest.approx(
+        np.array(
+            [[3, 3, 0, 0, 0], [2, 2, 2, 0, 0], [0, 3, 3, 0, 0], [0, 0, 0, 6, 0], [0, 0, 0, 0, 6]]
+        )
+        / 6
+    )
+    assert W.stochasticity == "row stochastic"
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_rules_take_topologies_only(rule) -> None:
+    for graph in (nx.path_graph(3), np.eye(3), topologies.one_peer_exponential(4), None):
+        with pytest.raises(
+            TypeError, match=f"`topology` must be a Topology, got {type(graph).__name__}"
+        ):
+            rule(graph)
+
+
+def test_rules_check_their_arguments() -> None:
+    with pytest.raises(ValueError, match="`direction` must be one of 'pull', 'push', got 'both'"):
+        mixing.uniform(topologies.ring(3), direction="both")
+    for rule in (mixing.metropolis_hastings, mixing.max_degree):
+        with pytest.raises(
+            TopologyError, match="needs an undirected graph, path is directed; use uniform"
+        ):
+            rule(directed_path())
+    with pytest.raises(
+        TopologyError, match=r"must have groups for Clique Averaging, ring\(n=3\) has none"
+    ):
+        mixing.within_groups(topologies.ring(3))
+    W = mixing.metropolis_hastings(topologies.ring(3))
+    for share in (1, -0.1, np.nan):
+        with pytest.raises(ValueError, match=r"`share` must be in \[0, 1\)"):
+            mixing.lazy(W, share=share)
+    with pytest.raises(TypeError, match="`share` must be a number"):
+        mixing.lazy(W, share="half")
+    with pytest.raises(TypeError, match="`mixing` must be a MixingMatrix, got Topology"):
+        mixing.lazy(topologies.ring(3))

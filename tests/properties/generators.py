@@ -1,0 +1,394 @@
+"""Strategies for the arguments of each generator, and the properties that each declares."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from topofl import topologies
+from topofl._spec import build_topology, parse_spec
+from topofl.topology import Topology, TopologySequence
+
+sizes = st.integers(1, 20)
+
+
+seeds = st.integers(0, 2**32)
+
+
+def label_counts(least: int = 1) -> st.SearchStrategy[np.ndarray]:
+    """Label counts of at least this many nodes, each with data."""
+    shapes = st.tuples(st.integers(least, 16), st.integers(1, 5))
+    return arrays.arrays(np.int64, shapes, elements=st.integers(0, 99)).map(give_data_to_all)
+
+
+def give_data_to_all(counts: np.ndarray) -> np.ndarray:
+    counts = counts.copy()
+    counts[counts.sum(axis=1) == 0, 0] = 1
+    return counts
+
+
+@st.composite
+def composite_sides(draw: st.DrawFn) -> dict[str, Any]:
+    """Arguments of a grid: given rows, or a size that has sides."""
+    rows, columns = draw(st.integers(1, 5)), draw(st.integers(1, 5))
+    n = rows * columns
+    feasible = n <= 3 or any(n % side == 0 for side in range(2, n))
+    return {"n": n} if feasible and draw(st.booleans()) else {"n": n, "rows": rows}
+
+
+@st.composite
+def regular_arguments(draw: st.DrawFn) -> dict[str, Any]:
+    n = draw(st.integers(2, 16))
+    k = draw(st.integers(1, n - 1).filter(lambda k: n * k % 2 == 0 and (k > 1 or n == 2)))
+    return {"n": n, "k": k, "seed": draw(seeds)}
+
+
+@st.composite
+def attachment_arguments(draw: st.DrawFn) -> dict[str, Any]:
+    n = draw(st.integers(2, 16))
+    return {"n": n, "m": draw(st.integers(1, n - 1)), "seed": draw(seeds)}
+
+
+@st.composite
+def circulant_arguments(draw: st.DrawFn) -> dict[str, Any]:
+    """One of the offsets is 1, so that the graph is connected."""
+    n = draw(st.integers(2, 16))
+    others = draw(st.lists(st.integers(-20, 20).filter(lambda offset: offset % n), max_size=3))
+    return {"n": n, "offsets": [1, *others], "directed": draw(st.booleans())}
+
+
+@st.composite
+def lattice_arguments(draw: st.DrawFn) -> dict[str, Any]:
+    k = draw(st.sampled_from([2, 4, 6]))
+    return {
+        "n": draw(st.integers(k + 1, 16)),
+        "k": k,
+        "p": draw(st.floats(0, 0.5)),
+        "seed": draw(seeds),
+    }
+
+
+@st.composite
+def peer_arguments(draw: st.DrawFn) -> dict[str, Any]:
+    n = draw(st.integers(2, 16))
+    return {"n": n, "k": draw(st.integers(1, n - 1)), "seed": draw(seeds)}
+
+
+@st.composite
+def base_graphs(draw: st.DrawFn) -> Topology:
+    """Undirected graphs with names that make them; not all connected."""
+    n, seed = draw(st.integers(2, 16)), draw(seeds)
+    random = topologies.erdos_renyi(n, draw(st.floats(0.5, 1)), seed=seed)
+    cliques = topologies.random_cliques(n, draw(st.integers(2, n)), seed=seed)
+    return draw(st.sampled_from([random, cliques, topologies.exponential(n), topologies.ring(1)]))
+
+
+@st.composite
+def equitopo_arguments(draw: st.DrawFn) -> dict[str, Any]:
+    """Draw a prime number of nodes, so that every shift alone joins all of them."""
+    n = draw(st.sampled_from([2, 3, 5, 7, 11, 13]))
+    return {"n": n, "m": draw(st.integers(1, 8)), "seed": draw(seeds)}
+
+
+equidyn = st.fixed_dictionaries(
+    {
+        "n": st.integers(2, 16),
+        "seed": seeds,
+        "m": st.none() | st.integers(1, 8),
+        "eta": st.floats(0.01, 1),
+    }
+)
+
+
+@st.composite
+def clique_arguments(draw: st.DrawFn, **more: st.SearchStrategy[Any]) -> dict[str, Any]:
+    """Label counts, or only a number of nodes, and a clique size that fits."""
+    given_n = draw(st.booleans())
+    data = (
+        {"n": draw(st.integers(2, 16))}
+        if given_n
+        else {"label_counts": draw(label_counts(least=2))}
+    )
+    size = draw(st.integers(2, n_of(data)))
+    return (
+        data
+        | {"clique_size": size, "seed": draw(seeds)}
+        | {key: draw(value) for key, value in more.items()}
+    )
+
+
+@st.composite
+def one_class_arguments(draw: st.DrawFn) -> dict[str, Any]:
+    """Label counts of nodes with one class each, or only a number of nodes."""
+    arguments = draw(clique_arguments())
+    if "label_counts" in arguments:
+        counts = arguments["label_counts"]
+        first = (counts > 0).argmax(axis=1)
+        arguments["label_counts"] = np.where(
+            np.arange(counts.shape[1]) == first[:, None], counts, 0
+        )
+    return arguments | {"inter": draw(st.one_of(st.none(), schemes))}
+
+
+@st.composite
+def thinning_arguments(draw: st.DrawFn) -> dict[str, Any]:
+    """D-Cliques whose cliques stay connected: one of k nodes loses at most k - 2 edges."""
+    arguments = draw(clique_arguments(inter=schemes).filter(lambda arguments: "n" in arguments))
+    base = topologies.dcliques(**arguments, steps=20)
+    smallest = min(len(group) for group in base.groups)
+    return {
+        "base": base,
+        "removed": draw(st.integers(0, max(0, smallest - 2))),
+        "seed": draw(seeds),
+    }
+
+
+@st.composite
+def placed_arguments(draw: st.DrawFn) -> dict[str, Any]:
+    """Arguments of a moved graph: a number of nodes and a degree, or label counts and a graph."""
+    steps = draw(st.integers(1, 30))  # with 0 nothing is drawn for a graph that is given
+    if draw(st.booleans()):
+        regular = draw(regular_arguments())
+        return {"n": regular["n"], "base": regular["k"], "steps": steps, "seed": regular["seed"]}
+    counts = draw(label_counts())
+    base = draw(st.sampled_from([topologies.ring, topologies.star, topologies.path]))(len(counts))
+    return {"label_counts": counts, "base": base, "steps": steps, "seed": draw(seeds)}
+
+
+def toy_reward(k: int, members: tuple[int, ...]) -> float:
+    """Return a number that looks like noise: any reward has to be coped with."""
+    return float(np.sin(1 + k + np.square(members).sum() + len(members) ** 3))
+
+
+@st.composite
+def chosen_arguments(draw: st.DrawFn) -> dict[str, Any]:
+    arguments = {
+        "reward": toy_reward,
+        "n": draw(sizes),
+        "budget": draw(st.none() | st.integers(1, 5)),
+    }
+    return arguments | {"count_self": draw(st.booleans()), "seed": draw(seeds)}
+
+
+@st.composite
+def learned_arguments(draw: st.DrawFn) -> dict[str, Any]:
+    data = {"n": draw(sizes)} if draw(st.booleans()) else {"label_counts": draw(label_counts())}
+    return data | {"degree": draw(st.integers(0, 5)), "lam": draw(st.sampled_from([0.0, 0.1, 2.0]))}
+
+
+def n_of(arguments: dict[str, Any]) -> int:
+    if isinstance(arguments.get("base"), Topology):
+        return arguments["base"].n
+    return len(arguments["label_counts"]) if "label_counts" in arguments else arguments["n"]
+
+
+bases = st.one_of(
+    sizes.map(topologies.ring),
+    sizes.map(topologies.star),
+    st.builds(topologies.exponential, sizes, directed=st.booleans()),
+    st.builds(
+        lambda n, seed: topologies.random_out(n, 1, seed=seed).at(0), st.integers(2, 16), seeds
+    ),
+)
+
+
+def is_base_directed(arguments: dict[str, Any]) -> bool:
+    return arguments["base"].is_directed
+
+
+@st.composite
+def block_arguments(draw: st.DrawFn) -> dict[str, Any]:
+    """Pairs likely enough for a connected graph, or blocks that are not joined at all."""
+    n = draw(st.integers(1, 16))
+    fields = {"n": n, "blocks": draw(st.integers(1, max(1, n // 2))), "seed": draw(seeds)}
+    if draw(st.booleans()):
+        return fields | {"p_in": draw(st.floats(0.5, 1)), "p_out": draw(st.floats(0.5, 1))}
+    return fields | {"p_in": 1.0, "p_out": 0.0, "connected": False}
+
+
+def with_seed(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries({**fields, "seed": seeds})
+
+
+@dataclass(frozen=True)
+class Row:
+    """Arguments of a generator, and what it declares of the graph it makes from them."""
+
+    arguments: st.SearchStrategy[dict[str, Any]]
+    connected: Callable[[dict[str, Any]], bool] | None = lambda arguments: (
+        True
+    )  # over one period; None: not declared
+    directed: Callable[[dict[str, Any]], bool] = lambda arguments: False  # may be
+    own_weights: bool = False  # its edges carry mixing weights
+    redrawn: bool = (
+        False  # every round anew: no period, nothing declared of connection, integer seeds only
+    )
+    n: int | None = None  # of a graph without parameters
+
+
+def is_joined(arguments: dict[str, Any]) -> bool:
+    return arguments["clique_size"] == n_of(arguments) or arguments.get("inter") is not None
+
+
+schemes = st.sampled_from(["fully_connected", "ring", "fractal", "small_world"])
+
+
+distances = st.sampled_from(
+    ["l1", "total_variation", "kl", "hellinger", "euclidean", "chebyshev", "jensen_shannon"]
+)
+
+
+swapping = {
+    "steps": st.integers(0, 30),
+    "weighting": st.sampled_from(["uniform", "pooled"]),
+    "distance": st.one_of(st.just("l1"), distances),
+}
+
+
+meeting = {
+    "steps": st.integers(0, 30),
+    "distance": st.one_of(st.just("l1"), distances),
+    "gossip_rounds": st.one_of(st.none(), st.integers(0, 5)),
+    "inter": st.one_of(st.none(), schemes),
+}
+
+
+peers = [{"n": n, "k": k} for n in range(1, 21) for k in range(1, max(2, n))]
+
+
+smooth = [
+    row
+    for row in peers
+    if all(row["n"] % prime for prime in (2, 3, 5, 7, 11, 13, 17, 19) if prime > row["k"] + 1)
+]
+
+
+ROWS = {
+    "barabasi_albert": Row(attachment_arguments()),
+    "base_graph": Row(st.sampled_from(peers), own_weights=True),
+    "circulant": Row(circulant_arguments(), directed=lambda arguments: arguments["directed"]),
+    "complete_bipartite": Row(
+        st.integers(2, 16).flatmap(
+            lambda n: st.fixed_dictionaries({"n": st.just(n), "left": st.integers(1, n - 1)})
+        )
+    ),
+    "d_equistatic": Row(equitopo_arguments(), directed=lambda arguments: True, own_weights=True),
+    "davis_southern_women": Row(st.just({}), n=32),
+    "dcliques": Row(
+        clique_arguments(
+            **swapping, inter=schemes, cliques=st.sampled_from(["greedy_swap", "random"])
+        )
+    ),
+    "decentralized_greedy_swap": Row(clique_arguments(**meeting), connected=is_joined),
+    "dissimilar_ring": Row(
+        st.one_of(
+            with_seed(label_counts=label_counts(), ties=st.sampled_from(["stable", "random"])),
+            with_seed(n=sizes),
+        )
+    ),
+    "erdos_renyi": Row(with_seed(n=st.integers(1, 16), p=st.floats(0.5, 1.0))),
+    "erdos_renyi_sequence": Row(with_seed(n=sizes, p=st.floats(0, 1)), redrawn=True),
+    "exponential": Row(
+        st.fixed_dictionaries({"n": sizes, "directed": st.booleans()}),
+        directed=lambda arguments: arguments["directed"],
+    ),
+    "florentine_families": Row(st.just({}), n=15),
+    "fully_connected": Row(st.fixed_dictionaries({"n": sizes})),
+    "greedy_collaboration": Row(
+        chosen_arguments(), connected=None, directed=lambda arguments: True
+    ),
+    "greedy_swap": Row(clique_arguments(**swapping), connected=is_joined),
+    "grid": Row(composite_sides()),
+    "hyper_hypercube": Row(st.sampled_from(smooth), own_weights=True),
+    "hypercube": Row(st.fixed_dictionaries({"n": st.sampled_from([1, 2, 4, 8, 16])})),
+    "ideal_cliques": Row(one_class_arguments(), connected=is_joined),
+    "karate_club": Row(st.just({}), n=34),
+    "link_failures": Row(
+        with_seed(base=bases, fail=st.floats(0, 1), recover=st.floats(0, 1)),
+        directed=is_base_directed,
+        redrawn=True,
+    ),
+    "matchings": Row(
+        st.fixed_dictionaries({"base": base_graphs()}),
+        connected=lambda arguments: arguments["base"].is_connected,
+    ),
+    "neighborhood_swap": Row(placed_arguments()),
+    "od_equidyn": Row(equidyn, directed=lambda arguments: True, own_weights=True, redrawn=True),
+    "one_peer_exponential": Row(
+        st.fixed_dictionaries({"n": st.integers(2, 20), "directed": st.booleans()}),
+        directed=lambda arguments: arguments["directed"],
+    ),
+    "ou_equidyn": Row(equidyn, own_weights=True, redrawn=True),
+    "p_peer_exponential": Row(
+        st.integers(2, 16).flatmap(
+            lambda n: st.fixed_dictionaries({"n": st.just(n), "p": st.integers(1, n - 1)})
+        ),
+        directed=lambda arguments: True,
+    ),
+    "participation": Row(
+        with_seed(base=bases, fraction=st.floats(0, 1, exclude_min=True)),
+        directed=is_base_directed,
+        redrawn=True,
+    ),
+    "path": Row(st.fixed_dictionaries({"n": sizes})),
+    "random_cliques": Row(
+        clique_arguments().filter(lambda arguments: "n" in arguments), connected=is_joined
+    ),
+    "random_in": Row(peer_arguments(), directed=lambda arguments: True, redrawn=True),
+    "random_matching": Row(with_seed(n=sizes), redrawn=True),
+    "random_out": Row(peer_arguments(), directed=lambda arguments: True, redrawn=True),
+    "random_regular": Row(regular_arguments()),
+    "random_regular_sequence": Row(regular_arguments(), redrawn=True),
+    "ring": Row(st.fixed_dictionaries({"n": sizes})),
+    "small_world": Row(lattice_arguments()),
+    "star": Row(st.fixed_dictionaries({"n": sizes})),
+    "stochastic_block_model": Row(
+        block_arguments(),
+        connected=lambda arguments: arguments["p_out"] > 0 or arguments["blocks"] == 1,
+    ),
+    "stl_fw": Row(
+        learned_arguments(), connected=None, directed=lambda arguments: True, own_weights=True
+    ),
+    "thin_cliques": Row(thinning_arguments()),
+    "torus": Row(composite_sides()),
+    "tree": Row(st.fixed_dictionaries({"n": sizes, "branching": st.integers(1, 4)})),
+    "u_equistatic": Row(equitopo_arguments(), own_weights=True),
+}
+
+
+every_generator = pytest.mark.parametrize("name", topologies.__all__)
+
+
+def rounds(graph: Topology | TopologySequence) -> list[Topology]:
+    return [graph.at(t) for t in range(graph.period or 4)]
+
+
+def same(a: Topology, b: Topology) -> bool:
+    return a.name == b.name and a.groups == b.groups and (a.adjacency != b.adjacency).nnz == 0
+
+
+def called(name: str, **arguments: Any) -> Any:
+    """Return what the call that a name shows returns; a reward is not shown."""
+    return eval(name, vars(topologies) | {"reward": arguments.get("reward")})
+
+
+def row_of(name: str) -> Row:
+    """Return the row of a generator; one without arguments of its own is tried on its examples."""
+    return ROWS[name] if name in ROWS else row_of_examples(topologies.GENERATORS[name].examples)
+
+
+def row_of_examples(examples: tuple[topologies.Example, ...]) -> Row:
+    """Return a row of examples, all of the kind of the first, of graphs that are connected."""
+    calls = [parse_spec(example) for example in examples if isinstance(example, str)]
+    first = build_topology(*calls[0]).value
+    graph = first.at(0)
+    return Row(
+        st.sampled_from([arguments for _, arguments in calls]),
+        directed=lambda arguments: graph.is_directed,
+        own_weights=graph.own_weights,
+        redrawn=first.period is None,
+    )

@@ -1,0 +1,329 @@
+"""Properties of a Topology: degrees, distances, connectivity, immutability, bad arguments."""
+
+import copy
+import math
+import pickle
+import sys
+import tracemalloc
+
+import networkx as nx
+import numpy as np
+import pytest
+import scipy.sparse as sparse
+import torch
+
+from tests.topology.samples import EDGES, directed, equal, undirected_samples
+from topofl import topologies
+from topofl._linalg import hops, spectral
+from topofl.topology import Topology, TopologyError, as_topology, from_edges
+
+
+def test_edges_go_from_source_to_target() -> None:
+    graph = directed()
+    assert graph.adjacency.toarray().tolist() == [
+        [0, 1, 0, 0, 0],
+        [0, 0, 1, 0, 0],
+        [1, 0, 0, 1, 0],
+        [0, 0, 0, 0, 0],
+        [0, 0, 0, 0, 0],
+    ]
+    assert graph.edge_index.tolist() == [[0, 1, 2, 2], [1, 2, 0, 3]]
+    assert graph.out_degrees.tolist() == [1, 1, 2, 0, 0]
+    assert graph.in_degrees.tolist() == [1, 1, 1, 1, 0]
+    assert graph.in_neighbors(3).tolist() == [2]
+    assert graph.out_neighbors(3).tolist() == []
+    assert graph.out_neighbors(2).tolist() == [0, 3]
+    assert graph.is_directed
+    assert graph.n_edges == 4
+    assert not graph.is_connected
+    assert repr(graph) == "Topology('directed', n=5, edges=4, directed)"
+
+
+def test_connectivity_is_strong() -> None:
+    cycle, path = from_edges(EDGES[:3], 3, directed=True), from_edges(EDGES[:2], 3, directed=True)
+    assert cycle.is_connected
+    assert cycle.diameter == 2
+    assert not path.is_connected
+    assert path.distances.tolist() == [[0, 1, 2], [math.inf, 0, 1], [math.inf, math.inf, 0]]
+    assert path.diameter == path.mean_distance == math.inf
+
+
+@undirected_samples
+def test_degrees_and_connectivity_equal_networkx(graph: Topology) -> None:
+    other = graph.to_networkx()
+    assert not graph.is_directed
+    assert graph.n_edges == other.number_of_edges()
+    assert (
+        graph.in_degrees.tolist()
+        == graph.out_degrees.tolist()
+        == [degree for _, degree in other.degree]
+    )
+    assert graph.is_connected == nx.is_connected(other)
+    for node in range(graph.n):
+        assert (
+            graph.in_neighbors(node).tolist()
+            == graph.out_neighbors(node).tolist()
+            == sorted(other[node])
+        )
+
+
+def test_distances_say_their_size_before_they_take_it() -> None:
+    graph = from_edges(
+        np.stack([np.arange(99_999), np.arange(1, 100_000)], axis=1), 100_000, name="long"
+    )
+    message = (
+        "n=100,000 nodes of long would take 80,000,000,000 bytes, .* "
+        "use diameter or mean_distance, .* indices="
+    )
+    with pytest.raises(TopologyError, match=message):
+        _ = graph.distances
+
+
+@pytest.mark.parametrize("limit", [64, 2])
+@pytest.mark.parametrize("block", [1, 3000, 2**26])
+@pytest.mark.parametrize("seed", range(4))
+def test_hops_are_counted_without_the_matrix_of_distances(
+    seed: int, block: int, limit: int, monkeypatch
+) -> None:
+    """By bits and by rows, in one block and in many; directed and undirected."""
+    monkeypatch.setattr(hops, "BLOCK_BYTES", block)
+    monkeypatch.setattr(hops, "SHALLOW", limit)
+    n = (70, 131, 9, 1)[seed]
+    edges = np.random.default_rng(seed).integers(n, size=(n, 2))
+    cycle = np.stack([np.arange(n), (np.arange(n) + 1) % n], axis=1)
+    edges = np.concatenate([edges, cycle])
+    graph = from_edges(edges[edges[:, 0] != edges[:, 1]], n, directed=seed % 2 == 0)
+    counts = np.bincount(graph.distances.astype(int).reshape(-1))
+    assert hops.hop_counts(graph.adjacency).tolist() == counts.tolist()
+    assert graph.diameter == graph.distances.max()
+    assert graph.mean_distance == (graph.distances.sum() / (n * (n - 1)) if n > 1 else 0)
+
+
+def test_diameter_of_a_large_graph_takes_no_matrix(monkeypatch) -> None:
+    monkeypatch.setattr(sys.modules[Topology.__module__], "MATRIX_BYTES", 10**6)
+    n = 20_000
+    hub = from_edges(np.stack([np.zeros(n - 1, dtype=int), np.arange(1, n)], axis=1), n)
+    with pytest.raises(TopologyError, match="above the limit of 1,000,000"):
+        _ = hub.distances
+    tracemalloc.start()
+    assert hub.diameter == 2
+    assert hub.mean_distance == pytest.approx(2 - 2 / n)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 * n**2 / 10
+
+
+@undirected_samples
+def test_distances_equal_networkx(graph: Topology) -> None:
+    other = graph.to_networkx()
+    for source, lengths in nx.all_pairs_shortest_path_length(other):
+        assert [lengths.get(node, math.inf) for node in range(graph.n)] == graph.distances[
+            source
+        ].tolist()
+    if graph.is_connected:
+        assert graph.diameter == nx.diameter(other)
+        assert graph.mean_distance == pytest.approx(
+            nx.average_shortest_path_length(other) if graph.n > 1 else 0
+        )
+    else:
+        assert graph.diameter == graph.mean_distance == math.inf
+
+
+@undirected_samples
+def test_algebraic_connectivity_equals_the_laplacian_spectrum(graph: Topology) -> None:
+    spectrum = np.linalg.eigvalsh(nx.laplacian_matrix(graph.to_networkx()).toarray().astype(float))
+    assert graph.algebraic_connectivity == pytest.approx(
+        spectrum[1] if graph.n > 1 else 0, abs=1e-9
+    )
+    assert (graph.algebraic_connectivity == 0) == (not graph.is_connected or graph.n == 1)
+
+
+@pytest.mark.parametrize("n", [3, 4, 9, 30])
+def test_algebraic_connectivity_closed_forms(n: int) -> None:
+    """Fiedler 1973: cycle, path, star, complete graph."""
+    forms = {
+        topologies.ring(n): 2 - 2 * np.cos(2 * np.pi / n),
+        topologies.grid(n, rows=1): 2 - 2 * np.cos(np.pi / n),
+        topologies.star(n): 1.0,
+        topologies.fully_connected(n): float(n),
+    }
+    for graph, expected in forms.items():
+        assert graph.algebraic_connectivity == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        topologies.random_regular(300, 6, seed=0),
+        topologies.exponential(257),
+        topologies.dcliques(n=300, inter="ring", seed=0),
+        topologies.ring(500),  # too slow for Lanczos: shift-invert
+        topologies.star(300),
+    ],
+    ids=str,
+)
+def test_large_graphs_have_the_algebraic_connectivity_of_the_dense_computation(
+    graph: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = np.random.default_rng(0).permutation(
+        graph.n
+    )  # then none is circulant, which has a closed form
+    shuffled = from_edges(order[graph.edge_index.T], graph.n).adjacency
+    dense = np.linalg.eigvalsh(np.diag(graph.out_degrees) - graph.adjacency.toarray())[1]
+    monkeypatch.setattr(spectral.limits, "DENSE_LIMIT", 1)
+    monkeypatch.setattr(spectral.limits, "STEPS", 200)
+    assert graph.algebraic_connectivity == pytest.approx(dense, rel=1e-6, abs=1e-10)
+    assert spectral.algebraic_connectivity(shuffled) == pytest.approx(dense, rel=1e-6, abs=1e-10)
+
+
+def test_algebraic_connectivity_counts_weights_and_needs_symmetry() -> None:
+    heavy = as_topology(3.0 * topologies.ring(6).adjacency)
+    assert isinstance(heavy, Topology)
+    assert heavy.algebraic_connectivity == pytest.approx(
+        3 * topologies.ring(6).algebraic_connectivity
+    )
+    with pytest.raises(TopologyError, match="needs an undirected graph, directed is directed"):
+        _ = directed().algebraic_connectivity
+
+
+def test_a_static_graph_is_a_sequence_of_period_one() -> None:
+    graph = topologies.ring(4)
+    assert graph.period == 1
+    assert graph.at(0) is graph.at(17) is graph
+
+
+@pytest.mark.filterwarnings(
+    "ignore::scipy.sparse.SparseEfficiencyWarning"
+)  # of scipy, that new edges are slow
+@pytest.mark.parametrize(
+    "remake", [copy.copy, copy.deepcopy, lambda graph: pickle.loads(pickle.dumps(graph))]
+)
+def test_nothing_can_be_changed_in_place(remake) -> None:
+    graph = topologies.random_cliques(6, 3, seed=0)
+    for member in (graph, remake(graph)):
+        for array in (
+            member.adjacency.data,
+            member.adjacency.indices,
+            member.adjacency.indptr,
+            member.edge_index,
+        ):
+            with pytest.raises(ValueError, match="read-only"):
+                array[0] = 5
+        for array in (member.in_degrees, member.out_degrees, member.distances):
+            with pytest.raises(ValueError, match="read-only"):
+                array[0] = 5
+        with pytest.raises(AttributeError):
+            member.name = "other"
+        for u, v in (
+            member.edge_index[:, 0],
+            (member.groups[0][0], member.groups[1][0]),
+        ):  # an edge, and a new one
+            with pytest.raises(ValueError, match="read-only"):
+                member.adjacency[u, v] = 2.0
+        assert (member.adjacency != topologies.random_cliques(6, 3, seed=0).adjacency).nnz == 0
+    assert equal(remake(graph), graph)
+    assert remake(graph).groups == graph.groups
+    assert remake(graph).name == graph.name
+
+
+def test_the_callers_matrix_is_copied() -> None:
+    matrix = topologies.ring(4).to_scipy()
+    graph = Topology(matrix)
+    matrix.data[:] = 7
+    assert (graph.adjacency.data == 1).all()
+    graph.to_scipy().data[:] = 9  # a writable copy
+    assert (graph.adjacency.data == 1).all()
+
+
+def test_stored_zeros_are_no_edges_and_repeated_entries_are_summed() -> None:
+    matrix = sparse.coo_array(([1.0, 1.0, 0.0], ([0, 0, 1], [1, 1, 2])), shape=(3, 3))
+    graph = Topology(matrix)
+    assert graph.edge_index.tolist() == [[0], [1]]
+    assert graph.adjacency[0, 1] == 2
+
+
+def test_renamed_keeps_all_else() -> None:
+    graph = topologies.random_cliques(6, 3, seed=0)
+    other = graph.renamed("mine")
+    assert other.name == "mine"
+    assert other.groups == graph.groups
+    assert equal(other, graph)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "error", "match"),
+    [
+        (
+            np.zeros((2, 3)),
+            ValueError,
+            r"`adjacency` must be a square matrix .* got shape \(2, 3\)",
+        ),
+        (
+            np.zeros((0, 0)),
+            ValueError,
+            "`adjacency` must be a square matrix with at least one node",
+        ),
+        (
+            np.array([[0, np.nan], [0, 0]]),
+            ValueError,
+            r"`adjacency` must be finite, got nan at \(0, 1\)",
+        ),
+        (
+            np.array([[0, 1], [np.inf, 0]]),
+            ValueError,
+            r"`adjacency` must be finite, got inf at \(1, 0\)",
+        ),
+        (
+            np.array([[0, 1], [-2, 0]]),
+            ValueError,
+            r"`adjacency` must have no negative entry, got -2 at \(1, 0\)",
+        ),
+        (
+            np.array([[0, 1], [1, 3]]),
+            ValueError,
+            "`adjacency` must have no self-loops, got one at node 1",
+        ),
+        (
+            np.array([[0, 1j], [1, 0]]),
+            TypeError,
+            "`adjacency` must hold real numbers, got dtype complex128",
+        ),
+        (np.array([["0", "1"], ["1", "0"]]), TypeError, "`adjacency` must hold real numbers"),
+    ],
+)
+def test_bad_adjacency(matrix: np.ndarray, error: type[Exception], match: str) -> None:
+    with pytest.raises(error, match=match):
+        Topology(matrix)  # type: ignore[arg-type]
+    if matrix.dtype.kind in "fic":
+        with pytest.raises(error, match=match):
+            Topology(sparse.csr_array(matrix))
+
+
+def test_bad_groups_and_labels() -> None:
+    matrix = topologies.ring(3).adjacency
+    with pytest.raises(ValueError, match="`groups` must be disjoint"):
+        Topology(matrix, groups=((0, 1), (1, 2)))
+    with pytest.raises(ValueError, match=r"`groups` must hold nodes 0..2, got -1"):
+        Topology(matrix, groups=((-1, 1),))
+    with pytest.raises(ValueError, match=r"`groups` must hold nodes 0..2, got 3"):
+        Topology(matrix, groups=((0, 3),))
+    for group in ((0.7, 1), (np.float64(1), 2), ("0", 1)):
+        with pytest.raises(
+            TypeError, match="`groups` must hold sequences of nodes, which are integers, got"
+        ):
+            Topology(matrix, groups=(group,))
+    assert Topology(matrix, groups=((np.int8(0), torch.tensor(2)),)).groups == ((0, 2),)
+    for nodes in (("a", "b"), ("a", "b", "a")):
+        with pytest.raises(
+            ValueError, match="`nodes` must have one distinct label for each of the n=3 nodes"
+        ):
+            Topology(matrix, nodes=nodes)
+
+
+def test_bad_nodes_of_queries() -> None:
+    for query in (topologies.ring(3).in_neighbors, topologies.ring(3).out_neighbors):
+        for node in (-1, 3):
+            with pytest.raises(ValueError, match=f"`node` must be between 0 and 2, got {node}"):
+                query(node)
+        with pytest.raises(TypeError, match="`node` must be an integer"):
+            query(1.0)

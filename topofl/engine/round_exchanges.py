@@ -1,0 +1,131 @@
+"""The exchanges of one round: mixing, aggregation, forged models, and the messages they cost."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from topofl.engine.attackers import ReceivedRows
+from topofl.engine.dry_run.checked import AggregationRule, aggregated
+from topofl.engine.exchange import Mixer
+from topofl.engine.ledger import Ledger
+from topofl.engine.state import RunState
+from topofl.engine.train.workers import Each
+from topofl.mixing import MixingMatrix
+
+__all__ = ["RoundExchanges"]
+
+
+@dataclass(eq=False)
+class RoundExchanges:
+    """Exchanges of one round, with their messages and the mixing matrix that is recorded.
+
+    Parameters
+    ----------
+    run, each
+        State and threads of the run.
+    t
+        The round, from 0.
+    """
+
+    run: RunState
+    each: Each
+    t: int
+    used: MixingMatrix | None = field(default=None, init=False)
+    ledger: Ledger = field(init=False)
+    calls: dict[str, int] = field(default_factory=dict, init=False)
+    """Number of exchanges so far, by phase."""
+
+    def __post_init__(self) -> None:
+        self.ledger = Ledger(self.run.models.flat.element_size())
+
+    def gradient_mixer(self, weights: MixingMatrix, steps: int) -> Mixer:
+        """Return the function that mixes all nodes' gradients on all threads; count `steps`."""
+        for _ in range(steps):
+            self.ledger.add(weights, self.run.models.layout.d, gradients=True)
+        return self.run.mixer(weights)._replace(apply=partial(self._mix, weights))
+
+    def _mix(self, weights: MixingMatrix, values: Tensor) -> None:
+        """Mix without counting messages; each worker takes a share of the columns."""
+        mix = self.run.mixer(weights)
+        shares = self.run.learner.plan.workers if mix.by_columns else 1
+        self.each(mix, values.tensor_split(shares, dim=1))
+
+    def mix(
+        self,
+        phase: str,
+        weights: MixingMatrix,
+        parts: Sequence[Tensor],
+        *,
+        scalars: int,
+        server: bool,
+        counted: bool,
+    ) -> None:
+        """Multiply each part (n, k) of the values by `weights`, in place."""
+        if counted:
+            self.ledger.add(weights, sum(part.shape[1] for part in parts) + scalars, server=server)
+        self.used = self.used or weights
+        active_attack = self.run.active_attack
+        exchange = self._next_exchange(phase, server=server)
+        apply = _average_by_server if server else self._mix
+        for k, part in enumerate(parts):
+            if active_attack is None:
+                apply(weights, part)
+            elif server:
+                active_attack.serve(apply, weights, part, self.t, f"{exchange}/{k}")
+            else:
+                active_attack.mix(apply, weights, part, self.t, f"{exchange}/{k}")
+
+    def _next_exchange(self, phase: str, *, server: bool = False) -> str:
+        """Return the name of the next exchange, which seeds the attackers' random numbers."""
+        self.calls[phase] = call = self.calls.get(phase, 0) + 1
+        return f"{phase}/{call}{' by a server' * server}"
+
+    def aggregate(
+        self,
+        phase: str,
+        weights: MixingMatrix,
+        values: Tensor,
+        rule: AggregationRule,
+        *,
+        scalars: int,
+        counted: bool,
+    ) -> None:
+        """Replace each row of `values` by what `rule` returns for it and the received rows."""
+        if counted:
+            self.ledger.add(weights, values.shape[1] + scalars)
+        self.used = self.used or weights
+        active_attack = self.run.active_attack
+        exchange = self._next_exchange(phase)
+        forged = (
+            None
+            if active_attack is None
+            else active_attack.forged(values, weights, self.t, f"{exchange}/0")
+        )
+        rows = torch.empty_like(values)
+        for i, received, shares in ReceivedRows(weights, values, active_attack, forged):
+            rows[i] = aggregated(phase, rule, values[i], received, shares)
+        values.copy_(rows)
+
+    def published(self, phase: str, values: Tensor) -> Tensor:
+        """Return the values (n, d) that nodes publish: those of their next exchange."""
+        if self.run.active_attack is None:
+            return values
+        call = self.calls.get(phase, 0) + 1
+        return self.run.active_attack.published(values, self.t, f"{phase}/{call}/0")
+
+    def send(self, weights: MixingMatrix, nbytes: int | np.ndarray, *, server: bool) -> None:
+        """Count messages of `nbytes` bytes, one number or (n,) by sender."""
+        self.ledger.send(weights, nbytes, server=server)
+        self.used = self.used or weights
+
+
+def _average_by_server(weights: MixingMatrix, values: Tensor) -> None:
+    """Replace all rows by their weighted mean; all rows of `weights` are equal."""
+    row = slice(*weights.weights.indptr[:2])
+    nodes = torch.from_numpy(weights.weights.indices[row].astype(np.int64)).to(values.device)
+    shares = torch.from_numpy(weights.weights.data[row].copy()).to(values)
+    values.copy_((shares @ values[nodes]).expand_as(values))

@@ -1,0 +1,202 @@
+"""Local training in one round: minibatches, local steps, losses and diverged nodes."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from topofl.algorithms.contract.local import Training
+from topofl.algorithms.contract.round import Rule, State, check_key
+from topofl.engine.dry_run.checked import check_participants
+from topofl.engine.exchange import Mixer
+from topofl.engine.population import Population
+from topofl.engine.state import RunState
+from topofl.engine.train.batches import Batch
+from topofl.engine.train.divergence import Diverged
+from topofl.engine.train.diversity import GradientStatistics
+from topofl.engine.train.steps import all_gradients, local_steps
+from topofl.engine.train.terms import LocalUpdate
+from topofl.engine.train.workers import Each
+
+__all__ = ["RoundTraining"]
+
+
+@dataclass(eq=False)
+class RoundTraining:
+    """Local training and gradients of one round, with their losses and diverged nodes.
+
+    Parameters
+    ----------
+    run, each
+        State and threads of the run.
+    t
+        The round, from 0.
+    statistics
+        Measures gradient diversity in the first phase that trains; None: not measured.
+    only
+        (n,) nodes that may train; None: all.
+    """
+
+    run: RunState
+    each: Each
+    t: int
+    statistics: GradientStatistics | None
+    only: np.ndarray | None = None
+    losses: Tensor | None = field(default=None, init=False)
+    lr: float | None = field(default=None, init=False)
+    gradient_losses: dict[str, list[Tensor]] = field(default_factory=dict, init=False)
+    diverged: list[Diverged] = field(default_factory=list, init=False)
+    steps: int = field(default=0, init=False)
+    calls: dict[str, int] = field(default_factory=dict, init=False)
+    """Number of calls of :meth:`train` so far, by phase."""
+
+    def train(
+        self,
+        phase: str,
+        models: Population,
+        how: Training,
+        own: State,
+        participants: np.ndarray | None,
+        gradient_mixer: Callable[[Rule, int], Mixer],
+    ) -> np.ndarray:
+        """Take local steps in place, and return how many each node took, (n,).
+
+        `gradient_mixer` returns the mixer of gradients for a weight rule and a number of steps.
+        """
+        all_counts = how.counts(self.run.learner.batches.sizes)
+        counts = self._participating(all_counts, participants)
+        if not counts.any():
+            return counts
+        learner, steps = self.run.learner, int(counts.max())
+        batches = self._minibatches(phase, how, all_counts, steps)
+        update = self._local_update(models, how, own)
+        bad = self.run.monitor.frozen(models.flat.device)
+        options: dict[str, Any] = {
+            "mix_gradients": None if how.gradient is None else gradient_mixer(how.gradient, steps),
+            "statistics": self.statistics if self.losses is None else None,
+        }
+        if (counts == steps).all() or learner.plan.chunk == 1:
+            options["counts"] = None if (counts == steps).all() else counts
+            losses, bad = local_steps(
+                learner, self.each, update, batches, self.run.monitor, bad=bad, **options
+            )
+        else:
+            losses = self._train_compactly(update, batches, counts, bad, options)
+        predicts = models is self.run.models
+        self._record_losses(losses, bad, counts, update.step(0).lr, predicts=predicts)
+        taken = self._steps_taken(counts)
+        self.steps += int(taken.sum()) // how.per_step
+        return taken
+
+    def _participating(self, counts: np.ndarray, participants: np.ndarray | None) -> np.ndarray:
+        """Return each node's number of steps, 0 for nodes that do not take part."""
+        if participants is not None:
+            counts = np.where(check_participants(participants, counts), counts, 0)
+        return counts if self.only is None else np.where(self.only, counts, 0)
+
+    def _minibatches(
+        self, phase: str, how: Training, all_counts: np.ndarray, steps: int
+    ) -> list[Batch]:
+        """Return the minibatches of a call of :meth:`train`; further calls draw other ones."""
+        self.calls[phase] = call = self.calls.get(phase, 0) + 1
+        key = phase if call == 1 else f"{phase}/{call}"
+        first = self.t * all_counts * how.minibatches
+        draw = self.run.learner.batches.at
+        return [draw(first + k, how.sizes, key) for k in range(steps * how.minibatches)]
+
+    def _local_update(self, models: Population, how: Training, own: State) -> LocalUpdate:
+        pushed = self.run.trace.pushed
+        weighted = () if not pushed or bool((models.push_sum_weights == 1).all()) else pushed
+        state = {  # without the models themselves, which a phase may store there
+            name: x for name, x in own.items() if x.data_ptr() != models.flat.data_ptr()
+        }
+        return LocalUpdate(
+            models, how, state, self.t, models.push_sum_weights if weighted else None, weighted
+        )
+
+    def _train_compactly(
+        self,
+        update: LocalUpdate,
+        batches: Sequence[Batch],
+        counts: np.ndarray,
+        bad: Tensor,
+        options: dict[str, Any],
+    ) -> Tensor:
+        """Train the nodes that take steps in one block, most steps first; return all losses."""
+        n = len(counts)
+        nodes = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
+        rows = torch.from_numpy(nodes).to(bad.device)
+        push_sum_weights = update.push_sum_weights
+        small = replace(
+            update,
+            models=update.models.like(update.models.flat[rows]),
+            own={
+                name: x[rows.to(x.device)] if x.dim() and len(x) == n else x
+                for name, x in update.own.items()
+            },
+            push_sum_weights=None if push_sum_weights is None else push_sum_weights[rows],
+            nodes=nodes.tolist(),
+        )
+        small_batches = [batch.of(nodes) for batch in batches]
+        small_losses, found = local_steps(
+            self.run.learner, self.each, small, small_batches, self.run.monitor,
+            counts=counts[nodes], bad=bad[rows], **options,
+        )  # fmt: skip
+        update.models.flat[rows] = small.models.flat
+        bad[rows] = found
+        for name, x in update.own.items():
+            if x.dim() and len(x) == n:
+                x[rows.to(x.device)] = small.own[name]
+        losses = small_losses.new_zeros(n, small_losses.shape[1])
+        losses[rows] = small_losses
+        return losses
+
+    def _record_losses(
+        self, losses: Tensor, bad: Tensor, counts: np.ndarray, lr: float, predicts: bool
+    ) -> None:
+        """Record diverged nodes, and the losses of the last phase that trains predicting models."""
+        taken = torch.from_numpy(counts).to(losses.device)
+        idle = self.run.monitor.frozen(losses.device) | (taken == 0)  # their losses do not count
+        if predicts or self.losses is None:
+            means = losses.sum(1) / taken.clamp(min=1)
+            self.losses = means.masked_fill(idle, torch.nan)
+            self.lr = lr
+        self.diverged += self.run.monitor.note(losses, bad, self.t, lr)
+
+    def _steps_taken(self, counts: np.ndarray) -> np.ndarray:
+        """Return how many steps each node took: 0 for frozen nodes, whose models are unchanged."""
+        if self.run.monitor.policy == "freeze":
+            counts = counts.copy()
+            counts[[found.node for found in self.run.monitor.found]] = 0
+        return counts
+
+    def gradients(self, phase: str, models: Population, batch_size: int, key: str) -> Tensor:
+        """Return all nodes' gradients (n, d) on a minibatch each, without a step."""
+        learner = self.run.learner
+        name = f"{phase}/{key}" if check_key(key) else phase
+        batch = learner.batches.at(self.t, batch_size, name)
+        losses, gradients = all_gradients(learner, self.each, models, batch, key)
+        self.steps += models.n
+        if models is self.run.models:
+            self._record_gradient_losses(phase, losses)
+        return gradients
+
+    def _record_gradient_losses(self, phase: str, losses: Tensor) -> None:
+        """Record losses at gradient evaluations by phase; they count without local steps."""
+        self.gradient_losses.setdefault(phase, []).append(losses)
+        if self.losses is None:
+            bad = ~torch.isfinite(losses)
+            self.diverged += self.run.monitor.note(losses[:, None], bad, self.t, float("nan"))
+
+    @property
+    def node_losses(self) -> Tensor | None:
+        """(n,) mean losses of local steps, or without any, of gradient evaluations.
+
+        Of several phases that evaluated gradients the last counts.
+        """
+        if self.losses is not None or not self.gradient_losses:
+            return self.losses
+        return torch.stack(list(self.gradient_losses.values())[-1]).mean(0)

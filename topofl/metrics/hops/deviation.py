@@ -1,0 +1,252 @@
+"""The deviation of nodes' models that heterogeneity and noise predict, measured at one model."""
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from topofl._support.check import check_choice, check_int
+from topofl._support.seeding import stream
+from topofl.data.partition import Partition
+from topofl.metrics._rounds import Mixable, WeightRule
+from topofl.metrics.data_fit.labels import label_distributions
+from topofl.metrics.hops.accumulated import HOPS, check_hops
+from topofl.metrics.hops.heterogeneity import neighborhood_heterogeneity
+from topofl.metrics.hops.noise import accumulated_noise
+from topofl.tasks import Task, classification
+
+__all__ = ["GradientStatistics", "PredictedDeviation", "gradient_statistics", "predicted_deviation"]
+
+
+@dataclass(frozen=True, eq=False)
+class GradientStatistics:
+    """Heterogeneity and noise of the nodes' gradients at one model.
+
+    Parameters
+    ----------
+    means
+        (n, d) float64 mean gradient of each node over its minibatches.
+    heterogeneity
+        ``(1/n) sum_i ||E g_i - mean_j E g_j||^2``, without the part that is noise (at least 0).
+    noise
+        ``(1/n) sum_i E ||g_i - E g_i||^2``, the variance of minibatch gradients.
+    batch_size, minibatches
+        Examples per minibatch, and minibatches per node.
+    """
+
+    means: np.ndarray
+    heterogeneity: float
+    noise: float
+    batch_size: int
+    minibatches: int
+
+
+@dataclass(frozen=True)
+class PredictedDeviation:
+    """Prediction of nodes' squared deviation from the mean model, per squared learning rate.
+
+    Parameters
+    ----------
+    value
+        ``zeta2 * heterogeneity + (sigma2 / batch_size) * noise``.
+    heterogeneity, noise
+        H_K and N_K of the graph.
+    zeta2
+        Squared heterogeneity of gradients per squared heterogeneity of label shares.
+    sigma2
+        Variance of the gradient of one example.
+    batch_size
+        Examples per minibatch.
+    hops
+        K.
+    """
+
+    value: float
+    heterogeneity: float
+    noise: float
+    zeta2: float
+    sigma2: float
+    batch_size: int
+    hops: int | str
+
+    def __float__(self) -> float:
+        return self.value
+
+
+def predicted_deviation(
+    x: Mixable,
+    clients: Partition,
+    *,
+    model: nn.Module,
+    batch_size: int,
+    hops: int | str = HOPS,
+    task: Task | None = None,
+    by: str = "labels",
+    minibatches: int = 8,
+    seed: int = 0,
+    rounds: int | None = None,
+    weights: WeightRule | None = None,
+) -> PredictedDeviation:
+    """Return the predicted deviation of nodes from their mean model, with nothing fitted.
+
+    ``zeta^2 H_K + (sigma^2 / batch) N_K``: if gradients keep their values while they travel, the
+    models of D-SGD deviate from their mean by ``-lr sum_k (W^k - J) g`` with the gradients g of k
+    rounds ago. Their heterogeneity contributes the first term, minibatch noise the second. Both
+    scales are measured at one model.
+
+    Parameters
+    ----------
+    x
+        A MixingMatrix, a Topology, a sequence of either, or a History.
+    clients
+        The data of the nodes.
+    model
+        The model at which gradients are measured, such as the initial one. It is not changed.
+    batch_size
+        Examples per minibatch; nodes with fewer take all of theirs.
+    hops
+        K, or ``"inf"``; few hops predict early deviations, more hops late ones.
+    task
+        What is learned; default: classification.
+    by
+        ``"labels"``: H_K of label shares times ``zeta^2``, the heterogeneity of gradients over that
+        of label shares. ``"gradients"``: H_K of the measured gradients themselves, for regression
+        too; then ``zeta2`` is 1.
+    minibatches, seed
+        Minibatches per node, at least 2, and the seed with which they are drawn.
+    rounds, weights
+        As in :func:`topofl.metrics.accumulated_noise`.
+
+    Returns
+    -------
+    PredictedDeviation
+        Its ``value`` is in squared units of the model's parameters per squared learning rate, and
+        ranks graphs for the same clients and model.
+
+    Raises
+    ------
+    TopologyError
+        As :func:`topofl.metrics.accumulated_noise`.
+    TypeError, ValueError
+        If an argument is of another kind or out of range, or the numbers of nodes differ.
+
+    References
+    ----------
+    The decomposition is derived in topofl's documentation ("What predicts convergence").
+
+    Examples
+    --------
+    >>> from topofl import data, models, topologies
+    >>> clients = data.shards(data.digits(), n=20, per_node=2, seed=0)
+    >>> model = models.logistic_regression(64)
+    >>> ring, torus = (
+    ...     predicted_deviation(graph, clients, model=model, batch_size=16)
+    ...     for graph in (topologies.ring(20), topologies.torus(20))
+    ... )
+    >>> float(torus) < float(ring)
+    True
+    """
+    hops, by = check_hops(hops), check_choice("by", by, ["labels", "gradients"])
+    found = gradient_statistics(
+        clients, model=model, batch_size=batch_size, task=task, minibatches=minibatches, seed=seed
+    )
+    noise = accumulated_noise(x, hops, rounds=rounds, weights=weights, seed=seed)
+    of = {"hops": hops, "rounds": rounds, "weights": weights}
+    if by == "labels":
+        shares = label_distributions(clients)
+        spread = float(np.square(shares - shares.mean(axis=0)).sum() / clients.n)
+        zeta2 = found.heterogeneity / spread if spread > 0 else 0.0
+        heterogeneity = neighborhood_heterogeneity(x, clients, **of)
+    else:
+        zeta2 = 1.0
+        measured = neighborhood_heterogeneity(x, gradients=found.means, **of)
+        heterogeneity = max(measured - found.noise / found.minibatches * noise, 0.0)
+    return PredictedDeviation(
+        value=zeta2 * heterogeneity + found.noise * noise,
+        heterogeneity=heterogeneity,
+        noise=noise,
+        zeta2=zeta2,
+        sigma2=found.noise * batch_size,
+        batch_size=batch_size,
+        hops=hops,
+    )
+
+
+def gradient_statistics(
+    clients: Partition,
+    *,
+    model: nn.Module,
+    batch_size: int,
+    task: Task | None = None,
+    minibatches: int = 8,
+    seed: int = 0,
+) -> GradientStatistics:
+    """Return the heterogeneity and the noise of the nodes' gradients at one model.
+
+    Parameters
+    ----------
+    clients, model, batch_size, task, minibatches, seed
+        As in :func:`predicted_deviation`. Dropout is off.
+
+    Returns
+    -------
+    GradientStatistics
+        Estimates are unbiased: the noise of means over few minibatches is taken off the
+        heterogeneity.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is of another kind or out of range.
+
+    Examples
+    --------
+    >>> from topofl import data, models
+    >>> clients = data.iid(data.digits(), n=5, seed=0)
+    >>> found = gradient_statistics(clients, model=models.logistic_regression(64), batch_size=32)
+    >>> found.means.shape, bool(found.noise > found.heterogeneity)
+    ((5, 650), True)
+    """
+    check_int("batch_size", batch_size, minimum=1)
+    check_int("minibatches", minibatches, minimum=2)
+    _check_clients(clients)
+    module = copy.deepcopy(model).eval()
+    loss = (classification() if task is None else task).loss
+    means, variances = [], []
+    for node, examples in enumerate(clients.train):
+        rng = stream(seed, "minibatches of gradient statistics", node)
+        drawn = (rng.permutation(examples)[:batch_size] for _ in range(minibatches))
+        gradients = np.stack(list(_gradients(module, loss, clients, drawn)))
+        means.append(gradients.mean(axis=0))
+        variances.append(gradients.var(axis=0, ddof=1).sum())
+    stacked, noise = np.stack(means), float(np.mean(variances))
+    apart = float(np.square(stacked - stacked.mean(axis=0)).sum() / clients.n)
+    part_of_noise = noise / minibatches * (1 - 1 / clients.n)
+    return GradientStatistics(
+        stacked, max(apart - part_of_noise, 0.0), noise, batch_size, minibatches
+    )
+
+
+def _check_clients(clients: Any) -> None:
+    if not isinstance(clients, Partition):
+        raise TypeError(f"`clients` must be a Partition, got {type(clients).__name__}")
+
+
+def _gradients(
+    module: nn.Module, loss: Any, clients: Partition, minibatches: Iterator[np.ndarray]
+) -> Iterator[np.ndarray]:
+    """Yield the gradient (d,) of the mean loss on each minibatch, in float64."""
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    device = parameters[0].device
+    with torch.enable_grad():
+        for indices in minibatches:
+            inputs = clients.dataset.examples(indices).to(device)
+            targets: Tensor = clients.dataset.learned()[torch.from_numpy(indices)].to(device)
+            mean = loss(module(inputs), targets).mean()
+            parts = torch.autograd.grad(mean, parameters)
+            flat = torch.cat([part.reshape(-1) for part in parts])
+            yield flat.double().cpu().numpy()
