@@ -41,6 +41,11 @@ __all__ = [
     "table",
 ]
 
+HOPS = 10
+"""Hops over which heterogeneity is accumulated."""
+
+ACCUMULATED = f"heterogeneity over {HOPS} hops"
+
 Graph = Callable[[data.Partition, int], topofl.Topology]
 
 
@@ -96,13 +101,14 @@ class Contender:
 
 @dataclass(frozen=True)
 class Result:
-    """Graphs and histories of a contender, one per seed, and the means of two metrics."""
+    """Graphs and histories of a contender, one per seed, and the means of three metrics."""
 
     contender: Contender
     graphs: tuple[topofl.Topology, ...]
     histories: tuple[topofl.History, ...]
     gap: float
     heterogeneity: float
+    accumulated: float
 
     def rounds_to(self, accuracy: float) -> list[float]:
         """Return the rounds to a mean accuracy per seed; infinite if it was not reached."""
@@ -183,16 +189,21 @@ def _result(setting: StudyTask, contender: Contender, seeds: Sequence[int], bar:
         contender.graph(clients, seed) for clients, seed in zip(partitions, seeds, strict=True)
     ]
     matrices = [mixing.metropolis_hastings(graph) for graph in graphs]
-    heterogeneity = [
-        metrics.neighborhood_heterogeneity(w, c) for w, c in zip(matrices, partitions, strict=True)
-    ]
+    one, several = (
+        [
+            metrics.neighborhood_heterogeneity(w, c, hops=hops)
+            for w, c in zip(matrices, partitions, strict=True)
+        ]
+        for hops in (1, HOPS)
+    )
     histories = []
     for clients, graph, seed in zip(partitions, graphs, seeds, strict=True):
         bar.set_postfix_str(contender.label)
         histories.append(_run(setting, contender, clients, graph, seed))
         bar.update()
     gap = float(np.mean([w.spectral_gap for w in matrices]))
-    return Result(contender, tuple(graphs), tuple(histories), gap, float(np.mean(heterogeneity)))
+    means = float(np.mean(one)), float(np.mean(several))
+    return Result(contender, tuple(graphs), tuple(histories), gap, *means)
 
 
 def _run(
@@ -222,7 +233,15 @@ def table(setting: StudyTask, results: Sequence[Result]) -> Table:
     target = f"rounds to {setting.target:.0%}"
     columns = (
         *("graph", "edges", "mean degree", "messages", "as paper counts", "MB"),
-        *("spectral gap", "heterogeneity", target, "accuracy % mean", "min node", "max node"),
+        *(
+            "spectral gap",
+            "heterogeneity",
+            ACCUMULATED,
+            target,
+            "accuracy % mean",
+            "min node",
+            "max node",
+        ),
     )
     title = (
         f"{setting.dataset.name}, {setting.n} nodes of two label shards, {setting.rounds} rounds, "
@@ -251,6 +270,7 @@ def _row(setting: StudyTask, result: Result) -> tuple[Any, ...]:
         result.mean_of("bytes") / 1e6,
         result.gap,
         round(result.heterogeneity, 9),  # 0 up to rounding on the complete graph
+        round(result.accumulated, 9),
         reached,
         *accuracy,
     )
@@ -263,7 +283,7 @@ def _spread(values: np.ndarray) -> Spread:
 def rank_correlations(
     setting: StudyTask, results: Sequence[Result]
 ) -> dict[str, float | NotApplicable]:
-    """Return Spearman's rank correlation of two metrics with the rounds to the target under D-SGD.
+    """Return Spearman's rank correlations of the metrics with the rounds to the target in D-SGD.
 
     A perfect predictor has -1 (spectral gap) or +1 (heterogeneity). Graphs that did not reach the
     target share the last rank. Metrics and rounds are means over seeds.
@@ -274,6 +294,7 @@ def rank_correlations(
     numbers = {
         "spectral gap": [result.gap for result in plain],
         "neighborhood heterogeneity": [result.heterogeneity for result in plain],
+        ACCUMULATED: [result.accumulated for result in plain],
     }
     if len(set(finite.tolist())) == 1:
         return dict.fromkeys(numbers, NotApplicable("all graphs took the same number of rounds"))
@@ -281,20 +302,21 @@ def rank_correlations(
 
 
 def draw(setting: StudyTask, results: Sequence[Result], path: str | Path) -> None:
-    """Write the figure: accuracy by round, and rounds to the target by gap and heterogeneity."""
+    """Write the figure: accuracy by round, and rounds to the target by each metric."""
     from matplotlib import pyplot as plt
 
-    figure = plt.figure(figsize=(12, 5.4), layout="constrained")
-    grid = figure.add_gridspec(2, 2, width_ratios=[1.7, 1])
+    figure = plt.figure(figsize=(12, 7.5), layout="constrained")
+    grid = figure.add_gridspec(3, 2, width_ratios=[1.7, 1])
     _draw_curves(setting, results, figure.add_subplot(grid[:, 0]))
     correlations = rank_correlations(setting, results)
-    _draw_ranks(
-        setting, results, figure.add_subplot(grid[0, 1]), "spectral gap", "gap", correlations
-    )
-    name = "neighborhood heterogeneity"
-    _draw_ranks(
-        setting, results, figure.add_subplot(grid[1, 1]), name, "heterogeneity", correlations
-    )
+    panels = {
+        "spectral gap": "gap",
+        "neighborhood heterogeneity": "heterogeneity",
+        ACCUMULATED: "accumulated",
+    }
+    for row, (name, attribute) in enumerate(panels.items()):
+        ax = figure.add_subplot(grid[row, 1])
+        _draw_ranks(setting, results, ax, name, attribute, correlations)
     figure.savefig(path, dpi=150)
     plt.close(figure)
 

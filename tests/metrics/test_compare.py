@@ -226,7 +226,8 @@ def test_other_sequences_are_means_over_their_first_ten_rounds():
 def test_columns_that_the_weights_do_not_allow_are_not_applicable():
     push, pull = (mixing.uniform(LINE, direction=d) for d in ("push", "pull"))
     table = compare([push, [push, pull]], label_counts=COUNTS)
-    assert "needs rows that sum to 1" in row(table)["neighborhood heterogeneity"].reason
+    assert "the weight of node 0 tends to 0" in row(table)["neighborhood heterogeneity"].reason
+    assert "row-stochastic in all rounds" in row(table, 1)["accumulated heterogeneity"].reason
     assert "row-stochastic" in row(table, 1)["slem"].reason
 
 
