@@ -243,6 +243,8 @@ def _make_room(
 ) -> None:
     """Replace a random edge (u, v) by (i, u) and (j, v) if these are possible."""
     known = sorted(edges)
+    if not known:
+        return
     u, v = known[int(rng.integers(len(known)))]
     if rng.integers(2):
         u, v = v, u

@@ -21,13 +21,16 @@ from topofl.topologies.from_data._edge_swaps import (
     slopes,
     swapped,
 )
-from topofl.topologies.from_data.frank_wolfe import SIZE_LIMIT
+from topofl.topologies.from_data.frank_wolfe import SIZE_LIMIT, frank_wolfe_steps
 from topofl.topology import Topology, TopologyError
 
 __all__ = ["designed", "designed_directed"]
 
 HOPS = 10
 """Default number of hops over which heterogeneity is accumulated."""
+
+DRAWS = 20
+"""Random graphs drawn until one meets the limits."""
 
 STEPS = 2000
 """Default number of steps of the search, which usually ends earlier."""
@@ -214,9 +217,14 @@ def designed_directed(
             f"`label_counts` must have at most {SIZE_LIMIT} nodes, since Frank-Wolfe solves dense "
             f"assignment problems, got {len(counts)}; use designed"
         )
-    costs = _forbidden_costs(len(counts), allowed)
     shares = shares_of(counts)
-    weights = _minimized(shares - shares.mean(axis=0), degree, hops, lam, costs)
+    costs = _forbidden_costs(len(counts), allowed)
+    if hops == 1 and costs is None:  # the line search has a closed form
+        weights = sparse.csr_array(sparse.eye_array(len(counts)))
+        for step in frank_wolfe_steps(shares, degree, lam):
+            weights = step.weights
+    else:
+        weights = _minimized(shares - shares.mean(axis=0), degree, hops, lam, costs)
     edges = sparse.csr_array(weights.T)
     edges.setdiag(0)
     hops_shown = None if hops == HOPS else hops
@@ -321,9 +329,11 @@ def _starts(
             ).reshape(-1, 2)
         elif size:
             continue
-        edges = completed(wanted, degrees, limits, rng)
-        if edges is not None and (edges := _connected(edges, degrees, limits, rng)) is not None:
-            yield edges
+        for _ in range(1 if size else DRAWS):
+            edges = completed(wanted, degrees, limits, rng)
+            if edges is not None and (edges := _connected(edges, degrees, limits, rng)) is not None:
+                yield edges
+                break
 
 
 def _connected(

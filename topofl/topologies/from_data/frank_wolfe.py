@@ -89,7 +89,7 @@ def stl_fw(
     """
     counts, source, lam = _checked(label_counts, n, degree, lam)
     weights = sparse.eye_array(len(counts), format="csr")
-    for step in _steps(label_shares(counts), degree, lam):
+    for step in frank_wolfe_steps(label_shares(counts), degree, lam):
         weights = step.weights
     edges = sparse.csr_array(weights.T)
     edges.setdiag(0)
@@ -129,7 +129,7 @@ def stl_fw_trace(label_counts: Any, degree: int = 10, *, lam: float = 0.1) -> np
     counts, _, lam = _checked(label_counts, None, degree, lam)
     shares = label_shares(counts)
     trace = [_terms(sparse.eye_array(len(counts), format="csr"), shares - shares.mean(axis=0))]
-    trace += [step.terms for step in _steps(shares, degree, lam)]
+    trace += [step.terms for step in frank_wolfe_steps(shares, degree, lam)]
     trace += [trace[-1]] * (
         degree + 1 - len(trace)
     )  # stopped early, at the minimum along all permutations
@@ -150,14 +150,14 @@ def _checked(
     return counts, source, check_nonnegative("lam", lam)
 
 
-class _Step(NamedTuple):
+class Step(NamedTuple):
     """Weights after a step of Frank-Wolfe, and both terms of the objective."""
 
     weights: sparse.csr_array
     terms: tuple[float, float]
 
 
-def _steps(shares: np.ndarray, degree: int, lam: float) -> Iterator[_Step]:
+def frank_wolfe_steps(shares: np.ndarray, degree: int, lam: float) -> Iterator[Step]:
     """Yield the weights after each of at most `degree` steps, until no permutation gives a gain."""
     n = len(shares)
     deviations = shares - shares.mean(axis=0)
@@ -176,7 +176,7 @@ def _steps(shares: np.ndarray, degree: int, lam: float) -> Iterator[_Step]:
         # g(W + s D) = g(W) - s gain + s^2 curvature
         curvature = float(np.square(line @ deviations).sum() + lam * np.square(line.data).sum()) / n
         weights = sparse.csr_array(weights + min(1.0, gain / (2 * curvature)) * line)
-        yield _Step(weights, _terms(weights, deviations))
+        yield Step(weights, _terms(weights, deviations))
 
 
 def _terms(weights: sparse.csr_array, deviations: np.ndarray) -> tuple[float, float]:

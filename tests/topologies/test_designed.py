@@ -1,0 +1,204 @@
+"""Designed topologies keep degrees and limits, and leave less heterogeneity than their starts."""
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from topofl import TopologyError, as_topology, data, metrics, mixing, topologies
+from topofl.topologies.from_data._edge_swaps import heterogeneity, metropolis, slopes
+from topofl.topologies.from_data.designed import _minimized
+
+CLIENTS = data.shards(data.digits(), n=30, per_node=2, seed=0)
+RNG = np.random.default_rng(0)
+
+
+def left(graph, hops=10, clients=CLIENTS):
+    return metrics.neighborhood_heterogeneity(graph, clients, hops=hops)
+
+
+def deviations_of(clients=CLIENTS):
+    shares = metrics.label_distributions(clients)
+    return shares - shares.mean(axis=0)
+
+
+@pytest.mark.parametrize("degree", [2, 3, 4, 9])
+def test_designed_graphs_beat_random_and_clique_graphs_of_the_same_degree(degree):
+    graph = topologies.designed(CLIENTS, degree=degree, seed=0)
+    assert graph.is_connected
+    assert not graph.is_directed
+    assert set(graph.out_degrees.tolist()) == {degree}
+    randoms = [topologies.random_regular(30, degree, seed=seed) for seed in range(5)]
+    assert left(graph) < 0.75 * min(left(other) for other in randoms)
+
+
+def test_designed_graphs_beat_d_cliques_with_as_many_edges():
+    cliques = topologies.dcliques(CLIENTS, clique_size=10, inter="ring", seed=0)
+    graph = topologies.designed(CLIENTS, edges=cliques.n_edges, seed=0)
+    assert graph.n_edges == cliques.n_edges
+    assert np.ptp(graph.out_degrees) <= 1
+    assert left(graph) < left(cliques)
+
+
+def test_more_steps_never_leave_more():
+    values = [left(topologies.designed(CLIENTS, degree=3, steps=k, seed=0)) for k in (0, 5, 50)]
+    assert values[0] > values[1] > values[2]
+
+
+def test_the_objective_is_that_of_metropolis_hastings_weights():
+    graph = topologies.random_regular(30, 4, seed=0)
+    edges = graph.edge_index.T[graph.edge_index[0] < graph.edge_index[1]]
+    weights = metropolis(edges, graph.out_degrees)
+    wanted = mixing.metropolis_hastings(graph).weights.toarray()
+    np.testing.assert_allclose(weights.toarray(), wanted, atol=1e-15)
+    assert heterogeneity(weights, deviations_of(), 7) == pytest.approx(left(graph, 7), rel=1e-12)
+
+
+@pytest.mark.parametrize("hops", [1, 4])
+def test_slopes_are_derivatives(hops):
+    weights = mixing.uniform(topologies.random_out(30, 3, seed=0).at(0)).weights
+    first, second = slopes(weights, deviations_of(), hops)
+    gradient = first @ second.T
+    direction = RNG.standard_normal((30, 30))
+    step = 1e-6
+    up, down = (
+        heterogeneity(weights + s * step * direction, deviations_of(), hops) for s in (1, -1)
+    )
+    assert (up - down) / (2 * step) == pytest.approx((gradient * direction).sum(), rel=1e-6)
+
+
+def test_same_seed_same_graph():
+    graphs = [topologies.designed(CLIENTS, degree=3, seed=seed) for seed in (0, 0, 1)]
+    edges = [graph.edge_index.tolist() for graph in graphs]
+    assert edges[0] == edges[1] != edges[2]
+    assert graphs[0].name == "designed(label_counts[30x10], degree=3, seed=0)"
+
+
+def test_edges_stay_on_a_physical_network():
+    network = topologies.random_regular(30, 10, seed=3)
+    backbone = topologies.ring(30)
+    allowed = topologies.union(network, backbone)
+    graph = topologies.designed(CLIENTS, degree=4, allowed=allowed, required=backbone, seed=0)
+    edges = set(map(tuple, graph.edge_index.T.tolist()))
+    assert edges <= set(map(tuple, allowed.edge_index.T.tolist()))
+    assert edges >= set(map(tuple, backbone.edge_index.T.tolist()))
+    start = topologies.designed(
+        CLIENTS, degree=4, allowed=allowed, required=backbone, steps=0, seed=0
+    )
+    assert left(graph) < left(start)
+
+
+def test_the_diameter_is_kept():
+    graph = topologies.designed(CLIENTS, degree=3, max_diameter=5, seed=0)
+    assert graph.diameter <= 5
+    with pytest.raises(TopologyError, match="diameter of at most 2 was found; raise"):
+        topologies.designed(CLIENTS, degree=3, max_diameter=2, seed=0)
+
+
+def test_private_histograms_take_the_place_of_counts():
+    shares = data.private_label_histograms(CLIENTS, epsilon=5.0, seed=0)
+    graph = topologies.designed(label_shares=shares, degree=4, seed=0)
+    assert left(graph) < left(topologies.random_regular(30, 4, seed=0))
+    exact = topologies.designed(label_shares=metrics.label_distributions(CLIENTS), degree=4, seed=0)
+    same = topologies.designed(CLIENTS, degree=4, seed=0)
+    assert exact.edge_index.tolist() == same.edge_index.tolist()
+
+
+def test_matchings_of_a_designed_graph_send_one_message_per_node_and_round():
+    turns = topologies.matchings(topologies.designed(CLIENTS, degree=4, seed=0))
+    assert max(turns.at(t).out_degrees.max() for t in range(turns.period)) == 1
+
+
+# Directed
+
+
+def test_the_numerical_line_search_finds_the_closed_form_of_one_hop():
+    counts = np.random.default_rng(0).integers(1, 50, (30, 10))
+    shares = metrics.label_distributions(counts)
+    weights = _minimized(shares - shares.mean(axis=0), 1, 1, 0.1, None)
+    wanted = mixing.own_weights(topologies.stl_fw(counts, degree=1)).weights.toarray()
+    np.testing.assert_allclose(weights.toarray(), wanted, atol=1e-6)
+
+
+def test_one_hop_is_stl_fw():
+    ours = topologies.designed_directed(CLIENTS, degree=4, hops=1)
+    theirs = topologies.stl_fw(CLIENTS, degree=4)
+    np.testing.assert_allclose(
+        mixing.own_weights(ours).weights.toarray(),
+        mixing.own_weights(theirs).weights.toarray(),
+        atol=1e-15,
+    )
+
+
+@pytest.mark.parametrize("hops", [1, 5])
+def test_directed_weights_are_doubly_stochastic_with_bounded_degrees(hops):
+    graph = topologies.designed_directed(CLIENTS, degree=3, hops=hops)
+    weights = mixing.own_weights(graph)
+    assert weights.is_doubly_stochastic
+    assert max(graph.in_degrees.max(), graph.out_degrees.max()) <= 3
+    values = [
+        left(topologies.designed_directed(CLIENTS, degree=k, hops=hops), hops) for k in (0, 1, 2, 3)
+    ]
+    assert values == sorted(values, reverse=True)
+
+
+def test_directed_edges_stay_on_a_physical_network():
+    allowed = topologies.random_regular(30, 8, seed=0)
+    graph = topologies.designed_directed(CLIENTS, degree=3, allowed=allowed)
+    edges = set(map(tuple, graph.edge_index.T.tolist()))
+    assert edges
+    assert edges <= set(map(tuple, allowed.edge_index.T.tolist()))
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({}, ValueError, "exactly one of `degree` and `edges` must be given, got neither"),
+        ({"degree": 3, "edges": 45}, ValueError, "got both"),
+        ({"degree": 1}, ValueError, "`degree` must be between 2 and n-1=29, got 1; a connected"),
+        ({"degree": 30}, ValueError, "`degree` must be between 2 and n-1=29"),
+        ({"edges": 28}, ValueError, "`edges` must be between 29 and 435, got 28; a connected"),
+        ({"degree": 3, "hops": 0}, ValueError, "`hops` must be at least 1, got 0"),
+        ({"degree": 3, "max_diameter": 0}, ValueError, "`max_diameter` must be at least 1"),
+        ({"degree": 3, "allowed": "ring"}, TypeError, "`allowed` must be a Topology"),
+        (
+            {"degree": 3, "allowed": topologies.ring(9)},
+            ValueError,
+            "`allowed` must have one node per row of the data, 30, got 9",
+        ),
+        (
+            {"degree": 3, "required": topologies.star(30)},
+            ValueError,
+            "`required` must have at most 3 edges at node 0",
+        ),
+        (
+            {"degree": 3, "allowed": topologies.ring(30), "required": topologies.path(30)},
+            TopologyError,
+            "edges of ring.* only was found",
+        ),
+    ],
+)
+def test_impossible_designs_are_refused(arguments, error, message):
+    with pytest.raises(error, match=message):
+        topologies.designed(CLIENTS, **arguments, seed=0)
+
+
+def test_odd_budgets_are_refused_with_possible_ones():
+    with pytest.raises(ValueError, match="times n must be even, got 3 times 9; use edges=14"):
+        topologies.designed(n=9, degree=3, seed=0)
+    with pytest.raises(ValueError, match="`label_shares` must be the only description"):
+        topologies.designed(CLIENTS, degree=4, label_shares=np.eye(30), seed=0)
+    with pytest.raises(ValueError, match="`label_shares` must be finite numbers"):
+        topologies.designed(degree=2, label_shares=np.full((4, 2), np.nan), seed=0)
+    with pytest.raises(ValueError, match="`hops` must be at least 1"):
+        topologies.designed_directed(CLIENTS, degree=2, hops=0)
+
+
+def test_small_graphs_are_designed():
+    pair = topologies.designed(n=2, degree=1, seed=0)
+    assert pair.edge_index.T.tolist() == [[0, 1], [1, 0]]
+    tree = topologies.designed(n=7, edges=6, seed=0)
+    assert nx.is_tree(tree.to_networkx())
+    assert as_topology(tree).is_connected
