@@ -1,0 +1,1 @@
+"""The study of what predicts convergence: every metric against every outcome, over many graphs."""
