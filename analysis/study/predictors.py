@@ -17,26 +17,27 @@ ROUNDS = 60
 Graph = Topology | TopologySequence
 
 
-def _rounds(graph: Graph) -> dict[str, int]:
-    """Return the arguments of metrics that need a number of rounds of sequences without period."""
-    is_endless = isinstance(graph, TopologySequence) and graph.period is None
-    return {"rounds": ROUNDS} if is_endless else {}
+def _rounds(graph: Graph) -> int | None:
+    """Return the rounds to examine of a sequence without period, None for other graphs."""
+    return ROUNDS if isinstance(graph, TopologySequence) and graph.period is None else None
 
 
 def _heterogeneity(hops: int) -> Callable[..., float]:
     def compute(graph: Graph, clients: Partition, statistics: Any) -> float:
-        return metrics.neighborhood_heterogeneity(graph, clients, hops=hops, **_rounds(graph))
+        return metrics.neighborhood_heterogeneity(graph, clients, hops=hops, rounds=_rounds(graph))
 
     return compute
 
 
 def _gradient_mixing(graph: Graph, clients: Partition, statistics: Any) -> float:
-    return metrics.neighborhood_heterogeneity(graph, gradients=statistics.means, **_rounds(graph))
+    return metrics.neighborhood_heterogeneity(
+        graph, gradients=statistics.means, rounds=_rounds(graph)
+    )
 
 
 def _noise(hops: int | str) -> Callable[..., float]:
     def compute(graph: Graph, clients: Partition, statistics: Any) -> float:
-        return metrics.accumulated_noise(graph, hops, **_rounds(graph))
+        return metrics.accumulated_noise(graph, hops, rounds=_rounds(graph))
 
     return compute
 
