@@ -55,10 +55,15 @@ class Interval:
         return f"{self.estimate:+.3f} ({self.low:+.3f} to {self.high:+.3f})"
 
 
-def correlation(x: np.ndarray, y: np.ndarray, statistic: Callable[..., Any] = spearmanr) -> float:
+def correlation(
+    x: np.ndarray,
+    y: np.ndarray,
+    statistic: Callable[..., Any] = spearmanr,
+    fewest: int = FEWEST,
+) -> float:
     """Return a rank correlation of two columns over the graphs that have both; NaN if too few."""
     both = np.isfinite(x) & np.isfinite(y)
-    if both.sum() < FEWEST or np.ptp(x[both]) == 0 or np.ptp(y[both]) == 0:
+    if both.sum() < fewest or np.ptp(x[both]) == 0 or np.ptp(y[both]) == 0:
         return float("nan")
     return float(statistic(x[both], y[both]).statistic)
 
