@@ -190,7 +190,7 @@ def test_choices_are_stated_at_the_papers_scale(tmp_path):
         if figure.runs(setting) and figure.id != "dcliques-reference":
             said = " ".join(figure.differences(setting))
             assert "100 epochs (the paper does not say how many)" in said
-            assert "all nodes start from one model" in said
+            assert "all nodes start from the same model (the paper does not specify this)" in said
 
 
 def test_a_panel_without_its_data_is_told_in_the_report(tmp_path):
@@ -412,7 +412,9 @@ def test_the_command_in_the_report_repeats_it(setting, words):
 
 def test_an_original_dataset_is_asked_for_with_a_remedy(cifar10_subset):
     with pytest.raises(
-        ValueError, match=r"--scale quick takes a subset.* --datasets mnist leaves CIFAR-10 out"
+        ValueError,
+        match="--scale quick also accepts a subset of CIFAR-10, "
+        "and --datasets mnist leaves CIFAR-10 out",
     ):
         reproduce("dcliques-fig10", scale="paper", data=cifar10_subset, dry_run=True)
 
