@@ -266,14 +266,18 @@ def test_configurations_run_or_say_what_is_wrong(tmp_path_factory, edited, dry):
         (
             "model",
             {"n_classes": HUGE},
-            "other sizes must give a model that fits into memory, it cannot be made",
+            "other sizes must give a model that fits into memory, got: ",
         ),
         (
             "model",
             {"in_features": HUGE},
             "[model] `in_features`, `in_shape`, `n_classes` and other sizes must give",
         ),
-        ("data", {"enlarge": HUGE}, "[data] `enlarge` must leave images that fit into memory"),
+        (
+            "data",
+            {"enlarge": HUGE},
+            f"[data] `enlarge` must be small enough for images to fit into memory, got {HUGE}: ",
+        ),
         ("data", {"name": "mnist", "root": 5}, "[data] `root` must be the path of a folder, got 5"),
         ("algorithm", {"lr": 1e300}, "small.toml: `lr` must be at most 3.4"),
         ("algorithm", {"lr": float("inf")}, "[algorithm] `lr` must be a finite number above 0"),

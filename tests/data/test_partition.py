@@ -299,7 +299,7 @@ def test_every_partitioner_requires_a_seed(name):
             "pathological_shared",
             {"n": 2, "classes_per_node": 1},
             (
-                "`classes_per_node` must provide 9 .* got 1 with n=2, .* 6 together; "
+                "`classes_per_node` must provide 9 .* got 1 with n=2, .* 6 examples together; "
                 "use n=3 or classes_per_node=2"
             ),
         ),

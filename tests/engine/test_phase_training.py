@@ -170,7 +170,7 @@ def test_divergence_in_custom_phases_is_detected():
         "seed": SEED,
     }
     with pytest.raises(
-        topofl.DivergenceError, match=r"the loss of node \d is (nan|inf) in round 2"
+        topofl.DivergenceError, match=r"the loss of node \d is (nan|inf) in step \d of round 2"
     ):
         topofl.run(algorithm, **problems.options(every=10, **settings))
     history = topofl.run(

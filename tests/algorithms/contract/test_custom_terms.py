@@ -191,7 +191,8 @@ def test_missing_state_raises():
 
     with pytest.raises(
         ValueError,
-        match=r"`own` must hold .* the phase 'local' keep, 'velocity' is missing; let its",
+        match=r"`own` must hold the state of the local steps of the phase 'local', 'velocity' is "
+        r"missing; let its `init` return how\.init\(models\)",
     ):
         ran(Phase(lambda models: {}, apply), problems.linear(), problems.equal_clients(N))
     ran(Phase(how.init, apply), problems.linear(), problems.equal_clients(N))
