@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from tests.engine.evaluated_runs import personal_clients
 
 import topofl
 from tests import naive, problems
@@ -18,6 +17,7 @@ from tests.algorithms.harness import (
     nodes_at_start,
 )
 from tests.algorithms.personalized.test_baselines import with_test_sets
+from tests.engine.evaluated_runs import personal_clients
 from topofl import algorithms
 from topofl.engine.evaluate import nearest_neighbors
 from topofl.engine.train import plan
