@@ -196,7 +196,7 @@ def test_what_differs_from_the_code_is_said_beside_every_figure_and_true(scale, 
             "neither normalized by channel",
             "nor randomly cropped or flipped",
             "clips gradients at norm 20",
-            "a budget counts the others",
+            "a budget counts other clients only",
             "two convolutions and three linear layers",
         ):
             assert words in said, one.id
