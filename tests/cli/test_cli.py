@@ -846,6 +846,14 @@ def test_reproduce_lists_figures(capsys):
     assert "Tiny-ImageNet" in missing
 
 
+def test_reproduce_dry_run_stores_nothing(capsys, tmp_path):
+    out = tmp_path / "out"
+    argv = ["dcliques-fig05", "--scale", "smoke", "--out", str(out), "--dry-run"]
+    assert main(["reproduce", *argv]) == 0
+    assert "dcliques-fig05     0      0" in capsys.readouterr().out
+    assert not out.exists()
+
+
 def test_reproduce_computes_draws_and_judges(capsys, tmp_path):
     assert (
         main(
