@@ -20,6 +20,14 @@ class Part:
         names.
     complement
         Whether the part consists of all other parameters instead.
+
+    Examples
+    --------
+    >>> bias = Part(("*.bias",))
+    >>> bias.places(["conv.weight", "conv.bias", "head.weight", "head.bias"])
+    [1, 3]
+    >>> bias.rest
+    part('*.bias').rest
     """
 
     patterns: tuple[str, ...] = ("*",)

@@ -103,6 +103,15 @@ class Algorithm:
     needs
         Requirements on the graphs of a run and their weights that a dry run of the phases does not
         show, such as :data:`topofl.algorithms.static`.
+
+    Examples
+    --------
+    >>> from topofl.algorithms import dsgd
+    >>> algorithm = dsgd(lr=0.1)
+    >>> list(algorithm.phases)
+    ['local', 'exchange']
+    >>> algorithm.settings["local"]
+    {'lr': 0.1, 'batch_size': 128, 'steps': 1}
     """
 
     name: str

@@ -39,7 +39,35 @@ its result.
 
 
 class Models(Protocol):
-    """The models of all nodes, which phases change in place."""
+    """The models of all nodes, which phases change in place.
+
+    Examples
+    --------
+    A phase that limits the norm of every model to 10, after each round's exchange:
+
+    >>> import topofl
+    >>> from topofl import algorithms, data, models, topologies
+    >>> clients = data.iid(data.digits(), n=4, seed=0)
+    >>> def limit(models, state, round):
+    ...     models.flat.renorm_(p=2, dim=0, maxnorm=10.0)
+    ...     return state
+    >>> algorithm = algorithms.chain(
+    ...     "bounded D-SGD",
+    ...     local=algorithms.sgd(lr=0.5),
+    ...     exchange=algorithms.gossip(),
+    ...     limit=algorithms.Phase(lambda models: {}, limit),
+    ... )
+    >>> history = topofl.run(
+    ...     algorithm,
+    ...     model=models.logistic_regression(64),
+    ...     clients=clients,
+    ...     topology=topologies.ring(4),
+    ...     rounds=2,
+    ...     seed=0,
+    ... )
+    >>> bool((history.models.flat.norm(dim=1) <= 10.001).all())
+    True
+    """
 
     @property
     def flat(self) -> Tensor:
@@ -89,6 +117,33 @@ class Round(Protocol):
     records which methods the phases call. From these calls it derives what nodes exchange, how much
     memory training takes, and whether a graph is required. A phase whose calls depend on values
     checks ``models.flat.is_meta``, and then makes all calls that it may make in any round.
+
+    Examples
+    --------
+    A phase that mixes twice per round:
+
+    >>> import topofl
+    >>> from topofl import algorithms, data, models, topologies
+    >>> clients = data.iid(data.digits(), n=4, seed=0)
+    >>> def mix_twice(models, state, round):
+    ...     for _ in range(2):
+    ...         round.mix(round.weights, models.flat)
+    ...     return state
+    >>> algorithm = algorithms.chain(
+    ...     "D-SGD with two exchanges",
+    ...     local=algorithms.sgd(lr=0.5),
+    ...     exchange=algorithms.Phase(lambda models: {}, mix_twice),
+    ... )
+    >>> history = topofl.run(
+    ...     algorithm,
+    ...     model=models.logistic_regression(64),
+    ...     clients=clients,
+    ...     topology=topologies.ring(4),
+    ...     rounds=2,
+    ...     seed=0,
+    ... )
+    >>> history["messages"].tolist()  # 4 nodes send to 2 neighbors, twice
+    [16, 16]
     """
 
     @property

@@ -36,6 +36,15 @@ class Step(NamedTuple):
         Index of the step in the round, from 0.
     lr
         Learning rate of the step.
+
+    Examples
+    --------
+    A term that scales gradients by 1, 1/2, 1/3, ... in the steps of a round:
+
+    >>> import torch
+    >>> shrink = Term("shrink", lambda g, theta, own, step: g.div_(step.k + 1), elementwise=True)
+    >>> shrink.update(torch.ones(1, 2), torch.zeros(1, 2), {}, Step(round=0, k=1, lr=0.1))
+    tensor([[0.5000, 0.5000]])
     """
 
     round: int
@@ -100,6 +109,16 @@ class Descend:
         The terms in the order in which they are applied.
     lr
         ``lr(round, step)`` -> learning rate.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from topofl.algorithms import clip
+    >>> local = descend(clip(1.0), lr=0.1)
+    >>> local.settings
+    {'lr': 0.1, 'clip': 1.0}
+    >>> local.direction(torch.tensor([[3.0, 4.0]]), torch.zeros(1, 2), {}, Step(0, 0, 0.1))
+    tensor([[0.6000, 0.8000]])
     """
 
     terms: tuple[Term, ...]

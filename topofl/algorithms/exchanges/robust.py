@@ -19,7 +19,7 @@ __all__ = ["Aggregation", "aggregate", "denser_graph_remedy", "dsgd_steps", "exp
 
 Aggregation = Callable[[Tensor, Tensor, Tensor], Tensor]
 """``rule(own, received, shares) -> model``: from a node's model (d,), received ones (k, d), and
-their weights (k,).
+their weights (k,); see the example of :func:`aggregate`.
 """
 
 
