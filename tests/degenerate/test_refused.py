@@ -21,11 +21,11 @@ ROWS = {
     "all-zero example counts": ["test_refused"],
     "empty client": [
         "test_refused",
-        "data/test_partition.py::test_repaired_moves_from_the_largest_node_and_its_most_frequent_class",
+        "data/partitioners/test_allocations.py::test_repaired_moves_from_the_largest_node_and_its_most_frequent_class",
     ],
     "endless retry": [
         "test_refused",
-        "data/test_partition.py::test_dirichlet_finishes_where_redrawing_until_it_fits_does_not",
+        "data/partitioners/test_allocations.py::test_dirichlet_finishes_where_redrawing_until_it_fits_does_not",
     ],
     "one example, tiny minibatch": [
         "degenerate/test_training.py::test_small_clients_train_as_the_naive_loop",
@@ -63,10 +63,10 @@ ROWS = {
     ],
     "corrupt or partial files": [
         "data/test_readers.py::test_read_idx_of_any_bytes_gives_an_array_or_a_value_error",
-        "data/test_cifar.py::test_any_bytes_give_a_dataset_or_a_value_error",
+        "data/readers/test_cifar_pickles.py::test_any_bytes_give_a_dataset_or_a_value_error",
         "history/test_damaged.py::test_half_written_history_is_refused",
-        "test_fuzz.py::test_damaged_datasets_are_read_or_refused_by_file",
-        "test_fuzz.py::test_damaged_histories_are_refused_by_file",
+        "test_fuzz_stored.py::test_damaged_datasets_are_read_or_refused_by_file",
+        "test_fuzz_stored.py::test_damaged_histories_are_refused_by_file",
         "engine/store/test_checkpoint.py::test_a_damaged_checkpoint_falls_back_to_the_one_before",
         "engine/store/test_checkpoint.py::test_other_versions_warn_and_another_format_is_refused",
     ],
@@ -78,8 +78,8 @@ ROWS = {
         "engine/train/test_divergence.py::test_recorded_divergence_does_not_stop_the_run_or_damage_its_history",
     ],
     "crash while writing": [
-        "cli/test_cli.py::test_results_that_cannot_be_saved_are_refused_before_training",
-        "cli/test_cli.py::test_interruption_and_exhaustion",
+        "cli/test_run_folders.py::test_results_that_cannot_be_saved_are_refused_before_training",
+        "cli/test_run.py::test_interruption_and_exhaustion",
         "history/test_saving.py::test_saving_replaces_an_older_history_and_nothing_else",
         "engine/store/test_resume.py::test_killed_and_resumed_equals_never_stopped",
         "engine/store/test_full_disk.py::test_a_disk_that_is_really_full",
