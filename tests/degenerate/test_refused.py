@@ -62,7 +62,7 @@ ROWS = {
         "test_fuzz.py::test_run_runs_or_names_the_argument",
     ],
     "corrupt or partial files": [
-        "data/test_readers.py::test_read_idx_of_any_bytes_gives_an_array_or_a_value_error",
+        "data/readers/test_readers.py::test_read_idx_of_any_bytes_gives_an_array_or_a_value_error",
         "data/readers/test_cifar_pickles.py::test_any_bytes_give_a_dataset_or_a_value_error",
         "history/test_damaged.py::test_half_written_history_is_refused",
         "test_fuzz_stored.py::test_damaged_datasets_are_read_or_refused_by_file",

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import topofl
-from tests.data.test_matched import clients_with
+from tests.data.edits.test_matched import clients_with
 from tests.properties.partitions import ARGUMENTS, NAMES, datasets, lists
 from topofl import algorithms, config, data, models
 
