@@ -111,7 +111,10 @@ def test_spectral_with_data(capsys):
             "must have the same number of nodes",
         ),
         (["ring:x"], "Python finds no module ring; "),
-        (["ring:x"], "for that of topofl, put a number after the colon, as in ring:100"),
+        (
+            ["ring:x"],
+            "to use topofl's own, put the number of nodes after the colon, as in ring:100",
+        ),
         (
             ["ring:"],
             "'ring:' must have a number or a function after its colon: ring:100 or mymodule:wheel",
