@@ -152,7 +152,7 @@ def test_rounds_cannot_be_fewer_than_completed(tmp_path):
         )
     with pytest.raises(
         ValueError,
-        match=r"`rounds` must be at least 5, got 4: as many are completed .* were not evaluated",
+        match=r"`rounds` must be at least 5, got 4: .* round 4, after which models were not eval",
     ):
         topofl.run(
             **problems.options(

@@ -40,7 +40,7 @@ class Part:
 
     @property
     def is_everything(self) -> bool:
-        """Whether the part contains all parameters of any model."""
+        """Whether the part contains every parameter, whatever the model."""
         return self.patterns == ("*",) and not self.complement
 
     def places(self, names: Sequence[str]) -> list[int]:

@@ -279,8 +279,8 @@ def on_kept_models(owner: str, phase: Phase, kept: str = "anchor") -> Phase:
         others = round.state(owner)
         if kept not in others:
             raise ValueError(
-                f"`owner` must be a phase with models {kept!r} in its state, {owner!r} has none; "
-                f"train it with proximal(0.1, kept={kept!r})"
+                f"`owner` must be a phase with models {kept!r} in its state, but {owner!r} has "
+                f"none; train it with proximal(0.1, kept={kept!r})"
             )
         return phase.apply(models.like(others[kept]), state, round)
 

@@ -18,7 +18,7 @@ from topofl._support.check import (
     check_takes,
     shown,
 )
-from topofl.algorithms.contract.checked import NO_BRANCHES, check_shape, explaining_meta_errors
+from topofl.algorithms.contract.checked import NO_BRANCHES, check_same_shape, explaining_meta_errors
 from topofl.algorithms.contract.round import Models, State, no_state
 from topofl.algorithms.contract.schedules import Rate, Schedule, as_schedule, described
 
@@ -251,8 +251,8 @@ def checked_update(term: Term, g: Tensor, theta: Tensor, own: State, step: Step)
     replaced = next((name for name in before | own if own.get(name) is not before.get(name)), None)
     if replaced is not None:
         raise ValueError(
-            f"the term {term.name!r} must change its state in place, it put another tensor as "
+            f"the term {term.name!r} must change its state in place, but put another tensor as "
             f"{replaced!r} into `own`; use own[{replaced!r}].copy_(...), and `init` or `begin` for "
             "new tensors"
         )
-    return check_shape(f"the term {term.name!r}", "directions", made, g)
+    return check_same_shape(f"the term {term.name!r}", "directions", made, g)
