@@ -1,25 +1,26 @@
 """Reproduce figures of papers from Python; the functions behind ``topofl reproduce``."""
 
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from topofl import Table
+from topofl import NotApplicable, Table
 
 from .kit.arguments import check_positive_int
 from .kit.claims import Claim, shown_number, shown_statement
 from .kit.figure import Figure
+from .kit.paper import Paper
 from .kit.report.pages import write_report
 from .kit.reproduce import missing_data, reproduce_each
 from .kit.results import LeftOut, Result, panels_lacking
-from .kit.setting import make_setting
+from .kit.setting import Setting, make_setting
 from .kit.training.compute import Failed
 from .kit.training.earlier_report import load_earlier_report
 from .kit.training.plan import plan
 from .kit.training.store import Store
 from .papers import PAPERS, figures_named
 
-__all__ = ["absent", "listed", "reproduce"]
+__all__ = ["absent", "listed", "planned", "reproduce"]
 
 
 def reproduce(
@@ -33,7 +34,6 @@ def reproduce(
     kept: str | Path | None = None,
     device: str | None = None,
     jobs: int = 1,
-    dry_run: bool = False,
     report: bool = False,
     progress: bool | str = "auto",
     show: Callable[[object], object] | None = None,
@@ -72,8 +72,6 @@ def reproduce(
         As for :func:`topofl.run`.
     jobs
         Number of processes, which share the CPU cores.
-    dry_run
-        Only show the planned runs, with time and memory estimated from probes.
     report
         Also write a report of all figures, as one HTML page and as Markdown.
     progress
@@ -107,31 +105,9 @@ def reproduce(
     'HOLDS'
     """
     output = show or (lambda text: None)
-    paper, figures = figures_named(name)
-    names = datasets.split(",") if isinstance(datasets, str) else datasets
-    setting = make_setting(
-        scale,
-        seeds=paper.seeds.get(scale) if seeds is None else seeds,
-        root=data,
-        device=device,
-        datasets=names,
-    )
+    paper, figures, setting = _named(name, scale, seeds, data, datasets, device)
+    _without_data(figures, setting)
     jobs = check_positive_int("jobs", jobs)
-    missing = {figure.id: reason for figure in figures if (reason := missing_data(figure, setting))}
-    if len(figures) == len(missing) == 1:
-        raise FileNotFoundError(f"{figures[0].id} {missing[figures[0].id]}")
-    runs = Path(out, "runs")
-    if dry_run:
-        output(
-            plan(
-                [figure for figure in figures if figure.id not in missing],
-                setting,
-                Store(runs, load_earlier_report(kept)),
-            )
-        )
-        for key, reason in missing.items():
-            output(f"left out: {key} {reason}")
-        return []
     outcomes = reproduce_each(figures, setting, out=out, kept=kept, jobs=jobs, progress=progress)
     results: list[Result] = []
     left_out: list[LeftOut] = []
@@ -145,7 +121,7 @@ def reproduce(
                 results.append(outcome)
                 output(shown(outcome))
     except KeyboardInterrupt:
-        output(f"finished runs are stored in {runs}; repeat the command to continue")
+        output(f"finished runs are stored in {Path(out, 'runs')}; repeat the command to continue")
         raise
     if report:
         pages = write_report(name, paper, figures, results, left_out, setting, Path(out))
@@ -153,6 +129,82 @@ def reproduce(
     if failed := [f"{each.figure.id}: {each.reason}" for each in left_out if each.failed]:
         raise Failed("; ".join(failed))
     return results
+
+
+def planned(
+    name: str,
+    *,
+    scale: str = "quick",
+    seeds: int | None = None,
+    data: str | Path | None = None,
+    datasets: str | Sequence[str] | None = None,
+    out: str | Path = "out/reproduce",
+    kept: str | Path | None = None,
+    device: str | None = None,
+) -> Table:
+    """Return the runs that :func:`reproduce` would train, with time and memory from probes.
+
+    Nothing is stored. Times are for a single process. Figures that would be left out have the
+    reason in place of numbers.
+
+    Parameters
+    ----------
+    name, scale, seeds, data, datasets, out, kept, device
+        As for :func:`reproduce`.
+
+    Returns
+    -------
+    Table
+        One row per figure, and one for all of them.
+
+    Raises
+    ------
+    ValueError, TypeError, FileNotFoundError
+        As for :func:`reproduce`.
+
+    Examples
+    --------
+    >>> planned("dcliques-fig05", scale="smoke").rows[0]
+    ('dcliques-fig05', 0, 0, 0.0, 0.0)
+    """
+    _, figures, setting = _named(name, scale, seeds, data, datasets, device)
+    missing = _without_data(figures, setting)
+    table = plan(
+        [figure for figure in figures if figure.id not in missing],
+        setting,
+        Store(Path(out, "runs"), load_earlier_report(kept)),
+    )
+    blank = len(table.columns) - 1
+    left_out = [(key, *[NotApplicable(reason)] * blank) for key, reason in missing.items()]
+    return Table(table.columns, (*table.rows[:-1], *left_out, table.rows[-1]), title=table.title)
+
+
+def _named(
+    name: str,
+    scale: str,
+    seeds: int | None,
+    data: str | Path | None,
+    datasets: str | Sequence[str] | None,
+    device: str | None,
+) -> tuple[Paper, Sequence[Figure], Setting]:
+    """Return the paper and the figures of a name, and their setting."""
+    paper, figures = figures_named(name)
+    setting = make_setting(
+        scale,
+        seeds=paper.seeds.get(scale) if seeds is None else seeds,
+        root=data,
+        device=device,
+        datasets=datasets.split(",") if isinstance(datasets, str) else datasets,
+    )
+    return paper, figures, setting
+
+
+def _without_data(figures: Sequence[Figure], setting: Setting) -> Mapping[str, str]:
+    """Return why figures are left out; a single figure without its data is an error."""
+    missing = {figure.id: reason for figure in figures if (reason := missing_data(figure, setting))}
+    if len(figures) == len(missing) == 1:
+        raise FileNotFoundError(f"{figures[0].id} {missing[figures[0].id]}")
+    return missing
 
 
 def listed() -> Table:

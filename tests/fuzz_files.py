@@ -25,7 +25,7 @@ import scipy.sparse as sparse
 import torch
 from PIL import Image
 
-from tests.test_fuzz import idx, saved_history
+from tests.test_fuzz_stored import idx, saved_history
 from topofl import History, config, data
 from topofl._graph_files import read_graph
 from topofl.data.readers._pickle import load_pickle

@@ -986,18 +986,18 @@ def clipping(tau=None, delta=None):
     If no radius is given, it is computed from the nearest neighbors.
     """
 
-    def rule(own, received, shares):
+    def rule(own, received, weights):
         apart = [[theirs - mine for theirs, mine in zip(row, own, strict=True)] for row in received]
         lengths = [math.sqrt(sum(x * x for x in row)) for row in apart]
-        radius = tau if delta is None else found(lengths, shares)
+        radius = tau if delta is None else found(lengths, weights)
         made = list(own)
-        for row, length, share in zip(apart, lengths, shares, strict=True):
+        for row, length, share in zip(apart, lengths, weights, strict=True):
             factor = 1 if length <= radius else radius / length
             made = [mine + share * factor * x for mine, x in zip(made, row, strict=True)]
         return made
 
-    def found(lengths, shares):
-        nearest = sorted(zip(lengths, shares, strict=True))
+    def found(lengths, weights):
+        nearest = sorted(zip(lengths, weights, strict=True))
         gone = 0.0
         while nearest and gone < delta - 1e-9:
             gone += nearest.pop()[1]
@@ -1006,7 +1006,7 @@ def clipping(tau=None, delta=None):
     return rule
 
 
-def medians(own, received, shares):
+def medians(own, received, weights):
     """Return coordinate-wise medians."""
     return [statistics.median(values) for values in zip(own, *received, strict=True)]
 
@@ -1014,7 +1014,7 @@ def medians(own, received, shares):
 def trimming(trim):
     """Return the rule of coordinate-wise means of the own value and the non-extreme others."""
 
-    def rule(own, received, shares):
+    def rule(own, received, weights):
         made = []
         for mine, *theirs in zip(own, *received, strict=True):
             left = sorted(theirs)

@@ -116,8 +116,8 @@ def test_with_the_papers_z_enough_honest_nodes_lie_farther_from_the_mean():
 
 
 @pytest.mark.parametrize(("n", "m"), [(7, 4), (10, 6), (2, 1)])
-def test_alie_needs_a_minority_for_its_z(n, m):
-    with pytest.raises(ValueError, match=r"`nodes` must be a minority.*give a number as `z`"):
+def test_alie_needs_at_most_half_of_at_least_3_nodes_for_its_z(n, m):
+    with pytest.raises(ValueError, match=r"`nodes` must be at most half of .*give a number as `z`"):
         forged(attacks.alie(range(m)), models(n))
     forged(attacks.alie(range(m), z=1.0), models(n))
 

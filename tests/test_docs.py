@@ -79,7 +79,7 @@ TABLES = {
     "Attributes and methods of `round`, its last argument:": round.Round,
     "The parts of a `Phase`:": algorithms.Phase,
     "The parts of a `Term` of local steps:": algorithms.Term,
-    "The parts of an `At`, the point at which gradients are taken:": algorithms.At,
+    "The parts of a `GradientPoint`, at which gradients are taken:": algorithms.GradientPoint,
 }
 
 

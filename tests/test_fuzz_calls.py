@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from tests import fuzz_calls
-from tests.fuzz_calls import Call, callables, calls, fault, parameters, valid
+from tests.fuzz_arguments import callables, parameters, valid
+from tests.fuzz_calls import Call, calls, fault
 
 COUNT = int(os.environ.get("TOPOFL_FUZZ_CALLS", "640"))
 

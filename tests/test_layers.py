@@ -178,7 +178,7 @@ def test_analysis_uses_public_names_of_topofl(path):
 
 ROOMS = {
     "engine": [
-        "population exchange ledger recorder options attackers",
+        "population mixer ledger recorder options attackers",
         "suggestions shorthands",
         *("train", "dry_run", "evaluate", "checks", "setup", "memory", "state"),
         *("round_training round_exchanges", "rounds"),

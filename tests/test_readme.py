@@ -74,10 +74,3 @@ def test_first_tables_are_those_of_the_results(path):
     rows = list(itertools.takewhile(lambda line: line.startswith("|"), rest))
     assert len(rows) > 4
     assert [row for row in rows if row not in README.splitlines()] == []
-
-
-def test_every_algorithm_is_named():
-    from topofl import algorithms
-
-    for name in algorithms.__all__:
-        assert f"`{name}`" in README, name

@@ -245,8 +245,8 @@ def alie(nodes: Sequence[int], z: float | None = None) -> Attack:
     Raises
     ------
     ValueError, TypeError
-        As :func:`sign_flip`; during the run, if `z` is None and attackers are not a minority of at
-        least 3 nodes.
+        As :func:`sign_flip`; during the run, if `z` is None and more than half of the nodes attack
+        or there are fewer than 3 nodes.
 
     Notes
     -----
@@ -286,8 +286,8 @@ def _normal_quantile(n: int, attackers: int) -> float:
     share = (n - attackers - supporters) / (n - attackers)
     if not 0 < share < 1:
         raise ValueError(
-            f"`nodes` must be a minority of at least 3 nodes for the paper's `z`, got {attackers} "
-            f"of {n}; give a number as `z`"
+            f"`nodes` must be at most half of at least 3 nodes for the paper's `z`, got "
+            f"{attackers} of {n}; give a number as `z`"
         )
     return NormalDist().inv_cdf(share)
 

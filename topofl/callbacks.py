@@ -40,6 +40,15 @@ class Event:
         evaluation.
     models
         All nodes' models, or None; ``models.flat``, (n, d), must only be read or copied.
+
+    Examples
+    --------
+    >>> def print_loss(event: Event) -> None:  # for topofl.run(..., callbacks=[print_loss])
+    ...     if event.kind == "round":
+    ...         print(f"round {event.round}: loss {event.values['train_loss']:.2f}")
+    >>> print_loss(Event("start", 0, {"seed": 0}))
+    >>> print_loss(Event("round", 1, {"train_loss": 2.5}))
+    round 1: loss 2.50
     """
 
     kind: str
@@ -49,7 +58,10 @@ class Event:
 
 
 Callback = Callable[[Event], None]
-"""Function that is called with each event of a run, in order, in the thread of the run."""
+"""Function that is called with each event of a run, in order, in the thread of the run.
+
+The example of :class:`Event` defines one.
+"""
 
 _LINE_START = b'{"time": "'
 """Start of every line of a log."""

@@ -29,6 +29,14 @@ class Normalization:
         numbers.
     scale, shift
         Normalization of uint8 pixels, ``pixels * scale + shift``; None for other inputs.
+
+    Examples
+    --------
+    >>> inputs = Normalization(
+    ...     (2,), torch.uint8, scale=torch.tensor(1 / 255), shift=torch.tensor(-0.5)
+    ... )
+    >>> inputs.apply(torch.tensor([[0, 255]], dtype=torch.uint8), torch.float32)
+    tensor([[-0.5000,  0.5000]])
     """
 
     shape: tuple[int, ...]
@@ -59,6 +67,20 @@ class Trained:
     flat
         (n, d) on the CPU: row i contains the parameters of node i's model. If loaded from a file,
         it is memory-mapped: read from disk on access.
+
+    Examples
+    --------
+    Two nodes' linear models; a run returns such an object as ``history.models``:
+
+    >>> network = nn.Linear(2, 1, bias=False)
+    >>> flat = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> trained = Trained({"weight": (1, 2)}, Normalization((2,), torch.float32), network, flat)
+    >>> trained
+    Trained(n=2, parameters=2)
+    >>> trained.state_dict(1)
+    {'weight': tensor([[3., 4.]])}
+    >>> trained.predict([[1.0, 1.0]], node=1)
+    tensor([[7.]])
     """
 
     shapes: Mapping[str, tuple[int, ...]]

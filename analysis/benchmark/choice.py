@@ -136,9 +136,9 @@ def _bare(clients: data.Partition, passes: int, threads: int) -> float:
             for _ in range(each_node):
                 functional.cross_entropy(networks[k](own[i]), labels[i]).item()
 
-    with worker_threads(threads) as each:
+    with worker_threads(threads) as parallel_map:
         start = time.perf_counter()
-        each(work, range(threads))
+        parallel_map(work, range(threads))
         return time.perf_counter() - start
 
 

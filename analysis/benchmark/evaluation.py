@@ -75,8 +75,8 @@ def evaluation_of(
 
     def ours() -> None:
         workers = torch.get_num_threads() if device.type == "cpu" else 1
-        with worker_threads(workers) as each:
-            evaluate(module, models, examples, labels, evaluated, each, workers)
+        with worker_threads(workers) as parallel_map:
+            evaluate(module, models, examples, labels, evaluated, parallel_map, workers)
 
     ways = {
         "ours": partial(timed, ours),

@@ -73,8 +73,8 @@ def attacked(attack, values):
     return after
 
 
-def own_share(own, received, shares):
-    return (1 - shares.sum()) * own + (shares[:, None] * received).sum(0)
+def own_share(own, received, weights):
+    return (1 - weights.sum()) * own + (weights[:, None] * received).sum(0)
 
 
 def aggregate(models, state, round):
@@ -252,7 +252,7 @@ def test_attackers_must_be_distinct_nodes(nodes):
 
 
 def test_rules_must_return_a_row():
-    def short(own, received, shares):
+    def short(own, received, weights):
         return own[:2]
 
     def apply(models, state, round):
@@ -285,15 +285,15 @@ def aggregating(rule):
         (
             lambda own, received: own,
             TypeError,
-            r"`rule` of the phase 'exchange' .* \(own, received, shares\), got one of \(own, r",
+            r"`rule` of the phase 'exchange' .* \(own, received, weights\), got one of \(own, r",
         ),
         (
-            lambda own, received, shares: own if own.sum() > 0 else -own,
+            lambda own, received, weights: own if own.sum() > 0 else -own,
             ValueError,
             "`rule` of .* rows without numbers, .*where",
         ),
         (
-            lambda own, received, shares: torch.from_numpy(own.numpy()),
+            lambda own, received, weights: torch.from_numpy(own.numpy()),
             ValueError,
             "`rule` of .* rows without numbers, .*where",
         ),
@@ -308,11 +308,11 @@ def test_errors_name_rules_that_fail_in_the_dry_run(rule, error, message):
 def test_rules_must_not_change_own_in_place():
     """Other nodes still have to receive a node's own row."""
 
-    def at_once(own, received, shares):
-        return own.add_((shares[:, None] * received).sum(0))
+    def at_once(own, received, weights):
+        return own.add_((weights[:, None] * received).sum(0))
 
-    def later(own, received, shares):
-        return own + 1 if own.is_meta else at_once(own, received, shares)
+    def later(own, received, weights):
+        return own + 1 if own.is_meta else at_once(own, received, weights)
 
     for rule in (at_once, later):
         with pytest.raises(ValueError, match=r"'exchange' must not change `own` in place"):
@@ -320,8 +320,8 @@ def test_rules_must_not_change_own_in_place():
 
 
 def test_rules_may_change_received_rows_in_place():
-    def in_place(own, received, shares):
-        return (1 - shares.sum()) * own + received.mul_(shares[:, None]).sum(0)
+    def in_place(own, received, weights):
+        return (1 - weights.sum()) * own + received.mul_(weights[:, None]).sum(0)
 
     got, wanted = (run(aggregating(rule))[1][-1] for rule in (in_place, own_share))
     torch.testing.assert_close(got, wanted, rtol=0, atol=1e-12)
@@ -331,7 +331,7 @@ def test_rules_may_change_received_rows_in_place():
     "rule", ["median", lambda own, received: own], ids=["text", "two arguments"]
 )
 def test_aggregate_requires_a_rule(rule):
-    message = r"`rule` must be a function of \(own, received, shares\), got"
+    message = r"`rule` must be a function of \(own, received, weights\), got"
     with pytest.raises(TypeError, match=message):
         robust.aggregate(rule)
 

@@ -14,11 +14,11 @@ from topofl.engine.population import initial_population
 
 
 def test_each_call_of_train_draws_other_minibatches():
-    how = algorithms.Training(algorithms.descend(lr=0.1), BATCH)
+    training = algorithms.Training(algorithms.descend(lr=0.1), BATCH)
 
     def twice(models, round):
-        round.train(models, how, {})
-        round.train(models, how, {})
+        round.train(models, training, {})
+        round.train(models, training, {})
 
     def flat(apply):
         kept = []
@@ -39,7 +39,7 @@ def test_each_call_of_train_draws_other_minibatches():
         same, model=problems.linear(), clients=problems.equal_clients(N), rounds=1, seed=SEED,
         callbacks=[problems.each_round(lambda t, models: kept.append(models.flat.clone()))],
     )  # fmt: skip
-    first = flat(lambda models, round: round.train(models, how, {}))
+    first = flat(lambda models, round: round.train(models, training, {}))
     assert not torch.equal(flat(twice), first)
     assert not torch.equal(flat(twice), kept[0])
 
@@ -170,7 +170,7 @@ def test_divergence_in_custom_phases_is_detected():
         "seed": SEED,
     }
     with pytest.raises(
-        topofl.DivergenceError, match=r"the loss of node \d is (nan|inf) in round 2"
+        topofl.DivergenceError, match=r"the loss of node \d is (nan|inf) in step \d of round 2"
     ):
         topofl.run(algorithm, **problems.options(every=10, **settings))
     history = topofl.run(

@@ -167,7 +167,7 @@ def test_nan_loss_names_node_round_and_learning_rate(executor):
     clients = data.iid(blobs, 6, seed=0)
     blobs.inputs[clients.train[4][-1]] = 1e9
     with pytest.raises(
-        topofl.DivergenceError, match=r"loss of node 4 is nan in round \d+ .* lr=0.25"
+        topofl.DivergenceError, match=r"loss of node 4 is nan in step \d+ of round \d+ with lr=0.25"
     ):
         run(
             algorithms.dsgd(lr=0.25, batch_size=4),

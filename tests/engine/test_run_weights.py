@@ -183,7 +183,7 @@ def test_own_weights_that_are_not_column_stochastic_are_refused():
     )
     with pytest.warns(
         UserWarning,
-        match=r"name a rule: mixing=functools.partial\(mixing.uniform, direction='push'\)",
+        match=r"pass a rule: mixing=functools.partial\(mixing.uniform, direction='push'\)",
     ):
         run(algorithms.osgp(lr=0.1), topology=graph, rounds=2)
 

@@ -9,7 +9,7 @@ from tests import problems
 from tests.engine.arrays import numbers
 from tests.simulated_device import DeviceError, SimulatedDevice, summary
 from topofl import topologies
-from topofl.engine.exchange import mixer
+from topofl.engine.mixer import mixer
 
 
 def mixed(weights, device):
@@ -107,7 +107,7 @@ def test_device_tensors_do_not_convert_to_arrays(convert, device):
 def test_errors_name_operation_operand_and_source_line(simulated):
     with pytest.raises(
         DeviceError,
-        match=r"mm got operands on cuda:0, and `self` of shape \(6, 6\) on cpu, in engine/exchange",
+        match=r"mm got operands on cuda:0, and `self` of shape \(6, 6\) on cpu, in engine/mixer",
     ):
         mixer(
             topofl.mixing.metropolis_hastings(problems.cliques(problems.equal_clients())),

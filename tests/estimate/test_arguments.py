@@ -41,7 +41,7 @@ def test_rounds_are_checked(change, message):
         ),
         ({"device": "tpu"}, "`device` must be such as"),
         ({"device": "meta"}, "`device` must be such as"),
-        ({"dtype": torch.int64}, "`dtype` must be a floating point type"),
+        ({"dtype": torch.int64}, "`dtype` must be a floating-point type among"),
         ({"nodes": 0}, "`nodes` must be at least 1"),
         ({"examples": 10**6}, "`evaluation.examples` must be between 1 and"),
         ({"graph": topologies.ring(7)}, "`topology` must have one node per client"),

@@ -77,7 +77,7 @@ def test_a_small_eigenvalue_of_a_long_period_is_not_taken_for_zero(monkeypatch) 
         "use metrics.measured_contraction"
     )
     with pytest.raises(
-        TopologyError, match=rf"below rounding or 0, .* told apart for n=66; .*{remedy}"
+        TopologyError, match=rf"is 0 or below rounding, .* distinguished for n=66; .*{remedy}"
     ):
         slem([W] * 9)
 
@@ -107,10 +107,10 @@ def test_exact_averaging_that_rounding_hides_is_refused() -> None:
     W = MixingMatrix(weights)
     with pytest.raises(
         TopologyError,
-        match=r"told from a 0 that rounding has moved; .* fractions with denominators",
+        match=r"distinguished from a 0 perturbed by rounding; .* fractions with denominators",
     ):
         _ = W.slem
-    with pytest.raises(TopologyError, match=r"below rounding or 0, .* fractions with denominators"):
+    with pytest.raises(TopologyError, match=r"0 or below rounding, .* fractions with denominators"):
         slem([W] * 3)
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from paper_figures import Failed, command, reproduce
+from paper_figures import Failed, command, planned, reproduce
 from paper_figures.kit import figure_data
 from paper_figures.kit.claims import FAILS, HOLDS, UNDECIDED, shown_statement
 from paper_figures.kit.figure import trained
@@ -190,7 +190,7 @@ def test_choices_are_stated_at_the_papers_scale(tmp_path):
         if figure.runs(setting) and figure.id != "dcliques-reference":
             said = " ".join(figure.differences(setting))
             assert "100 epochs (the paper does not say how many)" in said
-            assert "all nodes start from one model" in said
+            assert "all nodes start from the same model (the paper does not specify this)" in said
 
 
 def test_a_panel_without_its_data_is_told_in_the_report(tmp_path):
@@ -360,14 +360,22 @@ def test_a_probe_runs_what_it_times(monkeypatch):
     assert 0 < seconds < 60
 
 
-def test_a_dry_run_keeps_nothing(tmp_path):
-    told = []
-    results = reproduce(
-        "dcliques-fig09", scale="smoke", out=tmp_path / "out", dry_run=True, show=told.append
-    )
-    assert results == []
+def test_a_plan_stores_nothing(tmp_path):
+    table = planned("dcliques-fig09", scale="smoke", out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
-    assert re.search(r"dcliques-fig09 +6 +6", str(told[0]))
+    assert re.search(r"dcliques-fig09 +6 +6", str(table))
+
+
+def test_a_plan_has_the_reason_of_every_figure_that_is_left_out(tmp_path):
+    table = planned("dpfl", out=tmp_path)
+    reasons = {row[0]: {str(cell.reason) for cell in row[1:]} for row in table.rows[:-1]}
+    assert set(reasons) == {figure.id for figure in figures_named("dpfl")[1]}
+    assert reasons["dpfl-tab01"] == {
+        "needs the files of cifar10; give the folder that contains them with --data"
+    }
+    assert table.rows[-1] == ("all", 0, 0, 0, 0.0)
+    with pytest.raises(FileNotFoundError, match=r"dcliques-fig10 needs the files of cifar10"):
+        planned("dcliques-fig10", out=tmp_path)
 
 
 def test_figures_can_be_named_without_a_zero():
@@ -412,9 +420,11 @@ def test_the_command_in_the_report_repeats_it(setting, words):
 
 def test_an_original_dataset_is_asked_for_with_a_remedy(cifar10_subset):
     with pytest.raises(
-        ValueError, match=r"--scale quick takes a subset.* --datasets mnist leaves CIFAR-10 out"
+        ValueError,
+        match="--scale quick also accepts a subset of CIFAR-10, "
+        "and --datasets mnist leaves CIFAR-10 out",
     ):
-        reproduce("dcliques-fig10", scale="paper", data=cifar10_subset, dry_run=True)
+        planned("dcliques-fig10", scale="paper", data=cifar10_subset)
 
 
 def test_listed_names_all():

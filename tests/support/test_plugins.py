@@ -122,7 +122,10 @@ def test_user_defined_topologies(mine):
         (":wheel", "a name with a colon must be module:function"),
         ("mine_:wheel:x", "a name with a colon must be module:function"),
         (r"C:\ring.txt", "a name with a colon must be module:function"),
-        ("ring:big", "for that of topofl, put a number after the colon, as in ring:100"),
+        (
+            "ring:big",
+            "to use topofl's own, put the number of nodes after the colon, as in ring:100",
+        ),
     ],
 )
 def test_functions_that_cannot_be_loaded_are_named(mine, name, message):

@@ -100,6 +100,13 @@ def first_rounds(
 
     Positions show the structure of the union of one period, or of 16 rounds, if it is known; else
     they are on a circle.
+
+    Examples
+    --------
+    >>> from topofl import topologies
+    >>> graphs, positions = first_rounds(topologies.one_peer_exponential(8), None)
+    >>> len(graphs), positions.shape  # one period of 3 rounds
+    (3, (8, 2))
     """
     rounds = (
         min(sequence.period or 6, 6) if rounds is None else check_int("rounds", rounds, minimum=1)

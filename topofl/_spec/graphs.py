@@ -38,6 +38,11 @@ def build_topology(
     ValueError, TypeError
         As the function; if the name or a key is unknown; if `arguments` has another n than the
         data; if a required argument of the function is itself a function.
+
+    Examples
+    --------
+    >>> build_topology("ring", {"n": 5}).value
+    Topology('ring(n=5)', n=5, edges=5, undirected)
     """
     function = _maker(name)
     takes = parameters(function)

@@ -34,7 +34,13 @@ def machine() -> str:
 
 
 def describe_software() -> str:
-    """Return one line about the software: number of torch threads, versions of torch and Python."""
+    """Return one line about the software: number of torch threads, versions of torch and Python.
+
+    Examples
+    --------
+    >>> describe_software()  # doctest: +ELLIPSIS
+    '... thread..., torch ..., Python 3...'
+    """
     threads = torch.get_num_threads()
     plural = "" if threads == 1 else "s"
     return (
@@ -52,6 +58,12 @@ def has_fast_bf16(device: torch.device | str = "cpu") -> bool:
 
     On CPUs these are AMX or AVX-512 BF16 (64-bit ARM: BF16), as listed by Linux; False on other
     systems.
+
+    Examples
+    --------
+    >>> has_fast_bf16("meta")  # neither a CPU nor a GPU
+    False
+    >>> precision = "bf16" if has_fast_bf16() else "float32"
     """
     device = torch.device(device)
     if device.type == "cuda":
@@ -67,7 +79,13 @@ def emulates_bf16(device: torch.device | str = "cpu") -> bool:
 
 
 def total_memory(device: torch.device | str = "cpu") -> int:
-    """Return the total memory of a device in bytes, or 0 if the system does not report it."""
+    """Return the total memory of a device in bytes, or 0 if the system does not report it.
+
+    Examples
+    --------
+    >>> f"{total_memory() / 2**30:.1f} GiB"  # doctest: +ELLIPSIS
+    '... GiB'
+    """
     device = torch.device(device)
     if device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory

@@ -174,7 +174,8 @@ def resolve_name(kind: str, name: str, ours: Mapping[str, Known]) -> Known | Fun
         raise ValueError(f"there is no {kind} {name!r}{hint}")
     own = name.partition(":")[0] in known
     remedy = (
-        f"; for that of topofl, put a number after the colon, as in {name.partition(':')[0]}:100"
+        "; to use topofl's own, put the number of nodes after the colon, as in "
+        f"{name.partition(':')[0]}:100"
         if own
         else ""
     )

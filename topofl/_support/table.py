@@ -31,7 +31,17 @@ _LATEX_ESCAPES = str.maketrans(
 
 @dataclass(frozen=True)
 class NotApplicable:
-    """A cell without a value, printed as ``n/a`` with its reason below the table."""
+    """A cell without a value, printed as ``n/a`` with its reason below the table.
+
+    Examples
+    --------
+    >>> print(Table(("graph", "SLEM"), (("a", 0.5), ("b", NotApplicable("not connected")))))
+    graph     SLEM
+    -----  -------
+    a          0.5
+    b      n/a [1]
+    [1] not connected
+    """
 
     reason: str
 
@@ -41,7 +51,13 @@ class NotApplicable:
 
 @dataclass(frozen=True)
 class Spread:
-    """A mean with the lowest and highest of its values, for example over seeds."""
+    """A mean with the lowest and highest of its values, for example over seeds.
+
+    Examples
+    --------
+    >>> print(Spread(0.81, 0.78, 0.83))
+    0.81 (0.78 to 0.83)
+    """
 
     mean: float
     low: float

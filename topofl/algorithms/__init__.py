@@ -29,7 +29,7 @@ from topofl.algorithms.contract.correction_terms import cosine_pull as cosine_pu
 from topofl.algorithms.contract.correction_terms import masked as masked
 from topofl.algorithms.contract.correction_terms import proximal as proximal
 from topofl.algorithms.contract.correction_terms import tracking as tracking
-from topofl.algorithms.contract.gradient_points import At as At
+from topofl.algorithms.contract.gradient_points import GradientPoint as GradientPoint
 from topofl.algorithms.contract.gradient_points import ascent as ascent
 from topofl.algorithms.contract.gradient_points import lookahead as lookahead
 from topofl.algorithms.contract.gradient_points import mixture as mixture

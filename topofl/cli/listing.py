@@ -2,6 +2,7 @@
 
 import argparse
 import inspect
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -54,7 +55,9 @@ def _describe_offer(kind: str, offer: EntryPoint, own_names: Iterable[str]) -> s
 def _describe(name: str, function: Callable[..., Any]) -> str:
     """Return two lines: the signature and the first docstring line of a function."""
     words = ", ".join(_parameters_as_text(signature(name, function).values()))
-    return f"{name}({words})\n      {(inspect.getdoc(function) or '').partition(chr(10))[0]}"
+    summary = (inspect.getdoc(function) or "").partition("\n")[0]
+    without_roles = re.sub(r":[a-z]+:`~?([^`]+)`", r"`\1`", summary)
+    return f"{name}({words})\n      {without_roles}"
 
 
 def _describe_needs(function: Callable[..., Any]) -> str:

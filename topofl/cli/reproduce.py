@@ -2,7 +2,9 @@
 
 import argparse
 import inspect
+from collections.abc import Callable
 from importlib import import_module
+from typing import Any
 
 from topofl.engine import DivergenceError
 
@@ -18,12 +20,20 @@ def reproduce(options: argparse.Namespace) -> None:
     elif options.name is None:
         raise ValueError("name a figure or a paper; topofl reproduce --list shows all")
     else:
-        known = inspect.signature(paper_figures.reproduce).parameters
-        words = {key: value for key, value in vars(options).items() if key in known}
+        if options.dry_run:
+            print(paper_figures.planned(**_arguments_of(paper_figures.planned, options)))
+            return
+        arguments = _arguments_of(paper_figures.reproduce, options)
         try:
-            paper_figures.reproduce(**words, show=_print_and_flush)
+            paper_figures.reproduce(**arguments, show=_print_and_flush)
         except paper_figures.Failed as error:
             raise DivergenceError(str(error)) from error
+
+
+def _arguments_of(function: Callable[..., Any], options: argparse.Namespace) -> dict[str, Any]:
+    """Return the options that are parameters of a function."""
+    known = inspect.signature(function).parameters
+    return {key: value for key, value in vars(options).items() if key in known}
 
 
 def _print_and_flush(text: object) -> None:

@@ -47,6 +47,7 @@ __all__ = ["Experiment", "Tables", "build", "load"]
 
 
 Tables = dict[str, dict[str, Any]]
+"""Arguments by table and key, as in the example of :class:`Experiment`."""
 
 _WITH_DEFAULTS = ("model", "evaluation", "compute", "saving")
 """Tables that may be missing because all of their keys have defaults."""
@@ -69,6 +70,20 @@ class Experiment:
         it.
     notes
         Assumptions to report to the user.
+
+    Examples
+    --------
+    >>> tables: Tables = {
+    ...     "data": {"name": "digits", "partition": "iid", "n": 4, "seed": 0},
+    ...     "topology": {"name": "ring"},
+    ...     "algorithm": {"name": "dsgd", "lr": 0.1},
+    ...     "run": {"rounds": 2, "seed": 0},
+    ... }
+    >>> experiment = build(tables)
+    >>> experiment.topology
+    Topology('ring(n=4)', n=4, edges=4, undirected)
+    >>> experiment.run(progress=False).n_rounds
+    2
     """
 
     algorithm: Algorithm

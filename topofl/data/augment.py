@@ -41,6 +41,14 @@ class Augmentation:
     ------
     ValueError, TypeError
         As :func:`crop_and_flip`.
+
+    Examples
+    --------
+    >>> augment = crop_and_flip(padding=4)
+    >>> augment
+    Augmentation(padding=4, flip=True)
+    >>> augment.n_choices  # 9 x 9 crops, each with and without a flip
+    162
     """
 
     padding: int

@@ -22,7 +22,7 @@ from topofl.engine.evaluation_stages import (
     columns_in,
     stages_of,
 )
-from topofl.engine.memory.system import giving_back
+from topofl.engine.memory.system import returning_freed_memory
 from topofl.engine.options import Compute
 from topofl.engine.recorder import Recorder
 from topofl.engine.setup import Setup
@@ -31,7 +31,7 @@ from topofl.engine.store.checkpoint import Checkpoint, check_tensors, naming_its
 from topofl.engine.store.fingerprint import check_same, fingerprint, versions
 from topofl.engine.store.writing import check_space
 from topofl.engine.train.plan import Backend, Plan
-from topofl.engine.train.workers import Each
+from topofl.engine.train.workers import ParallelMap
 from topofl.trained import Normalization, Trained
 
 __all__ = ["ActiveRun", "checkpoint_marker", "metadata", "plan_of_checkpoint", "trained_models"]
@@ -53,7 +53,7 @@ class ActiveRun:
         """Return a run before its first round."""
         stages = stages_of(setup)
         # memory of checks and of the choice of an executor is given back
-        with giving_back(setup.device.type == "cpu"):
+        with returning_freed_memory(setup.device.type == "cpu"):
             run_state = RunState.build(setup, backend)
         states = {
             name: initial_state(name, phase, run_state.models)
@@ -93,9 +93,9 @@ class ActiveRun:
         found = self.columns.get(column)
         return found is None or self.stages[found.stage].due(done, self.rounds)
 
-    def context(self, each: Each, done: int) -> EvaluationContext:
+    def context(self, parallel_map: ParallelMap, done: int) -> EvaluationContext:
         """Return the context of an evaluation during round `done`; 0: before the first round."""
-        return EvaluationContext(self.run_state, each, self.setup.sets, done, self.states)
+        return EvaluationContext(self.run_state, parallel_map, self.setup.sets, done, self.states)
 
     @property
     def size(self) -> int:
@@ -108,7 +108,7 @@ class ActiveRun:
 
     def state(self) -> dict[str, Any]:
         """Return everything that the next round starts from, as tensors, numbers and text."""
-        return {
+        return {  # "mass" and "guard" are names of the stored format
             "models": self.run_state.models.flat,
             "mass": self.run_state.models.push_sum_weights,
             "phases": self.states,
@@ -146,8 +146,9 @@ class ActiveRun:
             self.run_state.monitor.restore(state["guard"])
         if self.rounds == found.round and (missing := self._missing_at_end(found)):
             raise ValueError(
-                f"`rounds` must be at least {found.round + 1}, got {self.rounds}: as many are "
-                f"completed in {found.path.parent}, but models were not {missing} after the last"
+                f"`rounds` must be at least {found.round + 1}, got {self.rounds}: "
+                f"{found.path.parent} has a checkpoint of round {found.round}, after which models "
+                f"were not {missing}"
             )
         return found.round
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from topofl._support.seeding import stream
-from topofl.algorithms.contract.checked import check_shape
+from topofl.algorithms.contract.checked import check_same_shape
 from topofl.attacks import Attack
 from topofl.mixing import MixingMatrix
 
@@ -81,7 +81,9 @@ class ActiveAttack:
         version = block._version
         forged = self.attack.forge(block, self.is_attacker, shares, rng)
         what = f"`forge` of the attack {self.attack.name!r}"
-        check_shape(what, "a tensor", forged, block, "start from the models, which have that shape")
+        check_same_shape(
+            what, "a tensor", forged, block, "start from the models, which have that shape"
+        )
         if block._version != version:
             raise ValueError(f"{what} must not change its arguments in place; clone them")
         return (forged if self.attack.to_each else forged[self.attackers]).to(block.dtype)

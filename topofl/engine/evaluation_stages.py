@@ -19,7 +19,7 @@ from topofl.algorithms.contract.phase import Neighbors, Phase
 from topofl.algorithms.contract.round import Models, State
 from topofl.engine.evaluate.nearest_neighbors import neighbor_scores
 from topofl.engine.evaluate.scores import Evaluated, Scores, evaluate, scored_nodes
-from topofl.engine.memory.system import giving_back
+from topofl.engine.memory.system import returning_freed_memory
 from topofl.engine.options import CustomStage
 from topofl.engine.population import Population
 from topofl.engine.rounds import EngineRound
@@ -27,7 +27,7 @@ from topofl.engine.setup import Setup
 from topofl.engine.state import RunState
 from topofl.engine.train.divergence import DivergenceError, DivergenceMonitor
 from topofl.engine.train.forward import is_linear
-from topofl.engine.train.workers import Each
+from topofl.engine.train.workers import ParallelMap
 from topofl.tasks import COLUMNS, Task
 from topofl.topology import Topology
 
@@ -51,7 +51,7 @@ class EvaluationContext:
 
     Parameters
     ----------
-    run_state, each, sets
+    run_state, parallel_map, sets
         State, threads and evaluated sets of the run.
     done
         Number of rounds done, including the current one.
@@ -66,7 +66,7 @@ class EvaluationContext:
     """
 
     run_state: RunState
-    each: Each
+    parallel_map: ParallelMap
     sets: EvaluationSets
     done: int
     states: Mapping[str, State] = field(default_factory=dict)
@@ -148,7 +148,7 @@ def scores_of_stages(
     stages: Mapping[str, EvaluationStage],
     context: EvaluationContext,
     rounds: int,
-    early: Mapping[str, Mapping[str, Scores]],
+    scores_before_exchange: Mapping[str, Mapping[str, Scores]],
 ) -> dict[str, Tensor]:
     """Return the columns, (n,) each, of an evaluation at the end of a round.
 
@@ -160,13 +160,13 @@ def scores_of_stages(
         Context at the end of the round.
     rounds
         Number of rounds of the run.
-    early
-        Scores of stages from within the round.
+    scores_before_exchange
+        Scores of stages from within the round, right before an exchange.
     """
     found: dict[str, Mapping[str, Scores]] = {}
     for name, stage in stages.items():
-        if name in early:
-            found[name] = early[name]
+        if name in scores_before_exchange:
+            found[name] = scores_before_exchange[name]
         elif stage.due(context.done, rounds):
             found[name] = stage.scores(replace(context, found=found))
         else:
@@ -187,7 +187,7 @@ def _at_end_of_round(context: EvaluationContext) -> dict[str, Scores]:
 
     Raises ``DivergenceError`` for models that are not finite, if that is the policy.
     """
-    scores = scores_of(context.run_state, context.each, context.sets)
+    scores = scores_of(context.run_state, context.parallel_map, context.sets)
     if context.done:
         check_scores(context.run_state.monitor, scores, context.sets, context.t, context.lr)
     return scores
@@ -200,11 +200,11 @@ def _before_exchange(context: EvaluationContext) -> Mapping[str, Scores]:
     """
     if "" in context.found:
         return context.found[""]
-    return scores_of(context.run_state, context.each, context.sets)
+    return scores_of(context.run_state, context.parallel_map, context.sets)
 
 
-def _scores_with_neighbors(how: Neighbors, context: EvaluationContext) -> dict[str, Scores]:
-    return scores_with_neighbors(context.run_state, context.each, how, context.sets)
+def _scores_with_neighbors(neighbors: Neighbors, context: EvaluationContext) -> dict[str, Scores]:
+    return scores_with_neighbors(context.run_state, context.parallel_map, neighbors, context.sets)
 
 
 def _fine_tunes_after(every: int | None, done: int, rounds: int) -> bool:
@@ -214,7 +214,7 @@ def _fine_tunes_after(every: int | None, done: int, rounds: int) -> bool:
 def _fine_tuned_scores(phase: Phase, context: EvaluationContext) -> dict[str, Scores]:
     assert context.graph is not None, "models are not fine-tuned before the first round"
     return fine_tuned(
-        context.run_state, context.each, phase, context.sets, context.t, context.graph
+        context.run_state, context.parallel_map, phase, context.sets, context.t, context.graph
     )
 
 
@@ -225,7 +225,7 @@ def _custom_scores(
     run_state = context.run_state
     isolated = _isolated(run_state, run_state.models, context.graph)
     current = EngineRound(
-        isolated, context.each, context.t, statistics=None, phase=f"evaluation.{name}"
+        isolated, context.parallel_map, context.t, statistics=None, phase=f"evaluation.{name}"
     )
     current.states = context.states
     before = _versions(run_state, context.states)
@@ -239,7 +239,7 @@ def _custom_scores(
             "on a copy, models.like(models.flat.clone())"
         )
     models = run_state.models.like(_check_returned_models(name, returned, run_state.models))
-    return scores_of(replace(isolated, models=models), context.each, context.sets)
+    return scores_of(replace(isolated, models=models), context.parallel_map, context.sets)
 
 
 def _versions(run_state: RunState, states: Mapping[str, State]) -> list[tuple[Any, ...]]:
@@ -290,40 +290,42 @@ def _isolated(run_state: RunState, models: Population, graph: Topology | None) -
     )
 
 
-def scores_of(run_state: RunState, each: Each, sets: EvaluationSets) -> dict[str, Scores]:
+def scores_of(
+    run_state: RunState, parallel_map: ParallelMap, sets: EvaluationSets
+) -> dict[str, Scores]:
     """Return the scores of the current models on each set."""
     learner = run_state.learner
     on_host = learner.targets.device.type == "cpu"
     plan = run_state.evaluation_plan
     plan = plan if on_host else plan._replace(nodes=learner.plan.chunk)
-    with giving_back(on_host and not is_linear(run_state.module)):
+    with returning_freed_memory(on_host and not is_linear(run_state.module)):
         return {
             name: evaluate(
-                run_state.module, run_state.models, learner.examples, learner.targets, on, each,
-                learner.plan.workers, plan, run_state.task,
+                run_state.module, run_state.models, learner.examples, learner.targets, on,
+                parallel_map, learner.plan.workers, plan, run_state.task,
             )
             for name, on in sets.items()
         }  # fmt: skip
 
 
 def scores_with_neighbors(
-    run_state: RunState, each: Each, how: Neighbors, sets: EvaluationSets
+    run_state: RunState, parallel_map: ParallelMap, neighbors: Neighbors, sets: EvaluationSets
 ) -> dict[str, Scores]:
     """Return the scores, on each set, of models interpolated with nearest training examples."""
     learner = run_state.learner
     device = learner.targets.device
     indices = list(map(learner.batches.members, range(run_state.models.n)))
     members = torch.from_numpy(np.concatenate(indices)).to(device).split(list(map(len, indices)))
-    with giving_back(device.type == "cpu" and not is_linear(run_state.module)):
+    with returning_freed_memory(device.type == "cpu" and not is_linear(run_state.module)):
         return neighbor_scores(
             run_state.module,
             run_state.models,
             learner.examples,
             learner.targets,
             members.__getitem__,
-            how,
+            neighbors,
             sets,
-            each,
+            parallel_map,
             learner.plan.workers,
             run_state.task,
         )
@@ -348,7 +350,12 @@ def check_scores(
 
 
 def fine_tuned(
-    run_state: RunState, each: Each, phase: Phase, sets: EvaluationSets, t: int, graph: Topology
+    run_state: RunState,
+    parallel_map: ParallelMap,
+    phase: Phase,
+    sets: EvaluationSets,
+    t: int,
+    graph: Topology,
 ) -> dict[str, Scores]:
     """Return the scores of copies of the models, fine-tuned by a phase after round `t`.
 
@@ -364,10 +371,10 @@ def fine_tuned(
     models = run_state.models.like(run_state.models.flat.clone())
     isolated = _isolated(run_state, models, graph)
     only = _scored_somewhere(sets, run_state.models.n)
-    current = EngineRound(isolated, each, t, statistics=None, phase="fine_tune", only=only)
+    current = EngineRound(isolated, parallel_map, t, statistics=None, phase="fine_tune", only=only)
     try:
         phase.apply(models, phase.init(models), current)
-        scores = scores_of(isolated, each, sets)
+        scores = scores_of(isolated, parallel_map, sets)
         check_scores(isolated.monitor, scores, sets, t, current.training.lr)
     except DivergenceError as error:
         raise DivergenceError(f"in fine-tuning, {error}", error.found) from error

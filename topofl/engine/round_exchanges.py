@@ -10,10 +10,10 @@ from torch import Tensor
 
 from topofl.engine.attackers import ReceivedRows
 from topofl.engine.dry_run.checked import AggregationRule, aggregated
-from topofl.engine.exchange import Mixer
 from topofl.engine.ledger import Ledger
+from topofl.engine.mixer import Mixer
 from topofl.engine.state import RunState
-from topofl.engine.train.workers import Each
+from topofl.engine.train.workers import ParallelMap
 from topofl.mixing import MixingMatrix
 
 __all__ = ["RoundExchanges"]
@@ -25,14 +25,14 @@ class RoundExchanges:
 
     Parameters
     ----------
-    run, each
+    run_state, parallel_map
         State and threads of the run.
     t
         The round, from 0.
     """
 
-    run: RunState
-    each: Each
+    run_state: RunState
+    parallel_map: ParallelMap
     t: int
     used: MixingMatrix | None = field(default=None, init=False)
     ledger: Ledger = field(init=False)
@@ -40,19 +40,19 @@ class RoundExchanges:
     """Number of exchanges so far, by phase."""
 
     def __post_init__(self) -> None:
-        self.ledger = Ledger(self.run.models.flat.element_size())
+        self.ledger = Ledger(self.run_state.models.flat.element_size())
 
     def gradient_mixer(self, weights: MixingMatrix, steps: int) -> Mixer:
         """Return the function that mixes all nodes' gradients on all threads; count `steps`."""
         for _ in range(steps):
-            self.ledger.add(weights, self.run.models.layout.d, gradients=True)
-        return self.run.mixer(weights)._replace(apply=partial(self._mix, weights))
+            self.ledger.add(weights, self.run_state.models.layout.d, gradients=True)
+        return self.run_state.mixer(weights)._replace(apply=partial(self._mix, weights))
 
     def _mix(self, weights: MixingMatrix, values: Tensor) -> None:
         """Mix without counting messages; each worker takes a share of the columns."""
-        mix = self.run.mixer(weights)
-        shares = self.run.learner.plan.workers if mix.by_columns else 1
-        self.each(mix, values.tensor_split(shares, dim=1))
+        mix = self.run_state.mixer(weights)
+        shares = self.run_state.learner.plan.workers if mix.by_columns else 1
+        self.parallel_map(mix, values.tensor_split(shares, dim=1))
 
     def mix(
         self,
@@ -68,7 +68,7 @@ class RoundExchanges:
         if counted:
             self.ledger.add(weights, sum(part.shape[1] for part in parts) + scalars, server=server)
         self.used = self.used or weights
-        active_attack = self.run.active_attack
+        active_attack = self.run_state.active_attack
         exchange = self._next_exchange(phase, server=server)
         apply = _average_by_server if server else self._mix
         for k, part in enumerate(parts):
@@ -98,7 +98,7 @@ class RoundExchanges:
         if counted:
             self.ledger.add(weights, values.shape[1] + scalars)
         self.used = self.used or weights
-        active_attack = self.run.active_attack
+        active_attack = self.run_state.active_attack
         exchange = self._next_exchange(phase)
         forged = (
             None
@@ -106,16 +106,16 @@ class RoundExchanges:
             else active_attack.forged(values, weights, self.t, f"{exchange}/0")
         )
         rows = torch.empty_like(values)
-        for i, received, shares in ReceivedRows(weights, values, active_attack, forged):
-            rows[i] = aggregated(phase, rule, values[i], received, shares)
+        for i, received, row_weights in ReceivedRows(weights, values, active_attack, forged):
+            rows[i] = aggregated(phase, rule, values[i], received, row_weights)
         values.copy_(rows)
 
     def published(self, phase: str, values: Tensor) -> Tensor:
         """Return the values (n, d) that nodes publish: those of their next exchange."""
-        if self.run.active_attack is None:
+        if self.run_state.active_attack is None:
             return values
         call = self.calls.get(phase, 0) + 1
-        return self.run.active_attack.published(values, self.t, f"{phase}/{call}/0")
+        return self.run_state.active_attack.published(values, self.t, f"{phase}/{call}/0")
 
     def send(self, weights: MixingMatrix, nbytes: int | np.ndarray, *, server: bool) -> None:
         """Count messages of `nbytes` bytes, one number or (n,) by sender."""

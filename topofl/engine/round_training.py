@@ -11,7 +11,7 @@ from torch import Tensor
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.round import Rule, State, check_key
 from topofl.engine.dry_run.checked import check_participants
-from topofl.engine.exchange import Mixer
+from topofl.engine.mixer import Mixer
 from topofl.engine.population import Population
 from topofl.engine.state import RunState
 from topofl.engine.train.batches import Batch
@@ -19,7 +19,7 @@ from topofl.engine.train.divergence import Diverged
 from topofl.engine.train.diversity import GradientStatistics
 from topofl.engine.train.steps import all_gradients, local_steps
 from topofl.engine.train.terms import LocalUpdate
-from topofl.engine.train.workers import Each
+from topofl.engine.train.workers import ParallelMap
 
 __all__ = ["RoundTraining"]
 
@@ -30,7 +30,7 @@ class RoundTraining:
 
     Parameters
     ----------
-    run, each
+    run_state, parallel_map
         State and threads of the run.
     t
         The round, from 0.
@@ -40,8 +40,8 @@ class RoundTraining:
         (n,) nodes that may train; None: all.
     """
 
-    run: RunState
-    each: Each
+    run_state: RunState
+    parallel_map: ParallelMap
     t: int
     statistics: GradientStatistics | None
     only: np.ndarray | None = None
@@ -57,8 +57,8 @@ class RoundTraining:
         self,
         phase: str,
         models: Population,
-        how: Training,
-        own: State,
+        training: Training,
+        state: State,
         participants: np.ndarray | None,
         gradient_mixer: Callable[[Rule, int], Mixer],
     ) -> np.ndarray:
@@ -66,29 +66,37 @@ class RoundTraining:
 
         `gradient_mixer` returns the mixer of gradients for a weight rule and a number of steps.
         """
-        all_counts = how.counts(self.run.learner.batches.sizes)
+        all_counts = training.counts(self.run_state.learner.batches.sizes)
         counts = self._participating(all_counts, participants)
         if not counts.any():
             return counts
-        learner, steps = self.run.learner, int(counts.max())
-        batches = self._minibatches(phase, how, all_counts, steps)
-        update = self._local_update(models, how, own)
-        bad = self.run.monitor.frozen(models.flat.device)
+        learner, steps = self.run_state.learner, int(counts.max())
+        batches = self._minibatches(phase, training, all_counts, steps)
+        update = self._local_update(models, training, state)
+        bad = self.run_state.monitor.frozen(models.flat.device)
         options: dict[str, Any] = {
-            "mix_gradients": None if how.gradient is None else gradient_mixer(how.gradient, steps),
+            "mix_gradients": None
+            if training.gradient is None
+            else gradient_mixer(training.gradient, steps),
             "statistics": self.statistics if self.losses is None else None,
         }
         if (counts == steps).all() or learner.plan.chunk == 1:
             options["counts"] = None if (counts == steps).all() else counts
             losses, bad = local_steps(
-                learner, self.each, update, batches, self.run.monitor, bad=bad, **options
+                learner,
+                self.parallel_map,
+                update,
+                batches,
+                self.run_state.monitor,
+                bad=bad,
+                **options,
             )
         else:
             losses = self._train_compactly(update, batches, counts, bad, options)
-        predicts = models is self.run.models
+        predicts = models is self.run_state.models
         self._record_losses(losses, bad, counts, update.step(0).lr, predicts=predicts)
         taken = self._steps_taken(counts)
-        self.steps += int(taken.sum()) // how.per_step
+        self.steps += int(taken.sum()) // training.per_step
         return taken
 
     def _participating(self, counts: np.ndarray, participants: np.ndarray | None) -> np.ndarray:
@@ -98,23 +106,23 @@ class RoundTraining:
         return counts if self.only is None else np.where(self.only, counts, 0)
 
     def _minibatches(
-        self, phase: str, how: Training, all_counts: np.ndarray, steps: int
+        self, phase: str, training: Training, all_counts: np.ndarray, steps: int
     ) -> list[Batch]:
         """Return the minibatches of a call of :meth:`train`; further calls draw other ones."""
         self.calls[phase] = call = self.calls.get(phase, 0) + 1
         key = phase if call == 1 else f"{phase}/{call}"
-        first = self.t * all_counts * how.minibatches
-        draw = self.run.learner.batches.at
-        return [draw(first + k, how.sizes, key) for k in range(steps * how.minibatches)]
+        first = self.t * all_counts * training.minibatches
+        draw = self.run_state.learner.batches.at
+        return [draw(first + k, training.sizes, key) for k in range(steps * training.minibatches)]
 
-    def _local_update(self, models: Population, how: Training, own: State) -> LocalUpdate:
-        pushed = self.run.trace.pushed
+    def _local_update(self, models: Population, training: Training, state: State) -> LocalUpdate:
+        pushed = self.run_state.trace.pushed
         weighted = () if not pushed or bool((models.push_sum_weights == 1).all()) else pushed
-        state = {  # without the models themselves, which a phase may store there
-            name: x for name, x in own.items() if x.data_ptr() != models.flat.data_ptr()
+        own = {  # without the models themselves, which a phase may store in its state
+            name: x for name, x in state.items() if x.data_ptr() != models.flat.data_ptr()
         }
         return LocalUpdate(
-            models, how, state, self.t, models.push_sum_weights if weighted else None, weighted
+            models, training, own, self.t, models.push_sum_weights if weighted else None, weighted
         )
 
     def _train_compactly(
@@ -142,7 +150,7 @@ class RoundTraining:
         )
         small_batches = [batch.of(nodes) for batch in batches]
         small_losses, found = local_steps(
-            self.run.learner, self.each, small, small_batches, self.run.monitor,
+            self.run_state.learner, self.parallel_map, small, small_batches, self.run_state.monitor,
             counts=counts[nodes], bad=bad[rows], **options,
         )  # fmt: skip
         update.models.flat[rows] = small.models.flat
@@ -159,28 +167,30 @@ class RoundTraining:
     ) -> None:
         """Record diverged nodes, and the losses of the last phase that trains predicting models."""
         taken = torch.from_numpy(counts).to(losses.device)
-        idle = self.run.monitor.frozen(losses.device) | (taken == 0)  # their losses do not count
+        idle = self.run_state.monitor.frozen(losses.device) | (
+            taken == 0
+        )  # their losses do not count
         if predicts or self.losses is None:
             means = losses.sum(1) / taken.clamp(min=1)
             self.losses = means.masked_fill(idle, torch.nan)
             self.lr = lr
-        self.diverged += self.run.monitor.note(losses, bad, self.t, lr)
+        self.diverged += self.run_state.monitor.note(losses, bad, self.t, lr)
 
     def _steps_taken(self, counts: np.ndarray) -> np.ndarray:
         """Return how many steps each node took: 0 for frozen nodes, whose models are unchanged."""
-        if self.run.monitor.policy == "freeze":
+        if self.run_state.monitor.policy == "freeze":
             counts = counts.copy()
-            counts[[found.node for found in self.run.monitor.found]] = 0
+            counts[[found.node for found in self.run_state.monitor.found]] = 0
         return counts
 
     def gradients(self, phase: str, models: Population, batch_size: int, key: str) -> Tensor:
         """Return all nodes' gradients (n, d) on a minibatch each, without a step."""
-        learner = self.run.learner
+        learner = self.run_state.learner
         name = f"{phase}/{key}" if check_key(key) else phase
         batch = learner.batches.at(self.t, batch_size, name)
-        losses, gradients = all_gradients(learner, self.each, models, batch, key)
+        losses, gradients = all_gradients(learner, self.parallel_map, models, batch, key)
         self.steps += models.n
-        if models is self.run.models:
+        if models is self.run_state.models:
             self._record_gradient_losses(phase, losses)
         return gradients
 
@@ -189,7 +199,7 @@ class RoundTraining:
         self.gradient_losses.setdefault(phase, []).append(losses)
         if self.losses is None:
             bad = ~torch.isfinite(losses)
-            self.diverged += self.run.monitor.note(losses[:, None], bad, self.t, float("nan"))
+            self.diverged += self.run_state.monitor.note(losses[:, None], bad, self.t, float("nan"))
 
     @property
     def node_losses(self) -> Tensor | None:

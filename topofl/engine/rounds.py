@@ -14,13 +14,13 @@ from topofl.algorithms.contract.round import Models, Rule, State, Trial
 from topofl.engine.dry_run.checked import AggregationRule, check_noted, state_of_phase
 from topofl.engine.dry_run.round import EXCHANGES
 from topofl.engine.evaluate.cross_evaluation import cross_evaluate
-from topofl.engine.exchange import Mixer
+from topofl.engine.mixer import Mixer
 from topofl.engine.population import Population
 from topofl.engine.round_exchanges import RoundExchanges
 from topofl.engine.round_training import RoundTraining
 from topofl.engine.state import RunState
 from topofl.engine.train.diversity import GradientStatistics
-from topofl.engine.train.workers import Each
+from topofl.engine.train.workers import ParallelMap
 from topofl.mixing import MixingMatrix
 from topofl.topology import Topology
 
@@ -35,7 +35,7 @@ class EngineRound:
 
     Parameters
     ----------
-    run, each
+    run_state, parallel_map
         State and threads of the run.
     t
         The round, from 0.
@@ -49,8 +49,8 @@ class EngineRound:
         (n,) nodes that may train; None: all.
     """
 
-    run: RunState
-    each: Each
+    run_state: RunState
+    parallel_map: ParallelMap
     t: int
     statistics: InitVar[GradientStatistics | None]
     phase: str = ""
@@ -62,13 +62,13 @@ class EngineRound:
     exchanges: RoundExchanges = field(init=False)
 
     def __post_init__(self, statistics: GradientStatistics | None, only: np.ndarray | None) -> None:
-        self.graph = self.run.graphs.at(self.t)
-        self.training = RoundTraining(self.run, self.each, self.t, statistics, only)
-        self.exchanges = RoundExchanges(self.run, self.each, self.t)
+        self.graph = self.run_state.graphs.at(self.t)
+        self.training = RoundTraining(self.run_state, self.parallel_map, self.t, statistics, only)
+        self.exchanges = RoundExchanges(self.run_state, self.parallel_map, self.t)
 
     def _check_call(self, call: str) -> None:
         """Raise ``ValueError`` if a phase makes a call that it did not make in the dry run."""
-        trace = self.run.trace
+        trace = self.run_state.trace
         interchangeable = EXCHANGES if call in EXCHANGES else {call}
         traced = trace.requests.calls.get(self.phase, set())
         if self.phase in trace.algorithm.phases and not interchangeable & traced:
@@ -93,53 +93,60 @@ class EngineRound:
     @property
     def n(self) -> int:
         """Number of nodes."""
-        return self.run.models.n
+        return self.run_state.models.n
 
     def state(self, owner: str) -> State:
-        """See the protocol."""
+        """See :meth:`topofl.algorithms.Round.state`."""
         return state_of_phase(self.states, owner, self.phase)
 
     @property
     def weights(self) -> MixingMatrix:
         """The mixing matrix of the round; access records it as used."""
-        self.exchanges.used = self.run.weights(self.topology)
+        self.exchanges.used = self.run_state.weights(self.topology)
         return self.exchanges.used
 
     @property
     def push_weights(self) -> MixingMatrix:
         """The column-stochastic matrix of the round; access records it as used."""
         self._check_call("push")
-        self.exchanges.used = self.run.push_weights(self.topology)
+        self.exchanges.used = self.run_state.push_weights(self.topology)
         return self.exchanges.used
 
     @property
     def sizes(self) -> np.ndarray:
-        """See the protocol."""
-        return self.run.learner.batches.sizes
+        """See :attr:`topofl.algorithms.Round.sizes`."""
+        return self.run_state.learner.batches.sizes
 
     def rng(self, purpose: str) -> np.random.Generator:
-        """See the protocol."""
-        return stream(self.run.seed, purpose, self.t)
+        """See :meth:`topofl.algorithms.Round.rng`."""
+        return stream(self.run_state.seed, purpose, self.t)
 
     def train(
-        self, models: Models, how: Training, own: State, *, participants: np.ndarray | None = None
+        self,
+        models: Models,
+        training: Training,
+        state: State,
+        *,
+        participants: np.ndarray | None = None,
     ) -> np.ndarray:
-        """See the protocol."""
+        """See :meth:`topofl.algorithms.Round.train`."""
         population = cast(Population, models)
         return self.training.train(
-            self.phase, population, how, own, participants, self._gradient_mixer
+            self.phase, population, training, state, participants, self._gradient_mixer
         )
 
     def _gradient_mixer(self, rule: Rule, steps: int) -> Mixer:
-        weights = self.run.weights(self.topology, rule)
+        weights = self.run_state.weights(self.topology, rule)
         return self.exchanges.gradient_mixer(weights, steps)
 
     def cross_evaluate(self, trials: Mapping[int, Trial[T]], on: str) -> dict[int, T]:
-        """See the protocol."""
-        return cross_evaluate(self.run, self.each, trials, self.run.examples_of_nodes[on])
+        """See :meth:`topofl.algorithms.Round.cross_evaluate`."""
+        return cross_evaluate(
+            self.run_state, self.parallel_map, trials, self.run_state.examples_of_nodes[on]
+        )
 
     def gradients(self, models: Models, batch_size: int, key: str) -> Tensor:
-        """See the protocol."""
+        """See :meth:`topofl.algorithms.Round.gradients`."""
         self._check_call("gradients")
         return self.training.gradients(self.phase, cast(Population, models), batch_size, key)
 
@@ -153,7 +160,7 @@ class EngineRound:
         server: bool = False,
         counted: bool = True,
     ) -> None:
-        """See the protocol."""
+        """See :meth:`topofl.algorithms.Round.mix`."""
         self._check_call("server" if server else "mix")
         parts = [values[:, part] for part in columns]
         self.exchanges.mix(
@@ -169,27 +176,27 @@ class EngineRound:
         scalars: int = 0,
         counted: bool = True,
     ) -> None:
-        """See the protocol."""
+        """See :meth:`topofl.algorithms.Round.aggregate`."""
         self._check_call("mix")
         self.exchanges.aggregate(
             self.phase, weights, values, rule, scalars=scalars, counted=counted
         )
 
-    def shown(self, values: Tensor) -> Tensor:
-        """See the protocol."""
+    def published(self, values: Tensor) -> Tensor:
+        """See :meth:`topofl.algorithms.Round.published`."""
         return self.exchanges.published(self.phase, values)
 
     def send(
         self, weights: MixingMatrix, nbytes: int | np.ndarray, *, server: bool = False
     ) -> None:
-        """See the protocol."""
+        """See :meth:`topofl.algorithms.Round.send`."""
         self._check_call("server" if server else "send")
         self.exchanges.send(weights, nbytes, server=server)
 
     def note(self, name: str, value: float | Tensor) -> None:
-        """See the protocol."""
-        if name not in self.run.trace.requests.noted:
-            known = ", ".join(self.run.trace.requests.noted) or "none"
+        """See :meth:`topofl.algorithms.Round.note`."""
+        if name not in self.run_state.trace.requests.noted:
+            known = ", ".join(self.run_state.trace.requests.noted) or "none"
             raise ValueError(
                 f"the phase {self.phase!r} must note {shown(name)} in the first rounds too, which "
                 f"show a run the columns of its history ({known}); note nan there"
@@ -203,4 +210,7 @@ class EngineRound:
     @property
     def numbers(self) -> dict[str, float]:
         """The numbers that phases noted in the round; NaN for those not noted in it."""
-        return {name: float(self.noted.get(name, np.nan)) for name in self.run.trace.requests.noted}
+        return {
+            name: float(self.noted.get(name, np.nan))
+            for name in self.run_state.trace.requests.noted
+        }

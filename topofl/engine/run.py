@@ -49,7 +49,7 @@ from topofl.engine.suggestions import suggesting_options
 from topofl.engine.train.divergence import Diverged, DivergenceError
 from topofl.engine.train.diversity import GradientStatistics
 from topofl.engine.train.plan import Backend
-from topofl.engine.train.workers import Each
+from topofl.engine.train.workers import ParallelMap
 from topofl.history import History, evaluation_record
 from topofl.metrics import consensus_distance
 from topofl.mixing import MixingMatrix
@@ -226,16 +226,16 @@ def _execute(
             callback(event)
 
     began = time.perf_counter()
-    with run_state.threads() as each, stop_between_rounds(folder is not None) as request:
-        schedule = CheckpointSchedule(
+    with run_state.threads() as parallel_map, stop_between_rounds(folder is not None) as request:
+        checkpoints = CheckpointSchedule(
             folder, active.rounds, saving.every, active.size, active.state, marker, emit, request,
             saved=start if resumed else None, lock=lock,
         )  # fmt: skip
         emit(Event("start", start, meta | {"resumed_at": start}, run_state.models))
         if not resumed:
-            _evaluate_start(active, each, schedule, emit)
+            _evaluate_start(active, parallel_map, checkpoints, emit)
         bar = _progress(start, active.rounds, progress, active.title)
-        _run_rounds(active, each, schedule, emit, bar)
+        _run_rounds(active, parallel_map, checkpoints, emit, bar)
     seconds = time.perf_counter() - began
     values = {"seconds": seconds, "rounds": active.rounds}
     emit(Event("end", active.rounds, values, run_state.models))
@@ -251,22 +251,22 @@ def _check_callbacks(callbacks: object) -> None:
 
 
 def _evaluate_start(
-    active: ActiveRun, each: Each, schedule: CheckpointSchedule, emit: Callback
+    active: ActiveRun, parallel_map: ParallelMap, checkpoints: CheckpointSchedule, emit: Callback
 ) -> None:
     """Evaluate the models before the first round."""
     began = time.perf_counter()
-    scores = _scores(active, active.context(each, 0), {}, math.nan)
+    scores = _evaluate(active, active.context(parallel_map, 0), {}, math.nan)
     recorded = active.recorder.add_evaluation({"round": 0} | scores)
     seconds = time.perf_counter() - began
     values = evaluation_record(recorded) | {"seconds": seconds}
-    with schedule.after_round(0):
+    with checkpoints.after_round(0):
         emit(Event("evaluation", 0, values, active.run_state.models))
 
 
 def _run_rounds(
     active: ActiveRun,
-    each: Each,
-    schedule: CheckpointSchedule,
+    parallel_map: ParallelMap,
+    checkpoints: CheckpointSchedule,
     emit: Callback,
     rounds: Iterator[int],
 ) -> None:
@@ -275,11 +275,11 @@ def _run_rounds(
     for t in rounds:
         began = time.perf_counter()
         try:
-            diverged, columns, scores = _round(active, each, t)
+            diverged, columns, scores = _round(active, parallel_map, t)
         except DivergenceError as error:
             _emit_divergence(error.found, t + 1, run_state, emit)
             raise
-        with schedule.after_round(t + 1):
+        with checkpoints.after_round(t + 1):
             _emit_divergence(diverged, t + 1, run_state, emit)
             values = columns | {"seconds": time.perf_counter() - began}
             emit(Event("round", t + 1, values, run_state.models))
@@ -288,17 +288,21 @@ def _run_rounds(
 
 
 def _round(
-    active: ActiveRun, each: Each, t: int
+    active: ActiveRun, parallel_map: ParallelMap, t: int
 ) -> tuple[Sequence[Diverged], dict[str, float], dict[str, float] | None]:
     """Run and record a round; return diverged nodes, its columns, and those of any evaluation."""
     run_state = active.run_state
     evaluated = active.evaluated(t + 1)
     statistics = GradientStatistics() if evaluated else None
-    current = EngineRound(run_state, each, t, statistics=statistics, states=active.states)
+    current = EngineRound(run_state, parallel_map, t, statistics=statistics, states=active.states)
     training, exchanges = current.training, current.exchanges
-    context = active.context(each, t + 1)
-    early = {name: one for name, one in active.stages.items() if evaluated and one.before_exchange}
-    before = _apply_phases(active.algorithm, current, active.states, context, early)
+    context = active.context(parallel_map, t + 1)
+    stages_before_exchange = {
+        name: stage for name, stage in active.stages.items() if evaluated and stage.before_exchange
+    }
+    scores_before_exchange = _apply_phases(
+        active.algorithm, current, active.states, context, stages_before_exchange
+    )
     totals: dict[str, float] = {"steps": training.steps, **exchanges.ledger.totals(exchanges.used)}
     if run_state.trace.pushes:
         totals |= {"smallest_push_weight": float(run_state.models.push_sum_weights.min())}
@@ -312,7 +316,7 @@ def _round(
     training.statistics = statistics = None  # frees its memory before the evaluation
     began = time.perf_counter()
     context = replace(context, graph=current.graph, lr=training.lr)
-    scores = _scores(active, context, before, diversity)
+    scores = _evaluate(active, context, scores_before_exchange, diversity)
     recorded = evaluation_record(active.recorder.add_evaluation({"round": t + 1} | scores))
     return training.diverged, columns, recorded | {"seconds": time.perf_counter() - began}
 
@@ -341,30 +345,34 @@ def _apply_phases(
     current: EngineRound,
     states: dict[str, State],
     context: EvaluationContext,
-    early: Mapping[str, EvaluationStage],
+    stages_before_exchange: Mapping[str, EvaluationStage],
 ) -> dict[str, Mapping[str, Scores]]:
     """Apply the phases of a round; return the scores of stages right before an exchange."""
     run_state = context.run_state
-    before = {}
+    scores_before_exchange = {}
     for name, phase in algorithm.phases.items():
         if name == run_state.trace.exchange:
-            before = {key: stage.scores(context) for key, stage in early.items()}
+            scores_before_exchange = {
+                key: stage.scores(context) for key, stage in stages_before_exchange.items()
+            }
         current.phase = name
         states[name] = checked_state(
             name, "apply", phase.apply(run_state.models, states[name], current)
         )
-    return before
+    return scores_before_exchange
 
 
-def _scores(
+def _evaluate(
     active: ActiveRun,
     context: EvaluationContext,
-    before: Mapping[str, Mapping[str, Scores]],
+    scores_before_exchange: Mapping[str, Mapping[str, Scores]],
     diversity: float,
 ) -> dict[str, Any]:
-    """Return the columns of an evaluation; `before` has scores from within the round."""
+    """Return the columns of an evaluation; `scores_before_exchange` are from within the round."""
     run_state = context.run_state
-    columns: dict[str, Any] = dict(scores_of_stages(active.stages, context, active.rounds, before))
+    columns: dict[str, Any] = dict(
+        scores_of_stages(active.stages, context, active.rounds, scores_before_exchange)
+    )
     columns |= {
         "consensus_distance": consensus_distance(_shared_columns(run_state)),
         "gradient_diversity": diversity,

@@ -37,7 +37,7 @@ from topofl.mixing import MixingMatrix, metropolis_or_uniform, own_weights, unif
 from topofl.tasks import Task, cross_entropy
 from topofl.topology import Topology, TopologySequence
 
-__all__ = ["Setup", "check_counts", "resolve"]
+__all__ = ["Setup", "check_rounds_and_seed", "resolve"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,7 +152,7 @@ def resolve(
     """
     _check_kinds(algorithm, clients)
     evaluation, compute, task = as_evaluation(evaluation), as_compute(compute), as_task(task)
-    rounds, seed = check_counts(rounds, seed, init)
+    rounds, seed = check_rounds_and_seed(rounds, seed, init)
 
     algorithm = with_fine_tuning(algorithm, evaluation.fine_tune)
     clients = clients.pooled() if algorithm.pooled else clients
@@ -199,12 +199,12 @@ def _check_kinds(algorithm: object, clients: object) -> None:
         )
 
 
-def check_counts(rounds: int | None, seed: int, init: str) -> tuple[int | None, int]:
+def check_rounds_and_seed(rounds: int | None, seed: int, init: str) -> tuple[int | None, int]:
     """Return `rounds` and `seed` as ints; raise if they or `init` are not valid.
 
     Examples
     --------
-    >>> check_counts(10, seed=0, init="common")
+    >>> check_rounds_and_seed(10, seed=0, init="common")
     (10, 0)
     """
     check_choice("init", init, ["common", "independent", "given"])

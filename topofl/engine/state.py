@@ -14,10 +14,10 @@ from topofl.engine.attackers import ActiveAttack
 from topofl.engine.dry_run.round import WeightRules
 from topofl.engine.dry_run.trace import Trace
 from topofl.engine.evaluate.scores import EvaluationPlan, evaluation_plan
-from topofl.engine.exchange import Mixer, mixer
 from topofl.engine.memory.facts import memory_facts
 from topofl.engine.memory.footprint import check_memory, fits_into
 from topofl.engine.memory.system import free_memory
+from topofl.engine.mixer import Mixer, mixer
 from topofl.engine.population import Population, initial_population
 from topofl.engine.setup import Setup
 from topofl.engine.train.batches import Batches
@@ -28,7 +28,7 @@ from topofl.engine.train.forward import Order, image_order, is_linear
 from topofl.engine.train.gradients import new_gradients
 from topofl.engine.train.learner import Learner, Worker, differentiate
 from topofl.engine.train.plan import Backend, Plan, TimingTrial, choose_plan
-from topofl.engine.train.workers import Each, torch_threads, worker_threads
+from topofl.engine.train.workers import ParallelMap, torch_threads, worker_threads
 from topofl.mixing import MixingMatrix, check_pulls, check_pushes
 from topofl.tasks import Task
 from topofl.topology import Topology, TopologySequence
@@ -105,7 +105,7 @@ class RunState:
         )
 
     @contextmanager
-    def threads(self) -> Iterator[Each]:
+    def threads(self) -> Iterator[ParallelMap]:
         """Use the number of threads of the plan; torch's setting is restored afterwards.
 
         Waking a second thread costs microseconds on an idle machine, but milliseconds on a busy
@@ -113,9 +113,9 @@ class RunState:
         """
         with (
             torch_threads(self.learner.plan.threads),
-            worker_threads(self.learner.plan.workers) as each,
+            worker_threads(self.learner.plan.workers) as parallel_map,
         ):
-            yield each
+            yield parallel_map
 
     def push_weights(self, graph: Topology) -> MixingMatrix:
         """Return the column-stochastic matrix of a graph by which nodes push."""

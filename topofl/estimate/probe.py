@@ -10,7 +10,7 @@ from topofl.callbacks import Event
 from topofl.data import Partition
 from topofl.engine.dry_run.round import DryRound
 from topofl.engine.dry_run.trace import Trace
-from topofl.engine.exchange import mixer
+from topofl.engine.mixer import mixer
 from topofl.engine.options import Evaluation
 from topofl.engine.run import run
 from topofl.engine.setup import Setup
@@ -64,10 +64,10 @@ def _is_proportional(trace: Trace) -> bool:
     """Return whether time is proportional to nodes: all train, with the same number of steps."""
     sizes = trace.rounds[0].sizes
     for one in trace.trained:
-        amounts = (one.how.batch_size, one.how.steps, one.how.epochs)
+        amounts = (one.training.batch_size, one.training.steps, one.training.epochs)
         if any(isinstance(amount, tuple) for amount in amounts):
             return False
-        if not (one.counts == one.how.counts(sizes)).all():
+        if not (one.counts == one.training.counts(sizes)).all():
             return False
     return True
 

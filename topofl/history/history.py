@@ -77,6 +77,24 @@ class History:
         The nodes' models after the last round: their parameters ``models.flat``, (n, d) on the CPU,
         ``models.state_dict(node)`` and ``models.module(node)``. None if the run did not keep them
         (``topofl.Saving(models=False)``) or the history was saved without.
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import algorithms, data, models, topologies
+    >>> clients = data.iid(data.digits(), n=4, seed=0)
+    >>> history = topofl.run(
+    ...     algorithms.dsgd(lr=0.5),
+    ...     model=models.logistic_regression(64),
+    ...     clients=clients,
+    ...     topology=topologies.ring(4),
+    ...     rounds=2,
+    ...     seed=0,
+    ... )
+    >>> history["messages"].tolist()  # of each round; each node sends to 2 neighbors
+    [8, 8]
+    >>> history["round"].tolist(), history["accuracy"].shape  # of each evaluation; 4 nodes
+    ([0, 2], (2, 4))
     """
 
     meta: Mapping[str, Any]

@@ -28,6 +28,13 @@ class Personal:
         Number of nodes with a score.
     without
         Number of nodes without a score: they have no examples in the set, or were not evaluated.
+
+    Examples
+    --------
+    >>> accuracies = np.array([0.5, 0.75, 1.0])
+    >>> summary = Personal.of(accuracies)
+    >>> summary.mean, summary.worst_tenth, summary.n
+    (0.75, 0.5, 3)
     """
 
     mean: float

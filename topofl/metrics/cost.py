@@ -65,6 +65,15 @@ class Cost:
         Messages and bytes sent and received by the node with the most.
     accounting
         ``"exact"`` or ``"paper"``, see :func:`round_cost`.
+
+    Examples
+    --------
+    >>> from topofl import mixing, topologies
+    >>> cost = round_cost(mixing.metropolis_hastings(topologies.star(5)), n_parameters=1000)
+    >>> cost.messages, cost.bytes
+    (8, 32000)
+    >>> cost.busiest_messages  # the center sends 4 and receives 4
+    8
     """
 
     messages: int

@@ -128,9 +128,10 @@ def _naming(argument: str, error: TypeError | ValueError) -> TypeError | ValueEr
     if f"`{argument}`" in str(error):
         return error
     kind = next(kind for kind in (TopologyError, TypeError, ValueError) if isinstance(error, kind))
-    return kind(
-        f"`{argument}` must be a graph: {str(error).removeprefix('`graph` must be a graph: ')}"
-    )
+    text = str(error)
+    if text.startswith("`graph` must be "):
+        return kind(text.replace("`graph`", f"`{argument}`", 1))
+    return kind(f"`{argument}` must be a graph: {text}")
 
 
 def _convert(graph: Any, name: str | None, options: _Options) -> Topology | TopologySequence:

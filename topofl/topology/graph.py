@@ -32,7 +32,17 @@ __all__ = ["Topology", "TopologyError", "unused_weights"]
 
 
 class TopologyError(ValueError):
-    """No such graph exists, or the graph lacks a required property."""
+    """No such graph exists, or the graph lacks a required property.
+
+    Examples
+    --------
+    >>> from topofl import topologies
+    >>> try:
+    ...     topologies.random_regular(5, 3, seed=0)
+    ... except TopologyError as error:
+    ...     print(error)
+    `n` * `k` must be even, got n=5 and k=3: a regular graph has n k / 2 edges
+    """
 
 
 @dataclass(frozen=True, eq=False, repr=False)

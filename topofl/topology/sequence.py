@@ -28,6 +28,16 @@ class TopologySequence:
         Reproducible label.
     period
         Number of rounds after which the sequence repeats; None if it does not.
+
+    Examples
+    --------
+    >>> from topofl import topologies
+    >>> graphs = [topologies.ring(4), topologies.star(4)]
+    >>> sequence = TopologySequence(4, lambda t: graphs[t], name="ring and star", period=2)
+    >>> sequence
+    TopologySequence('ring and star', n=4, period=2)
+    >>> sequence.at(3).name
+    'star(n=4)'
     """
 
     n: int

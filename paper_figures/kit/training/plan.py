@@ -48,7 +48,9 @@ def plan(figures: Sequence[Figure], setting: Setting, store: Store) -> Table:
         peak = max((megabytes for _, megabytes in costs), default=0.0)
         rows.append((figure.id, len(runs), len(todo), minutes, peak))
     todo_total, minutes_total = (sum(row[k] for row in rows) for k in (2, 3))
-    rows.append(("all", len(seen), todo_total, minutes_total, max(row[4] for row in rows)))
+    rows.append(
+        ("all", len(seen), todo_total, minutes_total, max([0.0, *(row[4] for row in rows)]))
+    )
     count = len(setting.seeds)
     title = f"scale {setting.scale}, {count} seed{'s' * (count > 1)}; estimated from probes"
     columns = ("figure", "runs", "to do", "minutes", "MiB per process")

@@ -73,14 +73,18 @@ def test_amounts_must_have_one_number_per_node(name):
             r"`init` of the term 'mine' must be a function of \(models\), got one of \(\)",
         ),
         (
-            lambda: train(descend(lr=0.1), at=algorithms.At("mine", lambda theta: theta)),
+            lambda: train(
+                descend(lr=0.1), at=algorithms.GradientPoint("mine", lambda theta: theta)
+            ),
             r"`where` of the point 'mine' must be a function of \(theta, own, step, gradient\), "
             r"got one of \(theta\)",
         ),
         (
             lambda: train(
                 descend(lr=0.1),
-                at=algorithms.At("mine", lambda *all_of_them: all_of_them[0], lambda g: g),
+                at=algorithms.GradientPoint(
+                    "mine", lambda *all_of_them: all_of_them[0], lambda g: g
+                ),
             ),
             r"`back` of the point 'mine' must be a function of \(g, theta, own, step, gradient\), "
             r"got one of \(g\)",

@@ -183,18 +183,19 @@ def test_two_momentum_terms_with_different_names():
 
 
 def test_missing_state_raises():
-    how = algorithms.Training(descend(momentum(0.9), lr=LR), BATCH)
+    training = algorithms.Training(descend(momentum(0.9), lr=LR), BATCH)
 
     def apply(models, state, round):
-        round.train(models, how, state)
+        round.train(models, training, state)
         return state
 
     with pytest.raises(
         ValueError,
-        match=r"`own` must hold .* the phase 'local' keep, 'velocity' is missing; let its",
+        match=r"`state` must hold the state of the local steps of the phase 'local', 'velocity' is "
+        r"missing; let its `init` return training\.init\(models\)",
     ):
         ran(Phase(lambda models: {}, apply), problems.linear(), problems.equal_clients(N))
-    ran(Phase(how.init, apply), problems.linear(), problems.equal_clients(N))
+    ran(Phase(training.init, apply), problems.linear(), problems.equal_clients(N))
 
 
 def test_checks_of_changes_are_thread_safe(monkeypatch):

@@ -116,16 +116,16 @@ def test_mixtures_on_a_part_with_two_optimizers(trained, settings):
     ("at", "message"),
     [
         (
-            algorithms.At("mine", lambda theta, own, step, gradient: theta[:, :-1]),
+            algorithms.GradientPoint("mine", lambda theta, own, step, gradient: theta[:, :-1]),
             r"`where` of the point 'mine' must return a point of shape \(2, 111\), "
             r"got shape \(2, 110\)",
         ),
         (
-            algorithms.At("mine", lambda theta, own, step, gradient: None),
+            algorithms.GradientPoint("mine", lambda theta, own, step, gradient: None),
             r"`where` of the point 'mine' must return a point of shape \(2, 111\), got NoneType",
         ),
         (
-            algorithms.At(
+            algorithms.GradientPoint(
                 "mine", lambda theta, *_: theta + 0, lambda g, theta, own, step, gradient: g.sum(1)
             ),
             r"`back` of the point 'mine' must return gradients of shape \(2, 111\), "

@@ -182,8 +182,8 @@ BESIDE = {
 @pytest.mark.parametrize("name", BESIDE)
 def test_memory_of_a_step_in_addition_to_gradients(name):
     terms, wanted = BESIDE[name]
-    how = algorithms.Training(descend(*terms, lr=LR), BATCH)
-    assert bytes_of_terms(how, Layout.of(problems.linear()), torch.float32, N) == wanted
+    training = algorithms.Training(descend(*terms, lr=LR), BATCH)
+    assert bytes_of_terms(training, Layout.of(problems.linear()), torch.float32, N) == wanted
 
 
 def test_a_clip_takes_a_flat_copy_of_gradients():

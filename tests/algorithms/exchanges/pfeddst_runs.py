@@ -21,7 +21,7 @@ def models_of(heads):
 def fake(t=0, graph=None, n=0, **doors):
     graph = topologies.fully_connected(n) if graph is None else graph
     return SimpleNamespace(
-        shown=lambda values: values,
+        published=lambda values: values,
         t=t,
         peers=graph,
         rng=lambda purpose: stream(0, purpose, t),

@@ -168,7 +168,7 @@ def test_attacks_work_on_asynchronous_runs(attack, build):
 def test_attacks_with_different_messages_per_neighbor_raise(build):
     said = (
         f"`attackers` must send the same to all neighbors for {build.__name__}"
-        ".*'dissensus'.*take sign_flip, noise"
+        ".*'dissensus'.*use sign_flip, noise or alie"
     )
     with pytest.raises(ValueError, match=said):
         run(build(0.1), 1, topologies.ring(6), attackers=attacks.dissensus([1], 1.0))

@@ -386,6 +386,6 @@ def test_errors_in_compressors_are_named():
     broken = replace(TOLD, apply=lambda values, rng: {}["k"])
     with pytest.raises(
         ValueError,
-        match=r"`apply` of the compressor 'mine' .* shape \(2, 3\), it raised KeyError: 'k'",
+        match=r"`apply` of the compressor 'mine' .* shape \(2, 3\), but it raised KeyError: 'k'",
     ):
         check_compressor(broken).apply(torch.ones(2, 3), np.random.default_rng(0))

@@ -91,7 +91,7 @@ def with_policy(choose, clients=None, **settings):
         (
             algorithms.Choice(ALL, downloads=[ALONE]),
             ValueError,
-            r"round 1, .*`downloads`.*node 0 averages with node 1",
+            r"round 1, .*`downloads`.*but node 0 averages with node 1",
         ),
         (algorithms.Choice(ALL, downloads=[]), ValueError, "`downloads`"),
         (

@@ -272,11 +272,12 @@ def test_attackers_move_a_clipped_model_by_their_weight_times_the_radius(options
 
 def test_errors_in_rules_are_named():
     graph = topofl.Topology(np.zeros((5, 5)))
-    rule = algorithms.aggregate(lambda own, received, shares: received[0])
+    rule = algorithms.aggregate(lambda own, received, weights: received[0])
     method = algorithms.chain("mine", local=algorithms.sgd(0.1), exchange=rule)
     how = {"compute": topofl.Compute(on_disconnected="allow"), "rounds": 1, "seed": 0}
     with pytest.raises(
-        ValueError, match=r"`rule` of aggregate, .* shape \(0, \d+\), it raised IndexError: index 0"
+        ValueError,
+        match=r"`rule` of aggregate, .* shape \(0, \d+\), but it raised IndexError: index 0",
     ):
         topofl.run(method, model=problems.linear(), clients=blobs(5), topology=graph, **how)
 

@@ -328,7 +328,8 @@ def test_refreshing_needs_a_phase_with_losses():
         engine(never, model, clients)
     without = average_over_peers(scored_peers(2, loss_refresh="none", head=HEAD), body)
     with pytest.raises(
-        ValueError, match="`owner` must be a phase that scores peers by losses, 'mix' has none"
+        ValueError,
+        match="`owner` must be a phase that scores peers by losses, but 'mix' has none",
     ):
         engine(algorithms.chain("lost", mix=without, losses=refresh_losses("mix")), model, clients)
     with pytest.raises(ValueError, match="`loss_refresh`"):

@@ -101,7 +101,8 @@ def test_mistakes_that_show_in_the_first_round_are_named():
     model = problems.linear()
     free = algorithms.sgd(0.1)
     with pytest.raises(
-        ValueError, match="`owner` must be a phase with models 'anchor' in its state, 'a' has none"
+        ValueError,
+        match="`owner` must be a phase with models 'anchor' in its state, but 'a' has none",
     ):
         engine(
             algorithms.chain("no anchor", a=free, b=algorithms.on_kept_models("a", free)),

@@ -11,7 +11,12 @@ import pytest
 import torch
 
 from topofl.engine.memory import system as module
-from topofl.engine.memory.system import free_memory, giving_back, resident, watched_growth
+from topofl.engine.memory.system import (
+    free_memory,
+    resident,
+    returning_freed_memory,
+    watched_growth,
+)
 
 
 def write(root, files):
@@ -66,9 +71,9 @@ def test_elsewhere_it_is_what_the_system_says_or_unknown(tmp_path, monkeypatch):
 def test_memory_is_given_back_before_and_after_whatever_happens(monkeypatch):
     calls = []
     monkeypatch.setattr(module, "_malloc_trim", lambda: calls.append)
-    with pytest.raises(ZeroDivisionError), giving_back(True):
+    with pytest.raises(ZeroDivisionError), returning_freed_memory(True):
         calls.append(1 / (len(calls) - 1))
-    with giving_back(False):
+    with returning_freed_memory(False):
         pass
     assert calls == [0, 0]
 
@@ -78,9 +83,9 @@ def test_freed_memory_leaves_the_process():
     """In a process of its own: another's heap grows and shrinks with what ran before."""
     program = """
 import torch
-from topofl.engine.memory.system import giving_back, resident
+from topofl.engine.memory.system import returning_freed_memory, resident
 
-with giving_back(True):
+with returning_freed_memory(True):
     blocks = [torch.ones(25_000) for _ in range(400)]  # 100 kB each, which glibc keeps
     top = [torch.ones(25_000) for _ in range(20)]  # while these lie above them
     held = resident()

@@ -133,9 +133,12 @@ def test_a_finished_run_is_returned_at_once(whole, tmp_path, monkeypatch):
     assert before == {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
 
 
-def test_rounds_cannot_be_fewer_than_are_done(tmp_path):
+def test_rounds_cannot_be_fewer_than_completed(tmp_path):
     killed.trained(dsgd_arguments(rounds=4), saving=tmp_path)
-    with pytest.raises(ValueError, match="`rounds` must be at least 4, which are done"):
+    with pytest.raises(
+        ValueError,
+        match=r"`rounds` must be at least 4, the number completed in .*, got 3; start a shorter",
+    ):
         topofl.run(
             **problems.options(
                 saving=topofl.Saving(tmp_path, resume=True), **dsgd_arguments(rounds=3)
@@ -149,7 +152,7 @@ def test_rounds_cannot_be_fewer_than_are_done(tmp_path):
         )
     with pytest.raises(
         ValueError,
-        match=r"`rounds` must be at least 5, got 4: as many are completed .* were not evaluated",
+        match=r"`rounds` must be at least 5, got 4: .* round 4, after which models were not eval",
     ):
         topofl.run(
             **problems.options(

@@ -28,28 +28,30 @@ def test_results_come_in_the_order_of_the_items(workers, count):
         last_first[i].set()
         return i * i
 
-    with worker_threads(workers) as each:
-        assert each(square, range(count)) == [i * i for i in range(count)]
-        assert each(str, range(count)) == [str(i) for i in range(count)], (
+    with worker_threads(workers) as parallel_map:
+        assert parallel_map(square, range(count)) == [i * i for i in range(count)]
+        assert parallel_map(str, range(count)) == [str(i) for i in range(count)], (
             "the context serves more than one call"
         )
 
 
 def test_items_run_on_as_many_threads_at_once():
     together = threading.Barrier(3, timeout=10)
-    with worker_threads(3) as each:
-        each(lambda _: together.wait(), range(6))
+    with worker_threads(3) as parallel_map:
+        parallel_map(lambda _: together.wait(), range(6))
 
 
 def test_one_worker_is_the_calling_thread(two_torch_threads):
-    with worker_threads(1) as each:
-        assert each(lambda _: threading.get_ident(), range(3)) == [threading.get_ident()] * 3
-        assert each(lambda _: torch.get_num_threads(), [0]) == [two_torch_threads]
+    with worker_threads(1) as parallel_map:
+        assert (
+            parallel_map(lambda _: threading.get_ident(), range(3)) == [threading.get_ident()] * 3
+        )
+        assert parallel_map(lambda _: torch.get_num_threads(), [0]) == [two_torch_threads]
 
 
 def test_workers_have_one_torch_thread_each(two_torch_threads):
-    with worker_threads(2) as each:
-        assert each(lambda _: torch.get_num_threads(), range(8)) == [1] * 8
+    with worker_threads(2) as parallel_map:
+        assert parallel_map(lambda _: torch.get_num_threads(), range(8)) == [1] * 8
     assert torch.get_num_threads() == two_torch_threads
 
 
@@ -62,8 +64,8 @@ def test_exceptions_come_out_and_settings_are_restored(workers, two_torch_thread
             raise ArithmeticError(f"item {i}")
         return i
 
-    with pytest.raises(ArithmeticError, match="item 2"), worker_threads(workers) as each:
-        each(fail, range(5))
+    with pytest.raises(ArithmeticError, match="item 2"), worker_threads(workers) as parallel_map:
+        parallel_map(fail, range(5))
     with pytest.raises(KeyError), worker_threads(workers):
         raise KeyError
     assert torch.get_num_threads() == two_torch_threads
@@ -80,9 +82,9 @@ def test_items_that_have_not_started_are_dropped_after_an_exception():
         go.wait(10)
 
     def attempt():
-        with worker_threads(2) as each:
+        with worker_threads(2) as parallel_map:
             try:
-                each(work, range(100))
+                parallel_map(work, range(100))
             finally:
                 go.set()
 

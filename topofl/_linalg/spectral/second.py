@@ -203,7 +203,7 @@ def _second_asymmetric(rows: sparse.csr_array) -> Solution:
     value, vector = found
     if abs(value) < limits.SUSPECT and asymmetric.is_defective(packed, value, vector):
         return second_of_all_or_raise(
-            rows, f"is too small to be distinguished from a perturbed 0; {PROVABLE}"
+            rows, f"is too small to be distinguished from a 0 perturbed by rounding; {PROVABLE}"
         )
     if abs(value - 1) > 1e-12:
         # The eigenvector of W itself, which need not be centered.

@@ -90,7 +90,9 @@ def ad_psgd(lr: Rate, *, batch_size: int = 128, clock: AnyClock = None) -> Algor
     (True, True)
     """
     times = as_clock(clock)
-    how = Training(descend(kept_gradient(), lr=lr), check_int("batch_size", batch_size, minimum=1))
+    training = Training(
+        descend(kept_gradient(), lr=lr), check_int("batch_size", batch_size, minimum=1)
+    )
 
     def init(models: Models) -> State:
         n = len(models.flat)
@@ -102,15 +104,15 @@ def ad_psgd(lr: Rate, *, batch_size: int = 128, clock: AnyClock = None) -> Algor
     def apply(models: Models, state: State, round: Round) -> State:
         events = _timeline(models, state, round, times)
         theta = models.flat
-        own = how.init(models)
+        own = training.init(models)
         stale = models.like(state["stale"])
-        rate = rate_at(how.descend.lr, round.t, 0, theta.dtype)
+        rate = rate_at(training.descend.lr, round.t, 0, theta.dtype)
         for group in groups_without_repeats(events, lambda event: event[:1]):
             participants = node_mask(round.n, [i for i, _ in group])
-            steps = round.train(stale, how, own, participants=participants)
+            steps = round.train(stale, training, own, participants=participants)
             for i, j in group:
                 if j >= 0:
-                    sent = round.shown(theta)
+                    sent = round.published(theta)
                     mine, theirs = sent[i].clone(), sent[j].clone()
                     theta[i].add_(theirs).mul_(0.5)
                     theta[j].add_(mine).mul_(0.5)
@@ -121,7 +123,9 @@ def ad_psgd(lr: Rate, *, batch_size: int = 128, clock: AnyClock = None) -> Algor
         send_along(round, [*pairs, *((j, i) for i, j in pairs)], model_bytes(models), "averagings")
         return state
 
-    return chain("ad_psgd", events=Phase(init, apply, how.settings | {"clock": times.settings}))
+    return chain(
+        "ad_psgd", events=Phase(init, apply, training.settings | {"clock": times.settings})
+    )
 
 
 def _timeline(models: Models, state: State, round: Round, clock: Clock) -> list[tuple[int, int]]:

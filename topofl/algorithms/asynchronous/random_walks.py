@@ -46,10 +46,11 @@ def random_walks(
     ``simulated_seconds`` is the time of the round's last step. A walk that moves sends one message,
     a model.
 
-    ``W`` is the mixing matrix of the run. Visits converge to its stationary distribution ``pi = pi
-    W``, and models to the optimum of ``sum_i pi_i F_i``. With doubly stochastic weights, such as
-    Metropolis-Hastings weights ``1 / (1 + max(deg_i, deg_j))``, all nodes are visited equally
-    often; with :func:`topofl.mixing.uniform`, in proportion to ``1 + deg_i``.
+    ``W`` is the mixing matrix of the run. The shares of visits converge to its stationary
+    distribution ``pi = pi W``, and models to the optimum of ``sum_i pi_i F_i``. With doubly
+    stochastic weights, such as Metropolis-Hastings weights ``1 / (1 + max(deg_i, deg_j))``, all
+    nodes are visited equally often; with :func:`topofl.mixing.uniform`, in proportion to ``1 +
+    deg_i``.
 
     Graphs must be undirected, since a walk moves against the direction of weights: ``W[i, j]``
     means that i receives from j, and here i sends to j. They may change from round to round; a walk
@@ -113,7 +114,7 @@ def random_walks(
     times = as_clock(clock)
     walks = check_int("walks", walks, minimum=1)
     check_switch("merge", merge, auto=False)
-    how = Training(descend(lr=lr), check_int("batch_size", batch_size, minimum=1))
+    training = Training(descend(lr=lr), check_int("batch_size", batch_size, minimum=1))
 
     def init(models: Models) -> State:
         n, d = models.flat.shape
@@ -137,14 +138,16 @@ def random_walks(
                 theta[i] = (walking[r] + state["came"][i]) / 2 if merge else walking[r]
                 if merge:
                     state["came"][i] = walking[r]
-            round.train(models, how, {}, participants=node_mask(round.n, [i for _, i, _ in group]))
-            sent = round.shown(theta)
+            round.train(
+                models, training, {}, participants=node_mask(round.n, [i for _, i, _ in group])
+            )
+            sent = round.published(theta)
             for r, i, j in group:
                 walking[r] = theta[i] if i == j else sent[i]
         send_along(round, [(i, j) for _, i, j in events if i != j], model_bytes(models), "hops")
         return state
 
-    settings = how.settings | {"walks": walks, "merge": merge, "clock": times.settings}
+    settings = training.settings | {"walks": walks, "merge": merge, "clock": times.settings}
     return chain("random_walks", events=Phase(init, apply, settings))
 
 

@@ -125,18 +125,23 @@ class _Watched:
         return self.round.rng(f"seconds/{self.name}/{self.calls}")
 
     def train(
-        self, models: Models, how: Training, own: State, *, participants: np.ndarray | None = None
+        self,
+        models: Models,
+        training: Training,
+        state: State,
+        *,
+        participants: np.ndarray | None = None,
     ) -> np.ndarray:
         """Train, and add the time of the slowest node, per step if gradients are averaged."""
-        counts = self.round.train(models, how, own, participants=participants)
+        counts = self.round.train(models, training, state, participants=participants)
         rng = self._rng
         nodes = np.repeat(np.arange(len(counts)), counts)
         taken = self.clock.steps(rng, nodes)
-        if how.gradient is None:
+        if training.gradient is None:
             self.seconds += float(np.bincount(nodes, taken, minlength=1).max())
         elif len(nodes):
             self.seconds += float(taken.reshape(len(counts), -1).max(axis=0).sum())
-            weights = how.gradient(self.round.topology)
+            weights = training.gradient(self.round.topology)
             nbytes = models.flat.shape[1] * models.flat.element_size()
             for _ in range(int(counts.max())):
                 self._wait(weights, nbytes)

@@ -74,38 +74,38 @@ def local_gt(
     >>> bool(tracked.last("loss").mean() < plain.last("loss").mean())
     True
     """
-    how = Training(
+    training = Training(
         descend(correction(), lr=lr),
         check_int("batch_size", batch_size, minimum=1),
         check_int("local_steps", local_steps, minimum=1),
     )
     return chain(
         "local_gt",
-        local=_corrected(how),
+        local=_corrected(training),
         exchange=_exchange(check_positive("global_lr", global_lr)),
     )
 
 
-def _corrected(how: Training) -> Phase:
+def _corrected(training: Training) -> Phase:
     """Return the phase of corrected steps, which stores their mean direction and total rate."""
 
     def init(models: Models) -> State:
         flat = models.flat
-        return how.init(models) | {
+        return training.init(models) | {
             "direction": torch.zeros_like(flat),
             "length": torch.zeros_like(flat[:, 0]),
         }
 
     def apply(models: Models, state: State, round: Round) -> State:
         start = models.flat.clone()
-        steps = round.train(models, how, state)
-        rates = [how.descend.lr(round.t, k) for k in range(int(steps.max()))]
+        steps = round.train(models, training, state)
+        rates = [training.descend.lr(round.t, k) for k in range(int(steps.max()))]
         state["length"].copy_(torch.from_numpy(np.cumsum([0.0, *rates])[steps]))
         length = state["length"][:, None]
         state["direction"].copy_(torch.where(length > 0, start.sub_(models.flat).div_(length), 0))
         return state
 
-    return Phase(init, apply, how.settings)
+    return Phase(init, apply, training.settings)
 
 
 def _exchange(global_lr: float) -> Phase:

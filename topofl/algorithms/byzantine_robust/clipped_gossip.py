@@ -148,32 +148,32 @@ def clipping(tau: float | None, delta: float | None) -> Phase:
     if tau is not None:
         radius = tau if tau == inf else check_positive("tau", tau)
         return aggregate(
-            _clipped(lambda distances, shares: distances.new_full((), radius)), tau=radius
+            _clipped(lambda distances, weights: distances.new_full((), radius)), tau=radius
         )
     share = check_positive("delta", check_fraction("delta", delta))
     return aggregate(
-        _clipped(lambda distances, shares: _radius(distances, shares, share)), delta=share
+        _clipped(lambda distances, weights: _radius(distances, weights, share)), delta=share
     )
 
 
 def _clipped(radius: Callable[[Tensor, Tensor], Tensor]) -> Aggregation:
     """Return the rule that adds differences from neighbors, clipped to a radius."""
 
-    def rule(own: Tensor, received: Tensor, shares: Tensor) -> Tensor:
+    def rule(own: Tensor, received: Tensor, weights: Tensor) -> Tensor:
         apart = received - own
         distances = torch.linalg.vector_norm(apart, dim=1)
         finite = torch.isfinite(distances)
-        tau = radius(distances, shares)
-        factors = torch.where(distances > tau, tau / distances, 1) * shares
+        tau = radius(distances, weights)
+        factors = torch.where(distances > tau, tau / distances, 1) * weights
         return own + torch.where(finite, factors, 0) @ torch.where(finite[:, None], apart, 0)
 
     return rule
 
 
-def _radius(distances: Tensor, shares: Tensor, delta: float) -> Tensor:
+def _radius(distances: Tensor, weights: Tensor, delta: float) -> Tensor:
     """Return the radius from the neighbors without the farthest ones, which weigh `delta`."""
     farthest = torch.where(torch.isfinite(distances), distances, inf).sort(descending=True)
-    weights = shares[farthest.indices]
-    weight_farther = weights.cumsum(0) - weights
+    ordered = weights[farthest.indices]
+    weight_farther = ordered.cumsum(0) - ordered
     counted = weight_farther >= delta * (1 - 1e-5)  # sums of weights are rounded
-    return (torch.where(counted, weights * farthest.values.square(), 0).sum() / delta).sqrt()
+    return (torch.where(counted, ordered * farthest.values.square(), 0).sum() / delta).sqrt()

@@ -97,8 +97,8 @@ def coordinate_median(
     return chain("coordinate_median", local=local, exchange=aggregate(_median, rule="median"))
 
 
-def _median(own: Tensor, received: Tensor, shares: Tensor) -> Tensor:
+def _median(own: Tensor, received: Tensor, weights: Tensor) -> Tensor:
     """Return the median of each column of all rows."""
-    del shares
+    del weights
     ordered = torch.cat([own[None], received]).sort(dim=0).values
     return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2

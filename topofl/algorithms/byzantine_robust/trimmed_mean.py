@@ -133,8 +133,8 @@ def trimmed_mean(
 def _trimmed(trim: int) -> Aggregation:
     """Return the rule of coordinate-wise trimmed means, which always counts the own value."""
 
-    def rule(own: Tensor, received: Tensor, shares: Tensor) -> Tensor:
-        del shares
+    def rule(own: Tensor, received: Tensor, weights: Tensor) -> Tensor:
+        del weights
         left = received.sort(dim=0).values[trim : max(trim, len(received) - trim)]
         return torch.cat([own[None], left]).mean(0)
 

@@ -38,7 +38,7 @@ def beer(
 
         y_i     = y_i + g_i - g_i',   g_i = grad F(theta_i; S_i)
         theta_i = theta_i - lr * y_i + gamma * sum_j W[i, j] (h_j - h_i)
-        h_j     = h_j + Q(theta_j - h_j),   u_j = u_j + Q(y_j - u_j)  (sends both Q; also j = i)
+        h_j     = h_j + Q(theta_j - h_j), u_j = u_j + Q(y_j - u_j) (both Q are sent; also for j = i)
         y_i     = y_i + gamma * sum_j W[i, j] (u_j - u_i)
 
     The mean of ``y`` over nodes always equals the mean of their latest gradients. With full batches

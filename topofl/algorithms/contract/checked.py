@@ -6,10 +6,16 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-__all__ = ["NO_BRANCHES", "WHY_PLAYED", "check_shape", "explaining_meta_errors", "named_errors"]
+__all__ = [
+    "NO_BRANCHES",
+    "WHY_PLAYED",
+    "check_same_shape",
+    "explaining_meta_errors",
+    "named_errors",
+]
 
 
-def check_shape(what: str, noun: str, made: object, like: Tensor, remedy: str = "") -> Tensor:
+def check_same_shape(what: str, noun: str, made: object, like: Tensor, remedy: str = "") -> Tensor:
     """Return the result of a user-defined function, or raise ``ValueError`` for a wrong shape.
 
     Parameters
@@ -25,7 +31,7 @@ def check_shape(what: str, noun: str, made: object, like: Tensor, remedy: str = 
 
     Examples
     --------
-    >>> check_shape("`rule`", "a row", torch.ones(2), torch.zeros(3))
+    >>> check_same_shape("`rule`", "a row", torch.ones(2), torch.zeros(3))
     Traceback (most recent call last):
     ValueError: `rule` must return a row of shape (3,), got shape (2,)
     """
@@ -79,7 +85,7 @@ def named_errors(what: str, given: Tensor) -> Iterator[None]:
             raise
         shape = tuple(given.shape)
         raise ValueError(
-            f"{what} must work on a tensor of shape {shape}, it raised "
+            f"{what} must work on a tensor of shape {shape}, but it raised "
             f"{type(error).__name__}: {_first_line(error)}"
         ) from error
 

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from topofl._support.check import check_positive, check_probability, check_switch
-from topofl.algorithms.contract.checked import check_shape
+from topofl.algorithms.contract.checked import check_same_shape
 from topofl.algorithms.contract.round import Models, State, no_state
 from topofl.algorithms.contract.schedules import rate_at
 from topofl.algorithms.contract.terms import Descend, Step
 
-__all__ = ["At", "ascent", "checked_point", "lookahead", "mixture"]
+__all__ = ["GradientPoint", "ascent", "checked_point", "lookahead", "mixture"]
 
 Gradient = Callable[[Tensor], Tensor]
 """(k, m) trained parameters -> (k, m) gradients at them, on the first minibatch of the step."""
@@ -23,7 +23,7 @@ def _unchanged(g: Tensor, theta: Tensor, own: State, step: Step, gradient: Gradi
     return g
 
 
-class At(NamedTuple):
+class GradientPoint(NamedTuple):
     """The point at which the gradients of a step are taken.
 
     Attributes
@@ -51,7 +51,7 @@ class At(NamedTuple):
     --------
     Gradients at models that are shrunk by 1 %:
 
-    >>> At("shrunk", lambda theta, own, step, gradient: 0.99 * theta).minibatches
+    >>> GradientPoint("shrunk", lambda theta, own, step, gradient: 0.99 * theta).minibatches
     1
     """
 
@@ -64,13 +64,13 @@ class At(NamedTuple):
     settings: Mapping[str, Any] = MappingProxyType({})
 
 
-def checked_point(at: At, part: str, made: Any, theta: Tensor) -> Tensor:
+def checked_point(at: GradientPoint, part: str, made: Any, theta: Tensor) -> Tensor:
     """Return the result of ``where`` or ``back``, or raise ``ValueError`` for a wrong shape."""
     noun = "a point" if part == "where" else "gradients"
-    return check_shape(f"`{part}` of the point {at.name!r}", noun, made, theta)
+    return check_same_shape(f"`{part}` of the point {at.name!r}", noun, made, theta)
 
 
-def lookahead(inner_lr: float) -> At:
+def lookahead(inner_lr: float) -> GradientPoint:
     """Return the point one gradient step ahead, computed on an additional minibatch (Per-FedAvg).
 
     ::
@@ -97,10 +97,10 @@ def lookahead(inner_lr: float) -> At:
         del own, step
         return theta.sub(gradient(theta), alpha=inner_lr)
 
-    return At("lookahead", where, minibatches=2, settings={"inner_lr": inner_lr})
+    return GradientPoint("lookahead", where, minibatches=2, settings={"inner_lr": inner_lr})
 
 
-def ascent(radius: float) -> At:
+def ascent(radius: float) -> GradientPoint:
     """Return the point one step uphill, computed on the same minibatch (SAM).
 
     ::
@@ -132,10 +132,10 @@ def ascent(radius: float) -> At:
         norms = torch.linalg.vector_norm(up, dim=1, keepdim=True)
         return theta + up * (radius / (norms + 1e-12))
 
-    return At("ascent", where, settings={"radius": radius})
+    return GradientPoint("ascent", where, settings={"radius": radius})
 
 
-def mixture(common: Descend, *, share: float = 0.5, adaptive: bool = False) -> At:
+def mixture(common: Descend, *, share: float = 0.5, adaptive: bool = False) -> GradientPoint:
     """Return the mixture of models with common ones trained on the same minibatches (APFL).
 
     ::
@@ -193,7 +193,7 @@ def mixture(common: Descend, *, share: float = 0.5, adaptive: bool = False) -> A
         return g.mul_(shares[:, None])
 
     settings = {"alpha": share, "adaptive": adaptive, "common": common.settings}
-    return At("mixture", where, back, init, begin, settings=settings)
+    return GradientPoint("mixture", where, back, init, begin, settings=settings)
 
 
 _PREFIX = "common "

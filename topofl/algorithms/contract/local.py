@@ -15,7 +15,7 @@ from topofl._support.check import (
 )
 from topofl.algorithms.contract import optimizer_terms
 from topofl.algorithms.contract.amounts import Amount, check_amount, check_work
-from topofl.algorithms.contract.gradient_points import At
+from topofl.algorithms.contract.gradient_points import GradientPoint
 from topofl.algorithms.contract.participation import Participation, participation_name
 from topofl.algorithms.contract.parts import Part, as_part, everything
 from topofl.algorithms.contract.phase import Phase
@@ -48,8 +48,8 @@ class Training:
         Weight rule by which the gradients of nodes are averaged before they are passed to the
         terms.
     per_step
-        The number of these steps that a history counts as one local step, for example if each
-        record of a minibatch takes its own.
+        Number of steps that a history counts as one local step; above 1 if, for example, each
+        record of a minibatch takes a step of its own.
 
     Examples
     --------
@@ -63,7 +63,7 @@ class Training:
     steps: Amount = 1
     epochs: Amount | None = None
     part: Part = everything
-    at: At | None = None
+    at: GradientPoint | None = None
     gradient: Rule | None = None
     per_step: int = 1
 
@@ -146,7 +146,7 @@ def train(
     steps: int | Sequence[int] | None = None,
     epochs: int | Sequence[int] | None = None,
     part: Part | str = everything,
-    at: At | None = None,
+    at: GradientPoint | None = None,
     participants: Participation | None = None,
     gradient: Rule | None = None,
 ) -> Phase:
@@ -199,7 +199,7 @@ def train(
             "`descend` must be local steps such as descend(momentum(0.9), lr=0.1), got "
             f"{shown(descend)}"
         )
-    how = Training(
+    training = Training(
         descend,
         check_amount("batch_size", batch_size, least=1),
         *check_work(steps, epochs),
@@ -217,20 +217,21 @@ def train(
 
     def apply(models: Models, state: State, round: Round) -> State:
         chosen = None if participants is None else np.asarray(participants(round))
-        round.train(models, how, state, participants=chosen)
+        round.train(models, training, state, participants=chosen)
         return state
 
-    settings = how.settings
+    settings = training.settings
     if participants is not None:
         settings |= {"participation": participation_name(participants)}
-    return Phase(how.init, apply, settings)
+    return Phase(training.init, apply, settings)
 
 
-def _check_point(at: Any) -> At | None:
+def _check_point(at: Any) -> GradientPoint | None:
     """Return the point at which gradients are taken, or raise ``TypeError``."""
-    if at is not None and (not isinstance(at, At) or at.minibatches not in (1, 2)):
+    if at is not None and (not isinstance(at, GradientPoint) or at.minibatches not in (1, 2)):
         raise TypeError(
-            f"`at` must be an At of 1 or 2 minibatches, such as lookahead(0.01), got {shown(at)}"
+            f"`at` must be a GradientPoint of 1 or 2 minibatches, such as lookahead(0.01), got "
+            f"{shown(at)}"
         )
     if at is not None:
         check_takes(
@@ -250,22 +251,26 @@ _SAME_STEPS = (
 """The error where gradients are averaged between nodes that take different steps."""
 
 
-def _check_averaged_gradients(how: Training) -> None:
+def _check_averaged_gradients(training: Training) -> None:
     """Raise unless `gradient` is None, or a function and all nodes take the same steps."""
-    if how.gradient is None:
+    if training.gradient is None:
         return
-    if not callable(how.gradient):
+    if not callable(training.gradient):
         raise TypeError(
             "`gradient` must be a weight rule such as mixing.within_groups, got "
-            f"{shown(how.gradient)}"
+            f"{shown(training.gradient)}"
         )
-    alike = how.epochs is None and isinstance(how.steps, int) and isinstance(how.batch_size, int)
-    if not alike or not how.part.is_everything:
+    alike = (
+        training.epochs is None
+        and isinstance(training.steps, int)
+        and isinstance(training.batch_size, int)
+    )
+    if not alike or not training.part.is_everything:
         raise ValueError(_SAME_STEPS)
-    if how.at is not None:
+    if training.at is not None:
         raise ValueError(
-            f"`gradient` must be None with at={how.at.name}, whose gradients are not averaged; "
-            "leave one out"
+            f"`gradient` must be None with at={training.at.name}, whose gradients are not "
+            "averaged; leave one out"
         )
 
 

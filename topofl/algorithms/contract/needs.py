@@ -83,7 +83,8 @@ class Need:
     ...     most, least = graph.in_degrees.max(), graph.in_degrees.min()
     ...     return f"nodes have {least} to {most} neighbors" if most > least else ""
     >>> remedy = "give topologies.ring(n)"
-    >>> regular = Need("regular", "all nodes have as many neighbors", remedy, graph=unequal)
+    >>> meaning = "all nodes have the same number of neighbors"
+    >>> regular = Need("regular", meaning, remedy, graph=unequal)
     """
 
     name: str
@@ -200,7 +201,7 @@ def _changes(graphs: Graphs) -> str:
     )
 
 
-def _apart(graphs: Graphs) -> str:
+def _components(graphs: Graphs) -> str:
     """Describe the strong components of a graph or of its union over a period; empty if one."""
     if graphs.period is None:
         return ""
@@ -219,7 +220,7 @@ def _apart(graphs: Graphs) -> str:
     )
 
 
-def _one_way(graph: Topology) -> str:
+def _missing_reverse_edge(graph: Topology) -> str:
     """Describe an edge without a reverse edge, or with one of another weight; empty if none."""
     if not graph.is_directed:
         return ""
@@ -277,7 +278,7 @@ undirected = Need(
     "each edge has one back, of the same weight",
     "give undirected graphs, such as topologies.ring(n); of one Topology, "
     "topology.to_networkx().to_undirected() makes an undirected graph",
-    graph=_one_way,
+    graph=_missing_reverse_edge,
 )
 """Every edge has a reverse edge of the same weight, in every round."""
 
@@ -286,7 +287,7 @@ strongly_connected = Need(
     "every node reaches every other along directed edges, of the union over a period if graphs "
     "change",
     "add edges, or leave out the nodes that cannot be reached",
-    graphs=_apart,
+    graphs=_components,
 )
 """Checked even if a run allows disconnected graphs."""
 

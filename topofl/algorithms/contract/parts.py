@@ -20,6 +20,14 @@ class Part:
         names.
     complement
         Whether the part consists of all other parameters instead.
+
+    Examples
+    --------
+    >>> bias = Part(("*.bias",))
+    >>> bias.places(["conv.weight", "conv.bias", "head.weight", "head.bias"])
+    [1, 3]
+    >>> bias.rest
+    part('*.bias').rest
     """
 
     patterns: tuple[str, ...] = ("*",)
@@ -32,7 +40,7 @@ class Part:
 
     @property
     def is_everything(self) -> bool:
-        """Whether the part contains all parameters of any model."""
+        """Whether the part contains every parameter, whatever the model."""
         return self.patterns == ("*",) and not self.complement
 
     def places(self, names: Sequence[str]) -> list[int]:

@@ -103,6 +103,15 @@ class Algorithm:
     needs
         Requirements on the graphs of a run and their weights that a dry run of the phases does not
         show, such as :data:`topofl.algorithms.static`.
+
+    Examples
+    --------
+    >>> from topofl.algorithms import dsgd
+    >>> algorithm = dsgd(lr=0.1)
+    >>> list(algorithm.phases)
+    ['local', 'exchange']
+    >>> algorithm.settings["local"]
+    {'lr': 0.1, 'batch_size': 128, 'steps': 1}
     """
 
     name: str
@@ -270,8 +279,8 @@ def on_kept_models(owner: str, phase: Phase, kept: str = "anchor") -> Phase:
         others = round.state(owner)
         if kept not in others:
             raise ValueError(
-                f"`owner` must be a phase with models {kept!r} in its state, {owner!r} has none; "
-                f"train it with proximal(0.1, kept={kept!r})"
+                f"`owner` must be a phase with models {kept!r} in its state, but {owner!r} has "
+                f"none; train it with proximal(0.1, kept={kept!r})"
             )
         return phase.apply(models.like(others[kept]), state, round)
 

@@ -39,7 +39,35 @@ its result.
 
 
 class Models(Protocol):
-    """The models of all nodes, which phases change in place."""
+    """The models of all nodes, which phases change in place.
+
+    Examples
+    --------
+    A phase that limits the norm of every model to 10, after each round's exchange:
+
+    >>> import topofl
+    >>> from topofl import algorithms, data, models, topologies
+    >>> clients = data.iid(data.digits(), n=4, seed=0)
+    >>> def limit(models, state, round):
+    ...     models.flat.renorm_(p=2, dim=0, maxnorm=10.0)
+    ...     return state
+    >>> algorithm = algorithms.chain(
+    ...     "bounded D-SGD",
+    ...     local=algorithms.sgd(lr=0.5),
+    ...     exchange=algorithms.gossip(),
+    ...     limit=algorithms.Phase(lambda models: {}, limit),
+    ... )
+    >>> history = topofl.run(
+    ...     algorithm,
+    ...     model=models.logistic_regression(64),
+    ...     clients=clients,
+    ...     topology=topologies.ring(4),
+    ...     rounds=2,
+    ...     seed=0,
+    ... )
+    >>> bool((history.models.flat.norm(dim=1) <= 10.001).all())
+    True
+    """
 
     @property
     def flat(self) -> Tensor:
@@ -83,12 +111,41 @@ class Models(Protocol):
 
 
 class Round(Protocol):
-    """The interface of a round to phases; long, as this protocol documents every method they use.
+    """The interface through which phases train, exchange and evaluate in a round.
 
     Before a run the engine plays the first rounds on tensors without values (device 'meta') and
     records which methods the phases call. From these calls it derives what nodes exchange, how much
     memory training takes, and whether a graph is required. A phase whose calls depend on values
     checks ``models.flat.is_meta``, and then makes all calls that it may make in any round.
+
+    The class is long because it documents every method that phases use.
+
+    Examples
+    --------
+    A phase that mixes twice per round:
+
+    >>> import topofl
+    >>> from topofl import algorithms, data, models, topologies
+    >>> clients = data.iid(data.digits(), n=4, seed=0)
+    >>> def mix_twice(models, state, round):
+    ...     for _ in range(2):
+    ...         round.mix(round.weights, models.flat)
+    ...     return state
+    >>> algorithm = algorithms.chain(
+    ...     "D-SGD with two exchanges",
+    ...     local=algorithms.sgd(lr=0.5),
+    ...     exchange=algorithms.Phase(lambda models: {}, mix_twice),
+    ... )
+    >>> history = topofl.run(
+    ...     algorithm,
+    ...     model=models.logistic_regression(64),
+    ...     clients=clients,
+    ...     topology=topologies.ring(4),
+    ...     rounds=2,
+    ...     seed=0,
+    ... )
+    >>> history["messages"].tolist()  # 4 nodes send to 2 neighbors, twice
+    [16, 16]
     """
 
     @property
@@ -143,7 +200,12 @@ class Round(Protocol):
         ...
 
     def train(
-        self, models: Models, how: "Training", own: State, *, participants: np.ndarray | None = None
+        self,
+        models: Models,
+        training: "Training",
+        state: State,
+        *,
+        participants: np.ndarray | None = None,
     ) -> np.ndarray:
         """Train models in place on their nodes' data, and return the steps of each node, (n,).
 
@@ -151,11 +213,11 @@ class Round(Protocol):
         ----------
         models
             The models to train. Their push-sum weights divide the learning rate.
-        how
+        training
             The local steps; see :class:`topofl.algorithms.Training`.
-        own
-            The state of the terms of `how`, changed in place: usually the state of the phase. Terms
-            access its (n, ...) tensors by name.
+        state
+            The state of the terms of `training`, changed in place: usually the state of the phase.
+            Terms access its (n, ...) tensors by name.
         participants
             (n,) booleans: the nodes that train; None: all.
 
@@ -266,7 +328,7 @@ class Round(Protocol):
             One exchange: node i receives from every other node j for which ``weights[i, j]`` is not
             0. All rows are read before any is replaced.
         rule
-            ``rule(own, received, shares)`` -> (d,): from a node's own row (d,), the rows (k, d)
+            ``rule(own, received, weights)`` -> (d,): from a node's own row (d,), the rows (k, d)
             that it received, in ascending order of senders, and their weights (k,). Nodes without
             neighbors receive k = 0 rows. The first rounds are played on tensors without values
             (device 'meta'), so a rule must not branch on values.
@@ -277,14 +339,14 @@ class Round(Protocol):
         --------
         The coordinate-wise median over a node and its in-neighbors::
 
-            def median(own, received, shares):
+            def median(own, received, weights):
                 return torch.cat([own[None], received]).median(0).values
 
             round.aggregate(round.weights, models.flat, median)
         """
         ...
 
-    def shown(self, values: Tensor) -> Tensor:
+    def published(self, values: Tensor) -> Tensor:
         """Return (n, d) values as other nodes receive them: rows of attackers are forged.
 
         For phases in which nodes inspect the models of others before they choose their peers.
@@ -311,16 +373,16 @@ class Round(Protocol):
         ...
 
     def note(self, name: str, value: float | Tensor) -> None:
-        """Record a number of the round in the column ``history[name]``.
+        """Note a number of the round in the column ``history[name]``.
 
         Parameters
         ----------
         name
             Name of the column, such as ``"simulated_seconds"``, other than those of the columns
-            that all histories have. A phase must record it in the first rounds already; rounds
+            that all histories have. A phase must note it in the first rounds already; rounds
             without a value hold NaN.
         value
-            A number, or a tensor that holds one. The last value of a round is recorded.
+            A number, or a tensor that holds one. The last value noted in a round counts.
 
         Examples
         --------

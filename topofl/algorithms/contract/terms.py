@@ -18,7 +18,7 @@ from topofl._support.check import (
     check_takes,
     shown,
 )
-from topofl.algorithms.contract.checked import NO_BRANCHES, check_shape, explaining_meta_errors
+from topofl.algorithms.contract.checked import NO_BRANCHES, check_same_shape, explaining_meta_errors
 from topofl.algorithms.contract.round import Models, State, no_state
 from topofl.algorithms.contract.schedules import Rate, Schedule, as_schedule, described
 
@@ -36,6 +36,15 @@ class Step(NamedTuple):
         Index of the step in the round, from 0.
     lr
         Learning rate of the step.
+
+    Examples
+    --------
+    A term that scales gradients by 1, 1/2, 1/3, ... in the steps of a round:
+
+    >>> import torch
+    >>> shrink = Term("shrink", lambda g, theta, own, step: g.div_(step.k + 1), elementwise=True)
+    >>> shrink.update(torch.ones(1, 2), torch.zeros(1, 2), {}, Step(round=0, k=1, lr=0.1))
+    tensor([[0.5000, 0.5000]])
     """
 
     round: int
@@ -100,6 +109,16 @@ class Descend:
         The terms in the order in which they are applied.
     lr
         ``lr(round, step)`` -> learning rate.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from topofl.algorithms import clip
+    >>> local = descend(clip(1.0), lr=0.1)
+    >>> local.settings
+    {'lr': 0.1, 'clip': 1.0}
+    >>> local.direction(torch.tensor([[3.0, 4.0]]), torch.zeros(1, 2), {}, Step(0, 0, 0.1))
+    tensor([[0.6000, 0.8000]])
     """
 
     terms: tuple[Term, ...]
@@ -232,8 +251,8 @@ def checked_update(term: Term, g: Tensor, theta: Tensor, own: State, step: Step)
     replaced = next((name for name in before | own if own.get(name) is not before.get(name)), None)
     if replaced is not None:
         raise ValueError(
-            f"the term {term.name!r} must change its state in place, it put another tensor as "
+            f"the term {term.name!r} must change its state in place, but put another tensor as "
             f"{replaced!r} into `own`; use own[{replaced!r}].copy_(...), and `init` or `begin` for "
             "new tensors"
         )
-    return check_shape(f"the term {term.name!r}", "directions", made, g)
+    return check_same_shape(f"the term {term.name!r}", "directions", made, g)

@@ -99,8 +99,8 @@ def dp_dsgd(
     size = check_int("batch_size", batch_size, minimum=1)
     steps = check_int("steps", steps, minimum=1)
     if check_choice("level", level, ["record", "node"]) == "record":
-        how = Training(descend(_mean(size, limit), lr=rate), 1, size, per_step=size)
-        local = _private_steps(how, scale, size, steps)
+        training = Training(descend(_mean(size, limit), lr=rate), 1, size, per_step=size)
+        local = _private_steps(training, scale, size, steps)
     else:
         local = _private_update(
             Training(descend(Term("finite", _stays_finite), lr=rate), size, steps), limit, scale
@@ -159,7 +159,7 @@ def _mean(size: int, limit: float) -> Term:
     return Term("mean", update, init, begin)
 
 
-def _private_steps(how: Training, scale: float, size: int, steps: int) -> Phase:
+def _private_steps(training: Training, scale: float, size: int, steps: int) -> Phase:
     """Return the phase of local steps of `size` records each."""
 
     def apply(models: Models, state: State, round: Round) -> State:
@@ -168,23 +168,23 @@ def _private_steps(how: Training, scale: float, size: int, steps: int) -> Phase:
         state["records"].copy_(torch.from_numpy(records)[:, None])
         for k in range(steps):
             _add_noise(state["noise"].zero_(), round, f"noise/{k}", scale)
-            round.train(models, how, state)
+            round.train(models, training, state)
         return state
 
-    return Phase(how.init, apply)
+    return Phase(training.init, apply)
 
 
-def _private_update(how: Training, limit: float, scale: float) -> Phase:
+def _private_update(training: Training, limit: float, scale: float) -> Phase:
     """Return the phase of local steps whose total update is clipped and noised."""
 
     def apply(models: Models, state: State, round: Round) -> State:
         start = models.flat.clone()
-        round.train(models, how, state)
+        round.train(models, training, state)
         _clipped(models.flat.sub_(start), limit).add_(start)
         _add_noise(models.flat, round, "noise", scale)
         return state
 
-    return Phase(how.init, apply)
+    return Phase(training.init, apply)
 
 
 def _add_noise(values: Tensor, round: Round, purpose: str, scale: float) -> None:

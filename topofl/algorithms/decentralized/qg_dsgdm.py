@@ -112,18 +112,18 @@ def _quasi(rate: float, nesterov: bool) -> Term:
     return Term("quasi_global", update, init, elementwise=True, settings=settings)
 
 
-def _remembering(how: Training) -> Phase:
+def _remembering(training: Training) -> Phase:
     """Return the phase of one local step, which stores the models before it."""
 
     def init(models: Models) -> State:
-        return how.init(models) | {"before": models.flat.clone()}
+        return training.init(models) | {"before": models.flat.clone()}
 
     def apply(models: Models, state: State, round: Round) -> State:
         state["before"].copy_(models.flat)
-        round.train(models, how, state)
+        round.train(models, training, state)
         return state
 
-    return Phase(init, apply, how.settings)
+    return Phase(init, apply, training.settings)
 
 
 def _following(descent: Descend, kept: float) -> Phase:

@@ -102,7 +102,7 @@ def push_sum(share: Part = everything, *, delay: int = 0) -> Phase:
                 f"whole models, got {share!r}; leave out `share` or `delay`"
             )
         sent = {f"sent_{k}": torch.zeros_like(models.flat) for k in range(delay)}
-        return sent | {
+        return sent | {  # "sent_mass" is a name of the stored format: push-sum weights in transit
             f"sent_mass_{k}": torch.zeros_like(models.push_sum_weights) for k in range(delay)
         }
 

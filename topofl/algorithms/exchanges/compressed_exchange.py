@@ -14,7 +14,7 @@ from topofl._support.check import check_positive, check_takes, shown
 from topofl.algorithms.contract.checked import (
     NO_BRANCHES,
     WHY_PLAYED,
-    check_shape,
+    check_same_shape,
     explaining_meta_errors,
     named_errors,
 )
@@ -97,7 +97,7 @@ def _applied(compressor: Compressor, values: Tensor, rng: np.random.Generator) -
     must = f"{name} must work on tensors without values (device 'meta'), {WHY_PLAYED}"
     with explaining_meta_errors(must, NO_BRANCHES), named_errors(f"`apply` of {name}", values):
         made: Any = compressor.apply(values, rng)
-    check_shape(f"`apply` of {name}", "values", made, values)
+    check_same_shape(f"`apply` of {name}", "values", made, values)
     if values._version != version:
         raise ValueError(
             f"`apply` of the compressor {compressor.name!r} must not change its values; work on a "
@@ -110,9 +110,7 @@ def check_consensus_step(gamma: object) -> float:
     """Return the consensus step size, in (0, 1], or raise."""
     gamma = check_positive("gamma", gamma)
     if gamma > 1:
-        raise ValueError(
-            f"`gamma` must be above 0 and at most 1, at which nodes take the average, got {gamma:g}"
-        )
+        raise ValueError(f"`gamma` must be above 0 and at most 1 (full averaging), got {gamma:g}")
     return gamma
 
 
@@ -169,8 +167,8 @@ def check_messages(compressor: Compressor, values: Tensor) -> None:
     if not bool(made.isfinite().all()):
         which = "zeros" if bool(made[:-1].isfinite().all()) else "finite numbers"
         raise ValueError(
-            f"`apply` of {compressor} must return finite numbers for finite ones, it returns NaN "
-            f"or infinity for a row of {which}"
+            f"`apply` of {compressor} must return finite numbers for finite ones, but it returns "
+            f"NaN or infinity for a row of {which}"
         )
     errors = (made - tried)[:-1].double().square().sum(1) / tried[:-1].double().square().sum(1)
     slack = 0.01 + 4 * float(errors.std(correction=0)) / math.sqrt(rows - 1)

@@ -134,7 +134,7 @@ def average_over_peers(policy: Policy, share: Part = everything) -> Phase:
 
     def apply(models: Models, state: State, round: Round) -> State:
         with _naming_round(round.t):
-            others = round.shown(models.flat)
+            others = round.published(models.flat)
             visible = models if others is models.flat else models.like(others)
             choice = _choose(policy, visible, state, round)
             columns = models.columns(share)
@@ -267,8 +267,8 @@ def _check_covered(choice: Choice) -> None:
     if used.count_nonzero():
         i, j = min(zip(*used.T.nonzero(), strict=True))
         raise ValueError(
-            "`downloads` of a Choice must hold all edges along which models are averaged, node "
-            f"{i} averages with node {j} without a download; None means those of `weights`"
+            "`downloads` of a Choice must hold all edges along which models are averaged, but "
+            f"node {i} averages with node {j} without a download; None means those of `weights`"
         )
 
 

@@ -18,8 +18,8 @@ from topofl.mixing import MixingMatrix
 __all__ = ["Aggregation", "aggregate", "denser_graph_remedy", "dsgd_steps", "exposure_to_attackers"]
 
 Aggregation = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""``rule(own, received, shares) -> model``: from a node's model (d,), received ones (k, d), and
-their weights (k,).
+"""``rule(own, received, weights) -> model``: from a node's model (d,), received ones (k, d), and
+their weights (k,); see the example of :func:`aggregate`.
 """
 
 
@@ -32,7 +32,7 @@ def aggregate(rule: Aggregation, /, **settings: object) -> Phase:
     Parameters
     ----------
     rule
-        ``rule(own, received, shares) -> model`` (d,): from a node's own model (d,), the models
+        ``rule(own, received, weights) -> model`` (d,): from a node's own model (d,), the models
         (k, d) that it receives, in ascending order of nodes, and their weights ``W[i, j]``, (k,).
         It must not branch on values, since a run plays it on tensors without values (device
         'meta'). For a node without neighbors `received` has k = 0 rows, and the rule should return
@@ -50,18 +50,18 @@ def aggregate(rule: Aggregation, /, **settings: object) -> Phase:
     The coordinate-wise maximum:
 
     >>> import torch
-    >>> def largest(own, received, shares):
+    >>> def largest(own, received, weights):
     ...     return torch.cat([own[None], received]).amax(0)
     >>> aggregate(largest, rule="largest").settings
     {'weights': 'round', 'rule': 'largest'}
     """
     if not callable(rule):
-        raise TypeError(f"`rule` must be a function of (own, received, shares), got {shown(rule)}")
-    check_takes("`rule`", rule, "own", "received", "shares")
+        raise TypeError(f"`rule` must be a function of (own, received, weights), got {shown(rule)}")
+    check_takes("`rule`", rule, "own", "received", "weights")
 
-    def named(own: Tensor, received: Tensor, shares: Tensor) -> Tensor:
+    def named(own: Tensor, received: Tensor, weights: Tensor) -> Tensor:
         with named_errors("`rule` of aggregate, for the models that a node receives,", received):
-            return rule(own, received, shares)
+            return rule(own, received, weights)
 
     def apply(models: Models, state: State, round: Round) -> State:
         round.aggregate(round.weights, models.flat, named)

@@ -73,8 +73,8 @@ def scored_peers(
     k
         Largest number of peers to receive from, at least 0; None: no limit.
     threshold
-        Receive only from peers with higher scores, of these from the `k` best (with ``k=None`` from
-        all); None: from peers of any score.
+        Receive only from peers with scores above it: from the `k` best of them, with ``k=None``
+        from all; None: from peers of any score.
     standardize, alpha, recency_rate, cost, header_sign
         As in :func:`topofl.algorithms.exchanges.scored.scores`. With ``standardize=False``,
         ``alpha=1`` and ``cost=2`` the terms are those of the paper's formula, whatever their units.
@@ -277,11 +277,11 @@ def refresh_losses(owner: str, loss_refresh: str = "selected") -> Phase:
     def apply(models: Models, state: State, round: Round) -> State:
         if LOSSES not in state:
             raise ValueError(
-                f"`owner` must be a phase that scores peers by losses, {owner!r} has none in its "
-                "state; use average_over_peers(scored_peers(loss_refresh='selected'))"
+                f"`owner` must be a phase that scores peers by losses, but {owner!r} has none in "
+                "its state; use average_over_peers(scored_peers(loss_refresh='selected'))"
             )
         peers = candidates(round.peers) if by_all else _Candidates.of(state[LAST] == round.t)
-        _refresh(state[LOSSES], round.shown(models.flat), peers.pairs, round)
+        _refresh(state[LOSSES], round.published(models.flat), peers.pairs, round)
         itemsize = models.flat.element_size()
         round.send(peers.to_candidates, models.flat.shape[1] * itemsize)
         round.send(peers.from_candidates, itemsize)

@@ -83,29 +83,31 @@ def fednova(
     if steps is None and epochs is None:
         epochs = 5
     descent = sgd_descent(lr, momentum=momentum, reset_momentum=True, lr_decay=lr_decay)
-    how = Training(
+    training = Training(
         descent,
         check_amount("batch_size", batch_size, least=1),
         *check_work(steps, epochs, least=1),
     )
     return chain(
-        "fednova", local=_counting(how, momentum, participants), server=_server(participants)
+        "fednova", local=_counting(training, momentum, participants), server=_server(participants)
     )
 
 
-def _counting(how: Training, momentum: float, participants: Participation) -> Phase:
+def _counting(training: Training, momentum: float, participants: Participation) -> Phase:
     """Return the phase of local steps, which stores ``a_i`` for each node as ``moved``."""
 
     def init(models: Models) -> State:
-        return how.init(models) | {"moved": torch.zeros_like(models.flat[:, :1])}
+        return training.init(models) | {"moved": torch.zeros_like(models.flat[:, :1])}
 
     def apply(models: Models, state: State, round: Round) -> State:
-        steps = round.train(models, how, state, participants=participants(round))
+        steps = round.train(models, training, state, participants=participants(round))
         moved = (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
         state["moved"].copy_(torch.from_numpy(moved)[:, None])
         return state
 
-    return Phase(init, apply, how.settings | {"participation": participation_name(participants)})
+    return Phase(
+        init, apply, training.settings | {"participation": participation_name(participants)}
+    )
 
 
 def _server(participants: Participation) -> Phase:

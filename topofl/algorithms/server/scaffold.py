@@ -74,30 +74,32 @@ def scaffold(
     True
     """
     participants = sampled(participation)
-    how = Training(
+    training = Training(
         descend(correction(), lr=lr),
         check_int("batch_size", batch_size, minimum=1),
         epochs=check_epochs("epochs", epochs),
     )
-    return chain("scaffold", local=_corrected(how, participants), server=_server(participants))
+    return chain("scaffold", local=_corrected(training, participants), server=_server(participants))
 
 
-def _corrected(how: Training, participants: Participation) -> Phase:
+def _corrected(training: Training, participants: Participation) -> Phase:
     """Return the phase of corrected local steps, which sets each control to their mean gradient."""
 
     def init(models: Models) -> State:
-        return how.init(models) | {"control": torch.zeros_like(models.flat)}
+        return training.init(models) | {"control": torch.zeros_like(models.flat)}
 
     def apply(models: Models, state: State, round: Round) -> State:
         start = models.flat.clone()
-        steps = round.train(models, how, state, participants=participants(round))
-        rates = [how.descend.lr(round.t, k) for k in range(int(steps.max()))]
+        steps = round.train(models, training, state, participants=participants(round))
+        rates = [training.descend.lr(round.t, k) for k in range(int(steps.max()))]
         total = torch.from_numpy(np.cumsum([0.0, *rates])[steps]).to(start)[:, None]
         controls = start.sub_(models.flat).div_(total).sub_(state["correction"])
         state["control"].copy_(torch.where(total > 0, controls, state["control"]))
         return state
 
-    return Phase(init, apply, how.settings | {"participation": participation_name(participants)})
+    return Phase(
+        init, apply, training.settings | {"participation": participation_name(participants)}
+    )
 
 
 def _server(participants: Participation) -> Phase:

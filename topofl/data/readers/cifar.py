@@ -118,6 +118,18 @@ def cifar10(
     ----------
     Krizhevsky (2009), Learning Multiple Layers of Features from Tiny Images. Bellet, Kermarrec and
     Lavoie (2022), D-Cliques, section IV-A.
+
+    Examples
+    --------
+    Other files of the same layout, here with one black image each:
+
+    >>> import tempfile
+    >>> batches = [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for name in batches:
+    ...         _ = Path(folder, name).write_bytes(bytes(1 + 3 * 32 * 32))  # label, pixels
+    ...     print(cifar10(folder, verify=False).inputs.shape)
+    torch.Size([6, 3, 32, 32])
     """
     return _dataset(_CIFAR10, root, "labels", val, seed, verify, downscale)
 
@@ -162,6 +174,18 @@ def cifar100(
     References
     ----------
     Krizhevsky (2009), Learning Multiple Layers of Features from Tiny Images.
+
+    Examples
+    --------
+    Other files of the same layout, here with one black image each:
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for name in ("train.bin", "test.bin"):
+    ...         _ = Path(folder, name).write_bytes(bytes(2 + 3 * 32 * 32))  # labels, pixels
+    ...     dataset = cifar100(folder, verify=False, labels="coarse")
+    >>> dataset.n_classes, len(dataset.train), len(dataset.test)
+    (20, 1, 1)
     """
     key = f"{check_choice('labels', labels, ['fine', 'coarse'])}_labels"
     return _dataset(_CIFAR100, root, key, val, seed, verify, downscale)

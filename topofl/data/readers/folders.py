@@ -177,6 +177,21 @@ def cinic10(
     ----------
     Darlow et al. (2018), CINIC-10 Is Not ImageNet or CIFAR-10. Kharrat, Canini and Horváth (2025),
     DPFL, and its code, for the mean and the standard deviation.
+
+    Examples
+    --------
+    A subset with one image per class and split:
+
+    >>> import tempfile
+    >>> from PIL import Image
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for split in ("train", "valid", "test"):
+    ...         for name in _CINIC10:  # airplane, automobile, ...
+    ...             Path(folder, split, name).mkdir(parents=True)
+    ...             Image.new("RGB", (32, 32)).save(Path(folder, split, name, "a.png"))
+    ...     dataset = cinic10(folder)
+    >>> dataset.name
+    'cinic10 (10 classes, 10 + 10 + 10 images)'
     """
     root = check_path("root", root)
     nested = root / "CINIC-10"

@@ -53,6 +53,16 @@ def read_idx(path: str | os.PathLike[str], *, md5: str | None = None) -> np.ndar
     dimensions as big-endian unsigned 32-bit integers, and the numbers in C order, big-endian
     (LeCun, Cortes and Burges, The MNIST database). Decompression stops one byte after the size in
     the header.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> header = bytes([0, 0, 0x08, 2, 0, 0, 0, 2, 0, 0, 0, 3])  # uint8, 2 axes: 2 x 3
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "numbers").write_bytes(header + bytes(range(6)))
+    ...     read_idx(Path(folder, "numbers"))
+    array([[0, 1, 2],
+           [3, 4, 5]], dtype=uint8)
     """
     path = check_path("path", path, "file")
     if not path.is_file():

@@ -36,7 +36,7 @@ def tiny_imagenet(
     size: int | tuple[int, int] | None = None,
     cache: str | os.PathLike[str] | None = None,
 ) -> Dataset:
-    """Return Tiny ImageNet from its image files, with its validation set for tests, as in Dis-PFL.
+    r"""Return Tiny ImageNet from its image files, with its validation set for tests, as in Dis-PFL.
 
     The published test images have no labels. Models receive (pixel / 255 - 0.5) / 0.5.
 
@@ -80,6 +80,22 @@ def tiny_imagenet(
     ----------
     Le and Yang (2015), Tiny ImageNet Visual Recognition Challenge. Dai et al. (2022), DisPFL, and
     its code; also used by Liu et al. (2024), DFedPGP, in the appendix.
+
+    Examples
+    --------
+    A subset with one class, with one image for training and one for testing:
+
+    >>> import tempfile
+    >>> from PIL import Image
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for inside in ("train/n01443537/images", "val/images"):
+    ...         Path(folder, inside).mkdir(parents=True)
+    ...         Image.new("RGB", (64, 64)).save(Path(folder, inside, "a.png"))
+    ...     _ = Path(folder, "wnids.txt").write_text("n01443537")
+    ...     _ = Path(folder, "val/val_annotations.txt").write_text("a.png\tn01443537")
+    ...     dataset = tiny_imagenet(folder)
+    >>> dataset.name, dataset.inputs.shape
+    ('tiny_imagenet (1 classes, 1 + 1 images)', torch.Size([2, 3, 64, 64]))
     """
     inside = "wnids.txt", "train", "val/images", "val/val_annotations.txt"
     root = check_path("root", root)

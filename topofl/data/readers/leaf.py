@@ -107,6 +107,18 @@ def femnist(
     Kharrat, Canini and Horváth (2025), DPFL, whose network for it has 10 classes (62 in its code),
     presumably the letters a to j of Li et al. (2020), FedProx, with five classes per node:
     ``natural(femnist(root, classes="a-j"), n=100, classes_per_node=5, seed=0)``.
+
+    Examples
+    --------
+    One writer with an image of a 7 and one of an A:
+
+    >>> import tempfile
+    >>> writer = {"x": [[1.0] * 784, [1.0] * 784], "y": [7, 10]}
+    >>> content = {"users": ["ann"], "num_samples": [2], "user_data": {"ann": writer}}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = Path(folder, "all_data.json").write_text(json.dumps(content))
+    ...     femnist(folder)
+    Dataset('femnist', inputs=(2, 1, 28, 28), n_classes=62, train=1, val=0, test=1)
     """
     used_labels = _labels_of(classes)
     train_files, test_files = _files(check_path("root", root))

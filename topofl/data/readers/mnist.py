@@ -92,6 +92,23 @@ def mnist(
     References
     ----------
     Bellet, Kermarrec and Lavoie (2022), D-Cliques, section IV-A.
+
+    Examples
+    --------
+    Other files of the same layout, here with ten black images each:
+
+    >>> import tempfile
+    >>> def idx(array):  # bytes of an IDX file
+    ...     sizes = np.array(array.shape, ">u4").tobytes()
+    ...     return bytes([0, 0, 8, array.ndim]) + sizes + array.tobytes()
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for part in ("train", "t10k"):
+    ...         images = Path(folder, f"{part}-images-idx3-ubyte")
+    ...         labels = Path(folder, f"{part}-labels-idx1-ubyte")
+    ...         _ = images.write_bytes(idx(np.zeros((10, 28, 28), np.uint8)))
+    ...         _ = labels.write_bytes(idx(np.arange(10, dtype=np.uint8)))
+    ...     mnist(folder, val=0, verify=False)
+    Dataset('mnist (unverified)', inputs=(20, 1, 28, 28), n_classes=10, train=10, val=0, test=10)
     """
     names = tuple(_MNIST_MD5)
     folder = _find_folder(root, names, ("raw", "MNIST/raw"))
@@ -141,6 +158,24 @@ def fashion_mnist(
     ----------
     Xiao, Rasul and Vollgraf, "Fashion-MNIST: a novel image dataset for benchmarking machine
     learning algorithms" (2017).
+
+    Examples
+    --------
+    Other files of the same layout, here with ten black images each:
+
+    >>> import tempfile
+    >>> def idx(array):  # bytes of an IDX file
+    ...     sizes = np.array(array.shape, ">u4").tobytes()
+    ...     return bytes([0, 0, 8, array.ndim]) + sizes + array.tobytes()
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for part in ("train", "t10k"):
+    ...         images = Path(folder, f"{part}-images-idx3-ubyte")
+    ...         labels = Path(folder, f"{part}-labels-idx1-ubyte")
+    ...         _ = images.write_bytes(idx(np.zeros((10, 28, 28), np.uint8)))
+    ...         _ = labels.write_bytes(idx(np.arange(10, dtype=np.uint8)))
+    ...     dataset = fashion_mnist(folder, verify=False)
+    >>> dataset.name, len(dataset.train), len(dataset.test)
+    ('fashion_mnist (unverified)', 10, 10)
     """
     check_switch("verify", verify, auto=False)
     names = tuple(_MNIST_MD5)
@@ -208,6 +243,24 @@ def emnist(
     ----------
     Cohen, Afshar, Tapson and van Schaik, "EMNIST: an extension of MNIST to handwritten letters"
     (2017).
+
+    Examples
+    --------
+    Other files of the same layout, here with ten images each:
+
+    >>> import tempfile
+    >>> def idx(array):  # bytes of an IDX file
+    ...     sizes = np.array(array.shape, ">u4").tobytes()
+    ...     return bytes([0, 0, 8, array.ndim]) + sizes + array.tobytes()
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for part in ("train", "test"):
+    ...         images = Path(folder, f"emnist-digits-{part}-images-idx3-ubyte")
+    ...         labels = Path(folder, f"emnist-digits-{part}-labels-idx1-ubyte")
+    ...         _ = images.write_bytes(idx(np.arange(7840, dtype=np.uint8).reshape(10, 28, 28)))
+    ...         _ = labels.write_bytes(idx(np.arange(10, dtype=np.uint8)))
+    ...     dataset = emnist(folder, split="digits", verify=False)
+    >>> dataset.name, dataset.n_classes, dataset.inputs.shape
+    ('emnist digits (unverified)', 10, torch.Size([20, 1, 28, 28]))
     """
     published = _EMNIST[check_choice("split", split, _EMNIST)]
     check_switch("verify", verify, auto=False)

@@ -49,13 +49,13 @@ def check_attack(
         raise ValueError(
             f"`attackers` must be None for {name}: gradients within local steps cannot be forged"
         )
-    if attack.to_each and "shown" in calls and not calls & {"mix", "server"}:
+    if attack.to_each and "published" in calls and not calls & {"mix", "server"}:
         raise ValueError(
             f"`attackers` must send the same to all neighbors for {name}, in which a node "
             f"publishes its model before its receiver is drawn; {attack.name!r} sends each "
             "neighbor a different one; use sign_flip, noise or alie"
         )
-    if not calls & ({"mix", "server"} if attack.to_each else {"mix", "server", "shown"}):
+    if not calls & ({"mix", "server"} if attack.to_each else {"mix", "server", "published"}):
         raise ValueError(
             f"`attackers` must be None for {name}: no attack can forge what its nodes send; use "
             "dsgd"

@@ -37,7 +37,7 @@ def check_output(module: nn.Module, inputs: Tensor, n_classes: int | None) -> No
         raise ValueError(_RANDOM_OUTPUT)
     if not _close(logits, in_batch):
         raise ValueError(
-            "`model` must treat the examples of a minibatch independently, its output for one "
+            "`model` must treat the examples of a minibatch independently, but its output for one "
             "depends on the others (as with batch normalization); use nn.GroupNorm"
         )
 

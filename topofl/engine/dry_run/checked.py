@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from topofl._support.check import check_takes, did_you_mean, shown
-from topofl.algorithms.contract.checked import WHY_PLAYED, check_shape, explaining_meta_errors
+from topofl.algorithms.contract.checked import WHY_PLAYED, check_same_shape, explaining_meta_errors
 from topofl.algorithms.contract.phase import Phase
 from topofl.algorithms.contract.round import Models, State
 from topofl.mixing import MixingMatrix
@@ -32,7 +32,7 @@ AggregationRule = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def aggregated(
-    phase: str, rule: AggregationRule, own: Tensor, received: Tensor, shares: Tensor
+    phase: str, rule: AggregationRule, own: Tensor, received: Tensor, weights: Tensor
 ) -> Tensor:
     """Return the row that `rule` computes from a node's own row and the received ones.
 
@@ -42,7 +42,7 @@ def aggregated(
         If the row does not have the shape of the node's own, or `rule` changed `own` in place.
     """
     version = own._version
-    row = rule(own, received, shares)
+    row = rule(own, received, weights)
     if own._version != version:
         raise ValueError(
             f"`rule` of the phase {phase!r} must not change `own` in place, which other nodes "
@@ -52,18 +52,18 @@ def aggregated(
         f"`rule` of the phase {phase!r}",
         "combine the received rows over their first axis",
     )
-    return check_shape(what, "a row", row, own, remedy)
+    return check_same_shape(what, "a row", row, own, remedy)
 
 
 def check_rule(phase: str, rule: object) -> None:
     """Raise ``TypeError`` unless `rule` can be called to aggregate models."""
     if not callable(rule):
         raise TypeError(
-            "`rule` of round.aggregate must be a function of (own, received, shares), got "
-            f"{shown(rule)} in the phase {phase!r}; give one such as lambda own, received, shares: "
-            "received.median(0).values"
+            "`rule` of round.aggregate must be a function of (own, received, weights), got "
+            f"{shown(rule)} in the phase {phase!r}; give one such as lambda own, received, "
+            "weights: received.median(0).values"
         )
-    check_takes(f"`rule` of the phase {phase!r}", rule, "own", "received", "shares")
+    check_takes(f"`rule` of the phase {phase!r}", rule, "own", "received", "weights")
 
 
 def check_noted(phase: str, name: str, value: object) -> None:

@@ -17,13 +17,13 @@ class RecordedSteps:
 
     Parameters
     ----------
-    how
+    training
         The local steps.
     counts
         (n,) number of steps of each node.
     """
 
-    how: Training
+    training: Training
     counts: np.ndarray
 
 

@@ -84,7 +84,7 @@ class DryModels(Population):
 
     @property
     def start(self) -> Tensor:
-        """See the protocol."""
+        """See :attr:`topofl.algorithms.Models.start`."""
         if "apply" in self.calls:
             raise ValueError(
                 "`models.start` must be read in `init`, since models change later; store a copy in "
@@ -100,7 +100,7 @@ class DryModels(Population):
 
     @property
     def topology(self) -> Topology:
-        """See the protocol."""
+        """See :attr:`topofl.algorithms.Models.topology`."""
         if self.given is None:
             raise _topology_missing(self.method, self.n)
         if self.graph is None:
@@ -164,7 +164,7 @@ class DryRound:
 
     @property
     def topology(self) -> Topology:
-        """See the protocol."""
+        """See :attr:`topofl.algorithms.Round.topology`."""
         self._note_call("topology")
         if not self.given:
             raise _topology_missing(self.algorithm, self.n)
@@ -172,66 +172,71 @@ class DryRound:
 
     @property
     def peers(self) -> Topology:
-        """See the protocol."""
+        """See :attr:`topofl.algorithms.Round.peers`."""
         self._note_call("peers")
         return self.graph
 
     @property
     def weights(self) -> MixingMatrix:
-        """See the protocol."""
+        """See :attr:`topofl.algorithms.Round.weights`."""
         self.used = check_pulls(self.rules.resolve(self.rules.pull, self.topology))
         return self.used
 
     @property
     def push_weights(self) -> MixingMatrix:
-        """See the protocol."""
+        """See :attr:`topofl.algorithms.Round.push_weights`."""
         self._note_call("push")
         self.requests.check_one_push()
         self.used = check_pushes(self.rules.resolve(self.rules.push, self.topology))
         return self.used
 
     def state(self, owner: str) -> State:
-        """See the protocol."""
+        """See :meth:`topofl.algorithms.Round.state`."""
         return state_of_phase(self.states, owner, self.phase)
 
     def rng(self, purpose: str) -> np.random.Generator:
-        """See the protocol."""
+        """See :meth:`topofl.algorithms.Round.rng`."""
         self.requests.drawn.add(purpose)
         return stream(self.seed, purpose, self.t)
 
     def train(
-        self, models: Models, how: Training, own: State, *, participants: np.ndarray | None = None
+        self,
+        models: Models,
+        training: Training,
+        state: State,
+        *,
+        participants: np.ndarray | None = None,
     ) -> np.ndarray:
-        """See the protocol."""
+        """See :meth:`topofl.algorithms.Round.train`."""
         with _disable_current_modes():  # these tensors do not belong to the phase
-            needed = how.init(models).keys()
-        if missing := sorted(needed - own.keys()):
+            needed = training.init(models).keys()
+        if missing := sorted(needed - state.keys()):
             raise ValueError(
-                f"`own` must hold the state of the local steps of the phase {self.phase!r}, "
-                f"{missing[0]!r} is missing; let its `init` return how.init(models)"
+                f"`state` must hold the state of the local steps of the phase {self.phase!r}, "
+                f"{missing[0]!r} is missing; let its `init` return training.init(models)"
             )
-        counts = how.counts(self.sizes)
+        counts = training.counts(self.sizes)
         if participants is not None:
             counts = np.where(check_participants(participants, counts), counts, 0)
         if self.t == 0:  # later rounds may be beyond the last of the run
-            rate_at(how.descend.lr, 0, 0, models.flat.dtype, self.phase)
-        self.requests.trained.setdefault(self.phase, []).append(RecordedSteps(how, counts))
-        if how.gradient is not None and isinstance(how.steps, int):
+            rate_at(training.descend.lr, 0, 0, models.flat.dtype, self.phase)
+        self.requests.trained.setdefault(self.phase, []).append(RecordedSteps(training, counts))
+        if training.gradient is not None and isinstance(training.steps, int):
             self._note_call("mixed gradients")
-            weights = check_pulls(self.rules.resolve(how.gradient, self.topology))
+            weights = check_pulls(self.rules.resolve(training.gradient, self.topology))
             self.requests.rules.append(weights)
-            self._count_product(weights, how.steps * models.flat.shape[1])
-            for _ in range(how.steps):
+            self._count_product(weights, training.steps * models.flat.shape[1])
+            for _ in range(training.steps):
                 self.ledger.add(weights, models.flat.shape[1], gradients=True)
         return counts
 
     def cross_evaluate(self, trials: Mapping[int, Trial[T]], on: str) -> dict[int, T]:
-        """See the protocol; all losses are 0."""
+        """See :meth:`topofl.algorithms.Round.cross_evaluate`; all losses are 0."""
         self.requests.trial_sets.add(check_choice("on", on, ["train", "val"]))
         return {i: answer_queries(trial, _zero_losses) for i, trial in trials.items()}
 
     def gradients(self, models: Models, batch_size: int, key: str) -> Tensor:
-        """See the protocol."""
+        """See :meth:`topofl.algorithms.Round.gradients`."""
         self._note_call("gradients")
         self.requests.batch_sizes.append(batch_size)
         if check_key(key) not in self.requests.gradients:
@@ -249,7 +254,7 @@ class DryRound:
         server: bool = False,
         counted: bool = True,
     ) -> None:
-        """See the protocol."""
+        """See :meth:`topofl.algorithms.Round.mix`."""
         self._note_call("server" if server else "mix")
         check_matrix("mix", weights)
         _allocate_forged(self.attack, values)
@@ -274,7 +279,10 @@ class DryRound:
         scalars: int = 0,
         counted: bool = True,
     ) -> None:
-        """See the protocol; the rule is called once, for the node that receives most rows."""
+        """See :meth:`topofl.algorithms.Round.aggregate`.
+
+        The rule is called once, for the node that receives most rows.
+        """
         self._note_call("mix")
         check_matrix("aggregate", weights)
         check_rule(self.phase, rule)
@@ -283,29 +291,29 @@ class DryRound:
         rows = torch.empty_like(values)
         largest = int(weights.in_messages.max(initial=0))
         received = values.new_empty(largest, values.shape[1])
-        shares = values.new_empty(largest)
+        received_weights = values.new_empty(largest)
         must = f"`rule` of the phase {self.phase!r} must work on rows without numbers, {WHY_PLAYED}"
         with explaining_meta_errors(must, NO_BRANCHES):
-            aggregated(self.phase, rule, rows[0], received, shares)
+            aggregated(self.phase, rule, rows[0], received, received_weights)
         if counted:
             self.ledger.add(weights, values.shape[1] + scalars)
 
-    def shown(self, values: Tensor) -> Tensor:
-        """See the protocol."""
-        self._note_call("shown")
+    def published(self, values: Tensor) -> Tensor:
+        """See :meth:`topofl.algorithms.Round.published`."""
+        self._note_call("published")
         return values if self.attack is None or self.attack.to_each else torch.empty_like(values)
 
     def send(
         self, weights: MixingMatrix, nbytes: int | np.ndarray, *, server: bool = False
     ) -> None:
-        """See the protocol."""
+        """See :meth:`topofl.algorithms.Round.send`."""
         self._note_call("server" if server else "send")
         check_matrix("send", weights)
         self.used = self.used or weights
         self.ledger.send(weights, nbytes, server=server)
 
     def note(self, name: str, value: float | Tensor) -> None:
-        """See the protocol; the value is ignored."""
+        """See :meth:`topofl.algorithms.Round.note`; the value is ignored."""
         _check_name(self.phase, name)
         check_noted(self.phase, name, value)
         self.requests.noted[name] = None

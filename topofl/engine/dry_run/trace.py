@@ -116,7 +116,7 @@ class Trace:
     def batch_sizes(self) -> np.ndarray:
         """Return the size of the largest minibatch that each node draws, (n,)."""
         n = len(self.rounds[0].sizes)
-        sizes = [np.broadcast_to(steps.how.sizes, n) for steps in self.trained]
+        sizes = [np.broadcast_to(steps.training.sizes, n) for steps in self.trained]
         sizes += [np.full(n, size) for size in self.requests.batch_sizes]
         return np.max(sizes, axis=0) if sizes else np.ones(n, dtype=np.int64)
 

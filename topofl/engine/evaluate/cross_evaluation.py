@@ -14,7 +14,7 @@ from topofl.engine.evaluate.scores import EXAMPLES, EvaluationPlan, sharing_copy
 from topofl.engine.population import Layout, Population
 from topofl.engine.train.forward import Shared, is_linear, one_forward, stacked_forward
 from topofl.engine.train.learner import Learner
-from topofl.engine.train.workers import Each
+from topofl.engine.train.workers import ParallelMap
 from topofl.tasks import Task
 
 __all__ = ["cross_evaluate"]
@@ -63,7 +63,10 @@ class EvaluatedRun(Protocol):
 
 
 def cross_evaluate(
-    run: EvaluatedRun, each: Each, trials: Mapping[int, Trial[T]], indices_of: Sequence[np.ndarray]
+    run_state: EvaluatedRun,
+    parallel_map: ParallelMap,
+    trials: Mapping[int, Trial[T]],
+    indices_of: Sequence[np.ndarray],
 ) -> dict[int, T]:
     """Return the result of each node's trial, given the losses of models on its own examples.
 
@@ -74,7 +77,7 @@ def cross_evaluate(
 
     Parameters
     ----------
-    run, each
+    run_state, parallel_map
         State and threads of the run.
     trials
         Generators by node, which yield models (k, d) and receive their mean losses (k,).
@@ -82,31 +85,33 @@ def cross_evaluate(
         Indices of each node's examples.
     """
     _check_trials(trials, indices_of)
-    plan, nodes, linear = run.learner.plan, list(trials), is_linear(run.module)
-    if run.learner.targets.device.type != "cpu":
-        return _answer_all(run, trials, indices_of)
+    plan, nodes, linear = run_state.learner.plan, list(trials), is_linear(run_state.module)
+    if run_state.learner.targets.device.type != "cpu":
+        return _answer_all(run_state, trials, indices_of)
     size = 1 if plan.executor == "looped" or linear else plan.chunk
     # shared by all workers: a worker that is ready takes the next group
     pending = iter([nodes[start : start + size] for start in range(0, len(nodes), size)])
 
     def work(k: int) -> dict[int, T]:
         del k
-        module = sharing_copy(run.module)  # torch replaces parameters in it
-        order = run.evaluation_plan.order
+        module = sharing_copy(run_state.module)  # torch replaces parameters in it
+        order = run_state.evaluation_plan.order
         shared = stacked_forward(module).shared if linear else one_forward(module, order)
         found: dict[int, T] = {}
         try:
             for group in pending:
                 if size == 1:
                     node = group[0]
-                    found[node] = _answer_one(run, shared, trials[node], indices_of[node])
+                    found[node] = _answer_one(run_state, shared, trials[node], indices_of[node])
                 else:
-                    found |= _answer_chunk(run, module, {i: trials[i] for i in group}, indices_of)
+                    found |= _answer_chunk(
+                        run_state, module, {i: trials[i] for i in group}, indices_of
+                    )
         finally:
             list(pending)  # after an error, no worker begins another group
         return found
 
-    results = each(work, range(plan.workers))
+    results = parallel_map(work, range(plan.workers))
     return {i: found[i] for i in nodes for found in results if i in found}
 
 
@@ -139,27 +144,31 @@ def _check_models(models: Any, d: int) -> Tensor:
 
 
 @torch.no_grad()
-def _answer_one(run: EvaluatedRun, shared: Shared, trial: Trial[T], indices_of: np.ndarray) -> T:
+def _answer_one(
+    run_state: EvaluatedRun, shared: Shared, trial: Trial[T], indices_of: np.ndarray
+) -> T:
     """Return the result of one node's trial, whose models are evaluated one after another."""
-    parts = _parts_of_node(run, torch.tensor(indices_of, device=run.learner.targets.device))
-    d = run.models.layout.d
+    parts = _parts_of_node(
+        run_state, torch.tensor(indices_of, device=run_state.learner.targets.device)
+    )
+    d = run_state.models.layout.d
     return answer_queries(
-        trial, lambda models: _one_by_one(run, shared, _check_models(models, d), parts).cpu()
+        trial, lambda models: _one_by_one(run_state, shared, _check_models(models, d), parts).cpu()
     )
 
 
-def _parts_of_node(run: EvaluatedRun, indices: Tensor) -> list[tuple[Tensor, Tensor]]:
+def _parts_of_node(run_state: EvaluatedRun, indices: Tensor) -> list[tuple[Tensor, Tensor]]:
     """Return one node's inputs and targets, split into the batches that models are applied to."""
-    learner, order = run.learner, run.evaluation_plan.order
-    size = len(indices) if is_linear(run.module) else run.evaluation_plan.examples
+    learner, order = run_state.learner, run_state.evaluation_plan.order
+    size = len(indices) if is_linear(run_state.module) else run_state.evaluation_plan.examples
     return [(order(learner.examples(part)), learner.targets[part]) for part in indices.split(size)]
 
 
 def _one_by_one(
-    run: EvaluatedRun, shared: Shared, models: Tensor, parts: Sequence[tuple[Tensor, Tensor]]
+    run_state: EvaluatedRun, shared: Shared, models: Tensor, parts: Sequence[tuple[Tensor, Tensor]]
 ) -> Tensor:
     """Return the mean losses (k,) of models (k, d) on one node's examples."""
-    layout, linear = run.models.layout, is_linear(run.module)
+    layout, linear = run_state.models.layout, is_linear(run_state.module)
     total = torch.zeros(len(models), dtype=torch.float64, device=models.device)
     for rows in (
         [slice(0, len(models))] if linear else [slice(k, k + 1) for k in range(len(models))]
@@ -167,19 +176,19 @@ def _one_by_one(
         apply = shared(layout.views(models[rows]))
         for inputs, targets in parts:
             wanted = targets.expand(len(total[rows]), *targets.shape)
-            total[rows] += loss_of(run.task, apply(inputs).transpose(0, 1), wanted).sum(1)
+            total[rows] += loss_of(run_state.task, apply(inputs).transpose(0, 1), wanted).sum(1)
     return total / sum(len(targets) for _, targets in parts)
 
 
 @torch.no_grad()
 def _answer_chunk(
-    run: EvaluatedRun,
+    run_state: EvaluatedRun,
     module: nn.Module,
     trials: Mapping[int, Trial[T]],
     indices_of: Sequence[np.ndarray],
 ) -> dict[int, T]:
     """Return the results of some nodes' trials, whose models are evaluated in one call."""
-    examples = _padded(run, [indices_of[i] for i in trials])
+    examples = _padded(run_state, [indices_of[i] for i in trials])
     position = {i: k for k, i in enumerate(trials)}
     each, layout = stacked_forward(module).each, Layout.of(module)
     found: dict[int, T] = {}
@@ -187,7 +196,7 @@ def _answer_chunk(
     while models_of:
         counts = [len(models) for models in models_of.values()]
         positions = [position[i] for i in models_of]
-        means = _means(run.task, each, layout, examples, positions, list(models_of.values()))
+        means = _means(run_state.task, each, layout, examples, positions, list(models_of.values()))
         models_of = _next_models(
             trials, dict(zip(models_of, means.split(counts), strict=True)), found, layout.d
         )
@@ -228,14 +237,14 @@ def _row_selector(rows: np.ndarray, device: torch.device) -> Callable[[Tensor], 
 
 @torch.no_grad()
 def _answer_all(
-    run: EvaluatedRun, trials: Mapping[int, Trial[T]], indices_of: Sequence[np.ndarray]
+    run_state: EvaluatedRun, trials: Mapping[int, Trial[T]], indices_of: Sequence[np.ndarray]
 ) -> dict[int, T]:
     """Return the results of all nodes' trials, with one call per chunk and request.
 
     Only the losses of a chunk stay in memory until all chunks are evaluated.
     """
-    chunk, d, nodes = run.learner.plan.chunk, run.models.layout.d, list(trials)
-    losses_of = _losses_on_device(run, nodes, indices_of)
+    chunk, d, nodes = run_state.learner.plan.chunk, run_state.models.layout.d, list(trials)
+    losses_of = _losses_on_device(run_state, nodes, indices_of)
     found = dict[int, T]()
     answers: dict[int, Tensor | None] = dict.fromkeys(nodes)
     while answers:
@@ -251,27 +260,27 @@ def _answer_all(
 
 
 def _losses_on_device(
-    run: EvaluatedRun, nodes: Sequence[int], indices_of: Sequence[np.ndarray]
+    run_state: EvaluatedRun, nodes: Sequence[int], indices_of: Sequence[np.ndarray]
 ) -> Callable[[Mapping[int, Tensor]], Tensor]:
     """Return the function from models by node to their concatenated mean losses."""
     indices = torch.from_numpy(np.concatenate([indices_of[i] for i in nodes])).to(
-        run.learner.targets.device
+        run_state.learner.targets.device
     )
     own = dict(zip(nodes, indices.split([len(indices_of[i]) for i in nodes]), strict=True))
-    if run.learner.plan.executor == "looped" and not is_linear(run.module):
-        shared = one_forward(run.module, run.evaluation_plan.order)
+    if run_state.learner.plan.executor == "looped" and not is_linear(run_state.module):
+        shared = one_forward(run_state.module, run_state.evaluation_plan.order)
         return lambda models_of: torch.cat(
             [
-                _one_by_one(run, shared, models, _parts_of_node(run, own[i]))
+                _one_by_one(run_state, shared, models, _parts_of_node(run_state, own[i]))
                 for i, models in models_of.items()
             ]
         )
-    each, layout = stacked_forward(run.module).each, run.models.layout
+    each, layout = stacked_forward(run_state.module).each, run_state.models.layout
     return lambda models_of: _means(
-        run.task,
+        run_state.task,
         each,
         layout,
-        _padded_on_device(run, [own[i] for i in models_of]),
+        _padded_on_device(run_state, [own[i] for i in models_of]),
         range(len(models_of)),
         list(models_of.values()),
     )
@@ -298,12 +307,12 @@ def _next_models(
     return models_of
 
 
-def _padded(run: EvaluatedRun, indices_of: Sequence[np.ndarray]) -> _PaddedExamples:
+def _padded(run_state: EvaluatedRun, indices_of: Sequence[np.ndarray]) -> _PaddedExamples:
     """Return some nodes' examples, padded to the largest number of examples of a node.
 
     Padding repeats a node's examples with a weight of 0.
     """
-    learner, most = run.learner, max(map(len, indices_of))
+    learner, most = run_state.learner, max(map(len, indices_of))
     indices = torch.from_numpy(np.stack([np.resize(own, most) for own in indices_of])).to(
         learner.targets.device
     )
@@ -313,14 +322,14 @@ def _padded(run: EvaluatedRun, indices_of: Sequence[np.ndarray]) -> _PaddedExamp
     return _PaddedExamples(inputs, learner.targets[indices], weights)
 
 
-def _padded_on_device(run: EvaluatedRun, indices_of: Sequence[Tensor]) -> _PaddedExamples:
+def _padded_on_device(run_state: EvaluatedRun, indices_of: Sequence[Tensor]) -> _PaddedExamples:
     """Return padded examples for indices that are on the device.
 
     Padding is the first example of the dataset with a weight of 0.
     """
     padded = torch.nn.utils.rnn.pad_sequence(list(indices_of), batch_first=True, padding_value=-1)
     real, indices = padded >= 0, padded.clamp(min=0)
-    inputs = run.learner.examples(indices.flatten()).unflatten(0, indices.shape)
+    inputs = run_state.learner.examples(indices.flatten()).unflatten(0, indices.shape)
     return _PaddedExamples(
-        inputs, run.learner.targets[indices], real / real.sum(1, keepdim=True).double()
+        inputs, run_state.learner.targets[indices], real / real.sum(1, keepdim=True).double()
     )

@@ -21,7 +21,7 @@ from topofl.engine.evaluate.scores import (
 from topofl.engine.population import Layout, Population
 from topofl.engine.train.allocations import bytes_of_forward
 from topofl.engine.train.forward import Order, applied, image_order
-from topofl.engine.train.workers import Each
+from topofl.engine.train.workers import ParallelMap
 from topofl.tasks import Task, accuracy, cross_entropy
 
 __all__ = ["bytes_of_neighbors", "neighbor_scores"]
@@ -44,9 +44,9 @@ def neighbor_scores(
     inputs: Callable[[Tensor], Tensor],
     labels: Tensor,
     members: Callable[[int], Tensor],
-    how: Neighbors,
+    neighbors: Neighbors,
     sets: Mapping[str, Evaluated],
-    each: Each,
+    parallel_map: ParallelMap,
     workers: int = 1,
     task: Task = CLASSIFICATION,
 ) -> dict[str, Scores]:
@@ -56,11 +56,11 @@ def neighbor_scores(
 
     Parameters
     ----------
-    module, models, inputs, labels, each, workers, task
+    module, models, inputs, labels, parallel_map, workers, task
         As in :func:`topofl.engine.evaluate.scores.evaluate`.
     members
         node -> (m,) indices of its training examples, the candidate neighbors.
-    how
+    neighbors
         Number, kernel and weight of the neighbors.
     sets
         Evaluated nodes and examples, by the name of the set.
@@ -68,7 +68,7 @@ def neighbor_scores(
     nodes = sorted({i for on in sets.values() for i in scored_nodes(on)})
     sample = inputs(torch.arange(min(2, len(labels)), device=labels.device))
     order = image_order(module, sample)
-    layer = _head_layer(module, how.head)
+    layer = _head_layer(module, neighbors.head)
     scorer = Scorer.of(task)
 
     def work(k: int) -> list[Tensor]:
@@ -76,15 +76,15 @@ def neighbor_scores(
         own = nodes[k * len(nodes) // workers : (k + 1) * len(nodes) // workers]
         return [
             _means(
-                apply_model, [view[i] for view in models.views], inputs, labels, members(i), how,
-                sets, i, scorer,
+                apply_model, [view[i] for view in models.views], inputs, labels, members(i),
+                neighbors, sets, i, scorer,
             )
             for i in own
         ]  # fmt: skip
 
     shape = (models.n, len(sets), len(scorer.scores))
     found = torch.full(shape, torch.nan, dtype=torch.float64, device=labels.device)
-    means_of_nodes = (means for share in each(work, range(workers)) for means in share)
+    means_of_nodes = (means for share in parallel_map(work, range(workers)) for means in share)
     for i, means in zip(nodes, means_of_nodes, strict=True):
         found[i] = means
     return {name: scorer.finished(found[:, k].T) for k, name in enumerate(sets)}
@@ -97,7 +97,7 @@ def _means(
     inputs: Callable[[Tensor], Tensor],
     labels: Tensor,
     members: Tensor,
-    how: Neighbors,
+    neighbors: Neighbors,
     sets: Mapping[str, Evaluated],
     node: int,
     scorer: Scorer,
@@ -115,7 +115,9 @@ def _means(
             continue
         parts = indices.split(EXAMPLES)
         logs = [
-            _interpolated(apply_model(parameters, inputs(part)), features, labels[members], how)
+            _interpolated(
+                apply_model(parameters, inputs(part)), features, labels[members], neighbors
+            )
             for part in parts
         ]
         sums = sum(
@@ -147,19 +149,21 @@ def _sums(scorer: Scorer, logs: Tensor, wanted: Tensor) -> Tensor:
     return sums
 
 
-def _interpolated(outputs: Outputs, features: Tensor, labels: Tensor, how: Neighbors) -> Tensor:
+def _interpolated(
+    outputs: Outputs, features: Tensor, labels: Tensor, neighbors: Neighbors
+) -> Tensor:
     """Return log-probabilities (b, classes) interpolated with the votes of nearest neighbors.
 
     `features` (m, dim) and `labels` (m,) are those of the candidate neighbors. Kernels are
     normalized by a softmax, so that distant neighbors count if all are distant.
     """
-    k = min(how.k, len(features))
+    k = min(neighbors.k, len(features))
     distances = torch.cdist(outputs.features, features)
     squares, nearest = distances.square().topk(k, dim=1, largest=False)
-    kernels = torch.softmax(squares / (-how.scale * features.shape[1]), 1)
+    kernels = torch.softmax(squares / (-neighbors.scale * features.shape[1]), 1)
     logs = torch.log_softmax(outputs.logits.to(kernels.dtype), 1)
     votes = torch.zeros_like(logs).scatter_add_(1, labels[nearest], kernels)
-    return torch.logaddexp(logs + _log(1 - how.weight), votes.log() + _log(how.weight))
+    return torch.logaddexp(logs + _log(1 - neighbors.weight), votes.log() + _log(neighbors.weight))
 
 
 def _log(share: float) -> float:
@@ -205,7 +209,12 @@ def _head_layer(module: nn.Module, head: Part) -> str:
 
 
 def bytes_of_neighbors(
-    module: nn.Module, sample: Tensor, order: Order, how: Neighbors, largest: int, gathered: int
+    module: nn.Module,
+    sample: Tensor,
+    order: Order,
+    neighbors: Neighbors,
+    largest: int,
+    gathered: int,
 ) -> int:
     """Return the most bytes that one worker needs to evaluate with neighbors.
 
@@ -213,7 +222,7 @@ def bytes_of_neighbors(
     ----------
     module, sample, order
         The network, some examples, and the memory format of images.
-    how
+    neighbors
         Number, kernel and weight of the neighbors.
     largest
         Largest number of training examples of a node.
@@ -226,7 +235,7 @@ def bytes_of_neighbors(
         If the head is not one layer that the model calls once.
     """
     with torch.no_grad():
-        apply_model = _with_features(module, _head_layer(module, how.head), order)
+        apply_model = _with_features(module, _head_layer(module, neighbors.head), order)
         features = apply_model([*module.parameters()], sample).features
     size, dim = features.element_size(), features.shape[1]
     forward = bytes_of_forward(module, order, sample, EXAMPLES) + EXAMPLES * gathered

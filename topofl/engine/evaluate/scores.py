@@ -11,7 +11,7 @@ from topofl.engine.evaluate.scorer import Scorer
 from topofl.engine.population import Population
 from topofl.engine.train.allocations import bytes_of_forwards
 from topofl.engine.train.forward import Forward, Order, image_order, is_linear, stacked_forward
-from topofl.engine.train.workers import Each
+from topofl.engine.train.workers import ParallelMap
 from topofl.tasks import Task, classification
 
 __all__ = [
@@ -169,7 +169,7 @@ def evaluate(
     inputs: Callable[[Tensor], Tensor],
     targets: Tensor,
     evaluated: Evaluated,
-    each: Each | None = None,
+    parallel_map: ParallelMap | None = None,
     workers: int = 1,
     plan: EvaluationPlan | None = None,
     task: Task = CLASSIFICATION,
@@ -188,7 +188,7 @@ def evaluate(
         (N, ...) targets of the whole dataset.
     evaluated
         Evaluated nodes and examples.
-    each, workers
+    parallel_map, workers
         Runs the work on `workers` threads; None: sequentially.
     plan
         Result of :func:`evaluation_plan` for the model; None: computed.
@@ -218,7 +218,11 @@ def evaluate(
             forward, models, inputs, targets, share, scorer, len(nodes), used_plan.examples
         )
 
-    parts = list(map(work, range(workers))) if each is None else each(work, range(workers))
+    parts = (
+        list(map(work, range(workers)))
+        if parallel_map is None
+        else parallel_map(work, range(workers))
+    )
     sums = torch.stack(parts).sum(0)
     sizes = [len(on) if isinstance(on, Tensor) else len(on[i]) for i in nodes]
     counts = torch.tensor(sizes, device=sums.device)

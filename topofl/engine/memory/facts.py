@@ -11,10 +11,6 @@ from topofl.data import Partition
 from topofl.engine.dry_run.requests import RecordedSteps
 from topofl.engine.dry_run.trace import Trace
 from topofl.engine.evaluate.scores import CLASSIFICATION, Evaluated, EvaluationPlan
-from topofl.engine.exchange import (
-    component_means,
-    sums_by_group,
-)
 from topofl.engine.memory.parts import (
     bytes_held,
     bytes_of_evaluation,
@@ -24,6 +20,10 @@ from topofl.engine.memory.parts import (
     bytes_with_neighbors,
     example_size,
     numbers_of_mixing,
+)
+from topofl.engine.mixer import (
+    component_means,
+    sums_by_group,
 )
 from topofl.engine.population import Layout
 from topofl.engine.train.forward import Order, is_linear
@@ -245,7 +245,7 @@ def _steps_by_phase(trace: Trace) -> tuple[tuple[int, ...], ...]:
 def _bytes_of_all_terms(trace: Trace, layout: Layout, dtype: torch.dtype, n: int) -> int:
     """Return the bytes that terms add to a step, in the phase where they need the most."""
     steps = _largest_steps(trace).values()
-    return max((bytes_of_terms(one.how, layout, dtype, n) for one in steps), default=0)
+    return max((bytes_of_terms(one.training, layout, dtype, n) for one in steps), default=0)
 
 
 def _bytes_of_torch(module: nn.Module) -> int:

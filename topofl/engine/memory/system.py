@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["free_memory", "give_back", "giving_back", "resident", "watched_growth"]
+__all__ = ["free_memory", "give_back", "resident", "returning_freed_memory", "watched_growth"]
 
 
 def free_memory(device: torch.device | str, root: Path = Path("/")) -> int | None:
@@ -87,7 +87,7 @@ def _lines(path: Path) -> list[str]:
 
 
 @contextmanager
-def giving_back(wanted: bool) -> Iterator[None]:
+def returning_freed_memory(wanted: bool) -> Iterator[None]:
     """Return freed memory from glibc to the system before and after the block, if `wanted`.
 
     With other C libraries nothing happens.
@@ -123,7 +123,7 @@ def watched_growth(wanted: bool, interval: float = 0.005) -> Iterator[Callable[[
     """
     if wanted:
         gc.collect()
-    with giving_back(wanted):
+    with returning_freed_memory(wanted):
         before = resident() if wanted else None
     if before is None:
         yield lambda: None

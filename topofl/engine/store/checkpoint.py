@@ -131,6 +131,7 @@ def naming_its_file(found: Checkpoint) -> Iterator[None]:
 def check_tensors(path: Path, state: Mapping[str, Any]) -> None:
     """Raise ``ValueError`` unless a state's tensors are plain and not larger than its file."""
     size = path.stat().st_size
+    # "guard" and "mass" are names of the stored format: divergence monitor, push-sum weights.
     tables = [
         state["phases"],
         {name: state["recorder"][name] for name in _TABLES},

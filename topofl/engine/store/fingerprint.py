@@ -52,7 +52,7 @@ def fingerprint(setup: Setup, run_state: RunState) -> dict[str, Any]:
             for key, code in _digest_code(*phase).items()
         },
         **{
-            f"{phase}.steps": _describe_steps(some[0].how)
+            f"{phase}.steps": _describe_steps(some[0].training)
             for phase, some in setup.trace.requests.trained.items()
             if some
         },
@@ -101,9 +101,9 @@ def _bytes_of(values: Tensor | np.ndarray) -> memoryview:
     return np.ascontiguousarray(values).data
 
 
-def _describe_steps(how: Training) -> str:
+def _describe_steps(training: Training) -> str:
     """Return the names of the terms of local steps in order, and of their gradient point."""
-    parts = [*how.descend.terms, *([] if how.at is None else [how.at])]
+    parts = [*training.descend.terms, *([] if training.at is None else [training.at])]
     return " -> ".join(part.name for part in parts) or "plain"
 
 

@@ -29,6 +29,14 @@ class Interrupted(KeyboardInterrupt):
     saved
         The round of the newest checkpoint there: `done`, unless it could not be written; None if
         there is none.
+
+    Examples
+    --------
+    >>> try:
+    ...     raise Interrupted(30, 100, Path("runs", "ring"), saved=30)  # as topofl.run does
+    ... except Interrupted as stop:
+    ...     print(f"{stop.done} of {stop.rounds} rounds are in {stop.folder.name}")
+    30 of 100 rounds are in ring
     """
 
     def __init__(self, done: int, rounds: int, folder: Path, saved: int | None) -> None:

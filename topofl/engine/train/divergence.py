@@ -25,6 +25,24 @@ class DivergenceError(ArithmeticError):
     ----------
     found
         (node, round, learning rate) of the nodes that diverged, in order of occurrence.
+
+    Examples
+    --------
+    >>> import topofl
+    >>> from topofl import algorithms, data, models, topologies
+    >>> clients = data.iid(data.digits(), n=4, seed=0)
+    >>> try:
+    ...     topofl.run(
+    ...         algorithms.dsgd(lr=1e38),
+    ...         model=models.logistic_regression(64),
+    ...         clients=clients,
+    ...         topology=topologies.ring(4),
+    ...         rounds=5,
+    ...         seed=0,
+    ...     )
+    ... except DivergenceError as error:
+    ...     print(error.found[0].lr)
+    1e+38
     """
 
     def __init__(self, message: str, found: Sequence[Diverged] = ()) -> None:

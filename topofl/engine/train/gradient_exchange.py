@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from topofl.engine.exchange import Means, Mixer
+from topofl.engine.mixer import Means, Mixer
 from topofl.engine.train.learner import Learner, Worker
 
 __all__ = ["gradient_exchange", "gradients_in_memory"]

@@ -15,7 +15,7 @@ from topofl.engine.train.diversity import GradientStatistics
 from topofl.engine.train.examples import Examples
 from topofl.engine.train.gradients import Gradients
 from topofl.engine.train.plan import Plan
-from topofl.engine.train.workers import Each
+from topofl.engine.train.workers import ParallelMap
 
 __all__ = [
     "Learner",
@@ -154,7 +154,7 @@ Work = Callable[[Worker, slice, GradientStatistics], None]
 
 def for_each_chunk(
     learner: Learner,
-    each: Each,
+    parallel_map: ParallelMap,
     chunks: Sequence[slice],
     function: Work,
     *,
@@ -169,7 +169,7 @@ def for_each_chunk(
         for rows in chunks[slice(k, None, workers) if interleaved else own]:
             function(learner.workers[k], rows, observed[k])
 
-    each(work, range(workers))
+    parallel_map(work, range(workers))
     return observed
 
 

@@ -92,7 +92,8 @@ class Sizes(NamedTuple):
     step_bytes
         Memory of its step, as one node of several.
     steps
-        For each phase that trains: steps in a round of the nodes that take any, largest first.
+        For each phase that trains, the numbers of steps per round of the nodes that take steps, in
+        descending order.
     """
 
     n: int

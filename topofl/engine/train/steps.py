@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from topofl.algorithms.contract.terms import per_row
-from topofl.engine.exchange import Mixer
+from topofl.engine.mixer import Mixer
 from topofl.engine.population import Population
 from topofl.engine.train.batches import Batch
 from topofl.engine.train.divergence import DivergenceMonitor
@@ -26,7 +26,7 @@ from topofl.engine.train.learner import (
     for_each_chunk,
 )
 from topofl.engine.train.terms import Chunk, LocalUpdate, finite_rows
-from topofl.engine.train.workers import Each
+from topofl.engine.train.workers import ParallelMap
 
 __all__ = ["all_gradients", "local_steps"]
 
@@ -104,7 +104,7 @@ class TrainingJob(NamedTuple):
         if self.freezes:
             finite = torch.isfinite(losses)
             # The state of a gradient point is trained, too.
-            for x in current if self.update.how.at is not None else current[:1]:
+            for x in current if self.update.training.at is not None else current[:1]:
                 finite &= finite_rows(x) if x.dim() == 2 and x.is_floating_point() else True
             self.bad[chunk.rows] |= ~undone & ~finite
             undone = undone | self.bad[chunk.rows]
@@ -114,7 +114,7 @@ class TrainingJob(NamedTuple):
 
 def local_steps(
     learner: Learner,
-    each: Each,
+    parallel_map: ParallelMap,
     update: LocalUpdate,
     batches: Sequence[Batch],
     monitor: DivergenceMonitor,
@@ -144,22 +144,22 @@ def local_steps(
     """
     bad = monitor.frozen(update.models.flat.device) if bad is None else bad
     minibatches = learner.minibatches(batches)
-    per_step = update.how.minibatches
+    per_step = update.training.minibatches
     steps = [minibatches[k : k + per_step] for k in range(0, len(minibatches), per_step)]
     device_counts = None if counts is None else torch.from_numpy(counts).to(bad.device)
     freezes = monitor.policy == "freeze"
     job = TrainingJob(update, steps, counts, bad, freezes, statistics, device_counts)
     if mix_gradients is None:
-        losses = _train_separately(learner, each, job)
+        losses = _train_separately(learner, parallel_map, job)
     else:
         losses = _train_with_mixed_gradients(
-            learner, each, job, mix_gradients, contained=monitor.policy != "record"
+            learner, parallel_map, job, mix_gradients, contained=monitor.policy != "record"
         )
     update.check()
     return losses, bad
 
 
-def _train_separately(learner: Learner, each: Each, job: TrainingJob) -> Tensor:
+def _train_separately(learner: Learner, parallel_map: ParallelMap, job: TrainingJob) -> Tensor:
     """Take all steps of a chunk before those of the next, and return the losses (n, steps)."""
     models = job.update.models
     losses = models.flat.new_zeros(models.n, len(job.steps))
@@ -173,16 +173,16 @@ def _train_separately(learner: Learner, each: Each, job: TrainingJob) -> Tensor:
                 losses[rows, k], gradients = _gradients_of_step(
                     learner, worker, job, chunk, k, observed, idle
                 )
-                job.update.descend(chunk, k, gradients)
+                job.update.take_step(chunk, k, gradients)
         if len(chunk.parts) == 1:  # trained columns may have been copied
             for name, x in chunk.own.items():
                 if x.dim() == 2 and x.shape[1] == models.flat.shape[1]:
                     job.update.write_trained(x, chunk.parts[0][name])
         torch.sum(models.flat[rows], 1, out=sums[rows])  # while they are in cache
 
-    _on_chunks_of(learner, each, job, train)
+    _on_chunks_of(learner, parallel_map, job, train)
     diverged = ~(torch.isfinite(losses).all(1) & finite_rows(models.flat, sums))
-    if job.update.how.at is not None:  # the state of a gradient point is trained, too
+    if job.update.training.at is not None:  # the state of a gradient point is trained, too
         for own in job.update.own.values():
             diverged |= ~finite_rows(own) if own.shape == models.flat.shape else False
     if job.device_counts is not None:
@@ -202,7 +202,7 @@ def _gradients_of_step(
 ) -> tuple[Tensor, Sequence[Tensor]]:
     """Return the losses and gradients of step k, taken at the gradient point of the phase."""
     update = job.update
-    at = update.how.at
+    at = update.training.at
     models = update.models
     minibatches = job.steps[k]
     if at is None:
@@ -246,7 +246,7 @@ def _observe_gradients(
 
 
 def _train_with_mixed_gradients(
-    learner: Learner, each: Each, job: TrainingJob, mixer: Mixer, contained: bool
+    learner: Learner, parallel_map: ParallelMap, job: TrainingJob, mixer: Mixer, contained: bool
 ) -> Tensor:
     """Mix all nodes' gradients in every step, and return the losses (n, steps).
 
@@ -275,26 +275,26 @@ def _train_with_mixed_gradients(
         torch.sum(own, 1, out=sums[rows])
         exchange.add(worker, rows, own, partial(contain, k))
 
-    def descend(k: int, worker: Worker, rows: slice, observed: GradientStatistics) -> None:
+    def take_step(k: int, worker: Worker, rows: slice, observed: GradientStatistics) -> None:
         del observed
         if rows.start not in chunks:
             chunks[rows.start] = job.update.chunk(rows, worker.buffers)
         chunk = chunks[rows.start]
         with job.undoing(chunk, losses[rows, k], None):
-            job.update.descend(chunk, k, [exchange.mixed(worker, rows)])
+            job.update.take_step(chunk, k, [exchange.mixed(worker, rows)])
         torch.sum(flat[rows], 1, out=sums[rows])
 
     for k in range(len(job.steps)):
         exchange.begin()
-        _on_chunks_of(learner, each, job, partial(differentiate_step, k))
+        _on_chunks_of(learner, parallel_map, job, partial(differentiate_step, k))
         exchange.mix(partial(contain, k))
-        _on_chunks_of(learner, each, job, partial(descend, k))
+        _on_chunks_of(learner, parallel_map, job, partial(take_step, k))
         job.bad.logical_or_(~finite_rows(flat, sums))
     return losses
 
 
 def all_gradients(
-    learner: Learner, each: Each, models: Population, batch: Batch, key: str = ""
+    learner: Learner, parallel_map: ParallelMap, models: Population, batch: Batch, key: str = ""
 ) -> tuple[Tensor, Tensor]:
     """Return all nodes' losses (n,) and gradients (n, d) on one minibatch.
 
@@ -312,16 +312,20 @@ def all_gradients(
         for view, g in zip(views, gradients, strict=True):
             view[rows].copy_(g)
 
-    for_each_chunk(learner, each, chunks_of(models.n, learner.plan.chunk), work)
+    for_each_chunk(learner, parallel_map, chunks_of(models.n, learner.plan.chunk), work)
     return losses, flat
 
 
-def _on_chunks_of(learner: Learner, each: Each, job: TrainingJob, function: Work) -> None:
+def _on_chunks_of(
+    learner: Learner, parallel_map: ParallelMap, job: TrainingJob, function: Work
+) -> None:
     """Call `function` for every chunk with a node that takes a step, and collect statistics."""
     chunks = chunks_of(job.n, learner.plan.chunk)
     if job.counts is not None:
         chunks = _most_steps_first(chunks, job.counts)
-    found = for_each_chunk(learner, each, chunks, function, interleaved=job.counts is not None)
+    found = for_each_chunk(
+        learner, parallel_map, chunks, function, interleaved=job.counts is not None
+    )
     if job.statistics is not None:
         for observed in found:
             job.statistics.add(observed)

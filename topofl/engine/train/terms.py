@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from topofl.algorithms.contract.gradient_points import At, checked_point
+from topofl.algorithms.contract.gradient_points import GradientPoint, checked_point
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.round import State
 from topofl.algorithms.contract.schedules import constant, rate_at
@@ -49,7 +49,7 @@ class LocalUpdate:
     ----------
     models
         The models, changed in place.
-    how
+    training
         Settings of training: terms, learning rate, gradient point, trained parameters.
     own
         The state of the phase: tensors (n, ...), changed in place.
@@ -67,7 +67,7 @@ class LocalUpdate:
     """
 
     models: Population
-    how: Training
+    training: Training
     own: State
     t: int
     push_sum_weights: Tensor | None = None
@@ -79,28 +79,28 @@ class LocalUpdate:
     @property
     def trained(self) -> Sequence[int] | None:
         """Indices of the trained parameters; None: all."""
-        part = self.how.part
+        part = self.training.part
         return None if part.is_everything else self.models.layout.places(part)
 
     @property
     def _columns(self) -> list[slice]:
-        return self.models.columns(self.how.part)
+        return self.models.columns(self.training.part)
 
     @property
     def _by_parameter(self) -> bool:
         """Whether terms get one parameter at a time, which saves a copy of the gradients."""
-        return self.how.descend.elementwise and self.how.at is None
+        return self.training.descend.elementwise and self.training.at is None
 
     def step(self, k: int) -> Step:
         """Return round, step and learning rate of step k; ValueError if the rate is invalid."""
-        return Step(self.t, k, rate_at(self.how.descend.lr, self.t, k, self.models.flat.dtype))
+        return Step(self.t, k, rate_at(self.training.descend.lr, self.t, k, self.models.flat.dtype))
 
     def chunk(self, rows: slice, buffers: Buffers) -> Chunk:
         """Return some nodes with their state, ready for the first step of the round."""
         flat, n = self.models.flat, self.models.n
         own = {name: x[rows] if x.dim() and len(x) == n else x for name, x in self.own.items()}
-        if self.how.begins:
-            own = merged_states([own, self.how.begin(self.models.like(flat[rows]))])
+        if self.training.begins:
+            own = merged_states([own, self.training.begin(self.models.like(flat[rows]))])
         if not own:
             count = len(self._trained_indices) if self._by_parameter else 1
             return Chunk(rows, own, [own] * count, buffers)
@@ -153,7 +153,7 @@ class LocalUpdate:
         self._write(full, values)
         return self.models.layout.views(full)
 
-    def descend(self, chunk: Chunk, k: int, gradients: Sequence[Tensor]) -> None:
+    def take_step(self, chunk: Chunk, k: int, gradients: Sequence[Tensor]) -> None:
         """Take step k along gradients: (k, *shape) per trained parameter, or (k, m) joined."""
         step = self.step(k)
         rows = self.models.flat[chunk.rows]
@@ -201,9 +201,9 @@ class LocalUpdate:
         return values.split(sizes if self.trained is None else [sizes[k] for k in self.trained], 1)
 
     def _direction(self, chunk: Chunk, g: Tensor, theta: Tensor, own: State, step: Step) -> Tensor:
-        terms = self.how.descend.terms
+        terms = self.training.descend.terms
         if step.k or step.round:
-            return self.how.descend.direction(g, theta, own, step, checked=self.dry)
+            return self.training.descend.direction(g, theta, own, step, checked=self.dry)
         for place, term in enumerate(terms):  # wrong terms usually fail in the first step
             finite = _all_finite(g)
             direction = term.update(g, theta, own, step)
@@ -222,7 +222,7 @@ class LocalUpdate:
             # The lowest node and its first term, whatever the order of training.
             node, name = min(failed, key=lambda entry: entry[0])
             raise ValueError(
-                f"the term {name!r} must return finite directions for finite gradients, it does "
+                f"the term {name!r} must return finite directions for finite gradients, but does "
                 f"not for node {node} in round {self.t + 1}; look for divisions by 0 in it"
             )
 
@@ -258,7 +258,7 @@ class _ShapesOnlyTrace(AllocationTrace):
         return super().__torch_dispatch__(func, types, args, kwargs)
 
 
-def bytes_of_terms(how: Training, layout: Layout, dtype: torch.dtype, n: int) -> int:
+def bytes_of_terms(training: Training, layout: Layout, dtype: torch.dtype, n: int) -> int:
     """Return the bytes of a node's local step in addition to its model and gradient.
 
     They include the state that terms create in each round, but not the state that they carry from
@@ -266,23 +266,23 @@ def bytes_of_terms(how: Training, layout: Layout, dtype: torch.dtype, n: int) ->
     """
     nodes = min(n, 2)
     # A custom schedule may not be defined for this step.
-    how = replace(how, descend=replace(how.descend, lr=constant(1.0)))
+    training = replace(training, descend=replace(training.descend, lr=constant(1.0)))
     device = "cpu" if n * layout.d <= FEW_NUMBERS else "meta"
     models = Population(torch.zeros(n, layout.d, dtype=dtype, device=device), layout)
-    update = LocalUpdate(models, how, how.init(models), t=0, dry=True)
+    update = LocalUpdate(models, training, training.init(models), t=0, dry=True)
     shapes = layout.shapes if update.trained is None else [layout.shapes[k] for k in update.trained]
     gradients = [torch.zeros(nodes, *shape, dtype=dtype, device=device) for shape in shapes]
     with _ShapesOnlyTrace() as allocations:
         chunk = update.chunk(slice(0, nodes), Buffers(models.flat.device))
-        if how.at is None:
-            update.descend(chunk, 1, gradients)
+        if training.at is None:
+            update.take_step(chunk, 1, gradients)
         else:
-            update.descend(chunk, 1, [_gradient_at_point(update, how.at, chunk, gradients)])
+            update.take_step(chunk, 1, [_gradient_at_point(update, training.at, chunk, gradients)])
     return -(-allocations.peak // nodes)
 
 
 def _gradient_at_point(
-    update: LocalUpdate, at: At, chunk: Chunk, gradients: Sequence[Tensor]
+    update: LocalUpdate, at: GradientPoint, chunk: Chunk, gradients: Sequence[Tensor]
 ) -> Tensor:
     """Return the gradient of a gradient point in a dry run, from given gradients of the model."""
     theta = update.trained_columns(update.models.flat[chunk.rows])

@@ -10,14 +10,14 @@ import torch
 
 from topofl._support.check import check_int
 
-__all__ = ["Each", "torch_threads", "worker_threads"]
+__all__ = ["ParallelMap", "torch_threads", "worker_threads"]
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Each(Protocol):
-    """``each(function, items)``: like ``[function(item) for item in items]``, in any order."""
+class ParallelMap(Protocol):
+    """``parallel_map(function, items)``: ``[function(item) for item in items]``, in any order."""
 
     def __call__(self, function: Callable[[T], R], items: Sequence[T]) -> list[R]:
         """Return the results in the order of `items`."""
@@ -25,7 +25,7 @@ class Each(Protocol):
 
 
 @contextmanager
-def worker_threads(workers: int) -> Iterator[Each]:
+def worker_threads(workers: int) -> Iterator[ParallelMap]:
     """Yield a function that applies another function to many items on `workers` threads.
 
     Torch releases Python's global interpreter lock inside its kernels, so small kernels of
@@ -40,7 +40,7 @@ def worker_threads(workers: int) -> Iterator[Each]:
 
     Yields
     ------
-    Each
+    ParallelMap
         Results are in the order of the items. The first exception in this order is raised, and
         items that have not started are dropped.
 
@@ -56,8 +56,8 @@ def worker_threads(workers: int) -> Iterator[Each]:
 
     Examples
     --------
-    >>> with worker_threads(2) as each:
-    ...     each(abs, [-1, 2, -3])
+    >>> with worker_threads(2) as parallel_map:
+    ...     parallel_map(abs, [-1, 2, -3])
     [1, 2, 3]
     """
     if check_int("workers", workers, minimum=1) == 1:

@@ -29,6 +29,13 @@ class GeometricBound:
     note
         Reason why the premise of the bound fails, or is undecided, for these rounds; empty if it
         holds.
+
+    Examples
+    --------
+    >>> GeometricBound(log10_gap=-1.0, log10_c=2.0).q  # the bound is 100 * 0.9^t
+    0.9
+    >>> GeometricBound(log10_gap=-40.0, log10_c=2.0).q
+    1.0
     """
 
     log10_gap: float

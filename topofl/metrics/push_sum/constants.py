@@ -68,6 +68,15 @@ class PushSumConstants:
     log10_delta_bound
         log10 of the lower bound ``n**(-n * b)`` on delta, for weights of at least 1/n where each
         node keeps a share of its own model.
+
+    Examples
+    --------
+    >>> from topofl import topologies
+    >>> constants = push_sum_constants(topologies.one_peer_exponential(8), rounds=30)
+    >>> constants.reach, constants.q_hat  # averages are exact after three rounds
+    (3, 0.0)
+    >>> constants.to_table().rows[1]
+    ('B (length of strongly connected windows)', 3)
     """
 
     name: str

@@ -101,8 +101,8 @@ def od_equidyn(n: int, *, seed: int, m: int | None = None, eta: float = 0.5) -> 
     The mixing matrix is ``(1 - eta) I + eta A``, with A the basis graph of shift v
     (:func:`d_equistatic`): doubly stochastic, with one message per node. In expectation, a round
     reduces any squared disagreement to at most a fraction ``1 - 2 eta (1 - eta) (1 - rho)``, where
-    rho is the fraction of (unsquared) disagreement for the static graph of the same shifts. With
-    all n - 1 shifts rho is 0, and the fraction is exactly ``(1 - eta)^2 + eta^2 (n - 2) / n``.
+    rho is the fraction of (unsquared) disagreement that the static graph of the same shifts leaves.
+    With all n - 1 shifts rho is 0, and the fraction is exactly ``(1 - eta)^2 + eta^2 (n - 2) / n``.
 
     Parameters
     ----------
@@ -149,7 +149,8 @@ def ou_equidyn(n: int, *, seed: int, m: int | None = None, eta: float = 0.5) -> 
     node is unmatched too; the others are idle. At least n / 3 pairs are matched and give each other
     the weight ``eta (n - 1) / n``. In expectation, a round reduces any squared disagreement to at
     most a fraction ``1 - (4 / 3) eta (1 - eta) (1 - rho)``, where rho is the fraction of
-    (unsquared) disagreement for the static graph of the same shifts, and 0 with all n - 1 shifts.
+    (unsquared) disagreement that the static graph of the same shifts leaves: 0 with all n - 1
+    shifts.
 
     Parameters
     ----------

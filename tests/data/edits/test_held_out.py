@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import topofl
-from tests.data.test_matched import clients_with
-from tests.properties.test_partition import ARGUMENTS, NAMES, datasets, lists
+from tests.data.edits.test_matched import clients_with
+from tests.properties.partitions import ARGUMENTS, NAMES, datasets, lists
 from topofl import algorithms, config, data, models
 
 

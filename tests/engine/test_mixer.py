@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tests.simulated_device import SimulatedDevice
 from topofl import as_topology, mixing, topologies
-from topofl.engine import exchange as module
-from topofl.engine.exchange import COLUMNS, mixer
+from topofl.engine import mixer as module
+from topofl.engine.mixer import COLUMNS, mixer
 
 CPU = torch.device("cpu")
 

@@ -194,9 +194,9 @@ def test_what_differs_from_the_code_is_said_beside_every_figure_and_true(scale, 
         said = " ".join(one.differences(setting))
         for words in (
             "neither normalized by channel",
-            "nor cropped or flipped",
+            "nor randomly cropped or flipped",
             "clips gradients at norm 20",
-            "a budget counts the others",
+            "a budget counts other clients only",
             "two convolutions and three linear layers",
         ):
             assert words in said, one.id
@@ -265,14 +265,14 @@ def test_the_study_compares_arms_with_one_budget(whole):
                 assert told["graph"]["neighborhood heterogeneity"] == pytest.approx(expected)
     assert not data["panels"][DIR]["nobody"][0]["graph"]
     assert results["dpfl-study"].tables[0].column("mean degree")[-1] == NotApplicable(
-        "there is no such number"
+        "not defined for this graph"
     )
 
 
 def test_claims_of_the_study_fail_where_the_numbers_are_the_other_way_round():
-    def panel(own, everybodys, graph):
+    def panel(own, on_all, graph):
         return [
-            {"own test images": own + s, "all test images": everybodys + s, "graph": graph}
+            {"own test images": own + s, "all test images": on_all + s, "graph": graph}
             for s in (0, 0.1, 0.2)
         ]
 

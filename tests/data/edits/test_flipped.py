@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.properties.test_partition import ARGUMENTS, NAMES, datasets, lists
+from tests.properties.partitions import ARGUMENTS, NAMES, datasets, lists
 from topofl import data
 
 

@@ -3,35 +3,14 @@
 import os
 import shutil
 import tracemalloc
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
+from tests.data.readers.image_files import PLACES, half, in_order, pixels, save
 from topofl import config, data
-from topofl.data.readers import _class_folders, _images
-
-
-def pixels(seed, height=4, width=6):
-    return np.random.default_rng(seed).integers(0, 256, (height, width, 3)).astype(np.uint8)
-
-
-def save(path, image):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    (image if isinstance(image, Image.Image) else Image.fromarray(image)).save(path)
-
-
-PLACES = [
-    "train/cat/10.png",
-    "train/cat/9.PNG",
-    "train/dog/a.png",
-    "val/cat/v.png",
-    "test/dog/t.png",
-    "test/dog/u.png",
-]
-"""Small images without loss, in the order in which they should be read."""
 
 
 @pytest.fixture
@@ -49,18 +28,6 @@ def root(tmp_path):
         (folder / other).parent.mkdir(parents=True, exist_ok=True)
         (folder / other).write_bytes(b"not an image")
     return folder
-
-
-@pytest.fixture
-def decodings(monkeypatch):
-    """Count how often images are decoded."""
-    calls, decoded = [], _images._decode
-    monkeypatch.setattr(_images, "_decode", lambda *args: calls.append(1) or decoded(*args))
-    return calls
-
-
-def in_order(*seeds):
-    return torch.from_numpy(np.stack([pixels(seed).transpose(2, 0, 1) for seed in seeds]))
 
 
 def test_reads_splits_classes_and_names_in_order(root):
@@ -261,10 +228,6 @@ def test_if_decoding_fails_the_old_cache_stays_and_nothing_else(root):
     assert [path.name for path in root.iterdir() if "topofl" in path.name] == ["topofl.pixels"]
 
 
-def half(path):
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
 def sixteen_bits(path):
     path.unlink()
     Image.fromarray(np.full((4, 6), 40_000, np.uint16)).save(path)
@@ -394,238 +357,3 @@ def test_configured_with_a_cache(root, tmp_path):
     assert config.build(experiment.tables).clients.name == "iid(pets, n=2)"
     with pytest.raises(TypeError, match="`cache` must be the path of a folder, got 3"):
         config.build(tables | {"data": tables["data"] | {"cache": 3}})
-
-
-# CINIC-10
-
-CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
-
-
-@pytest.fixture
-def cinic(tmp_path):
-    """One 6 x 4 image of each class in each split, but two of the first class for training."""
-    folder = tmp_path / "CINIC-10"
-    for k, split in enumerate(["train", "valid", "test"]):
-        for i, label in enumerate(CLASSES):
-            save(folder / split / label / f"cifar10-{split}-{i}.png", pixels(10 * k + i))
-    save(folder / "train" / "airplane" / "n02690373_1.png", pixels(30))
-    return folder
-
-
-def test_cinic10_merges_training_and_validation_images(cinic):
-    dataset = data.cinic10(cinic.parent)
-    assert dataset.name == "cinic10 (4 x 6 pixels, 10 classes, 11 + 10 + 10 images)"
-    assert torch.equal(dataset.inputs, in_order(0, 30, *range(1, 30)))
-    assert dataset.labels.tolist() == [0, *range(10), *range(10), *range(10)]
-    assert [dataset.train.tolist(), dataset.val.tolist()] == [[*range(21)], []]
-    assert dataset.test.tolist() == list(range(21, 31))
-    assert dataset.mean == (0.47889522, 0.47227842, 0.43047404)
-    assert dataset.std == (0.24205776, 0.23828046, 0.25874835)
-
-
-def test_cinic10_may_keep_validation_images_apart_and_stretch(cinic, tmp_path, decodings):
-    apart = data.cinic10(cinic, merge_val=False)
-    assert [len(apart.train), apart.val.tolist()] == [11, [*range(11, 21)]]
-    assert torch.equal(data.cinic10(cinic).inputs, apart.inputs)
-    assert len(decodings) == 1
-    whole = data.cinic10(cinic, size=32, cache=tmp_path / "cache")
-    assert whole.name == "cinic10 (10 classes, 11 + 10 + 10 images)"
-    assert whole.inputs.shape == (31, 3, 32, 32)
-    assert [path.name for path in cinic.iterdir() if "topofl" in path.name] == ["topofl.pixels"]
-
-
-def test_cinic10_of_the_original_size_has_a_plain_name():
-    parts, whole = [[[Path("x")] * 9000] * 10] * 3, [[9000] * 10] * 3
-    assert (
-        _class_folders.name_with_differences("cinic10", (32, 32), (32, 32), parts, whole)
-        == "cinic10"
-    )
-
-
-@pytest.mark.parametrize(
-    ("change", "error", "match"),
-    [
-        (
-            shutil.rmtree,
-            FileNotFoundError,
-            "`root` must hold the folders of CINIC-10, missing in .*: train/airplane,",
-        ),
-        (
-            lambda root: shutil.rmtree(root / "valid"),
-            FileNotFoundError,
-            "missing in .*CINIC-10: valid$",
-        ),
-        (
-            lambda root: shutil.rmtree(root / "test"),
-            FileNotFoundError,
-            "missing in .*CINIC-10: test$",
-        ),
-        (
-            lambda root: shutil.rmtree(root / "train" / "cat"),
-            FileNotFoundError,
-            "missing in .*: train/cat$",
-        ),
-        (
-            lambda root: (root / "valid" / "cow").mkdir(),
-            ValueError,
-            "classes of train only, got 'cow' in .*valid",
-        ),
-        (lambda root: (root / "train" / "cow").mkdir(), ValueError, "got 'cow' in .*train"),
-        (
-            lambda root: next((root / "train" / "cat").iterdir()).unlink(),
-            ValueError,
-            "images of every class.*'cat'",
-        ),
-        (
-            lambda root: [path.unlink() for path in (root / "test").rglob("*.png")],
-            ValueError,
-            "`root` must hold test images, got none in .*test",
-        ),
-        (
-            lambda root: half(next((root / "test" / "cat").iterdir())),
-            ValueError,
-            "complete PNG or JPEG images.*test-3.png",
-        ),
-        (
-            lambda root: save(root / "test" / "cat" / "z.png", pixels(0, 8, 8)),
-            ValueError,
-            "one size.*z.png",
-        ),
-    ],
-)
-def test_cinic10_refuses(cinic, change, error, match):
-    change(cinic)
-    with pytest.raises(error, match=match):
-        data.cinic10(cinic)
-
-
-def test_cinic10_checks_its_options(cinic):
-    with pytest.raises(ValueError, match="`merge_val` must be True or False"):
-        data.cinic10(cinic, merge_val=1)
-    with pytest.raises(ValueError, match="`size` must be at least 1"):
-        data.cinic10(cinic, size=0)
-
-
-# Tiny ImageNet
-
-ANNOTATIONS = (
-    "v_0.JPEG\tn03\t0\t1\t2\t3\n"
-    "v_1.JPEG\tn01\t0\t1\t2\t3\n"
-    "v_2.JPEG\tn03\t0\t1\t2\t3\n"
-    "v_9.JPEG\tn02\t0\t1\t2\t3\n"
-)
-
-
-def grey_level(level, side=64):
-    return Image.new("L", (side, side), level)
-
-
-@pytest.fixture
-def tiny(tmp_path):
-    """Three classes, one of them without images; one of the annotated images is missing."""
-    folder = tmp_path / "tiny-imagenet-200"
-    for k, name in enumerate(["n03", "n01"]):
-        for i in range(4 - k):
-            save(
-                folder / "train" / name / "images" / f"{name}_{i}.JPEG",
-                grey_level(100 * k + 10 * i),
-            )
-        (folder / "train" / name / f"{name}_boxes.txt").write_text("")
-    for i in range(3):
-        save(folder / "val" / "images" / f"v_{i}.JPEG", grey_level(200 + 10 * i))
-    save(folder / "test" / "images" / "t_0.JPEG", grey_level(0))
-    (folder / "wnids.txt").write_text("n03\nn02\nn01\n")
-    (folder / "val" / "val_annotations.txt").write_text(ANNOTATIONS)
-    return folder
-
-
-def test_tiny_imagenet_of_a_subset(tiny):
-    dataset = data.tiny_imagenet(tiny.parent)
-    assert dataset.name == "tiny_imagenet (2 classes, 7 + 3 images)"
-    assert dataset.inputs.shape == (10, 3, 64, 64)
-    levels = dataset.inputs.float().mean((1, 2, 3)).round().tolist()
-    np.testing.assert_allclose(levels, [0, 10, 20, 30, 100, 110, 120, 200, 220, 210], atol=1)
-    assert dataset.labels.tolist() == [0, 0, 0, 0, 1, 1, 1, 0, 0, 1]
-    assert [len(dataset.train), len(dataset.val), dataset.test.tolist()] == [7, 0, [7, 8, 9]]
-    assert (dataset.mean, dataset.std, dataset.n_classes) == (0.5, 0.5, 2)
-    assert torch.equal(data.tiny_imagenet(tiny).inputs, dataset.inputs)
-
-
-def test_tiny_imagenet_holds_out_and_stretches(tiny):
-    dataset = data.tiny_imagenet(tiny, val=3, seed=1, size=32)
-    assert dataset.name == "tiny_imagenet (32 x 32 pixels, 2 classes, 7 + 3 images)"
-    assert np.bincount(dataset.labels.numpy()[dataset.val]).tolist() == [2, 1]
-    assert sorted([*dataset.train, *dataset.val]) == list(range(7))
-    with pytest.raises(ValueError, match="`val` must be between 0 and 6"):
-        data.tiny_imagenet(tiny, val=7)
-
-
-def test_tiny_imagenet_of_the_original_size_has_a_plain_name():
-    def parts(train, test):
-        return [[[Path("x")] * size] * 200 for size in (train, test)]
-
-    def name(sizes, sides):
-        return _class_folders.name_with_differences(
-            "tiny_imagenet", sides, (64, 64), parts(*sizes), [[500] * 200, [50] * 200]
-        )
-
-    assert name((500, 50), (64, 64)) == "tiny_imagenet"
-    assert name((500, 50), (32, 32)) == "tiny_imagenet (32 x 32 pixels)"
-    assert name((500, 49), (64, 64)) == "tiny_imagenet (200 classes, 100000 + 9800 images)"
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "match"),
-    [
-        (
-            "wnids.txt",
-            "n03\nn01\nn03\n",
-            "`root` must list each class once in wnids.txt, got n03 twice",
-        ),
-        ("wnids.txt", "", "`root` must list classes in wnids.txt .* got none"),
-        ("wnids.txt", "x" * 5000 + " \0", "`root` must list classes in wnids.txt .* got none"),
-        (
-            "val/val_annotations.txt",
-            ANNOTATIONS[:-36],
-            "`root` must hold one image and its class per line, got 'v_2.JP' in line 3",
-        ),
-        (
-            "val/val_annotations.txt",
-            ANNOTATIONS.replace("v_9", "v_1"),
-            "each image once, got v_1.JPEG again in line 4",
-        ),
-        (
-            "val/val_annotations.txt",
-            "v_0.JPEG\tn03\n",
-            r"class of every .* none for .*v_1.JPEG \(2 such images\)",
-        ),
-        (
-            "val/val_annotations.txt",
-            ANNOTATIONS.replace("n0", "n1"),
-            "validation images of its classes, got none",
-        ),
-        ("val/val_annotations.txt", "hello\n" + ANNOTATIONS, "got 'hello' in line 1 of"),
-    ],
-)
-def test_tiny_imagenet_refuses_damaged_lists(tiny, name, text, match):
-    (tiny / name).write_text(text)
-    with pytest.raises(ValueError, match=match):
-        data.tiny_imagenet(tiny)
-
-
-@pytest.mark.parametrize("name", ["wnids.txt", "val/val_annotations.txt", "train", "val/images"])
-def test_tiny_imagenet_says_what_is_missing(tiny, name):
-    (tiny / name).rename(tiny / "elsewhere")
-    with pytest.raises(
-        FileNotFoundError,
-        match=f"`root` must hold the files of Tiny ImageNet, missing in .*: {name}",
-    ):
-        data.tiny_imagenet(tiny)
-
-
-def test_tiny_imagenet_names_classes_without_images(tiny):
-    shutil.rmtree(tiny / "train" / "n01" / "images")
-    with pytest.raises(
-        ValueError, match=r"`root` must hold images of every class, got none .* of 'n01'"
-    ):
-        data.tiny_imagenet(tiny)

@@ -294,8 +294,8 @@ def test_what_differs_in_images_masks_and_directions_is_said_beside_the_figures_
     for words in (
         "also subtracts each channel's mean"
         if scale == "paper"
-        else "neither normalized by channel nor cropped",
-        "without a delay it is SGP",
+        else "neither normalized by channel nor randomly cropped or flipped",
+        "without a delay, which makes it SGP",
         "DFedPGP pulls",
         "all clients start with one mask",
         "scripts regrow at random",

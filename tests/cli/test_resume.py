@@ -1,0 +1,184 @@
+"""``topofl resume``, after runs that were interrupted."""
+
+import errno
+import shutil
+import signal
+import sys
+
+import numpy as np
+import pytest
+
+from tests.cli.commands import contents, fails, train
+from topofl import config
+from topofl.cli import main
+from topofl.engine.rounds import EngineRound
+from topofl.history import History
+
+
+def stop_in_step(monkeypatch, step):
+    """Let a Ctrl-C arrive while a step is taken."""
+    take, steps = EngineRound.train, []
+
+    def interrupted(self, models, how, own, **words):
+        steps.append(self.t)
+        if len(steps) == step:
+            signal.raise_signal(signal.SIGINT)
+        return take(self, models, how, own, **words)
+
+    monkeypatch.setattr(EngineRound, "train", interrupted)
+
+
+def test_interrupted_and_resumed_is_as_if_nothing_had_happened(capsys, toml, tmp_path, monkeypatch):
+    assert main(["run", toml, "--out", "whole"]) == 0
+    with monkeypatch.context() as patch:
+        stop_in_step(patch, 3)
+        capsys.readouterr()
+        assert main(["run", toml, "--out", "a run"]) == 1
+    line = "topofl: interrupted after round 3 of 4; resume with: topofl resume 'a run'\n"
+    assert capsys.readouterr().err == line
+    folder = tmp_path / "a run"
+    assert sorted(path.name for path in folder.iterdir()) == ["checkpoints", "config.toml"]
+    assert config.load(folder / "config.toml").options["seed"] == 3
+    assert "is not finished (round 3); continue it with topofl resume" in fails(
+        capsys, 2, "run", toml, "--out", "a run"
+    )
+    for verb in ("graphs", "compare"):
+        assert "is not finished (round 3); continue it with topofl resume" in fails(
+            capsys, 2, verb, "a run"
+        )
+    assert main(["resume", "a run"]) == 0
+    assert "saved in a run" in capsys.readouterr().out
+    whole, resumed = History.load("whole"), History.load("a run")
+    for name in ("accuracy", "loss", "train_loss", "round"):
+        np.testing.assert_array_equal(whole[name], resumed[name])
+    assert whole.meta == resumed.meta
+    assert (tmp_path / "whole" / "config.toml").read_text() == (folder / "config.toml").read_text()
+
+
+def test_a_finished_run_says_so_and_takes_more_rounds(capsys, toml, tmp_path):
+    assert main(["run", toml, "--out", "a", "--checkpoint-every", "1"]) == 0
+    kept = ["state-00000004.json", "state-00000004.pt"]
+    assert sorted(path.name for path in (tmp_path / "a" / "checkpoints").iterdir()) == kept
+    capsys.readouterr()
+    assert main(["resume", "a"]) == 0
+    assert capsys.readouterr().out.startswith(
+        "a is finished: all 4 rounds are done; train more with --set"
+    )
+    before = (tmp_path / "a" / "config.toml").read_text()
+    assert "[saving]\nevery = 1\n" in before
+    assert "a is finished, so only" in fails(capsys, 2, "resume", "a", "--set", "algorithm.lr=0.1")
+    assert "lr was 0.5, is 0.1" in fails(
+        capsys, 2, "resume", "a", "--set", "algorithm.lr=0.1", "--set", "run.rounds=6"
+    )
+    assert (tmp_path / "a" / "config.toml").read_text() == before
+    assert main(["resume", "a", "--set", "run.rounds=7"]) == 0
+    assert main(["run", toml, "--out", "b", "--set", "run.rounds=7"]) == 0
+    np.testing.assert_array_equal(History.load("a")["loss"], History.load("b")["loss"])
+    assert config.load("a/config.toml").options["rounds"] == 7
+    shutil.rmtree(tmp_path / "a" / "checkpoints")
+    assert "its checkpoints were removed" in fails(
+        capsys, 2, "resume", "a", "--set", "run.rounds=9"
+    )
+
+
+def test_a_longer_run_that_is_interrupted_keeps_what_was_asked_for(toml, tmp_path, monkeypatch):
+    assert main(["run", toml, "--out", "a"]) == 0
+    with monkeypatch.context() as patch:
+        stop_in_step(patch, 1)
+        assert main(["resume", "a", "--set", "run.rounds=7"]) == 1
+    assert History.load("a").n_rounds == 4
+    assert main(["resume", "a"]) == 0
+    assert History.load("a").n_rounds == 7
+
+
+def test_stopped_before_the_first_checkpoint_it_starts_again(capsys, toml, tmp_path, monkeypatch):
+    train(monkeypatch, KeyboardInterrupt())
+    assert main(["run", toml]) == 1
+    assert sorted(path.name for path in (tmp_path / "runs" / "small").iterdir()) == [
+        "checkpoints",
+        "config.toml",
+    ]
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    capsys.readouterr()
+    assert main(["resume", "runs/small"]) == 0
+    assert (
+        "runs/small has no checkpoint yet; it starts from the beginning" in capsys.readouterr().err
+    )
+    assert History.load("runs/small").n_rounds == 4
+
+
+def test_resume_needs_a_run(capsys, toml, tmp_path):
+    (tmp_path / "thesis").mkdir()
+    for folder in ("thesis", "nowhere", toml):
+        assert "holds no run to continue: config.toml is missing" in fails(
+            capsys, 2, "resume", folder
+        )
+
+
+def test_an_interrupted_run_that_replaces_another_says_how_to_go_on(capsys, toml, monkeypatch):
+    assert main(["run", toml, "--out", "r"]) == 0
+    with monkeypatch.context() as patch:
+        stop_in_step(patch, 2)
+        capsys.readouterr()
+        assert main(["run", toml, "--out", "r", "--force", "--set", "run.seed=9"]) == 1
+    assert (
+        capsys.readouterr().err
+        == "topofl: interrupted after round 2 of 4; resume with: topofl resume r\n"
+    )
+    assert main(["resume", "r"]) == 0
+    assert History.load("r").meta["seed"] == 9
+
+
+@pytest.mark.filterwarnings("always:the checkpoint of round")
+def test_an_interruption_of_which_nothing_could_be_saved_leaves_the_finished_run(
+    capsys, toml, monkeypatch
+):
+    assert main(["run", toml, "--out", "r"]) == 0
+    before = contents("r")
+
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.modules["topofl.engine.store.schedule"], "save", full)
+        stop_in_step(patch, 2)
+        capsys.readouterr()
+        assert main(["run", toml, "--out", "r", "--force", "--set", "run.seed=9"]) == 1
+    assert capsys.readouterr().err.endswith(
+        "after round 2 of 4, saved nothing; the finished run is unchanged\n"
+    )
+    assert contents("r") == before
+
+
+@pytest.mark.parametrize("verb", ["run", "force", "resume"])
+def test_a_folder_that_vanishes_while_a_run_lasts_can_be_gone_on_with(
+    capsys, toml, tmp_path, monkeypatch, verb
+):
+    words = ["run", toml, "--out", "r", "--set", "run.rounds=6", "--checkpoint-every", "1"]
+    words += ["--force"] * (verb == "force")
+    if verb != "run":
+        assert main(["run", toml, "--out", "r"]) == 0
+    if verb == "resume":
+        words = ["resume", "r", "--set", "run.rounds=6"]
+    take, steps, first = EngineRound.train, [], 4 if verb == "resume" else 0
+
+    def vanishing(self, models, how, own, **more):
+        steps.append(self.t)
+        if len(steps) == (1 if verb == "resume" else 3):
+            shutil.rmtree(tmp_path / "r")
+            signal.raise_signal(signal.SIGINT)
+        return take(self, models, how, own, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EngineRound, "train", vanishing)
+        capsys.readouterr()
+        assert main(words) == 1
+    done = first + len(steps)
+    assert (
+        f"interrupted after round {done} of 6; resume with: topofl resume r\n"
+        in capsys.readouterr().err
+    )
+    assert main(["resume", "r"]) == 0
+    assert main(["run", toml, "--out", "whole", "--set", "run.rounds=6"]) == 0
+    np.testing.assert_array_equal(History.load("r")["loss"], History.load("whole")["loss"])

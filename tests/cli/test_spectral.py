@@ -1,0 +1,232 @@
+"""``topofl spectral``."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import topofl
+from tests.cli.commands import FAILING, fails
+from topofl import config, topologies
+from topofl.cli import main
+from topofl.history import History
+
+
+def test_spectral(capsys, tmp_path):
+    path = tmp_path / "graphs.csv"
+    assert main(["spectral", "ring:16", "dcliques:20,inter=ring,seed=0", "--csv", str(path)]) == 0
+    captured = capsys.readouterr()
+    assert "0.05075" in captured.out
+    note = (
+        "topofl: note: dcliques:20,inter=ring,seed=0: no data given; one class per node is used\n"
+    )
+    assert captured.err == note
+    frame = pd.read_csv(path)
+    assert frame["nodes"].tolist() == [16, 20]
+    assert frame["spectral gap"][0] == pytest.approx(1 - (1 + 2 * np.cos(np.pi / 8)) / 3)
+
+
+def test_spectral_of_a_graph_of_a_graph(capsys):
+    assert main(["spectral", "ring:12", FAILING.format("ring:12"), "--json"]) == 0
+    captured = capsys.readouterr()
+    whole, failing = json.loads(captured.out)
+    assert captured.err == ""
+    assert failing["name"] == "link_failures(ring(n=12), fail=0.1, recover=0.5, seed=0)"
+    assert failing["nodes"] == 12
+    assert 0 < failing["edges"] < whole["edges"] == 12
+
+
+def test_spectral_of_a_graph_of_a_graph_with_data(capsys):
+    specs = ["ring:20", FAILING.format("dcliques:20,seed=0")]
+    assert main(["spectral", *specs, "--data", "digits", "--json"]) == 0
+    assert "label_counts[20x10]" in json.loads(capsys.readouterr().out)[1]["name"]
+
+
+def test_spectral_notes_a_seed_of_its_own(capsys):
+    assert main(["spectral", "random_regular:10,k=3"]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == "topofl: note: random_regular:10,k=3: no `seed` given; 0 is used\n"
+    assert topologies.random_regular(10, 3, seed=0).name in captured.out
+
+
+def test_spectral_in_other_formats(capsys):
+    assert main(["spectral", "one_peer_exponential:8", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["nodes"] == 8
+    assert row["algebraic connectivity"] is None
+    assert row["C measured"] == "inf"
+    assert main(["spectral", "ring:8", "--markdown"]) == 0
+    assert "| name | nodes |" in capsys.readouterr().out
+
+
+def test_spectral_with_data(capsys):
+    assert (
+        main(
+            [
+                "spectral",
+                "ring:20",
+                "dcliques:20,seed=0",
+                "--data",
+                "digits",
+                "--seed",
+                "4",
+                "--json",
+            ]
+        )
+        == 0
+    )
+    captured = capsys.readouterr()
+    ring, cliques = json.loads(captured.out)
+    assert captured.err == ""
+    assert "label_counts[20x10]" in cliques["name"]
+    assert cliques["neighborhood heterogeneity"] < ring["neighborhood heterogeneity"]
+    assert ring["mean clique skew"] is None
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["rng:5"], "rng:5: there is no topology 'rng'; did you mean 'ring'?"),
+        (
+            ["ring:5", "torus:9,row=3"],
+            "torus:9,row=3: `torus` takes n, rows, not 'row'; did you mean 'rows'?",
+        ),
+        (["ring"], "ring: `ring` needs `n`"),
+        (
+            [FAILING.format("rng:5")],
+            "seed=0: `base`: there is no topology 'rng'; did you mean 'ring'?",
+        ),
+        (
+            [FAILING.format("torus:9,row=3")],
+            "`base`: `torus` takes n, rows, not 'row'; did you mean 'rows'?",
+        ),
+        (
+            ["participation,base=(ring:5"],
+            "'participation,base=(ring:5' must close its brackets, ')' is missing",
+        ),
+        (
+            ["ring:5", FAILING.format("ring:6"), "--data", "digits"],
+            "must have the same number of nodes",
+        ),
+        (["ring:x"], "Python finds no module ring; "),
+        (
+            ["ring:x"],
+            "to use topofl's own, put the number of nodes after the colon, as in ring:100",
+        ),
+        (
+            ["ring:"],
+            "'ring:' must have a number or a function after its colon: ring:100 or mymodule:wheel",
+        ),
+        (
+            ["ring:5", "ring:6", "--data", "digits"],
+            "must have the same number of nodes, as ring:100, got [5, 6]",
+        ),
+        (["dcliques", "--data", "digits"], "got none"),
+        (["ring:5", "--data", "digits", "--per-node", "0"], "`per_node` must be at least 1, got 0"),
+        (["ring:5", "--data", "no/such/folder"], "`root` must hold the four files"),
+        (["ring:5", "--csv", "no/such/folder/x.csv"], "No such file or directory"),
+    ],
+)
+def test_spectral_mistakes(capsys, argv, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert message in fails(capsys, 2, "spectral", *argv)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "neighborhood_swap:20,base=4,seed=0",
+        "neighborhood_swap:20,base=(random_regular,k=4,seed=0),seed=0",
+        "link_failures,base=(neighborhood_swap:20,base=4,seed=0),fail=.1,recover=.5,seed=0",
+    ],
+)
+def test_a_base_may_be_a_degree_or_have_the_nodes_of_its_graph(capsys, spec):
+    assert main(["spectral", spec, "--data", "digits", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["nodes"] == 20
+    assert main(["spectral", spec, "--json"]) == 0
+    capsys.readouterr()
+
+
+def test_rounds_and_groups_of_columns_are_those_asked_for(capsys):
+    found = []
+    for rounds in ("10", "40"):
+        assert (
+            main(
+                [
+                    "spectral",
+                    "random_matching:12,seed=0",
+                    "--rounds",
+                    rounds,
+                    "--about",
+                    "rounds",
+                    "--json",
+                ]
+            )
+            == 0
+        )
+        found += json.loads(capsys.readouterr().out)
+    assert set(found[0]) == {"name", "B", "expected gap", "measured contraction"}
+    assert found[0]["expected gap"] < found[1]["expected gap"]  # a mean over more rounds
+    assert main(["spectral", "ring:5", "--rounds", "0"]) == 2
+    assert "`rounds` must be at least 1" in capsys.readouterr().err
+    assert main(["spectral", "ring:5", "--about", "path"]) == 2
+    assert "did you mean 'paths'" in capsys.readouterr().err
+
+
+def test_graphs_of_a_run_are_shown_round_by_round(capsys, toml):
+    flips = ["--set", "data.flip_labels=[1]", "--set", "data.with_validation=0.2"]
+    learned = "algorithm=dpfl,lr=0.1,epochs=1,budget=2"
+    assert (
+        main(
+            [
+                "run",
+                toml,
+                "--out",
+                "a",
+                *flips,
+                "--set",
+                learned,
+                "--set",
+                "topology=fully_connected",
+            ]
+        )
+        == 0
+    )
+    capsys.readouterr()
+    assert main(["graphs", "a", "--labels", "--html", "a.html", "--csv", "t.csv"]) == 0
+    assert "neighbor label distance" in capsys.readouterr().out
+    frame, history = pd.read_csv("t.csv"), History.load("a/history")
+    clients = config.load("a/config.toml").clients
+    assert frame["round"].tolist() == [0, 1, 2, 3]
+    for t in range(4):
+        assert frame["edges"][t] == history.mixing(t).support().n_edges
+        distance = topofl.metrics.neighbor_label_distance(history.mixing(t).support(), clients)
+        assert frame["neighbor label distance"][t] == pytest.approx(distance)
+    page = Path("a.html").read_text()
+    assert "1 mislabelled node last" in page
+    assert (
+        "topofl graphs a --labels --every 1 --about structure,averaging,data --html a.html" in page
+    )
+    assert main(["graphs", "a/history", "--every", "2", "--about", "structure", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["round"] for row in rows] == [0, 2, 3]
+    assert "label separation" not in rows[0]
+
+
+def test_graphs_that_are_not_there_are_told(capsys, runs):
+    assert "has no mixing matrices, since its algorithm exchanges nothing" in fails(
+        capsys, 2, "graphs", "b"
+    )
+    assert "`--labels` needs the configuration of the run" in fails(
+        capsys, 2, "graphs", "a/history", "--labels"
+    )
+    assert "`--every` must be at least 1, got 0" in fails(capsys, 2, "graphs", "a", "--every", "0")
+    assert "got 'colour'" in fails(capsys, 2, "graphs", "a", "--about", "colour")
+    assert "is not a complete history" in fails(capsys, 2, "graphs", "none")
+
+
+@pytest.mark.parametrize("n", ["100000000", "1" + 400 * "0"])
+def test_graphs_are_refused_by_their_size(capsys, n):
+    assert "`n` must be at most 10,000,000" in fails(capsys, 2, "spectral", f"ring:{n}")

@@ -1,0 +1,259 @@
+"""Experiments from configurations: equal to Python calls, with all defaults, and repeated."""
+
+import textwrap
+import tomllib
+
+import numpy as np
+import pytest
+import torch
+
+import topofl
+from tests.config.example import TEXT, tables
+from topofl import algorithms, config, data, mixing, models, topologies
+
+
+def test_equals_the_python_call(tmp_path):
+    (tmp_path / "a.toml").write_text(TEXT)
+    history = config.load(tmp_path / "a.toml").run()
+    clients = data.shards(data.digits(), 10, seed=1)
+    graph = topologies.dcliques(clients.label_counts, clique_size=5, inter="ring", seed=2)
+    wanted = topofl.run(
+        algorithms.dsgd(0.5, batch_size=8),
+        model=models.logistic_regression(64),
+        clients=clients,
+        topology=graph,
+        rounds=3,
+        seed=3,
+        evaluation=1,
+    )
+    np.testing.assert_array_equal(history["accuracy"], wanted["accuracy"])
+    assert history.meta == wanted.meta
+    assert (history.mixing(0).weights != wanted.mixing(0).weights).nnz == 0
+
+
+def test_matched_tests_are_configured_and_repeated():
+    tables = {
+        "algorithm": "local_only,lr=1",
+        "run": {"rounds": 1},
+        "evaluation": {"on": "own_test"},
+    }
+    source = {"name": "digits", "n": 10, "partition": "iid", "seed": 3, "match_test": "disjoint"}
+    experiment = config.build(tables | {"data": source})
+    wanted = data.match_test(data.iid(data.digits(), 10, seed=3), rule="disjoint", seed=3)
+    assert experiment.clients.name == wanted.name
+    for own in (experiment.clients, config.build(experiment.tables).clients):
+        assert [indices.tolist() for indices in own.test] == [
+            indices.tolist() for indices in wanted.test
+        ]
+    with pytest.raises(
+        ValueError, match=r"\[data\] `rule` must be one of 'per_client', 'disjoint', got 'each'"
+    ):
+        config.build(tables | {"data": source | {"match_test": "each"}})
+
+
+def test_all_defaults_are_filled_in():
+    experiment = config.build(
+        {
+            "data": {"name": "digits", "n": 10},
+            "topology": "ring",
+            "algorithm": "dsgd,lr=1",
+            "run": {"rounds": 1},
+        }
+    )
+    assert experiment.tables == {
+        "data": {
+            "name": "digits",
+            "test": 300,
+            "val": 0,
+            "split_seed": 0,
+            "enlarge": 1,
+            "partition": "shards",
+            "n": 10,
+            "per_node": 2,
+            "seed": 0,
+            "val_fraction": 0.0,
+            "test_fraction": 0.0,
+        },
+        "topology": {"name": "ring", "n": 10},
+        "algorithm": {
+            "name": "dsgd",
+            "lr": 1,
+            "batch_size": 128,
+            "momentum": 0.0,
+            "local_steps": 1,
+        },
+        "model": {"name": "logistic_regression", "in_features": 64, "n_classes": 10},
+        "run": {
+            "rounds": 1,
+            "seed": 0,
+            "init": "common",
+            "progress": "auto",
+        },
+        "evaluation": {
+            "every": 10,
+            "on": "test",
+            "examples": None,
+            "nodes": None,
+            "before_exchange": False,
+            "fine_tune": None,
+            "fine_tune_every": None,
+            "also": None,
+        },
+        "compute": {
+            "executor": "auto",
+            "chunk": "auto",
+            "precision": "fp32",
+            "channels_last": "auto",
+            "compile": False,
+            "device": None,
+            "dtype": "float32",
+            "on_divergence": "raise",
+            "on_disconnected": "raise",
+        },
+        "saving": {"every": "auto", "models": True},
+    }
+    assert experiment.notes == (
+        "[data] no `seed` given; 0 is used",
+        "[run] no `seed` given; 0 is used",
+    )
+
+
+def test_samples_for_evaluation_are_configured_and_refused_before_the_run():
+    sampled = config.build(
+        tables(run={"rounds": 1, "seed": 0}, evaluation={"examples": 30, "nodes": 4})
+    )
+    whole = config.build(tables(run={"rounds": 1, "seed": 0}))
+    assert sampled.estimate().evaluation < whole.estimate().evaluation
+    assert sampled.estimate().parameters == whole.estimate().parameters
+    history = sampled.run()
+    assert np.isnan(history["accuracy"]).sum(axis=1).tolist() == [6, 6]
+    assert [history.meta["evaluation"][name] for name in ("examples", "nodes")] == [30, 4]
+    with pytest.raises(ValueError, match=r"`evaluation.examples` must be .*=300, got 301"):
+        config.build(tables(run={"rounds": 1, "seed": 0}, evaluation={"examples": 301}))
+
+
+@pytest.mark.parametrize(
+    "augment",
+    [
+        "crop_and_flip,padding=2",
+        {"name": "crop_and_flip", "padding": 2},
+        {"spec": "crop_and_flip,padding=2"},
+    ],
+)
+def test_augmentation_is_configured(augment):
+    experiment = config.build(tables(data=tables()["data"] | {"augment": augment}))
+    assert experiment.clients.augment == data.crop_and_flip(padding=2)
+    assert experiment.tables["data"]["augment"] == {
+        "name": "crop_and_flip",
+        "padding": 2,
+        "flip": True,
+    }
+    assert config.build(tomllib.loads(config.dumps(experiment.tables))).tables == experiment.tables
+    assert experiment.estimate().minibatches > config.build(tables()).estimate().minibatches
+    assert experiment.run().meta["augment"] == "crop_and_flip(padding=2, flip=True)"
+
+
+def test_defaults_are_those_of_the_functions():
+    """New arguments of topofl.run and of the functions must be writable as TOML."""
+    filled = config.build(tables()).tables
+    assert config.build(tomllib.loads(config.dumps(filled))).tables == filled
+
+
+@pytest.mark.parametrize("algorithm", ["dsgd", "clique_averaging", "centralized", "local_only"])
+def test_resolved_tables_give_the_same_run(algorithm):
+    experiment = config.build(
+        tables(
+            algorithm={"name": algorithm, "lr": 0.5, "batch_size": 8, "momentum": 0.9}, model=None
+        )
+    )
+    history = experiment.run()
+    again = config.build(tomllib.loads(config.dumps(experiment.tables_of(history)))).run()
+    np.testing.assert_array_equal(history["accuracy"], again["accuracy"])
+    np.testing.assert_array_equal(history["loss"], again["loss"])
+    assert again.meta["executor"] == history.meta["executor"] != "auto"
+
+
+NESTED = [
+    "link_failures,base=(dcliques,clique_size=5,seed=2),fail=0.2,recover=0.5,seed=1",
+    {
+        "name": "link_failures",
+        "base": "(dcliques,clique_size=5,seed=2)",
+        "fail": 0.2,
+        "recover": 0.5,
+        "seed": 1,
+    },
+    {
+        "spec": "link_failures,fail=0.2,recover=0.5",
+        "base": {"name": "dcliques", "clique_size": 5, "seed": 2},
+        "seed": 1,
+    },
+    {
+        "spec": "link_failures,fail=0.2,recover=0.5",
+        "base": {"spec": "dcliques,seed=2", "clique_size": 5},
+        "seed": 1,
+    },
+]
+
+
+@pytest.mark.parametrize("topology", NESTED)
+def test_graphs_of_graphs(topology):
+    experiment = config.build(tables(topology=topology))
+    counts = experiment.clients.label_counts
+    graph = topologies.link_failures(
+        topologies.dcliques(counts, clique_size=5, seed=2), fail=0.2, recover=0.5, seed=1
+    )
+    assert experiment.topology.name == graph.name
+    assert (
+        experiment.tables["topology"]["base"]["inter"] == "fully_connected"
+    )  # defaults are filled in
+    history = experiment.run()
+    written = config.dumps(experiment.tables_of(history))
+    again = config.build(tomllib.loads(written))
+    assert config.dumps(again.tables_of(history)) == written
+    repeated = again.run()
+    np.testing.assert_array_equal(history["accuracy"], repeated["accuracy"])
+    np.testing.assert_array_equal(history["loss"], repeated["loss"])
+    for t in range(3):
+        assert (
+            repeated.mixing(t).weights != mixing.metropolis_hastings(graph.at(t)).weights
+        ).nnz == 0
+
+
+def test_the_documented_example_is_complete():
+    example = textwrap.dedent(config.__doc__.split("::\n")[1].split("\nOptional tables are")[0])
+    experiment = config.build(tomllib.loads(example))
+    assert (
+        experiment.topology.name
+        == "dcliques(label_counts[50x10], clique_size=10, inter='ring', seed=0)"
+    )
+    assert experiment.estimate().messages == 2 * (5 * 45 + 5)
+
+
+def test_seeds_of_data_are_separate():
+    first = config.build(tables()).clients
+    assert first.dataset.test.tolist() == data.digits().test.tolist()
+    other = config.build(
+        tables(data={"name": "digits", "n": 10, "seed": 1, "split_seed": 5})
+    ).clients
+    assert other.dataset.test.tolist() == data.digits(seed=5).test.tolist()
+
+
+def test_weight_rules_and_types_of_run():
+    experiment = config.build(
+        tables(
+            topology={"name": "exponential", "directed": True},
+            mixing={"name": "uniform", "direction": "pull"},
+            run={"rounds": 1, "seed": 0},
+            compute={"dtype": "float64", "device": "cpu"},
+        )
+    )
+    assert experiment.options["compute"].dtype is torch.float64
+    graph = topologies.exponential(10, directed=True)
+    assert (experiment.mixing(graph).weights != mixing.uniform(graph).weights).nnz == 0
+
+
+def test_algorithms_without_messages_need_no_topology():
+    experiment = config.build(tables(topology=None, algorithm="local_only,lr=0.1"))
+    assert experiment.topology is None
+    assert "mixing" not in experiment.tables
+    assert "topology" not in experiment.tables

@@ -1,0 +1,158 @@
+"""Degenerate clients, graphs and data that are valid give correct results."""
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+import topofl
+from tests import naive, problems
+from tests.degenerate.inputs import DISCONNECTED, clients_of, models_of, naive_nodes, run
+from topofl import algorithms, data, metrics, mixing, topologies
+from topofl.engine.train.batches import Batches
+
+SMALL = ([0], [1, 2, 3, 4, 5], range(6, 14))
+
+
+@pytest.mark.parametrize("executor", ["batched", "looped"])
+@pytest.mark.parametrize("model", [problems.linear, problems.convolutional])
+def test_small_clients_train_as_the_naive_loop(executor, model):
+    clients = clients_of(*SMALL)
+    nodes = naive_nodes(clients, model())
+    naive.local_only(nodes, 5, lr=0.1)
+    got = models_of(
+        algorithms.local_only(lr=0.1, batch_size=4),
+        clients=clients,
+        topology=None,
+        rounds=5,
+        model=model(),
+        executor=executor,
+    )
+    torch.testing.assert_close(got, nodes.flat(), rtol=0, atol=1e-12)
+
+
+def test_a_remainder_of_one_example_is_a_minibatch_of_one():
+    batches = Batches(clients_of(*SMALL).train, seed=0)
+    steps = [batches.at(step, 4, "local") for step in range(4)]
+    assert [batch.counts.tolist() for batch in steps] == [
+        [1, 4, 4],
+        [1, 1, 4],
+        [1, 4, 4],
+        [1, 1, 4],
+    ]
+    for first, last in (steps[:2], steps[2:]):
+        assert sorted([*first.indices[1], last.indices[1, 0]]) == sorted(
+            clients_of(*SMALL).train[1]
+        )
+
+
+def test_single_class_clients_learn_their_class():
+    clients = data.one_class_per_node(problems.dataset(), 6, seed=0)
+    assert ((clients.label_counts > 0).sum(1) == 1).all()
+    history = run(
+        algorithms.local_only(lr=1.0, batch_size=4), clients=clients, topology=None, rounds=60
+    )
+    assert all(np.isfinite(history[name]).all() for name in ("accuracy", "loss", "train_loss"))
+    assert history["train_loss"][-1] < 0.1 * history["train_loss"][0]
+
+
+def test_clients_without_test_examples_have_no_score():
+    blobs = problems.dataset()
+    clients = clients_of([0], [1, 2], [3, 4], test=[[], blobs.test[:2], blobs.test[2:3]])
+    history = run(clients=clients, topology=topologies.ring(3), on="own_test")
+    assert np.isnan(history["accuracy"]).tolist() == [[True, False, False]] * 2
+    frame = history.to_pandas()
+    assert np.isfinite(frame["accuracy_mean"].iloc[-1])
+
+
+def test_disconnected_parts_train_separately_if_allowed():
+    parts = nx.Graph([(0, 1), (1, 2), (2, 0), (3, 4), (4, 5), (5, 3)])
+    clients = problems.equal_clients()
+    got = models_of(topology=parts, on_disconnected="allow")
+    nodes = naive_nodes(clients, problems.linear())
+    naive.dsgd(nodes, np.kron(np.eye(2), np.full((3, 3), 1 / 3)), 3, lr=0.1)
+    torch.testing.assert_close(got, nodes.flat(), rtol=0, atol=1e-12)
+    assert metrics.compare([parts]).rows
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_one_node_is_plain_sgd(momentum):
+    clients = data.iid(problems.dataset(), 1, seed=0)
+    algorithm = algorithms.dsgd(lr=0.1, batch_size=1000, momentum=momentum)
+    got = models_of(algorithm, clients=clients, topology=topologies.ring(1), rounds=5)
+    model, blobs = problems.linear().double(), problems.dataset()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=momentum)
+    examples = torch.tensor(clients.train[0])
+    for _ in range(5):
+        optimizer.zero_grad()
+        functional.cross_entropy(
+            model(blobs.inputs[examples].double()), blobs.labels[examples]
+        ).backward()
+        optimizer.step()
+    wanted = nn.utils.parameters_to_vector(model.parameters()).detach()
+    torch.testing.assert_close(got[0], wanted, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("executor", ["batched", "looped"])
+def test_isolated_nodes_train_as_without_a_graph_bit_for_bit(executor):
+    options = {"dtype": torch.float32, "init": "common", "executor": executor}
+    isolated = models_of(topology=DISCONNECTED, on_disconnected="allow", **options)
+    alone = models_of(algorithms.local_only(lr=0.1, batch_size=4), topology=None, **options)
+    assert torch.equal(isolated[3:], alone[3:])
+    assert not torch.equal(isolated[:3], alone[:3])
+
+
+def test_node_labels_are_kept_and_change_nothing():
+    names = ["d", "b", ("a", 1), 7, "f", "e"]
+    graph = nx.relabel_nodes(nx.cycle_graph(6), dict(enumerate(names)))
+    assert topofl.as_topology(graph).nodes == tuple(names)
+    assert torch.equal(models_of(topology=graph), models_of(topology=topologies.ring(6)))
+
+
+def test_asymmetric_weights_are_not_symmetrized():
+    adjacency = np.zeros((6, 6))
+    for i in range(6):
+        adjacency[i, (i + 1) % 6] = 0.1 * (i + 1)  # node i + 1 receives from i with this weight
+    adjacency[0, 3] = 0.25
+    for rule in (mixing.own_weights, mixing.uniform):
+        weights = run(topology=adjacency, mixing=rule).mixing(0).weights.toarray()
+        received = weights - np.diag(np.diag(weights))
+        wanted = (
+            adjacency.T
+            if rule is mixing.own_weights
+            else adjacency.T.astype(bool) * np.diag(weights)[:, None]
+        )
+        np.testing.assert_allclose(received, wanted)
+        nodes = naive_nodes(problems.equal_clients(), problems.linear())
+        naive.dsgd(nodes, weights, 3, lr=0.1)
+        got = models_of(topology=adjacency, mixing=rule)
+        torch.testing.assert_close(got, nodes.flat(), rtol=0, atol=1e-12)
+
+
+def test_integer_images_are_pixels():
+    rng = np.random.default_rng(0)
+    labels = np.arange(60) % 3
+    pixels = (80 * labels[:, None, None, None] + rng.integers(0, 60, (60, 1, 6, 6))).astype(
+        np.uint8
+    )
+    inputs = [pixels, torch.from_numpy(pixels), (pixels / np.float32(255))]
+    found = [
+        models_of(clients=data.iid(data.from_arrays(x, labels, test=0.2), 6, seed=0))
+        for x in inputs
+    ]
+    assert torch.equal(found[0], found[1])
+    torch.testing.assert_close(found[0], found[2], rtol=0, atol=1e-6)
+
+
+def test_spectra_of_disconnected_graphs():
+    table = metrics.compare([DISCONNECTED])
+    row = dict(zip(table.columns, table.rows[0], strict=True))
+    assert (row["spectral gap"], row["algebraic connectivity"], row["effective resistance"]) == (
+        0,
+        0,
+        np.inf,
+    )
+    assert row["diameter"].reason == "some nodes cannot reach each other"
+    assert "n/a" in str(table)
