@@ -36,6 +36,15 @@ class GradientStatistics:
         ``(1/n) sum_i E ||g_i - E g_i||^2``, the variance of minibatch gradients.
     batch_size, minibatches
         Examples per minibatch, and minibatches per node.
+
+    Examples
+    --------
+    >>> from topofl import data, metrics, models
+    >>> clients = data.shards(data.digits(), n=5, per_node=2, seed=0)
+    >>> model = models.logistic_regression(64)
+    >>> found = metrics.gradient_statistics(clients, model=model, batch_size=32)
+    >>> found.means.shape, bool(found.heterogeneity > 0)
+    ((5, 650), True)
     """
 
     means: np.ndarray
@@ -63,6 +72,16 @@ class PredictedDeviation:
         Examples per minibatch.
     hops
         K.
+
+    Examples
+    --------
+    >>> found = PredictedDeviation(
+    ...     value=2.5, heterogeneity=0.5, noise=1.0, zeta2=4.0, sigma2=4.0, batch_size=8, hops=10
+    ... )
+    >>> found.zeta2 * found.heterogeneity + found.sigma2 / found.batch_size * found.noise
+    2.5
+    >>> float(found)
+    2.5
     """
 
     value: float

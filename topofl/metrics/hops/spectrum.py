@@ -45,6 +45,12 @@ class HeterogeneitySpectrum:
     is_exact
         Whether these are all eigenvalues. Otherwise they are Gauss nodes, and sums over up to 63
         hops are exact.
+
+    Examples
+    --------
+    >>> spectrum = HeterogeneitySpectrum(np.array([0.5]), np.array([0.8]), name="W")
+    >>> spectrum.heterogeneity(hops=2)  # 0.8 (1/4 + 1/16)
+    0.25
     """
 
     eigenvalues: np.ndarray
