@@ -3,7 +3,7 @@
 from topofl._support.check.arrays import (
     CLASSES_LIMIT,
     as_array,
-    check_counts,
+    check_label_counts,
     check_finite,
     check_indices,
     check_labels,
@@ -48,7 +48,7 @@ __all__ = [
     "as_array",
     "as_csr",
     "check_choice",
-    "check_counts",
+    "check_label_counts",
     "check_edges",
     "check_entries",
     "check_finite",
