@@ -3,7 +3,15 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-__all__ = ["STAGES", "ScoreColumn", "as_json", "columns_named", "columns_of", "from_json", "name_of"]
+__all__ = [
+    "STAGES",
+    "ScoreColumn",
+    "as_json",
+    "columns_named",
+    "columns_of",
+    "from_json",
+    "name_of",
+]
 
 STAGES = ("", "before_exchange", "fine_tuned", "knn")
 """Built-in stages of evaluation; the first is the end of a round, which names leave out."""
@@ -55,7 +63,9 @@ def columns_of(
     scores = list(scores)
     sets = list(sets)
     found: dict[str, ScoreColumn] = {}
-    for column in (ScoreColumn(score, stage, on) for stage in stages for on in sets for score in scores):
+    for column in (
+        ScoreColumn(score, stage, on) for stage in stages for on in sets for score in scores
+    ):
         name = name_of(column, sets[0])
         if name in found:
             one, other = (" ".join(filter(None, each)) for each in (found[name], column))
@@ -67,7 +77,9 @@ def columns_of(
     return found
 
 
-def columns_named(names: Iterable[str], scores: Iterable[str], first: str) -> dict[str, ScoreColumn]:
+def columns_named(
+    names: Iterable[str], scores: Iterable[str], first: str
+) -> dict[str, ScoreColumn]:
     """Return the columns of scores among these names, for histories that only have names.
 
     Only built-in stages are recognized; the rest of a name is the set, or `first` if it is empty.

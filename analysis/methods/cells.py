@@ -346,7 +346,8 @@ def compute(
     found = {key: found[key] for key in wanted if key in found}
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
-        for cell in _computed(setting, [key for key in wanted if key not in found], jobs, keep_going):
+        missing = [key for key in wanted if key not in found]
+        for cell in _computed(setting, missing, jobs, keep_going):
             found[cell.method, cell.graph] = cell
             file.write(
                 json.dumps({"marker": _marker(setting, cell.method), "cell": asdict(cell)}) + "\n"
@@ -357,7 +358,10 @@ def compute(
 
 
 def _computed(
-    setting: ComparisonTask, wanted: Sequence[tuple[str, str]], jobs: int, keep_going: Callable[[], bool]
+    setting: ComparisonTask,
+    wanted: Sequence[tuple[str, str]],
+    jobs: int,
+    keep_going: Callable[[], bool],
 ) -> Iterator[Cell]:
     """Yield cells as they are completed, until no more may start."""
     if jobs == 1:

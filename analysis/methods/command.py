@@ -369,9 +369,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             bar.update(done - bar.n)
 
         cells = compute(
-            setting, out / "cells.jsonl", methods=options.methods, jobs=options.jobs, on_cell=on_cell,
+            setting,
+            out / "cells.jsonl",
+            methods=options.methods,
+            jobs=options.jobs,
             keep_going=lambda: time.monotonic() - began < 60 * options.minutes,
-        )  # fmt: skip
+            on_cell=on_cell,
+        )
     save(setting, cells, out, options.methods)
     shown = tables(setting, cells, options.methods)
     print(shown["accuracy"], shown["bias"], sep="\n\n")

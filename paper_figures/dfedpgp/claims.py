@@ -33,8 +33,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from ..kit.claims import OUR_QUESTION
-from ..kit.claims import PAPER, Claim, points
+from ..kit.claims import OUR_QUESTION, PAPER, Claim, points
 from ..kit.curves import Curve, Panels, average, final, rounds_to
 from ..kit.judging import judge_every, judge_seeds, rank_correlation
 from .printed_numbers import TABLE_1, TABLE_2, TABLE_3, TABLE_4, TARGETS, margin
@@ -50,8 +49,8 @@ __all__ = [
     "Arms",
     "fig02",
     "finals",
-    "leads",
     "kind_of_claims",
+    "leads",
     "tab01",
     "tab02",
     "tab03",

@@ -27,8 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from ..kit.claims import OUR_QUESTION
-from ..kit.claims import PAPER, Claim, points
+from ..kit.claims import OUR_QUESTION, PAPER, Claim, points
 from ..kit.judging import judge_every, judge_seeds, rank_correlation
 from .arms import Outcome
 from .methods import BASELINES

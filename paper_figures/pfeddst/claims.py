@@ -4,8 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 
-from ..kit.claims import OUR_QUESTION
-from ..kit.claims import PAPER, Claim
+from ..kit.claims import OUR_QUESTION, PAPER, Claim
 from ..kit.curves import Curve, Panels, average, final, rounds_to
 from ..kit.figure import Data
 from ..kit.judging import judge_every, judge_seeds

@@ -11,7 +11,7 @@ from topofl import metrics, topologies
 from topofl._support.table import NotApplicable
 from topofl.metrics import _declaration
 from topofl.metrics._columns import all_columns
-from topofl.metrics._declaration import GROUPS, LABELS, MetricColumn, Limit, Requirement
+from topofl.metrics._declaration import GROUPS, LABELS, Limit, MetricColumn, Requirement
 from topofl.metrics.shape import sparsity as declaring
 from topofl.topology import TopologyError
 

@@ -6,8 +6,8 @@ from topofl._drawing.spectrum import draw_spectrum
 from topofl._drawing.svg import rounds_svg, topology_svg
 
 __all__ = [
-    "draw_graph",
     "draw_adjacency",
+    "draw_graph",
     "draw_matrix",
     "draw_rounds",
     "draw_spectrum",

@@ -19,7 +19,7 @@ from topofl._support.check import check_finite, check_unmasked, shown
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["draw_graph", "draw_adjacency", "draw_matrix", "draw_rounds", "new_axes", "set_title"]
+__all__ = ["draw_adjacency", "draw_graph", "draw_matrix", "draw_rounds", "new_axes", "set_title"]
 
 NODES_LIMIT = 2_000
 EDGES_LIMIT = 20_000

@@ -139,7 +139,9 @@ def stages_of(setup: Setup) -> dict[str, EvaluationStage]:
     return stages
 
 
-def columns_in(stages: Mapping[str, Any], sets: EvaluationSets, task: Task) -> dict[str, ScoreColumn]:
+def columns_in(
+    stages: Mapping[str, Any], sets: EvaluationSets, task: Task
+) -> dict[str, ScoreColumn]:
     """Return the columns of scores of a run, by name."""
     return columns_of(task.reported, stages, sets)
 

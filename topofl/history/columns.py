@@ -52,7 +52,9 @@ def column_name(history: "History", score: str | None, stage: str, on: str | Non
     """See :meth:`topofl.History.column`."""
     columns = history.columns
     first = next((column.set for column in columns.values()), "test")
-    wanted = ScoreColumn(history.primary if score is None else score, stage, first if on is None else on)
+    wanted = ScoreColumn(
+        history.primary if score is None else score, stage, first if on is None else on
+    )
     for name, column in columns.items():
         if column == wanted:
             return name

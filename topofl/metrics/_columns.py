@@ -11,7 +11,7 @@ from typing import Any
 from topofl._support.check import check_sequence, shown
 from topofl._support.plugins import error_context, resolve_name, with_checked_result
 from topofl._support.table import NotApplicable, Table
-from topofl.metrics._declaration import GROUPS, LABELS, MetricColumn, Entry
+from topofl.metrics._declaration import GROUPS, LABELS, Entry, MetricColumn
 from topofl.topology import TopologyError
 
 __all__ = ["all_columns", "chosen_columns", "columns", "grouped_columns", "value_of"]
@@ -102,7 +102,9 @@ def grouped_columns(*, with_labels: bool) -> dict[str, dict[str, MetricColumn]]:
     }
 
 
-def chosen_columns(metrics: Any, groups: Mapping[str, Mapping[str, MetricColumn]]) -> dict[str, MetricColumn]:
+def chosen_columns(
+    metrics: Any, groups: Mapping[str, Mapping[str, MetricColumn]]
+) -> dict[str, MetricColumn]:
     """Return the columns of `metrics`: functions, names of functions, or names of columns.
 
     Raises
@@ -128,7 +130,9 @@ def chosen_columns(metrics: Any, groups: Mapping[str, Mapping[str, MetricColumn]
                 f"`metrics` must have a distinct name for every column, got {name!r} twice; "
                 "rename one"
             )
-        found[name] = resolved if isinstance(resolved, MetricColumn) else _custom_column(name, resolved)
+        found[name] = (
+            resolved if isinstance(resolved, MetricColumn) else _custom_column(name, resolved)
+        )
     return found
 
 

@@ -18,9 +18,9 @@ __all__ = [
     "NODE_GROUPS",
     "ONE_MATRIX",
     "UNDIRECTED",
-    "MetricColumn",
     "Entry",
     "Limit",
+    "MetricColumn",
     "Requirement",
     "mean",
 ]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from topofl._support.check import check_choice, check_label_counts, check_int, check_sequence
+from topofl._support.check import check_choice, check_int, check_label_counts, check_sequence
 from topofl._support.table import Table
 from topofl.metrics._columns import chosen_columns, grouped_columns, value_of
 from topofl.metrics._declaration import Entry

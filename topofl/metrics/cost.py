@@ -8,7 +8,7 @@ import numpy as np
 
 from topofl._support.check import check_choice, check_int
 from topofl._support.table import NotApplicable
-from topofl.metrics._declaration import MetricColumn, Entry, mean
+from topofl.metrics._declaration import Entry, MetricColumn, mean
 from topofl.mixing import MixingMatrix
 
 __all__ = ["Cost", "round_cost"]

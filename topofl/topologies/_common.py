@@ -17,14 +17,14 @@ from topofl.topology import Topology, TopologySequence, graph_of, unused_weights
 __all__ = [
     "Draw",
     "call_name",
-    "check_label_counts",
+    "check_nonempty_label_counts",
     "check_weights_unused",
     "counts_and_source",
     "cycle_edges",
     "distinct_pairs",
     "independent_pairs",
-    "label_shares",
     "label_counts_of_single_classes",
+    "label_shares",
     "periodic",
     "redrawn",
     "static_graph",
@@ -146,7 +146,7 @@ def check_weights_unused(name: str, graph: Topology) -> None:
         )
 
 
-def check_label_counts(label_counts: Any) -> np.ndarray:
+def check_nonempty_label_counts(label_counts: Any) -> np.ndarray:
     """Return (n, classes) int64 counts, or raise unless every node has data.
 
     Raises
@@ -161,8 +161,8 @@ def check_label_counts(label_counts: Any) -> np.ndarray:
     empty = np.flatnonzero(counts.sum(axis=1) == 0)
     if len(empty):
         raise ValueError(
-            f"`label_counts` must give every node at least one example, but node {empty[0]} has none "
-            f"({len(empty)} such nodes)"
+            "`label_counts` must give every node at least one example, but node "
+            f"{empty[0]} has none ({len(empty)} such nodes)"
         )
     return counts
 
@@ -195,7 +195,7 @@ def counts_and_source(label_counts: Any, n: int | None, *, classes: int) -> tupl
     if n is not None:
         n = check_nodes(n, minimum=1)
         return label_counts_of_single_classes(n, classes), f"n={n}"
-    counts = check_label_counts(label_counts)
+    counts = check_nonempty_label_counts(label_counts)
     return counts, f"label_counts[{counts.shape[0]}x{counts.shape[1]}]"
 
 

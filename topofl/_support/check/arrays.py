@@ -7,9 +7,9 @@ import numpy as np
 __all__ = [
     "CLASSES_LIMIT",
     "as_array",
-    "check_label_counts",
     "check_finite",
     "check_indices",
+    "check_label_counts",
     "check_labels",
     "check_shares",
     "check_unmasked",

@@ -102,7 +102,9 @@ def _hold_out(
     share: np.ndarray, labels: np.ndarray, val: int, test: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the (train, val, test) split of a node in its class proportions."""
-    test_indices, rest = sample_split(share, labels, apportion(np.bincount(labels[share]), test), rng)
+    test_indices, rest = sample_split(
+        share, labels, apportion(np.bincount(labels[share]), test), rng
+    )
     val_indices, train = sample_split(rest, labels, apportion(np.bincount(labels[rest]), val), rng)
     return train, val_indices, test_indices
 

@@ -10,7 +10,7 @@ from topofl._linalg import periods, spectral
 from topofl._support.check import check_int
 from topofl._support.seeding import stream
 from topofl._support.vectors import centered
-from topofl.metrics._declaration import ONE_MATRIX, MetricColumn, Entry, Requirement
+from topofl.metrics._declaration import ONE_MATRIX, Entry, MetricColumn, Requirement
 from topofl.metrics._rounds import (
     Mixable,
     WeightRule,

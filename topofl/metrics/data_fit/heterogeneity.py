@@ -186,7 +186,9 @@ def clique_skew(
     check_choice("weighting", weighting, ["uniform", "pooled"])
     check_choice("distance", distance, DISTANCES)
     rows = (
-        label_distributions(label_counts) if weighting == "uniform" else check_label_counts(label_counts)
+        label_distributions(label_counts)
+        if weighting == "uniform"
+        else check_label_counts(label_counts)
     )
     sums = np.stack(
         [rows[group].sum(axis=0) for group in _checked_groups_of(topology_or_groups, rows)]

@@ -8,7 +8,15 @@ import numpy as np
 import scipy.sparse as sparse
 
 from topofl._support.check import check_int
-from topofl.metrics._declaration import CUBIC_LIMIT, LABELS, MetricColumn, Entry, Limit, Requirement, mean
+from topofl.metrics._declaration import (
+    CUBIC_LIMIT,
+    LABELS,
+    Entry,
+    Limit,
+    MetricColumn,
+    Requirement,
+    mean,
+)
 from topofl.metrics.data_fit.heterogeneity import (
     as_group_lists,
     check_row_per_node,

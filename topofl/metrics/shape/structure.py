@@ -7,7 +7,7 @@ import numpy as np
 import scipy.sparse as sparse
 from scipy.sparse.csgraph import maximum_flow
 
-from topofl.metrics._declaration import CONNECTED, CUBIC_LIMIT, UNDIRECTED, MetricColumn, Limit
+from topofl.metrics._declaration import CONNECTED, CUBIC_LIMIT, UNDIRECTED, Limit, MetricColumn
 from topofl.mixing import MixingMatrix
 from topofl.topology import Topology, TopologyError, graph_of
 

@@ -1,182 +1,15 @@
-"""Callbacks that log a run to a file, a terminal, TensorBoard, Weights & Biases or MLflow.
-
-Each function returns a callback for ``topofl.run(..., callbacks=[...])``. Trackers log the numbers
-of :func:`scalars` with the number of completed rounds as the step. Their packages are optional, and
-imported when the callback is created, so that a missing one is noticed before training.
-"""
+"""Callbacks that log a run to TensorBoard, Weights & Biases or MLflow."""
 
 import json
-import math
-import sys
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Mapping
 from importlib import import_module
-from numbers import Integral, Real
 from os import PathLike
-from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
-from topofl._support.check import check_int, check_path, shown
-from topofl._support.text import printable
+from topofl.callbacks.event import Callback, Event, as_json, scalars
 
-__all__ = ["Callback", "Event", "jsonl", "mlflow", "scalars", "tensorboard", "text", "wandb"]
-
-
-@dataclass(frozen=True, eq=False)
-class Event:
-    """An event of a run, the argument of callbacks.
-
-    Parameters
-    ----------
-    kind
-        ``"start"``, ``"round"``, ``"evaluation"``, ``"checkpoint"``, ``"divergence"``,
-        ``"interrupt"`` or ``"end"``.
-    round
-        Number of completed rounds.
-    values
-        JSON values, except that numbers may be NaN or infinite. ``seconds`` of a round include its
-        evaluation.
-    models
-        All nodes' models, or None; ``models.flat``, (n, d), must only be read or copied.
-    """
-
-    kind: str
-    round: int
-    values: Mapping[str, Any]
-    models: Any = None
-
-
-Callback = Callable[[Event], None]
-"""Function that is called with each event of a run, in order, in the thread of the run."""
-
-_LINE_START = b'{"time": "'
-"""Start of every line of a log."""
-
-
-def scalars(event: Event) -> dict[str, float]:
-    """Return the finite numbers of an event by ``"kind/name"``, for trackers.
-
-    The event ``"start"`` has none, since its values are settings.
-
-    Examples
-    --------
-    >>> scalars(Event("round", 3, {"train_loss": 0.5, "messages": 12, "seconds": float("nan")}))
-    {'round/train_loss': 0.5, 'round/messages': 12.0}
-    """
-    if event.kind == "start":
-        return {}
-    numbers = {
-        name: float(v)
-        for name, v in event.values.items()
-        if isinstance(v, Real) and name != "round"
-    }
-    return {
-        f"{event.kind}/{name}": value for name, value in numbers.items() if math.isfinite(value)
-    }
-
-
-def jsonl(path: str | PathLike[str]) -> Callback:
-    """Return a callback that appends one JSON object per event to a file.
-
-    Its keys are ``time`` (UTC, ISO 8601), ``kind``, ``round`` and ``values``; NaN and infinite
-    numbers are null. Every line is written immediately, so that the file can be followed and
-    survives a crash. A resumed run appends, starting with a ``start`` event that has
-    ``resumed_at``; if a round occurs twice, the later one counts.
-
-    Parameters
-    ----------
-    path
-        The file; its parent folders are created. An incomplete last line, for example after the
-        disk was full, is removed.
-
-    Raises
-    ------
-    FileExistsError
-        If there is a file that is not such a log.
-    OSError
-        If it cannot be written, when the callback is created, or later if the disk is full.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     log = jsonl(f"{folder}/log.jsonl")
-    ...     log(Event("round", 1, {"train_loss": 2.5}))
-    ...     print(Path(folder, "log.jsonl").read_text().partition(", ")[2].strip())
-    "kind": "round", "round": 1, "values": {"train_loss": 2.5}}
-    """
-    path = _log_file(check_path("path", path, "file"))
-
-    def callback(event: Event) -> None:
-        now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        record = {"time": now, "kind": event.kind, "round": event.round, "values": event.values}
-        line = json.dumps(_as_json(record), allow_nan=False).encode() + b"\n"
-        with path.open("ab", buffering=0) as file:
-            if file.write(line) != len(line):
-                raise OSError(f"{path} could not be written completely: is the disk full?")
-
-    return callback
-
-
-def _log_file(path: Path) -> Path:
-    """Return the path of a new or older log, after removing an incomplete last line."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+b") as file:
-        file.seek(0)
-        if not _LINE_START.startswith(file.read(len(_LINE_START))):
-            raise FileExistsError(
-                f"`path` must be new or an older log, got {path} with other contents; name another "
-                "file"
-            )
-        file.seek(0)
-        file.truncate(sum(len(line) for line in file if line.endswith(b"\n")))
-    return path
-
-
-def text(stream: TextIO | None = None, *, every: int | None = None) -> Callback:
-    """Return a callback that prints one line per event, for the logs of batch jobs.
-
-    Parameters
-    ----------
-    stream
-        An open text file; None: standard error.
-    every
-        Also print every `every`-th round; None: print all events except rounds.
-
-    Raises
-    ------
-    ValueError, TypeError
-        If `every` is not a positive integer, or `stream` not a file.
-
-    Examples
-    --------
-    >>> log = text(sys.stdout, every=10)
-    >>> log(Event("round", 10, {"train_loss": 2.5}))
-    round 10 round: train_loss 2.5
-    """
-    every = None if every is None else check_int("every", every, minimum=1)
-    if stream is not None and not callable(getattr(stream, "write", None)):
-        raise TypeError(
-            f"`stream` must be an open file, such as sys.stdout, or None, got {shown(stream)}"
-        )
-
-    def callback(event: Event) -> None:
-        if event.kind == "round" and (every is None or event.round % every):
-            return
-        shown_values = [
-            f"{name} {_short_text(value)}"
-            for name, value in event.values.items()
-            if isinstance(value, Real | str)
-        ]
-        print(
-            f"round {event.round} {event.kind}: {', '.join(shown_values)}",
-            file=stream or sys.stderr,
-            flush=True,
-        )
-
-    return callback
+__all__ = ["mlflow", "tensorboard", "wandb"]
 
 
 def tensorboard(folder: str | PathLike[str]) -> Callback:
@@ -247,7 +80,7 @@ def wandb(project: str, **options: Any) -> Callback:
     def callback(event: Event) -> None:
         nonlocal run
         if event.kind == "start":
-            config = _as_json(event.values) | options.get("config", {})
+            config = as_json(event.values) | options.get("config", {})
             run = library.init(
                 **{"project": project, "reinit": "create_new"} | options | {"config": config}
             )
@@ -371,21 +204,6 @@ def _library(module: str, package: str) -> Any:
         ) from error
 
 
-def _as_json(value: Any) -> Any:
-    """Return a value as strict JSON: null for NaN, lists for arrays, text for other objects."""
-    if isinstance(value, Mapping):
-        return {str(name): _as_json(entry) for name, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_as_json(entry) for entry in value]
-    if value is None or isinstance(value, bool | str):
-        return value
-    if isinstance(value, Integral):
-        return int(value)
-    if isinstance(value, Real):
-        return float(value) if math.isfinite(value) else None
-    return _as_json(value.tolist()) if hasattr(value, "tolist") else str(value)
-
-
 def _flattened(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     """Return nested dictionaries as a single one with dotted names."""
     flat: dict[str, Any] = {}
@@ -400,9 +218,4 @@ def _flattened(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
 
 def _markdown(values: Mapping[str, Any]) -> str:
     """Return `values` as a Markdown code block."""
-    return "\n".join(f"    {line}" for line in json.dumps(_as_json(values), indent=2).splitlines())
-
-
-def _short_text(value: Any) -> str:
-    """Return a value as text, floats with 6 significant digits."""
-    return f"{value:.6g}" if isinstance(value, float) else printable(str(value))
+    return "\n".join(f"    {line}" for line in json.dumps(as_json(values), indent=2).splitlines())
