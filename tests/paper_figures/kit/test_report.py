@@ -1,4 +1,4 @@
-"""The report of a paper: everything is in it, in both forms, whatever the texts are."""
+"""The report of a paper, in both forms. Long, since all tests read one report, made once."""
 
 import base64
 import dataclasses
