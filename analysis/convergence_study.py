@@ -245,7 +245,7 @@ def table(setting: StudyTask, results: Sequence[Result]) -> Table:
     )
     title = (
         f"{setting.dataset.name}, {setting.n} nodes of two label shards, {setting.rounds} rounds, "
-        f"{len(results[0].histories)} seeds; messages and MB a round over all nodes; CA = Clique "
+        f"{len(results[0].histories)} seeds; messages and MB per round over all nodes; CA = Clique "
         "Averaging"
     )
     return Table(columns, tuple(_row(setting, result) for result in results), title=title)

@@ -308,7 +308,7 @@ def _write(folder: Path, measured: Sequence[PeakMemory]) -> None:
         "prediction were fitted to the rows that say so; its form was chosen after looking at "
         "earlier peaks of some others too. Peaks of one setting vary by 10 to 20 % from run to "
         "run. ResNet-18-GN is measured with small minibatches, and with 10 nodes on images of 16 x "
-        "16, so that a step takes no minute.\n",
+        "16, so that each step takes less than a minute.\n",
         table(measured).to_markdown(),
     ]
     (folder / "cpu-memory.md").write_text("\n".join(lines) + "\n", encoding="utf-8")

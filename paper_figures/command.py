@@ -1,7 +1,7 @@
 """Reproduce figures of papers from Python; the functions behind ``topofl reproduce``."""
 
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from topofl import NotApplicable, Table
@@ -109,17 +109,8 @@ def reproduce(
     _without_data(figures, setting)
     jobs = check_positive_int("jobs", jobs)
     outcomes = reproduce_each(figures, setting, out=out, kept=kept, jobs=jobs, progress=progress)
-    results: list[Result] = []
-    left_out: list[LeftOut] = []
     try:
-        for outcome in outcomes:
-            if isinstance(outcome, LeftOut):
-                left_out.append(outcome)
-                status = "failed" if outcome.failed else "left out"
-                output(f"{outcome.figure.id}: {status}: {outcome.reason}\n")
-            else:
-                results.append(outcome)
-                output(shown(outcome))
+        results, left_out = _collected(outcomes, output)
     except KeyboardInterrupt:
         output(f"finished runs are stored in {Path(out, 'runs')}; repeat the command to continue")
         raise
@@ -129,6 +120,23 @@ def reproduce(
     if failed := [f"{each.figure.id}: {each.reason}" for each in left_out if each.failed]:
         raise Failed("; ".join(failed))
     return results
+
+
+def _collected(
+    outcomes: Iterable[Result | LeftOut], output: Callable[[object], object]
+) -> tuple[list[Result], list[LeftOut]]:
+    """Return the results and the figures that are left out; each is output once it is known."""
+    results: list[Result] = []
+    left_out: list[LeftOut] = []
+    for outcome in outcomes:
+        if isinstance(outcome, LeftOut):
+            left_out.append(outcome)
+            status = "failed" if outcome.failed else "left out"
+            output(f"{outcome.figure.id}: {status}: {outcome.reason}\n")
+        else:
+            results.append(outcome)
+            output(shown(outcome))
+    return results, left_out
 
 
 def planned(

@@ -33,6 +33,7 @@ RESULTS = {
         "TopologyError",
     ),
     *("Cost", "GeometricBound", "PushSumConstants"),
+    *("GradientStatistics", "HeterogeneitySpectrum", "PredictedDeviation"),
 }
 """What only the library makes: exceptions, and records of results without checks of their own."""
 
@@ -118,6 +119,7 @@ def _values() -> dict[str, Any]:
         },
         **{"dispfl.rounds": 3},
         **{"run.progress": False, "dcliques.n": 8, "clique_size": 4, "degree": 2},
+        **{"batch_size": 4},
     }
 
 
@@ -125,6 +127,9 @@ GIVEN = {
     "topologies": ("steps",),
     "data": ("min_size", "min_per_class"),
     "neighborhood_swap": ("base",),
+    "designed": ("degree", "n"),
+    "neighborhood_heterogeneity": ("label_counts",),
+    "heterogeneity_spectrum": ("label_counts",),
     "run": ("topology", "progress"),
     "estimate": ("topology",),
     "effective_resistance": ("u", "v"),

@@ -186,7 +186,7 @@ def test_configurations_run_or_say_what_is_wrong(tmp_path_factory, edited, dry):
         (
             "model",
             {"n_classes": HUGE},
-            "other sizes must give a model that fits into memory, got: ",
+            "other sizes must give a model that fits into memory, but creating it failed: ",
         ),
         (
             "model",

@@ -3,13 +3,21 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-__all__ = ["STAGES", "Column", "as_json", "columns_named", "columns_of", "from_json", "name_of"]
+__all__ = [
+    "STAGES",
+    "ScoreColumn",
+    "as_json",
+    "columns_named",
+    "columns_of",
+    "from_json",
+    "name_of",
+]
 
 STAGES = ("", "before_exchange", "fine_tuned", "knn")
 """Built-in stages of evaluation; the first is the end of a round, which names leave out."""
 
 
-class Column(NamedTuple):
+class ScoreColumn(NamedTuple):
     """Score, stage and set of a column of scores.
 
     Attributes
@@ -28,14 +36,14 @@ class Column(NamedTuple):
     set: str
 
 
-def name_of(column: Column, first: str) -> str:
+def name_of(column: ScoreColumn, first: str) -> str:
     """Return the name of a column: score, stage, and the set unless it is the `first` set.
 
     Examples
     --------
-    >>> name_of(Column("loss", "fine_tuned", "own_val"), "own_test")
+    >>> name_of(ScoreColumn("loss", "fine_tuned", "own_val"), "own_test")
     'loss_fine_tuned_own_val'
-    >>> name_of(Column("loss", "", "test"), "test")
+    >>> name_of(ScoreColumn("loss", "", "test"), "test")
     'loss'
     """
     parts = (column.score, column.stage, "" if column.set == first else column.set)
@@ -44,7 +52,7 @@ def name_of(column: Column, first: str) -> str:
 
 def columns_of(
     scores: Iterable[str], stages: Iterable[str], sets: Iterable[str]
-) -> dict[str, Column]:
+) -> dict[str, ScoreColumn]:
     """Return the columns of all scores, stages and sets by name, in the order of a history.
 
     Raises
@@ -54,8 +62,10 @@ def columns_of(
     """
     scores = list(scores)
     sets = list(sets)
-    found: dict[str, Column] = {}
-    for column in (Column(score, stage, on) for stage in stages for on in sets for score in scores):
+    found: dict[str, ScoreColumn] = {}
+    for column in (
+        ScoreColumn(score, stage, on) for stage in stages for on in sets for score in scores
+    ):
         name = name_of(column, sets[0])
         if name in found:
             one, other = (" ".join(filter(None, each)) for each in (found[name], column))
@@ -67,7 +77,9 @@ def columns_of(
     return found
 
 
-def columns_named(names: Iterable[str], scores: Iterable[str], first: str) -> dict[str, Column]:
+def columns_named(
+    names: Iterable[str], scores: Iterable[str], first: str
+) -> dict[str, ScoreColumn]:
     """Return the columns of scores among these names, for histories that only have names.
 
     Only built-in stages are recognized; the rest of a name is the set, or `first` if it is empty.
@@ -76,7 +88,7 @@ def columns_named(names: Iterable[str], scores: Iterable[str], first: str) -> di
     --------
     >>> found = columns_named(["round", "loss_knn_own_val"], ["accuracy", "loss"], "own_test")
     >>> found["loss_knn_own_val"]
-    Column(score='loss', stage='knn', set='own_val')
+    ScoreColumn(score='loss', stage='knn', set='own_val')
     """
     scores = list(scores)
     found = {}
@@ -86,7 +98,7 @@ def columns_named(names: Iterable[str], scores: Iterable[str], first: str) -> di
             continue
         rest = name[len(score) + 1 :]
         stage = max((one for one in STAGES if _starts(rest, one)), key=len, default="")
-        found[name] = Column(score, stage, rest[len(stage) + bool(stage) :] or first)
+        found[name] = ScoreColumn(score, stage, rest[len(stage) + bool(stage) :] or first)
     return found
 
 
@@ -95,17 +107,17 @@ def _starts(name: str, part: str) -> bool:
     return name == part or name.startswith(f"{part}_")
 
 
-def as_json(columns: Mapping[str, Column]) -> dict[str, Any]:
+def as_json(columns: Mapping[str, ScoreColumn]) -> dict[str, Any]:
     """Return columns as JSON values."""
     return {name: column._asdict() for name, column in columns.items()}
 
 
-def from_json(value: Any) -> dict[str, Column]:
+def from_json(value: Any) -> dict[str, ScoreColumn]:
     """Return columns from the values of :func:`as_json`, or raise ``ValueError`` if damaged."""
     if not isinstance(value, Mapping):
         raise ValueError(f"columns must be a dictionary, got {type(value).__name__}")
     for name, fields in value.items():
-        known = isinstance(fields, Mapping) and set(fields) == set(Column._fields)
+        known = isinstance(fields, Mapping) and set(fields) == set(ScoreColumn._fields)
         if not known or not all(isinstance(text, str) for text in fields.values()):
             raise ValueError(f"the column {name!r} must have a score, a stage and a set")
-    return {name: Column(**fields) for name, fields in value.items()}
+    return {name: ScoreColumn(**fields) for name, fields in value.items()}

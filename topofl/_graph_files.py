@@ -139,8 +139,8 @@ def _add_edge(graph: nx.Graph, u: str, v: str, weight: float, line: int) -> None
             else "pass directed=true if these are two edges"
         )
         raise ValueError(
-            f"line {line} must give the edge {u} {v} the weight it already has, {before:g}, got "
-            f"{weight:g}; {remedy}"
+            f"line {line} must repeat the weight {before:g} of the edge {u} {v}, got {weight:g}; "
+            f"{remedy}"
         )
     graph.add_edge(u, v, weight=weight)
 

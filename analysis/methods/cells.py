@@ -322,8 +322,8 @@ def compute(
     *,
     methods: Sequence[str] | None = None,
     jobs: int = 1,
-    more: Callable[[], bool] = lambda: True,
-    tell: Callable[[Cell, int, int], None] = lambda cell, done, total: None,
+    keep_going: Callable[[], bool] = lambda: True,
+    on_cell: Callable[[Cell, int, int], None] = lambda cell, done, total: None,
 ) -> dict[tuple[str, str], Cell]:
     """Compute the cells that are missing in a file, append them to it, and return all in order.
 
@@ -336,9 +336,9 @@ def compute(
     jobs
         Processes, of one thread each, so that results do not depend on their number; 1: this
         process.
-    more
+    keep_going
         Function that returns whether another cell may start.
-    tell
+    on_cell
         Called with each completed cell, the number of completed cells, and the total number.
     """
     wanted = cells_of(methods)
@@ -346,23 +346,27 @@ def compute(
     found = {key: found[key] for key in wanted if key in found}
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
-        for cell in _computed(setting, [key for key in wanted if key not in found], jobs, more):
+        missing = [key for key in wanted if key not in found]
+        for cell in _computed(setting, missing, jobs, keep_going):
             found[cell.method, cell.graph] = cell
             file.write(
                 json.dumps({"marker": _marker(setting, cell.method), "cell": asdict(cell)}) + "\n"
             )
             file.flush()
-            tell(cell, len(found), len(wanted))
+            on_cell(cell, len(found), len(wanted))
     return {key: found[key] for key in wanted if key in found}
 
 
 def _computed(
-    setting: ComparisonTask, wanted: Sequence[tuple[str, str]], jobs: int, more: Callable[[], bool]
+    setting: ComparisonTask,
+    wanted: Sequence[tuple[str, str]],
+    jobs: int,
+    keep_going: Callable[[], bool],
 ) -> Iterator[Cell]:
     """Yield cells as they are completed, until no more may start."""
     if jobs == 1:
         for method, graph in wanted:
-            if not more():
+            if not keep_going():
                 return
             with _one_thread():
                 cell = run_cell(setting, method, graph)
@@ -370,8 +374,8 @@ def _computed(
         return
     with ProcessPoolExecutor(jobs, get_context("spawn"), torch.set_num_threads, (1,)) as pool:
         waiting, running = list(wanted), set()
-        while running or (waiting and more()):
-            while waiting and len(running) < jobs and more():
+        while running or (waiting and keep_going()):
+            while waiting and len(running) < jobs and keep_going():
                 running.add(pool.submit(run_cell, setting, *waiting.pop(0)))
             done = next(as_completed(running))
             running.remove(done)

@@ -364,14 +364,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     began = time.monotonic()
     with tqdm(total=len(cells_of(options.methods)), desc="cells", unit="cell") as bar:
 
-        def tell(cell: Cell, done: int, total: int) -> None:
+        def on_cell(cell: Cell, done: int, total: int) -> None:
             bar.set_postfix_str(f"{cell.method} on {cell.graph}")
             bar.update(done - bar.n)
 
         cells = compute(
-            setting, out / "cells.jsonl", methods=options.methods, jobs=options.jobs, tell=tell,
-            more=lambda: time.monotonic() - began < 60 * options.minutes,
-        )  # fmt: skip
+            setting,
+            out / "cells.jsonl",
+            methods=options.methods,
+            jobs=options.jobs,
+            keep_going=lambda: time.monotonic() - began < 60 * options.minutes,
+            on_cell=on_cell,
+        )
     save(setting, cells, out, options.methods)
     shown = tables(setting, cells, options.methods)
     print(shown["accuracy"], shown["bias"], sep="\n\n")

@@ -67,14 +67,23 @@ from .comparisons import (
     shown_phase,
     spread_ratio,
 )
-from .labels import ALL, CA, CLIQUES, EXPONENTIAL_LABEL, FULLY, RANDOM_LABEL, RANDOM_MOMENTUM
+from .labels import (
+    ALL,
+    CA,
+    CLIQUES,
+    EXPONENTIAL_LABEL,
+    FULLY,
+    RANDOM_LABEL,
+    RANDOM_MOMENTUM,
+    TWO_SHARDS,
+)
 
 __all__ = ["fig01", "fig08", "fig09", "fig10", "fig11", "fig12", "fig13", "fig14"]
 
 
 def fig01(panels: Panels) -> list[Claim]:
     """Judge that the topology matters little for homogeneous and much for heterogeneous data."""
-    iid, skewed = panels["IID"], panels["two shards a node"]
+    iid, skewed = panels["IID"], panels[TWO_SHARDS]
     phase, iid_phase = learning_phase(skewed[FULLY]), learning_phase(iid[FULLY])
     gaps = {
         f"{one} and {other}": np.abs(lead_of(iid[one], iid[other], iid_phase))

@@ -84,7 +84,10 @@ BETWEEN = "best minus worst node"
 WHY_SAME = "a gap of 2 points is 1 mm in a figure 5 cm high: such curves count as the same"
 
 
-WHY_FASTER = "1 point is the width of a bold line, the smallest visible gap; no qualifier is given"
+WHY_FASTER = (
+    "1 point is the width of a bold line, the smallest visible gap, which suffices as the paper "
+    "adds no qualifier"
+)
 
 
 WHY_CLEAR = "more than twice the gap at which curves count as the same"

@@ -17,6 +17,7 @@ from .labels import (
     RANDOM_CLIQUES,
     RANDOM_LABEL,
     RANDOM_MOMENTUM,
+    TWO_SHARDS,
 )
 from .settings import Problem, problems_at_hand
 
@@ -133,7 +134,7 @@ def fig01(setting: Setting) -> Arms:
             for label, graph in graphs.items()
         }
         for problem in problems_at_hand(setting, 100, "mnist")
-        for title, partition in (("IID", "iid"), ("two shards a node", "shards"))
+        for title, partition in (("IID", "iid"), (TWO_SHARDS, "shards"))
     }
 
 
@@ -144,7 +145,7 @@ def fig08(setting: Setting) -> Arms:
         for problem in problems_at_hand(setting)
     }
     if "MNIST" in panels:
-        sparse = fig01(setting)["two shards a node"]
+        sparse = fig01(setting)[TWO_SHARDS]
         panels["MNIST"] |= {label: sparse[label] for label in ("grid", "ring")}
     return panels
 

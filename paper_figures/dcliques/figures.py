@@ -31,7 +31,7 @@ from .experiments import (
 )
 from .graphs import FIG05
 from .greedy_swap import FIG17, FIG18
-from .labels import RANDOM_MOMENTUM
+from .labels import RANDOM_MOMENTUM, TWO_SHARDS
 from .settings import INIT, RECEIVED, STEPS, USUAL, problems_at_hand
 
 __all__ = ["FIGURES"]
@@ -77,6 +77,7 @@ FIGURES: tuple[Figure, ...] = (
         fig01,
         draw=convergence,
         claims=claims.fig01,
+        shown_titles={TWO_SHARDS: "two shards per node"},
         differences=_differences(100, "mnist", more=(INIT,)),
         datasets=("mnist",),
     ),

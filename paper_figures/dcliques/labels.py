@@ -15,6 +15,7 @@ __all__ = [
     "RANDOM_MOMENTUM",
     "RING_OF_CLIQUES",
     "SMALL_WORLD_CLIQUES",
+    "TWO_SHARDS",
 ]
 
 FULLY, CLIQUES, CA, RANDOM_CLIQUES = (
@@ -43,3 +44,6 @@ INTER_CLIQUES = dict(
     )
 )
 """Ways to join cliques, by label in figures with other kinds of graphs."""
+
+TWO_SHARDS = "two shards a node"
+"""Title under which the data of a panel of figure 1 are stored; "two shards per node" is shown."""

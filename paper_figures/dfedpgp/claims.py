@@ -26,15 +26,14 @@ them compare arms of the same seed:
 - "FedRep is the best PFL method [...] in CFL" refers to table 3 "with Dirichlet-0.3 distribution",
   and is judged only there; in the paper's own table it is false with two classes per client.
 - Splits that the paper does not have, means over splits, and whether unequal devices keep the order
-  of the methods are our questions (:data:`paper_figures.kit.claims.OURS`).
+  of the methods are our questions (:data:`paper_figures.kit.claims.OUR_QUESTION`).
 """
 
 from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from ..kit.claims import OURS as BEYOND
-from ..kit.claims import PAPER, Claim, points
+from ..kit.claims import OUR_QUESTION, PAPER, Claim, points
 from ..kit.curves import Curve, Panels, average, final, rounds_to
 from ..kit.judging import judge_every, judge_seeds, rank_correlation
 from .printed_numbers import TABLE_1, TABLE_2, TABLE_3, TABLE_4, TARGETS, margin
@@ -50,8 +49,8 @@ __all__ = [
     "Arms",
     "fig02",
     "finals",
+    "kind_of_claims",
     "leads",
-    "said_of",
     "tab01",
     "tab02",
     "tab03",
@@ -97,9 +96,9 @@ Values = Mapping[str, np.ndarray]
 Arms = Mapping[str, Curve]
 
 
-def said_of(title: str) -> str:
+def kind_of_claims(title: str) -> str:
     """Return the kind of the claims on a split: the paper's, or ours if it lacks the split."""
-    return PAPER if title.removesuffix(EQUAL) in TABLE_1[OURS] else BEYOND
+    return PAPER if title.removesuffix(EQUAL) in TABLE_1[OURS] else OUR_QUESTION
 
 
 def tab01(panels: Panels) -> list[Claim]:
@@ -117,7 +116,7 @@ def tab01(panels: Panels) -> list[Claim]:
 
 
 def _on_average(panels: Panels) -> list[Claim]:
-    theirs = [title for title in panels if said_of(title) == PAPER]
+    theirs = [title for title in panels if kind_of_claims(title) == PAPER]
     if not theirs:
         return []
     values = [finals(panels[title]) for title in theirs]
@@ -130,7 +129,7 @@ def _on_average(panels: Panels) -> list[Claim]:
             at_least=0,
             why=WHY_ANY,
             paper=_margin(theirs),
-            kind=BEYOND,
+            kind=OUR_QUESTION,
         )
     ]
 
@@ -143,7 +142,7 @@ def _best(title: str, arms: Arms) -> Claim:
         at_least=0,
         why=WHY_ANY,
         paper=_margin([title]),
-        kind=said_of(title),
+        kind=kind_of_claims(title),
     )
 
 
@@ -184,7 +183,7 @@ def fig02(panels: Panels) -> list[Claim]:
             leads({label: average(curve) for label, curve in arms.items() if label != ALONE}),
             at_least=0,
             why=WHY_ANY,
-            kind=said_of(title),
+            kind=kind_of_claims(title),
         )
         for title, arms in panels.items()
     ]
@@ -214,7 +213,7 @@ def _sooner(title: str, arms: Arms, target: float) -> list[Claim]:
             at_least=1,
             why=WHY_ANY,
             paper=f"{min(paper):.2f}" if paper else "",
-            kind=said_of(title),
+            kind=kind_of_claims(title),
             of_means=min(needed[label].mean() for label in ratios) / needed[OURS].mean(),
         )
     ]
@@ -229,7 +228,7 @@ def _sooner(title: str, arms: Arms, target: float) -> list[Claim]:
             at_least=TWICE,
             why=WHY_TWICE,
             paper=f"{np.mean(paper):.2f}" if paper else "",
-            kind=said_of(title),
+            kind=kind_of_claims(title),
         ),
     ]
 
@@ -307,7 +306,7 @@ def _ordered(title: str, panels: Panels) -> Claim:
         at_least=KEPT,
         why=WHY_KEPT,
         paper=f"{theirs:.2f} (of the {len(both)} methods whose numbers we have)",
-        kind=BEYOND,
+        kind=OUR_QUESTION,
     )
 
 

@@ -27,8 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from ..kit.claims import OURS as BEYOND
-from ..kit.claims import PAPER, Claim, points
+from ..kit.claims import OUR_QUESTION, PAPER, Claim, points
 from ..kit.judging import judge_every, judge_seeds, rank_correlation
 from .arms import Outcome
 from .methods import BASELINES
@@ -120,9 +119,9 @@ WHY_RARE = "“less than 10 %”"
 Panels = Mapping[str, Mapping[str, Outcome]]
 
 
-def said_of(title: str) -> str:
+def kind_of_claims(title: str) -> str:
     """Return the kind of the claims on a split: the paper's, or ours if it lacks the split."""
-    return PAPER if title in OVER_FEDAVG else BEYOND
+    return PAPER if title in OVER_FEDAVG else OUR_QUESTION
 
 
 def hidden(title: str) -> tuple[str, ...]:
@@ -157,7 +156,7 @@ def _of_split(title: str, arms: Mapping[str, Outcome]) -> list[Claim]:
             at_least=0,
             why=WHY_ANY,
             paper=points(lead),
-            kind=said_of(title),
+            kind=kind_of_claims(title),
         ),
         _gain(title, arms, "Local", "training alone", OVER_LOCAL),
         _gain(title, arms, "FedAvg", "FedAvg", OVER_FEDAVG),
@@ -168,7 +167,7 @@ def _of_split(title: str, arms: Mapping[str, Outcome]) -> list[Claim]:
             at_most=LITTLE,
             why=WHY_LITTLE,
             paper=points(paper[OURS] - paper[smallest] if smallest in paper else None),
-            kind=said_of(title),
+            kind=kind_of_claims(title),
         ),
     ]
 
@@ -187,7 +186,7 @@ def _gain(
         at_least=gain / 2,
         why=f"half of {source} {gain:g} percentage points",
         paper=points(papers_gain),
-        kind=said_of(title),
+        kind=kind_of_claims(title),
     )
 
 
@@ -217,7 +216,7 @@ def _in_the_corner(title: str, arms: Mapping[str, Outcome]) -> list[Claim]:
             at_least=0,
             why=WHY_ANY,
             paper=points(_smallest_lead_in_paper(title)),
-            kind=said_of(title),
+            kind=kind_of_claims(title),
         ),
         judge_every(
             f"{title}: with every budget DPFL has a lower variance over clients than the others.",
@@ -226,7 +225,7 @@ def _in_the_corner(title: str, arms: Mapping[str, Outcome]) -> list[Claim]:
             {name: other.variance - one.variance for name, (one, other) in pairs.items()},
             at_least=0,
             why=WHY_ANY,
-            kind=said_of(title),
+            kind=kind_of_claims(title),
         ),
     ]
 

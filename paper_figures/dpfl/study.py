@@ -17,7 +17,7 @@ from matplotlib.figure import Figure as Picture
 
 from topofl import History, NotApplicable, Table, config, metrics
 
-from ..kit.claims import OURS, Claim
+from ..kit.claims import OUR_QUESTION, Claim
 from ..kit.dots import Dots, dots
 from ..kit.figure import Data
 from ..kit.judging import judge_seeds
@@ -227,7 +227,7 @@ def _of_split(data: Data, title: str) -> list[Claim]:
             _values(data, title, label, what) - _values(data, title, other, what),
             at_least=0,
             why="any consistent difference over seeds counts",
-            kind=OURS,
+            kind=OUR_QUESTION,
         )
 
     return [
@@ -241,7 +241,7 @@ def _of_split(data: Data, title: str) -> list[Claim]:
             _of_graph(data, title, LEARNED, "neighbor label distance"),
             at_most=1,
             why="1 is the value expected by chance",
-            kind=OURS,
+            kind=OUR_QUESTION,
         ),
         judge_seeds(
             f"{title}: communities of DPFL's graph are groups of clients with similar labels.",
@@ -249,6 +249,6 @@ def _of_split(data: Data, title: str) -> list[Claim]:
             _of_graph(data, title, LEARNED, "label separation"),
             at_least=0,
             why="0 is the value expected by chance",
-            kind=OURS,
+            kind=OUR_QUESTION,
         ),
     ]

@@ -14,7 +14,7 @@ __all__ = [
     "FAILS",
     "HOLDS",
     "KINDS",
-    "OURS",
+    "OUR_QUESTION",
     "PAPER",
     "UNDECIDED",
     "Claim",
@@ -29,10 +29,10 @@ __all__ = [
 HOLDS, FAILS, UNDECIDED = "HOLDS", "FAILS", "UNDECIDED"
 
 
-PAPER, CHECK, OURS = "paper", "check", "ours"
+PAPER, CHECK, OUR_QUESTION = "paper", "check", "ours"
 
 
-KINDS = (PAPER, CHECK, OURS)
+KINDS = (PAPER, CHECK, OUR_QUESTION)
 """The source of a claim: the paper, a check against another implementation, or ours."""
 
 
@@ -120,7 +120,7 @@ class Claim:
 
 def shown_statement(claim: Claim) -> str:
     """Return a claim's statement, prefixed with its kind if it is not the paper's."""
-    return {PAPER: "", CHECK: "Check: ", OURS: "Ours: "}[claim.kind] + claim.statement
+    return {PAPER: "", CHECK: "Check: ", OUR_QUESTION: "Ours: "}[claim.kind] + claim.statement
 
 
 def shown_number(claim: Claim) -> str:

@@ -87,21 +87,29 @@ def trained(
     *,
     draw: Callable[[Panels], Picture],
     claims: Callable[[Panels], Sequence[Claim]],
+    shown_titles: Mapping[str, str] | None = None,
     **more: Any,
 ) -> Figure:
-    """Return a figure of accuracy curves; `draw` and `claims` take curves by panel and label."""
+    """Return a figure of accuracy curves; `draw` and `claims` take curves by panel and label.
+
+    Pictures and tables have `shown_titles` in place of the panel titles under which data are
+    stored.
+    """
+
+    def displayed(data: Data) -> Panels:
+        names = shown_titles or {}
+        return {names.get(panel, panel): arms for panel, arms in read_panels(data).items()}
+
     return Figure(
         id,
         title,
         compute=lambda setting, store: write_panels(curves_of(arms(setting), store)),
-        draw=lambda data: draw(read_panels(data)),
+        draw=lambda data: draw(displayed(data)),
         claims=lambda data: claims(read_panels(data)),
         runs=lambda setting: [
             run for panel in arms(setting).values() for runs in panel.values() for run in runs
         ],
-        tables=lambda data: [
-            arms_table(title, panel) for title, panel in read_panels(data).items()
-        ],
+        tables=lambda data: [arms_table(panel, arms) for panel, arms in displayed(data).items()],
         arms=arms,
         **more,
     )

@@ -4,8 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 
-from ..kit.claims import OURS as BEYOND
-from ..kit.claims import PAPER, Claim
+from ..kit.claims import OUR_QUESTION, PAPER, Claim
 from ..kit.curves import Curve, Panels, average, final, rounds_to
 from ..kit.figure import Data
 from ..kit.judging import judge_every, judge_seeds
@@ -30,9 +29,9 @@ STABLE = 0.95
 ANY = "any consistent lead over seeds counts"
 
 
-def said_of(title: str) -> str:
+def kind_of_claims(title: str) -> str:
     """Return the kind of the claims on a split: the paper's, or ours if it lacks the split."""
-    return PAPER if title in TARGETS else BEYOND
+    return PAPER if title in TARGETS else OUR_QUESTION
 
 
 def reported_curves(data: Data) -> Panels:
@@ -72,16 +71,13 @@ def sooner(data: Data) -> list[Claim]:
             claims.append(
                 judge_every(
                     f"{title}: {label} reaches the target before {said}.",
-                    (
-                        f"rounds to {target:g} %, linear between tests: those of each "
-                        f"over those of "
-                        f"{label}"
-                    ),
+                    f"rounds to {target:g} %, linear between tests: each other method's over "
+                    f"{label}'s",
                     {other: needed[other] / needed[label] for other in sorted(others)},
                     at_least=bound,
                     why=why,
                     paper=f"{printed:.2f}" if printed else "",
-                    kind=said_of(title),
+                    kind=kind_of_claims(title),
                     of_means=min(needed[other].mean() for other in others) / needed[label].mean(),
                 )
             )
@@ -99,9 +95,7 @@ def _how_much(printed: float | None) -> tuple[float, str]:
     """Return from where on DFedPGP's rate is "much better than other methods", and why."""
     if printed is None:
         return 1.0, ANY
-    return round(
-        (1 + printed) / 2, 3
-    ), "“much better”: half of what the paper's own rounds are ahead by"
+    return round((1 + printed) / 2, 3), "“much better”: half of the lead in the paper's own rounds"
 
 
 def best(panels: Panels) -> list[Claim]:
@@ -156,11 +150,8 @@ def useful(data: Data) -> list[Claim]:
     """Judge that peers with similar heads have more useful models than random peers."""
     return [
         judge_seeds(
-            (
-                "Models of peers with similar heads are better on a client's data than "
-                "those of random "
-                "peers."
-            ),
+            "Models of peers with similar heads are better on a client's data than those of random "
+            "peers.",
             "mean accuracy over rounds: similar minus random peers, points",
             _mean(data, "near") - _mean(data, "random"),
             at_least=0,

@@ -1,8 +1,8 @@
 """PFedDST: figures 2 to 4, table 1, the peers that clients choose, and the score's constants.
 
 The setting is that of DFedPGP (:mod:`paper_figures.kit.personalization.settings`), with whose runs
-most of these are shared: two classes a client on CIFAR-10, five on CIFAR-100. Figure 2 looks at one
-client's peers while PFedDST trains.
+most of these are shared: two classes per client on CIFAR-10, five on CIFAR-100. Figure 2 looks at
+one client's peers while PFedDST trains.
 """
 
 from collections.abc import Callable, Sequence

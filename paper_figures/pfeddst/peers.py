@@ -8,7 +8,7 @@ from matplotlib.figure import Figure as Picture
 
 from topofl import History, NotApplicable, Table, config
 
-from ..kit.claims import OURS, Claim
+from ..kit.claims import OUR_QUESTION, Claim
 from ..kit.figure import Arms, Data
 from ..kit.judging import judge_seeds
 from ..kit.personalization.arms import scale_of, split
@@ -146,7 +146,7 @@ def alike(data: Data) -> list[Claim]:
                     "“particularly those undertaking similar tasks”: any consistent difference "
                     "over seeds counts"
                 ),
-                kind=OURS,  # the paper describes this but does not measure it
+                kind=OUR_QUESTION,  # the paper describes this but does not measure it
             )
         )
     return claims

@@ -160,7 +160,7 @@ def test_what_is_done_is_not_done_again(small, monkeypatch):
 
 def test_cells_that_may_not_begin_are_shown_as_not_run(tmp_path):
     cells = runs.compute(
-        TINY, tmp_path / "cells.jsonl", methods=["dsgd"], more=iter([True, False]).__next__
+        TINY, tmp_path / "cells.jsonl", methods=["dsgd"], keep_going=iter([True, False]).__next__
     )
     assert list(cells) == [("dsgd", "ring")]
     (row,) = study.tables(TINY, cells, ["dsgd"])["accuracy"].rows

@@ -129,7 +129,7 @@ def test_two_weights_of_one_edge_in_a_file_are_refused(tmp_path):
     path.write_text("0 1\n0 1 0.5\n")
     for directed, remedy in ((False, "pass directed=true"), (True, "remove one of the lines")):
         with pytest.raises(
-            ValueError, match=f"line 2 must give .* it already has, 1, got 0.5; {remedy}"
+            ValueError, match=f"line 2 must repeat the weight 1 of the edge .*, got 0.5; {remedy}"
         ):
             read_graph(path, directed=directed)
     path.write_text("0 1 0.5\n1 0 0.5\n0 1 0.50\n")

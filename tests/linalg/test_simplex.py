@@ -81,6 +81,7 @@ def test_bad_values_are_named():
     with pytest.raises(ValueError, match=r"`values` must be finite, got nan at \(0, 1\)"):
         simplex_projection(np.array([[0.0, np.nan]]))
     with pytest.raises(
-        ValueError, match="`where` must be true for an entry of every row, it is for none of row 1"
+        ValueError,
+        match="`where` must be true for at least one entry of every row, but is for none of row 1",
     ):
         simplex_projection(np.zeros((2, 2)), np.array([[True, False], [False, False]]))

@@ -11,7 +11,7 @@ from topofl import metrics, topologies
 from topofl._support.table import NotApplicable
 from topofl.metrics import _declaration
 from topofl.metrics._columns import all_columns
-from topofl.metrics._declaration import GROUPS, LABELS, Column, Limit, Requirement
+from topofl.metrics._declaration import GROUPS, LABELS, Limit, MetricColumn, Requirement
 from topofl.metrics.shape import sparsity as declaring
 from topofl.topology import TopologyError
 
@@ -38,7 +38,7 @@ def names(group):
 
 def column(**changes):
     settings = {"name": "luck", "group": "paths", "meaning": "luck", "compute": lambda entry: 7}
-    return Column(**settings | changes)
+    return MetricColumn(**settings | changes)
 
 
 def test_every_module_that_declares_columns_is_found():

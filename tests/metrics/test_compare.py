@@ -267,7 +267,7 @@ def test_bad_input():
         compare(nx.path_graph(3))
     with pytest.raises(TypeError, match="`graphs` must be a list of graphs, got Topology"):
         compare(RING)
-    with pytest.raises(TypeError, match="`graph`"):
+    with pytest.raises(TypeError, match="`graphs`"):
         compare([object()])
     with pytest.raises(
         ValueError, match="`names` must have one name per graph: got 1 names for 2 graphs"

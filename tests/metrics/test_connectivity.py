@@ -103,5 +103,5 @@ def test_bad_input():
         b_connectivity(endless, rounds=0)
     with pytest.raises(ValueError, match="did you mean 'sliding'"):
         b_connectivity(topologies.ring(4), windows="slidin")
-    with pytest.raises(TypeError, match="`graph`"):
+    with pytest.raises(TypeError, match="`graphs`"):
         b_connectivity(3.5)

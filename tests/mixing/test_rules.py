@@ -91,7 +91,7 @@ def test_own_weights_are_those_of_the_edges_and_the_default_of_graphs_that_came_
     assert graph.renamed("h").own_weights
     with pytest.raises(
         ValueError,
-        match="must, with `own_weights`, have weights of at most 1 in sum into each",
+        match="with `own_weights` must have weights that sum to at most 1 into each",
     ):
         Topology(2 * edges, own_weights=True)
     with pytest.raises(ValueError, match="into node 1 of graph sum to 2; use another rule"):

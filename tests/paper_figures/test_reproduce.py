@@ -1,4 +1,4 @@
-"""A whole paper at scale ``smoke``: every figure is made once; and the command's refusals."""
+"""A whole paper at scale ``smoke``, and refusals. Long, since all tests read it, made once."""
 
 import json
 import os

@@ -159,6 +159,16 @@ def placed_arguments(draw: st.DrawFn) -> dict[str, Any]:
     return {"label_counts": counts, "base": base, "steps": steps, "seed": draw(seeds)}
 
 
+@st.composite
+def designed_arguments(draw: st.DrawFn) -> dict[str, Any]:
+    """Arguments of a designed graph: label counts, or a number of nodes, and a budget."""
+    counts = draw(label_counts())
+    n = len(counts)
+    data = {"label_counts": counts} if draw(st.booleans()) else {"n": n}
+    edges = draw(st.integers(n - 1, n * (n - 1) // 2))
+    return {**data, "edges": edges, "steps": draw(st.integers(0, 3)), "seed": draw(seeds)}
+
+
 def toy_reward(k: int, members: tuple[int, ...]) -> float:
     """Return a number that looks like noise: any reward has to be coped with."""
     return float(np.sin(1 + k + np.square(members).sum() + len(members) ** 3))
@@ -317,6 +327,10 @@ ROWS = {
         connected=lambda arguments: arguments["base"].is_connected,
     ),
     "neighborhood_swap": Row(placed_arguments()),
+    "designed": Row(designed_arguments()),
+    "designed_directed": Row(
+        learned_arguments(), connected=None, directed=lambda arguments: True, own_weights=True
+    ),
     "od_equidyn": Row(equidyn, directed=lambda arguments: True, own_weights=True, redrawn=True),
     "one_peer_exponential": Row(
         st.fixed_dictionaries({"n": st.integers(2, 20), "directed": st.booleans()}),

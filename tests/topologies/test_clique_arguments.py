@@ -72,7 +72,7 @@ BAD_COUNTS = [
     (
         [[1, 2], [0, 0], [1, 1]],
         ValueError,
-        "`label_counts` must give every node at least one example, node 1 has none",
+        "`label_counts` must give every node at least one example, but node 1 has none",
     ),
 ]
 

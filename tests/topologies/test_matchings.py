@@ -140,5 +140,5 @@ def test_what_is_not_one_undirected_graph_is_refused():
         r"take one of its rounds",
     ):
         topologies.matchings(topologies.random_in(8, 2, seed=0))
-    with pytest.raises(TypeError, match="`graph`"):
+    with pytest.raises(TypeError, match="`base`"):
         topologies.matchings(3)

@@ -220,7 +220,7 @@ def test_participation_in_a_sequence_follows_its_rounds():
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"base": 3}, TypeError, "`graph` must be"),
+        ({"base": 3}, TypeError, "`base` must be"),
         (
             {"base": topologies.random_in(5, 2, seed=0)},
             TypeError,
@@ -242,7 +242,7 @@ def test_bad_arguments_of_link_failures_are_named(change, error, message):
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"base": "ring"}, TypeError, "`graph` must be"),
+        ({"base": "ring"}, TypeError, "`base` must be"),
         ({"fraction": 0}, ValueError, "`fraction` must be above 0"),
         ({"fraction": 1.1}, ValueError, "`fraction`"),
         ({"fraction": None}, TypeError, "`fraction`"),

@@ -1,13 +1,13 @@
 """Drawing of graphs: node layouts, picture geometry, and output to matplotlib and SVG."""
 
-from topofl._drawing.axes import draw, draw_adjacency, draw_matrix, draw_rounds, new_axes
+from topofl._drawing.axes import draw_adjacency, draw_graph, draw_matrix, draw_rounds, new_axes
 from topofl._drawing.layout import layout
 from topofl._drawing.spectrum import draw_spectrum
 from topofl._drawing.svg import rounds_svg, topology_svg
 
 __all__ = [
-    "draw",
     "draw_adjacency",
+    "draw_graph",
     "draw_matrix",
     "draw_rounds",
     "draw_spectrum",

@@ -19,7 +19,7 @@ from topofl._support.check import check_finite, check_unmasked, shown
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["draw", "draw_adjacency", "draw_matrix", "draw_rounds", "new_axes", "set_title"]
+__all__ = ["draw_adjacency", "draw_graph", "draw_matrix", "draw_rounds", "new_axes", "set_title"]
 
 NODES_LIMIT = 2_000
 EDGES_LIMIT = 20_000
@@ -51,7 +51,7 @@ def new_axes(ax: "Axes | None", figsize: tuple[float, float] | None = None) -> "
     return ax
 
 
-def draw(
+def draw_graph(
     topology: Graph,
     ax: "Axes | None" = None,
     *,
@@ -339,7 +339,7 @@ def draw_rounds(
         1, len(graphs), figsize=(2.6 * len(graphs), 3), squeeze=False, layout="constrained"
     )
     for t, (graph, ax) in enumerate(zip(graphs, axes[0], strict=True)):
-        draw(graph, ax, label_counts=label_counts, positions=places)
+        draw_graph(graph, ax, label_counts=label_counts, positions=places)
         ax.set_title(f"round {t}", fontsize=9)
     figure.suptitle("\n".join(textwrap.wrap(sequence.name, 40 * len(graphs))), fontsize=10)
     return axes[0]

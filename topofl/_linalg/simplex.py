@@ -46,7 +46,7 @@ def simplex_projection(values: np.ndarray, where: np.ndarray | None = None) -> n
     inside = np.ones(values.shape, dtype=bool) if where is None else as_array("where", where, bool)
     if not inside.any(axis=1).all():
         raise ValueError(
-            "`where` must be true for an entry of every row, it is for none of row "
+            "`where` must be true for at least one entry of every row, but is for none of row "
             f"{int(inside.any(axis=1).argmin())}"
         )
     allowed = np.where(inside, values, -np.inf)

@@ -304,8 +304,8 @@ def with_checked_result(
     """
     if isinstance(function, types):
         raise TypeError(
-            f"`{name}` must be a function that returns {wanted}, got {shown(function)}; write one "
-            "around it"
+            f"`{name}` must be a function that returns {wanted}, got {shown(function)}; wrap it "
+            "in a function"
         )
 
     @functools.wraps(function, updated=())

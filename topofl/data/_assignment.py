@@ -1,4 +1,4 @@
-"""Checks of an assignment of examples to nodes: indices, disjointness, unseen test examples."""
+"""Checks of an assignment of examples to nodes: indices, disjoint sets, unseen test examples."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any

@@ -4,7 +4,7 @@ import numpy as np
 
 from topofl._support.check import check_int
 
-__all__ = ["apportion", "by_class", "draw", "validation"]
+__all__ = ["apportion", "by_class", "sample_split", "validation"]
 
 
 def apportion(weights: np.ndarray, total: int) -> np.ndarray:
@@ -35,7 +35,7 @@ def by_class(indices: np.ndarray, labels: np.ndarray, rng: np.random.Generator) 
     return shuffled[np.argsort(labels[shuffled], kind="stable")]
 
 
-def draw(
+def sample_split(
     indices: np.ndarray, labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return ``counts[c]`` random `indices` of each class c, and the other ones; both ascending."""
@@ -62,4 +62,4 @@ def validation(
             f"`val` must be small enough for the class proportions of the test set, got {val}: it "
             f"needs {wanted[scarce]} training images of class {scarce}, which has {stock[scarce]}"
         )
-    return draw(np.arange(train_size), labels, wanted, rng)
+    return sample_split(np.arange(train_size), labels, wanted, rng)

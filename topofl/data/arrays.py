@@ -12,7 +12,7 @@ from topofl._support.check import (
     check_labels,
 )
 from topofl._support.seeding import stream
-from topofl.data._split import apportion, draw
+from topofl.data._split import apportion, sample_split
 from topofl.data.dataset import Dataset
 
 __all__ = ["as_targets", "from_arrays"]
@@ -92,7 +92,9 @@ def from_arrays(
             held[key] = np.arange(start, start + len(parts[-1].labels))
         else:
             size = _held_size(key, value, len(labels), len(train))
-            held[key], train = draw(train, labels, apportion(np.bincount(labels[train]), size), rng)
+            held[key], train = sample_split(
+                train, labels, apportion(np.bincount(labels[train]), size), rng
+            )
     inputs = torch.cat([part.inputs for part in parts]) if len(parts) > 1 else parts[0].inputs
     labels = np.concatenate([part.labels for part in parts])
     learned = [part.targets for part in parts if part.targets is not None]

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from topofl._columns import Column, as_json
+from topofl._columns import ScoreColumn, as_json
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.algorithms.contract.round import State
 from topofl.engine.dry_run.checked import initial_state
@@ -84,7 +84,7 @@ class ActiveRun:
         return done % self.setup.evaluation.every == 0 or done == self.rounds
 
     @cached_property
-    def columns(self) -> dict[str, Column]:
+    def columns(self) -> dict[str, ScoreColumn]:
         """Columns of scores, by name."""
         return columns_in(self.stages, self.setup.sets, self.setup.task)
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from topofl._columns import Column, columns_of, name_of
+from topofl._columns import ScoreColumn, columns_of, name_of
 from topofl._support.check import shown
 from topofl.algorithms.contract.phase import Neighbors, Phase
 from topofl.algorithms.contract.round import Models, State
@@ -139,7 +139,9 @@ def stages_of(setup: Setup) -> dict[str, EvaluationStage]:
     return stages
 
 
-def columns_in(stages: Mapping[str, Any], sets: EvaluationSets, task: Task) -> dict[str, Column]:
+def columns_in(
+    stages: Mapping[str, Any], sets: EvaluationSets, task: Task
+) -> dict[str, ScoreColumn]:
     """Return the columns of scores of a run, by name."""
     return columns_of(task.reported, stages, sets)
 
@@ -175,7 +177,7 @@ def scores_of_stages(
             )
     first = next(iter(context.sets))
     return {
-        name_of(Column(score, stage, on), first): values
+        name_of(ScoreColumn(score, stage, on), first): values
         for stage, sets in found.items()
         for on, scores in sets.items()
         for score, values in scores.items()

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from topofl._columns import Column, columns_named
+from topofl._columns import ScoreColumn, columns_named
 from topofl._support.check import did_you_mean, shown
 from topofl.history.summary import run_name
 
@@ -41,7 +41,7 @@ def scores_in(meta: Mapping[str, Any]) -> dict[str, str]:
     return dict(task["scores"]) if task else {"accuracy": "high", "loss": "low"}
 
 
-def columns_by_name(meta: Mapping[str, Any], evaluations: Iterable[str]) -> dict[str, Column]:
+def columns_by_name(meta: Mapping[str, Any], evaluations: Iterable[str]) -> dict[str, ScoreColumn]:
     """Return the columns of a history that an older version wrote, inferred from their names."""
     sets = meta.get("evaluation", {}).get("on") or ["test"]
     first = sets if isinstance(sets, str) else str(sets[0])
@@ -52,7 +52,9 @@ def column_name(history: "History", score: str | None, stage: str, on: str | Non
     """See :meth:`topofl.History.column`."""
     columns = history.columns
     first = next((column.set for column in columns.values()), "test")
-    wanted = Column(history.primary if score is None else score, stage, first if on is None else on)
+    wanted = ScoreColumn(
+        history.primary if score is None else score, stage, first if on is None else on
+    )
     for name, column in columns.items():
         if column == wanted:
             return name

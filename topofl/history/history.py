@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from topofl._columns import Column, from_json
+from topofl._columns import ScoreColumn, from_json
 from topofl._support.check import check_int
 from topofl._support.table import NotApplicable
 from topofl.history import plots, reading, scores, targets, writing
@@ -134,7 +134,7 @@ class History:
         return attack_label(self)
 
     @cached_property
-    def columns(self) -> Mapping[str, Column]:
+    def columns(self) -> Mapping[str, ScoreColumn]:
         """Score, stage and set of each column of scores, by name."""
         known = self.meta.get("columns")
         return columns_by_name(self.meta, self.evaluations) if known is None else from_json(known)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from topofl._columns import Column
+from topofl._columns import ScoreColumn
 from topofl._support.check import shown
 from topofl.history.columns import lookup
 from topofl.history.statistics import goodness, over_nodes
@@ -28,7 +28,7 @@ def best_on_validation(
 ) -> np.ndarray:
     """See :meth:`topofl.History.best_on_validation`."""
     if validation is None:
-        default = Column(history.primary, "", "own_val")
+        default = ScoreColumn(history.primary, "", "own_val")
         names = (name for name, known in history.columns.items() if known == default)
         validation = next(names, f"{history.primary}_own_val")
     column = history.primary if column is None else column

@@ -11,7 +11,7 @@ from typing import Any
 from topofl._support.check import check_sequence, shown
 from topofl._support.plugins import error_context, resolve_name, with_checked_result
 from topofl._support.table import NotApplicable, Table
-from topofl.metrics._declaration import GROUPS, LABELS, Column, Entry
+from topofl.metrics._declaration import GROUPS, LABELS, Entry, MetricColumn
 from topofl.topology import TopologyError
 
 __all__ = ["all_columns", "chosen_columns", "columns", "grouped_columns", "value_of"]
@@ -49,7 +49,7 @@ def columns() -> Table:
 
 
 @cache
-def all_columns() -> tuple[Column, ...]:
+def all_columns() -> tuple[MetricColumn, ...]:
     """Return the columns declared in ``COLUMNS`` by the modules of ``topofl.metrics``, in order."""
     declared = [list(getattr(module, "COLUMNS", ())) for module in _modules()]
     found = [
@@ -73,16 +73,16 @@ def _modules() -> Iterator[Any]:
         yield importlib.import_module(module.name)
 
 
-def _ordered_columns(declared: list[list[Column]]) -> list[Column]:
+def _ordered_columns(declared: list[list[MetricColumn]]) -> list[MetricColumn]:
     """Return the columns of one group, ordered by `after`."""
-    followers: dict[str, list[Column]] = {}
+    followers: dict[str, list[MetricColumn]] = {}
     for of_module in declared:
         previous = ""
         for column in of_module:
             followers.setdefault(column.after or previous, []).append(column)
             previous = column.name
 
-    def behind(name: str) -> Iterator[Column]:
+    def behind(name: str) -> Iterator[MetricColumn]:
         for column in followers.get(name, ()):
             yield column
             yield from behind(column.name)
@@ -90,7 +90,7 @@ def _ordered_columns(declared: list[list[Column]]) -> list[Column]:
     return list(behind(""))
 
 
-def grouped_columns(*, with_labels: bool) -> dict[str, dict[str, Column]]:
+def grouped_columns(*, with_labels: bool) -> dict[str, dict[str, MetricColumn]]:
     """Return the columns by group and name; `with_labels` includes those that need label counts."""
     return {
         group: {
@@ -102,7 +102,9 @@ def grouped_columns(*, with_labels: bool) -> dict[str, dict[str, Column]]:
     }
 
 
-def chosen_columns(metrics: Any, groups: Mapping[str, Mapping[str, Column]]) -> dict[str, Column]:
+def chosen_columns(
+    metrics: Any, groups: Mapping[str, Mapping[str, MetricColumn]]
+) -> dict[str, MetricColumn]:
     """Return the columns of `metrics`: functions, names of functions, or names of columns.
 
     Raises
@@ -111,7 +113,7 @@ def chosen_columns(metrics: Any, groups: Mapping[str, Mapping[str, Column]]) -> 
         As :func:`topofl.metrics.compare`.
     """
     ours = {name: column for members in groups.values() for name, column in members.items()}
-    found: dict[str, Column] = {}
+    found: dict[str, MetricColumn] = {}
     for metric in check_sequence("metrics", metrics, "functions or of their names"):
         if not isinstance(metric, str) and not callable(metric):
             raise TypeError(f"`metrics` must hold functions or their names, got {shown(metric)}")
@@ -122,17 +124,19 @@ def chosen_columns(metrics: Any, groups: Mapping[str, Mapping[str, Column]]) -> 
         else:
             name = getattr(metric, "__name__", type(metric).__name__)
             resolved = metric
-        is_ours = isinstance(resolved, Column)
+        is_ours = isinstance(resolved, MetricColumn)
         if name in found or (name in ours and not is_ours):
             raise ValueError(
                 f"`metrics` must have a distinct name for every column, got {name!r} twice; "
                 "rename one"
             )
-        found[name] = resolved if isinstance(resolved, Column) else _custom_column(name, resolved)
+        found[name] = (
+            resolved if isinstance(resolved, MetricColumn) else _custom_column(name, resolved)
+        )
     return found
 
 
-def _custom_column(name: str, function: Callable[..., Any]) -> Column:
+def _custom_column(name: str, function: Callable[..., Any]) -> MetricColumn:
     """Return the column of a user-defined function, of a matrix or of a sequence if it changes."""
     number = with_checked_result(
         name, function, "a number", (Real, NotApplicable), "; convert it with float(...)"
@@ -142,10 +146,10 @@ def _custom_column(name: str, function: Callable[..., Any]) -> Column:
         with error_context("`metrics`:"):
             return number(entry.matrices[0] if entry.is_static else entry.rounds)
 
-    return Column(name, "other", "", compute)
+    return MetricColumn(name, "other", "", compute)
 
 
-def value_of(column: Column, entry: Entry) -> Any:
+def value_of(column: MetricColumn, entry: Entry) -> Any:
     """Return the value of a column, or a NotApplicable with the message of a ``TopologyError``."""
     try:
         return column.value(entry)

@@ -18,9 +18,9 @@ __all__ = [
     "NODE_GROUPS",
     "ONE_MATRIX",
     "UNDIRECTED",
-    "Column",
     "Entry",
     "Limit",
+    "MetricColumn",
     "Requirement",
     "mean",
 ]
@@ -151,7 +151,7 @@ class Requirement:
 
 
 @dataclass(frozen=True, eq=False)
-class Column:
+class MetricColumn:
     """A column of :func:`topofl.metrics.compare`, declared in the module of its metric.
 
     Any module of ``topofl.metrics`` may declare columns in a tuple ``COLUMNS``. They are collected

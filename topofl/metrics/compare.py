@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from topofl._support.check import check_choice, check_counts, check_int, check_sequence
+from topofl._support.check import check_choice, check_int, check_label_counts, check_sequence
 from topofl._support.table import Table
 from topofl.metrics._columns import chosen_columns, grouped_columns, value_of
 from topofl.metrics._declaration import Entry
@@ -131,7 +131,7 @@ def compare(
         _entry(graph, None if names is None else names[k], weights, horizon, seed)
         for k, graph in enumerate(graphs)
     ]
-    counts = None if label_counts is None else check_counts(label_counts)
+    counts = None if label_counts is None else check_label_counts(label_counts)
     if counts is not None:
         for entry in entries:
             check_row_per_node(counts, entry.n, entry.name)

@@ -8,7 +8,7 @@ import numpy as np
 
 from topofl._support.check import check_choice, check_int
 from topofl._support.table import NotApplicable
-from topofl.metrics._declaration import Column, Entry, mean
+from topofl.metrics._declaration import Entry, MetricColumn, mean
 from topofl.mixing import MixingMatrix
 
 __all__ = ["Cost", "round_cost"]
@@ -29,7 +29,7 @@ def cost_of_rounds(of_run: Mapping[str, Any], name: str) -> np.ndarray | NotAppl
     return np.asarray(of_run[field]) / unit
 
 
-def _cost_column(name: str, meaning: str) -> Column:
+def _cost_column(name: str, meaning: str) -> MetricColumn:
     """Return a cost column: recorded costs for runs, costs of the matrices for graphs."""
     field, unit = COSTS[name]
 
@@ -41,7 +41,7 @@ def _cost_column(name: str, meaning: str) -> Column:
         costs = cost_of_rounds(entry.run_costs, name)
         return costs if isinstance(costs, NotApplicable) else mean(costs)
 
-    return Column(name, "cost", meaning, compute)
+    return MetricColumn(name, "cost", meaning, compute)
 
 
 COLUMNS = (

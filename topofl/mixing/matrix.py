@@ -149,7 +149,7 @@ class MixingMatrix:
 
     @cached_property
     def spectral_gap(self) -> float:
-        """``1 - slem``; in the long run, exchanges multiply the consensus distance by ``slem``.
+        """``1 - slem``; each exchange multiplies consensus distance by ``slem`` in the long run.
 
         With column-stochastic weights this holds for push-sum only if no push-sum weight vanishes,
         which :func:`topofl.metrics.spectral_gap` checks.

@@ -138,7 +138,7 @@ def own_weights(topology: Topology) -> MixingMatrix:
     if rest.min() < -TOLERANCE:
         node = int(rest.argmin())
         raise ValueError(
-            "`topology` must have weights of at most 1 in sum on the edges into each node, those "
+            "`topology` must have edge weights that sum to at most 1 into each node, but those "
             f"into node {node} of {topology.name} sum to {1 - rest[node]:.6g}; use another rule, "
             "such as metropolis_hastings"
         )

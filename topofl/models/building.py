@@ -11,7 +11,7 @@ from topofl._support.ambient import plain_torch
 from topofl._support.check import check_int, check_sequence, shown
 from topofl._support.seeding import seeded_torch
 
-__all__ = ["Conv2d", "GroupNorm", "Linear", "built_from_seed_0", "check_shape"]
+__all__ = ["Conv2d", "GroupNorm", "Linear", "built_from_seed_0", "check_image_shape"]
 
 # parameters are float32, whatever torch's default dtype is
 Linear = partial(nn.Linear, dtype=torch.float32)
@@ -36,11 +36,12 @@ def built_from_seed_0() -> Iterator[None]:
     except (MemoryError, OverflowError, RuntimeError, TypeError) as error:
         raise ValueError(
             "`in_features`, `in_shape`, `n_classes` and other sizes must give a model that fits "
-            f"into memory, got: {str(error).partition(chr(10))[0][:200]}; lower them"
+            "into memory, but creating it failed: "
+            f"{str(error).partition(chr(10))[0][:200]}; lower them"
         ) from error
 
 
-def check_shape(in_shape: tuple[int, int, int], *, smallest: int) -> tuple[int, int, int]:
+def check_image_shape(in_shape: tuple[int, int, int], *, smallest: int) -> tuple[int, int, int]:
     """Return channels, height and width, or raise if a side is below `smallest` pixels."""
     sides = check_sequence("in_shape", in_shape, "integers")
     if len(sides) != 3:

@@ -5,7 +5,7 @@ from collections import OrderedDict
 from torch import Tensor, nn
 
 from topofl._support.check import check_int
-from topofl.models.building import Conv2d, GroupNorm, Linear, built_from_seed_0, check_shape
+from topofl.models.building import Conv2d, GroupNorm, Linear, built_from_seed_0, check_image_shape
 
 __all__ = ["resnet18_gn"]
 
@@ -40,7 +40,7 @@ def resnet18_gn(
     >>> [sum(p.numel() for p in resnet18_gn(n_classes=c).parameters()) for c in (10, 100, 200)]
     [11173962, 11220132, 11271432]
     """
-    channels, _, _ = check_shape(in_shape, smallest=8)
+    channels, _, _ = check_image_shape(in_shape, smallest=8)
     n_classes = check_int("n_classes", n_classes, minimum=2)
     groups = check_int("groups", groups, minimum=1)
     if 64 % groups:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import nn
 
 from topofl._support.check import check_int
-from topofl.models.building import Conv2d, GroupNorm, Linear, built_from_seed_0, check_shape
+from topofl.models.building import Conv2d, GroupNorm, Linear, built_from_seed_0, check_image_shape
 
 __all__ = ["dpfl_cnn", "dpfl_femnist_cnn", "fedavg_cnn", "gn_lenet", "logistic_regression"]
 
@@ -61,7 +61,7 @@ def gn_lenet(in_shape: tuple[int, int, int] = (3, 32, 32), n_classes: int = 10) 
     >>> sum(p.numel() for p in gn_lenet((1, 28, 28)).parameters())
     80554
     """
-    channels, height, width = check_shape(in_shape, smallest=15)
+    channels, height, width = check_image_shape(in_shape, smallest=15)
     n_classes = check_int("n_classes", n_classes, minimum=2)
     features = 64 * math.prod(_pooled(_pooled(_pooled(side))) for side in (height, width))
     with built_from_seed_0():
@@ -202,7 +202,7 @@ def _lenet(
     padding: int = 0,
 ) -> nn.Sequential:
     """Return 5 x 5 convolutions, each with ReLU and 2 x 2 max-pooling, then linear layers."""
-    channels, *sides = check_shape(in_shape, smallest=16)
+    channels, *sides = check_image_shape(in_shape, smallest=16)
     n_classes = check_int("n_classes", n_classes, minimum=2)
     layers: OrderedDict[str, nn.Module] = OrderedDict()
     with built_from_seed_0():

@@ -10,21 +10,21 @@ import numpy as np
 import scipy.sparse as sparse
 
 from topofl._support.callers import warn_caller
-from topofl._support.check import check_counts, check_nodes, shown
+from topofl._support.check import check_label_counts, check_nodes, shown
 from topofl._support.seeding import stream
 from topofl.topology import Topology, TopologySequence, graph_of, unused_weights
 
 __all__ = [
     "Draw",
     "call_name",
-    "check_label_counts",
+    "check_nonempty_label_counts",
     "check_weights_unused",
     "counts_and_source",
     "cycle_edges",
     "distinct_pairs",
     "independent_pairs",
+    "label_counts_of_single_classes",
     "label_shares",
-    "one_class_per_node",
     "periodic",
     "redrawn",
     "static_graph",
@@ -146,7 +146,7 @@ def check_weights_unused(name: str, graph: Topology) -> None:
         )
 
 
-def check_label_counts(label_counts: Any) -> np.ndarray:
+def check_nonempty_label_counts(label_counts: Any) -> np.ndarray:
     """Return (n, classes) int64 counts, or raise unless every node has data.
 
     Raises
@@ -157,17 +157,17 @@ def check_label_counts(label_counts: Any) -> np.ndarray:
         If the shape is not (n, classes), a count is negative or not finite, or a node has no
         examples.
     """
-    counts = check_counts(label_counts)
+    counts = check_label_counts(label_counts)
     empty = np.flatnonzero(counts.sum(axis=1) == 0)
     if len(empty):
         raise ValueError(
-            f"`label_counts` must give every node at least one example, node {empty[0]} has none "
-            f"({len(empty)} such nodes)"
+            "`label_counts` must give every node at least one example, but node "
+            f"{empty[0]} has none ({len(empty)} such nodes)"
         )
     return counts
 
 
-def one_class_per_node(n: int, classes: int) -> np.ndarray:
+def label_counts_of_single_classes(n: int, classes: int) -> np.ndarray:
     """Return (n, classes) counts of one example per node; node i has class ``i % classes``."""
     return np.eye(classes, dtype=np.int64)[np.arange(n) % classes]
 
@@ -194,8 +194,8 @@ def counts_and_source(label_counts: Any, n: int | None, *, classes: int) -> tupl
         )
     if n is not None:
         n = check_nodes(n, minimum=1)
-        return one_class_per_node(n, classes), f"n={n}"
-    counts = check_label_counts(label_counts)
+        return label_counts_of_single_classes(n, classes), f"n={n}"
+    counts = check_nonempty_label_counts(label_counts)
     return counts, f"label_counts[{counts.shape[0]}x{counts.shape[1]}]"
 
 

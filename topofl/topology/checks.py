@@ -96,8 +96,8 @@ def check_received_shares(adjacency: sparse.csr_array) -> None:
                 "weight that u gives to v, reverse it: graph.reverse() of networkx, matrix.T"
             )
         raise ValueError(
-            "`adjacency` must, with `own_weights`, have weights of at most 1 in sum into each "
-            f"node, those into node {node} sum to {received[node]:.6g}; divide the weights, or "
+            "`adjacency` with `own_weights` must have weights that sum to at most 1 into each "
+            f"node, but those into node {node} sum to {received[node]:.6g}; divide the weights, or "
             f"leave `own_weights` False and use a rule of topofl.mixing{reverse}"
         )
 

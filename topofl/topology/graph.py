@@ -272,7 +272,7 @@ class Topology:
         TypeError, ValueError
             If `label_counts`, `labels` or `positions` do not fit the graph.
         """
-        return _drawing.draw(
+        return _drawing.draw_graph(
             self, ax, label_counts=label_counts, labels=labels, positions=positions
         )
 

@@ -137,7 +137,7 @@ def plain(cell: Any) -> Any:
 
 def verdict_tables(checks: Sequence[TargetCheck], quick: bool) -> list[Table]:
     """Return the table of verdicts; none for a quick run."""
-    return [] if quick else [verdicts(checks, "Held to")]
+    return [] if quick else [verdicts(checks, "Targets")]
 
 
 def raw_of_checks(checks: Iterable) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import Any
 from topofl import Table
 
 from ..arguments import check_choice
-from ..claims import CHECK, CONFIDENCE, FAILS, HOLDS, OURS, PAPER, UNDECIDED, Claim
+from ..claims import CHECK, CONFIDENCE, FAILS, HOLDS, OUR_QUESTION, PAPER, UNDECIDED, Claim
 from ..figure import Figure
 from ..results import Result
 from ..setting import SCALES, Setting
@@ -47,7 +47,7 @@ APART = "Our checks and questions"
 """Heading of the claims that are not the paper's."""
 
 
-NAMES = {CHECK: "Check", OURS: "Ours"}
+NAMES = {CHECK: "Check", OUR_QUESTION: "Ours"}
 
 
 SCALE_PURPOSES = {
@@ -215,7 +215,7 @@ def _apart(report: Report) -> str:
     texts = []
     for kind, what in (
         (CHECK, "compare topofl with other implementations"),
-        (OURS, "are questions that the paper does not ask"),
+        (OUR_QUESTION, "are questions that the paper does not ask"),
     ):
         claims = report.claims(kind)
         texts += (

@@ -15,7 +15,7 @@ from ..claims import (
     CHECK,
     FAILS,
     HOLDS,
-    OURS,
+    OUR_QUESTION,
     PAPER,
     UNDECIDED,
     Claim,
@@ -105,7 +105,7 @@ def to_html(report: Report) -> str:
         shown_statement=shown_statement,
         paper=PAPER,
         apart=APART,
-        others=report.claims(CHECK, OURS),
+        others=report.claims(CHECK, OUR_QUESTION),
         facts=facts_of(report),
         made=[made_text(made) for made in report.made],
     )

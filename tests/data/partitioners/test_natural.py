@@ -48,7 +48,7 @@ def test_owners_need_enough_training_examples():
         data.natural(TOY, min_size=4, seed=0)
     with pytest.raises(
         ValueError,
-        match="`n` must be between 1 and 1, got 2; only so many of the 5 owners have min_size=2",
+        match="`n` must be between 1 and 1, got 2; only 1 of the 5 owners have min_size=2",
     ):
         data.natural(TOY, 2, min_size=2, seed=0)
 

@@ -1,4 +1,4 @@
-"""D-Cliques' claims hold for curves as the paper describes them, and fail for the opposite."""
+"""D-Cliques' claims can hold and fail. Long, since each figure has its claims and its opposites."""
 
 import copy
 import dataclasses

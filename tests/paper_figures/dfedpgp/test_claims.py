@@ -7,7 +7,7 @@ from paper_figures.dfedpgp import claims as dfedpgp_claims
 from paper_figures.dfedpgp import size_claims
 from paper_figures.dfedpgp.printed_numbers import TABLE_1, TABLE_2, TABLE_4
 from paper_figures.dfedpgp.settings import EQUAL
-from paper_figures.kit.claims import FAILS, HOLDS, OURS, PAPER, UNDECIDED
+from paper_figures.kit.claims import FAILS, HOLDS, OUR_QUESTION, PAPER, UNDECIDED
 from paper_figures.kit.curves import Curve, epochs_to
 
 ROUNDS = np.arange(101.0)
@@ -55,15 +55,15 @@ def test_splits_that_the_paper_does_not_have_are_judged_without_its_numbers():
     claims = dfedpgp_claims.tab01({DIR: arms, "MNIST, Dir(0.3)": arms})
     assert [claim.paper for claim in claims] == ["+1.11 points", "+1.11 points", ""]
     assert [claim.kind for claim in claims] == [
-        OURS,
+        OUR_QUESTION,
         PAPER,
-        OURS,
+        OUR_QUESTION,
     ]  # the paper gives no mean over splits
     assert "mean over 1 splits" in claims[0].statistic  # of the paper's
     assert verdicts(claims) == [HOLDS] * 3
     both = dfedpgp_claims.tab02({"MNIST, Dir(0.3)": arms}, {"MNIST, Dir(0.3)": 60.0})
     both += dfedpgp_claims.fig02({"MNIST, Dir(0.3)": arms})
-    assert {(claim.paper, claim.kind) for claim in both} == {("", OURS)}
+    assert {(claim.paper, claim.kind) for claim in both} == {("", OUR_QUESTION)}
     assert dfedpgp_claims.tab01({"MNIST, Dir(0.3)": arms})[0].statement.startswith("MNIST")
 
 
@@ -169,7 +169,7 @@ def test_table_3_compares_with_equal_devices():
     less = {label: curve(TABLE_1[label][DIR][0] - 3) for label in devices}
     claims = dfedpgp_claims.tab03({DIR: less, DIR + EQUAL: equal})
     assert verdicts(claims) == [HOLDS] * 3
-    assert [claim.kind for claim in claims] == [PAPER, PAPER, OURS]
+    assert [claim.kind for claim in claims] == [PAPER, PAPER, OUR_QUESTION]
     turned = {label: curve(150 - TABLE_1[label][DIR][0]) for label in devices}
     assert verdicts(dfedpgp_claims.tab03({DIR: turned, DIR + EQUAL: equal})) == [FAILS] * 3
     assert claims[0].paper == "+0.82 points"

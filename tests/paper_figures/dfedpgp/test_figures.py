@@ -1,4 +1,4 @@
-"""DFedPGP at scale ``smoke``: tables and figures are made once; settings and numbers."""
+"""DFedPGP at scale ``smoke``. Long, since all tests read its figures, which are made once."""
 
 import dataclasses
 import inspect

@@ -18,7 +18,7 @@ from paper_figures.dpfl.graphs import (
 from paper_figures.dpfl.methods import BASELINES
 from paper_figures.dpfl.printed_numbers import TABLE_1, TABLE_2, TABLE_3
 from paper_figures.dpfl.settings import SPLITS
-from paper_figures.kit.claims import FAILS, HOLDS, OURS, PAPER
+from paper_figures.kit.claims import FAILS, HOLDS, OUR_QUESTION, PAPER
 from paper_figures.kit.curves import Curve
 
 DIR, PATHO = "CIFAR-10, Dir(0.1)", "CIFAR-10, Patho(3)"
@@ -45,7 +45,7 @@ def test_table_1_holds_as_printed():
     assert verdicts(claims) == [HOLDS] * 8
     papers = ["+1.29 points", "+4.01 points", "+37.17 points", "+1.48 points"]
     assert [claim.paper for claim in claims] == [*papers, "", "", "", ""]
-    assert [claim.kind for claim in claims] == [PAPER] * 4 + [OURS] * 4
+    assert [claim.kind for claim in claims] == [PAPER] * 4 + [OUR_QUESTION] * 4
 
 
 @pytest.mark.parametrize("title", SPLITS)
@@ -83,7 +83,7 @@ def test_variances_hold_as_printed_but_for_a_slip(title):
 
 def test_variances_are_judged_by_every_budget_and_the_methods_that_the_paper_shows():
     (claim, other) = dpfl_claims.variances({"MNIST, Dir(0.1)": panel(PATHO)})
-    assert (claim.paper, other.paper, claim.kind) == ("", "", OURS)
+    assert (claim.paper, other.paper, claim.kind) == ("", "", OUR_QUESTION)
     assert len(claim.parts) == 4 * 8
     arms = panel(PATHO) | {"DPFL, 0.05 n": outcome(81, 111)}  # all other budgets lead
     assert verdicts(dpfl_claims.variances({PATHO: arms})) == [FAILS] * 2

@@ -9,7 +9,7 @@ from paper_figures.kit.claims import (
     CONFIDENCE,
     FAILS,
     HOLDS,
-    OURS,
+    OUR_QUESTION,
     UNDECIDED,
     Claim,
     claims_table,
@@ -212,7 +212,7 @@ def test_the_highest_of_noisy_arms_would_be_taken_for_better():
 
 def test_kinds_are_said_and_comparisons_counted():
     claims = [
-        judge_seeds("s", "p", [1.0, 2.0], at_least=0, why="w", paper="1", kind=OURS),
+        judge_seeds("s", "p", [1.0, 2.0], at_least=0, why="w", paper="1", kind=OUR_QUESTION),
         judge_number("n", "%", 1, 1, within=0, why="w", kind=CHECK),
         judge_every("e", "p", {"a": [1.0, 1.1], "b": [3.0, 3.1]}, at_most=9, why="w", of_means=2.0),
     ]

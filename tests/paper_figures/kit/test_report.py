@@ -1,4 +1,4 @@
-"""The report of a paper: everything is in it, in both forms, whatever the texts are."""
+"""The report of a paper, in both forms. Long, since all tests read one report, made once."""
 
 import base64
 import dataclasses
@@ -9,7 +9,7 @@ import pytest
 from matplotlib.figure import Figure as Picture
 
 from paper_figures.kit import report
-from paper_figures.kit.claims import CHECK, OURS, PAPER
+from paper_figures.kit.claims import CHECK, OUR_QUESTION, PAPER
 from paper_figures.kit.figure import Figure
 from paper_figures.kit.judging import judge_every, judge_number, judge_seeds
 from paper_figures.kit.report import Report
@@ -234,11 +234,11 @@ def test_headlines_count_what_the_paper_says_and_the_rest_apart(folder):
         judge_number("As theirs.", "gap", 3, 3, within=0, why="exact", kind=CHECK) for _ in range(3)
     ]
     ours = judge_every(
-        "Ours is best.", "points", {"A": [-9.0, -9.1]}, at_least=0, why="any", kind=OURS
+        "Ours is best.", "points", {"A": [-9.0, -9.1]}, at_least=0, why="any", kind=OUR_QUESTION
     )
     told = some_report([result(folder, "mixed", "All kinds", [said, *checks, ours])], left_out={})
     assert told.tally == {"HOLDS": 1}
-    assert (told.claims(PAPER), told.claims(CHECK, OURS)) == ([said], [*checks, ours])
+    assert (told.claims(PAPER), told.claims(CHECK, OUR_QUESTION)) == ([said], [*checks, ours])
     page, text = markup.read(report.to_html(told)), report.to_markdown(told, folder)
     summary = section(page, "report:summary")
     for words in (

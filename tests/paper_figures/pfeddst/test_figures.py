@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from paper_figures import reproduce
-from paper_figures.kit.claims import FAILS, HOLDS, OURS, PAPER, UNDECIDED
+from paper_figures.kit.claims import FAILS, HOLDS, OUR_QUESTION, PAPER, UNDECIDED
 from paper_figures.kit.curves import Curve
 from paper_figures.kit.personalization.arms import written
 from paper_figures.kit.setting import Setting
@@ -131,7 +131,7 @@ def test_table_1_counts_rounds():
         "panels": {"MNIST, Dir(0.3)": data["panels"][CIFAR_10]},
         "targets": {"MNIST, Dir(0.3)": 60},
     }
-    assert [(claim.paper, claim.kind) for claim in sooner(mnist)] == [("", OURS)] * 2
+    assert [(claim.paper, claim.kind) for claim in sooner(mnist)] == [("", OUR_QUESTION)] * 2
     assert {claim.kind for claim in claims} == {PAPER}
     arms |= {settings.OURS: curve(82.0, 40.0), "DFedPGP": curve(82.0, 60.0)}
     data["panels"] = written({CIFAR_10: {k: {"after exchange": c} for k, c in arms.items()}})

@@ -81,7 +81,8 @@ def _krylov(
 def _converged(alphas: list[float], betas: list[float]) -> np.ndarray | None:
     """Return the eigenvector of largest modulus of the tridiagonal matrix, or None.
 
-    It is returned once it has converged and the other end of the spectrum is clearly smaller.
+    It is returned once it has converged and the other end of the spectrum is not larger in
+    modulus, up to the tolerance.
     """
     k = len(alphas)
     ends = []

@@ -7,9 +7,9 @@ import numpy as np
 __all__ = [
     "CLASSES_LIMIT",
     "as_array",
-    "check_counts",
     "check_finite",
     "check_indices",
+    "check_label_counts",
     "check_labels",
     "check_shares",
     "check_unmasked",
@@ -66,7 +66,7 @@ def as_array(name: str, values: Any, dtype: Any = None) -> np.ndarray:
         ) from error
 
 
-def check_counts(label_counts: Any) -> np.ndarray:
+def check_label_counts(label_counts: Any) -> np.ndarray:
     """Return (n, classes) int64 counts of labels, from an array or a Partition, or raise.
 
     Rows may be all 0; callers check whether nodes without data are allowed.

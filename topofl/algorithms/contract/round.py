@@ -1,4 +1,4 @@
-"""Interfaces of the engine to phases: the models, and a round's training, mixing and evaluation."""
+"""Interfaces of the engine to phases: models and rounds. Long, since all methods are documented."""
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar

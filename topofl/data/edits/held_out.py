@@ -6,7 +6,7 @@ import numpy as np
 
 from topofl._support.check import check_fraction
 from topofl._support.seeding import stream
-from topofl.data._split import apportion, draw
+from topofl.data._split import apportion, sample_split
 from topofl.data.partition import Partition, check_clients
 
 __all__ = ["with_validation"]
@@ -102,4 +102,4 @@ def _held_out(
     if (wanted >= counts)[counts > 0].any():  # one of each class must remain
         spare = np.maximum(counts - 1, 0)
         wanted = apportion(spare, min(size, int(spare.sum())))
-    return draw(own, labels, wanted, rng)
+    return sample_split(own, labels, wanted, rng)

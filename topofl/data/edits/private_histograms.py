@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from topofl._support.check import check_choice, check_counts, check_positive, check_switch
+from topofl._support.check import check_choice, check_label_counts, check_positive, check_switch
 from topofl._support.seeding import stream
 
 __all__ = ["private_label_histograms"]
@@ -82,7 +82,7 @@ def private_label_histograms(
     array([[0.6, 0.4],
            [0. , 1. ]])
     """
-    counts = check_counts(label_counts)
+    counts = check_label_counts(label_counts)
     clip = bool(check_switch("clip", clip, auto=False))
     if (epsilon := check_positive("epsilon", epsilon)) < _MIN_EPSILON:
         raise ValueError(

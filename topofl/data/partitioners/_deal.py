@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from topofl._support.check import check_fraction, check_int
-from topofl.data._split import apportion, by_class, draw
+from topofl.data._split import apportion, by_class, sample_split
 from topofl.data.dataset import Dataset
 from topofl.data.partition import Partition, check_dataset, labels_of
 from topofl.data.partitioners._allocation import dealt_again
@@ -102,8 +102,10 @@ def _hold_out(
     share: np.ndarray, labels: np.ndarray, val: int, test: int, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the (train, val, test) split of a node in its class proportions."""
-    test_indices, rest = draw(share, labels, apportion(np.bincount(labels[share]), test), rng)
-    val_indices, train = draw(rest, labels, apportion(np.bincount(labels[rest]), val), rng)
+    test_indices, rest = sample_split(
+        share, labels, apportion(np.bincount(labels[share]), test), rng
+    )
+    val_indices, train = sample_split(rest, labels, apportion(np.bincount(labels[rest]), val), rng)
     return train, val_indices, test_indices
 
 

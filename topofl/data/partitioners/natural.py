@@ -132,8 +132,8 @@ def _chosen(
     if n is None:
         return enough
     remedy = (
-        f"only so many of the {len(sizes)} owners have min_size={min_size} training examples; "
-        "lower `n` or `min_size`"
+        f"only {len(enough)} of the {len(sizes)} owners have min_size={min_size} training "
+        "examples; lower `n` or `min_size`"
     )
     n = check_int("n", n, minimum=1, maximum=len(enough), remedy=remedy)
     return np.sort(rng.choice(enough, n, replace=False))

@@ -7,7 +7,7 @@ import scipy.sparse as sparse
 from scipy.spatial.distance import pdist
 
 from topofl._support.check import check_int
-from topofl.metrics._declaration import Column
+from topofl.metrics._declaration import MetricColumn
 from topofl.metrics._rounds import Mixable, WeightRule, as_rounds
 from topofl.mixing import MixingSequence
 from topofl.topology import TopologyError
@@ -15,7 +15,7 @@ from topofl.topology import TopologyError
 __all__ = ["dobrushin", "ergodicity_coefficient"]
 
 COLUMNS = (
-    Column(
+    MetricColumn(
         "Dobrushin coefficient",
         "averaging",
         "guaranteed factor on the range of the nodes' values over a period",

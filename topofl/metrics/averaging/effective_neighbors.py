@@ -4,7 +4,7 @@ import numpy as np
 import scipy.linalg
 
 from topofl._support.check import check_choice, check_fraction
-from topofl.metrics._declaration import Column
+from topofl.metrics._declaration import MetricColumn
 from topofl.metrics._rounds import Mixable, WeightRule, as_rounds
 from topofl.mixing import MixingMatrix
 from topofl.topology import TopologyError
@@ -15,14 +15,14 @@ GAMMA = 0.9
 """Decay of the random walk in the columns of :func:`topofl.metrics.compare`."""
 
 COLUMNS = (
-    Column(
+    MetricColumn(
         "effective neighbors",
         "averaging",
         "number of nodes whose plain average would have as little variance, at decay 0.9",
         lambda entry: effective_neighbors(entry.rounds, GAMMA),
         after="mixing time",
     ),
-    Column(
+    MetricColumn(
         "worst effective neighbors",
         "averaging",
         "effective neighbors of the node with the largest variance",

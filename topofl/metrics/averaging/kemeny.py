@@ -4,7 +4,7 @@ import numpy as np
 import scipy.linalg
 from scipy.sparse.csgraph import connected_components
 
-from topofl.metrics._declaration import ONE_MATRIX, Column
+from topofl.metrics._declaration import ONE_MATRIX, MetricColumn
 from topofl.metrics._rounds import WeightRule, as_mixing
 from topofl.metrics.averaging.perron import perron_vector
 from topofl.mixing import MixingMatrix
@@ -19,7 +19,7 @@ LARGEST = 1e10
 """Larger constants are dominated by rounding errors of the inverse."""
 
 COLUMNS = (
-    Column(
+    MetricColumn(
         "Kemeny constant",
         "averaging",
         "expected steps of a random walk with the mixing weights from any node to a random one",

@@ -8,7 +8,7 @@ import numpy as np
 
 from topofl._linalg import spectral
 from topofl._support.check import check_positive
-from topofl.metrics._declaration import Column
+from topofl.metrics._declaration import MetricColumn
 from topofl.metrics._rounds import Mixable, WeightRule, as_rounds
 from topofl.metrics.averaging.perron import perron_vector
 from topofl.topology import TopologyError
@@ -16,7 +16,7 @@ from topofl.topology import TopologyError
 __all__ = ["mixing_time"]
 
 COLUMNS = (
-    Column(
+    MetricColumn(
         "mixing time",
         "averaging",
         "rounds until every node's mixture is within 1/4 of the limit in total variation",

@@ -8,7 +8,7 @@ import scipy.sparse.linalg as sparse_linalg
 from topofl._linalg import spectral
 from topofl._linalg.classes import classes_of
 from topofl._support.vectors import start_vector
-from topofl.metrics._declaration import ONE_MATRIX, Column
+from topofl.metrics._declaration import ONE_MATRIX, MetricColumn
 from topofl.metrics._rounds import Mixable, WeightRule, as_mixing, as_rounds, converging
 from topofl.mixing import MixingMatrix, MixingSequence
 from topofl.topology import Topology, TopologyError
@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 COLUMNS = (
-    Column(
+    MetricColumn(
         "pi-weighted gap",
         "averaging",
         "gap of one exchange in the norm weighted by the Perron vector pi",
@@ -30,7 +30,7 @@ COLUMNS = (
         needs=(ONE_MATRIX,),
         after="sigma",
     ),
-    Column(
+    MetricColumn(
         "Perron skewness",
         "averaging",
         "largest over smallest long-run influence of a node: 1 if all nodes count equally",

@@ -10,7 +10,7 @@ from topofl._linalg import periods, spectral
 from topofl._support.check import check_int
 from topofl._support.seeding import stream
 from topofl._support.vectors import centered
-from topofl.metrics._declaration import ONE_MATRIX, Column, Entry, Requirement
+from topofl.metrics._declaration import ONE_MATRIX, Entry, MetricColumn, Requirement
 from topofl.metrics._rounds import (
     Mixable,
     WeightRule,
@@ -32,34 +32,34 @@ __all__ = [
 ]
 
 COLUMNS = (
-    Column(
+    MetricColumn(
         "spectral gap",
         "averaging",
         "1 - slem: 0 never reaches consensus, 1 reaches it exactly within a period",
         lambda entry: spectral_gap(entry.rounds),
     ),
-    Column(
+    MetricColumn(
         "slem",
         "averaging",
         "second largest eigenvalue modulus of the mixing matrix: factor on disagreement per round "
         "in the long run",
         lambda entry: slem(entry.rounds),
     ),
-    Column(
+    MetricColumn(
         "lambda_n",
         "averaging",
         "smallest eigenvalue of the mixing matrix",
         lambda entry: smallest_eigenvalue(entry.matrices[0]),
         needs=(ONE_MATRIX,),
     ),
-    Column(
+    MetricColumn(
         "sigma",
         "averaging",
         "worst-case factor of one round on consensus distance",
         lambda entry: sigma(entry.matrices[0]),
         needs=(ONE_MATRIX,),
     ),
-    Column(
+    MetricColumn(
         "measured contraction",
         "rounds",
         "measured factor on consensus distance per round, from a random start",

@@ -8,7 +8,7 @@ import scipy.sparse as sparse
 from scipy.sparse.csgraph import connected_components
 
 from topofl._support.check import check_choice
-from topofl.metrics._declaration import Column
+from topofl.metrics._declaration import MetricColumn
 from topofl.metrics._rounds import n_rounds, recorded_matrices
 from topofl.mixing import MixingMatrix, MixingSequence
 from topofl.topology import Topology, TopologySequence, graph_of
@@ -16,7 +16,7 @@ from topofl.topology import Topology, TopologySequence, graph_of
 __all__ = ["b_connectivity", "longest_window"]
 
 COLUMNS = (
-    Column(
+    MetricColumn(
         "B",
         "rounds",
         "smallest B such that any B consecutive rounds are jointly strongly connected",

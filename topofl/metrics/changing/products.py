@@ -9,7 +9,7 @@ import scipy.sparse.linalg as sparse_linalg
 from topofl._linalg import spectral
 from topofl._support.check import check_int
 from topofl._support.vectors import start_vector
-from topofl.metrics._declaration import Column
+from topofl.metrics._declaration import MetricColumn
 from topofl.metrics._rounds import Mixable, WeightRule, as_rounds, converging, n_rounds
 from topofl.metrics.averaging.perron import product_of_rounds
 from topofl.metrics.averaging.spectral import without_rounding
@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 COLUMNS = (
-    Column(
+    MetricColumn(
         "expected gap",
         "rounds",
         "guaranteed relative decrease of squared consensus distance per round, mean over rounds",

@@ -7,14 +7,32 @@ import numpy as np
 
 from topofl._linalg.distances import DISTANCES
 from topofl._linalg.distances import distance as distance_between
+<<<<<<< HEAD:topofl/metrics/data_fit/labels.py
 from topofl._support.check import as_array, check_choice, check_counts, check_sequence
 from topofl.metrics._declaration import LABELS, NODE_GROUPS, Column
+=======
+from topofl._support.check import as_array, check_choice, check_label_counts, check_sequence
+from topofl.metrics._declaration import LABELS, NODE_GROUPS, MetricColumn
+from topofl.metrics._rounds import WeightRule, as_mixing
+from topofl.mixing import MixingMatrix
+>>>>>>> main:topofl/metrics/data_fit/heterogeneity.py
 from topofl.topology import Topology, TopologyError
 
 __all__ = ["check_row_per_node", "clique_skew", "label_distributions"]
 
 COLUMNS = (
+<<<<<<< HEAD:topofl/metrics/data_fit/labels.py
     Column(
+=======
+    MetricColumn(
+        "neighborhood heterogeneity",
+        "data",
+        "distance of neighborhood label distributions from the global one, mean over nodes",
+        lambda entry: entry.mean_over_matrices(neighborhood_heterogeneity, entry.label_counts),
+        needs=(LABELS,),
+    ),
+    MetricColumn(
+>>>>>>> main:topofl/metrics/data_fit/heterogeneity.py
         "mean clique skew",
         "data",
         "distance of clique label distributions from the global one, mean over cliques",
@@ -54,7 +72,7 @@ def label_distributions(label_counts: Any) -> np.ndarray:
     array([[0.75, 0.25],
            [0.  , 1.  ]])
     """
-    counts = check_counts(label_counts)
+    counts = check_label_counts(label_counts)
     totals = counts.sum(axis=1, keepdims=True)
     empty = np.flatnonzero(totals == 0)
     if len(empty):
@@ -121,7 +139,9 @@ def clique_skew(
     check_choice("weighting", weighting, ["uniform", "pooled"])
     check_choice("distance", distance, DISTANCES)
     rows = (
-        label_distributions(label_counts) if weighting == "uniform" else check_counts(label_counts)
+        label_distributions(label_counts)
+        if weighting == "uniform"
+        else check_label_counts(label_counts)
     )
     sums = np.stack(
         [rows[group].sum(axis=0) for group in _checked_groups_of(topology_or_groups, rows)]

@@ -10,7 +10,7 @@ import scipy.sparse as sparse
 from topofl._linalg import spectral
 from topofl._support.check import check_int
 from topofl._support.table import NotApplicable, Table
-from topofl.metrics._declaration import CUBIC_LIMIT, Column, Entry, Limit
+from topofl.metrics._declaration import CUBIC_LIMIT, Entry, Limit, MetricColumn
 from topofl.metrics._rounds import (
     ROUNDS,
     Mixable,
@@ -274,14 +274,16 @@ def _reason_for_lost_weight(source: MixingSequence, rounds: int) -> NotApplicabl
     return None if node is None else NotApplicable(lost_weight_message(node, source.name))
 
 
-def _constant_column(name: str, meaning: str, value: Callable[[PushSumConstants], Any]) -> Column:
+def _constant_column(
+    name: str, meaning: str, value: Callable[[PushSumConstants], Any]
+) -> MetricColumn:
     """Return the column of a constant; all columns share one computation."""
 
     def compute(entry: Entry) -> Any:
         return value(entry.shared(_constants))
 
     limit = Limit(CUBIC_LIMIT, "metrics.push_sum_constants")
-    return Column(name, "push-sum", meaning, compute, limit=limit)
+    return MetricColumn(name, "push-sum", meaning, compute, limit=limit)
 
 
 def _constants(entry: Entry) -> PushSumConstants:

@@ -8,8 +8,21 @@ import numpy as np
 import scipy.sparse as sparse
 
 from topofl._support.check import check_int
+<<<<<<< HEAD
 from topofl.metrics._declaration import CUBIC_LIMIT, LABELS, Column, Entry, Limit, Requirement, mean
 from topofl.metrics.data_fit.labels import (
+=======
+from topofl.metrics._declaration import (
+    CUBIC_LIMIT,
+    LABELS,
+    Entry,
+    Limit,
+    MetricColumn,
+    Requirement,
+    mean,
+)
+from topofl.metrics.data_fit.heterogeneity import (
+>>>>>>> main
     as_group_lists,
     check_row_per_node,
     label_distributions,
@@ -20,7 +33,7 @@ from topofl.topology import TopologyError
 __all__ = ["communities", "label_separation", "modularity", "neighbor_label_distance"]
 
 COLUMNS = (
-    Column(
+    MetricColumn(
         "communities",
         "structure",
         "number of communities (groups with many edges inside), by the Louvain method",
@@ -28,21 +41,21 @@ COLUMNS = (
         limit=Limit(CUBIC_LIMIT, "metrics.communities"),
         after="clustering",
     ),
-    Column(
+    MetricColumn(
         "modularity",
         "structure",
         "share of edges inside these communities, minus the share expected from degrees alone",
         lambda entry: mean(map(modularity, entry.graphs, entry.shared(_communities))),
         limit=Limit(CUBIC_LIMIT, "metrics.modularity"),
     ),
-    Column(
+    MetricColumn(
         "neighbor label distance",
         "data",
         "mean label distance of neighbors, relative to that of all pairs: 1 as by chance",
         lambda entry: entry.mean_over_graphs(neighbor_label_distance, entry.label_counts),
         needs=(LABELS,),
     ),
-    Column(
+    MetricColumn(
         "label separation",
         "data",
         "share of label variation between communities: 0 as by chance, 1 if none inside them",
@@ -203,7 +216,7 @@ def neighbor_label_distance(graph: Any, label_counts: Any) -> float:
 
 
 def label_separation(groups: Sequence[Sequence[int]], label_counts: Any) -> float:
-    """Return the label separation: the share of label variation between groups, minus chance.
+    """Return the share of label variation between groups, corrected for chance.
 
     It is ``1 - (within / (n - k)) / (total / (n - 1))`` for k groups, where `within` and `total`
     are sums of squared distances of the nodes' label shares from the mean of their group and from

@@ -8,14 +8,14 @@ from scipy.sparse.csgraph import connected_components
 
 from topofl._support.check import check_int
 from topofl._support.vectors import laplacian
-from topofl.metrics._declaration import UNDIRECTED, Column
+from topofl.metrics._declaration import UNDIRECTED, MetricColumn
 from topofl.metrics.shape.structure import as_static
 from topofl.topology import Topology, TopologyError
 
 __all__ = ["effective_resistance", "kirchhoff_index"]
 
 COLUMNS = (
-    Column(
+    MetricColumn(
         "effective resistance",
         "paths",
         "resistance between two nodes if edges are resistors, mean over all pairs",

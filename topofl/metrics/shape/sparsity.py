@@ -1,27 +1,27 @@
 """Size, degrees, sparsity and reciprocity of a graph."""
 
 from topofl._support.check import check_choice, check_switch
-from topofl.metrics._declaration import Column
+from topofl.metrics._declaration import MetricColumn
 from topofl.mixing import need_topology
 from topofl.topology import Topology
 
 __all__ = ["reciprocity", "sparsity"]
 
 COLUMNS = (
-    Column("nodes", "structure", "number of nodes", lambda entry: entry.n),
-    Column(
+    MetricColumn("nodes", "structure", "number of nodes", lambda entry: entry.n),
+    MetricColumn(
         "edges",
         "structure",
         "number of edges; an undirected edge counts once",
         lambda entry: entry.mean_over_graphs(lambda graph: graph.n_edges),
     ),
-    Column(
+    MetricColumn(
         "mean degree",
         "structure",
         "mean number of neighbors that a node sends to, excluding itself",
         lambda entry: entry.mean_over_graphs(lambda graph: graph.out_degrees.mean()),
     ),
-    Column(
+    MetricColumn(
         "max degree",
         "structure",
         "largest number of in- or out-neighbors of a node, excluding itself",
@@ -29,13 +29,13 @@ COLUMNS = (
             int(max(graph.in_degrees.max(), graph.out_degrees.max())) for graph in entry.graphs
         ),
     ),
-    Column(
+    MetricColumn(
         "sparsity",
         "structure",
         "share of possible edges that are absent",
         lambda entry: entry.mean_over_graphs(sparsity),
     ),
-    Column(
+    MetricColumn(
         "reciprocity",
         "structure",
         "share of directed edges that have a reverse edge",

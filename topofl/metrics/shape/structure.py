@@ -7,7 +7,7 @@ import numpy as np
 import scipy.sparse as sparse
 from scipy.sparse.csgraph import maximum_flow
 
-from topofl.metrics._declaration import CONNECTED, CUBIC_LIMIT, UNDIRECTED, Column, Limit
+from topofl.metrics._declaration import CONNECTED, CUBIC_LIMIT, UNDIRECTED, Limit, MetricColumn
 from topofl.mixing import MixingMatrix
 from topofl.topology import Topology, TopologyError, graph_of
 
@@ -17,13 +17,13 @@ DISTANCE_LIMIT = 2000
 """Largest graph for which :func:`topofl.metrics.compare` computes all n^2 distances."""
 
 COLUMNS = (
-    Column(
+    MetricColumn(
         "clustering",
         "structure",
         "share of pairs of neighbors of a node that have an edge, mean over nodes",
         lambda entry: entry.mean_over_graphs(clustering),
     ),
-    Column(
+    MetricColumn(
         "diameter",
         "paths",
         "hops between the two nodes that are farthest apart",
@@ -31,7 +31,7 @@ COLUMNS = (
         limit=Limit(DISTANCE_LIMIT, "Topology.diameter", "distances are"),
         needs=(CONNECTED,),
     ),
-    Column(
+    MetricColumn(
         "mean distance",
         "paths",
         "mean hops between two nodes",
@@ -39,21 +39,21 @@ COLUMNS = (
         limit=Limit(DISTANCE_LIMIT, "Topology.mean_distance", "distances are"),
         needs=(CONNECTED,),
     ),
-    Column(
+    MetricColumn(
         "edge connectivity",
         "paths",
         "fewest edges whose loss disconnects the graph",
         lambda entry: entry.mean_over_graphs(edge_connectivity),
         limit=Limit(CUBIC_LIMIT, "metrics.edge_connectivity"),
     ),
-    Column(
+    MetricColumn(
         "node connectivity",
         "paths",
         "fewest nodes whose loss disconnects the graph",
         lambda entry: entry.mean_over_graphs(node_connectivity),
         limit=Limit(CUBIC_LIMIT, "metrics.node_connectivity"),
     ),
-    Column(
+    MetricColumn(
         "algebraic connectivity",
         "paths",
         "second smallest eigenvalue of the graph's Laplacian: 0 if disconnected",
@@ -144,8 +144,8 @@ def edge_connectivity(graph: Any) -> int:
     Notes
     -----
     A cut smaller than the smallest degree has nodes of every dominating set on both sides.
-    Therefore, maximum flows from one node of such a set to each other one (and back, in a directed
-    graph) find the smallest cut.
+    Therefore, maximum flows from one node of such a set to every other node of the set (and back,
+    in a directed graph) find the smallest cut.
 
     References
     ----------

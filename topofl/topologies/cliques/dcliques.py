@@ -197,7 +197,10 @@ def _fully_connected(groups: Groups, rng: np.random.Generator) -> np.ndarray:
 
 
 def _ring(groups: Groups, rng: np.random.Generator) -> np.ndarray:
-    """Join consecutive groups; a group's two edges end at different nodes, if it has two."""
+    """Join consecutive groups.
+
+    The two edges of a group end at different nodes if it has at least two nodes.
+    """
     n_edges = len(groups) if len(groups) > 2 else len(groups) - 1
     starts = np.arange(n_edges)
     return _join(
