@@ -7,32 +7,14 @@ import numpy as np
 
 from topofl._linalg.distances import DISTANCES
 from topofl._linalg.distances import distance as distance_between
-<<<<<<< HEAD:topofl/metrics/data_fit/labels.py
-from topofl._support.check import as_array, check_choice, check_counts, check_sequence
-from topofl.metrics._declaration import LABELS, NODE_GROUPS, Column
-=======
 from topofl._support.check import as_array, check_choice, check_label_counts, check_sequence
 from topofl.metrics._declaration import LABELS, NODE_GROUPS, MetricColumn
-from topofl.metrics._rounds import WeightRule, as_mixing
-from topofl.mixing import MixingMatrix
->>>>>>> main:topofl/metrics/data_fit/heterogeneity.py
 from topofl.topology import Topology, TopologyError
 
-__all__ = ["check_row_per_node", "clique_skew", "label_distributions"]
+__all__ = ["as_group_lists", "check_row_per_node", "clique_skew", "label_distributions"]
 
 COLUMNS = (
-<<<<<<< HEAD:topofl/metrics/data_fit/labels.py
-    Column(
-=======
     MetricColumn(
-        "neighborhood heterogeneity",
-        "data",
-        "distance of neighborhood label distributions from the global one, mean over nodes",
-        lambda entry: entry.mean_over_matrices(neighborhood_heterogeneity, entry.label_counts),
-        needs=(LABELS,),
-    ),
-    MetricColumn(
->>>>>>> main:topofl/metrics/data_fit/heterogeneity.py
         "mean clique skew",
         "data",
         "distance of clique label distributions from the global one, mean over cliques",

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from topofl._support.check import check_choice
-from topofl.metrics._declaration import LABELS, Column
+from topofl.metrics._declaration import LABELS, MetricColumn
 from topofl.metrics._rounds import Mixable, WeightRule, as_rounds
 from topofl.metrics.data_fit.gradients import check_gradients
 from topofl.metrics.data_fit.labels import check_row_per_node, label_distributions
@@ -22,14 +22,14 @@ from topofl.metrics.hops.accumulated import (
 __all__ = ["neighborhood_heterogeneity", "values_of"]
 
 COLUMNS = (
-    Column(
+    MetricColumn(
         "neighborhood heterogeneity",
         "data",
         "distance of neighborhood label distributions from the global one, mean over nodes",
         lambda entry: entry.mean_over_matrices(neighborhood_heterogeneity, entry.label_counts),
         needs=(LABELS,),
     ),
-    Column(
+    MetricColumn(
         "accumulated heterogeneity",
         "data",
         f"label skew that {HOPS} exchanges leave in neighborhoods, summed over the exchanges",

@@ -5,7 +5,7 @@ import numpy as np
 from topofl._linalg import spectral
 from topofl._support.check import check_int
 from topofl._support.seeding import stream
-from topofl.metrics._declaration import Column
+from topofl.metrics._declaration import MetricColumn
 from topofl.metrics._rounds import Mixable, WeightRule, as_rounds
 from topofl.metrics.hops.accumulated import (
     HOPS,
@@ -23,7 +23,7 @@ EXACT_LIMIT = 2000
 """Largest number of nodes whose products of rounds are computed in full."""
 
 COLUMNS = (
-    Column(
+    MetricColumn(
         "accumulated noise",
         "averaging",
         f"noise of the nodes that {HOPS} exchanges leave, summed over the exchanges",

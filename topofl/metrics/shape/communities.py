@@ -8,10 +8,6 @@ import numpy as np
 import scipy.sparse as sparse
 
 from topofl._support.check import check_int
-<<<<<<< HEAD
-from topofl.metrics._declaration import CUBIC_LIMIT, LABELS, Column, Entry, Limit, Requirement, mean
-from topofl.metrics.data_fit.labels import (
-=======
 from topofl.metrics._declaration import (
     CUBIC_LIMIT,
     LABELS,
@@ -21,8 +17,7 @@ from topofl.metrics._declaration import (
     Requirement,
     mean,
 )
-from topofl.metrics.data_fit.heterogeneity import (
->>>>>>> main
+from topofl.metrics.data_fit.labels import (
     as_group_lists,
     check_row_per_node,
     label_distributions,
