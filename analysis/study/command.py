@@ -2,9 +2,9 @@
 
 ``python -m analysis.study --data DIR --processes 2 --out analysis/results/study`` computes learning
 rates, predictors and runs of all scenarios (see ``analysis/study/HYPOTHESES.md``), keeps each
-result in ``records.jsonl``, and writes ``report.md`` and ``scatter.png``. The same command continues an
-interrupted one; finished results are not computed again. DIR contains the folder ``mnist``; without
-``--data`` only scenarios on the embedded digits are computed.
+result in ``records.jsonl``, and writes ``report.md`` and ``scatter.png``. The same command
+continues an interrupted one; finished results are not computed again. DIR contains the folder
+``mnist``; without ``--data`` only scenarios on the embedded digits are computed.
 """
 
 import argparse

@@ -38,8 +38,8 @@ def _summary(tables: Sequence[CellTable], records: Records) -> str:
     runs = sum(len(table.graphs) for table in tables)
     return (
         f"{len(tables)} cells with {runs:,} runs over {len(GRAPHS)} graphs. Entries are median "
-        "rank correlations over cells, with signs such that -1 is perfect, and 95 % bootstrap intervals "
-        "(clusters of partitions, and graphs). [Hypotheses and definitions]"
+        "rank correlations over cells, with signs such that -1 is perfect, and 95 % bootstrap "
+        "intervals (clusters of partitions, and graphs). [Hypotheses and definitions]"
         "(../../study/HYPOTHESES.md) were written before the first run."
     )
 
