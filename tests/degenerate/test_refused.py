@@ -103,8 +103,8 @@ REFUSED = {
         "for cliques": (
             lambda: topologies.dcliques(np.zeros((6, 3), int), clique_size=3, seed=0),
             (
-                "`label_counts` must give every node at least one example, but node 0 has none (6 such "
-                "nodes)"
+                "`label_counts` must give every node at least one example, but node 0 has none "
+                "(6 such nodes)"
             ),
         ),
         "for heterogeneity": (
