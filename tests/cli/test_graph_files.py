@@ -121,7 +121,8 @@ def test_two_weights_of_one_edge_in_a_file_are_refused(tmp_path):
     path = tmp_path / "g.edgelist"
     path.write_text("0 1 0.5\n# back\n1 0 0.1\n")
     with pytest.raises(
-        ValueError, match=r"line 3 must give the edge 1 0 .* 0.5, got 0.1; pass directed=true"
+        ValueError,
+        match=r"line 3 must repeat the weight 0.5 of the edge 1 0, got 0.1; pass directed=true",
     ):
         read_graph(path, own_weights=True)
     both = read_graph(path, own_weights=True, directed=True)

@@ -103,8 +103,8 @@ REFUSED = {
         "for cliques": (
             lambda: topologies.dcliques(np.zeros((6, 3), int), clique_size=3, seed=0),
             (
-                "`label_counts` must give every node at least one example, node 0 has none (6 such "
-                "nodes)"
+                "`label_counts` must give every node at least one example, but node 0 has none "
+                "(6 such nodes)"
             ),
         ),
         "for heterogeneity": (
@@ -146,7 +146,7 @@ REFUSED = {
     "unlabeled client": {
         "for cliques": (
             lambda: topologies.dcliques(np.array([[1, 0]] * 5 + [[0, 0]]), clique_size=3, seed=0),
-            "`label_counts` must give every node at least one example, node 5 has none",
+            "`label_counts` must give every node at least one example, but node 5 has none",
         ),
         "no labels": (lambda: data.from_arrays(np.eye(3), [None] * 3), "`y` must be integers"),
     },

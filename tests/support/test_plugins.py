@@ -271,7 +271,7 @@ def test_errors_in_tables_name_the_table(mine, table, value, message):
 def test_results_in_place_of_functions_are_refused(mine):
     with pytest.raises(
         TypeError,
-        match=r"`net` must be a function that returns a torch.nn.Module, got Sequential.*write",
+        match=r"`net` must be a function that returns a torch.nn.Module, got Sequential.*wrap it",
     ):
         plugins.with_checked_result(
             "net", models.logistic_regression(), *names._RETURN_TYPES["model"]

@@ -55,7 +55,7 @@ def test_command_line(what, rows, tiny, capsys, tmp_path):
     assert len(table) == rows + 2
     assert {"machine", "software", "threads", "load", "date", "options"} <= set(numbers)
     assert report.title() in page
-    assert "Targets" not in page, "tiny sizes have no verdicts"
+    assert "**Targets**" not in page, "tiny sizes have no verdicts"
     assert "mean nothing" in capsys.readouterr().out
     assert (tmp_path / "results" / f"cpu-{what}.png").exists() == (what != "evaluation")
     if what != "evaluation":
