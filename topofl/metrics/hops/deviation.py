@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from topofl._support.check import check_choice, check_int
+from topofl._support.check import check_choice, check_int, shown
 from topofl._support.seeding import stream
 from topofl.data.partition import Partition
 from topofl.metrics._rounds import Mixable, WeightRule
@@ -232,7 +232,7 @@ def gradient_statistics(
     """
     check_int("batch_size", batch_size, minimum=1)
     check_int("minibatches", minibatches, minimum=2)
-    _check_clients(clients)
+    _check_arguments(clients, model, task)
     module = copy.deepcopy(model).eval()
     loss = (classification() if task is None else task).loss
     means, variances = [], []
@@ -250,9 +250,15 @@ def gradient_statistics(
     )
 
 
-def _check_clients(clients: Any) -> None:
+def _check_arguments(clients: Any, model: Any, task: Any) -> None:
     if not isinstance(clients, Partition):
         raise TypeError(f"`clients` must be a Partition, got {type(clients).__name__}")
+    if not isinstance(model, nn.Module) or not any(p.requires_grad for p in model.parameters()):
+        raise TypeError(
+            f"`model` must be a torch.nn.Module with trainable parameters, got {shown(model)}"
+        )
+    if task is not None and not isinstance(task, Task):
+        raise TypeError(f"`task` must be a Task such as tasks.regression(), got {shown(task)}")
 
 
 def _gradients(

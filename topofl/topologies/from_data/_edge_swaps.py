@@ -95,6 +95,8 @@ def swapped(
     H_K to first order, and makes as many of the best disjoint ones as lower H_K itself.
     """
     value = heterogeneity(metropolis(edges, degrees), deviations, hops)
+    if len(edges) < 2:
+        return edges, value
     count, failures = max(1, len(degrees) // 8), 0
     for _ in range(steps):
         swaps = _ranked(edges, degrees, deviations, hops, limits, rng)
@@ -221,7 +223,7 @@ def completed(
     for _ in range(200 * n):
         ends = np.repeat(np.arange(n), free)
         if len(ends) == 0:
-            return np.array(sorted(edges)).reshape(-1, 2)
+            return np.array(sorted(edges), dtype=np.int64).reshape(-1, 2)
         i, j = sorted(rng.choice(ends, 2, replace=False).tolist())
         if i != j and (i, j) not in edges and i * n + j not in forbidden:
             edges.add((i, j))
