@@ -4,6 +4,7 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
+from matplotlib import pyplot as plt
 
 import topofl
 from topofl import TopologyError, algorithms, as_topology, data, metrics, mixing, models, topologies
@@ -487,6 +488,7 @@ def test_gradient_statistics_refuse_other_arguments():
 
 def test_picture_of_a_spectrum():
     ax = heterogeneity_spectrum(topologies.ring(12), counts_of(12)).plot()
+    plt.close(ax.figure)
     heights = np.array([bar.get_height() for bar in ax.patches])
     shares = metrics.label_distributions(counts_of(12))
     variance = np.square(shares - shares.mean(axis=0)).sum() / 12

@@ -169,7 +169,7 @@ def _states(
     """Yield the values after 1, 2, ... exchanges from round `start`; with push-sum, de-biased."""
     values, push_sum_weights, t = np.asarray(values, dtype=float), np.ones(source.n), start
     while True:
-        matrix = source.at(t)
+        matrix = source.at(t if source.period is None else t % source.period)
         values, t = matrix @ values, t + 1
         if pushed:
             push_sum_weights = matrix @ push_sum_weights
