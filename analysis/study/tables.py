@@ -89,7 +89,8 @@ def _outcomes(ran: Mapping[str, Mapping[str, Any]]) -> dict[str, np.ndarray]:
     for name, sign in OUTCOMES.items():
         values = np.array([_number(row.get(name)) for row in rows])
         diverged = np.array(["diverged" in row for row in rows])
-        worst = np.nanmin(sign * values) - 1.0 if (~diverged).any() else -1.0
+        known = sign * values[np.isfinite(values)]
+        worst = known.min() - 1.0 if len(known) else -1.0
         columns[name] = np.where(diverged, sign * worst, values)
     return columns
 
