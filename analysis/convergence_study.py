@@ -1,4 +1,4 @@
-"""Compare the convergence of graphs on heterogeneous data with the metrics that should predict it.
+"""Compare convergence over graphs with what should predict it. Long, since one script runs alone.
 
 ``python -m analysis.convergence_study`` compares nine topologies on scikit-learn's handwritten
 digits in under a minute; ``--data FOLDER`` compares them on MNIST in the setting of the D-Cliques

@@ -322,6 +322,16 @@ def test_large_graphs_are_solved_as_small_ones_are(monkeypatch):
     assert neighborhood_heterogeneity(parts, apart, hops="inf") == np.inf
 
 
+@pytest.mark.parametrize("cost", [0, 1e10])
+def test_parts_with_the_same_mean_are_solved_apart(cost, monkeypatch):
+    parts = as_topology(nx.disjoint_union(nx.cycle_graph(101), nx.cycle_graph(101)))
+    alike = np.eye(2, dtype=int)[(np.arange(202) % 101) % 2]
+    exact = neighborhood_heterogeneity(parts, alike, hops="inf")
+    monkeypatch.setattr("topofl._linalg.spectral.limits.DENSE_LIMIT", 50)
+    monkeypatch.setattr("topofl.metrics.hops.accumulated.BAND_COST", cost)
+    assert neighborhood_heterogeneity(parts, alike, hops="inf") == pytest.approx(exact, rel=1e-9)
+
+
 def test_noise_of_large_graphs_is_estimated(monkeypatch):
     graph = topologies.random_regular(600, 4, seed=0)
     exact = accumulated_noise(graph, 10)

@@ -27,6 +27,7 @@ from topofl.topologies.cliques.ideal import *
 from topofl.topologies.cliques.thin import *
 from topofl.topologies.from_data.collaboration import *
 from topofl.topologies.from_data.designed import *
+from topofl.topologies.from_data.designed_directed import *
 from topofl.topologies.from_data.frank_wolfe import *
 from topofl.topologies.from_data.greedy_choice import averaged_reward as averaged_reward
 from topofl.topologies.from_data.greedy_choice import bggc as bggc

@@ -224,21 +224,22 @@ def _of_symmetric(matrix: MixingMatrix, deviations: np.ndarray, discount: float)
         energies = np.square(vectors.T @ deviations).sum(axis=1)
         return geometric(eigenvalues**2, energies, discount) / matrix.n
     left = matrix @ deviations
-    if discount == 1 and _stays_apart(matrix, left):
+    squared = sparse.csr_array(matrix.weights @ matrix.weights)
+    labels = csgraph.connected_components(squared, directed=False)[1]
+    if discount == 1 and _stays_apart(labels, left):
         return math.inf
-    return float((left * _solved(matrix, left, discount)).sum() / matrix.n)
+    return float((left * _solved(squared, labels, left, discount)).sum() / matrix.n)
 
 
-def _stays_apart(matrix: MixingMatrix, left: np.ndarray) -> bool:
+def _stays_apart(labels: np.ndarray, left: np.ndarray) -> bool:
     """Return whether values converge to different limits, or to none, under symmetric W.
 
-    The powers of W converge to J if the graph of W^2 is connected; else, the values of a component
-    keep their mean.
+    `labels` are the components of the graph of W^2. The powers of W converge to J if there is one;
+    else, the values of each component keep their mean.
     """
-    count, labels = csgraph.connected_components(matrix.weights @ matrix.weights, directed=False)
-    sums = np.zeros((count, left.shape[1]))
+    sums = np.zeros((int(labels.max()) + 1, left.shape[1]))
     np.add.at(sums, labels, left)
-    return count > 1 and bool((np.abs(sums) > matrix.n * _rounding(left)).any())
+    return len(sums) > 1 and bool((np.abs(sums) > len(left) * _rounding(left)).any())
 
 
 def geometric(squares: np.ndarray, energies: np.ndarray, discount: float) -> float:
@@ -251,21 +252,24 @@ def geometric(squares: np.ndarray, energies: np.ndarray, discount: float) -> flo
     return float((energies * squares / rest).sum())
 
 
-def _solved(matrix: MixingMatrix, right: np.ndarray, discount: float) -> np.ndarray:
-    """Return x with ``(I - discount W^2) x = right``, whose columns sum to 0."""
-    n = matrix.n
-    squared = sparse.csr_array(sparse.eye_array(n) - discount * (matrix.weights @ matrix.weights))
-    order = csgraph.reverse_cuthill_mckee(sparse.csr_matrix(squared), symmetric_mode=True)
-    banded = sparse.coo_array(squared[order][:, order])
+def _solved(
+    squared: sparse.csr_array, labels: np.ndarray, right: np.ndarray, discount: float
+) -> np.ndarray:
+    """Return x with ``(I - discount W^2) x = right``, whose columns sum to 0 in each component."""
+    n = len(right)
+    system = sparse.csr_array(sparse.eye_array(n) - discount * squared)
+    order = csgraph.reverse_cuthill_mckee(sparse.csr_matrix(system), symmetric_mode=True)
+    banded = sparse.coo_array(system[order][:, order])
     width = int(np.abs(banded.coords[0] - banded.coords[1]).max(initial=1))
     if n * width**2 <= BAND_COST:
-        # With discount 1, x is unique up to a constant: it is 0 at the first node in band order.
-        free = order[1:] if discount == 1 else order
-        system = sparse.csc_array(squared[free][:, free])
+        # With discount 1, x is unique up to a constant per component: 0 at the first node of each.
+        firsts = np.unique(labels[order], return_index=True)[1]
+        free = np.delete(order, firsts) if discount == 1 else order
+        regular = sparse.csc_array(system[free][:, free])
         x = np.zeros_like(right)
-        x[free] = sparse_linalg.splu(system, permc_spec="NATURAL").solve(right[free])
+        x[free] = sparse_linalg.splu(regular, permc_spec="NATURAL").solve(right[free])
         return x
-    return np.stack([_by_gradients(squared, column) for column in right.T], axis=1)
+    return np.stack([_by_gradients(system, column) for column in right.T], axis=1)
 
 
 def _by_gradients(matrix: sparse.csr_array, right: np.ndarray) -> np.ndarray:

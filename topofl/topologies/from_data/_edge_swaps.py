@@ -2,12 +2,28 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sparse
 from scipy.sparse.csgraph import connected_components, dijkstra
 
-__all__ = ["Limits", "completed", "heterogeneity", "metropolis", "slopes", "swapped"]
+from topofl._support.check import shown
+from topofl.topology import Topology
+
+__all__ = [
+    "HOPS",
+    "Limits",
+    "check_network",
+    "completed",
+    "heterogeneity",
+    "metropolis",
+    "slopes",
+    "swapped",
+]
+
+HOPS = 10
+"""Default number of hops over which heterogeneity is accumulated."""
 
 CANDIDATES = 4000
 """Pairs of edges considered per step."""
@@ -42,6 +58,16 @@ class Limits:
             return True
         distances = dijkstra(graph, directed=False, unweighted=True, limit=self.max_diameter)
         return bool(np.isfinite(distances).all())
+
+
+def check_network(argument: str, graph: Any, n: int) -> None:
+    """Raise unless an argument is a graph on n nodes."""
+    if not isinstance(graph, Topology):
+        raise TypeError(
+            f"`{argument}` must be a Topology, got {shown(graph)}; use as_topology(graph)"
+        )
+    if graph.n != n:
+        raise ValueError(f"`{argument}` must have one node per row of the data, {n}, got {graph.n}")
 
 
 def metropolis(edges: np.ndarray, degrees: np.ndarray) -> sparse.csr_array:

@@ -5,29 +5,18 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sparse
-from scipy.optimize import linear_sum_assignment, minimize_scalar
 from scipy.sparse.csgraph import connected_components
 
-from topofl._support.check import check_int, check_nonnegative, shown
+from topofl._support.check import check_int, check_shares
 from topofl._support.seeding import stream
 from topofl.topologies._common import call_name, counts_and_source
 from topofl.topologies._common import label_shares as shares_of
 from topofl.topologies._generator import generator
 from topofl.topologies.cliques.greedy_swap import greedy_swap
-from topofl.topologies.from_data._edge_swaps import (
-    Limits,
-    completed,
-    heterogeneity,
-    slopes,
-    swapped,
-)
-from topofl.topologies.from_data.frank_wolfe import SIZE_LIMIT, frank_wolfe_steps
+from topofl.topologies.from_data._edge_swaps import HOPS, Limits, check_network, completed, swapped
 from topofl.topology import Topology, TopologyError
 
-__all__ = ["designed", "designed_directed"]
-
-HOPS = 10
-"""Default number of hops over which heterogeneity is accumulated."""
+__all__ = ["designed"]
 
 DRAWS = 20
 """Random graphs drawn until one meets the limits."""
@@ -155,86 +144,6 @@ def designed(
     return Topology(adjacency, name=name)
 
 
-@generator(family="learned from data", examples=["designed_directed:30,degree=3"])
-def designed_directed(
-    label_counts: Any = None,
-    degree: int = 10,
-    *,
-    n: int | None = None,
-    hops: int = HOPS,
-    lam: float = 0.1,
-    allowed: Topology | None = None,
-) -> Topology:
-    """Return a directed graph with weights designed for the nodes' data, by Frank-Wolfe on H_K.
-
-    Over doubly stochastic W, the method minimizes ``(1/n) sum_{k=1..K} ||W^k Pi - J Pi||_F^2 +
-    (lam/n) ||W - J||_F^2`` from W = I: each step moves to the best point between W and the
-    permutation in whose direction the objective decreases fastest. After `degree` steps each node
-    receives from and sends to at most `degree` others. With ``hops=1`` it is :func:`stl_fw`.
-
-    Parameters
-    ----------
-    label_counts, degree, n, lam
-        As in :func:`stl_fw`.
-    hops
-        K, at least 1.
-    allowed
-        Graph whose edges may be used; None: all.
-
-    Returns
-    -------
-    Topology
-        Directed; the edge i -> j carries ``W[j, i]``, and ``own_weights`` is set.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As :func:`stl_fw`; if `hops` is below 1, or `allowed` has another number of nodes.
-
-    Notes
-    -----
-    For K > 1 the objective is not convex, so steps lower it but need not end near the minimum. The
-    line search is numerical, to a relative precision of 1e-8.
-
-    References
-    ----------
-    Le Bars, Bellet, Tommasi, Lavoie and Kermarrec, "Refined convergence and topology learning for
-    decentralized SGD with heterogeneous data" (2023), for one hop.
-
-    Examples
-    --------
-    >>> from topofl.mixing import own_weights
-    >>> graph = designed_directed([[5, 0], [0, 5]], degree=1)
-    >>> own_weights(graph).weights.toarray().round(6).tolist()
-    [[0.5, 0.5], [0.5, 0.5]]
-    """
-    counts, source = counts_and_source(label_counts, n, classes=10)
-    check_int("degree", degree, minimum=0)
-    check_int("hops", hops, minimum=1)
-    check_nonnegative("lam", lam)
-    if len(counts) > SIZE_LIMIT:
-        raise ValueError(
-            f"`label_counts` must have at most {SIZE_LIMIT} nodes, since Frank-Wolfe solves dense "
-            f"assignment problems, got {len(counts)}; use designed"
-        )
-    shares = shares_of(counts)
-    costs = _forbidden_costs(len(counts), allowed)
-    if hops == 1 and costs is None:  # the line search has a closed form
-        weights = sparse.csr_array(sparse.eye_array(len(counts)))
-        for step in frank_wolfe_steps(shares, degree, lam):
-            weights = step.weights
-    else:
-        weights = _minimized(shares - shares.mean(axis=0), degree, hops, lam, costs)
-    edges = sparse.csr_array(weights.T)
-    edges.setdiag(0)
-    hops_shown = None if hops == HOPS else hops
-    lam_shown = None if lam == 0.1 else lam
-    name = call_name(
-        "designed_directed", source, degree=degree, hops=hops_shown, lam=lam_shown, allowed=allowed
-    )
-    return Topology(edges, name=name, own_weights=True)
-
-
 def _shares(label_counts: Any, n: int | None, label_shares: Any) -> tuple[np.ndarray, str]:
     """Return label shares (n, classes) and their text in a name, or raise."""
     if label_shares is None:
@@ -242,11 +151,7 @@ def _shares(label_counts: Any, n: int | None, label_shares: Any) -> tuple[np.nda
         return shares_of(counts), source
     if label_counts is not None or n is not None:
         raise ValueError("`label_shares` must be the only description of the data, got another too")
-    shares = np.asarray(label_shares, dtype=float)
-    if shares.ndim != 2 or not np.isfinite(shares).all():
-        raise ValueError(
-            f"`label_shares` must be finite numbers of shape (n, classes), got {shown(shares)}"
-        )
+    shares = check_shares(label_shares)
     return shares, f"label_shares[{shares.shape[0]}x{shares.shape[1]}]"
 
 
@@ -268,14 +173,9 @@ def _limits(
     return Limits(forbidden, must, max_diameter)
 
 
-def _edge_keys(argument: str, graph: Any, n: int) -> np.ndarray:
+def _edge_keys(argument: str, graph: Topology, n: int) -> np.ndarray:
     """Return the sorted keys ``i * n + j`` of the edges of an undirected graph on n nodes."""
-    if not isinstance(graph, Topology):
-        raise TypeError(
-            f"`{argument}` must be a Topology, got {shown(graph)}; use as_topology(graph)"
-        )
-    if graph.n != n:
-        raise ValueError(f"`{argument}` must have one node per row of the data, {n}, got {graph.n}")
+    check_network(argument, graph, n)
     if graph.is_directed:
         raise ValueError(f"`{argument}` must be undirected, {graph.name} is directed")
     i, j = np.sort(graph.edge_index, axis=0)
@@ -367,52 +267,3 @@ def _impossible(degrees: np.ndarray, max_diameter: int | None, allowed: Topology
     wishes += [] if allowed is None else [f"edges of {allowed.name} only"]
     remedy = "raise the budget" if not wishes else "raise the budget, or relax these limits"
     return f"no connected graph with {', '.join([degree, *wishes])} was found; {remedy}"
-
-
-def _forbidden_costs(n: int, allowed: Topology | None) -> np.ndarray | None:
-    """Return (n, n) infinite costs at receiver and sender of edges that are not allowed."""
-    if allowed is None:
-        return None
-    if not isinstance(allowed, Topology):
-        raise TypeError(
-            f"`allowed` must be a Topology, got {shown(allowed)}; use as_topology(graph)"
-        )
-    if allowed.n != n:
-        raise ValueError(f"`allowed` must have one node per row of the data, {n}, got {allowed.n}")
-    costs = np.where(allowed.adjacency.toarray().T != 0, 0.0, np.inf)
-    np.fill_diagonal(costs, 0.0)
-    return costs
-
-
-def _minimized(
-    deviations: np.ndarray, degree: int, hops: int, lam: float, costs: np.ndarray | None
-) -> sparse.csr_array:
-    """Return W after `degree` steps of Frank-Wolfe."""
-    n = len(deviations)
-    weights = sparse.csr_array(sparse.eye_array(n))
-
-    def objective(matrix: sparse.csr_array) -> float:
-        variance = (np.square(matrix.data).sum() - 1) / n
-        return heterogeneity(matrix, deviations, hops) + lam * float(variance)
-
-    value = objective(weights)
-    for _ in range(degree):
-        left, right = slopes(weights, deviations, hops)
-        slope = left @ right.T
-        entries = sparse.coo_array(weights)
-        slope[entries.coords] += 2 * lam / n * entries.data
-        if costs is not None:
-            slope = slope + costs
-        permutation = sparse.csr_array((np.ones(n), linear_sum_assignment(slope)), shape=(n, n))
-        line = sparse.csr_array(permutation - weights)
-        found = minimize_scalar(
-            lambda step, line=line, start=weights: objective(sparse.csr_array(start + step * line)),
-            bounds=(0.0, 1.0),
-            method="bounded",
-            options={"xatol": 1e-8},
-        )
-        if found.fun >= value - 1e-12:
-            return weights
-        weights = sparse.csr_array(weights + found.x * line)
-        value = float(found.fun)
-    return weights
