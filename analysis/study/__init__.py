@@ -1,1 +1,6 @@
-"""The study of what predicts convergence: every metric against every outcome, over many graphs."""
+"""The study of what predicts convergence: graphs, runs, correlations, and verdicts."""
+
+from .command import main, study
+from .dataset import StudyDataset
+
+__all__ = ["StudyDataset", "main", "study"]

@@ -2,9 +2,14 @@
 
 ``python -m analysis.study --data DIR --processes 2 --out analysis/results/study`` computes learning
 rates, predictors and runs of all scenarios (see ``analysis/study/HYPOTHESES.md``), keeps each
-result in ``records.jsonl``, and writes ``report.md`` and ``scatter.png``. The same command
-continues an interrupted one; finished results are not computed again. DIR contains the folder
-``mnist``; without ``--data`` only scenarios on the embedded digits are computed.
+result in ``records.jsonl``, and writes ``report.md``, ``runs.csv.gz`` and ``scatter.png``. The same
+command continues an interrupted one; finished results are not computed again. DIR contains the
+folders ``mnist`` and ``cifar10-subset``; without ``--data`` only scenarios on the embedded digits
+are computed.
+
+``python -m analysis.study CONFIG.toml``, or ``topofl study CONFIG.toml``, does the same for graphs,
+data and methods of your own: a file of ``topofl run`` without ``[topology]`` and with a table
+``[study]``, whose keys are graphs, partitions, algorithms, seeds and rates.
 """
 
 import argparse
@@ -13,43 +18,71 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from .graphs import GRAPHS
-from .report import write_report
-from .run import Records, compute
-from .scenarios import SCENARIOS, cells
+from topofl import TopologyError
 
-__all__ = ["main"]
+from .cells import Source, cells, scenarios_of
+from .report import Outputs, write_report
+from .run import Records, compute
+
+__all__ = ["main", "study"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the study from the command line; returns the exit code."""
-    options = _parser().parse_args(argv)
-    scenarios = options.scenarios or [
-        name for name in SCENARIOS if options.data is not None or name.startswith("digits")
-    ]
+    try:
+        study(_parser().parse_args(argv))
+    except (ValueError, TypeError, TopologyError, OSError) as error:
+        print(f"python -m analysis.study: error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def study(options: argparse.Namespace) -> None:
+    """Compute what is missing, and write the report.
+
+    Raises
+    ------
+    ValueError, TypeError, OSError, TopologyError
+        If a scenario is unknown, or a configuration cannot be read or built.
+    """
+    source, scenarios = _chosen(options)
     if options.dry_run:
         for name in scenarios:
-            print(f"{name}: {len(cells(SCENARIOS[name], tuple(GRAPHS))):,} runs")
-        return 0
+            print(f"{name}: {len(cells(source.scenario(name))):,} runs")
+        return
     end = time.monotonic() + 60 * options.minutes
+    path = options.out / "records.jsonl"
     try:
         records = compute(
             scenarios,
-            list(GRAPHS),
-            options.out / "records.jsonl",
-            root=options.data,
+            path,
+            source,
             processes=options.processes,
             more=lambda: time.monotonic() < end,
         )
-    except (ValueError, OSError) as error:
-        print(f"python -m analysis.study: error: {error}", file=sys.stderr)
-        return 2
     except KeyboardInterrupt:
         print("interrupted; the same command continues", file=sys.stderr)
-        records = Records(options.out / "records.jsonl")
-    for path in write_report(records, scenarios, options.out):
-        print(f"written: {path}")
-    return 0
+        records = Records(path)
+    outputs = Outputs(options.out, options.html, options.graphs)
+    for written in write_report(records, scenarios, source, outputs):
+        print(f"written: {written}")
+
+
+def _chosen(options: argparse.Namespace) -> tuple[Source, list[str]]:
+    """Return the source and the names of the scenarios to compute."""
+    files = [name for name in options.scenarios if name.endswith(".toml")]
+    if files:
+        if len(options.scenarios) > 1:
+            raise ValueError("one CONFIG.toml must be given alone, got several arguments")
+        source = Source(options.data, Path(files[0]))
+        return source, list(scenarios_of(source))
+    source = Source(options.data)
+    known = scenarios_of(source)
+    for name in options.scenarios:
+        if name not in known:
+            raise ValueError(f"SCENARIO must be one of {', '.join(known)}, got {name!r}")
+    free = [name for name in known if options.data is not None or name.startswith("digits")]
+    return source, options.scenarios or free
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -58,17 +91,24 @@ def _parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    names = ", ".join(repr(name) for name in scenarios_of(Source()))
     parser.add_argument(
         "scenarios",
         nargs="*",
-        choices=[*SCENARIOS, []],
         metavar="SCENARIO",
-        help=f"one of {', '.join(SCENARIOS)}; default: all whose data are given",
+        help=f"CONFIG.toml, or {names}; default: all whose data are given",
     )
-    parser.add_argument("--data", type=Path, help="folder with the folder mnist")
+    parser.add_argument("--data", type=Path, help="folder with mnist and cifar10-subset")
     parser.add_argument("--processes", type=int, default=1, help="processes (default 1)")
     parser.add_argument("--minutes", type=float, default=1e9, help="start no job after this time")
     parser.add_argument("--dry-run", action="store_true", help="print the numbers of runs only")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="also write an interactive page")
+    parser.add_argument(
+        "--graphs",
+        type=Path,
+        metavar="DIR",
+        help="also fit rivals, on graphs that are kept in this folder",
+    )
     parser.add_argument(
         "--out", type=Path, default=Path("out", "study"), help="folder (default out/study)"
     )

@@ -2,13 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from topofl import Topology, TopologyError, TopologySequence, topologies
 from topofl.data import Partition
 
-__all__ = ["GRAPHS", "StudyGraph", "build_graph"]
+__all__ = ["GRAPHS", "Graph", "StudyGraph", "build_graph"]
 
 Graph = Topology | TopologySequence
 Builder = Callable[[Partition, int], Graph]
@@ -147,9 +146,9 @@ GRAPHS: Mapping[str, StudyGraph] = {
 """All graphs of the study by name; some do not exist for every number of nodes."""
 
 
-def build_graph(name: str, clients: Partition, seed: int) -> Graph | str:
+def build_graph(graph: StudyGraph, clients: Partition, seed: int) -> Graph | str:
     """Return the graph, or the reason why there is none for these clients."""
     try:
-        return partial(GRAPHS[name].build, clients, seed)()
+        return graph.build(clients, seed)
     except (ValueError, TopologyError) as error:
         return str(error)

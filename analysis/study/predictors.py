@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from topofl import Topology, TopologyError, TopologySequence, metrics
+from topofl import Topology, TopologyError, TopologySequence, metrics, mixing
 from topofl.data import Partition
 
 __all__ = ["PREDICTORS", "predictors_of"]
@@ -32,6 +32,13 @@ def _heterogeneity(hops: int) -> Callable[..., float]:
 def _gradient_mixing(graph: Graph, clients: Partition, statistics: Any) -> float:
     return metrics.neighborhood_heterogeneity(
         graph, gradients=statistics.means, rounds=_rounds(graph)
+    )
+
+
+def _unweighted(graph: Graph, clients: Partition, statistics: Any) -> float:
+    """Return the label skew of neighborhoods: H_1 by equal weights of a node and its neighbors."""
+    return metrics.neighborhood_heterogeneity(
+        graph, clients, weights=mixing.uniform, rounds=_rounds(graph), around="mean"
     )
 
 
@@ -87,6 +94,7 @@ PREDICTORS: Mapping[str, tuple[Callable[..., float], int]] = {
     "N_inf": (_noise("inf"), -1),
     "N_10": (_noise(10), -1),
     "gradient mixing error": (_gradient_mixing, -1),
+    "H_1, unweighted": (_unweighted, -1),
     **{f"H_{hops}": (_heterogeneity(hops), -1) for hops in (1, 5, 10, 20)},
     "predicted deviation (10)": (_predicted(10), -1),
     "predicted deviation (20)": (_predicted(20), -1),

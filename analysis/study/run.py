@@ -14,18 +14,9 @@ from tqdm.auto import tqdm
 
 from topofl import metrics
 
-from .graphs import build_graph
+from .cells import TUNING_GRAPH, TUNING_SEED, Cell, Source, cells, clients_of, graph_of, outcomes
 from .predictors import predictors_of
-from .scenarios import (
-    RATES,
-    SCENARIOS,
-    TUNING_GRAPH,
-    TUNING_SEED,
-    Cell,
-    cells,
-    clients_of,
-    outcomes,
-)
+from .scenarios import Scenario
 
 __all__ = ["Job", "Records", "compute", "jobs"]
 
@@ -86,42 +77,48 @@ class Records:
         return self.found[job.key]
 
 
-def tuning_jobs(scenario: str) -> list[Job]:
+def tuning_jobs(scenario: Scenario) -> list[Job]:
     """Return the runs that choose learning rates."""
-    one = SCENARIOS[scenario]
     return [
-        Job("tune", Cell(scenario, partition, method, TUNING_SEED, TUNING_GRAPH), lr)
-        for partition in one.partitions
-        for method in one.methods
-        for lr in RATES
+        Job("tune", Cell(scenario.name, partition, method, TUNING_SEED, TUNING_GRAPH), lr)
+        for partition in scenario.partitions
+        for method in scenario.methods
+        for lr in scenario.rates
+        if method not in WITHOUT_TUNING
     ]
 
 
-def rate_of(cell: Cell, records: Records) -> float:
+WITHOUT_TUNING = {"Clique Averaging": ("digits 60", "D-SGD")}
+"""Methods that do not exist on the graph of tuning, and whose rates they use."""
+
+
+def rate_of(scenario: Scenario, cell: Cell, records: Records) -> float:
     """Return the learning rate of a cell: the one with the highest mean accuracy when tuned."""
     tuned = replace(cell, seed=TUNING_SEED, graph=TUNING_GRAPH)
+    if cell.method in WITHOUT_TUNING:
+        other, method = WITHOUT_TUNING[cell.method]
+        tuned = replace(tuned, scenario=other, method=method)
 
     def accuracy(lr: float) -> float:
         found = records[Job("tune", tuned, lr)]
         return sum(found["curve"]) / len(found["curve"]) if "curve" in found else -1.0
 
-    return max(RATES, key=accuracy)
+    return max(scenario.rates, key=accuracy)
 
 
-def jobs(scenario: str, graphs: Sequence[str], records: Records) -> list[Job]:
+def jobs(scenario: Scenario, records: Records) -> list[Job]:
     """Return all predictors and runs of a scenario whose learning rates are known."""
-    found = cells(SCENARIOS[scenario], tuple(graphs))
+    found = cells(scenario)
     predicted = {replace(cell, method=""): None for cell in found}
-    runs = [Job("run", cell, rate_of(cell, records)) for cell in found]
+    runs = [Job("run", cell, rate_of(scenario, cell, records)) for cell in found]
     return [*(Job("predict", cell) for cell in predicted), *runs]
 
 
 def compute(
     scenarios: Sequence[str],
-    graphs: Sequence[str],
     path: Path,
+    source: Source = Source(),  # noqa: B008 - it is frozen
     *,
-    root: Path | None = None,
     processes: int = 1,
     more: Callable[[], bool] = lambda: True,
 ) -> Records:
@@ -129,23 +126,23 @@ def compute(
 
     Parameters
     ----------
-    scenarios, graphs
+    scenarios
         Names.
     path
         File of results; the same command continues an interrupted one.
-    root
-        Folder of the data.
+    source
+        Where the scenarios come from.
     processes
         Processes, each with one thread, so that results do not depend on their number.
     more
         Whether another job may start.
     """
     records = Records(path)
-    for scenario in scenarios:
-        for listed in (tuning_jobs, lambda name: jobs(name, graphs, records)):
+    for scenario in map(source.scenario, scenarios):
+        for listed in (tuning_jobs, lambda one: jobs(one, records)):
             missing = [job for job in listed(scenario) if job not in records]
-            with tqdm(total=len(missing), desc=scenario, unit="job", disable=None) as bar:
-                for job, value in _computed(missing, root, processes, more):
+            with tqdm(total=len(missing), desc=scenario.name, unit="job", disable=None) as bar:
+                for job, value in _computed(missing, source, processes, more):
                     records.add(job, value)
                     bar.update()
             if any(job not in records for job in listed(scenario)):
@@ -154,7 +151,7 @@ def compute(
 
 
 def _computed(
-    missing: Sequence[Job], root: Path | None, processes: int, more: Callable[[], bool]
+    missing: Sequence[Job], source: Source, processes: int, more: Callable[[], bool]
 ) -> Iterator[tuple[Job, Any]]:
     with ProcessPoolExecutor(processes, get_context("spawn"), torch.set_num_threads, (1,)) as pool:
         waiting = list(missing)
@@ -162,28 +159,28 @@ def _computed(
         while running or (waiting and more()):
             while waiting and len(running) < 2 * processes and more():
                 job = waiting.pop(0)
-                running[pool.submit(_result, job, root)] = job
+                running[pool.submit(_result, job, source)] = job
             done = next(as_completed(running))
             yield running.pop(done), done.result()
 
 
-def _result(job: Job, root: Path | None) -> Any:
+def _result(job: Job, source: Source) -> Any:
     if job.kind != "predict":
-        return outcomes(job.cell, job.lr, root)
-    clients = clients_of(job.cell, root)
-    graph = build_graph(job.cell.graph, clients, job.cell.seed)
+        return outcomes(job.cell, job.lr, source)
+    clients = clients_of(job.cell, source)
+    graph = graph_of(job.cell, clients, source)
     if isinstance(graph, str):
         return {"missing": graph}
-    return predictors_of(graph, clients, _statistics(replace(job.cell, graph=""), root))
+    return predictors_of(graph, clients, _statistics(replace(job.cell, graph=""), source))
 
 
 @cache
-def _statistics(cell: Cell, root: Path | None) -> metrics.GradientStatistics:
+def _statistics(cell: Cell, source: Source) -> metrics.GradientStatistics:
     """Return the statistics of gradients at the initial model, the same for all graphs."""
-    scenario = SCENARIOS[cell.scenario]
+    scenario = source.scenario(cell.scenario)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(cell.seed)
         model = scenario.model()
     return metrics.gradient_statistics(
-        clients_of(cell, root), model=model, batch_size=scenario.batch_size, seed=cell.seed
+        clients_of(cell, source), model=model, batch_size=scenario.batch_size, seed=cell.seed
     )

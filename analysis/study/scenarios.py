@@ -1,26 +1,21 @@
-"""The cells of the study: datasets, partitions, methods and seeds, and one run of a cell."""
+"""The scenarios of the study: datasets, partitions, models, methods and training budgets."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from torch import nn
 
-import topofl
-from topofl import DivergenceError, algorithms, data, models
+from topofl import Evaluation, algorithms, data, models
 
-from .graphs import build_graph
+from .graphs import GRAPHS, StudyGraph
 
-__all__ = ["METHODS", "SCENARIOS", "Cell", "Scenario", "cells", "clients_of", "outcomes"]
+__all__ = ["METHODS", "PARTITIONS", "Scenario", "default_scenarios"]
 
 RATES = (0.02, 0.05, 0.1, 0.2, 0.5)
 """Learning rates that are tried."""
-
-TUNING_SEED, TUNING_GRAPH = 100, "4-regular"
-"""Seed and graph on which the learning rate is chosen; neither is reported with that seed."""
 
 Method = Callable[[float, int], algorithms.Algorithm]
 
@@ -28,40 +23,13 @@ METHODS: Mapping[str, Method] = {
     "D-SGD": lambda lr, batch: algorithms.dsgd(lr, batch_size=batch),
     "momentum": lambda lr, batch: algorithms.dsgd(lr, batch_size=batch, momentum=0.9),
     "local steps": lambda lr, batch: algorithms.dsgd(lr, batch_size=batch, local_steps=5),
+    "Clique Averaging": lambda lr, batch: algorithms.clique_averaging(lr, batch_size=batch),
     "gradient tracking": lambda lr, batch: algorithms.dsgt(lr, batch_size=batch),
     "D2": lambda lr, batch: algorithms.d2(lr, batch_size=batch),
     "push-sum": lambda lr, batch: algorithms.osgp(lr, batch_size=batch),
+    "DFedPGP": lambda lr, batch: algorithms.dfedpgp(lr, head_lr=lr, batch_size=batch, epochs=1),
 }
 """Methods of the study: ``method(lr, batch_size)``."""
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """A dataset, a model, a number of nodes and a training budget.
-
-    Parameters
-    ----------
-    name
-        Label in tables.
-    dataset, model
-        Functions that return the dataset, given the folder of the data, and the model.
-    n, batch_size, rounds, every
-        Nodes, examples per minibatch, rounds, and rounds between evaluations.
-    partitions, methods, seeds
-        Names of :data:`PARTITIONS` and :data:`METHODS`, and the seeds that are reported.
-    """
-
-    name: str
-    dataset: Callable[[Path | None], data.Dataset]
-    model: Callable[[], nn.Module]
-    n: int
-    batch_size: int
-    rounds: int
-    every: int
-    partitions: tuple[str, ...]
-    methods: tuple[str, ...]
-    seeds: tuple[int, ...] = (0, 1, 2)
-
 
 PARTITIONS: Mapping[str, Callable[..., data.Partition]] = {
     "1 class": partial(data.shards, per_node=1),
@@ -74,128 +42,155 @@ PARTITIONS: Mapping[str, Callable[..., data.Partition]] = {
 """Partitions of the study: ``partition(dataset, n=, seed=)``."""
 
 
-def _digits(root: Path | None) -> data.Dataset:
-    return data.digits()
+@dataclass(frozen=True)
+class Scenario:
+    """A dataset, a model, a number of nodes and a training budget.
+
+    Parameters
+    ----------
+    name
+        Label in tables.
+    clients
+        ``clients(partition, seed)`` returns the partition of a name.
+    model
+        Returns the model.
+    method
+        ``method(name, lr)`` returns the algorithm of a name.
+    batch_size, rounds, evaluation
+        Examples per minibatch (of gradient statistics), rounds, and when what is evaluated.
+    partitions, methods, seeds
+        Names, and the seeds that are reported.
+    graphs
+        Graphs by name.
+    rates
+        Learning rates that are tried.
+    """
+
+    name: str
+    clients: Callable[[str, int], data.Partition]
+    model: Callable[[], nn.Module]
+    method: Callable[[str, float], algorithms.Algorithm]
+    batch_size: int
+    rounds: int
+    evaluation: Evaluation
+    partitions: tuple[str, ...]
+    methods: tuple[str, ...]
+    seeds: tuple[int, ...] = (0, 1, 2)
+    graphs: Mapping[str, StudyGraph] = field(default_factory=lambda: GRAPHS)
+    rates: tuple[float, ...] = RATES
+
+
+def _digits(root: Path | None, enlarge: int = 1) -> data.Dataset:
+    return data.digits(enlarge=enlarge)
+
+
+def _folder(root: Path | None, name: str) -> Path:
+    if root is None:
+        raise ValueError(f"`--data` must name a folder with {name} for this scenario, got none")
+    return root / name
 
 
 def _mnist(root: Path | None) -> data.Dataset:
-    if root is None:
-        raise ValueError("`--data` must name a folder with MNIST for this scenario, got none")
-    return data.mnist(root / "mnist")
+    return data.mnist(_folder(root, "mnist"))
 
 
-def _scenario(name: str, n: int, **changes: Any) -> Scenario:
+def _cifar(root: Path | None) -> data.Dataset:
+    # The subset has other checksums than the whole dataset.
+    return data.cifar10(_folder(root, "cifar10-subset"), verify=False)
+
+
+def _own_tests(clients: data.Partition, seed: int) -> data.Partition:
+    return data.match_test(clients, rule="disjoint", seed=seed)
+
+
+def _keep(clients: data.Partition, seed: int) -> data.Partition:
+    return clients
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Return the partitions of a dataset, which is read when it is first needed."""
+
+    dataset: Callable[[Path | None], data.Dataset]
+    root: Path | None
+    n: int
+    edit: Callable[[data.Partition, int], data.Partition] = _keep
+
+    def __call__(self, partition: str, seed: int) -> data.Partition:
+        dataset = _read_once(self.dataset, self.root)
+        return self.edit(PARTITIONS[partition](dataset, n=self.n, seed=seed), seed)
+
+
+@cache
+def _read_once(dataset: Callable[[Path | None], data.Dataset], root: Path | None) -> data.Dataset:
+    return dataset(root)
+
+
+def _scenario(name: str, source: _Source, **changes: Any) -> Scenario:
+    """Return a scenario with the usual settings, which are those of the digits."""
+    batch_size = changes.pop("batch_size", 8)
+    every, on = changes.pop("every", 4), changes.pop("on", "test")
     usual: dict[str, Any] = {
-        "dataset": _digits,
         "model": partial(models.logistic_regression, 64),
-        "batch_size": 8,
         "rounds": 120,
-        "every": 4,
         "partitions": ("2 shards",),
         "methods": ("D-SGD",),
     }
-    return Scenario(name, n=n, **usual | changes)
+    return Scenario(
+        name,
+        source,
+        method=lambda method, lr: METHODS[method](lr, batch_size),
+        batch_size=batch_size,
+        evaluation=Evaluation(every=every, on=on),
+        **usual | changes,
+    )
 
 
-_ON_MNIST = {"dataset": _mnist, "model": partial(models.logistic_regression, 784)}
-
-SCENARIOS: Mapping[str, Scenario] = {
-    scenario.name: scenario
-    for scenario in (
-        _scenario(
-            "digits 60",
-            60,
-            partitions=tuple(PARTITIONS),
-            methods=("D-SGD", "momentum", "local steps", "gradient tracking"),
-        ),
-        _scenario("digits 60, other methods", 60, methods=("D2", "push-sum")),
-        _scenario("digits 30", 30),
-        _scenario("digits 200", 200, batch_size=4),
+def default_scenarios(root: Path | None = None) -> Mapping[str, Scenario]:
+    """Return the scenarios of the study by name; datasets are read from folders of `root`."""
+    digits = {n: _Source(_digits, root, n) for n in (30, 60, 200)}
+    mnist = {n: _Source(_mnist, root, n) for n in (100, 1000)}
+    cifar = _Source(_cifar, root, 30)
+    large_digits = _Source(partial(_digits, enlarge=2), root, 30, _own_tests)
+    on_mnist = {"model": partial(models.logistic_regression, 784)}
+    four = ("D-SGD", "momentum", "local steps", "gradient tracking")
+    scenarios = (
+        _scenario("digits 60", digits[60], partitions=tuple(PARTITIONS), methods=four),
+        _scenario("digits 60, other methods", digits[60], methods=("D2", "push-sum")),
+        _scenario("digits 60, Clique Averaging", digits[60], methods=("Clique Averaging",)),
+        _scenario("digits 30", digits[30]),
+        _scenario("digits 200", digits[200], batch_size=4),
         _scenario(
             "MNIST 100",
-            100,
-            **_ON_MNIST,
+            mnist[100],
+            **on_mnist,
             batch_size=128,
             rounds=80,
             partitions=("2 shards", "Dirichlet 0.1"),
         ),
-        _scenario("MNIST 1000", 1000, **_ON_MNIST, batch_size=13, rounds=400, every=20, seeds=(0,)),
+        _scenario(
+            "MNIST 1000", mnist[1000], **on_mnist, batch_size=13, rounds=400, every=20, seeds=(0,)
+        ),
+        _scenario(
+            "digits 16 x 16, DFedPGP",
+            large_digits,
+            model=partial(models.dpfl_cnn, (1, 16, 16)),
+            batch_size=16,
+            rounds=60,
+            on="own_test",
+            partitions=("Dirichlet 0.3",),
+            methods=("DFedPGP",),
+            seeds=(0,),
+        ),
+        _scenario(
+            "CIFAR-10 subset, GN-LeNet",
+            cifar,
+            model=models.gn_lenet,
+            batch_size=16,
+            rounds=150,
+            every=25,
+            methods=("momentum",),
+            seeds=(0,),
+        ),
     )
-}
-"""Scenarios of the study by name."""
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A graph trained in a scenario: what one run needs."""
-
-    scenario: str
-    partition: str
-    method: str
-    seed: int
-    graph: str
-
-
-def cells(scenario: Scenario, graphs: tuple[str, ...]) -> list[Cell]:
-    """Return all cells of a scenario."""
-    return [
-        Cell(scenario.name, partition, method, seed, graph)
-        for partition in scenario.partitions
-        for method in scenario.methods
-        for seed in scenario.seeds
-        for graph in graphs
-    ]
-
-
-@cache
-def _dataset(scenario: str, root: Path | None) -> data.Dataset:
-    return SCENARIOS[scenario].dataset(root)
-
-
-def clients_of(cell: Cell, root: Path | None) -> data.Partition:
-    """Return the partition of a cell."""
-    dataset = _dataset(cell.scenario, root)
-    return PARTITIONS[cell.partition](dataset, n=SCENARIOS[cell.scenario].n, seed=cell.seed)
-
-
-def outcomes(cell: Cell, lr: float, root: Path | None) -> dict[str, Any]:
-    """Return the outcomes of a run, ``{"missing": reason}`` or ``{"diverged": True}``."""
-    scenario, clients = SCENARIOS[cell.scenario], clients_of(cell, root)
-    graph = build_graph(cell.graph, clients, cell.seed)
-    if isinstance(graph, str):
-        return {"missing": graph}
-    try:
-        history = topofl.run(
-            METHODS[cell.method](lr, scenario.batch_size),
-            model=scenario.model(),
-            clients=clients,
-            topology=graph,
-            rounds=scenario.rounds,
-            evaluation=scenario.every,
-            compute=topofl.Compute(device="cpu", on_disconnected="allow"),
-            seed=cell.seed,
-            progress=False,
-        )
-    except DivergenceError:
-        return {"diverged": True}
-    except topofl.TopologyError as error:
-        return {"missing": str(error)}
-    return _summary(history)
-
-
-def _summary(history: topofl.History) -> dict[str, Any]:
-    accuracy, rounds = history["accuracy"], history["round"]
-    means = accuracy.mean(axis=1)
-    early = rounds <= rounds[-1] / 2
-    late = rounds > 0.8 * rounds[-1]
-    sent = np.concatenate([[0.0], np.cumsum(history["bytes"])])[rounds]
-    return {
-        "learning phase": float(means[early].mean()),
-        "final": float(means[late].mean()),
-        "worst node": float(accuracy[-1].min()),
-        "spread": float(accuracy[-1].std()),
-        "consensus": float(history["consensus_distance"].mean()),
-        "curve": [round(float(mean), 5) for mean in means],
-        "rounds": rounds.tolist(),
-        "bytes": sent.astype(int).tolist(),
-    }
+    return {scenario.name: scenario for scenario in scenarios}

@@ -1,15 +1,21 @@
-"""Statistics of the study: rank correlations within cells, intervals by bootstrap, and verdicts."""
+"""Statistics of the study: rank correlations within cells, and intervals of their medians."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from scipy.stats import kendalltau, rankdata, spearmanr
+from scipy.stats import false_discovery_control, rankdata
 
-from .predictors import PREDICTORS
-
-__all__ = ["CellTable", "Interval", "correlation", "median_over_cells", "partial_correlation"]
+__all__ = [
+    "CellTable",
+    "Interval",
+    "Statistic",
+    "adjusted",
+    "kendall",
+    "median_over_cells",
+    "partial_spearman",
+    "spearman",
+]
 
 DRAWS = 2000
 """Bootstrap draws."""
@@ -26,11 +32,13 @@ class CellTable:
     ----------
     scenario, partition, method, seed
         The cell.
-    graphs
-        Names of its graphs, without those that do not exist here.
+    graphs, families
+        Names of its graphs, without those that do not exist here, and their families.
     predictors, outcomes
         Name -> (graphs,) values; NaN where a predictor is not defined. Outcomes of runs that
         diverged are worse than all others.
+    lr
+        Learning rate of all runs.
     """
 
     scenario: str
@@ -38,58 +46,97 @@ class CellTable:
     method: str
     seed: int
     graphs: Sequence[str]
+    families: Sequence[str]
     predictors: Mapping[str, np.ndarray]
     outcomes: Mapping[str, np.ndarray]
+    lr: float
 
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate with a 95 % interval, and the median number of graphs behind it."""
+    """An estimate with a 95 % interval.
+
+    Parameters
+    ----------
+    estimate, low, high
+        Median over cells and its interval.
+    p_value
+        Two-sided, of a median of 0, from the same bootstrap.
+    cells, graphs
+        Cells in which the statistic is defined, and the median number of graphs in them.
+    """
 
     estimate: float
     low: float
     high: float
+    p_value: float
+    cells: int
     graphs: int
 
     def __str__(self) -> str:
+        if not np.isfinite(self.estimate):
+            return "-"
         return f"{self.estimate:+.3f} ({self.low:+.3f} to {self.high:+.3f})"
 
 
-def correlation(
-    x: np.ndarray,
-    y: np.ndarray,
-    statistic: Callable[..., Any] = spearmanr,
-    fewest: int = FEWEST,
-) -> float:
-    """Return a rank correlation of two columns over the graphs that have both; NaN if too few."""
-    both = np.isfinite(x) & np.isfinite(y)
-    if both.sum() < fewest or np.ptp(x[both]) == 0 or np.ptp(y[both]) == 0:
-        return float("nan")
-    return float(statistic(x[both], y[both]).statistic)
+@dataclass(frozen=True)
+class Statistic:
+    """A statistic of the graphs of a cell.
+
+    Parameters
+    ----------
+    columns
+        ``columns(table)`` returns what it is computed from: (columns, graphs), where rows that are
+        not finite everywhere are left out.
+    value
+        ``value(columns)`` of (columns, ..., graphs) returns (...) values.
+    fewest
+        Fewest graphs of a cell.
+    """
+
+    columns: Callable[[CellTable], np.ndarray]
+    value: Callable[[np.ndarray], np.ndarray]
+    fewest: int = FEWEST
+
+    def known(self, table: CellTable) -> np.ndarray:
+        """Return the columns of the graphs that have all of them."""
+        columns = np.atleast_2d(self.columns(table))
+        return columns[:, np.isfinite(columns).all(axis=0)]
 
 
-def kendall(x: np.ndarray, y: np.ndarray) -> float:
-    """Return Kendall's rank correlation."""
-    return correlation(x, y, kendalltau)
+def spearman(columns: np.ndarray) -> np.ndarray:
+    """Return Spearman's correlation of two columns (2, ..., graphs); NaN if one is constant."""
+    return _pearson(*rankdata(columns, axis=-1))
 
 
-def partial_correlation(x: np.ndarray, y: np.ndarray, given: np.ndarray) -> float:
-    """Return the rank correlation of x and y given a third column (linear in ranks)."""
-    known = np.isfinite(x) & np.isfinite(y) & np.isfinite(given)
-    if known.sum() < FEWEST:
-        return float("nan")
-    x, y, given = (rankdata(values[known]) for values in (x, y, given))
-    xy, xz, yz = (np.corrcoef(a, b)[0, 1] for a, b in ((x, y), (x, given), (y, given)))
-    rest = (1 - xz**2) * (1 - yz**2)
-    return float((xy - xz * yz) / np.sqrt(rest)) if rest > 1e-12 else float("nan")
+def kendall(columns: np.ndarray) -> np.ndarray:
+    """Return Kendall's tau-b of two columns (2, ..., graphs); NaN if one is constant."""
+    i, j = np.triu_indices(columns.shape[-1], 1)
+    x, y = np.sign(columns[..., i] - columns[..., j]).astype(np.float32)
+    pairs = np.sqrt((x != 0).sum(axis=-1) * (y != 0).sum(axis=-1).astype(float))
+    return _divided((x * y).sum(axis=-1), pairs)
+
+
+def partial_spearman(columns: np.ndarray) -> np.ndarray:
+    """Return the rank correlation of the first two columns, given the third (linear in ranks)."""
+    x, y, given = rankdata(columns, axis=-1)
+    xy, xz, yz = _pearson(x, y), _pearson(x, given), _pearson(y, given)
+    return _divided(xy - xz * yz, np.sqrt((1 - xz**2) * (1 - yz**2)))
+
+
+def _pearson(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    x, y = (values - values.mean(axis=-1, keepdims=True) for values in (x, y))
+    return _divided((x * y).sum(axis=-1), np.sqrt((x**2).sum(axis=-1) * (y**2).sum(axis=-1)))
+
+
+def _divided(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Return x / y, NaN where y is 0 up to rounding."""
+    small = np.abs(y) < 1e-9
+    return np.where(small, np.nan, x / np.where(small, 1.0, y))
 
 
 def median_over_cells(
-    tables: Sequence[CellTable],
-    statistic: Callable[[CellTable, np.ndarray], float],
-    *,
-    draws: int = DRAWS,
-    seed: int = 0,
+    tables: Sequence[CellTable], statistic: Statistic, *, draws: int = DRAWS, seed: int = 0
 ) -> Interval:
     """Return the median over cells of a statistic, with a cluster bootstrap interval.
 
@@ -98,41 +145,65 @@ def median_over_cells(
     tables
         Cells. Those of one scenario and partition are a cluster.
     statistic
-        ``statistic(table, rows)`` of the graphs of some rows.
+        What is computed in each cell.
     draws, seed
         Bootstrap draws: of clusters with replacement, and, in each cell, of graphs with
         replacement.
     """
     rng = np.random.default_rng(seed)
-    everything = [np.arange(len(table.graphs)) for table in tables]
-    estimates = [statistic(table, rows) for table, rows in zip(tables, everything, strict=True)]
-    names = [(table.scenario, table.partition) for table in tables]
-    clusters = [[k for k, own in enumerate(names) if own == name] for name in dict.fromkeys(names)]
-    medians = []
-    for _ in range(draws):
-        drawn = [clusters[c] for c in rng.integers(len(clusters), size=len(clusters))]
-        values = [
-            statistic(tables[k], rng.integers(len(everything[k]), size=len(everything[k])))
-            for members in drawn
-            for k in members
-        ]
-        medians.append(_median(values))
+    known = [statistic.known(table) for table in tables]
+    kept = [k for k, columns in enumerate(known) if columns.shape[1] >= statistic.fewest]
+    estimates = [float(statistic.value(known[k])) for k in kept]
+    if not np.isfinite(estimates).any():
+        return Interval(*[float("nan")] * 4, cells=0, graphs=0)
+    drawn = np.stack([_drawn(known[k], statistic, draws, rng) for k in kept])
+    names = [(tables[k].scenario, tables[k].partition) for k in kept]
+    medians = _medians(drawn, _clusters(names), rng)
     low, high = np.nanpercentile(medians, [2.5, 97.5])
-    graphs = int(np.median([len(rows) for rows in everything]))
-    return Interval(_median(estimates), float(low), float(high), graphs)
+    graphs = int(np.median([known[k].shape[1] for k in kept]))
+    found = float(np.nanmedian(estimates))
+    return Interval(found, float(low), float(high), _p_value(medians), len(kept), graphs)
 
 
-def _median(values: Sequence[float]) -> float:
-    known = [value for value in values if np.isfinite(value)]
-    return float(np.median(known)) if known else float("nan")
+def _drawn(
+    columns: np.ndarray, statistic: Statistic, draws: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Return the statistic (draws,) of graphs drawn with replacement."""
+    graphs = columns.shape[1]
+    return statistic.value(columns[:, rng.integers(graphs, size=(draws, graphs))])
 
 
-def rank_correlation(predictor: str, outcome: str) -> Callable[[CellTable, np.ndarray], float]:
-    """Return the statistic of a predictor and an outcome, signed so that -1 is perfect."""
-    sign = -PREDICTORS[predictor][1]
+def _clusters(names: Sequence[tuple[str, str]]) -> np.ndarray:
+    """Return the cells of each cluster (clusters, largest); missing ones are -1."""
+    members = [[k for k, own in enumerate(names) if own == name] for name in dict.fromkeys(names)]
+    largest = max(map(len, members))
+    return np.array([own + [-1] * (largest - len(own)) for own in members])
 
-    def statistic(table: CellTable, rows: np.ndarray) -> float:
-        x, y = table.predictors[predictor][rows], table.outcomes[outcome][rows]
-        return sign * correlation(x, y)
 
-    return statistic
+def _medians(drawn: np.ndarray, clusters: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return the median (draws,) over the cells of clusters drawn with replacement."""
+    draws = drawn.shape[1]
+    chosen = rng.integers(len(clusters), size=(draws, len(clusters)))
+    # A cluster that is drawn twice takes part with two independent draws of its graphs.
+    turns = (np.arange(draws)[:, None] + np.arange(len(clusters)) * (draws // 7 + 1)) % draws
+    padded = np.concatenate([drawn, np.full((1, draws), np.nan)])
+    values = padded[clusters[chosen], turns[:, :, None]].reshape(draws, -1)
+    defined = np.isfinite(values).any(axis=1)
+    medians = np.full(draws, np.nan)
+    medians[defined] = np.nanmedian(values[defined], axis=1)
+    return medians
+
+
+def _p_value(medians: np.ndarray) -> float:
+    """Return the two-sided p-value of a median of 0."""
+    known = medians[np.isfinite(medians)]
+    tail = min((known <= 0).sum(), (known >= 0).sum())
+    return float(min(1.0, 2 * (tail + 1) / (len(known) + 1)))
+
+
+def adjusted(p_values: Sequence[float]) -> np.ndarray:
+    """Return p-values adjusted by Benjamini and Hochberg; NaN stay NaN."""
+    values = np.asarray(p_values, dtype=float)
+    known = np.isfinite(values)
+    values[known] = false_discovery_control(values[known]) if known.any() else values[known]
+    return values
