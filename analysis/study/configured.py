@@ -59,6 +59,10 @@ def configured_scenarios(path: Path) -> Mapping[str, Scenario]:
         scenario.clients(partition, 0)
     for method in scenario.methods:
         scenario.method(method, scenario.rates[0])
+    if "graphs" in study:
+        clients = scenario.clients(scenario.partitions[0], 0)
+        for graph in scenario.graphs.values():
+            graph.build(clients, 0)
     return {scenario.name: scenario}
 
 

@@ -138,30 +138,35 @@ def compute(
         Whether another job may start.
     """
     records = Records(path)
-    for scenario in map(source.scenario, scenarios):
-        for listed in (tuning_jobs, lambda one: jobs(one, records)):
-            missing = [job for job in listed(scenario) if job not in records]
-            with tqdm(total=len(missing), desc=scenario.name, unit="job", disable=None) as bar:
-                for job, value in _computed(missing, source, processes, more):
-                    records.add(job, value)
-                    bar.update()
-            if any(job not in records for job in listed(scenario)):
-                return records
+    with ProcessPoolExecutor(processes, get_context("spawn"), torch.set_num_threads, (1,)) as pool:
+        for scenario in map(source.scenario, scenarios):
+            for listed in (tuning_jobs, lambda one: jobs(one, records)):
+                missing = [job for job in listed(scenario) if job not in records]
+                with tqdm(total=len(missing), desc=scenario.name, unit="job", disable=None) as bar:
+                    for job, value in _computed(missing, source, pool, processes, more):
+                        records.add(job, value)
+                        bar.update()
+                if any(job not in records for job in listed(scenario)):
+                    return records
     return records
 
 
 def _computed(
-    missing: Sequence[Job], source: Source, processes: int, more: Callable[[], bool]
+    missing: Sequence[Job],
+    source: Source,
+    pool: ProcessPoolExecutor,
+    processes: int,
+    more: Callable[[], bool],
 ) -> Iterator[tuple[Job, Any]]:
-    with ProcessPoolExecutor(processes, get_context("spawn"), torch.set_num_threads, (1,)) as pool:
-        waiting = list(missing)
-        running: dict[Any, Job] = {}
-        while running or (waiting and more()):
-            while waiting and len(running) < 2 * processes and more():
-                job = waiting.pop(0)
-                running[pool.submit(_result, job, source)] = job
-            done = next(as_completed(running))
-            yield running.pop(done), done.result()
+    """Yield the jobs and their results in the order in which they are done."""
+    waiting = list(missing)
+    running: dict[Any, Job] = {}
+    while running or (waiting and more()):
+        while waiting and len(running) < 2 * processes and more():
+            job = waiting.pop(0)
+            running[pool.submit(_result, job, source)] = job
+        done = next(as_completed(running))
+        yield running.pop(done), done.result()
 
 
 def _result(job: Job, source: Source) -> Any:

@@ -1,76 +1,158 @@
 """The study: resumable records, correlations of known order, verdicts, and a report."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
+import torch
+from scipy.stats import kendalltau, spearmanr
 
-from analysis.study import command, statistics, tables
+from analysis.study import cells, command, hypotheses, rivals, statistics, tables
+from analysis.study.cells import Cell, Source
+from analysis.study.configured import configured_scenarios
+from analysis.study.dataset import StudyDataset, runs_table, write_runs
 from analysis.study.graphs import GRAPHS, build_graph
 from analysis.study.predictors import PREDICTORS, predictors_of
 from analysis.study.run import Job, Records, compute
-from analysis.study.scenarios import PARTITIONS, Cell
-from topofl import data, metrics, models
+from analysis.study.scenarios import METHODS, PARTITIONS, default_scenarios
+from topofl import cli, data, metrics, mixing, models, topologies
 
 CLIENTS = data.shards(data.digits(), n=60, per_node=2, seed=0)
 
+CONFIG = """
+[data]
+name = "digits"
+n = 8
+seed = 0
+[algorithm]
+name = "dsgd"
+lr = 0.1
+batch_size = 8
+[run]
+rounds = 4
+seed = 0
+[evaluation]
+every = 2
+[study]
+graphs = ["ring", "fully_connected", "random_regular,k=4"]
+partitions = ["shards,per_node=1", "iid"]
+seeds = [0, 1]
+rates = [0.1, 0.2]
+"""
 
-def table(quality, outcome, **predictors):
+
+def table(quality, outcome, scenario="digits 60", method="D-SGD", **predictors):
     """Return a cell whose predictors are all NaN but those given."""
     n = len(outcome)
     columns = {name: np.full(n, np.nan) for name in PREDICTORS} | predictors
-    names = [f"graph {k}" for k in range(n)]
     outcomes = {name: np.asarray(outcome, float) for name in tables.OUTCOMES}
-    return statistics.CellTable("digits 60", quality, "D-SGD", 0, names, columns, outcomes)
+    return statistics.CellTable(
+        *(scenario, quality, method, 0),
+        graphs=[f"graph {k}" for k in range(n)],
+        families=[f"family {k % 3}" for k in range(n)],
+        predictors=columns,
+        outcomes=outcomes,
+        lr=0.1,
+    )
+
+
+def value(statistic, cell):
+    return float(statistic.value(statistic.known(cell)))
 
 
 def test_there_are_at_least_forty_graphs_and_all_exist_for_sixty_nodes():
     assert len(GRAPHS) >= 40
-    assert [name for name in GRAPHS if isinstance(build_graph(name, CLIENTS, 0), str)] == []
+    graphs = [build_graph(graph, CLIENTS, 0) for graph in GRAPHS.values()]
+    assert [graph for graph in graphs if isinstance(graph, str)] == []
 
 
 def test_predictors_of_a_static_graph_are_those_of_metrics():
-    graph = build_graph("4-regular", CLIENTS, 0)
-    found = metrics.gradient_statistics(CLIENTS, model=models.logistic_regression(64), batch_size=8)
+    graph = build_graph(GRAPHS["4-regular"], CLIENTS, 0)
+    model = models.logistic_regression(64)
+    found = metrics.gradient_statistics(CLIENTS, model=model, batch_size=8)
     values = predictors_of(graph, CLIENTS, found)
     assert None not in values.values()
     assert values["H_10"] == metrics.neighborhood_heterogeneity(graph, CLIENTS, hops=10)
     assert values["spectral gap"] == metrics.spectral_gap(graph)
     assert values["mean degree"] == 4
+    # All nodes of a regular graph have equal weights, with and without this rule.
+    assert values["H_1, unweighted"] == pytest.approx(values["H_1"])
+    star = predictors_of(topologies.star(60), CLIENTS, found)
+    assert star["H_1, unweighted"] != pytest.approx(star["H_1"], rel=0.01)
+    predicted = metrics.predicted_deviation(graph, CLIENTS, model=model, batch_size=8, hops=10)
+    assert values["predicted deviation (10)"] == pytest.approx(predicted.value)
 
 
 def test_perfect_predictors_have_minus_one_whatever_their_sign():
     accuracy = np.linspace(0.1, 0.9, 12)
     cell = table("2 shards", accuracy, **{"spectral gap": accuracy, "H_10": -accuracy})
-    rows = np.arange(12)
     for name in ("spectral gap", "H_10"):
-        assert tables.signed(name, "learning phase")(cell, rows) == pytest.approx(-1)
-    assert np.isnan(tables.signed("H_1", "learning phase")(cell, rows))
+        assert value(tables.correlation(name, "learning phase"), cell) == pytest.approx(-1)
+        assert value(tables.correlation(name, "final", tau=True), cell) == pytest.approx(-1)
+        assert value(tables.correlation(name, "spread"), cell) == pytest.approx(1)
+    assert tables.correlation("H_1", "learning phase").known(cell).shape == (2, 0)
+
+
+def test_correlations_are_those_of_scipy_with_ties_and_over_many_draws():
+    columns = np.random.default_rng(0).integers(0, 6, size=(2, 5, 30)).astype(float)
+    for function, known in ((statistics.spearman, spearmanr), (statistics.kendall, kendalltau)):
+        expected = [known(*columns[:, k]).statistic for k in range(5)]
+        np.testing.assert_allclose(function(columns), expected, atol=1e-12)
+    assert np.isnan(statistics.spearman(np.array([[1.0, 1.0, 1.0], [1.0, 2.0, 3.0]])))
 
 
 def test_partial_correlation_removes_what_is_shared():
     rng = np.random.default_rng(0)
     shared = rng.standard_normal(400)
     x, y = (shared + 0.1 * rng.standard_normal(400) for _ in range(2))
-    assert statistics.correlation(x, y) > 0.9
-    assert abs(statistics.partial_correlation(x, y, shared)) < 0.15
-    assert statistics.partial_correlation(x, x + 0.01 * y, rng.standard_normal(400)) > 0.9
+    assert statistics.spearman(np.stack([x, y])) > 0.9
+    assert abs(statistics.partial_spearman(np.stack([x, y, shared]))) < 0.15
+    other = rng.standard_normal(400)
+    assert statistics.partial_spearman(np.stack([x, x + 0.01 * y, other])) > 0.9
+
+
+def random_cells(n, slope=-1.0):
+    rng = np.random.default_rng(0)
+    found = []
+    for k in range(6):
+        x = rng.standard_normal(n)
+        found.append(table(f"{k}", slope * x + 0.3 * rng.standard_normal(n), H_10=x))
+    return found
 
 
 def test_intervals_hold_the_median_and_shrink_with_more_graphs():
-    rng = np.random.default_rng(0)
-
-    def cells(n):
-        found = []
-        for k in range(6):
-            x = rng.standard_normal(n)
-            y = -x + 0.3 * rng.standard_normal(n)
-            found.append(table(f"partition {k}", y, H_10=x))
-        return found
-
-    statistic = tables.signed("H_10", "learning phase")
-    few, many = (statistics.median_over_cells(cells(n), statistic, draws=200) for n in (15, 150))
+    statistic = tables.correlation("H_10", "learning phase")
+    few, many = (
+        statistics.median_over_cells(random_cells(n), statistic, draws=200) for n in (15, 150)
+    )
     for interval in (few, many):
         assert interval.low <= interval.estimate <= interval.high < -0.5
+        assert interval.p_value <= 2 / 201 + 1e-9
+        assert interval.cells == 6
     assert many.high - many.low < few.high - few.low
+    none = statistics.median_over_cells(random_cells(150, 0.0), statistic, draws=200)
+    assert none.p_value > 0.05
+    assert none.low < 0 < none.high
+
+
+def test_intervals_cover_the_true_correlation_about_as_often_as_they_say():
+    rng = np.random.default_rng(1)
+    statistic, covered = tables.correlation("H_10", "learning phase"), 0
+    expected = -6 / np.pi * np.arcsin(0.8 / 2)  # Spearman's correlation of normal variables
+    for _ in range(100):
+        found = []
+        for k in range(6):
+            x, y = rng.multivariate_normal([0, 0], [[1, 0.8], [0.8, 1]], size=40).T
+            found.append(table(f"{k}", y, H_10=-x))
+        interval = statistics.median_over_cells(found, statistic, draws=200)
+        covered += interval.low <= expected <= interval.high
+    assert covered >= 85  # clusters are few, so that intervals are a little short or long
+
+
+def test_p_values_are_adjusted_by_benjamini_and_hochberg():
+    found = statistics.adjusted([0.01, float("nan"), 0.04, 0.03])
+    np.testing.assert_allclose(found, [0.03, np.nan, 0.04, 0.04])
 
 
 def test_runs_that_diverge_are_the_worst():
@@ -83,17 +165,27 @@ def test_runs_that_diverge_are_the_worst():
     assert found["rounds to target"][1] > found["rounds to target"][0] == 10
 
 
+def test_verdicts_follow_the_data_and_can_fail():
+    good = [replace(cell, partition="2 shards") for cell in random_cells(40, -10.0)]
+    bad = [replace(cell, partition="2 shards") for cell in random_cells(40, +10.0)]
+    (first,) = (row for row in hypotheses.hypotheses(good).rows if row[0].startswith("1"))
+    assert first[-1] == "HOLDS"
+    (first,) = (row for row in hypotheses.hypotheses(bad).rows if row[0].startswith("1"))
+    assert first[-1] == "FAILS"
+
+
 def test_finished_jobs_are_not_computed_again(tmp_path, monkeypatch):
-    path = tmp_path / "records.jsonl"
-    graphs = ["ring", "complete"]
+    config = tmp_path / "small.toml"
+    config.write_text(CONFIG)
+    source, path = Source(config=config), tmp_path / "records.jsonl"
     counted = Counted()
     monkeypatch.setattr("analysis.study.run._computed", counted)
-    compute(["digits 30"], graphs, path)
-    assert counted.jobs == 5 + 2 * 3 + 2 * 3  # rates, predictors, runs
+    compute(["small"], path, source)
+    assert counted.jobs == 2 * 2 + 2 * 2 * 3 + 2 * 2 * 3  # rates, predictors, runs
     path.write_text(path.read_text() + '["cut off')
-    compute(["digits 30"], graphs, path)
-    assert counted.jobs == 17
-    assert Job("predict", Cell("digits 30", "2 shards", "", 0, "ring")) in Records(path)
+    compute(["small"], path, source)
+    assert counted.jobs == 28
+    assert Job("predict", Cell("small", "iid", "", 0, "ring")) in Records(path)
 
 
 class Counted:
@@ -102,19 +194,135 @@ class Counted:
     def __init__(self):
         self.jobs = 0
 
-    def __call__(self, missing, root, processes, more):
+    def __call__(self, missing, source, pool, processes, more):
         for job in missing:
             self.jobs += 1
             yield job, {"curve": [0.1, job.lr], "final": 0.5}
 
 
+def test_a_configured_study_gives_the_same_records_in_one_and_two_processes(tmp_path, capsys):
+    config = tmp_path / "small.toml"
+    config.write_text(CONFIG)
+    found = []
+    for processes in (1, 2):
+        out = tmp_path / str(processes)
+        words = ["study", str(config), "--out", str(out), "--processes", str(processes)]
+        assert cli.main(words) == 0
+        assert "report.md" in capsys.readouterr().out
+        found.append(Records(out / "records.jsonl").found)
+        assert "random_regular" not in (out / "report.md").read_text()  # nothing was left out
+    assert found[0] == found[1]
+    assert len(found[0]) == 28
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("graph = []", r"must have keys of graphs, .*, got 'graph'"),
+        ("seeds = []", r"`seeds` in \[study\] must be a list with entries, got \[\]"),
+        ('graphs = "ring"', r"`graphs` in \[study\] must be a list with entries, got 'ring'"),
+        ('graphs = ["rng"]', r"rng"),
+        ('partitions = ["shrds"]', r"shrds"),
+        ('algorithms = ["dsdg"]', r"dsdg"),
+    ],
+)
+def test_faulty_configurations_are_refused_before_any_run(line, message, tmp_path):
+    config = tmp_path / "small.toml"
+    key = line.partition(" ")[0]
+    kept = [old for old in CONFIG.splitlines() if not old.startswith(f"{key} =")]
+    config.write_text("\n".join([*kept, line]))
+    with pytest.raises((ValueError, TypeError), match=message):
+        configured_scenarios(config)
+
+
+def test_configured_random_graphs_are_drawn_with_the_seed_of_the_cell(tmp_path):
+    config = tmp_path / "small.toml"
+    config.write_text(CONFIG)
+    scenario = configured_scenarios(config)["small"]
+    graph = scenario.graphs["random_regular,k=4"]
+    first, second = (graph.build(scenario.clients("iid", 0), seed) for seed in (0, 1))
+    assert first.name != second.name
+    assert scenario.clients("iid", 1).name != scenario.clients("shards,per_node=1", 1).name
+
+
+def test_scenarios_name_known_partitions_and_methods():
+    for scenario in default_scenarios().values():
+        assert set(scenario.partitions) <= set(PARTITIONS)
+        assert set(scenario.methods) <= set(METHODS)
+        for method in scenario.methods:
+            scenario.method(method, 0.1)
+
+
+def test_a_graph_that_a_method_refuses_is_missing_with_the_reason():
+    source = Source()
+    cell = Cell("digits 60, Clique Averaging", "2 shards", "Clique Averaging", 0, "ring")
+    assert "groups" in cells.outcomes(cell, 0.1, source)["missing"]
+
+
 def test_command_line_counts_runs(capsys):
     assert command.main(["--dry-run", "digits 30"]) == 0
     assert f"digits 30: {3 * len(GRAPHS):,} runs" in capsys.readouterr().out
+    assert command.main(["digits 31"]) == 2
+    assert "SCENARIO must be one of" in capsys.readouterr().err
 
 
 def test_hypotheses_name_the_predictors_and_partitions():
-    text = (command.Path(command.__file__).parent / "HYPOTHESES.md").read_text()
+    text = (Path(command.__file__).parent / "HYPOTHESES.md").read_text()
     for name in ("H_10", "N_10", "spectral gap", "push-sum", "gradient tracking"):
         assert name in text
     assert set(PARTITIONS) >= set(tables.SKEWED)
+
+
+def small_cells():
+    """Return a cell of two graphs that exist, with made-up outcomes."""
+    own = table("2 shards", [0.5, 0.9], scenario="digits 30", H_10=np.array([1.0, 0.1]))
+    return [replace(own, graphs=["ring", "complete"], families=["classic", "classic"])]
+
+
+def test_runs_are_kept_as_a_dataset_of_torch_geometric(tmp_path):
+    runs = write_runs(small_cells(), tmp_path / "runs.csv.gz")
+    first = runs.read_bytes()
+    assert write_runs(small_cells(), runs).read_bytes() == first
+    ring, complete = StudyDataset(tmp_path / "graphs", runs, scenarios=["digits 30"])
+    clients = data.shards(data.digits(), n=30, per_node=2, seed=0)
+    np.testing.assert_allclose(ring.x, metrics.label_distributions(clients), rtol=1e-6)
+    weights = torch.zeros(30, 30)
+    weights[ring.edge_index[1], ring.edge_index[0]] = ring.edge_weight
+    expected = mixing.metropolis_hastings(topologies.ring(30)).weights.todense()
+    np.testing.assert_allclose(weights, expected, rtol=1e-6)
+    assert complete.num_edges == 900
+    assert complete.y[0, list(tables.OUTCOMES).index("final")] == pytest.approx(0.9)
+    assert ring.graph == "ring"
+    assert len(runs_table(small_cells())) == 2
+
+
+def made_up_cells(seeds):
+    """Return cells of real graphs whose rounds to target grow with H_10."""
+    names = [name for name, graph in GRAPHS.items() if graph.family in ("classic", "random")]
+    found = []
+    for seed in seeds:
+        clients = data.shards(data.digits(), n=60, per_node=2, seed=seed)
+        graphs = [build_graph(GRAPHS[name], clients, seed) for name in names]
+        h_10, n_10 = (
+            np.array([metric(graph) for graph in graphs])
+            for metric in (
+                lambda graph, own=clients: metrics.neighborhood_heterogeneity(graph, own, hops=10),
+                lambda graph: metrics.accumulated_noise(graph, 10),
+            )
+        )
+        cell = table("2 shards", 10 * (1 + h_10), H_10=h_10, N_10=n_10)
+        families = [GRAPHS[name].family for name in names]
+        found.append(replace(cell, seed=seed, graphs=names, families=families))
+    return found
+
+
+def test_fitted_rivals_predict_held_out_families(tmp_path):
+    cells_ = made_up_cells([0, 1])
+    runs = write_runs(cells_, tmp_path / "runs.csv.gz")
+    found = rivals.held_out_table(cells_, runs, tmp_path / "graphs", None)
+    orders = {row[0]: float(row[2].split()[0]) for row in found.rows}
+    assert orders["isotonic in H_10"] > 0.95
+    assert orders["monotone in H_10 and N_10"] > 0.9
+    assert orders["message passing"] > 0.5
+    again = rivals.held_out_table(cells_, runs, tmp_path / "graphs", None)
+    assert again.rows == found.rows
