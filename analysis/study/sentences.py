@@ -135,8 +135,8 @@ def _ranked(tables: Sequence[CellTable], names: Sequence[str]) -> Sentence:
     low, high = min(degrees), max(degrees)
     degree = f"{low:.3g}" if f"{low:.3g}" == f"{high:.3g}" else f"{low:.3g} to {high:.3g}"
     return (
-        f"With {degree} neighbors per node and 2 shards of digits at each of 60 nodes, {SAID[EARLY]} "
-        f"is {_listed(parts)}.",
+        f"With {degree} neighbors per node and 2 shards of digits at each of 60 nodes, "
+        f"{SAID[EARLY]} is {_listed(parts)}.",
         _cells(tables),
     )
 
@@ -144,10 +144,10 @@ def _ranked(tables: Sequence[CellTable], names: Sequence[str]) -> Sentence:
 def _misled(tables: Sequence[CellTable]) -> str | None:
     """Return the pair of graphs that the spectral gap orders wrongly by the largest accuracy."""
     shared = [graph for graph in tables[0].graphs if all(graph in t.graphs for t in tables)]
+    read = (("predictors", "spectral gap"), ("outcomes", EARLY), ("predictors", "H_10"))
     gap, accuracy, h = (
-        np.array([_mean(tables, graph, kind, name) for graph in shared])
-        for kind, name in (("predictors", "spectral gap"), ("outcomes", EARLY), ("predictors", "H_10"))
-    )  # fmt: skip
+        np.array([_mean(tables, graph, kind, name) for graph in shared]) for kind, name in read
+    )
     lead = accuracy[:, None] - accuracy[None, :]
     lead = np.where(gap[:, None] < gap[None, :], lead, -np.inf)  # False where a gap is NaN
     if not (lead > 0).any():

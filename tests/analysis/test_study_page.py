@@ -93,8 +93,9 @@ def test_numbers_of_sentences_come_from_the_cells():
     first = next(iter(found))
     number = expected("H_10", "learning phase", CELLS[:1])
     assert f"H_10 has a rank correlation of {sentences.signed_text(number)} (" in first
-    assert list(found.values())[0] == "1 cell of up to 14 graphs: digits 60; 2 shards."
-    assert [s for s, _ in sentences.sentences(CELLS[3:4], draws=20)][0].startswith("With iid data")
+    assert next(iter(found.values())) == "1 cell of up to 14 graphs: digits 60; 2 shards."
+    (about_iid, _), *_ = sentences.sentences(CELLS[3:4], draws=20)
+    assert about_iid.startswith("With iid data")
 
 
 def test_the_pair_that_the_gap_orders_wrongly_is_found():
