@@ -1,0 +1,208 @@
+"""The results of the study in sentences, whose numbers are computed from its cells."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from .predictors import PREDICTORS
+from .scenarios import SCENARIOS
+from .statistics import CellTable, correlation, median_over_cells, partial_correlation
+from .tables import SKEWED
+
+__all__ = ["Sentence", "sentences"]
+
+Sentence = tuple[str, str]
+"""A sentence, and the cells behind it."""
+
+EARLY, LATE = "learning phase", "final"
+
+SAID = {
+    "learning phase": "mean accuracy in the learning phase",
+    "final": "final accuracy",
+    "worst node": "the accuracy of the worst node",
+    "consensus": "consensus distance",
+}
+"""Outcomes as they are called in sentences."""
+
+
+def sentences(tables: Sequence[CellTable], *, draws: int = 400) -> list[Sentence]:
+    """Return the results that these cells support, each with the cells behind it.
+
+    Correlations are medians over cells, with their sign, and 95 % intervals of `draws` bootstrap
+    draws in parentheses.
+    """
+    return [*_of_dsgd(tables, draws), *_of_others(tables, draws), *_of_graphs(tables)]
+
+
+def _of_dsgd(tables: Sequence[CellTable], draws: int) -> Iterator[Sentence]:
+    plain = [table for table in tables if table.method == "D-SGD"]
+    skewed = [table for table in plain if table.partition in SKEWED]
+    labels = "D-SGD and skewed labels"
+    if skewed:
+        yield _compared(
+            f"With {labels}", skewed, EARLY, ("H_10", "H_1", "mean degree", "spectral gap"), draws
+        )
+        yield _compared(
+            "At the end of training", skewed, LATE,
+            ("predicted deviation (20)", "H_20", "H_1", "spectral gap"), draws,
+        )  # fmt: skip
+        yield _best(skewed, labels)
+    large = [table for table in skewed if SCENARIOS[table.scenario].n >= 1000]
+    if large:
+        yield _compared("With 1,000 nodes", large, EARLY, ("H_1", "H_10", "spectral gap"), draws)
+    iid = [table for table in plain if table.partition == "iid"]
+    if iid:
+        yield _compared("With iid data", iid, LATE, ("N_10", "n_W(0.9)", "spectral gap"), draws)
+
+
+def _of_others(tables: Sequence[CellTable], draws: int) -> Iterator[Sentence]:
+    skewed = [table for table in tables if table.partition in SKEWED]
+    for method, said in (("momentum", "momentum"), ("local steps", "5 local steps")):
+        own = [table for table in skewed if table.method == method]
+        if own:
+            yield _compared(f"With {said}", own, EARLY, ("H_10", "H_1", "spectral gap"), draws)
+    corrected = [table for table in skewed if table.method in ("gradient tracking", "D2")]
+    if corrected:
+        yield _corrected(corrected, draws)
+
+
+def _compared(
+    start: str, tables: Sequence[CellTable], outcome: str, names: Sequence[str], draws: int
+) -> Sentence:
+    """Return the sentence about rank correlations of several predictors with an outcome."""
+    found = [_estimate(tables, _raw(name, outcome), draws) for name in names]
+    first, rest = f"{names[0]} has a rank correlation of {found[0]} with {SAID[outcome]}", []
+    rest = [f"{name} has {number}" for name, number in zip(names[1:], found[1:], strict=True)]
+    return f"{start}, {first}; {_listed(rest)}.", _cells(tables)
+
+
+def _best(tables: Sequence[CellTable], labels: str) -> Sentence:
+    parts = []
+    for outcome, said in SAID.items():
+        medians = {name: _median(tables, _raw(name, outcome)) for name in PREDICTORS}
+        known = {name: value for name, value in medians.items() if np.isfinite(value)}
+        if known:
+            best = max(known, key=lambda name: abs(known[name]))
+            parts.append(f"{best} with {said} ({signed_text(known[best])})")
+    return (
+        f"Of {len(PREDICTORS)} predictors, these have the largest absolute rank correlation with "
+        f"{labels}: {_listed(parts)}.",
+        _cells(tables),
+    )
+
+
+def _corrected(tables: Sequence[CellTable], draws: int) -> Sentence:
+    def given_noise(table: CellTable, rows: np.ndarray) -> float:
+        own, noise = (table.predictors[name][rows] for name in ("H_10", "N_10"))
+        return partial_correlation(own, table.outcomes[LATE][rows], noise)
+
+    h, n = (_estimate(tables, _raw(name, LATE), draws) for name in ("H_10", "N_10"))
+    left = _estimate(tables, given_noise, draws)
+    methods = _listed(list(dict.fromkeys(table.method for table in tables)))
+    return (
+        f"If heterogeneity is removed from the updates ({methods}), H_10 has a rank correlation "
+        f"of {h} with final accuracy and N_10 has {n}; what remains of H_10 given N_10 is {left}.",
+        _cells(tables),
+    )
+
+
+def _of_graphs(tables: Sequence[CellTable]) -> Iterator[Sentence]:
+    shown = [
+        table
+        for table in tables
+        if (table.scenario, table.partition, table.method) == ("digits 60", "2 shards", "D-SGD")
+    ]
+    if not shown:
+        return
+    groups = (
+        ("designed 4", "swapped 4", "torus", "4-regular", "circulant 1-2"),
+        ("designed 10", "D-Cliques 10 ring", "exponential", "10-regular", "circulant 1-5"),
+    )
+    for names in groups:
+        known = [name for name in names if all(name in table.graphs for table in shown)]
+        if len(known) > 1:
+            yield _ranked(shown, known)
+    misled = _misled(shown)
+    if misled is not None:
+        yield misled, _cells(shown)
+
+
+def _ranked(tables: Sequence[CellTable], names: Sequence[str]) -> Sentence:
+    degrees = [_mean(tables, name, "predictors", "mean degree") for name in names]
+    accuracy = {name: _mean(tables, name, "outcomes", EARLY) for name in names}
+    order = sorted(names, key=lambda name: -accuracy[name])
+    parts = [f"{accuracy[name]:.3f} ({name})" for name in order]
+    low, high = min(degrees), max(degrees)
+    degree = f"{low:.3g}" if f"{low:.3g}" == f"{high:.3g}" else f"{low:.3g} to {high:.3g}"
+    return (
+        f"With {degree} neighbors per node and 2 shards of digits at each of 60 nodes, "
+        f"{SAID[EARLY]} is {_listed(parts)}.",
+        _cells(tables),
+    )
+
+
+def _misled(tables: Sequence[CellTable]) -> str | None:
+    """Return the pair of graphs that the spectral gap orders wrongly by the largest accuracy."""
+    shared = [graph for graph in tables[0].graphs if all(graph in t.graphs for t in tables)]
+    read = (("predictors", "spectral gap"), ("outcomes", EARLY), ("predictors", "H_10"))
+    gap, accuracy, h = (
+        np.array([_mean(tables, graph, kind, name) for graph in shared]) for kind, name in read
+    )
+    lead = accuracy[:, None] - accuracy[None, :]
+    lead = np.where(gap[:, None] < gap[None, :], lead, -np.inf)  # False where a gap is NaN
+    if not (lead > 0).any():
+        return None
+    a, b = np.unravel_index(np.argmax(lead), lead.shape)
+    return (
+        f"The spectral gap misleads: that of {shared[a]} ({gap[a]:.3g}) is smaller than that of "
+        f"{shared[b]} ({gap[b]:.3g}), yet its {SAID[EARLY]} is {accuracy[a]:.3f} against "
+        f"{accuracy[b]:.3f}. H_10 is {h[a]:.3g} against {h[b]:.3g}."
+    )
+
+
+def _mean(tables: Sequence[CellTable], graph: str, kind: str, name: str) -> float:
+    columns = [getattr(table, kind)[name][list(table.graphs).index(graph)] for table in tables]
+    return float(np.mean(columns))
+
+
+def _raw(predictor: str, outcome: str) -> Callable[[CellTable, np.ndarray], float]:
+    """Return the rank correlation of a predictor and an outcome, with its sign."""
+    return lambda table, rows: correlation(
+        table.predictors[predictor][rows], table.outcomes[outcome][rows]
+    )
+
+
+def _estimate(
+    tables: Sequence[CellTable], statistic: Callable[[CellTable, np.ndarray], float], draws: int
+) -> str:
+    found = median_over_cells(tables, statistic, draws=draws)
+    low, high = signed_text(found.low), signed_text(found.high)
+    return f"{signed_text(found.estimate)} ({low} to {high})"
+
+
+def _median(
+    tables: Sequence[CellTable], statistic: Callable[[CellTable, np.ndarray], float]
+) -> float:
+    values = [statistic(table, np.arange(len(table.graphs))) for table in tables]
+    known = [value for value in values if np.isfinite(value)]
+    return float(np.median(known)) if known else float("nan")
+
+
+def signed_text(value: float) -> str:
+    """Return a number with three decimals, its sign, and a typographic minus."""
+    return f"{value:+.3f}".replace("-", "\N{MINUS SIGN}") if np.isfinite(value) else "n/a"
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return " and ".join(parts) if len(parts) < 3 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def _cells(tables: Sequence[CellTable]) -> str:
+    """Return what was counted: cells, scenarios and partitions."""
+    scenarios, partitions = (
+        ", ".join(dict.fromkeys(getattr(table, name) for table in tables))
+        for name in ("scenario", "partition")
+    )
+    graphs = max(len(table.graphs) for table in tables)
+    number = f"{len(tables)} cell{'' if len(tables) == 1 else 's'}"
+    return f"{number} of up to {graphs} graphs: {scenarios}; {partitions}."

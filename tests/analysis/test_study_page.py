@@ -1,0 +1,368 @@
+"""The page of the study: content, and its behavior in a browser where one is installed."""
+
+import json
+import re
+import time
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from analysis.study import page_data, sentences
+from analysis.study.graphs import GRAPHS
+from analysis.study.page import write_page
+from analysis.study.predictors import PREDICTORS
+from analysis.study.statistics import CellTable
+from analysis.study.tables import OUTCOMES
+from tests import browser
+from topofl import Table
+
+pytest.importorskip("vl_convert", reason="the page needs vl-convert-python")
+
+NAMES = list(GRAPHS)[:14]
+LIMIT = 1_500_000
+VERDICTS = Table(("hypothesis", "verdict"), (("1: <b>H_10</b>", "HOLDS"),))
+
+
+def cell(scenario, partition, method, seed=0):
+    """Return a cell of random numbers, in which the spectral gap of two graphs is not defined."""
+    rng = np.random.default_rng([len(scenario), len(partition), len(method), seed])
+    accuracy = rng.uniform(0.3, 0.9, len(NAMES))
+    noise = 0.2 * rng.standard_normal((len(PREDICTORS), len(NAMES)))
+    predictors = {
+        name: np.exp(sign * 3 * accuracy + own)
+        for (name, (_, sign)), own in zip(PREDICTORS.items(), noise, strict=True)
+    }
+    predictors["spectral gap"][:2] = np.nan
+    outcomes = {name: accuracy if sign > 0 else 1 - accuracy for name, sign in OUTCOMES.items()}
+    return CellTable(scenario, partition, method, seed, list(NAMES), predictors, outcomes)
+
+
+CELLS = [
+    cell("digits 60", "2 shards", "D-SGD", 0),
+    cell("digits 60", "2 shards", "D-SGD", 1),
+    cell("digits 60", "2 shards", "momentum"),
+    cell("digits 60", "iid", "D-SGD"),
+    cell("digits 30", "2 shards", "D-SGD"),
+    cell("MNIST 1000", "2 shards", "D-SGD"),
+]
+
+
+def expected(x, y, tables):
+    """Return scipy's rank correlation of means over seeds."""
+    a = np.mean([table.predictors[x] for table in tables], axis=0)
+    b = np.mean([table.outcomes[y] for table in tables], axis=0)
+    known = np.isfinite(a)
+    return spearmanr(a[known], b[known]).statistic
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("study") / "new" / "study.html"
+    assert write_page(CELLS, path, verdicts=VERDICTS, draws=20) == path
+    return path
+
+
+@pytest.fixture(scope="module")
+def text(file):
+    return file.read_text(encoding="utf-8")
+
+
+def test_pages_need_cells(tmp_path):
+    with pytest.raises(ValueError, match="`tables` must contain at least one cell, got none"):
+        write_page([], tmp_path / "a.html")
+
+
+def test_the_page_is_small_and_has_no_addresses_of_files(text):
+    assert len(text.encode()) < LIMIT
+    own = re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL)
+    assert not re.search(r"""(src|href)=["'](?!#)""", own)
+    assert "url(" not in own
+    assert "default-src 'none'" in own
+    assert "&lt;b&gt;H_10" in own
+
+
+def test_sentences_are_in_the_page(text):
+    for sentence, counted in sentences.sentences(CELLS, draws=20):
+        assert sentence in text
+        assert counted in text
+
+
+def test_numbers_of_sentences_come_from_the_cells():
+    found = dict(sentences.sentences(CELLS[:1], draws=20))
+    first = next(iter(found))
+    number = expected("H_10", "learning phase", CELLS[:1])
+    assert f"H_10 has a rank correlation of {sentences.signed_text(number)} (" in first
+    assert next(iter(found.values())) == "1 cell of up to 14 graphs: digits 60; 2 shards."
+    (about_iid, _), *_ = sentences.sentences(CELLS[3:4], draws=20)
+    assert about_iid.startswith("With iid data")
+
+
+def test_the_pair_that_the_gap_orders_wrongly_is_found():
+    table = cell("digits 60", "2 shards", "D-SGD")
+    gap = np.linspace(0.1, 0.9, len(NAMES))
+    accuracy = gap.copy()
+    assert sentences._misled([changed(table, gap, accuracy)]) is None
+    accuracy[3], accuracy[8] = 0.99, 0.01
+    said = sentences._misled([changed(table, gap, accuracy)])
+    assert said is not None
+    assert f"that of {NAMES[3]} " in said
+    assert "is 0.990 against 0.010" in said
+
+
+def changed(table, gap, accuracy):
+    outcomes = {**table.outcomes, "learning phase": accuracy}
+    predictors = {**table.predictors, "spectral gap": gap}
+    return CellTable(
+        table.scenario,
+        table.partition,
+        table.method,
+        table.seed,
+        table.graphs,
+        predictors,
+        outcomes,
+    )
+
+
+def test_points_are_means_over_seeds_and_predictors_are_shared():
+    cells, columns = page_data.cells_shown(CELLS)
+    assert [one["seeds"] for one in cells] == [2, 1, 1, 1, 1]
+    mean = np.mean([table.outcomes["final"] for table in CELLS[:2]], axis=0)
+    assert cells[0]["y"]["final"] == pytest.approx(mean, rel=1e-5)
+    assert columns[cells[0]["x"]]["spectral gap"][:2] == [None, None]
+    same = [CELLS[0], changed(CELLS[0], CELLS[0].predictors["spectral gap"], np.ones(14))]
+    assert page_data.cells_shown([same[0], *renamed(same[1])])[0][1]["x"] == 0
+
+
+def renamed(table):
+    yield CellTable(
+        table.scenario, table.partition, "D2", 0, table.graphs, table.predictors, table.outcomes
+    )
+
+
+def test_runs_that_diverged_and_missing_graphs_are_marked():
+    one, two = CELLS[:2]
+    accuracy = one.outcomes["learning phase"].copy()
+    accuracy[4] = -0.5
+    lost = changed(one, one.predictors["spectral gap"], accuracy)
+    rest = range(1, len(NAMES))
+    fewer = CellTable(
+        two.scenario, two.partition, two.method, two.seed, NAMES[1:],
+        {name: values[list(rest)] for name, values in two.predictors.items()},
+        {name: values[list(rest)] for name, values in two.outcomes.items()},
+    )  # fmt: skip
+    (shown,), _ = page_data.cells_shown([lost, fewer])
+    assert shown["graphs"] == NAMES[1:]
+    assert [k for k, diverged in enumerate(shown["diverged"]) if diverged] == [3]
+    mean = (one.outcomes["final"][5] + two.outcomes["final"][5]) / 2
+    assert shown["y"]["final"][4] == pytest.approx(mean, rel=1e-5)
+
+
+def test_spectra_have_the_heterogeneity_of_their_graphs():
+    shown = {one["graph"]: one for one in page_data.spectra_shown()}
+    assert set(shown) == set(page_data.SPECTRA)
+    energies = [sum(one["heights"]) for one in shown.values()]
+    assert energies == pytest.approx([energies[0]] * len(energies), rel=1e-3)
+    assert shown["designed 10"]["H_10"] < shown["4-regular"]["H_10"] < shown["ring"]["H_10"]
+    assert shown["D-Cliques 10 ring"]["slow"] < 0.01 < shown["ring"]["slow"]
+
+
+needs_browser = pytest.mark.skipif(
+    browser.CHROMIUM is None, reason="no chromium, chromium-browser or google-chrome"
+)
+
+
+@pytest.fixture
+def tab(started, file):
+    resize(started, 1280)
+    started.call("Emulation.setEmulatedMedia", media="", features=[])
+    started.visit(file)
+    wait(started, "document.body.dataset.ready === 'yes'")
+    return started
+
+
+def resize(tab, width, mobile=False):
+    tab.call(
+        "Emulation.setDeviceMetricsOverride",
+        width=width, height=900, deviceScaleFactor=1, mobile=mobile,
+    )  # fmt: skip
+
+
+def wait(tab, condition):
+    """Wait until a condition is true: plots are drawn after the page is loaded."""
+    end = time.monotonic() + browser.PATIENCE
+    while not tab.run(condition):
+        assert time.monotonic() < end, condition
+        time.sleep(0.05)
+
+
+MARKS = "document.querySelectorAll('#scatter path[aria-roledescription=point]')"
+SHOWN = "document.getElementById('correlation').textContent"
+DRAWN = "Number(document.body.dataset.drawn)"
+OPACITY = f"Array.from({MARKS}, (mark) => Number(mark.getAttribute('opacity')))"
+
+
+def choose(tab, key, down):
+    """Focus a select and move down by the keyboard."""
+    before = tab.run(DRAWN)
+    tab.run(f"document.getElementById('{key}').focus()")
+    for _ in range(down):
+        for kind in ("keyDown", "keyUp"):
+            tab.call(
+                "Input.dispatchKeyEvent",
+                type=kind, key="ArrowDown", code="ArrowDown", windowsVirtualKeyCode=40,
+            )  # fmt: skip
+    wait(tab, f"{DRAWN} >= {before + down}")
+
+
+def shown_number(tab):
+    text = tab.run(SHOWN).replace("\N{MINUS SIGN}", "-")
+    found = re.search(r"correlation ([+-][\d.]+) over (\d+) graphs", text)
+    assert found is not None, text
+    return float(found[1]), int(found[2])
+
+
+@needs_browser
+def test_the_page_loads_without_errors_or_requests(tab):
+    assert tab.named("Runtime.consoleAPICalled", "Runtime.exceptionThrown", "Log.entryAdded") == []
+    loaded = [event["request"]["url"] for event in tab.named("Network.requestWillBeSent")]
+    assert [url for url in loaded if not url.startswith(("file:", "data:"))] == []
+    assert tab.run(f"{MARKS}.length") == len(NAMES)
+    assert tab.run("document.querySelectorAll('#panels svg').length") == len(CELLS) - 2
+    assert tab.run("document.querySelectorAll('#spectra-panels svg').length") == 6
+
+
+@needs_browser
+def test_the_printed_correlation_is_that_of_scipy(tab):
+    number = expected("H_10", "learning phase", CELLS[:2])
+    assert shown_number(tab) == (pytest.approx(number, abs=6e-4), len(NAMES))
+    said = tab.run("document.querySelector('#scatter path[aria-roledescription=point]').ariaLabel")
+    assert NAMES[0] in said
+
+
+@needs_browser
+def test_selects_work_by_the_keyboard_and_change_plot_and_correlation(tab):
+    places = f"Array.from({MARKS}, (mark) => mark.getAttribute('transform'))"
+    before = tab.run(places)
+    down = list(PREDICTORS).index("predicted deviation (20)") - list(PREDICTORS).index("H_10")
+    choose(tab, "x", down)
+    assert tab.run(places) != before
+    number = expected("predicted deviation (20)", "learning phase", CELLS[:2])
+    assert shown_number(tab)[0] == pytest.approx(number, abs=6e-4)
+    choose(tab, "y", list(OUTCOMES).index("spread"))
+    choose(tab, "method", 1)
+    number = expected("predicted deviation (20)", "spread", CELLS[2:3])
+    assert shown_number(tab)[0] == pytest.approx(number, abs=6e-4)
+    choose(tab, "scenario", 1)
+    assert tab.run("document.getElementById('method').value") == "D-SGD"
+    assert tab.named("Runtime.exceptionThrown") == []
+
+
+@needs_browser
+def test_graphs_without_the_predictor_are_named(tab):
+    change = "const x = document.getElementById('x'); x.value = 'spectral gap'"
+    tab.run(f"(() => {{ {change}; x.dispatchEvent(new Event('change')); }})()")
+    wait(tab, f"{MARKS}.length === {len(NAMES) - 2}")
+    number = expected("spectral gap", "learning phase", CELLS[:2])
+    assert shown_number(tab) == (pytest.approx(number, abs=6e-4), len(NAMES) - 2)
+    caption = tab.run("document.getElementById('caption').textContent")
+    assert f"is not defined: {', '.join(NAMES[:2])}." in caption
+
+
+@needs_browser
+@pytest.mark.parametrize(
+    ("place", "value"), [("#legends", GRAPHS[NAMES[0]].family), ("#names", NAMES[3])]
+)
+def test_buttons_highlight_the_same_graphs_in_all_plots(tab, place, value):
+    button = f"document.querySelector('{place} [data-value=\"{value}\"]')"
+    tab.run(f"{button}.focus()")
+    tab.press("Enter")
+    wait(tab, f"{OPACITY}.some((opacity) => opacity < 0.5)")
+    assert tab.run(f"{button}.getAttribute('aria-pressed')") == "true"
+    lit = [k for k, name in enumerate(NAMES) if value in (name, GRAPHS[name].family)]
+    assert [k for k, opacity in enumerate(tab.run(OPACITY)) if opacity > 0.5] == lit
+    panel = OPACITY.replace("#scatter", "#panels figure:last-child")
+    wait(tab, f"{panel}.filter((opacity) => opacity > 0.5).length === {len(lit)}")
+    faint = "document.querySelectorAll('#spectra-panels .faint').length"
+    assert tab.run(faint) >= 4
+    tab.run("document.getElementById('clear').click()")
+    wait(tab, f"{OPACITY}.length && {OPACITY}.every((opacity) => opacity > 0.5)")
+
+
+@needs_browser
+def test_dragging_over_the_plot_highlights_what_is_inside(tab):
+    tab.run("document.getElementById('scatter').scrollIntoView()")
+    area = "document.querySelector('#scatter svg').getBoundingClientRect()"
+    left, top, wide = (tab.run(f"{area}.{key}") for key in ("left", "top", "width"))
+    start, end = (left + 0.5 * wide, top + 15), (left + 0.97 * wide, top + 400)
+    steps = (
+        ("mouseMoved", start),
+        ("mousePressed", start),
+        ("mouseMoved", end),
+        ("mouseReleased", end),
+    )
+    for kind, (x, y) in steps:
+        tab.call(
+            "Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", buttons=1, clickCount=1
+        )
+    wait(tab, f"{OPACITY}.some((opacity) => opacity < 0.5)")
+    box = "{ x, y, width, height } = mark.getBoundingClientRect()"
+    center = (
+        f"Array.from({MARKS}, (mark) => {{ const {box}; return [x + width / 2, y + height / 2]; }})"
+    )
+    lit = [opacity > 0.5 for opacity in tab.run(OPACITY)]
+    inside = [x > start[0] and start[1] < y < end[1] for x, y in tab.run(center)]
+    assert lit == inside
+    assert 0 < sum(lit) < len(NAMES)
+
+
+@needs_browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_contrast_is_enough(tab, scheme):
+    tab.call(
+        "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}]
+    )
+    brightness, bad = tab.run(browser.CONTRAST)
+    assert bad == []
+    assert (brightness > 0.5) == (scheme == "light")
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [320, 390, 800, 1280])
+def test_the_page_does_not_scroll_sideways(tab, width):
+    resize(tab, width, mobile=True)
+    tab.run("dispatchEvent(new Event('resize'))")
+    wait(tab, f"document.querySelector('#scatter svg').getBoundingClientRect().width < {width}")
+    assert tab.run("document.documentElement.scrollWidth") <= width
+
+
+@needs_browser
+def test_the_current_view_and_all_sentences_are_printed(tab):
+    tab.call(
+        "Emulation.setEmulatedMedia",
+        media="print",
+        features=[{"name": "prefers-color-scheme", "value": "dark"}],
+    )
+    visible = "document.querySelector('{}').checkVisibility()"
+    assert not tab.run(visible.format(".controls"))
+    for kept in ("#scatter svg", "#correlation", "#caption", ".sentences li:last-child", "#names"):
+        assert tab.run(visible.format(kept)), kept
+    brightness, bad = tab.run(browser.CONTRAST)
+    assert bad == []
+    assert brightness > 0.9
+
+
+@needs_browser
+def test_screen_readers_have_names(tab):
+    nodes = tab.call("Accessibility.getFullAXTree")["nodes"]
+    named = {}
+    for node in nodes:
+        if not node["ignored"]:
+            role = node["role"]["value"]
+            named.setdefault(role, []).append(node.get("name", {}).get("value", ""))
+    assert len(named["combobox"]) == 5
+    for role in ("combobox", "button", "link", "region"):
+        assert all(named[role]), role
+    said = json.dumps(list(named.values()))
+    assert "Scatter plot of learning phase over H_10, digits 60, 2 shards, D-SGD" in said
+    assert "Label energy over eigenvalues of ring" in said

@@ -1,0 +1,63 @@
+"""Notebooks are stored with their outputs, and run without errors to outputs of the same kinds."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+nbformat = pytest.importorskip("nbformat")
+nbclient = pytest.importorskip("nbclient")
+pytest.importorskip("ipykernel")
+
+ROOT = Path(__file__).resolve().parents[1]
+NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
+LIMIT = 300_000
+TIMEOUT = 240
+"""Seconds for one cell; a whole notebook takes about ten on an idle machine."""
+
+each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+
+
+def kinds(notebook):
+    """Return the kinds of the outputs of each cell with code."""
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    return [[sorted(one.get("data", {one.output_type: 0})) for one in c.outputs] for c in cells]
+
+
+def test_there_are_notebooks():
+    assert [path.stem for path in NOTEBOOKS] == ["explore-your-graph"]
+
+
+@each_notebook
+def test_outputs_are_stored_small_and_without_paths_of_a_machine(path):
+    text = path.read_text(encoding="utf-8")
+    assert len(text.encode()) < LIMIT
+    notebook = nbformat.reads(text, as_version=4)
+    nbformat.validate(notebook)
+    found = [kind for cell in kinds(notebook) for output in cell for kind in output]
+    assert found.count("image/png") >= 3
+    assert {"error", "stderr"}.isdisjoint(found)
+    counts = [cell.execution_count for cell in notebook.cells if cell.cell_type == "code"]
+    assert counts == list(range(1, len(counts) + 1))
+    assert not re.search(r"(/home/|/work/|/tmp/|/Users/|site-packages|[A-Z]:\\\\)", text)
+
+
+@each_notebook
+@pytest.mark.slow
+def test_notebooks_run_to_outputs_of_the_same_kinds(path, tmp_path, monkeypatch):
+    for name in ("JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR", "IPYTHONDIR"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    monkeypatch.delenv("MPLBACKEND", raising=False)  # the notebook's own, which stores pictures
+    stored = nbformat.read(path, as_version=4)
+    notebook = nbformat.read(path, as_version=4)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs = []
+    client = nbclient.NotebookClient(
+        notebook,
+        timeout=TIMEOUT,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(tmp_path)}},
+    )
+    client.execute()
+    assert kinds(notebook) == kinds(stored)
