@@ -41,14 +41,16 @@ def configured_scenarios(path: Path) -> Mapping[str, Scenario]:
     if "topology" in tables:
         raise ValueError(f"{path}: list topologies as `graphs` in [study], not in [topology]")
     batch_size = tables.get("algorithm", {}).get("batch_size", 128)
+    experiment = _experiment(tables)
     scenario = Scenario(
         path.stem,
+        experiment.clients.n,
         partial(_clients, tables),
         partial(_model, tables),
         partial(_algorithm, tables),
         batch_size=batch_size,
         rounds=tables["run"]["rounds"],
-        evaluation=_experiment(tables).options["evaluation"],
+        evaluation=experiment.options["evaluation"],
         partitions=tuple(study.get("partitions", ["as configured"])),
         methods=tuple(study.get("algorithms", ["as configured"])),
         seeds=tuple(study.get("seeds", [0, 1, 2])),

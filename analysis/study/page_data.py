@@ -8,9 +8,9 @@ import numpy as np
 
 from topofl import Topology, metrics
 
+from .cells import Cell, Source, clients_of
 from .graphs import GRAPHS, build_graph
 from .predictors import PREDICTORS
-from .scenarios import SCENARIOS, Cell, clients_of
 from .statistics import CellTable
 from .tables import OUTCOMES
 
@@ -31,9 +31,6 @@ BARS = 40
 SLOW = 0.8
 """Modulus of an eigenvalue above which deviations stay for several rounds."""
 
-OTHER = "other"
-"""Family of graphs that are not among those of the study."""
-
 
 def page_data(tables: Sequence[CellTable]) -> dict[str, Any]:
     """Return all data of the page's script."""
@@ -41,7 +38,7 @@ def page_data(tables: Sequence[CellTable]) -> dict[str, Any]:
     return {
         "predictors": list(PREDICTORS),
         "outcomes": OUTCOMES,
-        "families": list(dict.fromkeys([*(one.family for one in GRAPHS.values()), OTHER])),
+        "families": list(dict.fromkeys(family for table in tables for family in table.families)),
         "columns": columns,
         "cells": cells,
         "spectra": spectra_shown(),
@@ -74,20 +71,16 @@ def cells_shown(tables: Sequence[CellTable]) -> tuple[list[dict[str, Any]], list
         cells.append(
             {
                 **dict(zip(("scenario", "partition", "method"), name, strict=True)),
-                "nodes": SCENARIOS[name[0]].n,
+                "nodes": own[0].nodes,
                 "seeds": len(own),
                 "graphs": graphs,
-                "families": [_family(graph) for graph in graphs],
+                "families": [own[0].families[row] for row in rows[0]],
                 "diverged": np.any(diverged, axis=0).tolist(),
                 "x": column[0],
                 "y": _means([t.outcomes for t in own], rows),
             }
         )
     return cells, [predictors for _, predictors in columns.values()]
-
-
-def _family(graph: str) -> str:
-    return GRAPHS[graph].family if graph in GRAPHS else OTHER
 
 
 def _diverged(table: CellTable) -> np.ndarray:
@@ -116,10 +109,10 @@ def _rounded(value: float) -> float | None:
 
 def spectra_shown() -> list[dict[str, Any]]:
     """Return label energy over eigenvalues of a few graphs, on two shards of digits per node."""
-    clients = clients_of(Cell("digits 60", "2 shards", "", 0, ""), None)
+    clients = clients_of(Cell("digits 60", "2 shards", "", 0, ""), Source())
     shown = []
     for name in SPECTRA:
-        graph = build_graph(name, clients, 0)
+        graph = build_graph(GRAPHS[name], clients, 0)
         assert isinstance(graph, Topology), graph
         spectrum = metrics.heterogeneity_spectrum(graph, clients)
         heights, edges = np.histogram(
@@ -129,7 +122,7 @@ def spectra_shown() -> list[dict[str, Any]]:
         shown.append(
             {
                 "graph": name,
-                "family": _family(name),
+                "family": GRAPHS[name].family,
                 "degree": _rounded(float(graph.in_degrees.mean())),
                 "gap": _rounded(metrics.spectral_gap(graph)),
                 "H_1": _rounded(spectrum.heterogeneity(hops=1)),

@@ -63,9 +63,10 @@ def write_report(
     outputs.folder.mkdir(parents=True, exist_ok=True)
     runs = write_runs(tables, outputs.folder / "runs.csv.gz")
     parts = ["# What predicts convergence: results", "", _summary(tables), ""]
-    if source.config is None:
+    verdicts = hypotheses(tables) if source.config is None else None
+    if verdicts is not None:
         parts += [PLAN, ""]
-        parts += ["## Hypotheses", "", hypotheses(tables).to_markdown(), ""]
+        parts += ["## Hypotheses", "", verdicts.to_markdown(), ""]
         parts += ["## Deviations from the plan", "", DEVIATIONS, ""]
     parts += _tables(tables)
     if outputs.graphs is not None:
@@ -77,7 +78,7 @@ def write_report(
     report = outputs.folder / "report.md"
     report.write_text("\n".join(parts), encoding="utf-8")
     picture = _scatter(tables, outputs.folder / "scatter.png")
-    pages = [] if outputs.page is None else [write_page(tables, outputs.page)]
+    pages = [] if outputs.page is None else [write_page(tables, outputs.page, verdicts=verdicts)]
     return [report, runs, picture, *pages]
 
 

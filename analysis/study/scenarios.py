@@ -50,6 +50,8 @@ class Scenario:
     ----------
     name
         Label in tables.
+    n
+        Number of nodes.
     clients
         ``clients(partition, seed)`` returns the partition of a name.
     model
@@ -67,6 +69,7 @@ class Scenario:
     """
 
     name: str
+    n: int
     clients: Callable[[str, int], data.Partition]
     model: Callable[[], nn.Module]
     method: Callable[[str, float], algorithms.Algorithm]
@@ -138,6 +141,7 @@ def _scenario(name: str, source: _Source, **changes: Any) -> Scenario:
     }
     return Scenario(
         name,
+        source.n,
         source,
         method=lambda method, lr: METHODS[method](lr, batch_size),
         batch_size=batch_size,

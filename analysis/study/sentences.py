@@ -1,12 +1,11 @@
 """The results of the study in sentences, whose numbers are computed from its cells."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from .predictors import PREDICTORS
-from .scenarios import SCENARIOS
-from .statistics import CellTable, correlation, median_over_cells, partial_correlation
+from .statistics import CellTable, Statistic, median_over_cells, partial_spearman, spearman
 from .tables import SKEWED
 
 __all__ = ["Sentence", "sentences"]
@@ -47,7 +46,7 @@ def _of_dsgd(tables: Sequence[CellTable], draws: int) -> Iterator[Sentence]:
             ("predicted deviation (20)", "H_20", "H_1", "spectral gap"), draws,
         )  # fmt: skip
         yield _best(skewed, labels)
-    large = [table for table in skewed if SCENARIOS[table.scenario].n >= 1000]
+    large = [table for table in skewed if table.nodes >= 1000]
     if large:
         yield _compared("With 1,000 nodes", large, EARLY, ("H_1", "H_10", "spectral gap"), draws)
     iid = [table for table in plain if table.partition == "iid"]
@@ -92,12 +91,12 @@ def _best(tables: Sequence[CellTable], labels: str) -> Sentence:
 
 
 def _corrected(tables: Sequence[CellTable], draws: int) -> Sentence:
-    def given_noise(table: CellTable, rows: np.ndarray) -> float:
-        own, noise = (table.predictors[name][rows] for name in ("H_10", "N_10"))
-        return partial_correlation(own, table.outcomes[LATE][rows], noise)
+    def columns(table: CellTable) -> np.ndarray:
+        own, noise = (table.predictors[name] for name in ("H_10", "N_10"))
+        return np.stack([own, table.outcomes[LATE], noise])
 
     h, n = (_estimate(tables, _raw(name, LATE), draws) for name in ("H_10", "N_10"))
-    left = _estimate(tables, given_noise, draws)
+    left = _estimate(tables, Statistic(columns, partial_spearman), draws)
     methods = _listed(list(dict.fromkeys(table.method for table in tables)))
     return (
         f"If heterogeneity is removed from the updates ({methods}), H_10 has a rank correlation "
@@ -165,27 +164,21 @@ def _mean(tables: Sequence[CellTable], graph: str, kind: str, name: str) -> floa
     return float(np.mean(columns))
 
 
-def _raw(predictor: str, outcome: str) -> Callable[[CellTable, np.ndarray], float]:
+def _raw(predictor: str, outcome: str) -> Statistic:
     """Return the rank correlation of a predictor and an outcome, with its sign."""
-    return lambda table, rows: correlation(
-        table.predictors[predictor][rows], table.outcomes[outcome][rows]
+    return Statistic(
+        lambda table: np.stack([table.predictors[predictor], table.outcomes[outcome]]), spearman
     )
 
 
-def _estimate(
-    tables: Sequence[CellTable], statistic: Callable[[CellTable, np.ndarray], float], draws: int
-) -> str:
+def _estimate(tables: Sequence[CellTable], statistic: Statistic, draws: int) -> str:
     found = median_over_cells(tables, statistic, draws=draws)
     low, high = signed_text(found.low), signed_text(found.high)
     return f"{signed_text(found.estimate)} ({low} to {high})"
 
 
-def _median(
-    tables: Sequence[CellTable], statistic: Callable[[CellTable, np.ndarray], float]
-) -> float:
-    values = [statistic(table, np.arange(len(table.graphs))) for table in tables]
-    known = [value for value in values if np.isfinite(value)]
-    return float(np.median(known)) if known else float("nan")
+def _median(tables: Sequence[CellTable], statistic: Statistic) -> float:
+    return median_over_cells(tables, statistic, draws=1).estimate
 
 
 def signed_text(value: float) -> str:

@@ -32,6 +32,8 @@ class CellTable:
     ----------
     scenario, partition, method, seed
         The cell.
+    nodes
+        Number of nodes.
     graphs, families
         Names of its graphs, without those that do not exist here, and their families.
     predictors, outcomes
@@ -45,6 +47,7 @@ class CellTable:
     partition: str
     method: str
     seed: int
+    nodes: int
     graphs: Sequence[str]
     families: Sequence[str]
     predictors: Mapping[str, np.ndarray]

@@ -80,6 +80,7 @@ def _cell_table(records: Records, scenario: Scenario, cell: Cell) -> CellTable |
     }
     return CellTable(
         *(cell.scenario, cell.partition, cell.method, cell.seed),
+        nodes=scenario.n,
         graphs=list(ran),
         families=[scenario.graphs[graph].family for graph in ran],
         predictors=predictors,

@@ -49,6 +49,7 @@ def table(quality, outcome, scenario="digits 60", method="D-SGD", **predictors):
     outcomes = {name: np.asarray(outcome, float) for name in tables.OUTCOMES}
     return statistics.CellTable(
         *(scenario, quality, method, 0),
+        nodes=60,
         graphs=[f"graph {k}" for k in range(n)],
         families=[f"family {k % 3}" for k in range(n)],
         predictors=columns,
@@ -310,7 +311,11 @@ def made_up_cells(seeds):
                 lambda graph: metrics.accumulated_noise(graph, 10),
             )
         )
-        cell = table("2 shards", 10 * (1 + h_10), H_10=h_10, N_10=n_10)
+        more = {
+            "spectral gap": np.array([metrics.spectral_gap(graph) for graph in graphs]),
+            "predicted deviation (10)": h_10 + 0.1 * n_10,
+        }
+        cell = table("2 shards", 10 * (1 + h_10), H_10=h_10, N_10=n_10, **more)
         families = [GRAPHS[name].family for name in names]
         found.append(replace(cell, seed=seed, graphs=names, families=families))
     return found

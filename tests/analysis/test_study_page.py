@@ -3,6 +3,7 @@
 import json
 import re
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -35,7 +36,15 @@ def cell(scenario, partition, method, seed=0):
     }
     predictors["spectral gap"][:2] = np.nan
     outcomes = {name: accuracy if sign > 0 else 1 - accuracy for name, sign in OUTCOMES.items()}
-    return CellTable(scenario, partition, method, seed, list(NAMES), predictors, outcomes)
+    return CellTable(
+        *(scenario, partition, method, seed),
+        nodes=int(scenario.split()[1]),
+        graphs=list(NAMES),
+        families=[GRAPHS[name].family for name in NAMES],
+        predictors=predictors,
+        outcomes=outcomes,
+        lr=0.1,
+    )
 
 
 CELLS = [
@@ -113,15 +122,7 @@ def test_the_pair_that_the_gap_orders_wrongly_is_found():
 def changed(table, gap, accuracy):
     outcomes = {**table.outcomes, "learning phase": accuracy}
     predictors = {**table.predictors, "spectral gap": gap}
-    return CellTable(
-        table.scenario,
-        table.partition,
-        table.method,
-        table.seed,
-        table.graphs,
-        predictors,
-        outcomes,
-    )
+    return replace(table, predictors=predictors, outcomes=outcomes)
 
 
 def test_points_are_means_over_seeds_and_predictors_are_shared():
@@ -135,9 +136,7 @@ def test_points_are_means_over_seeds_and_predictors_are_shared():
 
 
 def renamed(table):
-    yield CellTable(
-        table.scenario, table.partition, "D2", 0, table.graphs, table.predictors, table.outcomes
-    )
+    yield replace(table, method="D2")
 
 
 def test_runs_that_diverged_and_missing_graphs_are_marked():
@@ -146,11 +145,13 @@ def test_runs_that_diverged_and_missing_graphs_are_marked():
     accuracy[4] = -0.5
     lost = changed(one, one.predictors["spectral gap"], accuracy)
     rest = range(1, len(NAMES))
-    fewer = CellTable(
-        two.scenario, two.partition, two.method, two.seed, NAMES[1:],
-        {name: values[list(rest)] for name, values in two.predictors.items()},
-        {name: values[list(rest)] for name, values in two.outcomes.items()},
-    )  # fmt: skip
+    fewer = replace(
+        two,
+        graphs=NAMES[1:],
+        families=two.families[1:],
+        predictors={name: values[list(rest)] for name, values in two.predictors.items()},
+        outcomes={name: values[list(rest)] for name, values in two.outcomes.items()},
+    )
     (shown,), _ = page_data.cells_shown([lost, fewer])
     assert shown["graphs"] == NAMES[1:]
     assert [k for k, diverged in enumerate(shown["diverged"]) if diverged] == [3]
