@@ -68,7 +68,8 @@ def check_budget(
     if limit < least:
         raise ValueError(
             f"`{name}` must be at least {_count(name, n, messages, per_message, least, kind)} for "
-            f"{kind} of {n} nodes, got {shown(limit)}{_remedy(directed, static)}"
+            f"{kind} of {n} nodes, got {shown(limit)}"
+            f"{_remedy(n, name, least, per_message, directed)}"
         )
     text = f"{name}={limit}"
     if name == "max_degree":
@@ -113,10 +114,14 @@ def _count(name: str, n: int, messages: int, size: int, least: int, kind: str) -
     return f"{formula}={least}" if size == 1 else f"{formula} messages of {size:,} bytes = {least}"
 
 
-def _remedy(directed: bool, static: bool) -> str:
-    """Return how to make do with less, if other kinds of graphs do."""
-    if not static:
-        return ""
-    return (
-        "; static=False sends fewer" if directed else "; directed=True or static=False sends fewer"
-    )
+def _remedy(n: int, name: str, least: int, per_message: int, directed: bool) -> str:
+    """Return which kinds of graphs do with less, if any does."""
+    fewer = []
+    for option, options in (
+        ("directed=True", {"directed": True, "static": True}),
+        ("static=False", {"directed": directed, "static": False}),
+    ):
+        degree, messages, _ = _least(n, **options)
+        if (degree if name == "max_degree" else messages * per_message) < least:
+            fewer.append(option)
+    return f"; {' or '.join(fewer)} needs less" if fewer else ""

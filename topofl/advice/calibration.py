@@ -103,8 +103,8 @@ class Calibration:
         rates = f"{lr_low:g}" if lr_low == lr_high else f"{lr_low:g} to {lr_high:g}"
         return (
             f"{known['runs']:,} runs of {', '.join(known['methods'])} on "
-            f"{', '.join(known['data'])} ({', '.join(known['models'])}; {nodes} nodes; learning rates {rates}; partitions "
-            f"{', '.join(known['partitions'])})"
+            f"{', '.join(known['data'])} ({', '.join(known['models'])}; {nodes} nodes; "
+            f"learning rates {rates}; partitions {', '.join(known['partitions'])})"
         )
 
 

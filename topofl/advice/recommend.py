@@ -79,7 +79,7 @@ def recommend(
     model, batch_size
         Model at which ``c = (sigma^2 / batch_size) / zeta^2`` is measured on minibatches by
         :func:`topofl.metrics.gradient_statistics`, and whose parameters, 4 bytes each, are a
-        message. Without it, c is 0.01: larger values ranked graphs worse on digits, although c
+        message. Without it, or with label counts, c is 0.01: larger values ranked graphs worse on digits, although c
         is measured there as 0.02 to 0.08 at the initial model (batch size 8), since heterogeneity
         persists from round to round and noise does not.
     seed
@@ -169,8 +169,12 @@ def _label_counts(clients: Any) -> np.ndarray:
 
 
 def _check_model(model: Any) -> None:
-    if model is not None and not isinstance(model, nn.Module):
-        raise TypeError(f"`model` must be a torch.nn.Module, got {shown(model)}")
+    if model is None:
+        return
+    if not isinstance(model, nn.Module) or not any(p.requires_grad for p in model.parameters()):
+        raise TypeError(
+            f"`model` must be a torch.nn.Module with trainable parameters, got {shown(model)}"
+        )
 
 
 def _hops(hops: Any, lr: Any, rounds: Any, fitted: Calibration) -> int:

@@ -161,7 +161,7 @@ class Recommendation:
     def _notes(self) -> list[str]:
         return [
             *(f"Warning: {text}." for text in self.warnings),
-            f"Fit and interval: {self.validated_on}.",
+            f"Predicted rounds are fitted to {self.validated_on}.",
         ]
 
     def _table(self, *, explained: bool) -> Table:
