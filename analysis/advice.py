@@ -180,6 +180,12 @@ class Outcome:
         return float(own / self.rounds[self.best].mean())
 
     @property
+    def median(self) -> float:
+        """Rounds of the median candidate over those of the best one: choosing at random."""
+        means = [self.rounds[name].mean() for name in self.common]
+        return float(np.median(means) / self.rounds[self.best].mean())
+
+    @property
     def correlation(self) -> float:
         """Rank correlation of predicted deviation and rounds, mean over seeds."""
         found = []
@@ -297,7 +303,7 @@ def table(outcomes: Sequence[Outcome]) -> Table:
     return Table(
         (
             *("case", "lr", "candidates", "first choice", "best candidate"),
-            *("first / best", "with a model", "rank correlation", "in interval"),
+            *("first / best", "with a model", "median / best", "rank correlation", "in interval"),
         ),
         tuple(
             (
@@ -308,6 +314,7 @@ def table(outcomes: Sequence[Outcome]) -> Table:
                 f"{found.best}: {found.rounds[found.best].mean():.1f}",
                 found.ratio(found.first),
                 found.ratio(found.first_with_model),
+                found.median,
                 found.correlation,
                 f"{100 * found.covered:.0f} %",
             )
@@ -336,7 +343,8 @@ def _page(outcomes: Sequence[Outcome]) -> str:
         "([analysis/advice.py](../../advice.py)). Rounds to 90 % of the final accuracy of the "
         "complete graph, means over three seeds; first choices of the three seeds; `first / best` "
         "is the ratio of their rounds; `with a model` the same ratio if the ratio of noise to "
-        "heterogeneity is measured; rank correlation of predicted deviation and rounds over "
+        "heterogeneity is measured; `median / best` that of the median candidate, for scale; rank "
+        "correlation of predicted deviation and rounds over "
         "candidates, mean over seeds; `in interval` the share of candidates whose measured rounds "
         "relative to the complete graph lie in the predicted interval.",
         "",

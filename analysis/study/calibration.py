@@ -146,7 +146,10 @@ def _deviations(before: Sequence[dict[str, Any]]) -> dict[tuple[str, int], np.nd
 
 
 def fitted(deviation: np.ndarray, log_ratio: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the knots of the monotone curve: log deviations, and medians made isotonic."""
+    """Return the knots of the monotone curve: log deviations, and medians made isotonic.
+
+    The first knot is exact: without deviation, a graph is as good as the complete one.
+    """
     x = np.log(np.maximum(deviation, SMALLEST))
     order = np.argsort(x, kind="stable")
     parts = np.array_split(order, min(KNOTS, len(order)))
@@ -155,7 +158,9 @@ def fitted(deviation: np.ndarray, log_ratio: np.ndarray) -> tuple[np.ndarray, np
     weights = np.array([len(part) for part in parts])
     values = IsotonicRegression().fit_transform(at, medians, sample_weight=weights)
     at, first = np.unique(at, return_index=True)
-    return at, np.maximum(values[first], 0.0)
+    above = at > np.log(SMALLEST)
+    values = np.maximum(values[first], 0.0)[above]
+    return np.append(np.log(SMALLEST), at[above]), np.append(0.0, values)
 
 
 def _predicted(curve: tuple[np.ndarray, np.ndarray], deviation: np.ndarray) -> np.ndarray:
