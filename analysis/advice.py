@@ -340,13 +340,16 @@ def _page(outcomes: Sequence[Outcome]) -> str:
         "",
         "`python -m analysis.advice --data DIR --out analysis/results/advice`; cases, seeds, "
         "learning rates and target were fixed before the first run "
-        "([analysis/advice.py](../../advice.py)). Rounds to 90 % of the final accuracy of the "
-        "complete graph, means over three seeds; first choices of the three seeds; `first / best` "
-        "is the ratio of their rounds; `with a model` the same ratio if the ratio of noise to "
-        "heterogeneity is measured; `median / best` that of the median candidate, for scale; rank "
-        "correlation of predicted deviation and rounds over "
-        "candidates, mean over seeds; `in interval` the share of candidates whose measured rounds "
-        "relative to the complete graph lie in the predicted interval.",
+        "([analysis/advice.py](../../advice.py)). Columns:",
+        "",
+        "- first choice, best candidate: rounds to 90 % of the final accuracy of the complete "
+        "graph, means over three seeds; the choices of the seeds if they differ",
+        "- first / best: their ratio, below 1 if choices differ between seeds and each was better",
+        "- with a model: the same if the ratio of noise to heterogeneity is measured",
+        "- median / best: the same for the median candidate, for scale",
+        "- rank correlation: of predicted deviation and rounds over candidates, mean over seeds",
+        "- in interval: share of candidates whose measured rounds, relative to the complete graph, "
+        "lie in the predicted interval",
         "",
         f"The first choice is within 10 % of the best candidate in **{right} of {count}** cases "
         f"(held to: 9 of 10, {verdict}), with a measured noise ratio in {with_model} of {count}.",
