@@ -213,7 +213,7 @@ def calibration(cells: Sequence[Runs]) -> dict[str, Any]:
         "noise_ratio": NOISE_RATIO,
         "level": LEVEL,
         "validated_on": {
-            "data": scenarios,
+            "data": list(dict.fromkeys(name.split()[0] for name in scenarios)),
             "n": _range([SCENARIOS[name].n for name in scenarios]),
             "partitions": list(dict.fromkeys(cell.partition for cell in cells)),
             "spread": _range([cell.spread for cell in cells]),
