@@ -26,8 +26,8 @@ Everything here was fixed before the first run:
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,8 @@ from tqdm.auto import tqdm
 
 import topofl
 from topofl import DivergenceError, Table, algorithms, data, metrics, models, topologies
+from topofl.advice.calibration import stored
+from topofl.advice.prediction import horizon
 
 from .study.calibration import rounds_to
 from .study.run import Records
@@ -153,7 +155,8 @@ class Outcome:
     first, first_with_model
         (seeds,) names of the first choices.
     covered
-        Share of predictions whose interval holds the measured ratio to the complete graph.
+        Share of predictions whose interval holds the measured ratio to the complete graph; the
+        intervals are those of the calibration in the package.
     """
 
     case: Case
@@ -163,11 +166,11 @@ class Outcome:
     first: Sequence[str]
     first_with_model: Sequence[str]
     covered: float
-    common: Sequence[str] = field(init=False)
 
-    def __post_init__(self) -> None:
-        common = [name for name, values in self.rounds.items() if np.isfinite(values).all()]
-        object.__setattr__(self, "common", common)
+    @property
+    def common(self) -> list[str]:
+        """Candidates of all seeds."""
+        return [name for name, values in self.rounds.items() if np.isfinite(values).all()]
 
     @property
     def best(self) -> str:
@@ -262,9 +265,7 @@ def _compute(case: Case, dataset: data.Dataset, lr: float, seed: int, records: R
         job = _Job("run", case.name, seed, name, lr)
         if job not in records:
             records.add(job, _train(case, clients, graph, lr, seed))
-    rows = [
-        [c.name, c.heterogeneity, c.noise, c.deviation, c.low, c.high] for c in found.candidates
-    ]
+    rows = [[c.name, c.heterogeneity, c.noise, c.deviation] for c in found.candidates]
     records.add(done, {"noise ratio": noise_ratio, "candidates": rows})
 
 
@@ -273,16 +274,18 @@ def outcome(case: Case, lr: float, records: Records) -> Outcome:
     rounds: dict[str, np.ndarray] = {}
     deviation: dict[str, np.ndarray] = {}
     first, with_model, covered = [], [], []
+    curve = stored().curve("default", horizon(lr, case.rounds, stored().hops))
     for k, seed in enumerate(SEEDS):
         kept = records[_Job("done", case.name, seed)]
         runs = {
             name: records[_Job("run", case.name, seed, name, lr)]
             for name in ["complete", *(row[0] for row in kept["candidates"])]
         }
-        curve = runs["complete"]["curve"]
-        target = TARGET * float(np.mean(curve[-max(1, len(curve) // 5) :]))
+        reached = runs["complete"]["curve"]
+        target = TARGET * float(np.mean(reached[-max(1, len(reached) // 5) :]))
         needed = {name: _needed(run, target, case.rounds) for name, run in runs.items()}
-        for name, _, _, predicted, low, high in kept["candidates"]:
+        for name, _, _, predicted, *_ in kept["candidates"]:
+            _, low, high = curve.predict(predicted)
             for columns, value in ((rounds, needed[name]), (deviation, predicted)):
                 columns.setdefault(name, np.full(len(SEEDS), np.nan))[k] = value
             covered.append(low <= needed[name] / needed["complete"] <= high)
@@ -352,18 +355,13 @@ def _page(outcomes: Sequence[Outcome]) -> str:
         "lie in the predicted interval",
         "",
         f"The first choice is within 10 % of the best candidate in **{right} of {count}** cases "
-        f"(held to: 9 of 10, {verdict}), with a measured noise ratio in {with_model} of {count}.",
+        f"(held to: 9 of 10, {verdict}), with a measured noise ratio in {with_model} of {count}. "
+        f"Intervals are those of a fit to {stored().describe()}.",
         "",
         table(outcomes).to_markdown(),
         "",
     ]
     return "\n".join(lines)
-
-
-def _datasets(root: Path | None) -> Iterator[tuple[str, data.Dataset]]:
-    yield "digits", data.digits()
-    if root is not None:
-        yield "MNIST", data.mnist(root / "mnist")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -378,7 +376,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     torch.set_num_threads(1)
     records = Records(options.out / "records.jsonl")
-    datasets = dict(_datasets(options.data))
+    datasets = {"digits": data.digits()}
+    if options.data is not None:
+        datasets["MNIST"] = data.mnist(options.data / "mnist")
     found = []
     for case in CASES:
         if case.dataset not in datasets:
