@@ -191,6 +191,7 @@ ROOMS = {
         "asynchronous bias_free byzantine_robust compressed decentralized learned_graphs "
         "references server",
     ],
+    "advice": ["budget calls calibration prediction reasons result", "candidates", "recommend"],
     "data": [
         *("_pixels _split", "dataset", "arrays augment _assignment", "torch_datasets", "partition"),
         *("partitioners edits", "readers"),

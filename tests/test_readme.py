@@ -43,7 +43,7 @@ def test_shell_commands_run(elsewhere, capsys):
         for line in block.splitlines()
         if line.startswith("topofl ")
     ]
-    assert len(lines) == 13
+    assert len(lines) == 14
     nx.write_graphml(
         nx.Graph([(0, 1, {"weight": 0.3}), (1, 2, {"weight": 0.6})]), elsewhere / "graph.graphml"
     )

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from tqdm.auto import tqdm
@@ -46,6 +46,15 @@ class Job:
         return json.dumps([self.kind, *asdict(self.cell).values(), self.lr])
 
 
+class Keyed(Protocol):
+    """What has a key in a file of results, such as a :class:`Job`."""
+
+    @property
+    def key(self) -> str:
+        """Text that identifies it."""
+        ...
+
+
 class Records:
     """Results by job, in a file of JSON lines to which each finished job appends one.
 
@@ -63,17 +72,17 @@ class Records:
                     continue
                 self.found[key] = value
 
-    def add(self, job: Job, value: Any) -> None:
+    def add(self, job: Keyed, value: Any) -> None:
         """Keep a result."""
         self.found[job.key] = value
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps([job.key, value]) + "\n")
 
-    def __contains__(self, job: Job) -> bool:
+    def __contains__(self, job: Keyed) -> bool:
         return job.key in self.found
 
-    def __getitem__(self, job: Job) -> Any:
+    def __getitem__(self, job: Keyed) -> Any:
         return self.found[job.key]
 
 

@@ -48,7 +48,8 @@ def test_output_may_be_cut_off(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "verb", [[], ["list"], ["spectral"], ["run"], ["resume"], ["compare"], ["reproduce"]]
+    "verb",
+    [[], ["list"], ["spectral"], ["recommend"], ["run"], ["resume"], ["compare"], ["reproduce"]],
 )
 def test_help(capsys, verb):
     with pytest.raises(SystemExit) as exit_:
@@ -76,7 +77,7 @@ def test_wrong_usage(capsys, argv, message):
     assert "--help)" in line
 
 
-@pytest.mark.parametrize("verb", ["list", "spectral", "run", "compare", "reproduce"])
+@pytest.mark.parametrize("verb", ["list", "spectral", "recommend", "run", "compare", "reproduce"])
 def test_examples_of_the_help_can_be_parsed(capsys, verb):
     with pytest.raises(SystemExit):
         main([verb, "--help"])

@@ -7,6 +7,12 @@ from typing import Any, NoReturn
 import topofl
 from topofl._graph_files import KINDS
 from topofl._support.check import did_you_mean
+from topofl.cli.shared_options import (
+    add_report_options,
+    add_table_options,
+    add_verb,
+    path_argument,
+)
 
 __all__ = ["KINDS_OF_NAMES", "make_parser"]
 
@@ -53,6 +59,7 @@ def make_parser() -> argparse.ArgumentParser:
     for add in (
         _add_list,
         _add_spectral,
+        _add_recommend,
         _add_run,
         _add_resume,
         _add_compare,
@@ -64,43 +71,13 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _path(text: str) -> Path:
-    """Return a path; an empty argument, as from an unset shell variable, is rejected."""
-    if not text:
-        raise argparse.ArgumentTypeError(
-            "must be a path, got empty text; the current folder is '.'"
-        )
-    return Path(text)
-
-
-def _add_verb(
-    verbs: Any,
-    name: str,
-    command: str,
-    text: str,
-    examples: str,
-    more: str = "",
-) -> argparse.ArgumentParser:
-    """Add a command to the parser and return its own parser."""
-    indented = "\n".join(f"  {line.strip()}" for line in examples.strip().splitlines())
-    verb: argparse.ArgumentParser = verbs.add_parser(
-        name,
-        help=text,
-        description=f"{text}{more}",
-        epilog=f"examples:\n{indented}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    verb.set_defaults(command=command)
-    return verb
-
-
 def _add_list(verbs: Any) -> None:
     examples = """
         topofl list
         topofl list topology
         topofl list algorithm --needs
     """
-    verb = _add_verb(
+    verb = add_verb(
         verbs,
         "list",
         "topofl.cli.listing:list_names",
@@ -126,7 +103,7 @@ def _add_spectral(verbs: Any) -> None:
         topofl spectral ring:100 exponential:100 --html report.html
     """
     text = "compare graphs before training"
-    verb = _add_verb(verbs, "spectral", "topofl.cli.spectral:spectral", text, examples)
+    verb = add_verb(verbs, "spectral", "topofl.cli.spectral:spectral", text, examples)
     files = ", ".join(KINDS)
     help_specs = (
         "a graph: name[:n][,key=value]*[,base=(SPEC)]; the name may be module:function, or a file "
@@ -152,8 +129,47 @@ def _add_spectral(verbs: Any) -> None:
         "more columns, separated by commas: module:function or names from topofl list metric"
     )
     verb.add_argument("--metrics", metavar="NAMES", help=help_metrics)
-    _add_report_options(verb, "numbers, pictures, measurements", "all")
-    _add_table_options(verb)
+    add_report_options(verb, "numbers, pictures, measurements", "all")
+    add_table_options(verb)
+
+
+def _add_recommend(verbs: Any) -> None:
+    examples = """
+        topofl recommend --data digits --n 60 --per-node 2 --max-degree 6
+        topofl recommend --data digits --n 60 --max-messages 240 --directed --static
+        topofl recommend experiment.toml --max-degree 4 --plot rounds.png
+    """
+    text = "recommend topologies for given data and a communication budget"
+    verb = add_verb(verbs, "recommend", "topofl.cli.recommend:recommend", text, examples)
+    help_config = "an experiment: its data, learning rate and rounds, and for bytes its model"
+    verb.add_argument(
+        "config", nargs="?", type=path_argument, metavar="CONFIG.toml", help=help_config
+    )
+    verb.add_argument("--data", metavar="DATA", help="'digits' or a folder with MNIST")
+    verb.add_argument("--n", type=int, metavar="N", help="number of nodes, with --data")
+    help_shards = "shards of sorted data per node (default: 2)"
+    verb.add_argument("--per-node", type=int, default=2, metavar="K", help=help_shards)
+    budget = verb.add_mutually_exclusive_group(required=True)
+    help_degree = "most messages that a node sends, and that it receives, per round"
+    budget.add_argument("--max-degree", type=int, metavar="D", help=help_degree)
+    help_all = "most {} of all nodes per round{}"
+    text = help_all.format("messages", "")
+    budget.add_argument("--max-messages", type=int, metavar="M", help=text)
+    text = help_all.format("bytes", " (with --data: of logistic regression)")
+    budget.add_argument("--max-bytes", type=int, metavar="B", help=text)
+    verb.add_argument("--directed", action="store_true", help="allow directed graphs, too")
+    verb.add_argument("--static", action="store_true", help="leave out time-varying graphs")
+    verb.add_argument("--lr", type=float, metavar="LR", help="learning rate of the training")
+    verb.add_argument("--rounds", type=int, metavar="R", help="rounds of the training")
+    verb.add_argument("--hops", type=int, metavar="K", help="horizon (default: by --lr, or 10)")
+    verb.add_argument("--seed", type=int, default=0, help="seed of data and graphs (default: 0)")
+    verb.add_argument(
+        "--plot",
+        type=path_argument,
+        metavar="FILE",
+        help="draw predicted rounds (.png, .pdf, .svg)",
+    )
+    add_table_options(verb)
 
 
 def _add_run(verbs: Any) -> None:
@@ -164,7 +180,7 @@ def _add_run(verbs: Any) -> None:
         topofl run runs/ring/config.toml --out runs/again
         topofl run experiment.toml --out runs/ring --skip-done
     """
-    verb = _add_verb(
+    verb = add_verb(
         verbs,
         "run",
         "topofl.cli.run:run",
@@ -175,11 +191,11 @@ def _add_run(verbs: Any) -> None:
     help_out = "where to save (default: runs/ and the file's name)"
     verb.add_argument(
         "config",
-        type=_path,
+        type=path_argument,
         metavar="CONFIG.toml",
         help="tables data, topology, algorithm, run, ...",
     )
-    verb.add_argument("--out", type=_path, metavar="DIR", help=help_out)
+    verb.add_argument("--out", type=path_argument, metavar="DIR", help=help_out)
     done = verb.add_mutually_exclusive_group()
     help_force = "replace a finished run in DIR, once this run has a checkpoint"
     done.add_argument("--force", action="store_true", help=help_force)
@@ -202,8 +218,10 @@ def _add_resume(verbs: Any) -> None:
         topofl resume runs/ring --set run.rounds=1000
     """
     text = "continue a run that was stopped, or train more rounds"
-    verb = _add_verb(verbs, "resume", "topofl.cli.run:resume", text, examples, _ABOUT_FOLDERS)
-    verb.add_argument("folder", type=_path, metavar="DIR", help="folder of the run (run --out)")
+    verb = add_verb(verbs, "resume", "topofl.cli.run:resume", text, examples, _ABOUT_FOLDERS)
+    verb.add_argument(
+        "folder", type=path_argument, metavar="DIR", help="folder of the run (run --out)"
+    )
     _add_training_options(
         verb, "table.key=value, for run.rounds (more of them), saving.every, compute.device"
     )
@@ -214,13 +232,13 @@ def _add_compare(verbs: Any) -> None:
         topofl compare runs/*
         topofl compare runs/ring runs/dcliques --target 0.85 --plot accuracy.png
     """
-    verb = _add_verb(
+    verb = add_verb(
         verbs, "compare", "topofl.cli.compare:compare", "compare saved runs in a table", examples
     )
     verb.add_argument(
         "runs",
         nargs="+",
-        type=_path,
+        type=path_argument,
         metavar="RUN",
         help="a folder that run (or History.save) wrote",
     )
@@ -237,7 +255,10 @@ def _add_compare(verbs: Any) -> None:
         help="which score, e.g. accuracy_fine_tuned (default: the task's)",
     )
     verb.add_argument(
-        "--plot", type=_path, metavar="FILE", help="draw scores against --x (.png, .pdf, .svg)"
+        "--plot",
+        type=path_argument,
+        metavar="FILE",
+        help="draw scores against --x (.png, .pdf, .svg)",
     )
     axes = ("rounds", "steps", "megabytes", "seconds")
     verb.add_argument(
@@ -246,7 +267,7 @@ def _add_compare(verbs: Any) -> None:
         default="rounds",
         help="horizontal axis of --plot (default: rounds); seconds are simulated",
     )
-    _add_table_options(verb)
+    add_table_options(verb)
 
 
 def _add_graphs(verbs: Any) -> None:
@@ -256,9 +277,12 @@ def _add_graphs(verbs: Any) -> None:
         topofl graphs runs/dpfl --every 10 --about structure --csv graphs.csv
     """
     text = "show which nodes received from which in a saved run, per round, such as learned graphs"
-    verb = _add_verb(verbs, "graphs", "topofl.cli.graphs:graphs", text, examples)
+    verb = add_verb(verbs, "graphs", "topofl.cli.graphs:graphs", text, examples)
     verb.add_argument(
-        "folder", type=_path, metavar="RUN", help="a folder that run (or History.save) wrote"
+        "folder",
+        type=path_argument,
+        metavar="RUN",
+        help="a folder that run (or History.save) wrote",
     )
     verb.add_argument(
         "--every",
@@ -269,8 +293,8 @@ def _add_graphs(verbs: Any) -> None:
     )
     help_labels = "also read the data of the run: adds columns on labels, and orders nodes by them"
     verb.add_argument("--labels", action="store_true", help=help_labels)
-    _add_report_options(verb, "a picture with a slider, curves", "structure, averaging, data")
-    _add_table_options(verb)
+    add_report_options(verb, "a picture with a slider, curves", "structure, averaging, data")
+    add_table_options(verb)
 
 
 def _add_reproduce(verbs: Any) -> None:
@@ -282,7 +306,7 @@ def _add_reproduce(verbs: Any) -> None:
         topofl reproduce dcliques --scale quick --data path/to/data --dry-run
     """
     text = "regenerate figures of the papers and check the papers' claims about them"
-    verb = _add_verb(verbs, "reproduce", "topofl.cli.reproduce:reproduce", text, examples)
+    verb = add_verb(verbs, "reproduce", "topofl.cli.reproduce:reproduce", text, examples)
     verb.add_argument(
         "name", nargs="?", metavar="FIGURE", help="a figure, or a paper for all of its figures"
     )
@@ -344,7 +368,7 @@ def _add_execution_options(verb: argparse.ArgumentParser) -> None:
     """Add the options of ``reproduce`` on data, folders and hardware."""
     verb.add_argument(
         "--data",
-        type=_path,
+        type=path_argument,
         metavar="DIR",
         help="folder that contains MNIST and CIFAR-10, or the parent of one",
     )
@@ -353,12 +377,12 @@ def _add_execution_options(verb: argparse.ArgumentParser) -> None:
     )
     help_out = "folder of results (default: out/reproduce); its finished runs are not repeated"
     verb.add_argument(
-        "--out", type=_path, default=Path("out/reproduce"), metavar="DIR", help=help_out
+        "--out", type=path_argument, default=Path("out/reproduce"), metavar="DIR", help=help_out
     )
     help_kept = (
         "folder with the JSON files of an earlier report; its unchanged runs are not repeated"
     )
-    verb.add_argument("--kept", type=_path, metavar="DIR", help=help_kept)
+    verb.add_argument("--kept", type=path_argument, metavar="DIR", help=help_kept)
     verb.add_argument(
         "--device", metavar="D", help="cpu, cuda, cuda:1 (default: CUDA if there is one)"
     )
@@ -386,36 +410,16 @@ def _add_training_options(verb: argparse.ArgumentParser, help_set: str) -> None:
     verb.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=help_set)
     verb.add_argument(
         "--log",
-        type=_path,
+        type=path_argument,
         metavar="FILE.jsonl",
         help="append one JSON object per event to this file",
     )
     verb.add_argument(
-        "--tensorboard", type=_path, metavar="DIR", help="write scalars for TensorBoard here"
+        "--tensorboard",
+        type=path_argument,
+        metavar="DIR",
+        help="write scalars for TensorBoard here",
     )
     verb.add_argument(
         "--progress", action=argparse.BooleanOptionalAction, help="a bar (default: on terminals)"
-    )
-
-
-def _add_report_options(verb: argparse.ArgumentParser, contents: str, default: str) -> None:
-    """Add the options that ``spectral`` and ``graphs`` share."""
-    verb.add_argument("--html", type=_path, metavar="FILE", help=f"also write a page: {contents}")
-    groups = "structure, paths, averaging, rounds, push-sum, data, cost"
-    verb.add_argument(
-        "--about",
-        metavar="GROUPS",
-        help=f"which columns, separated by commas: {groups} (default: {default})",
-    )
-
-
-def _add_table_options(verb: argparse.ArgumentParser) -> None:
-    """Add the options of commands that print a table."""
-    verb.add_argument(
-        "--csv", type=_path, metavar="FILE", help="also write the table there, in full precision"
-    )
-    form = verb.add_mutually_exclusive_group()
-    form.add_argument("--markdown", action="store_true", help="print a Markdown table")
-    form.add_argument(
-        "--json", action="store_true", help="print a JSON list with one object per row"
     )

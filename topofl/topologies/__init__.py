@@ -3,7 +3,13 @@
 ``__all__`` lists the generators only. :data:`GENERATORS` holds the family and the examples that
 each generator declares next to its function; tests, reports, the gallery and the command line read
 these declarations. Operations on graphs (:mod:`topofl.topologies.operations`) are here too.
+
+``recommend``, which ranks graphs for given data, is :func:`topofl.advice.recommend`. It uses
+metrics, which are in a lower layer than generators, so it is imported when it is first used.
 """
+
+from importlib import import_module
+from typing import Any
 
 # Star imports avoid naming each generator again. Type checkers and editors read the names from the
 # `__all__` of each module.
@@ -42,3 +48,15 @@ from topofl.topologies.static.random_graphs import *
 from topofl.topologies.static.social import *
 
 __all__ = sorted(GENERATORS)  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    """Return ``recommend`` of :mod:`topofl.advice`, which is imported on first use."""
+    if name == "recommend":
+        return import_module("topofl.advice").recommend
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return the names of this module, with that of ``recommend``."""
+    return sorted({*globals(), "recommend"})

@@ -1,0 +1,259 @@
+"""Fit the calibration of ``topologies.recommend`` to records of the study.
+
+``python -m analysis.study.calibration RECORDS --out topofl/advice/calibration.json`` reads the file
+``records.jsonl`` of ``python -m analysis.study`` and fits, for every kind of noise ratio and number
+of hops, a monotone curve from predicted deviation to rounds to target, relative to the complete
+graph of the cell. Cells of D-SGD are used whose runs are all recorded; ``--data DIR`` names the
+folder of MNIST, without which its cells are left out.
+
+Rounds to target are interpolated between evaluations. A run that does not reach the target counts
+as twice its rounds, as in the report of the study. Residuals are those of partitions that are left
+out of the fit, one at a time; 90 % of them are within the interval of a curve at each of three
+levels of the prediction.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.isotonic import IsotonicRegression
+
+from topofl import metrics
+
+from .graphs import GRAPHS
+from .run import Job, Records, rate_of
+from .scenarios import SCENARIOS, Cell, clients_of
+from .tables import TARGET, cell_tables
+
+__all__ = ["Runs", "calibration", "fitted", "main", "rounds_to", "runs_of"]
+
+METHOD = "D-SGD"
+
+HOPS = (10, 20)
+"""Hops for which records hold heterogeneity and noise."""
+
+NOISE_RATIO = 0.01
+"""Default ratio of noise to heterogeneity: in measurements before the study (digits, 60 nodes, 25
+graphs), ratios of at most this ranked graphs best by mean accuracy."""
+
+LEVEL = 0.9
+KNOTS = 24
+SMALLEST = 1e-4
+"""Deviations below this, on the logarithmic axis of a curve, are this: exact averaging."""
+
+
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """The runs of a cell.
+
+    Parameters
+    ----------
+    scenario, partition, lr, spread
+        The cell: scenario and partition, learning rate, label heterogeneity of its nodes.
+    deviation
+        By kind of noise and hops, (graphs,) predicted deviations in units of label shares.
+    log_ratio
+        (graphs,) logarithms of rounds to target over those of the complete graph.
+    reached
+        (graphs,) whether the target was reached.
+    """
+
+    scenario: str
+    partition: str
+    lr: float
+    spread: float
+    deviation: dict[tuple[str, int], np.ndarray]
+    log_ratio: np.ndarray
+    reached: np.ndarray
+
+
+def rounds_to(target: float, accuracy: Sequence[float], rounds: Sequence[float]) -> float | None:
+    """Return when accuracy first reaches a target, interpolated linearly; None if it never does."""
+    reached = [k for k, value in enumerate(accuracy) if value >= target]
+    if not reached:
+        return None
+    k = reached[0]
+    if k == 0:
+        return float(rounds[0])
+    share = (target - accuracy[k - 1]) / (accuracy[k] - accuracy[k - 1])
+    return float(rounds[k - 1] + share * (rounds[k] - rounds[k - 1]))
+
+
+def runs_of(records: Records, scenarios: Sequence[str], root: Path | None) -> list[Runs]:
+    """Return the complete cells of D-SGD."""
+    found = []
+    for table in cell_tables(records, scenarios):
+        if table.method == METHOD and "complete" in table.graphs:
+            cell = Cell(table.scenario, table.partition, METHOD, table.seed, "")
+            found.append(_runs(records, cell, table.graphs, root))
+    return [cell for cell in found if cell is not None]
+
+
+def _runs(records: Records, cell: Cell, graphs: Sequence[str], root: Path | None) -> Runs | None:
+    lr = rate_of(cell, records)
+    ran = {name: records[Job("run", replace(cell, graph=name), lr)] for name in graphs}
+    before = [records[Job("predict", replace(cell, method="", graph=name))] for name in graphs]
+    complete = ran["complete"]
+    if "curve" not in complete:
+        return None
+    target = TARGET * complete["final"]
+    base = rounds_to(target, complete["curve"], complete["rounds"])
+    reached = [
+        rounds_to(target, run["curve"], run["rounds"]) if "curve" in run else None
+        for run in ran.values()
+    ]
+    never = 2.0 * complete["rounds"][-1]
+    ratio = [(never if value is None else value) / (base or 1.0) for value in reached]
+    shares = metrics.label_distributions(clients_of(cell, root))
+    spread = float(np.square(shares - shares.mean(axis=0)).sum() / len(shares))
+    known = np.array([row["H_10"] is not None and row["N_10"] is not None for row in before])
+    deviation = {key: value[known] for key, value in _deviations(before).items()}
+    return Runs(
+        cell.scenario,
+        cell.partition,
+        lr,
+        spread,
+        deviation,
+        np.log(ratio)[known],
+        np.array([value is not None for value in reached])[known],
+    )
+
+
+def _deviations(before: Sequence[dict[str, Any]]) -> dict[tuple[str, int], np.ndarray]:
+    """Return H_K + c N_K of all graphs for the default ratio c and the measured one.
+
+    Records hold zeta^2 H_K + noise N_K for 10 and 20 hops, H_10, H_20 and N_10: the first is linear
+    in the two unknown numbers zeta^2 and noise, and gives N_20 in turn.
+    """
+    names = ("H_10", "H_20", "N_10", "predicted deviation (10)", "predicted deviation (20)")
+    h10, h20, n10, p10, p20 = (
+        np.array([np.nan if row[name] is None else row[name] for row in before]) for name in names
+    )
+    known = np.isfinite(h10 + n10 + p10)
+    columns = np.stack([h10, n10], axis=1)[known]
+    zeta2, noise = np.linalg.lstsq(columns, p10[known], rcond=None)[0]
+    n20 = (p20 - zeta2 * h20) / noise
+    return {
+        (kind, hops): h + ratio * n
+        for kind, ratio in (("default", NOISE_RATIO), ("measured", noise / zeta2))
+        for hops, h, n in ((10, h10, n10), (20, h20, n20))
+    }
+
+
+def fitted(deviation: np.ndarray, log_ratio: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the knots of the monotone curve: log deviations, and medians made isotonic.
+
+    The first knot is exact: without deviation, a graph is as good as the complete one.
+    """
+    x = np.log(np.maximum(deviation, SMALLEST))
+    order = np.argsort(x, kind="stable")
+    parts = np.array_split(order, min(KNOTS, len(order)))
+    at = np.array([x[part].mean() for part in parts])
+    medians = np.array([np.median(log_ratio[part]) for part in parts])
+    weights = np.array([len(part) for part in parts])
+    values = IsotonicRegression().fit_transform(at, medians, sample_weight=weights)
+    at, first = np.unique(at, return_index=True)
+    above = at > np.log(SMALLEST)
+    values = np.maximum(values[first], 0.0)[above]
+    return np.append(np.log(SMALLEST), at[above]), np.append(0.0, values)
+
+
+def _predicted(curve: tuple[np.ndarray, np.ndarray], deviation: np.ndarray) -> np.ndarray:
+    return np.interp(np.log(np.maximum(deviation, SMALLEST)), *curve)
+
+
+def _held_out(cells: Sequence[Runs], key: tuple[str, int]) -> tuple[np.ndarray, np.ndarray]:
+    """Return predictions and residuals of runs whose partition is left out of the fit."""
+    predicted, residuals = [], []
+    for held in dict.fromkeys((cell.scenario, cell.partition) for cell in cells):
+        rest = [cell for cell in cells if (cell.scenario, cell.partition) != held]
+        curve = fitted(*_joined(rest or cells, key))
+        for cell in cells:
+            if (cell.scenario, cell.partition) == held:
+                own = _predicted(curve, cell.deviation[key])
+                predicted.append(own)
+                residuals.append(cell.log_ratio - own)
+    return np.concatenate(predicted), np.concatenate(residuals)
+
+
+def _joined(cells: Sequence[Runs], key: tuple[str, int]) -> tuple[np.ndarray, np.ndarray]:
+    columns = [np.concatenate([c.deviation[key] for c in cells])]
+    columns.append(np.concatenate([c.log_ratio for c in cells]))
+    return columns[0], columns[1]
+
+
+def _curve(cells: Sequence[Runs], key: tuple[str, int]) -> dict[str, Any]:
+    at, values = fitted(*_joined(cells, key))
+    predicted, residuals = _held_out(cells, key)
+    edges = np.quantile(predicted, [1 / 3, 2 / 3])
+    level, own = np.digitize(predicted, edges), np.digitize(values, edges)
+    tails = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
+    ends = np.array([np.quantile(residuals[level == k], tails) for k in range(3)])
+    low = np.minimum(values + ends[own, 0], values)
+    high = np.maximum(values + ends[own, 1], values)
+    # The ends of a monotone curve are monotone, too; this widens the interval where they are not.
+    low, high = np.minimum.accumulate(low[::-1])[::-1], np.maximum.accumulate(high)
+    columns = {"deviation": at, "ratio": values, "low": low, "high": high}
+    rounded = {
+        name: [float(f"{np.exp(v):.5g}") for v in column] for name, column in columns.items()
+    }
+    held_out = {"median error": round(float(np.exp(np.median(np.abs(residuals))) - 1), 3)}
+    return {"noise": key[0], "hops": key[1], **rounded, "held_out": held_out}
+
+
+def calibration(cells: Sequence[Runs]) -> dict[str, Any]:
+    """Return the content of ``calibration.json``."""
+    scenarios = list(dict.fromkeys(cell.scenario for cell in cells))
+    return {
+        "noise_ratio": NOISE_RATIO,
+        "level": LEVEL,
+        "validated_on": {
+            "data": list(dict.fromkeys(name.split()[0] for name in scenarios)),
+            "n": _range([SCENARIOS[name].n for name in scenarios]),
+            "partitions": list(dict.fromkeys(cell.partition for cell in cells)),
+            "spread": _range([cell.spread for cell in cells]),
+            "lr": _range([cell.lr for cell in cells]),
+            "methods": [METHOD],
+            "models": ["logistic regression"],
+            "cells": len(cells),
+            "runs": sum(len(cell.log_ratio) for cell in cells),
+        },
+        "curves": [_curve(cells, (kind, k)) for kind in ("default", "measured") for k in HOPS],
+    }
+
+
+def _range(values: Sequence[float]) -> list[float | int]:
+    low, high = (float(f"{end(values):.6g}") for end in (min, max))
+    return [int(value) if value.is_integer() else value for value in (low, high)]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Fit the calibration from the command line; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m analysis.study.calibration",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("records", type=Path, metavar="RECORDS", help="records.jsonl of the study")
+    parser.add_argument("--data", type=Path, help="folder with the folder mnist")
+    parser.add_argument("--out", type=Path, required=True, help="file to write")
+    options = parser.parse_args(argv)
+    scenarios = [n for n in SCENARIOS if options.data is not None or n.startswith("digits")]
+    recorded = Records(options.records)
+    known = [name for name in scenarios if any(f'"{name}"' in key for key in recorded.found)]
+    cells = runs_of(recorded, known, options.data)
+    if not cells:
+        print("no complete cell of D-SGD is recorded", file=sys.stderr)
+        return 2
+    options.out.write_text(json.dumps(calibration(cells), indent=1) + "\n", encoding="utf-8")
+    print(f"written: {options.out} from {len(cells)} cells of {len(GRAPHS)} graphs")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+"""The calibration of advice from records, and its validation on other data."""
+
+import json
+
+import numpy as np
+import pytest
+
+from analysis import advice
+from analysis.study import calibration
+from analysis.study.graphs import GRAPHS
+from analysis.study.run import Job, Records
+from analysis.study.scenarios import PARTITIONS, RATES, SCENARIOS, TUNING_GRAPH, TUNING_SEED, Cell
+from topofl import data
+
+
+def test_rounds_are_interpolated():
+    assert calibration.rounds_to(0.5, [0.1, 0.4, 0.8], [0, 4, 8]) == pytest.approx(5)
+    assert calibration.rounds_to(0.1, [0.1, 0.4], [2, 4]) == 2
+    assert calibration.rounds_to(0.9, [0.1, 0.4], [0, 4]) is None
+
+
+def test_curve_of_noisy_monotone_data_is_monotone_and_near_them():
+    rng = np.random.default_rng(0)
+    x = np.exp(rng.uniform(np.log(1e-3), 0, 2000))
+    y = 2 * np.sqrt(x)
+    at, values = calibration.fitted(x, y + 0.3 * rng.standard_normal(2000))
+    assert (np.diff(values) >= 0).all()
+    np.testing.assert_allclose(values[1:], 2 * np.sqrt(np.exp(at[1:])), atol=0.15)
+    assert (np.exp(at[0]), values[0]) == (pytest.approx(calibration.SMALLEST), 0)
+
+
+ZETA2, NOISE = 13.0, 0.65
+
+
+def synthetic(path):
+    """Write records of the digits with 30 nodes whose rounds are 10 (1 + H_10)."""
+    scenario = SCENARIOS["digits 30"]
+    records = Records(path)
+    partition = scenario.partitions[0]
+    rounds = list(range(0, 124, 4))
+    for lr in RATES:
+        cell = Cell(scenario.name, partition, "D-SGD", TUNING_SEED, TUNING_GRAPH)
+        records.add(Job("tune", cell, lr), {"curve": [lr]})
+    for seed in scenario.seeds:
+        for k, graph in enumerate(GRAPHS):
+            h, n = 0.05 * k, 1.0 + (k * k % 7)
+            needed = 10 * (1 + h)
+            curve = 0.9 * np.array(rounds) / needed
+            before = {"H_10": h, "N_10": n, "H_20": 1.5 * h, "N_20": 2 * n}
+            for hops in (10, 20):
+                value = ZETA2 * before[f"H_{hops}"] + NOISE * before[f"N_{hops}"]
+                before[f"predicted deviation ({hops})"] = value
+            run = {"curve": curve.tolist(), "rounds": rounds, "final": 1.0, "bytes": rounds}
+            cell = Cell(scenario.name, partition, "D-SGD", seed, graph)
+            records.add(Job("run", cell, max(RATES)), run)
+            records.add(Job("predict", Cell(scenario.name, partition, "", seed, graph)), before)
+    return records
+
+
+def test_calibration_from_records(tmp_path, capsys):
+    records = synthetic(tmp_path / "records.jsonl")
+    (first, *_) = cells = calibration.runs_of(records, ["digits 30"], None)
+    assert len(cells) == 3
+    steps = np.arange(len(GRAPHS))
+    h, n = 0.05 * steps, 1.0 + (steps**2 % 7)
+    for kind, ratio in (("default", calibration.NOISE_RATIO), ("measured", NOISE / ZETA2)):
+        np.testing.assert_allclose(first.deviation[kind, 10], h + ratio * n)
+        np.testing.assert_allclose(first.deviation[kind, 20], 1.5 * h + ratio * 2 * n)
+    reached = first.reached
+    np.testing.assert_allclose(np.exp(first.log_ratio[reached]), 1 + h[reached], rtol=1e-9)
+    out = tmp_path / "calibration.json"
+    assert calibration.main([str(records.path), "--out", str(out)]) == 0
+    found = json.loads(out.read_text())
+    assert found["validated_on"]["n"] == [30, 30]
+    assert found["validated_on"]["lr"] == [0.5, 0.5]
+    for curve in found["curves"]:
+        for name in ("deviation", "ratio", "low", "high"):
+            assert (np.diff(curve[name]) >= 0).all()
+        assert (np.array(curve["low"]) <= curve["ratio"]).all()
+    capsys.readouterr()
+    empty = tmp_path / "none.jsonl"
+    assert calibration.main([str(empty), "--out", str(out)]) == 2
+    assert "no complete cell" in capsys.readouterr().err
+
+
+def test_cases_are_held_out_of_the_study():
+    known = {
+        (scenario.name.split()[0], scenario.n, partition)
+        for scenario in SCENARIOS.values()
+        for partition in scenario.partitions
+    }
+    assert "2 shards" in PARTITIONS
+    spelled = {(name, n, p.replace("2 shards", "shards 2")) for name, n, p in known}
+    spelled = {(name, n, p.replace("1 class", "shards 1")) for name, n, p in spelled}
+    assert len(advice.CASES) >= 12
+    assert len({case.name for case in advice.CASES}) == len(advice.CASES)
+    for case in advice.CASES:
+        assert (case.dataset, case.n, case.partition) not in spelled
+
+
+def test_outcome_of_a_small_case(tmp_path):
+    case = advice._shards("digits", 8, 2, max_degree=2, static=True)
+    records = Records(tmp_path / "records.jsonl")
+    for seed in advice.SEEDS:
+        advice._compute(case, data.digits(), 0.5, seed, records)
+    size = len(records.found)
+    for seed in advice.SEEDS:
+        advice._compute(case, data.digits(), 0.5, seed, Records(records.path))
+    assert len(Records(records.path).found) == size
+    found = advice.outcome(case, 0.5, records)
+    assert found.best in found.common
+    assert found.ratio([found.best] * 3) == pytest.approx(1)
+    assert found.ratio(found.first) >= 1 or set(found.first) - set(found.common)
+    assert found.median >= 1
+    assert -1 <= found.correlation <= 1
+    assert 0 <= found.covered <= 1
+    row = advice.table([found]).rows[0]
+    assert row[0] == case.name
+    assert row[5] == found.ratio(found.first)

@@ -1,0 +1,67 @@
+"""``topofl recommend``."""
+
+import json
+
+import pandas as pd
+import pytest
+
+from tests.cli.commands import fails
+from topofl import data, topologies
+from topofl.cli import main
+
+WORDS = ["recommend", "--data", "digits", "--n", "12", "--max-degree", "3", "--static"]
+
+
+def test_it_is_that_of_python(capsys, tmp_path):
+    path = tmp_path / "candidates.csv"
+    assert main([*WORDS, "--lr", "0.5", "--json", "--csv", str(path)]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    clients = data.shards(data.digits(), n=12, per_node=2, seed=0)
+    found = topologies.recommend(clients, max_degree=3, static=True, lr=0.5)
+    assert [row["code"] for row in rows] == [c.code for c in found.candidates]
+    assert rows[0]["rounds / complete"]["mean"] == found.best.rounds
+    assert pd.read_csv(path)["deviation"].tolist() == [c.deviation for c in found.candidates]
+
+
+def test_it_prints_reasons_and_warnings(capsys):
+    assert main([*WORDS, "--per-node", "3", "--seed", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert "candidates within max_degree=3" in printed
+    assert "1. topologies." in printed
+    assert "Warning: the predicted rounds were validated for a number of nodes" in printed
+
+
+def test_markdown_and_picture(capsys, tmp_path):
+    path = tmp_path / "rounds.png"
+    assert main([*WORDS, "--markdown", "--plot", str(path)]) == 0
+    captured = capsys.readouterr()
+    assert "| graph | rounds / complete |" in captured.out
+    assert "note: the predicted rounds were validated" in captured.err
+    assert path.stat().st_size > 1000
+
+
+def test_an_experiment_gives_data_learning_rate_and_rounds(capsys, toml):
+    assert main(["recommend", toml, "--max-degree", "2", "--static", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert "H_4" in rows[0]  # four rounds
+    assert rows[0]["messages"] <= 20
+    assert rows[0]["MB"] is None
+    words = ["--max-bytes", str(2600 * 20), "--static", "--rounds", "9", "--json"]
+    assert main(["recommend", toml, *words]) == 0
+    row = json.loads(capsys.readouterr().out)[0]
+    assert row["MB"] <= 0.052
+    assert "H_9" in row
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--data", "digits", "--max-degree", "2"], "`--n` must be given"),
+        (["--max-degree", "2"], "exactly one of CONFIG.toml and `--data` must be given, got nei"),
+        (["--data", "digits", "--n", "12"], "one of the arguments --max-degree"),
+        ([*WORDS[1:], "--max-bytes", "5"], "not allowed with argument"),
+        ([*WORDS[1:5], "--max-messages", "3", "--static"], r"at least 2(n-1)=22"),
+    ],
+)
+def test_mistakes(capsys, words, text):
+    assert text in fails(capsys, 2, "recommend", *words)

@@ -1,0 +1,56 @@
+"""Calls of generators, which are carried out and shown as the line of Python that repeats them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from topofl.topology import Topology, TopologySequence
+
+__all__ = ["Call"]
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a generator of :mod:`topofl.topologies`.
+
+    Parameters
+    ----------
+    function
+        The generator.
+    arguments
+        Positional arguments: numbers, lists, or a Call that makes the base graph.
+    options
+        Keyword arguments.
+    of_clients
+        Whether the nodes' data are the first argument.
+    """
+
+    function: Callable[..., Topology | TopologySequence]
+    arguments: tuple[Any, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
+    of_clients: bool = False
+
+    @property
+    def code(self) -> str:
+        """The line of Python, in which ``clients`` stands for the nodes' data."""
+        words = ["clients"] if self.of_clients else []
+        words += [
+            value.code if isinstance(value, Call) else repr(value) for value in self.arguments
+        ]
+        words += [f"{key}={value!r}" for key, value in self.options.items()]
+        return f"topologies.{self.function.__name__}({', '.join(words)})"
+
+    @property
+    def label(self) -> str:
+        """The line of Python without what all candidates share: the module, data and seed."""
+        words = [
+            value.label if isinstance(value, Call) else repr(value) for value in self.arguments
+        ]
+        words += [f"{key}={value!r}" for key, value in self.options.items() if key != "seed"]
+        return f"{self.function.__name__}({', '.join(words)})"
+
+    def build(self, clients: Any) -> Topology | TopologySequence:
+        """Return the graph for these clients; raise as the generator."""
+        given = [clients] if self.of_clients else []
+        given += [v.build(clients) if isinstance(v, Call) else v for v in self.arguments]
+        return self.function(*given, **self.options)

@@ -1,0 +1,192 @@
+"""What advice consists of: ranked candidates with predictions, costs, reasons and code."""
+
+import textwrap
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from topofl._drawing import new_axes
+from topofl._support.table import NotApplicable, Spread, Table
+from topofl.topology import Topology, TopologySequence
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+__all__ = ["Candidate", "Recommendation"]
+
+EXPLAINED = 3
+"""Candidates whose reason and code are printed below the table."""
+
+BARS = 20
+"""Most candidates in a picture."""
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A topology within the budget, as :func:`recommend` returns it.
+
+    Parameters
+    ----------
+    name
+        The call of the generator, without the data and the seed.
+    topology
+        The graph, or the sequence of graphs.
+    rounds, low, high
+        Predicted rounds to a target, relative to the complete graph, and their interval.
+    heterogeneity, noise
+        H_K and N_K, see :func:`topofl.metrics.neighborhood_heterogeneity` and
+        :func:`topofl.metrics.accumulated_noise`.
+    deviation
+        H_K plus the noise ratio times N_K, by which candidates are ranked: the predicted squared
+        deviation of nodes, in units of label shares.
+    degree
+        Most messages that a node sends, or receives, in a round.
+    messages, busiest
+        Messages of all nodes per round, and sent and received by the node with the most.
+    bytes
+        Bytes of all messages per round; None without a model.
+    reason
+        What the deviation consists of, in a sentence.
+    code
+        The line of Python that builds the graph, where `clients` is what was given.
+
+    Examples
+    --------
+    >>> from topofl import data, topologies
+    >>> clients = data.shards(data.digits(), n=12, per_node=2, seed=0)
+    >>> best = topologies.recommend(clients, max_degree=2, static=True).best
+    >>> rebuilt = eval(best.code)
+    >>> (rebuilt.adjacency != best.topology.adjacency).nnz
+    0
+    """
+
+    name: str
+    topology: Topology | TopologySequence
+    rounds: float
+    low: float
+    high: float
+    heterogeneity: float
+    noise: float
+    deviation: float
+    degree: int
+    messages: float
+    busiest: int
+    bytes: float | None
+    reason: str
+    code: str
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Recommendation:
+    """Candidates by predicted rounds, printed as a table with reasons and code.
+
+    Parameters
+    ----------
+    candidates
+        From fewest to most predicted rounds.
+    hops
+        K, the horizon of H_K and N_K.
+    noise_ratio
+        Weight of N_K against H_K.
+    budget
+        The limit, as it was given.
+    warnings
+        Settings outside of those in which predicted rounds were validated, and what was left out.
+    validated_on
+        The settings in which they were validated.
+
+    Examples
+    --------
+    >>> from topofl import data, topologies
+    >>> clients = data.shards(data.digits(), n=12, per_node=2, seed=0)
+    >>> found = topologies.recommend(clients, max_degree=2, static=True)
+    >>> found.budget, found.hops, found.best is found.candidates[0]
+    ('max_degree=2', 10, True)
+    """
+
+    candidates: tuple[Candidate, ...]
+    hops: int
+    noise_ratio: float
+    budget: str
+    warnings: tuple[str, ...]
+    validated_on: str
+
+    @property
+    def best(self) -> Candidate:
+        """The candidate with the fewest predicted rounds."""
+        return self.candidates[0]
+
+    @property
+    def table(self) -> Table:
+        """All candidates with predictions, costs, reasons and code."""
+        return self._table(explained=True)
+
+    def to_markdown(self) -> str:
+        """Return the table in Markdown, followed by warnings."""
+        return "\n".join([self.table.to_markdown(), *(f"\n{note}" for note in self._notes())])
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return a DataFrame with one row per candidate."""
+        return self.table.to_pandas()
+
+    def __str__(self) -> str:
+        """Return the table, reason and code of the first candidates, and warnings."""
+        lines = [str(self._table(explained=False)), ""]
+        for place, candidate in enumerate(self.candidates[:EXPLAINED], start=1):
+            lines += [f"{place}. {candidate.code}", f"   {candidate.reason}"]
+        return "\n".join([*lines, "", *(textwrap.fill(note, 120) for note in self._notes())])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        # Tables escape their cells, and notes hold numbers and names of this package only.
+        return self.table._repr_html_() + "".join(f"<p>{note}</p>" for note in self._notes())
+
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Draw the predicted rounds of the first candidates with intervals, and return the axes."""
+        shown = self.candidates[:BARS]
+        ax = new_axes(ax, figsize=(8, 1 + 0.28 * len(shown)))
+        centers = np.array([candidate.rounds for candidate in shown])
+        ends = np.array([[c.rounds - c.low, c.high - c.rounds] for c in shown]).T
+        places = np.arange(len(shown))
+        ax.errorbar(centers, places, xerr=np.maximum(ends, 0), fmt="o", color="#0072B2", capsize=3)
+        ax.set_yticks(places, [candidate.name for candidate in shown])
+        ax.invert_yaxis()
+        ax.set_xscale("log")
+        ax.set(xlabel="predicted rounds to target / complete graph", title=self.budget)
+        return ax
+
+    def _notes(self) -> list[str]:
+        return [
+            *(f"Warning: {text}." for text in self.warnings),
+            f"Predicted rounds are fitted to {self.validated_on}.",
+        ]
+
+    def _table(self, *, explained: bool) -> Table:
+        columns = [
+            *("graph", "rounds / complete", "deviation", f"H_{self.hops}", f"N_{self.hops}"),
+            *("degree", "messages", "MB", "busiest node"),
+            *(("reason", "code") if explained else ()),
+        ]
+        rows = tuple(
+            (
+                candidate.name,
+                Spread(candidate.rounds, candidate.low, candidate.high),
+                candidate.deviation,
+                candidate.heterogeneity,
+                candidate.noise,
+                candidate.degree,
+                candidate.messages,
+                NotApplicable("no model given")
+                if candidate.bytes is None
+                else candidate.bytes / 1e6,
+                candidate.busiest,
+                *((candidate.reason, candidate.code) if explained else ()),
+            )
+            for candidate in self.candidates
+        )
+        count = len(rows)
+        title = f"{count} candidate{'s' * (count != 1)} within {self.budget}; costs per round"
+        return Table(tuple(columns), rows, title=title)

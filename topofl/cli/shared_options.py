@@ -1,0 +1,65 @@
+"""Options that several commands share, and how a command is added to the parser."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+__all__ = ["add_report_options", "add_table_options", "add_verb", "path_argument"]
+
+
+def path_argument(text: str) -> Path:
+    """Return a path; an empty argument, as from an unset shell variable, is rejected."""
+    if not text:
+        raise argparse.ArgumentTypeError(
+            "must be a path, got empty text; the current folder is '.'"
+        )
+    return Path(text)
+
+
+def add_verb(
+    verbs: Any,
+    name: str,
+    command: str,
+    text: str,
+    examples: str,
+    more: str = "",
+) -> argparse.ArgumentParser:
+    """Add a command to the parser and return its own parser."""
+    indented = "\n".join(f"  {line.strip()}" for line in examples.strip().splitlines())
+    verb: argparse.ArgumentParser = verbs.add_parser(
+        name,
+        help=text,
+        description=f"{text}{more}",
+        epilog=f"examples:\n{indented}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    verb.set_defaults(command=command)
+    return verb
+
+
+def add_report_options(verb: argparse.ArgumentParser, contents: str, default: str) -> None:
+    """Add the options that ``spectral`` and ``graphs`` share."""
+    verb.add_argument(
+        "--html", type=path_argument, metavar="FILE", help=f"also write a page: {contents}"
+    )
+    groups = "structure, paths, averaging, rounds, push-sum, data, cost"
+    verb.add_argument(
+        "--about",
+        metavar="GROUPS",
+        help=f"which columns, separated by commas: {groups} (default: {default})",
+    )
+
+
+def add_table_options(verb: argparse.ArgumentParser) -> None:
+    """Add the options of commands that print a table."""
+    verb.add_argument(
+        "--csv",
+        type=path_argument,
+        metavar="FILE",
+        help="also write the table there, in full precision",
+    )
+    form = verb.add_mutually_exclusive_group()
+    form.add_argument("--markdown", action="store_true", help="print a Markdown table")
+    form.add_argument(
+        "--json", action="store_true", help="print a JSON list with one object per row"
+    )
