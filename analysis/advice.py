@@ -43,8 +43,9 @@ from topofl.advice.calibration import stored
 from topofl.advice.prediction import horizon
 
 from .study.calibration import rounds_to
+from .study.cells import TUNING_SEED
 from .study.run import Records
-from .study.scenarios import RATES, TUNING_SEED
+from .study.scenarios import RATES
 from .study.tables import TARGET
 
 __all__ = ["CASES", "Case", "main", "outcome", "table"]

@@ -25,9 +25,10 @@ from sklearn.isotonic import IsotonicRegression
 
 from topofl import metrics
 
+from .cells import Cell, Source, clients_of, scenarios_of
 from .graphs import GRAPHS
-from .run import Job, Records, rate_of
-from .scenarios import SCENARIOS, Cell, clients_of
+from .run import Job, Records
+from .statistics import CellTable
 from .tables import TARGET, cell_tables
 
 __all__ = ["Runs", "calibration", "fitted", "main", "rounds_to", "runs_of"]
@@ -53,8 +54,8 @@ class Runs:
 
     Parameters
     ----------
-    scenario, partition, lr, spread
-        The cell: scenario and partition, learning rate, label heterogeneity of its nodes.
+    scenario, partition, nodes, lr, spread
+        The cell: scenario and partition, nodes, learning rate, label heterogeneity of its nodes.
     deviation
         By kind of noise and hops, (graphs,) predicted deviations in units of label shares.
     log_ratio
@@ -65,6 +66,7 @@ class Runs:
 
     scenario: str
     partition: str
+    nodes: int
     lr: float
     spread: float
     deviation: dict[tuple[str, int], np.ndarray]
@@ -84,18 +86,17 @@ def rounds_to(target: float, accuracy: Sequence[float], rounds: Sequence[float])
     return float(rounds[k - 1] + share * (rounds[k] - rounds[k - 1]))
 
 
-def runs_of(records: Records, scenarios: Sequence[str], root: Path | None) -> list[Runs]:
+def runs_of(records: Records, scenarios: Sequence[str], source: Source) -> list[Runs]:
     """Return the complete cells of D-SGD."""
-    found = []
-    for table in cell_tables(records, scenarios):
-        if table.method == METHOD and "complete" in table.graphs:
-            cell = Cell(table.scenario, table.partition, METHOD, table.seed, "")
-            found.append(_runs(records, cell, table.graphs, root))
+    tables = cell_tables(records, scenarios, source)
+    plain = [table for table in tables if table.method == METHOD and "complete" in table.graphs]
+    found = [_runs(records, table, source) for table in plain]
     return [cell for cell in found if cell is not None]
 
 
-def _runs(records: Records, cell: Cell, graphs: Sequence[str], root: Path | None) -> Runs | None:
-    lr = rate_of(cell, records)
+def _runs(records: Records, table: CellTable, source: Source) -> Runs | None:
+    cell = Cell(table.scenario, table.partition, METHOD, table.seed, "")
+    lr, graphs = table.lr, table.graphs
     ran = {name: records[Job("run", replace(cell, graph=name), lr)] for name in graphs}
     before = [records[Job("predict", replace(cell, method="", graph=name))] for name in graphs]
     complete = ran["complete"]
@@ -109,13 +110,14 @@ def _runs(records: Records, cell: Cell, graphs: Sequence[str], root: Path | None
     ]
     never = 2.0 * complete["rounds"][-1]
     ratio = [(never if value is None else value) / (base or 1.0) for value in reached]
-    shares = metrics.label_distributions(clients_of(cell, root))
+    shares = metrics.label_distributions(clients_of(cell, source))
     spread = float(np.square(shares - shares.mean(axis=0)).sum() / len(shares))
     known = np.array([row["H_10"] is not None and row["N_10"] is not None for row in before])
     deviation = {key: value[known] for key, value in _deviations(before).items()}
     return Runs(
         cell.scenario,
         cell.partition,
+        table.nodes,
         lr,
         spread,
         deviation,
@@ -214,7 +216,7 @@ def calibration(cells: Sequence[Runs]) -> dict[str, Any]:
         "level": LEVEL,
         "validated_on": {
             "data": list(dict.fromkeys(name.split()[0] for name in scenarios)),
-            "n": _range([SCENARIOS[name].n for name in scenarios]),
+            "n": _range([cell.nodes for cell in cells]),
             "partitions": list(dict.fromkeys(cell.partition for cell in cells)),
             "spread": _range([cell.spread for cell in cells]),
             "lr": _range([cell.lr for cell in cells]),
@@ -243,10 +245,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--data", type=Path, help="folder with the folder mnist")
     parser.add_argument("--out", type=Path, required=True, help="file to write")
     options = parser.parse_args(argv)
-    scenarios = [n for n in SCENARIOS if options.data is not None or n.startswith("digits")]
+    source = Source(options.data)
+    names = scenarios_of(source)
+    scenarios = [name for name in names if options.data is not None or name.startswith("digits")]
     recorded = Records(options.records)
     known = [name for name in scenarios if any(f'"{name}"' in key for key in recorded.found)]
-    cells = runs_of(recorded, known, options.data)
+    cells = runs_of(recorded, known, source)
     if not cells:
         print("no complete cell of D-SGD is recorded", file=sys.stderr)
         return 2

@@ -173,7 +173,7 @@ def default_scenarios(root: Path | None = None) -> Mapping[str, Scenario]:
             partitions=("2 shards", "Dirichlet 0.1"),
         ),
         _scenario(
-            "MNIST 1000", mnist[1000], **on_mnist, batch_size=13, rounds=400, every=20, seeds=(0,)
+            "MNIST 1000", mnist[1000], **on_mnist, batch_size=13, rounds=400, every=40, seeds=(0,)
         ),
         _scenario(
             "digits 16 x 16, DFedPGP",

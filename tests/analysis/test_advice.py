@@ -7,9 +7,10 @@ import pytest
 
 from analysis import advice
 from analysis.study import calibration
+from analysis.study.cells import TUNING_GRAPH, TUNING_SEED, Cell, Source
 from analysis.study.graphs import GRAPHS
 from analysis.study.run import Job, Records
-from analysis.study.scenarios import PARTITIONS, RATES, SCENARIOS, TUNING_GRAPH, TUNING_SEED, Cell
+from analysis.study.scenarios import PARTITIONS, RATES, default_scenarios
 from topofl import data
 
 
@@ -34,7 +35,7 @@ ZETA2, NOISE = 13.0, 0.65
 
 def synthetic(path):
     """Write records of the digits with 30 nodes whose rounds are 10 (1 + H_10)."""
-    scenario = SCENARIOS["digits 30"]
+    scenario = default_scenarios()["digits 30"]
     records = Records(path)
     partition = scenario.partitions[0]
     rounds = list(range(0, 124, 4))
@@ -59,7 +60,7 @@ def synthetic(path):
 
 def test_calibration_from_records(tmp_path, capsys):
     records = synthetic(tmp_path / "records.jsonl")
-    (first, *_) = cells = calibration.runs_of(records, ["digits 30"], None)
+    (first, *_) = cells = calibration.runs_of(records, ["digits 30"], Source())
     assert len(cells) == 3
     steps = np.arange(len(GRAPHS))
     h, n = 0.05 * steps, 1.0 + (steps**2 % 7)
@@ -86,7 +87,7 @@ def test_calibration_from_records(tmp_path, capsys):
 def test_cases_are_held_out_of_the_study():
     known = {
         (scenario.name.split()[0], scenario.n, partition)
-        for scenario in SCENARIOS.values()
+        for scenario in default_scenarios().values()
         for partition in scenario.partitions
     }
     assert "2 shards" in PARTITIONS

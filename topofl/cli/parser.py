@@ -346,15 +346,19 @@ CONFIG.toml is a file of topofl run without [topology] and with a table [study]:
   rates = [0.05, 0.1, 0.2]    # the best on a random 4-regular graph is used for all graphs
 
 Finished runs are kept and not repeated: the same command continues an interrupted study."""
-    verb = _add_verb(verbs, "study", "topofl.cli.study:study", text, examples, more)
+    verb = add_verb(verbs, "study", "topofl.cli.study:study", text, examples, more)
     help_names = "CONFIG.toml, or scenarios of our study (default: all whose data are given)"
     verb.add_argument("scenarios", nargs="*", metavar="CONFIG.toml", help=help_names)
-    verb.add_argument("--data", type=_path, metavar="DIR", help="folder of data of our study")
+    verb.add_argument(
+        "--data", type=path_argument, metavar="DIR", help="folder of data of our study"
+    )
     help_out = "folder of results (default: out/study)"
-    verb.add_argument("--out", type=_path, default=Path("out/study"), metavar="DIR", help=help_out)
-    verb.add_argument("--html", type=_path, metavar="FILE", help="also write an interactive page")
+    verb.add_argument("--out", type=path, default=Path("out/study"), metavar="DIR", help=help_out)
+    verb.add_argument(
+        "--html", type=path_argument, metavar="FILE", help="also write an interactive page"
+    )
     help_graphs = "also fit rivals, on graphs that are kept in this folder"
-    verb.add_argument("--graphs", type=_path, metavar="DIR", help=help_graphs)
+    verb.add_argument("--graphs", type=path_argument, metavar="DIR", help=help_graphs)
     verb.add_argument(
         "--processes", type=int, default=1, metavar="J", help="processes (default: 1)"
     )
