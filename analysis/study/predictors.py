@@ -58,11 +58,10 @@ def _neighbors(gamma: float) -> Callable[..., float]:
 
 def _predicted(hops: int) -> Callable[..., float]:
     def compute(graph: Graph, clients: Partition, statistics: Any) -> float:
-        shares = metrics.label_distributions(clients)
-        spread = float(np.square(shares - shares.mean(axis=0)).sum() / clients.n)
-        zeta2 = statistics.heterogeneity / spread if spread else 0.0
-        heterogeneity = _heterogeneity(hops)(graph, clients, statistics)
-        return zeta2 * heterogeneity + statistics.noise * _noise(hops)(graph, clients, statistics)
+        rounds = _rounds(graph)
+        return metrics.predicted_deviation(
+            graph, clients, statistics=statistics, hops=hops, rounds=rounds
+        ).value
 
     return compute
 

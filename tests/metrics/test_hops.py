@@ -437,6 +437,35 @@ def test_predicted_deviation_is_its_two_terms(by):
         assert found.zeta2 == 1.0
         noisy = neighborhood_heterogeneity(graph, gradients=statistics.means, hops=5)
         assert found.heterogeneity == pytest.approx(noisy - statistics.noise / 8 * noise)
+    again = metrics.predicted_deviation(
+        graph, CLIENTS, statistics=statistics, hops=5, by=by, seed=1
+    )
+    assert again == found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({}, ValueError, "`statistics`, or `model` and `batch_size`, must be given, not both"),
+        ({"model": MODEL}, ValueError, "`statistics`, or `model` and `batch_size`, must be given"),
+        ({"statistics": 1.0}, TypeError, "`statistics` must be what gradient_statistics"),
+        ({"model": MODEL, "batch_size": 0}, ValueError, "`batch_size` must be at least 1"),
+    ],
+)
+def test_predictions_need_a_model_or_statistics(arguments, error, message):
+    with pytest.raises(error, match=message):
+        metrics.predicted_deviation(topologies.ring(12), CLIENTS, **arguments)
+
+
+def test_predictions_need_statistics_of_the_same_nodes():
+    statistics = metrics.gradient_statistics(CLIENTS, model=MODEL, batch_size=8)
+    with pytest.raises(ValueError, match="`statistics`, or `model` and `batch_size`"):
+        metrics.predicted_deviation(
+            topologies.ring(12), CLIENTS, model=MODEL, batch_size=8, statistics=statistics
+        )
+    fewer = data.shards(data.digits(), n=10, per_node=2, seed=0)
+    with pytest.raises(ValueError, match="`statistics` must be of the 10 nodes of `clients`"):
+        metrics.predicted_deviation(topologies.ring(10), fewer, statistics=statistics)
 
 
 def test_measuring_leaves_model_and_generators_as_they_are():

@@ -13,6 +13,7 @@ from topofl.cli.shared_options import (
     add_verb,
     path_argument,
 )
+from topofl.cli.study_options import add_study
 
 __all__ = ["KINDS_OF_NAMES", "make_parser"]
 
@@ -65,7 +66,7 @@ def make_parser() -> argparse.ArgumentParser:
         _add_compare,
         _add_graphs,
         _add_reproduce,
-        _add_study,
+        add_study,
     ):
         add(verbs)
     return parser
@@ -324,48 +325,6 @@ def _add_reproduce(verbs: Any) -> None:
         help="runs of every arm (default: 1 to 5, by paper and scale)",
     )
     _add_execution_options(verb)
-
-
-def _add_study(verbs: Any) -> None:
-    examples = """
-        topofl study study.toml --processes 2 --html study.html
-        topofl study study.toml --dry-run
-        topofl study "digits 30" --out out/digits-30
-        topofl study --data path/to/data --processes 2
-    """
-    text = "correlate numbers of graphs, known before training, with how well nodes learn"
-    more = """
-
-CONFIG.toml is a file of topofl run without [topology] and with a table [study]:
-
-  [study]
-  graphs = ["ring", "torus", "designed,degree=4"]    # default: the 47 graphs of our study
-  partitions = ["shards,per_node=1", "dirichlet_per_client,alpha=0.1"]  # default: of [data]
-  algorithms = ["dsgd,batch_size=8", "dsgt,batch_size=8"]               # default: [algorithm]
-  seeds = [0, 1, 2]
-  rates = [0.05, 0.1, 0.2]    # the best on a random 4-regular graph is used for all graphs
-
-Finished runs are kept and not repeated: the same command continues an interrupted study."""
-    verb = add_verb(verbs, "study", "topofl.cli.study:study", text, examples, more)
-    help_names = "CONFIG.toml, or scenarios of our study (default: all whose data are given)"
-    verb.add_argument("scenarios", nargs="*", metavar="CONFIG.toml", help=help_names)
-    verb.add_argument(
-        "--data", type=path_argument, metavar="DIR", help="folder of data of our study"
-    )
-    help_out = "folder of results (default: out/study)"
-    verb.add_argument("--out", type=path, default=Path("out/study"), metavar="DIR", help=help_out)
-    verb.add_argument(
-        "--html", type=path_argument, metavar="FILE", help="also write an interactive page"
-    )
-    help_graphs = "also fit rivals, on graphs that are kept in this folder"
-    verb.add_argument("--graphs", type=path_argument, metavar="DIR", help=help_graphs)
-    verb.add_argument(
-        "--processes", type=int, default=1, metavar="J", help="processes (default: 1)"
-    )
-    verb.add_argument(
-        "--minutes", type=float, default=float("inf"), metavar="M", help="start no run after M"
-    )
-    verb.add_argument("--dry-run", action="store_true", help="show the number of runs only")
 
 
 def _add_execution_options(verb: argparse.ArgumentParser) -> None:

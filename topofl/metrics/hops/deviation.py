@@ -100,8 +100,9 @@ def predicted_deviation(
     x: Mixable,
     clients: Partition,
     *,
-    model: nn.Module,
-    batch_size: int,
+    model: nn.Module | None = None,
+    batch_size: int | None = None,
+    statistics: GradientStatistics | None = None,
     hops: int | str = HOPS,
     task: Task | None = None,
     by: str = "labels",
@@ -127,6 +128,9 @@ def predicted_deviation(
         The model at which gradients are measured, such as the initial one. It is not changed.
     batch_size
         Examples per minibatch; nodes with fewer take all of theirs.
+    statistics
+        What :func:`gradient_statistics` has measured for these clients, in place of `model`,
+        `batch_size`, `task` and `minibatches`; spares the measurement for every further graph.
     hops
         K, or ``"inf"``; few hops predict early deviations, more hops late ones.
     task
@@ -151,7 +155,8 @@ def predicted_deviation(
     TopologyError
         As :func:`topofl.metrics.accumulated_noise`.
     TypeError, ValueError
-        If an argument is of another kind or out of range, or the numbers of nodes differ.
+        If an argument is of another kind or out of range, the numbers of nodes differ, or not
+        exactly one of `statistics` and `model` with `batch_size` is given.
 
     References
     ----------
@@ -168,11 +173,16 @@ def predicted_deviation(
     ... )
     >>> float(torus) < float(ring)
     True
+
+    For many graphs, measure gradients once:
+
+    >>> found = gradient_statistics(clients, model=model, batch_size=16)
+    >>> again = predicted_deviation(topologies.ring(20), clients, statistics=found)
+    >>> float(again) == float(ring)
+    True
     """
     hops, by = check_hops(hops), check_choice("by", by, ["labels", "gradients"])
-    found = gradient_statistics(
-        clients, model=model, batch_size=batch_size, task=task, minibatches=minibatches, seed=seed
-    )
+    found = _measured(statistics, clients, model, batch_size, task, minibatches, seed)
     noise = accumulated_noise(x, hops, rounds=rounds, weights=weights, seed=seed)
     of = {"hops": hops, "rounds": rounds, "weights": weights}
     if by == "labels":
@@ -189,10 +199,49 @@ def predicted_deviation(
         heterogeneity=heterogeneity,
         noise=noise,
         zeta2=zeta2,
-        sigma2=found.noise * batch_size,
-        batch_size=batch_size,
+        sigma2=found.noise * found.batch_size,
+        batch_size=found.batch_size,
         hops=hops,
     )
+
+
+def _measured(
+    statistics: GradientStatistics | None,
+    clients: Partition,
+    model: nn.Module | None,
+    batch_size: int | None,
+    *rest: Any,
+) -> GradientStatistics:
+    """Return the given statistics, or measure them at a model; raise for both or neither."""
+    if (statistics is None) != (model is not None and batch_size is not None):
+        raise ValueError(
+            "`statistics`, or `model` and `batch_size`, must be given, not both: pass what "
+            "gradient_statistics(...) returns, or the model at which it is to be measured"
+        )
+    if statistics is None:
+        assert model is not None  # as checked
+        assert batch_size is not None
+        task, minibatches, seed = rest
+        return gradient_statistics(
+            clients,
+            model=model,
+            batch_size=batch_size,
+            task=task,
+            minibatches=minibatches,
+            seed=seed,
+        )
+    if not isinstance(statistics, GradientStatistics):
+        raise TypeError(
+            "`statistics` must be what gradient_statistics(...) returns, got "
+            f"{type(statistics).__name__}"
+        )
+    _check_clients(clients)
+    if len(statistics.means) != clients.n:
+        raise ValueError(
+            f"`statistics` must be of the {clients.n} nodes of `clients`, got those of "
+            f"{len(statistics.means)}; measure them with gradient_statistics(clients, ...)"
+        )
+    return statistics
 
 
 def gradient_statistics(
@@ -250,9 +299,13 @@ def gradient_statistics(
     )
 
 
-def _check_arguments(clients: Any, model: Any, task: Any) -> None:
+def _check_clients(clients: Any) -> None:
     if not isinstance(clients, Partition):
         raise TypeError(f"`clients` must be a Partition, got {type(clients).__name__}")
+
+
+def _check_arguments(clients: Any, model: Any, task: Any) -> None:
+    _check_clients(clients)
     if not isinstance(model, nn.Module) or not any(p.requires_grad for p in model.parameters()):
         raise TypeError(
             f"`model` must be a torch.nn.Module with trainable parameters, got {shown(model)}"
