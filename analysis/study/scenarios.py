@@ -98,8 +98,8 @@ def _mnist(root: Path | None) -> data.Dataset:
 
 
 def _cifar(root: Path | None) -> data.Dataset:
-    # The subset has other checksums than the whole dataset.
-    return data.cifar10(_folder(root, "cifar10-subset"), verify=False)
+    # The subset has other checksums than the whole dataset. Averaging saves three quarters of time.
+    return data.cifar10(_folder(root, "cifar10-subset"), verify=False, downscale=2)
 
 
 def _own_tests(clients: data.Partition, seed: int) -> data.Partition:
@@ -189,10 +189,10 @@ def default_scenarios(root: Path | None = None) -> Mapping[str, Scenario]:
         _scenario(
             "CIFAR-10 subset, GN-LeNet",
             cifar,
-            model=models.gn_lenet,
+            model=partial(models.gn_lenet, (3, 16, 16)),
             batch_size=16,
             rounds=150,
-            every=25,
+            every=15,
             methods=("momentum",),
             seeds=(0,),
         ),
