@@ -1,6 +1,6 @@
 """Degree-preserving edge swaps that lower the heterogeneity accumulated over several hops."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ __all__ = [
     "Limits",
     "check_network",
     "completed",
+    "components",
     "heterogeneity",
     "metropolis",
     "slopes",
@@ -38,26 +39,39 @@ class Limits:
 
     Parameters
     ----------
-    forbidden, required
-        Sorted keys of edges (``i * n + j`` with i < j) that must not exist, and that must stay.
+    allowed
+        Sorted keys of edges (``i * n + j`` with i < j) that may exist; None: all.
+    required
+        Sorted keys of edges that must stay.
     max_diameter
         Largest distance between two nodes; None sets no limit.
     """
 
-    forbidden: np.ndarray
+    allowed: np.ndarray | None
     required: np.ndarray
     max_diameter: int | None = None
 
-    def allow(self, edges: np.ndarray, n: int) -> bool:
-        """Return whether a graph is connected, and its diameter within the limit."""
-        ones = np.ones(len(edges))
-        graph = sparse.csr_array((ones, edges.T), shape=(n, n))
-        if connected_components(graph, directed=False)[0] > 1:
-            return False
+    def permit(self, keys: np.ndarray) -> np.ndarray:
+        """Return which keys are those of allowed edges."""
+        if self.allowed is None:
+            return np.ones(len(keys), dtype=bool)
+        return _among(self.allowed, keys)
+
+    def keep_diameter(self, edges: np.ndarray, n: int) -> bool:
+        """Return whether the diameter of a connected graph is within the limit."""
         if self.max_diameter is None:
             return True
-        distances = dijkstra(graph, directed=False, unweighted=True, limit=self.max_diameter)
+        distances = dijkstra(_upper(edges, n), False, unweighted=True, limit=self.max_diameter)
         return bool(np.isfinite(distances).all())
+
+
+def components(edges: np.ndarray, n: int) -> tuple[int, np.ndarray]:
+    """Return the number of connected components, and the component of each node."""
+    return connected_components(_upper(edges, n), directed=False)
+
+
+def _upper(edges: np.ndarray, n: int) -> sparse.csr_array:
+    return sparse.csr_array((np.ones(len(edges)), edges.T), shape=(n, n))
 
 
 def check_network(argument: str, graph: Any, n: int) -> None:
@@ -155,9 +169,9 @@ def _improved(
     """Return the edges after these swaps and their H_K, or None if it is no lower."""
     changed = _with_swaps(edges, swaps)
     found = heterogeneity(metropolis(changed, degrees), deviations, hops)
-    if found >= value * (1 - 1e-9) or not limits.allow(changed, len(degrees)):
+    if found >= value * (1 - 1e-9) or components(changed, len(degrees))[0] > 1:
         return None
-    return changed, found
+    return (changed, found) if limits.keep_diameter(changed, len(degrees)) else None
 
 
 def _with_swaps(edges: np.ndarray, swaps: np.ndarray) -> np.ndarray:
@@ -197,7 +211,7 @@ def _ranked(
     movable = ~fixed[first] & ~fixed[second]
     for u, v in ((a, c), (b, d)):
         keys = np.minimum(u, v) * n + np.maximum(u, v)
-        movable &= ~_among(existing, keys) & ~_among(limits.forbidden, keys)
+        movable &= ~_among(existing, keys) & limits.permit(keys)
     possible = np.flatnonzero(distinct & movable)
     a, b, c, d = a[possible], b[possible], c[possible], d[possible]
     change = gain(a, c) + gain(b, d) - gain(a, b) - gain(c, d)
@@ -239,11 +253,18 @@ def completed(
     """
     n, free = len(degrees), degrees.copy()
     edges: set[tuple[int, int]] = set()
-    forbidden = set(limits.forbidden.tolist())
+    allowed = None if limits.allowed is None else set(limits.allowed.tolist())
     required = {divmod(int(key), n) for key in limits.required}
-    for i, j in [*sorted(required), *np.sort(wanted, axis=1).tolist()]:
-        is_new = (i, j) not in edges and i * n + j not in forbidden
-        if is_new and free[i] > 0 and free[j] > 0:
+
+    def possible(i: int, j: int) -> bool:
+        """Return whether an edge i < j is allowed and new."""
+        return (i, j) not in edges and (allowed is None or i * n + j in allowed)
+
+    first = [*sorted(required), *np.sort(wanted, axis=1).tolist()]
+    if limits.allowed is not None:  # two random ends of a large sparse network are rarely joined
+        first += np.stack(np.divmod(rng.permutation(limits.allowed), n), axis=1).tolist()
+    for i, j in first:
+        if possible(i, j) and free[i] > 0 and free[j] > 0:
             edges.add((i, j))
             free[[i, j]] -= 1
     for _ in range(200 * n):
@@ -251,11 +272,11 @@ def completed(
         if len(ends) == 0:
             return np.array(sorted(edges), dtype=np.int64).reshape(-1, 2)
         i, j = sorted(rng.choice(ends, 2, replace=False).tolist())
-        if i != j and (i, j) not in edges and i * n + j not in forbidden:
+        if i != j and possible(i, j):
             edges.add((i, j))
             free[[i, j]] -= 1
             continue
-        _make_room(edges, i, j, n, forbidden, required, free, rng)
+        _make_room(edges, i, j, possible, required, free, rng)
     return None
 
 
@@ -263,8 +284,7 @@ def _make_room(
     edges: set[tuple[int, int]],
     i: int,
     j: int,
-    n: int,
-    forbidden: set[int],
+    possible: Callable[[int, int], bool],
     required: set[tuple[int, int]],
     free: np.ndarray,
     rng: np.random.Generator,
@@ -277,10 +297,9 @@ def _make_room(
     if rng.integers(2):
         u, v = v, u
     new = [(min(i, u), max(i, u)), (min(j, v), max(j, v))]
-    possible = len({i, u}) == len({j, v}) == 2 and new[0] != new[1]
-    taken = any(edge in edges or edge[0] * n + edge[1] in forbidden for edge in new)
+    distinct = len({i, u}) == len({j, v}) == 2 and new[0] != new[1]
     old = (min(u, v), max(u, v))
-    if possible and not taken and old not in required:
+    if distinct and old not in required and all(possible(*edge) for edge in new):
         edges.remove(old)
         edges.update(new)
         free[i] -= 1

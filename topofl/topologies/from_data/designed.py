@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sparse
-from scipy.sparse.csgraph import connected_components
 
 from topofl._support.check import check_int, check_shares
 from topofl._support.seeding import stream
@@ -13,7 +12,14 @@ from topofl.topologies._common import call_name, counts_and_source
 from topofl.topologies._common import label_shares as shares_of
 from topofl.topologies._generator import generator
 from topofl.topologies.cliques.greedy_swap import greedy_swap
-from topofl.topologies.from_data._edge_swaps import HOPS, Limits, check_network, completed, swapped
+from topofl.topologies.from_data._edge_swaps import (
+    HOPS,
+    Limits,
+    check_network,
+    completed,
+    components,
+    swapped,
+)
 from topofl.topology import Topology, TopologyError
 
 __all__ = ["designed"]
@@ -158,19 +164,16 @@ def _shares(label_counts: Any, n: int | None, label_shares: Any) -> tuple[np.nda
 def _limits(
     n: int, allowed: Topology | None, required: Topology | None, max_diameter: int | None
 ) -> Limits:
-    forbidden = np.empty(0, dtype=np.int64)
-    if allowed is not None:
-        known = _edge_keys("allowed", allowed, n)
-        rows, columns = np.triu_indices(n, 1)
-        forbidden = np.setdiff1d(rows * n + columns, known)
+    may = None if allowed is None else _edge_keys("allowed", allowed, n)
     must = np.empty(0, dtype=np.int64)
     if required is not None:
         must = _edge_keys("required", required, n)
-        if np.isin(must, forbidden).any():
-            raise ValueError("`required` must have edges of `allowed` only; allow all of them")
     if max_diameter is not None:
         check_int("max_diameter", max_diameter, minimum=1)
-    return Limits(forbidden, must, max_diameter)
+    limits = Limits(may, must, max_diameter)
+    if not limits.permit(must).all():
+        raise ValueError("`required` must have edges of `allowed` only; allow all of them")
+    return limits
 
 
 def _edge_keys(argument: str, graph: Topology, n: int) -> np.ndarray:
@@ -243,17 +246,15 @@ def _connected(
     n = len(degrees)
     fixed = np.isin(edges.min(axis=1) * n + edges.max(axis=1), limits.required)
     for _ in range(50 * n):
-        ones = np.ones(len(edges))
-        graph = sparse.csr_array((ones, edges.T), shape=(n, n))
-        count, labels = connected_components(graph, directed=False)
+        count, labels = components(edges, n)
         if count == 1:
-            return edges if limits.allow(edges, n) else None
+            return edges if limits.keep_diameter(edges, n) else None
         first, second = rng.integers(len(edges), size=2)
         (a, b), (c, d) = edges[first], edges[second]
-        keys = [min(u, v) * n + max(u, v) for u, v in ((a, c), (b, d))]
+        keys = np.array([min(u, v) * n + max(u, v) for u, v in ((a, c), (b, d))])
         if labels[a] == labels[c] or fixed[[first, second]].any():
             continue
-        if np.isin(keys, limits.forbidden).any():
+        if not limits.permit(keys).all():
             continue
         edges = edges.copy()
         edges[first], edges[second] = sorted((a, c)), sorted((b, d))
