@@ -100,10 +100,10 @@ def designed(
 
     Notes
     -----
-    Swaps are ranked by the derivative of H_K, a product of two (n, K classes) matrices, so a step
-    compares thousands of swaps for the price of 2 K exchanges. It makes as many of the best swaps
-    that share no node as lower H_K itself. Since swaps keep all degrees, messages per round stay
-    the same.
+    Swaps are ranked by the derivative of H_K, a product of two (n, K classes) matrices, plus the
+    second-order term of the first hop, so a step compares thousands of swaps for the price of 2 K
+    exchanges. It makes as many of the best swaps that share no node as lower H_K itself. Since
+    swaps keep all degrees, messages per round stay the same.
 
     References
     ----------
