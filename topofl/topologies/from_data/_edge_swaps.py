@@ -1,6 +1,6 @@
 """Degree-preserving edge swaps that lower the heterogeneity accumulated over several hops."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,6 @@ __all__ = [
     "HOPS",
     "Limits",
     "check_network",
-    "completed",
     "components",
     "heterogeneity",
     "metropolis",
@@ -224,10 +223,14 @@ def _ranked(
 
 def _drawn(edges: np.ndarray, n: int, limits: Limits, rng: np.random.Generator) -> np.ndarray:
     """Return possible swaps (k, 6) of two random edges: their positions, and a, c, b, d."""
-    first, second = rng.integers(len(edges), size=(2, CANDIDATES))
-    turned = rng.integers(2, size=CANDIDATES).astype(bool)
-    a, b = edges[first].T
-    c, d = np.where(turned[:, None], edges[second][:, ::-1], edges[second]).T
+    if limits.allowed is None:
+        first, second = rng.integers(len(edges), size=(2, CANDIDATES))
+        turned = rng.integers(2, size=CANDIDATES).astype(bool)
+        a, b = edges[first].T
+        c, d = np.where(turned[:, None], edges[second][:, ::-1], edges[second]).T
+    else:  # on a sparse network, almost no two random edges have an allowed edge (a, c)
+        a, c = np.divmod(rng.choice(limits.allowed, CANDIDATES), n)
+        (first, b), (second, d) = _edges_at(a, edges, n, rng), _edges_at(c, edges, n, rng)
     possible = (a != c) & (a != d) & (b != c) & (b != d)
     existing = np.sort(_keys(edges, n))
     fixed = _among(limits.required, _keys(edges, n))
@@ -236,6 +239,17 @@ def _drawn(edges: np.ndarray, n: int, limits: Limits, rng: np.random.Generator) 
         keys = np.minimum(u, v) * n + np.maximum(u, v)
         possible &= ~_among(existing, keys) & limits.permit(keys)
     return np.stack([first, second, a, c, b, d], axis=1)[possible]
+
+
+def _edges_at(
+    nodes: np.ndarray, edges: np.ndarray, n: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the position of a random edge of each node, and the node at its other end."""
+    ends = edges.ravel()
+    order = np.argsort(ends, kind="stable")
+    starts = np.searchsorted(ends[order], np.arange(n + 1))
+    chosen = order[rng.integers(starts[nodes], starts[nodes + 1])]
+    return chosen // 2, ends[chosen ^ 1]
 
 
 def _disjoint(nodes: np.ndarray) -> Iterator[int]:
@@ -259,66 +273,3 @@ def _among(keys: np.ndarray, values: np.ndarray) -> np.ndarray:
         if len(keys)
         else np.zeros(len(values), dtype=bool)
     )
-
-
-def completed(
-    wanted: np.ndarray, degrees: np.ndarray, limits: Limits, rng: np.random.Generator
-) -> np.ndarray | None:
-    """Return edges with exactly these degrees that contain as many wanted ones as possible.
-
-    Missing edges join free ends at random; a pair that cannot be joined takes the place of a random
-    edge between two other nodes. None if that fails.
-    """
-    n, free = len(degrees), degrees.copy()
-    edges: set[tuple[int, int]] = set()
-    allowed = None if limits.allowed is None else set(limits.allowed.tolist())
-    required = {divmod(int(key), n) for key in limits.required}
-
-    def possible(i: int, j: int) -> bool:
-        """Return whether an edge i < j is allowed and new."""
-        return (i, j) not in edges and (allowed is None or i * n + j in allowed)
-
-    first = [*sorted(required), *np.sort(wanted, axis=1).tolist()]
-    if limits.allowed is not None:  # two random ends of a large sparse network are rarely joined
-        first += np.stack(np.divmod(rng.permutation(limits.allowed), n), axis=1).tolist()
-    for i, j in first:
-        if possible(i, j) and free[i] > 0 and free[j] > 0:
-            edges.add((i, j))
-            free[[i, j]] -= 1
-    for _ in range(200 * n):
-        ends = np.repeat(np.arange(n), free)
-        if len(ends) == 0:
-            return np.array(sorted(edges), dtype=np.int64).reshape(-1, 2)
-        i, j = sorted(rng.choice(ends, 2, replace=False).tolist())
-        if i != j and possible(i, j):
-            edges.add((i, j))
-            free[[i, j]] -= 1
-            continue
-        _make_room(edges, i, j, possible, required, free, rng)
-    return None
-
-
-def _make_room(
-    edges: set[tuple[int, int]],
-    i: int,
-    j: int,
-    possible: Callable[[int, int], bool],
-    required: set[tuple[int, int]],
-    free: np.ndarray,
-    rng: np.random.Generator,
-) -> None:
-    """Replace a random edge (u, v) by (i, u) and (j, v) if these are possible."""
-    known = sorted(edges)
-    if not known:
-        return
-    u, v = known[int(rng.integers(len(known)))]
-    if rng.integers(2):
-        u, v = v, u
-    new = [(min(i, u), max(i, u)), (min(j, v), max(j, v))]
-    distinct = len({i, u}) == len({j, v}) == 2 and new[0] != new[1]
-    old = (min(u, v), max(u, v))
-    if distinct and old not in required and all(possible(*edge) for edge in new):
-        edges.remove(old)
-        edges.update(new)
-        free[i] -= 1
-        free[j] -= 1

@@ -12,11 +12,11 @@ from topofl.topologies._common import call_name, counts_and_source
 from topofl.topologies._common import label_shares as shares_of
 from topofl.topologies._generator import generator
 from topofl.topologies.cliques.greedy_swap import greedy_swap
+from topofl.topologies.from_data._completion import completed
 from topofl.topologies.from_data._edge_swaps import (
     HOPS,
     Limits,
     check_network,
-    completed,
     components,
     swapped,
 )
