@@ -112,7 +112,7 @@ SETTINGS: Mapping[str, Setting] = {
             n=20,
             batch_size=10,
             rounds=120,
-            every=10,
+            every=20,
             momentum=0.9,
             executor="looped",
         ),
