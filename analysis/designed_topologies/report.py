@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from analysis.study.run import Records
 from topofl import Table
 
+from ..study.run import Records
 from .runs import designed_job, other_job, rate_of
 from .settings import OTHERS, SEEDS, SETTINGS, Other, Setting
 

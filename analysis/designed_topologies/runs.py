@@ -7,11 +7,11 @@ from typing import Any
 import torch
 
 import topofl
-from analysis.study.run import Job, Records
-from analysis.study.scenarios import Cell
 from topofl import algorithms, metrics, topologies
 from topofl.data import Partition
 
+from ..study.run import Job, Records
+from ..study.scenarios import Cell
 from .settings import (
     OTHERS,
     SEEDS,
