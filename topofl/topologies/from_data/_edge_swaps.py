@@ -1,6 +1,6 @@
 """Degree-preserving edge swaps that lower the heterogeneity accumulated over several hops."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,12 @@ HOPS = 10
 
 CANDIDATES = 4000
 """Pairs of edges considered per step."""
+
+DENSE = 2000
+"""Largest number of nodes for which all entries of the gradient are computed at once."""
+
+SPAN, PROGRESS = 50, 0.02
+"""Steps, and the share by which H_K must fall in them for the search to go on."""
 
 PATIENCE = 12
 """Consecutive steps without a better graph after which the search ends."""
@@ -137,7 +143,12 @@ def swapped(
     if len(edges) < 2:
         return edges, value
     count, failures = max(1, len(degrees) // 8), 0
-    for _ in range(steps):
+    earlier = value
+    for step in range(steps):
+        if step % SPAN == SPAN - 1:
+            if value > (1 - PROGRESS) * earlier:
+                break
+            earlier = value
         swaps = _ranked(edges, degrees, deviations, hops, limits, rng)
         better = None
         while len(swaps) and better is None:
@@ -198,16 +209,14 @@ def _ranked(
     """
     swaps = _drawn(edges, len(degrees), limits, rng)
     a, c, b, d = swaps[:, 2:].T
-    left, right = slopes(metropolis(edges, degrees), deviations, hops)
-    diagonal = np.einsum("ij,ij->i", left, right)
+    slope = _entries(*slopes(metropolis(edges, degrees), deviations, hops))
 
     def weight(i: np.ndarray, j: np.ndarray) -> np.ndarray:
         return 1.0 / (1 + np.maximum(degrees[i], degrees[j]))
 
     def gain(i: np.ndarray, j: np.ndarray) -> np.ndarray:
         """Return the derivative of H_K along the weight of edges (i, j)."""
-        both = np.einsum("ij,ij->i", left[i], right[j]) + np.einsum("ij,ij->i", left[j], right[i])
-        return weight(i, j) * (both - diagonal[i] - diagonal[j])
+        return weight(i, j) * (slope(i, j) + slope(j, i) - slope(i, i) - slope(j, j))
 
     def flow(i: np.ndarray, j: np.ndarray) -> np.ndarray:
         """Return what node i of edges (i, j) receives in the first hop, the opposite of j."""
@@ -219,6 +228,14 @@ def _ranked(
     change = change + sum(np.square(row).sum(axis=1) for row in rows) / len(degrees)
     swaps = swaps[np.argsort(change)[: int((change < 0).sum())]]
     return swaps[list(_disjoint(swaps[:, 2:]))]
+
+
+def _entries(left: np.ndarray, right: np.ndarray) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """Return a function of rows i and columns j that returns the entries of ``L R^T`` there."""
+    if len(left) <= DENSE:
+        product = left @ right.T
+        return lambda i, j: product[i, j]
+    return lambda i, j: np.einsum("ij,ij->i", left[i], right[j])
 
 
 def _drawn(edges: np.ndarray, n: int, limits: Limits, rng: np.random.Generator) -> np.ndarray:

@@ -27,6 +27,9 @@ __all__ = ["designed"]
 DRAWS = 20
 """Random graphs drawn until one meets the limits."""
 
+FIRST_STEPS = 100
+"""Steps from every start, after which the search goes on from the best result only."""
+
 STEPS = 2000
 """Default number of steps of the search, which usually ends earlier."""
 
@@ -77,7 +80,8 @@ def designed(
     max_diameter
         Largest distance between two nodes; None sets no limit.
     steps
-        Maximum number of steps per start. A step takes O(n degree hops classes) time.
+        Maximum number of steps; the search ends earlier when 50 of them lower H_K by less than 2 %.
+        A step takes O(n degree hops classes) time.
     seed
         Integer or generator.
 
@@ -126,13 +130,15 @@ def designed(
     limits = _limits(len(shares), allowed, required, max_diameter)
     degrees = _degrees(len(shares), degree, edges, limits)
     deviations = shares - shares.mean(axis=0)
-    best, least = None, np.inf
-    for start in _starts(shares, degrees, limits, rng):
-        found, value = swapped(start, degrees, deviations, hops, limits, rng, steps)
-        if value < least:
-            best, least = found, value
-    if best is None:
+    first = min(steps, FIRST_STEPS)
+    tried = [
+        swapped(start, degrees, deviations, hops, limits, rng, first)
+        for start in _starts(shares, degrees, limits, rng)
+    ]
+    if not tried:
         raise TopologyError(_impossible(degrees, max_diameter, allowed))
+    best, _ = min(tried, key=lambda found: found[1])
+    best, _ = swapped(best, degrees, deviations, hops, limits, rng, steps - first)
     name = call_name(
         "designed",
         source,
