@@ -5,7 +5,14 @@ import numpy as np
 import pytest
 
 from topofl import TopologyError, as_topology, data, metrics, mixing, topologies
-from topofl.topologies.from_data._edge_swaps import heterogeneity, metropolis, slopes
+from topofl.topologies.from_data._edge_swaps import (
+    Limits,
+    _ranked,
+    _with_swaps,
+    heterogeneity,
+    metropolis,
+    slopes,
+)
 from topofl.topologies.from_data.designed_directed import _minimized
 
 CLIENTS = data.shards(data.digits(), n=30, per_node=2, seed=0)
@@ -66,6 +73,21 @@ def test_slopes_are_derivatives(hops):
     assert (up - down) / (2 * step) == pytest.approx((gradient * direction).sum(), rel=1e-6)
 
 
+@pytest.mark.parametrize("edges", [45, 50])
+def test_for_one_hop_every_swap_that_is_proposed_lowers_the_objective(edges):
+    graph = topologies.designed(CLIENTS, edges=edges, hops=1, steps=3, seed=0)
+    ends = graph.edge_index.T[graph.edge_index[0] < graph.edge_index[1]]
+    degrees = graph.out_degrees
+    swaps = _ranked(ends, degrees, deviations_of(), 1, Limits(None, np.empty(0, int)), RNG)
+
+    def value(chosen):
+        changed = _with_swaps(ends, chosen)
+        return heterogeneity(metropolis(changed, degrees), deviations_of(), 1)
+
+    assert len(swaps) > 0
+    assert all(value(swap[None]) < left(graph, 1) + 1e-12 for swap in swaps)  # rounding
+
+
 def test_same_seed_same_graph():
     graphs = [topologies.designed(CLIENTS, degree=3, seed=seed) for seed in (0, 0, 1)]
     edges = [graph.edge_index.tolist() for graph in graphs]
@@ -85,6 +107,20 @@ def test_edges_stay_on_a_physical_network():
         CLIENTS, degree=4, allowed=allowed, required=backbone, steps=0, seed=0
     )
     assert left(graph) < left(start)
+
+
+def test_large_sparse_networks_are_possible():
+    network = topologies.circulant(1500, range(1, 9))
+    counts = np.eye(10, dtype=int)[np.random.default_rng(0).integers(10, size=1500)]
+    start, found = (
+        topologies.designed(counts, degree=4, allowed=network, steps=k, seed=0) for k in (0, 40)
+    )
+    assert set(found.out_degrees.tolist()) == {4}
+    assert found.is_connected
+    assert set(map(tuple, found.edge_index.T.tolist())) <= set(
+        map(tuple, network.edge_index.T.tolist())
+    )
+    assert left(found, clients=counts) < 0.8 * left(start, clients=counts)
 
 
 def test_the_diameter_is_kept():

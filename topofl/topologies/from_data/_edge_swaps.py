@@ -1,6 +1,6 @@
 """Degree-preserving edge swaps that lower the heterogeneity accumulated over several hops."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ __all__ = [
     "HOPS",
     "Limits",
     "check_network",
-    "completed",
+    "components",
     "heterogeneity",
     "metropolis",
     "slopes",
@@ -28,6 +28,12 @@ HOPS = 10
 CANDIDATES = 4000
 """Pairs of edges considered per step."""
 
+DENSE = 2000
+"""Largest number of nodes for which all entries of the gradient are computed at once."""
+
+SPAN, PROGRESS = 50, 0.02
+"""Steps, and the share by which H_K must fall in them for the search to go on."""
+
 PATIENCE = 12
 """Consecutive steps without a better graph after which the search ends."""
 
@@ -38,26 +44,39 @@ class Limits:
 
     Parameters
     ----------
-    forbidden, required
-        Sorted keys of edges (``i * n + j`` with i < j) that must not exist, and that must stay.
+    allowed
+        Sorted keys of edges (``i * n + j`` with i < j) that may exist; None: all.
+    required
+        Sorted keys of edges that must stay.
     max_diameter
         Largest distance between two nodes; None sets no limit.
     """
 
-    forbidden: np.ndarray
+    allowed: np.ndarray | None
     required: np.ndarray
     max_diameter: int | None = None
 
-    def allow(self, edges: np.ndarray, n: int) -> bool:
-        """Return whether a graph is connected, and its diameter within the limit."""
-        ones = np.ones(len(edges))
-        graph = sparse.csr_array((ones, edges.T), shape=(n, n))
-        if connected_components(graph, directed=False)[0] > 1:
-            return False
+    def permit(self, keys: np.ndarray) -> np.ndarray:
+        """Return which keys are those of allowed edges."""
+        if self.allowed is None:
+            return np.ones(len(keys), dtype=bool)
+        return _among(self.allowed, keys)
+
+    def keep_diameter(self, edges: np.ndarray, n: int) -> bool:
+        """Return whether the diameter of a connected graph is within the limit."""
         if self.max_diameter is None:
             return True
-        distances = dijkstra(graph, directed=False, unweighted=True, limit=self.max_diameter)
+        distances = dijkstra(_upper(edges, n), False, unweighted=True, limit=self.max_diameter)
         return bool(np.isfinite(distances).all())
+
+
+def components(edges: np.ndarray, n: int) -> tuple[int, np.ndarray]:
+    """Return the number of connected components, and the component of each node."""
+    return connected_components(_upper(edges, n), directed=False)
+
+
+def _upper(edges: np.ndarray, n: int) -> sparse.csr_array:
+    return sparse.csr_array((np.ones(len(edges)), edges.T), shape=(n, n))
 
 
 def check_network(argument: str, graph: Any, n: int) -> None:
@@ -117,14 +136,19 @@ def swapped(
 ) -> tuple[np.ndarray, float]:
     """Return edges after swaps that keep all degrees and lower H_K, and its final value.
 
-    A step draws pairs of edges (a, b), (c, d), ranks the swaps to (a, c), (b, d) by the change of
-    H_K to first order, and makes as many of the best disjoint ones as lower H_K itself.
+    A step draws pairs of edges (a, b), (c, d), ranks the swaps to (a, c), (b, d) by the predicted
+    change of H_K, and makes as many of the best disjoint ones as lower H_K itself.
     """
     value = heterogeneity(metropolis(edges, degrees), deviations, hops)
     if len(edges) < 2:
         return edges, value
     count, failures = max(1, len(degrees) // 8), 0
-    for _ in range(steps):
+    earlier = value
+    for step in range(steps):
+        if step % SPAN == SPAN - 1:
+            if value > (1 - PROGRESS) * earlier:
+                break
+            earlier = value
         swaps = _ranked(edges, degrees, deviations, hops, limits, rng)
         better = None
         while len(swaps) and better is None:
@@ -155,9 +179,9 @@ def _improved(
     """Return the edges after these swaps and their H_K, or None if it is no lower."""
     changed = _with_swaps(edges, swaps)
     found = heterogeneity(metropolis(changed, degrees), deviations, hops)
-    if found >= value * (1 - 1e-9) or not limits.allow(changed, len(degrees)):
+    if found >= value * (1 - 1e-9) or components(changed, len(degrees))[0] > 1:
         return None
-    return changed, found
+    return (changed, found) if limits.keep_diameter(changed, len(degrees)) else None
 
 
 def _with_swaps(edges: np.ndarray, swaps: np.ndarray) -> np.ndarray:
@@ -176,34 +200,73 @@ def _ranked(
     limits: Limits,
     rng: np.random.Generator,
 ) -> np.ndarray:
-    """Return possible swaps (k, 6) that lower H_K to first order and share no node, best first."""
-    n, m = len(degrees), len(edges)
-    left, right = slopes(metropolis(edges, degrees), deviations, hops)
-    diagonal = np.einsum("ij,ij->i", left, right)
+    """Return possible swaps (k, 6) that are predicted to lower H_K and share no node, best first.
 
-    def gain(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Return the derivative of H_K along the weight of edges (a, b)."""
-        both = np.einsum("ij,ij->i", left[a], right[b]) + np.einsum("ij,ij->i", left[b], right[a])
-        weights = 1.0 / (1 + np.maximum(degrees[a], degrees[b]))
-        return weights * (both - diagonal[a] - diagonal[b])
+    A swap changes W by V, and H_K by its derivative along V plus terms of second order. The largest
+    of these, ``||V D||_F^2 / n``, is that of the first hop, since W has not averaged it yet. It is
+    never negative and does not shrink with the gradient: near a minimum, swaps ranked by the
+    derivative alone are mostly refused.
+    """
+    swaps = _drawn(edges, len(degrees), limits, rng)
+    a, c, b, d = swaps[:, 2:].T
+    slope = _entries(*slopes(metropolis(edges, degrees), deviations, hops))
 
-    first, second = rng.integers(m, size=(2, CANDIDATES))
-    turned = rng.integers(2, size=CANDIDATES).astype(bool)
-    a, b = edges[first].T
-    c, d = np.where(turned[:, None], edges[second][:, ::-1], edges[second]).T
-    distinct = (a != c) & (a != d) & (b != c) & (b != d)
+    def weight(i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        return 1.0 / (1 + np.maximum(degrees[i], degrees[j]))
+
+    def gain(i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        """Return the derivative of H_K along the weight of edges (i, j)."""
+        return weight(i, j) * (slope(i, j) + slope(j, i) - slope(i, i) - slope(j, j))
+
+    def flow(i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        """Return what node i of edges (i, j) receives in the first hop, the opposite of j."""
+        return weight(i, j)[:, None] * (deviations[j] - deviations[i])
+
+    rows = flow(a, c) - flow(a, b), flow(b, d) + flow(a, b), flow(a, c) + flow(c, d)
+    rows = *rows, flow(b, d) - flow(c, d)
+    change = gain(a, c) + gain(b, d) - gain(a, b) - gain(c, d)
+    change = change + sum(np.square(row).sum(axis=1) for row in rows) / len(degrees)
+    swaps = swaps[np.argsort(change)[: int((change < 0).sum())]]
+    return swaps[list(_disjoint(swaps[:, 2:]))]
+
+
+def _entries(left: np.ndarray, right: np.ndarray) -> Callable[[np.ndarray, np.ndarray], np.ndarray]:
+    """Return a function of rows i and columns j that returns the entries of ``L R^T`` there."""
+    if len(left) <= DENSE:
+        product = left @ right.T
+        return lambda i, j: product[i, j]
+    return lambda i, j: np.einsum("ij,ij->i", left[i], right[j])
+
+
+def _drawn(edges: np.ndarray, n: int, limits: Limits, rng: np.random.Generator) -> np.ndarray:
+    """Return possible swaps (k, 6) of two random edges: their positions, and a, c, b, d."""
+    if limits.allowed is None:
+        first, second = rng.integers(len(edges), size=(2, CANDIDATES))
+        turned = rng.integers(2, size=CANDIDATES).astype(bool)
+        a, b = edges[first].T
+        c, d = np.where(turned[:, None], edges[second][:, ::-1], edges[second]).T
+    else:  # on a sparse network, almost no two random edges have an allowed edge (a, c)
+        a, c = np.divmod(rng.choice(limits.allowed, CANDIDATES), n)
+        (first, b), (second, d) = _edges_at(a, edges, n, rng), _edges_at(c, edges, n, rng)
+    possible = (a != c) & (a != d) & (b != c) & (b != d)
     existing = np.sort(_keys(edges, n))
     fixed = _among(limits.required, _keys(edges, n))
-    movable = ~fixed[first] & ~fixed[second]
+    possible &= ~fixed[first] & ~fixed[second]
     for u, v in ((a, c), (b, d)):
         keys = np.minimum(u, v) * n + np.maximum(u, v)
-        movable &= ~_among(existing, keys) & ~_among(limits.forbidden, keys)
-    possible = np.flatnonzero(distinct & movable)
-    a, b, c, d = a[possible], b[possible], c[possible], d[possible]
-    change = gain(a, c) + gain(b, d) - gain(a, b) - gain(c, d)
-    order = np.argsort(change)[: int((change < 0).sum())]
-    rows = np.stack([first[possible], second[possible], a, c, b, d], axis=1)[order]
-    return rows[list(_disjoint(rows[:, 2:]))]
+        possible &= ~_among(existing, keys) & limits.permit(keys)
+    return np.stack([first, second, a, c, b, d], axis=1)[possible]
+
+
+def _edges_at(
+    nodes: np.ndarray, edges: np.ndarray, n: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the position of a random edge of each node, and the node at its other end."""
+    ends = edges.ravel()
+    order = np.argsort(ends, kind="stable")
+    starts = np.searchsorted(ends[order], np.arange(n + 1))
+    chosen = order[rng.integers(starts[nodes], starts[nodes + 1])]
+    return chosen // 2, ends[chosen ^ 1]
 
 
 def _disjoint(nodes: np.ndarray) -> Iterator[int]:
@@ -227,61 +290,3 @@ def _among(keys: np.ndarray, values: np.ndarray) -> np.ndarray:
         if len(keys)
         else np.zeros(len(values), dtype=bool)
     )
-
-
-def completed(
-    wanted: np.ndarray, degrees: np.ndarray, limits: Limits, rng: np.random.Generator
-) -> np.ndarray | None:
-    """Return edges with exactly these degrees that contain as many wanted ones as possible.
-
-    Missing edges join free ends at random; a pair that cannot be joined takes the place of a random
-    edge between two other nodes. None if that fails.
-    """
-    n, free = len(degrees), degrees.copy()
-    edges: set[tuple[int, int]] = set()
-    forbidden = set(limits.forbidden.tolist())
-    required = {divmod(int(key), n) for key in limits.required}
-    for i, j in [*sorted(required), *np.sort(wanted, axis=1).tolist()]:
-        is_new = (i, j) not in edges and i * n + j not in forbidden
-        if is_new and free[i] > 0 and free[j] > 0:
-            edges.add((i, j))
-            free[[i, j]] -= 1
-    for _ in range(200 * n):
-        ends = np.repeat(np.arange(n), free)
-        if len(ends) == 0:
-            return np.array(sorted(edges), dtype=np.int64).reshape(-1, 2)
-        i, j = sorted(rng.choice(ends, 2, replace=False).tolist())
-        if i != j and (i, j) not in edges and i * n + j not in forbidden:
-            edges.add((i, j))
-            free[[i, j]] -= 1
-            continue
-        _make_room(edges, i, j, n, forbidden, required, free, rng)
-    return None
-
-
-def _make_room(
-    edges: set[tuple[int, int]],
-    i: int,
-    j: int,
-    n: int,
-    forbidden: set[int],
-    required: set[tuple[int, int]],
-    free: np.ndarray,
-    rng: np.random.Generator,
-) -> None:
-    """Replace a random edge (u, v) by (i, u) and (j, v) if these are possible."""
-    known = sorted(edges)
-    if not known:
-        return
-    u, v = known[int(rng.integers(len(known)))]
-    if rng.integers(2):
-        u, v = v, u
-    new = [(min(i, u), max(i, u)), (min(j, v), max(j, v))]
-    possible = len({i, u}) == len({j, v}) == 2 and new[0] != new[1]
-    taken = any(edge in edges or edge[0] * n + edge[1] in forbidden for edge in new)
-    old = (min(u, v), max(u, v))
-    if possible and not taken and old not in required:
-        edges.remove(old)
-        edges.update(new)
-        free[i] -= 1
-        free[j] -= 1

@@ -1,0 +1,1 @@
+"""The comparison of designed topologies with other graphs of equal messages; see `command`."""

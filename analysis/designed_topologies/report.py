@@ -1,0 +1,194 @@
+"""The report: paired differences with intervals, a sentence for each comparison, and a picture."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from scipy import stats
+
+from topofl import Table
+
+from ..study.run import Records
+from .runs import designed_job, other_job, rate_of
+from .settings import OTHERS, SEEDS, SETTINGS, Other, Setting
+
+__all__ = ["OUTCOMES", "Comparison", "Difference", "comparisons", "difference", "write_report"]
+
+OUTCOMES = ("learning phase", "final", "worst node")
+
+COLORS = {"better": "#0072B2", "worse": "#D55E00", "undecided": "#777777"}
+"""Colors of verdicts, from the colorblind-safe palette of Okabe and Ito."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The mean of paired differences, with a 95 % t-interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def verdict(self) -> str:
+        """Where the interval lies: "better" above 0, "worse" below, else "undecided"."""
+        return "better" if self.low > 0 else "worse" if self.high < 0 else "undecided"
+
+    def __str__(self) -> str:
+        return f"{100 * self.mean:+.2f} ({100 * self.low:+.2f} to {100 * self.high:+.2f})"
+
+
+def difference(values: Sequence[float] | np.ndarray) -> Difference:
+    """Return the mean of at least two differences with its 95 % t-interval."""
+    numbers = np.asarray(values, dtype=float)
+    if len(numbers) < 2:
+        raise ValueError(f"`values` must have at least 2 differences, got {len(numbers)}")
+    mean, k = float(numbers.mean()), len(numbers)
+    half = float(stats.t.ppf(0.975, k - 1) * numbers.std(ddof=1) / np.sqrt(k))
+    return Difference(mean, mean - half, mean + half)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs of another graph and of its design, one pair per seed.
+
+    Parameters
+    ----------
+    setting, other
+        What is compared.
+    pairs
+        The records of the other graph and of the design, by seed.
+    """
+
+    setting: Setting
+    other: Other
+    pairs: tuple[tuple[dict[str, float], dict[str, float]], ...]
+
+    def mean(self, which: int, key: str) -> float:
+        """Return the mean over seeds of an entry: of the other graph (0) or of the design (1)."""
+        return float(np.mean([pair[which][key] for pair in self.pairs]))
+
+    def difference(self, outcome: str) -> Difference:
+        """Return the paired difference of an outcome, design minus other."""
+        return difference([ours[outcome] - theirs[outcome] for theirs, ours in self.pairs])
+
+    def __str__(self) -> str:
+        found = [f"{outcome} {self.difference(outcome).verdict}" for outcome in OUTCOMES]
+        name = f"{self.other.name}, {len(self.pairs)} seeds"
+        return f"{self.setting.name}, designed against {name}: {', '.join(found)}."
+
+
+def comparisons(records: Records, seeds: Sequence[int] = SEEDS) -> list[Comparison]:
+    """Return all comparisons with at least two seeds."""
+    found = []
+    for setting in SETTINGS.values():
+        lr = rate_of(setting, records)
+        if lr is None:
+            continue
+        for other in OTHERS.values():
+            pairs = []
+            for seed in seeds:
+                job = other_job(setting, other, seed, lr)
+                if job not in records:
+                    continue
+                ours = designed_job(setting, records[job]["messages"], seed, lr)
+                if ours in records:
+                    pairs.append((records[job], records[ours]))
+            if len(pairs) > 1:
+                found.append(Comparison(setting, other, tuple(pairs)))
+    return found
+
+
+def write_report(records: Records, out: Path, seeds: Sequence[int] = SEEDS) -> list[Path]:
+    """Write the report and the picture of what is known, and return their paths."""
+    found = comparisons(records, seeds)
+    if not found:
+        return []
+    out.mkdir(parents=True, exist_ok=True)
+    parts = ["# Designed topologies against other graphs of equal messages", "", _INTRODUCTION]
+    for setting in dict.fromkeys(one.setting for one in found):
+        rows = [one for one in found if one.setting is setting]
+        parts += ["", f"## {setting.name}", "", _about(setting, records), ""]
+        parts += [_outcome_table(rows).to_markdown(), "", _graph_table(rows).to_markdown(), ""]
+        parts += [f"- {one}" for one in rows]
+    parts += ["", "![Differences with intervals.](differences.png)", ""]
+    report = out / "report.md"
+    report.write_text("\n".join(parts), encoding="utf-8")
+    return [report, _picture(found, out / "differences.png")]
+
+
+_INTRODUCTION = """\
+Paired differences of test accuracy in percentage points, designed minus other, with 95 %
+t-intervals over seeds; above 0, the designed topology is better. The number in a name is the size
+of the D-Cliques that set the budget of messages. `python -m analysis.designed_topologies --help`
+prints the protocol, which was written before the first run."""
+
+
+def _about(setting: Setting, records: Records) -> str:
+    return (
+        f"{setting.n} nodes with two shards each, {setting.rounds} rounds of D-SGD with "
+        f"minibatches of {setting.batch_size}, momentum {setting.momentum:g} and learning rate "
+        f"{rate_of(setting, records):g}."
+    )
+
+
+def _outcome_table(rows: Sequence[Comparison]) -> Table:
+    """Return accuracies of the learning phase, and the differences of all outcomes."""
+    columns = ("compared with", "seeds", "its accuracy, learning phase", "designed")
+    body = [
+        (
+            one.other.name,
+            len(one.pairs),
+            f"{100 * one.mean(0, OUTCOMES[0]):.2f}",
+            f"{100 * one.mean(1, OUTCOMES[0]):.2f}",
+            *(
+                f"{one.difference(outcome)} {one.difference(outcome).verdict}"
+                for outcome in OUTCOMES
+            ),
+        )
+        for one in rows
+    ]
+    return Table((*columns, *(f"difference, {outcome}" for outcome in OUTCOMES)), tuple(body))
+
+
+def _graph_table(rows: Sequence[Comparison]) -> Table:
+    """Return messages, accumulated heterogeneity and noise: of the other graph, of the design."""
+    entries = {"messages": ".1f", "H_1": ".4f", "H_10": ".4f", "N_10": ".3f"}
+    columns = ["compared with", *(f"{key}: its, designed" for key in entries)]
+    body = [
+        (
+            one.other.name,
+            *(
+                f"{one.mean(0, key):{form}}, {one.mean(1, key):{form}}"
+                for key, form in entries.items()
+            ),
+        )
+        for one in rows
+    ]
+    return Table(tuple(columns), tuple(body))
+
+
+def _picture(found: Sequence[Comparison], path: Path) -> Path:
+    """Draw the differences with intervals: one row per setting, one column per outcome."""
+    from matplotlib.figure import Figure
+
+    settings = list(dict.fromkeys(one.setting for one in found))
+    figure = Figure(figsize=(11, 3.4 * len(settings)), layout="constrained")
+    axes = figure.subplots(len(settings), len(OUTCOMES), squeeze=False)
+    for row, setting in zip(axes, settings, strict=True):
+        rows = [one for one in found if one.setting is setting]
+        for ax, outcome in zip(row, OUTCOMES, strict=True):
+            for place, one in enumerate(rows):
+                value = one.difference(outcome)
+                color = COLORS[value.verdict]
+                ax.plot([100 * value.low, 100 * value.high], [place, place], color=color)
+                ax.plot(100 * value.mean, place, "o", color=color)
+            ax.axvline(0, color="black", linewidth=0.8)
+            ax.set_yticks(range(len(rows)), [one.other.name for one in rows], fontsize=8)
+            ax.tick_params(labelleft=ax is row[0])
+            ax.set_ylim(len(rows) - 0.5, -0.5)
+            ax.grid(axis="x", alpha=0.3)
+            ax.set_title(f"{setting.name}, {outcome}", fontsize=10)
+            ax.set_xlabel("designed minus other, percentage points", fontsize=8)
+    figure.savefig(path, dpi=100)
+    return path

@@ -1,0 +1,101 @@
+"""The comparison of designed topologies: equal messages, kept runs, intervals, and the command."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from analysis.designed_topologies import command, report, runs, settings
+from topofl import data, topologies
+
+TINY = replace(settings.SETTINGS["digits"], n=20, rounds=4, every=2)
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """Compare on a small setting, with few steps of the search."""
+    monkeypatch.setitem(settings.SETTINGS, "digits", TINY)
+    monkeypatch.setattr(settings, "RATES", (0.1, 0.5))
+    designed = topologies.designed
+    monkeypatch.setattr(topologies, "designed", lambda *a, **kw: designed(*a, steps=2, **kw))
+    settings.split.cache_clear()
+    yield
+    settings.split.cache_clear()
+
+
+@pytest.mark.parametrize("name", settings.SETTINGS)
+def test_others_are_near_the_budget_and_designs_never_send_more(name):
+    n = settings.SETTINGS[name].n
+    clients = data.shards(data.digits(), n=n, per_node=2, seed=0)
+    budgets = {size: settings.OTHERS[f"D-Cliques of {size}"] for size in settings.CLIQUE_SIZES}
+    for other in settings.OTHERS.values():
+        graph = other.graph(clients, 0)
+        sent = settings.messages(graph)
+        budget = settings.messages(budgets[other.clique_size].graph(clients, 0))
+        assert 0.4 * budget < sent < 1.6 * budget
+        assert n - 1 <= settings.designed_edges(sent) <= sent / 2
+
+
+def test_messages_count_directed_edges_on_average_over_a_period():
+    assert settings.messages(topologies.ring(6)) == 12
+    assert settings.messages(topologies.exponential(8, directed=True)) == 24
+    turns = topologies.matchings(topologies.path(4))  # two edges, then one
+    assert settings.messages(turns) == 3
+
+
+def test_finished_runs_are_kept_and_both_runs_of_a_pair_have_equal_messages(tiny, tmp_path):
+    path = tmp_path / "records.jsonl"
+    left = iter([True] * 7)
+    partial = runs.compute(["digits"], path, seeds=(0, 1), more=lambda: next(left, False))
+    assert len(partial.found) == 7
+    assert report.comparisons(partial, (0, 1)) == []
+    records = runs.compute(["digits"], path, seeds=(0, 1))
+    written = path.read_text()
+    assert runs.compute(["digits"], path, seeds=(0, 1)).found == records.found
+    assert path.read_text() == written
+    found = report.comparisons(records, (0, 1))
+    assert [one.other.name for one in found] == list(settings.OTHERS)
+    for one in found:
+        for theirs, ours in one.pairs:
+            assert ours["messages"] <= theirs["messages"] < ours["messages"] + 2
+    paths = report.write_report(records, tmp_path / "results", (0, 1))
+    text = paths[0].read_text()
+    assert all(name in text for name in settings.OTHERS)
+    assert paths[1].stat().st_size > 1000
+
+
+def test_the_rate_is_that_of_the_best_tuning_run(tiny, tmp_path):
+    records = runs.Records(tmp_path / "records.jsonl")
+    assert runs.rate_of(TINY, records) is None
+    for lr, accuracy in zip(TINY.rates, (0.3, 0.4), strict=True):
+        records.add(runs._tuning_job(TINY, lr), {"all rounds": accuracy})
+    assert runs.rate_of(TINY, records) == 0.5
+    assert replace(TINY, momentum=0.9).rates == (0.01, 0.05)
+
+
+def test_intervals_are_those_of_a_t_test():
+    values = np.random.default_rng(0).normal(0.3, 1.0, 10)
+    found = report.difference(values)
+    wanted = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((wanted.low, wanted.high))
+    assert found.verdict == "undecided"
+    assert report.difference([0.1, 0.2, 0.3]).verdict == "undecided"
+    assert report.difference([0.1, 0.11, 0.12]).verdict == "better"
+    assert report.difference([-0.1, -0.11, -0.12]).verdict == "worse"
+    with pytest.raises(ValueError, match="at least 2 differences, got 1"):
+        report.difference([0.1])
+
+
+def test_missing_data_are_refused(tmp_path, capsys):
+    assert command.main(["MNIST", "--out", str(tmp_path)]) == 2
+    assert "`--data` must name a folder with the folder mnist" in capsys.readouterr().err
+
+
+def test_the_command_writes_a_report(tiny, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(runs, "OTHERS", dict(list(settings.OTHERS.items())[:1]))
+    assert command.main(["--out", str(tmp_path)]) == 0
+    assert "report.md" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        command.main(["--help"])
+    assert "Equal messages" in capsys.readouterr().out
