@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from scipy.stats import spearmanr
 from tqdm.auto import tqdm
 
@@ -37,6 +38,7 @@ __all__ = [
     "compute",
     "digits",
     "draw",
+    "many_nodes",
     "mnist",
     "table",
 ]
@@ -45,6 +47,9 @@ HOPS = 10
 """Hops over which heterogeneity is accumulated."""
 
 ACCUMULATED = f"heterogeneity over {HOPS} hops"
+
+STUDY = Path(__file__).parent / "results" / "study" / "runs.csv.gz"
+"""Runs of ``python -m analysis.study``, which are not part of a wheel."""
 
 Graph = Callable[[data.Partition, int], topofl.Topology]
 
@@ -301,6 +306,25 @@ def rank_correlations(
     return {name: float(spearmanr(values, finite).statistic) for name, values in numbers.items()}
 
 
+def many_nodes(path: Path = STUDY) -> list[str]:
+    """Return what the runs of the study say about 1,000 nodes; empty without such runs."""
+    if not path.exists():
+        return []
+    runs = pd.read_csv(path)
+    runs = runs[runs["scenario"] == "MNIST 1000"]
+    if runs.empty:
+        return []
+    found = {
+        name: float(spearmanr(runs[name], runs["learning phase"], nan_policy="omit").statistic)
+        for name in ("spectral gap", "H_1", f"H_{HOPS}")
+    }
+    shown = ", ".join(f"{name} {value:+.2f}" for name, value in found.items())
+    return [
+        f"with 1,000 nodes on MNIST ({len(runs)} graphs, analysis/results/study), rank "
+        f"correlations with mean accuracy in the learning phase: {shown}"
+    ]
+
+
 def draw(setting: StudyTask, results: Sequence[Result], path: str | Path) -> None:
     """Write the figure: accuracy by round, and rounds to the target by each metric."""
     from matplotlib import pyplot as plt
@@ -414,6 +438,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             f"rank correlation of {name} with rounds to {setting.target:.0%} under D-SGD: "
             f"{_signed(value)}"
         )
+    print(*many_nodes(), sep="\n")
     print(f"wrote {out}/figure.png, table.csv, table.md and histories/")
     return 0
 

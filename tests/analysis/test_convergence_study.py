@@ -96,3 +96,16 @@ def test_mnist_setting_is_the_papers(mnist_root):
         10_000,
         10_000,
     ]
+
+
+def test_the_text_has_the_case_of_many_nodes(tmp_path):
+    path = tmp_path / "runs.csv.gz"
+    assert study.many_nodes(path) == []
+    rows = {"scenario": ["MNIST 1000"] * 3 + ["digits 60"], "learning phase": [0.3, 0.2, 0.1, 0.9]}
+    rows |= {"spectral gap": [3, 2, 1, 0], "H_1": [1, 3, 2, 0], "H_10": [1, 2, 3, 9]}
+    pd.DataFrame(rows).to_csv(path, index=False)
+    (text,) = study.many_nodes(path)
+    assert "(3 graphs" in text
+    assert text.endswith("spectral gap +1.00, H_1 -0.50, H_10 -1.00")
+    pd.DataFrame(rows).iloc[3:].to_csv(path, index=False)
+    assert study.many_nodes(path) == []
