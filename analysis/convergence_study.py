@@ -29,6 +29,7 @@ from topofl import (
     models,
     topologies,
 )
+from topofl.toolkit import save_picture
 
 __all__ = [
     "CONTENDERS",
@@ -341,7 +342,7 @@ def draw(setting: StudyTask, results: Sequence[Result], path: str | Path) -> Non
     for row, (name, attribute) in enumerate(panels.items()):
         ax = figure.add_subplot(grid[row, 1])
         _draw_ranks(setting, results, ax, name, attribute, correlations)
-    figure.savefig(path, dpi=150)
+    save_picture(figure, path, dpi=150)
     plt.close(figure)
 
 

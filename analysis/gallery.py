@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from topofl import Topology, TopologySequence, topologies
-from topofl.toolkit import build_topology, first_rounds, parse_spec, stream
+from topofl.toolkit import build_topology, first_rounds, parse_spec, save_picture, stream
 
 __all__ = ["EXAMPLES", "MORE", "STRIP", "caption", "draw", "draw_strip", "example", "index", "main"]
 
@@ -73,7 +73,7 @@ def draw(specs: Sequence[Example], path: str | Path) -> None:
             fontsize=8,
         )
         _draw_panel(example(spec), panel)
-    figure.savefig(path, dpi=DPI)
+    save_picture(figure, path, dpi=DPI)
 
 
 def _draw_panel(graph: Graph, panel: Any) -> None:
@@ -100,7 +100,7 @@ def draw_strip(path: str | Path) -> None:
         build_topology(name, arguments, counts).value.plot(ax, label_counts=counts)
         ax.set_title(caption, fontsize=10)
         ax.get_legend().remove()
-    figure.savefig(path, dpi=100)
+    save_picture(figure, path, dpi=100)
 
 
 def index() -> str:

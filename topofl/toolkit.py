@@ -3,6 +3,7 @@
 The studies and paper figures of this repository use them, and so can yours.
 """
 
+from topofl._drawing.files import save_picture
 from topofl._drawing.picture import first_rounds
 from topofl._spec import build_topology, parse_spec
 from topofl._support.machine import describe_software, has_fast_bf16, machine, total_memory
@@ -15,6 +16,7 @@ __all__ = [
     "has_fast_bf16",
     "machine",
     "parse_spec",
+    "save_picture",
     "stream",
     "total_memory",
 ]

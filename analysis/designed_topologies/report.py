@@ -8,6 +8,7 @@ import numpy as np
 from scipy import stats
 
 from topofl import Table
+from topofl.toolkit import save_picture
 
 from ..study.run import Records
 from .runs import designed_job, other_job, rate_of
@@ -190,5 +191,5 @@ def _picture(found: Sequence[Comparison], path: Path) -> Path:
             ax.grid(axis="x", alpha=0.3)
             ax.set_title(f"{setting.name}, {outcome}", fontsize=10)
             ax.set_xlabel("designed minus other, percentage points", fontsize=8)
-    figure.savefig(path, dpi=100)
+    save_picture(figure, path, dpi=100)
     return path

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from topofl import Table
+from topofl.toolkit import save_picture
 
 from .cells import Source
 from .dataset import write_runs
@@ -177,5 +178,5 @@ def _scatter(tables: Sequence[CellTable], path: Path) -> Path:
         row[0].set_ylabel(f"{scenario}\naccuracy, learning phase")
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=len(families), frameon=False)
-    figure.savefig(path, dpi=110)
+    save_picture(figure, path, dpi=110)
     return path
