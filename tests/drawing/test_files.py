@@ -21,5 +21,5 @@ def test_pictures_are_smaller_and_nearly_the_same(tmp_path):
     )
     assert before.shape == after.shape
     assert np.abs(before - after).mean() < 1
-    assert np.quantile(np.abs(before - after), 0.999) < 16
+    assert np.abs(before - after).max() < 32  # of 255
     assert small.stat().st_size < 0.6 * usual.stat().st_size

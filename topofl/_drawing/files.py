@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["save_picture"]
 
-COLORS = 128
+COLORS = 256
 """Colors of a picture; lines and text need few."""
 
 
@@ -50,6 +50,8 @@ def save_picture(figure: "Figure", path: str | os.PathLike[str], *, dpi: float =
     drawn = io.BytesIO()
     figure.savefig(drawn, dpi=dpi, format="png")
     with Image.open(drawn) as image:
-        few = image.convert("RGB").quantize(COLORS, dither=Image.Dither.NONE)
+        few = image.convert("RGB").quantize(
+            COLORS, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE
+        )
     few.save(path, "PNG", optimize=True)
     return Path(path)
