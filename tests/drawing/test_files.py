@@ -16,10 +16,13 @@ def test_pictures_are_smaller_and_nearly_the_same(tmp_path):
     usual, small = tmp_path / "usual.png", tmp_path / "small.png"
     figure.savefig(usual, dpi=100)
     assert save_picture(figure, small, dpi=100) == small
-    before, after = (
-        np.asarray(Image.open(path).convert("RGB")).astype(int) for path in (usual, small)
-    )
+    before, after = (pixels(path) for path in (usual, small))
     assert before.shape == after.shape
     assert np.abs(before - after).mean() < 1
     assert np.abs(before - after).max() < 32  # of 255
     assert small.stat().st_size < 0.6 * usual.stat().st_size
+
+
+def pixels(path):
+    with Image.open(path) as picture:
+        return np.asarray(picture.convert("RGB")).astype(int)

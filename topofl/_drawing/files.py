@@ -44,7 +44,8 @@ def save_picture(figure: "Figure", path: str | os.PathLike[str], *, dpi: float =
     >>> from matplotlib.figure import Figure
     >>> figure = Figure(figsize=(2, 1))
     >>> path = save_picture(figure, Path(tempfile.mkdtemp(), "empty.png"), dpi=50)
-    >>> Image.open(path).size
+    >>> with Image.open(path) as picture:
+    ...     picture.size
     (100, 50)
     """
     drawn = io.BytesIO()
