@@ -11,7 +11,7 @@ from topofl import algorithms, metrics, topologies
 from topofl.data import Partition
 
 from ..study.run import Job, Records
-from ..study.scenarios import Cell
+from ..study.cells import Cell
 from .settings import (
     OTHERS,
     SEEDS,
