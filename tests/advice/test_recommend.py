@@ -1,4 +1,4 @@
-"""Advice: budgets, candidates, ranking, reasons, code, and what it was validated on."""
+"""Advice: budgets, candidates, ranking, reasons, code, and to what predictions are fitted."""
 
 import re
 
@@ -8,8 +8,10 @@ import torch
 
 import topofl
 from topofl import advice, data, metrics, mixing, models, topologies
-from topofl.advice.calibration import stored
-from topofl.advice.prediction import horizon
+from topofl.advice.budget import Budget
+from topofl.advice.calibration import Setting, stored
+from topofl.advice.candidates import candidates
+from topofl.advice.prediction import accumulated, horizon, noise_of, traffic
 
 CLIENTS = data.shards(data.digits(), n=12, per_node=2, seed=0)
 MODEL = models.logistic_regression(64)
@@ -68,7 +70,7 @@ def test_rank_by_deviation_of_metrics(case):
     assert rounds == sorted(rounds)
     assert len({candidate.name for candidate in found.candidates}) == len(found.candidates)
     for candidate in found.candidates:
-        examined = {"rounds": None if candidate.topology.period else 20}
+        examined = {"rounds": None if candidate.topology.period else 60}
         h = metrics.neighborhood_heterogeneity(candidate.topology, CLIENTS, hops=10, **examined)
         n = metrics.accumulated_noise(candidate.topology, 10, **examined)
         assert (candidate.heterogeneity, candidate.noise) == pytest.approx((h, n))
@@ -150,8 +152,14 @@ LEAST = [
     ({}, "max_degree", 1, ""),
     ({"static": True}, "max_messages", 22, r"2\(n-1\)=22 for a connected undirected static"),
     ({"static": True, "directed": True}, "max_messages", 12, r"n=12 for a strongly connected"),
-    ({}, "max_messages", 12, r"2\(n//2\)=12 for a time-varying"),
-    ({"directed": True}, "max_messages", 12, r"2\(n//2\)=12 for a time-varying"),
+    (
+        {},
+        "max_messages",
+        2,
+        "at least 2 for a time-varying graph, whose links carry a message each",
+    ),
+    ({"directed": True}, "max_messages", 2, "at least 2 for a time-varying"),
+    ({"model": MODEL}, "max_bytes", 5200, "2 messages of 2,600 bytes = 5200 for a time-varying"),
     ({"static": True, "model": MODEL}, "max_bytes", 57200, r"2\(n-1\) messages of 2,600 bytes"),
 ]
 
@@ -159,15 +167,64 @@ LEAST = [
 @pytest.mark.parametrize(("options", "name", "least", "text"), LEAST)
 def test_the_least_budget_has_a_graph_and_less_is_refused(options, name, least, text):
     assert topologies.recommend(CLIENTS, **options, **{name: least}).candidates
-    with pytest.raises(ValueError, match=f"`{name}` must be at least.*{text if least > 1 else ''}"):
+    with pytest.raises(ValueError, match=f"`{name}` must be at least.*{least}"):
+        topologies.recommend(CLIENTS, **options, **{name: least - 1})
+    with pytest.raises(ValueError, match=text if least > 1 else name):
         topologies.recommend(CLIENTS, **options, **{name: least - 1})
 
 
-def test_an_odd_number_of_nodes_needs_fewer_messages_in_turns():
-    odd = data.shards(data.digits(), n=11, per_node=2, seed=0)
-    assert topologies.recommend(odd, max_messages=10).candidates
-    with pytest.raises(ValueError, match=r"n=11 for a strongly.*static=False needs less"):
-        topologies.recommend(odd, max_messages=10, static=True, directed=True)
+@pytest.mark.parametrize("n", [3, 8, 11])
+def test_one_link_per_round_averages_over_all_nodes(n):
+    clients = data.shards(data.digits(), n=n, per_node=2, seed=0)
+    found = topologies.recommend(clients, max_messages=2)
+    assert "matchings(star" in found.best.code
+    graph = found.best.topology
+    assert {graph.at(t).edge_index.shape[1] for t in range(graph.period)} == {2}
+    product = np.linalg.multi_dot([np.eye(n), *weights_of(graph, 40 * n)])
+    np.testing.assert_allclose(product, 1 / n, atol=1e-6)
+    with pytest.raises(ValueError, match=r"n=\d+ for a strongly.*static=False needs less"):
+        topologies.recommend(clients, max_messages=2, static=True, directed=True)
+
+
+def test_more_links_per_round_are_used_if_allowed():
+    few, more = (topologies.recommend(CLIENTS, max_messages=m) for m in (2, 6))
+    assert more.best.deviation < few.best.deviation
+    assert max(candidate.messages for candidate in more.candidates) > 2
+    usual = topologies.recommend(CLIENTS, max_messages=12)
+    assert not any("star" in candidate.code for candidate in usual.candidates)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 6, 9])
+def test_generators_refuse_impossible_graphs_by_topology_errors_only(n):
+    counts = np.random.default_rng(n).integers(1, 9, (n, 4))
+    budgets = [Budget(n - 1, 2, "")]
+    budgets += [Budget(k, n * (n - 1), "") for k in range(1, n)]
+    for budget in budgets:
+        for call in candidates(n, budget, directed=True, static=False, seed=0):
+            try:
+                call.build(counts)
+            except topofl.TopologyError:
+                continue  # all other errors fail
+
+
+def test_other_errors_of_generators_are_not_hidden(monkeypatch):
+    def broken(n):
+        raise ValueError("operands could not be broadcast")
+
+    monkeypatch.setattr(topologies, "torus", broken)
+    with pytest.raises(ValueError, match="could not be broadcast"):
+        topologies.recommend(CLIENTS, max_degree=2, static=True)
+
+
+def test_random_sequences_are_examined_over_60_rounds_whatever_the_hops():
+    graph = topologies.random_matching(12, seed=0)
+    assert traffic(graph, 1).averages
+    assert traffic(graph, 1) == traffic(graph, 10)
+    counts = CLIENTS.label_counts
+    wanted = metrics.neighborhood_heterogeneity(graph, counts, hops=1, rounds=60)
+    assert accumulated(graph, counts, 1)[0] == wanted
+    names = {c.name for c in topologies.recommend(CLIENTS, max_degree=1, rounds=1).candidates}
+    assert "random_matching(12)" in names
 
 
 @pytest.mark.parametrize(
@@ -219,24 +276,97 @@ def test_a_model_measures_noise_and_bytes():
     assert topologies.recommend(CLIENTS, max_degree=2, static=True).best.bytes is None
 
 
+def test_a_model_without_a_batch_size_is_a_size_of_messages_only():
+    options = {"max_messages": 40, "static": True}
+    plain = topologies.recommend(CLIENTS, **options)
+    of_bytes = topologies.recommend(CLIENTS, max_bytes=2600 * 40, static=True, model=MODEL)
+    assert of_bytes.noise_ratio == plain.noise_ratio == stored().noise_ratio
+    assert [c.code for c in of_bytes.candidates] == [c.code for c in plain.candidates]
+    counted = topologies.recommend(CLIENTS.label_counts, **options, model=MODEL, batch_size=8)
+    assert counted.noise_ratio == stored().noise_ratio
+
+
+def test_without_measured_heterogeneity_noise_decides(monkeypatch):
+    nothing = metrics.GradientStatistics(np.zeros((12, 3)), 0.0, 0.5, 8, 8)
+    monkeypatch.setattr(metrics, "gradient_statistics", lambda *a, **kw: nothing)
+    assert noise_of(CLIENTS, 0.5, MODEL, 8, 0) == np.inf
+    found = topologies.recommend(CLIENTS, max_degree=3, model=MODEL, batch_size=8)
+    noise = [candidate.noise for candidate in found.candidates]
+    assert noise == sorted(noise)
+    assert [candidate.deviation for candidate in found.candidates] == noise
+    assert found.best.rounds is None
+    assert "differ no more than their noise" in found.warnings[0]
+    assert "gradient noise" in found.candidates[-1].reason
+    assert "accounts for 100 %" in found.candidates[-1].reason
+
+
 def test_learning_rate_and_rounds_decide_the_horizon():
     assert [horizon(lr, None, (10, 20)) for lr in (None, 0.5, 0.25, 0.02)] == [10, 10, 20, 20]
     assert horizon(0.1, 15, (10, 20)) == 15
     found = topologies.recommend(CLIENTS, max_degree=2, static=True, lr=0.1, rounds=5)
+    assert found.best.rounds is None
     assert found.hops == 5
     assert topologies.recommend(CLIENTS, max_degree=2, static=True, lr=0.1, hops=3).hops == 3
 
 
-def test_warnings_are_given_outside_of_the_validated_settings_only():
-    known = stored().validated_on
-    n, spread, lr = (known[name][0] for name in ("n", "spread", "lr"))
-    assert stored().warnings(n, spread, lr, 10, 2) == []
-    assert stored().warnings(n, spread, None, 10, None) == []
-    outside = stored().warnings(7, 2.0, 9.0, 500, 8)
-    assert len(outside) == 5
-    found = topologies.recommend(CLIENTS, max_degree=2, static=True, lr=9.0)
+def inside(**changes):
+    """Return a setting of the fit, with changes."""
+    known = stored().fitted_to
+    n, spread, lr, batch_size = (known[name][0] for name in ("n", "spread", "lr", "batch_size"))
+    usual = {"n": n, "spread": spread, "lr": lr, "batch_size": batch_size, "dataset": "digits"}
+    return Setting(**usual | {"n_tensors": 2} | changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"n": 7}, "number of nodes of .* only, here it is 7"),
+        ({"spread": 2.0}, "label heterogeneity of the nodes of .* only, here it is 2"),
+        ({"lr": 9.0}, "learning rate of .* only, here it is 9"),
+        ({"lr": None}, "learning rate of .* only, here it is not given"),
+        ({"batch_size": 1000}, "batch size of .* only, here it is 1000"),
+        ({"batch_size": None}, "batch size of .* only, here it is not given"),
+        ({"dataset": "cifar10"}, "fitted to digits.* only, here the data are cifar10"),
+        ({"n_tensors": 8}, "logistic regression only, the model has 8 parameter tensors"),
+    ],
+)
+def test_warnings_are_given_outside_of_the_fit_only(changes, text):
+    assert stored().warnings(inside()) == []
+    (warning,) = stored().warnings(inside(**changes))
+    assert re.search(text, warning)
+
+
+def test_warnings_of_a_recommendation_are_printed():
+    found = topologies.recommend(CLIENTS, max_degree=2, static=True, lr=9.0, batch_size=8)
     assert any("learning rate" in text and "here it is 9" in text for text in found.warnings)
+    assert not any("not given" in text for text in found.warnings)
     assert f"Warning: {found.warnings[0]}." in str(found).replace("\n", " ")
+    unknown = topologies.recommend(CLIENTS, max_degree=2, static=True)
+    assert sum("not given" in text for text in unknown.warnings) == 2
+
+
+def test_rounds_are_predicted_for_the_hops_of_the_fit_only():
+    plain, ranked = (
+        topologies.recommend(CLIENTS, max_degree=2, static=True, hops=k) for k in (20, 15)
+    )
+    assert plain.best.rounds == stored().curve("default", 20).predict(plain.best.deviation)[0]
+    assert (ranked.best.rounds, ranked.best.low, ranked.best.high) == (None, None, None)
+    assert [*ranked.warnings] == ["rounds are predicted for 10 or 20 hops only, here they are 15"]
+    assert "Predicted rounds are fitted" not in str(ranked)
+    assert "n/a" in ranked.to_markdown() or "not predicted" in ranked.to_markdown()
+    ax = ranked.plot()
+    assert ax.get_xlabel() == "predicted deviation"
+    drawn = ax.lines[0].get_xdata()
+    np.testing.assert_allclose(drawn, [candidate.deviation for candidate in ranked.candidates])
+
+
+def test_deviations_above_those_of_the_fit_are_told():
+    counts = np.diag([9] * 12)  # one class per node
+    found = topologies.recommend(counts, max_degree=2, static=True)
+    last = stored().curve("default", 10).deviation[-1]
+    beyond = sum(candidate.deviation > last for candidate in found.candidates)
+    assert beyond > 0
+    assert f"the deviation of {beyond} of {len(found.candidates)} candidates" in found.warnings[-1]
 
 
 def test_calibration_is_well_formed_and_monotone():
@@ -244,7 +374,7 @@ def test_calibration_is_well_formed_and_monotone():
     assert {curve.noise for curve in found.curves} == {"default", "measured"}
     assert found.hops == (10, 20)
     assert 0 < found.noise_ratio < 1
-    assert {"n", "spread", "lr", "methods", "models", "partitions"} <= set(found.validated_on)
+    assert {"n", "spread", "lr", "batch_size", "methods", "models"} <= set(found.fitted_to)
     for curve in found.curves:
         assert (np.diff(curve.deviation) > 0).all()
         for values in (curve.ratio, curve.low, curve.high):
@@ -263,7 +393,7 @@ def test_curves_pass_through_their_knots_and_are_flat_beyond():
         assert curve.predict(float(curve.deviation[k])) == pytest.approx(expected)
     assert curve.predict(0.0) == curve.predict(float(curve.deviation[0]))
     assert curve.predict(1e6) == curve.predict(float(curve.deviation[-1]))
-    assert stored().curve("default", 9) is curve
+    assert stored().curve("default", 9) is None
 
 
 def test_topologies_offers_recommend_lazily_and_not_as_a_generator():
@@ -284,7 +414,7 @@ def test_tables_and_picture():
     text = str(found)
     assert found.best.code in text
     assert found.best.reason in text
-    assert found.validated_on in text.replace("\n", " ")
+    assert found.fitted_to in text.replace("\n", " ")
     assert "<table>" in found._repr_html_()
     assert found.to_markdown().count("\n| ") > len(found.candidates)
     ax = found.plot()

@@ -28,7 +28,7 @@ def test_it_prints_reasons_and_warnings(capsys):
     printed = capsys.readouterr().out
     assert "candidates within max_degree=3" in printed
     assert "1. topologies." in printed
-    assert "Warning: the predicted rounds were validated for a number of nodes" in printed
+    assert "Warning: the predicted rounds are fitted to a number of nodes" in printed
 
 
 def test_markdown_and_picture(capsys, tmp_path):
@@ -36,7 +36,7 @@ def test_markdown_and_picture(capsys, tmp_path):
     assert main([*WORDS, "--markdown", "--plot", str(path)]) == 0
     captured = capsys.readouterr()
     assert "| graph | rounds / complete |" in captured.out
-    assert "note: the predicted rounds were validated" in captured.err
+    assert "note: the predicted rounds are fitted to" in captured.err
     assert path.stat().st_size > 1000
 
 
@@ -45,12 +45,36 @@ def test_an_experiment_gives_data_learning_rate_and_rounds(capsys, toml):
     rows = json.loads(capsys.readouterr().out)
     assert "H_4" in rows[0]  # four rounds
     assert rows[0]["messages"] <= 20
-    assert rows[0]["MB"] is None
+    assert rows[0]["rounds / complete"] is None  # no curve is fitted for four hops
     words = ["--max-bytes", str(2600 * 20), "--static", "--rounds", "9", "--json"]
     assert main(["recommend", toml, *words]) == 0
     row = json.loads(capsys.readouterr().out)[0]
     assert row["MB"] <= 0.052
     assert "H_9" in row
+
+
+def test_noise_is_measured_with_the_batch_size_of_the_experiment(toml, monkeypatch, capsys):
+    given = []
+
+    def recorded(clients, **options):
+        given.append(options)
+        return topologies.recommend(clients, **options)
+
+    monkeypatch.setattr("topofl.cli.recommend.ranked", recorded)
+    for budget in (["--max-messages", "20"], ["--max-bytes", str(2600 * 20)]):
+        assert main(["recommend", toml, *budget, "--static"]) == 0
+    assert main(["recommend", toml, "--max-degree", "2", "--static", "--batch-size", "5"]) == 0
+    assert [one["batch_size"] for one in given] == [8, 8, 5]
+    assert all(one["model"] is not None for one in given)
+    assert main([*WORDS[:5], "--max-bytes", "90000", "--static"]) == 0
+    assert given[-1]["batch_size"] is None
+    capsys.readouterr()
+
+
+def test_the_format_of_a_picture_is_checked_before_anything_is_computed(capsys, monkeypatch):
+    monkeypatch.setattr("topofl.cli.recommend.ranked", None)  # calling it would fail
+    printed = fails(capsys, 2, *WORDS, "--plot", "x.foo")
+    assert "`--plot` must end in .png, .pdf or .svg, got x.foo" in printed
 
 
 @pytest.mark.parametrize(

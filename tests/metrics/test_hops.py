@@ -446,8 +446,9 @@ def test_predicted_deviation_is_its_two_terms(by):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({}, ValueError, "`statistics`, or `model` and `batch_size`, must be given, not both"),
-        ({"model": MODEL}, ValueError, "`statistics`, or `model` and `batch_size`, must be given"),
+        ({}, ValueError, "`statistics`, or `model` and `batch_size`, must be given, got none"),
+        ({"model": MODEL}, ValueError, "`batch_size` must be given with `model`, got None"),
+        ({"batch_size": 8}, ValueError, "`model` must be given with `batch_size`, got None"),
         ({"statistics": 1.0}, TypeError, "`statistics` must be what gradient_statistics"),
         ({"model": MODEL, "batch_size": 0}, ValueError, "`batch_size` must be at least 1"),
     ],
@@ -459,13 +460,26 @@ def test_predictions_need_a_model_or_statistics(arguments, error, message):
 
 def test_predictions_need_statistics_of_the_same_nodes():
     statistics = metrics.gradient_statistics(CLIENTS, model=MODEL, batch_size=8)
-    with pytest.raises(ValueError, match="`statistics`, or `model` and `batch_size`"):
-        metrics.predicted_deviation(
-            topologies.ring(12), CLIENTS, model=MODEL, batch_size=8, statistics=statistics
-        )
     fewer = data.shards(data.digits(), n=10, per_node=2, seed=0)
     with pytest.raises(ValueError, match="`statistics` must be of the 10 nodes of `clients`"):
         metrics.predicted_deviation(topologies.ring(10), fewer, statistics=statistics)
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"model": MODEL},
+        {"batch_size": 512},
+        {"task": tasks.classification()},
+        {"minibatches": 8},
+        {"batch_size": 8, "model": MODEL},
+    ],
+)
+def test_statistics_and_what_would_be_measured_are_refused_together(extra):
+    statistics = metrics.gradient_statistics(CLIENTS, model=MODEL, batch_size=8)
+    name = "model" if "model" in extra else next(iter(extra))
+    with pytest.raises(ValueError, match=f"`{name}` must be left out with `statistics`"):
+        metrics.predicted_deviation(topologies.ring(12), CLIENTS, statistics=statistics, **extra)
 
 
 def test_measuring_leaves_model_and_generators_as_they_are():

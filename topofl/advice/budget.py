@@ -59,18 +59,8 @@ def check_budget(
         )
     name = names[0]
     limit = check_int(name, given[name], minimum=1)
-    degree, messages, kind = _least(n, directed=directed, static=static)
-    least = {"max_degree": degree, "max_messages": messages}.get(name, 0)
-    per_message = 1
-    if name == "max_bytes":
-        per_message = bytes_of_model(model)
-        least = messages * per_message
-    if limit < least:
-        raise ValueError(
-            f"`{name}` must be at least {_count(name, n, messages, per_message, least, kind)} for "
-            f"{kind} of {n} nodes, got {shown(limit)}"
-            f"{_remedy(n, name, least, per_message, directed)}"
-        )
+    per_message = bytes_of_model(model) if name == "max_bytes" else 1
+    _check_limit(name, limit, n, per_message, directed=directed, static=static)
     text = f"{name}={limit}"
     if name == "max_degree":
         return Budget(min(limit, n - 1), n * (n - 1), text)
@@ -87,41 +77,55 @@ def bytes_of_model(model: nn.Module | None) -> int:
     return BYTES_PER_NUMBER * sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 
-def _least(n: int, *, directed: bool, static: bool) -> tuple[int, int, str]:
-    """Return the least degree and messages, and what kind of graph has them.
+@dataclass(frozen=True)
+class _Least:
+    """The least degree and messages of a kind of graph; `formula` is that of the messages."""
+
+    degree: int
+    messages: int
+    formula: str
+    kind: str
+
+
+def _least(n: int, *, directed: bool, static: bool) -> _Least:
+    """Return the least that a graph which averages over all nodes needs in its busiest round.
 
     A connected undirected graph has at least n - 1 edges, each with two messages, and if n > 2 some
     node has two neighbors. A strongly connected directed graph has at least one edge into each
-    node; the directed ring has no more. In a time-varying graph, each node is in a pair in turn:
-    half as many pairs as nodes per round.
+    node; the directed ring has no more. A time-varying graph may have one link per round; with
+    doubly stochastic weights, a round in which a single message is sent does not exist.
     """
     if not static:
-        return 1, 2 * (n // 2), "a time-varying graph that pairs the nodes in turn,"
+        return _Least(1, 2, "", "a time-varying graph, whose links carry a message each way,")
     if directed:
-        return 1, n, "a strongly connected directed static graph"
-    return min(2, n - 1), 2 * (n - 1), "a connected undirected static graph"
+        return _Least(1, n, "n=", "a strongly connected directed static graph")
+    return _Least(min(2, n - 1), 2 * (n - 1), "2(n-1)=", "a connected undirected static graph")
 
 
-def _count(name: str, n: int, messages: int, size: int, least: int, kind: str) -> str:
-    """Return the least value of a budget with the formula behind it."""
-    if name == "max_degree":
-        return str(least)
-    formula = {2 * (n - 1): "2(n-1)", n: "n"}.get(messages, "2(n//2)")
-    if kind.startswith("a time"):
-        formula = "2(n//2)"
-    elif kind.startswith("a strongly"):
-        formula = "n"
-    return f"{formula}={least}" if size == 1 else f"{formula} messages of {size:,} bytes = {least}"
+def _check_limit(name: str, limit: int, n: int, size: int, *, directed: bool, static: bool) -> None:
+    """Raise if no graph meets a limit; `size` is the bytes of a message, or 1."""
+    least = _least(n, directed=directed, static=static)
+    smallest = least.degree if name == "max_degree" else least.messages * size
+    if limit >= smallest:
+        return
+    shown_least = str(smallest) if name == "max_degree" else f"{least.formula}{smallest}"
+    if size > 1:
+        count = least.formula.rstrip("=") or str(least.messages)
+        shown_least = f"{count} messages of {size:,} bytes = {smallest}"
+    raise ValueError(
+        f"`{name}` must be at least {shown_least} for {least.kind} of {n} nodes, got "
+        f"{shown(limit)}{_remedy(n, name, smallest, size, directed)}"
+    )
 
 
-def _remedy(n: int, name: str, least: int, per_message: int, directed: bool) -> str:
-    """Return which kinds of graphs do with less, if any does."""
+def _remedy(n: int, name: str, smallest: int, size: int, directed: bool) -> str:
+    """Return the options with which graphs need less, or nothing."""
     fewer = []
     for option, options in (
         ("directed=True", {"directed": True, "static": True}),
         ("static=False", {"directed": directed, "static": False}),
     ):
-        degree, messages, _ = _least(n, **options)
-        if (degree if name == "max_degree" else messages * per_message) < least:
+        least = _least(n, **options)
+        if (least.degree if name == "max_degree" else least.messages * size) < smallest:
             fewer.append(option)
     return f"; {' or '.join(fewer)} needs less" if fewer else ""

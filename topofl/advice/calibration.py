@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Calibration", "Curve", "stored"]
+__all__ = ["Calibration", "Curve", "Setting", "stored"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,76 +45,111 @@ class Curve:
         return ratio, low, high
 
 
+@dataclass(frozen=True)
+class Setting:
+    """What advice is asked for, as far as it is known.
+
+    Parameters
+    ----------
+    n, spread
+        Number of nodes, and their label heterogeneity without communication.
+    lr, batch_size
+        Learning rate and examples per minibatch; None if they are not given.
+    dataset
+        Name of the dataset in lower case; None for label counts.
+    n_tensors
+        Number of parameter tensors; None without a model.
+    """
+
+    n: int
+    spread: float
+    lr: float | None
+    batch_size: int | None
+    dataset: str | None = None
+    n_tensors: int | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """Curves by kind of noise and hops, and the settings in which they were validated.
+    """Curves by kind of noise and hops, and the settings to which they are fitted.
 
     Parameters
     ----------
     noise_ratio
         Default ratio of minibatch variance to squared heterogeneity of gradients.
     level
-        Share of held-out runs within the intervals.
+        Share of held-out residuals within the intervals, whose ends are set so that it holds.
     curves
         One per kind of noise and number of hops.
-    validated_on
-        Ranges of ``n``, ``spread`` (label heterogeneity without communication) and ``lr``, and
-        lists of ``data``, ``partitions``, ``methods`` and ``models``.
+    fitted_to
+        Ranges of ``n``, ``spread`` (label heterogeneity without communication), ``lr`` and
+        ``batch_size``, and lists of ``data``, ``partitions``, ``methods`` and ``models``.
     """
 
     noise_ratio: float
     level: float
     curves: tuple[Curve, ...]
-    validated_on: Mapping[str, Any]
+    fitted_to: Mapping[str, Any]
 
     @property
     def hops(self) -> tuple[int, ...]:
         """Numbers of hops with a curve."""
         return tuple(sorted({curve.hops for curve in self.curves}))
 
-    def curve(self, noise: str, hops: int) -> Curve:
-        """Return the curve of the nearest number of hops."""
-        own = [curve for curve in self.curves if curve.noise == noise]
-        return min(own, key=lambda curve: abs(np.log(curve.hops / hops)))
+    def curve(self, noise: str, hops: int) -> Curve | None:
+        """Return the curve of a kind of noise and a number of hops; None if there is none."""
+        for curve in self.curves:
+            if (curve.noise, curve.hops) == (noise, hops):
+                return curve
+        return None
 
-    def warnings(
-        self, n: int, spread: float, lr: float | None, hops: int, n_tensors: int | None
-    ) -> list[str]:
-        """Return a sentence for each setting outside of those that were validated."""
-        known = self.validated_on
+    def warnings(self, setting: Setting) -> list[str]:
+        """Return a sentence for everything in which a setting is outside of the fit."""
+        known = self.fitted_to
         found = [
-            _outside("number of nodes", n, known["n"]),
-            _outside("label heterogeneity of the nodes", spread, known["spread"]),
-            None if lr is None else _outside("learning rate", lr, known["lr"]),
-            _outside("number of hops", hops, [self.hops[0], self.hops[-1]]),
+            _outside("number of nodes", setting.n, known["n"]),
+            _outside("label heterogeneity of the nodes", setting.spread, known["spread"]),
+            _outside("learning rate", setting.lr, known["lr"]),
+            _outside("batch size", setting.batch_size, known["batch_size"]),
         ]
-        if n_tensors is not None and n_tensors > 2:
+        names = " and ".join(known["data"])
+        if setting.dataset is not None and setting.dataset not in map(str.lower, known["data"]):
+            found.append(f"{_FITTED} {names} only, here the data are {setting.dataset}")
+        if setting.n_tensors is not None and setting.n_tensors > 2:
             found.append(
-                f"the predicted rounds were validated for {' and '.join(known['models'])} only, "
-                f"the model has {n_tensors} parameter tensors"
+                f"{_FITTED} {' and '.join(known['models'])} only, the model has "
+                f"{setting.n_tensors} parameter tensors"
             )
         return [text for text in found if text is not None]
 
     def describe(self) -> str:
-        """Return the settings in which the predictions were validated, as a sentence."""
-        known = self.validated_on
-        (n_low, n_high), (lr_low, lr_high) = known["n"], known["lr"]
-        nodes = f"{n_low}" if n_low == n_high else f"{n_low} to {n_high}"
-        rates = f"{lr_low:g}" if lr_low == lr_high else f"{lr_low:g} to {lr_high:g}"
+        """Return the settings to which the curves are fitted, as words without a verb."""
+        known = self.fitted_to
         return (
             f"{known['runs']:,} runs of {', '.join(known['methods'])} on "
-            f"{', '.join(known['data'])} ({', '.join(known['models'])}; {nodes} nodes; "
-            f"learning rates {rates}; partitions {', '.join(known['partitions'])})"
+            f"{', '.join(known['data'])} ({', '.join(known['models'])}; "
+            f"{_range(known['n'])} nodes; learning rates {_range(known['lr'])}; "
+            f"minibatches of {_range(known['batch_size'])}; "
+            f"partitions {', '.join(known['partitions'])})"
         )
 
 
-def _outside(what: str, value: float, limits: list[float]) -> str | None:
+_FITTED = "the predicted rounds are fitted to"
+
+
+def _range(limits: list[float]) -> str:
+    low, high = limits
+    return f"{low:g}" if low == high else f"{low:g} to {high:g}"
+
+
+def _outside(what: str, value: float | None, limits: list[float]) -> str | None:
+    """Return a warning about a number that is outside of the limits, or is not known."""
     low, high = limits
     # Limits are rounded in the file: a value that equals one is within.
-    if low * (1 - 1e-6) <= value <= high * (1 + 1e-6):
+    if value is not None and low * (1 - 1e-6) <= value <= high * (1 + 1e-6):
         return None
-    ends = f"{low:g}" if low == high else f"{low:g} to {high:g}"
-    return f"the predicted rounds were validated for a {what} of {ends} only, here it is {value:g}"
+    here = "here it is not given" if value is None else f"here it is {value:g}"
+    return f"{_FITTED} a {what} of {_range(limits)} only, {here}"
 
 
 @cache
@@ -130,4 +165,4 @@ def stored() -> Calibration:
         )
         for curve in found["curves"]
     )
-    return Calibration(found["noise_ratio"], found["level"], curves, found["validated_on"])
+    return Calibration(found["noise_ratio"], found["level"], curves, found["fitted_to"])

@@ -28,6 +28,8 @@ def candidates(
         yield from _directed(n, degree, seed)
     if not static:
         yield from _changing(n, degree, seed)
+        if budget.messages < 2 * (n // 2):
+            yield from _few_links_per_round(n)
     if directed and not static:
         yield from _changing_directed(n, degree, seed)
 
@@ -103,7 +105,8 @@ def _directed(n: int, degree: int, seed: int) -> Iterator[Call]:
     for offsets in _offsets(n, degree, most=n - 1):
         yield _plain(topologies.circulant, n, offsets, directed=True)
     yield _plain(topologies.exponential, n, directed=True)
-    yield _plain(topologies.kautz, n, degree)
+    if degree >= 2:
+        yield _plain(topologies.kautz, n, degree)
     if degree:
         yield _plain(topologies.d_equistatic, n, degree, seed=seed)
         yield _of_labels(topologies.stl_fw, degree)
@@ -125,6 +128,19 @@ def _changing(n: int, degree: int, seed: int) -> Iterator[Call]:
     regular = _regular_degree(n, degree)
     if regular >= 2:
         yield _plain(topologies.random_regular_sequence, n, regular, seed=seed)
+
+
+def _few_links_per_round(n: int) -> Iterator[Call]:
+    """Yield sequences for budgets in which not all nodes exchange in a round.
+
+    The matchings of the star have one link per round, the least; those of trees have more.
+    """
+    for base in (topologies.star, topologies.tree, topologies.path, topologies.ring):
+        yield _plain(topologies.matchings, _plain(base, n))
+    branches = 3
+    while branches < n - 1:
+        yield _plain(topologies.matchings, _plain(topologies.tree, n, branches))
+        branches *= 2
 
 
 def _changing_directed(n: int, degree: int, seed: int) -> Iterator[Call]:

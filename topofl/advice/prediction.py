@@ -13,11 +13,23 @@ from topofl.data import Partition
 from topofl.mixing import MixingMatrix, metropolis_or_uniform
 from topofl.topology import Topology, TopologySequence
 
-__all__ = ["CURVATURE", "Traffic", "accumulated", "horizon", "label_spread", "noise_of", "traffic"]
+__all__ = [
+    "CURVATURE",
+    "EXAMINED",
+    "Traffic",
+    "accumulated",
+    "horizon",
+    "label_spread",
+    "noise_of",
+    "traffic",
+]
 
 CURVATURE = 0.1
-"""Curvature of the loss that turns a learning rate into a horizon, 1 / (2 lr CURVATURE) hops: the
-10 hops that rank graphs best on digits at the learning rate 0.5."""
+"""Curvature of the loss that turns a learning rate into a horizon, 1 / (2 lr CURVATURE) hops;
+chosen so that a rate of 0.5 gives 10 hops."""
+
+EXAMINED = 60
+"""Rounds of sequences without a period that are examined, or twice the hops if those are more."""
 
 Graph = Topology | TopologySequence
 
@@ -62,25 +74,36 @@ def label_spread(counts: np.ndarray) -> float:
 
 
 def noise_of(
-    clients: Any, spread: float, model: nn.Module | None, batch_size: int, seed: int
+    clients: Any, spread: float, model: nn.Module | None, batch_size: int | None, seed: int
 ) -> float | None:
-    """Return the measured ratio (sigma^2 / batch) / zeta^2; None without a model or differences."""
-    if model is None or not isinstance(clients, Partition) or spread == 0:
+    """Return the ratio (sigma^2 / batch) / zeta^2 that is measured on minibatches.
+
+    None if there is nothing to measure it on: no model, batch size or examples, or equal label
+    shares. Infinite if the gradients of nodes differ no more than their noise lets expect.
+    """
+    if model is None or batch_size is None or not isinstance(clients, Partition) or spread == 0:
         return None
     found = metrics.gradient_statistics(clients, model=model, batch_size=batch_size, seed=seed)
-    return found.noise * spread / found.heterogeneity if found.heterogeneity > 0 else None
+    if found.heterogeneity == 0:
+        return np.inf if found.noise > 0 else None
+    return found.noise * spread / found.heterogeneity
+
+
+def _examined(graph: Graph, hops: int) -> int:
+    """Return the rounds after which a graph repeats, or those that are examined."""
+    return graph.period or max(EXAMINED, 2 * hops)
 
 
 def accumulated(graph: Graph, counts: np.ndarray, hops: int) -> tuple[float, float]:
     """Return H_K and N_K with the default weights of D-SGD."""
-    rounds = 2 * hops if graph.period is None else None
-    of_labels = metrics.neighborhood_heterogeneity(graph, counts, hops=hops, rounds=rounds)
-    return of_labels, metrics.accumulated_noise(graph, hops, rounds=rounds)
+    rounds = _examined(graph, hops) if graph.period is None else None
+    heterogeneity = metrics.neighborhood_heterogeneity(graph, counts, hops=hops, rounds=rounds)
+    return heterogeneity, metrics.accumulated_noise(graph, hops, rounds=rounds)
 
 
 def traffic(graph: Graph, hops: int) -> Traffic:
     """Return the messages of a graph over one period, or over the rounds that are examined."""
-    rounds = range(graph.period or 2 * hops)
+    rounds = range(_examined(graph, hops))
     matrices = [metropolis_or_uniform(graph.at(t)) for t in rounds]
     messages = [matrix.n_messages for matrix in matrices]
     both = [np.maximum(m.in_messages, m.out_messages).max() for m in matrices]

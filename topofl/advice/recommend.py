@@ -9,7 +9,7 @@ from torch import nn
 from topofl import topologies
 from topofl._support.check import check_int, check_positive, check_switch, shown
 from topofl.advice.budget import Budget, bytes_of_model, check_budget
-from topofl.advice.calibration import Calibration, stored
+from topofl.advice.calibration import Curve, Setting, stored
 from topofl.advice.calls import Call
 from topofl.advice.candidates import DESIGN_LIMIT, candidates
 from topofl.advice.prediction import (
@@ -45,10 +45,10 @@ def recommend(
     rounds: int | None = None,
     hops: int | None = None,
     model: nn.Module | None = None,
-    batch_size: int = 8,
+    batch_size: int | None = None,
     seed: int = 0,
 ) -> Recommendation:
-    """Return the topologies within a communication budget, ranked by predicted rounds of D-SGD.
+    """Return the topologies within a communication budget, ranked by predicted deviation in D-SGD.
 
     Candidates come from all families of :mod:`topofl.topologies`: rings, tori, circulants, random
     and exponential graphs, D-Cliques, graphs designed for the labels, and, if allowed, directed and
@@ -65,7 +65,8 @@ def recommend(
         Most messages that a node sends, and most that it receives, per round. Exactly one of this
         and the next two must be given; each limits the busiest round of a time-varying graph.
     max_messages, max_bytes
-        Most messages, or bytes, of all nodes together per round; bytes need `model`.
+        Most messages, or bytes, of all nodes together per round; bytes need `model`. A time-varying
+        graph needs at least 2 messages.
     directed
         Whether directed graphs are candidates, too.
     static
@@ -75,13 +76,16 @@ def recommend(
         the calibrated numbers of hops the one nearest to ``1 / (2 lr 0.1)``, and at most `rounds`.
         Without a learning rate, 10.
     hops
-        K, at least 1.
-    model, batch_size
-        Model at which ``c = (sigma^2 / batch_size) / zeta^2`` is measured on minibatches by
-        :func:`topofl.metrics.gradient_statistics`, and whose parameters, 4 bytes each, are a
-        message. Without it, or with label counts, c is 0.01: larger values ranked graphs worse on
-        digits, although c is measured there as 0.02 to 0.08 at the initial model (batch size 8),
-        since heterogeneity persists from round to round and noise does not.
+        K, at least 1. Rounds are predicted for 10 and 20 only; for others, graphs are ranked.
+    model
+        Its parameters, 4 bytes each, are a message.
+    batch_size
+        Examples per minibatch. With a Partition and `model`, the ratio ``c = (sigma^2 / batch_size)
+        / zeta^2`` of noise to heterogeneity is measured on minibatches by
+        :func:`topofl.metrics.gradient_statistics`. Otherwise c is 0.01. On digits with 60 nodes,
+        values of at most that ranked graphs best by their mean accuracy during training, and
+        values of 0.03 to 0.1 by their final one; at the initial model c is measured there as
+        0.02 to 0.08 (batch size 8).
     seed
         Seed of random graphs and of minibatches.
 
@@ -89,8 +93,8 @@ def recommend(
     -------
     Recommendation
         Prints as a table; ``.best.topology`` is the first choice and ``.best.code`` the line that
-        builds it. Its `warnings` say if the setting is outside of those in which predicted rounds
-        were validated.
+        builds it. Its `warnings` say in what the setting is outside of those to which predicted
+        rounds are fitted, and what is not known of it: give `lr` and `batch_size`.
 
     Raises
     ------
@@ -104,7 +108,8 @@ def recommend(
     -----
     Only graphs with doubly stochastic weights that connect all nodes are candidates. Building and
     measuring them takes seconds for 100 nodes and up to a minute for 1,000. Above 500 nodes,
-    undirected graphs are not designed, since that takes minutes.
+    undirected graphs are not designed, since that takes minutes. Random time-varying graphs are
+    examined over 60 rounds, or twice the hops if those are more.
 
     References
     ----------
@@ -124,32 +129,75 @@ def recommend(
     """
     counts = _label_counts(clients)
     n = len(counts)
-    directed = bool(check_switch("directed", directed, auto=False))
-    static = bool(check_switch("static", static, auto=False))
     _check_model(model)
-    seed, batch = check_int("seed", seed, minimum=0), check_int("batch_size", batch_size, minimum=1)
-    options = {"directed": directed, "static": static}
+    seed = check_int("seed", seed, minimum=0)
+    batch = None if batch_size is None else check_int("batch_size", batch_size, minimum=1)
+    options = {
+        "directed": bool(check_switch("directed", directed, auto=False)),
+        "static": bool(check_switch("static", static, auto=False)),
+    }
     budget = check_budget(n, max_degree, max_messages, max_bytes, model=model, **options)
-    fitted = stored()
-    horizon_hops = _hops(hops, lr, rounds, fitted)
-    spread = label_spread(counts)
-    measured = noise_of(clients, spread, model, batch, seed)
-    kind = "default" if measured is None else "measured"
-    ratio = fitted.noise_ratio if measured is None else measured
-    ring = accumulated(topologies.ring(n), counts, horizon_hops)
-    yardstick = Yardstick(horizon_hops, spread, n, ratio, ring)
+    yardstick, curve = _measures(clients, counts, _hops(hops, lr, rounds), model, batch, seed)
+    data = clients if isinstance(clients, Partition) else counts
+    size = None if model is None else bytes_of_model(model)
     found = [
-        _candidate(call, graph, sent, counts, yardstick, model, fitted.curve(kind, horizon_hops))
-        for call, graph, sent in _admitted(clients, counts, n, budget, horizon_hops, seed, options)
+        _candidate(call, graph, sent, counts, yardstick, curve, size)
+        for call, graph, sent in _admitted(data, n, budget, yardstick.hops, seed, options)
     ]
     found.sort(key=lambda candidate: (candidate.deviation, candidate.messages, candidate.name))
     tensors = None if model is None else sum(p.requires_grad for p in model.parameters())
-    warnings = fitted.warnings(n, spread, lr, horizon_hops, tensors)
-    if n > DESIGN_LIMIT:
-        warnings.append(f"designed graphs were left out above {DESIGN_LIMIT} nodes; see designed")
+    name = clients.dataset.name.lower() if isinstance(clients, Partition) else None
+    setting = Setting(n, yardstick.spread, lr, batch, name, tensors)
     return Recommendation(
-        tuple(found), horizon_hops, ratio, budget.text, tuple(warnings), fitted.describe()
+        candidates=tuple(found),
+        hops=yardstick.hops,
+        noise_ratio=yardstick.noise_ratio,
+        budget=budget.text,
+        warnings=tuple(_warnings(found, yardstick, curve, setting)),
+        fitted_to=stored().describe(),
     )
+
+
+def _measures(
+    clients: Any,
+    counts: np.ndarray,
+    hops: int,
+    model: nn.Module | None,
+    batch_size: int | None,
+    seed: int,
+) -> tuple[Yardstick, Curve | None]:
+    """Return what candidates are measured by, and the curve of predicted rounds if there is one."""
+    spread, n = label_spread(counts), len(counts)
+    measured = noise_of(clients, spread, model, batch_size, seed)
+    ratio = stored().noise_ratio if measured is None else measured
+    ring = accumulated(topologies.ring(n), counts, hops)
+    curve = stored().curve("default" if measured is None else "measured", hops)
+    return Yardstick(hops, spread, n, ratio, ring), None if np.isinf(ratio) else curve
+
+
+def _warnings(
+    found: list[Candidate], yardstick: Yardstick, curve: Curve | None, setting: Setting
+) -> Iterator[str]:
+    """Yield why rounds are not predicted or may be wrong, and which graphs were left out."""
+    if np.isinf(yardstick.noise_ratio):
+        yield (
+            "the gradients of the nodes at `model` differ no more than their noise: candidates are "
+            f"ranked by N_{yardstick.hops} alone, and rounds are not predicted"
+        )
+    elif curve is None:
+        known = " or ".join(map(str, stored().hops))
+        yield f"rounds are predicted for {known} hops only, here they are {yardstick.hops}"
+    else:
+        yield from stored().warnings(setting)
+        last = float(curve.deviation[-1])
+        beyond = sum(candidate.deviation > last for candidate in found)
+        if beyond:
+            yield (
+                f"the deviation of {beyond} of {len(found)} candidates is above those of the fit, "
+                f"which end at {last:g}: their predicted rounds are those of that end"
+            )
+    if setting.n > DESIGN_LIMIT:
+        yield f"designed graphs were left out above {DESIGN_LIMIT} nodes; see designed"
 
 
 def _label_counts(clients: Any) -> np.ndarray:
@@ -178,11 +226,11 @@ def _check_model(model: Any) -> None:
         )
 
 
-def _hops(hops: Any, lr: Any, rounds: Any, fitted: Calibration) -> int:
+def _hops(hops: Any, lr: Any, rounds: Any) -> int:
     rate = None if lr is None else check_positive("lr", lr)
     last = None if rounds is None else check_int("rounds", rounds, minimum=1)
     if hops is None:
-        return horizon(rate, last, fitted.hops)
+        return horizon(rate, last, stored().hops)
     found = check_hops(hops)
     if isinstance(found, str):
         raise ValueError("`hops` must be a number, got 'inf'; the predictions are for 10 or 20")
@@ -190,15 +238,14 @@ def _hops(hops: Any, lr: Any, rounds: Any, fitted: Calibration) -> int:
 
 
 def _admitted(
-    clients: Any, counts: np.ndarray, n: int, budget: Budget, hops: int, seed: int, options: Any
+    data: Any, n: int, budget: Budget, hops: int, seed: int, options: Any
 ) -> Iterator[tuple[Call, Graph, Traffic]]:
     """Yield the distinct graphs within the budget that average over all nodes."""
     seen = set()
-    data = clients if isinstance(clients, Partition) else counts
     for call in candidates(n, budget, seed=seed, **options):
         try:
             graph = call.build(data)
-        except (ValueError, TopologyError):  # there is none for this number of nodes
+        except TopologyError:  # there is none for this number of nodes
             continue
         sent = traffic(graph, hops)
         key = _fingerprint(graph)
@@ -224,16 +271,16 @@ def _candidate(
     sent: Traffic,
     counts: np.ndarray,
     yardstick: Yardstick,
-    model: nn.Module | None,
-    curve: Any,
+    curve: Curve | None,
+    message_size: int | None,
 ) -> Candidate:
     heterogeneity, noise = accumulated(graph, counts, yardstick.hops)
-    deviation = heterogeneity + yardstick.noise_ratio * noise
-    ratio, low, high = curve.predict(deviation)
+    deviation = sum(yardstick.terms(heterogeneity, noise))
+    rounds, low, high = (None, None, None) if curve is None else curve.predict(deviation)
     return Candidate(
         name=call.label,
         topology=graph,
-        rounds=ratio,
+        rounds=rounds,
         low=low,
         high=high,
         heterogeneity=heterogeneity,
@@ -242,7 +289,7 @@ def _candidate(
         degree=sent.degree,
         messages=sent.messages,
         busiest=sent.busiest,
-        bytes=None if model is None else sent.messages * bytes_of_model(model),
+        bytes=None if message_size is None else sent.messages * message_size,
         reason=reason(heterogeneity, noise, yardstick),
         code=call.code,
     )

@@ -34,13 +34,14 @@ class Candidate:
     topology
         The graph, or the sequence of graphs.
     rounds, low, high
-        Predicted rounds to a target, relative to the complete graph, and their interval.
+        Predicted rounds to a target, relative to the complete graph, and their interval; None if
+        no curve is fitted for this number of hops.
     heterogeneity, noise
         H_K and N_K, see :func:`topofl.metrics.neighborhood_heterogeneity` and
         :func:`topofl.metrics.accumulated_noise`.
     deviation
         H_K plus the noise ratio times N_K, by which candidates are ranked: the predicted squared
-        deviation of nodes, in units of label shares.
+        deviation of nodes, in units of label shares; N_K if the noise ratio is infinite.
     degree
         Most messages that a node sends, or receives, in a round.
     messages, busiest
@@ -64,9 +65,9 @@ class Candidate:
 
     name: str
     topology: Topology | TopologySequence
-    rounds: float
-    low: float
-    high: float
+    rounds: float | None
+    low: float | None
+    high: float | None
     heterogeneity: float
     noise: float
     deviation: float
@@ -80,22 +81,23 @@ class Candidate:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Recommendation:
-    """Candidates by predicted rounds, printed as a table with reasons and code.
+    """Candidates by predicted deviation, printed as a table with reasons and code.
 
     Parameters
     ----------
     candidates
-        From fewest to most predicted rounds.
+        From the lowest to the highest predicted deviation, and so by predicted rounds.
     hops
         K, the horizon of H_K and N_K.
     noise_ratio
-        Weight of N_K against H_K.
+        Weight of N_K against H_K; infinite if the gradients of nodes differ by noise only.
     budget
         The limit, as it was given.
     warnings
-        Settings outside of those in which predicted rounds were validated, and what was left out.
-    validated_on
-        The settings in which they were validated.
+        In what the setting is outside of those to which predicted rounds are fitted, and what was
+        left out.
+    fitted_to
+        The settings to which they are fitted.
 
     Examples
     --------
@@ -111,11 +113,11 @@ class Recommendation:
     noise_ratio: float
     budget: str
     warnings: tuple[str, ...]
-    validated_on: str
+    fitted_to: str
 
     @property
     def best(self) -> Candidate:
-        """The candidate with the fewest predicted rounds."""
+        """The candidate with the lowest predicted deviation."""
         return self.candidates[0]
 
     @property
@@ -145,23 +147,31 @@ class Recommendation:
         return self.table._repr_html_() + "".join(f"<p>{note}</p>" for note in self._notes())
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
-        """Draw the predicted rounds of the first candidates with intervals, and return the axes."""
+        """Draw the predicted rounds of the first candidates with intervals, and return the axes.
+
+        Without predicted rounds, their deviations are drawn.
+        """
         shown = self.candidates[:BARS]
         ax = new_axes(ax, figsize=(8, 1 + 0.28 * len(shown)))
-        centers = np.array([candidate.rounds for candidate in shown])
-        ends = np.array([[c.rounds - c.low, c.high - c.rounds] for c in shown]).T
         places = np.arange(len(shown))
-        ax.errorbar(centers, places, xerr=np.maximum(ends, 0), fmt="o", color="#0072B2", capsize=3)
+        spreads = [_spread(candidate) for candidate in shown]
+        known = [spread for spread in spreads if spread is not None]
+        centers = np.array([c.deviation for c in shown] if not known else [s.mean for s in known])
+        ends = np.array([[s.mean - s.low, s.high - s.mean] for s in known]).T if known else None
+        ends = None if ends is None else np.maximum(ends, 0)
+        ax.errorbar(centers, places, xerr=ends, fmt="o", color="#0072B2", capsize=3)
         ax.set_yticks(places, [candidate.name for candidate in shown])
         ax.invert_yaxis()
         ax.set_xscale("log")
-        ax.set(xlabel="predicted rounds to target / complete graph", title=self.budget)
+        what = "rounds to target / complete graph" if known else "deviation"
+        ax.set(xlabel=f"predicted {what}", title=self.budget)
         return ax
 
     def _notes(self) -> list[str]:
+        fit = f"Predicted rounds are fitted to {self.fitted_to}."
         return [
             *(f"Warning: {text}." for text in self.warnings),
-            f"Predicted rounds are fitted to {self.validated_on}.",
+            *([] if self.best.rounds is None else [fit]),
         ]
 
     def _table(self, *, explained: bool) -> Table:
@@ -173,7 +183,7 @@ class Recommendation:
         rows = tuple(
             (
                 candidate.name,
-                Spread(candidate.rounds, candidate.low, candidate.high),
+                _spread(candidate) or NotApplicable("not predicted; see the warnings"),
                 candidate.deviation,
                 candidate.heterogeneity,
                 candidate.noise,
@@ -190,3 +200,10 @@ class Recommendation:
         count = len(rows)
         title = f"{count} candidate{'s' * (count != 1)} within {self.budget}; costs per round"
         return Table(tuple(columns), rows, title=title)
+
+
+def _spread(candidate: Candidate) -> Spread | None:
+    """Return the predicted rounds with their interval, or None if there are none."""
+    if candidate.rounds is None or candidate.low is None or candidate.high is None:
+        return None
+    return Spread(candidate.rounds, candidate.low, candidate.high)

@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,16 @@ import numpy as np
 from topofl._support.table import NotApplicable, Spread, Table
 from topofl._support.text import printable
 
-__all__ = ["print_notes", "print_table"]
+__all__ = ["check_picture", "print_notes", "print_table"]
+
+
+def check_picture(option: str, path: Path) -> None:
+    """Raise unless pictures can be written with the suffix of a path, before they are computed."""
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    known = FigureCanvasBase.get_supported_filetypes()
+    if path.suffix and path.suffix[1:].lower() not in known:
+        raise ValueError(f"`{option}` must end in .png, .pdf or .svg, got {path.name}")
 
 
 def print_notes(notes: Sequence[str]) -> None:

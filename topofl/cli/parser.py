@@ -142,7 +142,7 @@ def _add_recommend(verbs: Any) -> None:
     """
     text = "recommend topologies for given data and a communication budget"
     verb = add_verb(verbs, "recommend", "topofl.cli.recommend:recommend", text, examples)
-    help_config = "an experiment: its data, learning rate and rounds, and for bytes its model"
+    help_config = "an experiment: its data, model, learning rate, batch size and rounds"
     verb.add_argument(
         "config", nargs="?", type=path_argument, metavar="CONFIG.toml", help=help_config
     )
@@ -162,14 +162,12 @@ def _add_recommend(verbs: Any) -> None:
     verb.add_argument("--static", action="store_true", help="leave out time-varying graphs")
     verb.add_argument("--lr", type=float, metavar="LR", help="learning rate of the training")
     verb.add_argument("--rounds", type=int, metavar="R", help="rounds of the training")
+    help_batch = "examples per minibatch, with which gradient noise is measured"
+    verb.add_argument("--batch-size", type=int, metavar="B", help=help_batch)
     verb.add_argument("--hops", type=int, metavar="K", help="horizon (default: by --lr, or 10)")
     verb.add_argument("--seed", type=int, default=0, help="seed of data and graphs (default: 0)")
-    verb.add_argument(
-        "--plot",
-        type=path_argument,
-        metavar="FILE",
-        help="draw predicted rounds (.png, .pdf, .svg)",
-    )
+    help_plot = "draw predicted rounds (.png, .pdf, .svg)"
+    verb.add_argument("--plot", type=path_argument, metavar="FILE", help=help_plot)
     add_table_options(verb)
 
 
@@ -233,16 +231,10 @@ def _add_compare(verbs: Any) -> None:
         topofl compare runs/*
         topofl compare runs/ring runs/dcliques --target 0.85 --plot accuracy.png
     """
-    verb = add_verb(
-        verbs, "compare", "topofl.cli.compare:compare", "compare saved runs in a table", examples
-    )
-    verb.add_argument(
-        "runs",
-        nargs="+",
-        type=path_argument,
-        metavar="RUN",
-        help="a folder that run (or History.save) wrote",
-    )
+    text = "compare saved runs in a table"
+    verb = add_verb(verbs, "compare", "topofl.cli.compare:compare", text, examples)
+    help_runs = "a folder that run (or History.save) wrote"
+    verb.add_argument("runs", nargs="+", type=path_argument, metavar="RUN", help=help_runs)
     verb.add_argument(
         "--target",
         type=float,
@@ -250,17 +242,10 @@ def _add_compare(verbs: Any) -> None:
         metavar="SCORE",
         help="score to reach, for the column of rounds (default: 0.8)",
     )
-    verb.add_argument(
-        "--column",
-        metavar="NAME",
-        help="which score, e.g. accuracy_fine_tuned (default: the task's)",
-    )
-    verb.add_argument(
-        "--plot",
-        type=path_argument,
-        metavar="FILE",
-        help="draw scores against --x (.png, .pdf, .svg)",
-    )
+    help_column = "which score, e.g. accuracy_fine_tuned (default: the task's)"
+    verb.add_argument("--column", metavar="NAME", help=help_column)
+    help_plot = "draw scores against --x (.png, .pdf, .svg)"
+    verb.add_argument("--plot", type=path_argument, metavar="FILE", help=help_plot)
     axes = ("rounds", "steps", "megabytes", "seconds")
     verb.add_argument(
         "--x",

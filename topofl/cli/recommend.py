@@ -1,14 +1,16 @@
 """``topofl recommend``: topologies within a budget, ranked by predicted rounds."""
 
 import argparse
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from topofl import config, data, models
 from topofl.advice import recommend as ranked
-from topofl.cli.output import print_notes, print_table
+from topofl.cli.output import check_picture, print_notes, print_table
 from topofl.data import Partition
 
 __all__ = ["recommend"]
@@ -16,18 +18,23 @@ __all__ = ["recommend"]
 
 def recommend(options: argparse.Namespace) -> None:
     """Print the candidates; with ``--plot``, also draw their predicted rounds."""
-    clients, model, given = _given(options)
+    if options.plot is not None:
+        check_picture("--plot", options.plot)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(options.seed)  # of the model at which noise is measured
+        experiment = _experiment(options)
     found = ranked(
-        clients,
+        experiment.clients,
         max_degree=options.max_degree,
         max_messages=options.max_messages,
         max_bytes=options.max_bytes,
         directed=options.directed,
         static=options.static,
-        lr=given["lr"],
-        rounds=given["rounds"],
+        lr=experiment.lr,
+        rounds=experiment.rounds,
         hops=options.hops,
-        model=model if options.max_bytes is not None else None,
+        model=experiment.model,
+        batch_size=experiment.batch_size,
         seed=options.seed,
     )
     if options.plot is not None:
@@ -39,27 +46,52 @@ def recommend(options: argparse.Namespace) -> None:
         print(found)
 
 
-def _given(options: argparse.Namespace) -> tuple[Partition, nn.Module, dict[str, Any]]:
-    """Return clients, model, learning rate and rounds, from the options or a configuration."""
+@dataclass(frozen=True)
+class _Experiment:
+    """What advice is asked for; the model gives the size of messages."""
+
+    clients: Partition
+    model: nn.Module | None
+    lr: float | None
+    rounds: int | None
+    batch_size: int | None
+
+
+def _experiment(options: argparse.Namespace) -> _Experiment:
+    """Return what the options describe, or a configuration where they do not."""
     if (options.config is None) == (options.data is None):
         got = "neither" if options.data is None else "both"
         raise ValueError(f"exactly one of CONFIG.toml and `--data` must be given, got {got}")
-    given = {"lr": options.lr, "rounds": options.rounds}
-    if options.config is not None:
-        experiment = config.load(options.config)
-        lr = experiment.tables["algorithm"].get("lr")
-        own = {"lr": lr if isinstance(lr, float | int) else None}
-        own["rounds"] = experiment.options["rounds"]
-        given = {key: own[key] if value is None else value for key, value in given.items()}
-        return experiment.clients, experiment.model, given
+    if options.config is None:
+        clients, model = _shards(options)
+        # Without a batch size of the user's, noise is not measured and a model only has a size.
+        sized = None if options.max_bytes is None and options.batch_size is None else model
+        return _Experiment(clients, sized, options.lr, options.rounds, options.batch_size)
+    configured = config.load(options.config)
+    table = configured.tables["algorithm"]
+    lr, batch_size = table.get("lr"), table.get("batch_size")
+    return _Experiment(
+        configured.clients,
+        configured.model,
+        _first(options.lr, lr if isinstance(lr, float | int) else None),
+        _first(options.rounds, configured.options["rounds"]),
+        _first(options.batch_size, batch_size if isinstance(batch_size, int) else None),
+    )
+
+
+def _first(value: Any, otherwise: Any) -> Any:
+    return otherwise if value is None else value
+
+
+def _shards(options: argparse.Namespace) -> tuple[Partition, nn.Module]:
+    """Return the clients that ``--data``, ``--n`` and ``--per-node`` describe, and a model."""
     if options.n is None:
         raise ValueError("`--n` must be given with `--data`, e.g. --n 60")
     dataset = (
         data.digits() if options.data == "digits" else data.mnist(Path(options.data).expanduser())
     )
     model = models.logistic_regression(dataset.inputs[0].numel(), dataset.n_classes)
-    clients = data.shards(dataset, options.n, options.per_node, seed=options.seed)
-    return clients, model, given
+    return data.shards(dataset, options.n, options.per_node, seed=options.seed), model
 
 
 def _draw(found: Any, path: Path) -> None:

@@ -21,6 +21,9 @@ from topofl.tasks import Task, classification
 
 __all__ = ["GradientStatistics", "PredictedDeviation", "gradient_statistics", "predicted_deviation"]
 
+MINIBATCHES = 8
+"""Default number of minibatches per node."""
+
 
 @dataclass(frozen=True, eq=False)
 class GradientStatistics:
@@ -33,7 +36,8 @@ class GradientStatistics:
     heterogeneity
         ``(1/n) sum_i ||E g_i - mean_j E g_j||^2``, without the part that is noise (at least 0).
     noise
-        ``(1/n) sum_i E ||g_i - E g_i||^2``, the variance of minibatch gradients.
+        ``(1/n) sum_i E ||g_i - E g_i||^2``, the variance of minibatch gradients, 0 for minibatches
+        of all of a node's examples.
     batch_size, minibatches
         Examples per minibatch, and minibatches per node.
 
@@ -67,7 +71,9 @@ class PredictedDeviation:
     zeta2
         Squared heterogeneity of gradients per squared heterogeneity of label shares.
     sigma2
-        Variance of the gradient of one example.
+        `batch_size` times the variance of minibatch gradients: the variance of the gradient of one
+        example if minibatches are small against the nodes' data. Minibatches are drawn without
+        replacement, and nodes with fewer examples take all of theirs, so it is less for large ones.
     batch_size
         Examples per minibatch.
     hops
@@ -106,17 +112,18 @@ def predicted_deviation(
     hops: int | str = HOPS,
     task: Task | None = None,
     by: str = "labels",
-    minibatches: int = 8,
+    minibatches: int | None = None,
     seed: int = 0,
     rounds: int | None = None,
     weights: WeightRule | None = None,
 ) -> PredictedDeviation:
     """Return the predicted deviation of nodes from their mean model, with nothing fitted.
 
-    ``zeta^2 H_K + (sigma^2 / batch) N_K``: if gradients keep their values while they travel, the
-    models of D-SGD deviate from their mean by ``-lr sum_k (W^k - J) g`` with the gradients g of k
-    rounds ago. Their heterogeneity contributes the first term, minibatch noise the second. Both
-    scales are measured at one model.
+    ``zeta^2 H_K + (sigma^2 / batch) N_K``: the models of D-SGD deviate from their mean by ``-lr
+    sum_k (W^k - J) g_k`` with the gradients g_k of k rounds ago. If their heterogeneity has the
+    same distribution over the nodes in all rounds, in directions that are unrelated from round to
+    round, it contributes the first term; minibatch noise contributes the second. Both scales are
+    measured at one model.
 
     Parameters
     ----------
@@ -130,7 +137,8 @@ def predicted_deviation(
         Examples per minibatch; nodes with fewer take all of theirs.
     statistics
         What :func:`gradient_statistics` has measured for these clients, in place of `model`,
-        `batch_size`, `task` and `minibatches`; spares the measurement for every further graph.
+        `batch_size`, `task` and `minibatches`, which are refused with it; spares the measurement
+        for every further graph.
     hops
         K, or ``"inf"``; few hops predict early deviations, more hops late ones.
     task
@@ -140,7 +148,7 @@ def predicted_deviation(
         of label shares. ``"gradients"``: H_K of the measured gradients themselves, for regression
         too; then ``zeta2`` is 1.
     minibatches, seed
-        Minibatches per node, at least 2, and the seed with which they are drawn.
+        Minibatches per node, at least 2 (default 8), and the seed with which they are drawn.
     rounds, weights
         As in :func:`topofl.metrics.accumulated_noise`.
 
@@ -155,8 +163,9 @@ def predicted_deviation(
     TopologyError
         As :func:`topofl.metrics.accumulated_noise`.
     TypeError, ValueError
-        If an argument is of another kind or out of range, the numbers of nodes differ, or not
-        exactly one of `statistics` and `model` with `batch_size` is given.
+        If an argument is of another kind or out of range, the numbers of nodes differ, neither
+        `statistics` nor `model` with `batch_size` is given, or `statistics` is given together with
+        what would be measured.
 
     References
     ----------
@@ -210,30 +219,57 @@ def _measured(
     clients: Partition,
     model: nn.Module | None,
     batch_size: int | None,
-    *rest: Any,
+    task: Task | None,
+    minibatches: int | None,
+    seed: int,
 ) -> GradientStatistics:
     """Return the given statistics, or measure them at a model; raise for both or neither."""
-    if (statistics is None) != (model is not None and batch_size is not None):
-        raise ValueError(
-            "`statistics`, or `model` and `batch_size`, must be given, not both: pass what "
-            "gradient_statistics(...) returns, or the model at which it is to be measured"
-        )
     if statistics is None:
+        _check_measurable(model, batch_size)
         assert model is not None  # as checked
         assert batch_size is not None
-        task, minibatches, seed = rest
         return gradient_statistics(
             clients,
             model=model,
             batch_size=batch_size,
             task=task,
-            minibatches=minibatches,
+            minibatches=MINIBATCHES if minibatches is None else minibatches,
             seed=seed,
         )
+    settings = {
+        "model": model,
+        "batch_size": batch_size,
+        "task": task,
+        "minibatches": minibatches,
+    }
+    _check_statistics(statistics, clients, [k for k, v in settings.items() if v is not None])
+    return statistics
+
+
+def _check_measurable(model: nn.Module | None, batch_size: int | None) -> None:
+    """Raise unless there is a model and a batch size."""
+    if model is None and batch_size is None:
+        raise ValueError(
+            "`statistics`, or `model` and `batch_size`, must be given, got none: pass what "
+            "gradient_statistics(...) returns, or the model at which it is to be measured"
+        )
+    if model is None:
+        raise ValueError("`model` must be given with `batch_size`, got None")
+    if batch_size is None:
+        raise ValueError("`batch_size` must be given with `model`, got None; for example 16")
+
+
+def _check_statistics(statistics: Any, clients: Any, measured: list[str]) -> None:
+    """Raise unless statistics are of these clients and nothing else is to be measured."""
     if not isinstance(statistics, GradientStatistics):
         raise TypeError(
             "`statistics` must be what gradient_statistics(...) returns, got "
             f"{type(statistics).__name__}"
+        )
+    if measured:
+        raise ValueError(
+            f"`{measured[0]}` must be left out with `statistics`, which were measured before; or "
+            "leave out `statistics` to measure them again"
         )
     _check_clients(clients)
     if len(statistics.means) != clients.n:
@@ -241,7 +277,6 @@ def _measured(
             f"`statistics` must be of the {clients.n} nodes of `clients`, got those of "
             f"{len(statistics.means)}; measure them with gradient_statistics(clients, ...)"
         )
-    return statistics
 
 
 def gradient_statistics(
@@ -250,7 +285,7 @@ def gradient_statistics(
     model: nn.Module,
     batch_size: int,
     task: Task | None = None,
-    minibatches: int = 8,
+    minibatches: int = MINIBATCHES,
     seed: int = 0,
 ) -> GradientStatistics:
     """Return the heterogeneity and the noise of the nodes' gradients at one model.
@@ -263,8 +298,9 @@ def gradient_statistics(
     Returns
     -------
     GradientStatistics
-        Estimates are unbiased: the noise of means over few minibatches is taken off the
-        heterogeneity.
+        The noise of means over few minibatches is taken off the heterogeneity. The difference
+        would be unbiased, but it is 0 where it is negative, so heterogeneity that is small against
+        noise is overestimated on average.
 
     Raises
     ------

@@ -80,8 +80,10 @@ def designed(
     max_diameter
         Largest distance between two nodes; None sets no limit.
     steps
-        Maximum number of steps; the search ends earlier when 50 of them lower H_K by less than 2 %.
-        A step takes O(n degree hops classes) time.
+        Maximum number of steps. Each start gets up to 100 of them, and the best result gets what
+        the number leaves after 100: with three starts, `steps` + 200 steps in all. A search ends
+        earlier when 50 steps lower H_K by less than 2 %. A step takes O(n degree hops classes)
+        time.
     seed
         Integer or generator.
 
