@@ -1,5 +1,6 @@
 """The report: paired differences with intervals, a sentence for each comparison, and a picture."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,15 @@ from ..study.run import Records
 from .runs import designed_job, other_job, rate_of
 from .settings import OTHERS, SEEDS, SETTINGS, Other, Setting
 
-__all__ = ["OUTCOMES", "Comparison", "Difference", "comparisons", "difference", "write_report"]
+__all__ = [
+    "OUTCOMES",
+    "Comparison",
+    "Difference",
+    "comparisons",
+    "difference",
+    "further_seeds",
+    "write_report",
+]
 
 OUTCOMES = ("learning phase", "final", "worst node")
 
@@ -74,49 +83,106 @@ class Comparison:
         return difference([ours[outcome] - theirs[outcome] for theirs, ours in self.pairs])
 
     def __str__(self) -> str:
-        found = [f"{outcome} {self.difference(outcome).verdict}" for outcome in OUTCOMES]
+        verdicts = [f"{outcome} {self.difference(outcome).verdict}" for outcome in OUTCOMES]
         name = f"{self.other.name}, {len(self.pairs)} seeds"
-        return f"{self.setting.name}, designed against {name}: {', '.join(found)}."
+        return f"{self.setting.name}, designed against {name}: {', '.join(verdicts)}."
 
 
 def comparisons(records: Records, seeds: Sequence[int] = SEEDS) -> list[Comparison]:
-    """Return all comparisons with at least two seeds."""
+    """Return all comparisons of settings whose rate is tuned, with the seeds that are recorded."""
     found = []
     for setting in SETTINGS.values():
         lr = rate_of(setting, records)
         if lr is None:
             continue
         for other in OTHERS.values():
-            pairs = []
-            for seed in seeds:
-                job = other_job(setting, other, seed, lr)
-                if job not in records:
-                    continue
-                ours = designed_job(setting, records[job]["messages"], seed, lr)
-                if ours in records:
-                    pairs.append((records[job], records[ours]))
-            if len(pairs) > 1:
-                found.append(Comparison(setting, other, tuple(pairs)))
+            pairs = [_pair(setting, other, seed, lr, records) for seed in seeds]
+            found.append(Comparison(setting, other, tuple(p for p in pairs if p is not None)))
     return found
 
 
+def _pair(
+    setting: Setting, other: Other, seed: int, lr: float, records: Records
+) -> tuple[dict[str, float], dict[str, float]] | None:
+    """Return the records of another graph and of its design; None if one is missing."""
+    job = other_job(setting, other, seed, lr)
+    if job not in records:
+        return None
+    ours = designed_job(setting, records[job]["messages"], seed, lr)
+    return (records[job], records[ours]) if ours in records else None
+
+
+def further_seeds(records: Records, seeds: Sequence[int] = SEEDS) -> list[int]:
+    """Return the seeds of recorded runs that are not in the protocol."""
+    keys = [json.loads(key) for key in records.found]
+    return sorted({key[SEED] for key in keys if key[0] == "run"} - set(seeds))
+
+
 def write_report(records: Records, out: Path, seeds: Sequence[int] = SEEDS) -> list[Path]:
-    """Write the report and the picture of what is known, and return their paths."""
+    """Write the report and the picture of what is known, and return their paths.
+
+    Parameters
+    ----------
+    records, out
+        Results, and the folder of the report.
+    seeds
+        Seeds of the protocol: comparisons that lack one have no verdict, and those of all other
+        recorded seeds have a section of their own.
+    """
     found = comparisons(records, seeds)
-    if not found:
+    if not any(one.pairs for one in found):
         return []
     out.mkdir(parents=True, exist_ok=True)
+    complete = [one for one in found if len(one.pairs) == len(seeds)]
     parts = ["# Designed topologies against other graphs of equal messages", "", _INTRODUCTION]
-    for setting in dict.fromkeys(one.setting for one in found):
-        rows = [one for one in found if one.setting is setting]
-        parts += ["", f"## {setting.name}", "", _about(setting, records), ""]
-        parts += [_outcome_table(rows).to_markdown(), "", _graph_table(rows).to_markdown(), ""]
-        parts += [f"- {one}" for one in rows]
-    parts += ["", "![Differences with intervals.](differences.png)", ""]
+    for setting in SETTINGS.values():
+        parts += ["", f"## {setting.name}", "", *_setting(setting, found, complete, records)]
+    parts += _further(records, seeds)
+    if complete:
+        parts += ["", "![Differences with intervals.](differences.png)"]
     report = out / "report.md"
-    report.write_text("\n".join(parts), encoding="utf-8")
-    return [report, _picture(found, out / "differences.png")]
+    report.write_text("\n".join([*parts, ""]), encoding="utf-8")
+    return [report, *([_picture(complete, out / "differences.png")] if complete else [])]
 
+
+def _setting(
+    setting: Setting, found: Sequence[Comparison], complete: Sequence[Comparison], records: Records
+) -> list[str]:
+    """Return the lines of a setting: what it is, complete comparisons, and what is missing."""
+    ours = [one for one in found if one.setting is setting]
+    if not ours:
+        return ["Not run: no learning rate was chosen."]
+    rows = [one for one in complete if one.setting is setting]
+    lines = [_about(setting, records), ""]
+    if rows:
+        lines += [_outcome_table(rows).to_markdown(), "", _graph_table(rows).to_markdown(), ""]
+        lines += [f"- {one}" for one in rows]
+    left = [one for one in ours if one not in rows]
+    if left:
+        names = ", ".join(f"{one.other.name} ({len(one.pairs)} seeds)" for one in left)
+        lines += ["", f"Incomplete, and therefore without a verdict: {names}."]
+    return lines
+
+
+def _further(records: Records, seeds: Sequence[int]) -> list[str]:
+    """Return the lines on comparisons with seeds that are not in the protocol."""
+    others = further_seeds(records, seeds)
+    rows = [one for one in comparisons(records, others) if len(one.pairs) > 1]
+    if not rows:
+        return []
+    lines = ["", f"## Seeds {others[0]} to {others[-1]}", "", _FURTHER]
+    for setting in dict.fromkeys(one.setting for one in rows):
+        of_setting = [one for one in rows if one.setting is setting]
+        lines += ["", f"{setting.name}:", "", _outcome_table(of_setting).to_markdown()]
+    return lines
+
+
+SEED = 4
+"""Place of the seed in the key of a record."""
+
+_FURTHER = """\
+These seeds are not in the protocol: they were run after the results above were known. They are
+part of neither the tables above nor the picture, and their verdicts do not replace those above."""
 
 _INTRODUCTION = """\
 Paired differences of test accuracy in percentage points, designed minus other, with 95 %

@@ -7,11 +7,11 @@ from typing import Any
 import torch
 
 import topofl
-from topofl import algorithms, metrics, topologies
+from topofl import DivergenceError, algorithms, metrics, topologies
 from topofl.data import Partition
 
-from ..study.run import Job, Records
 from ..study.cells import Cell
+from ..study.run import Job, Records
 from .settings import (
     OTHERS,
     SEEDS,
@@ -37,6 +37,10 @@ def rate_of(setting: Setting, records: Records) -> float | None:
     if any(job not in records for job in jobs):
         return None
     return max(jobs, key=lambda job: records[job]["all rounds"]).lr
+
+
+ACCURACIES = ("learning phase", "final", "worst node", "all rounds")
+"""Outcomes of a run; 0, the worst there is, for runs that diverge."""
 
 
 def other_job(setting: Setting, other: Other, seed: int, lr: float) -> Job:
@@ -126,14 +130,35 @@ def _cell(setting: Setting, seed: int, graph: str) -> Cell:
 def _outcomes(
     setting: Setting, clients: Partition, graph: Graph, seed: int, lr: float
 ) -> dict[str, Any]:
-    """Return what is known about a graph, and the outcomes of one run on it."""
+    """Return what is known about a graph, and the outcomes of one run on it.
+
+    A run that diverges has the worst accuracies, so that its rate is not chosen when tuned.
+    """
     about = {
         "messages": messages_of(graph),
         "H_1": metrics.neighborhood_heterogeneity(graph, clients, hops=1),
         "H_10": metrics.neighborhood_heterogeneity(graph, clients, hops=10),
         "N_10": metrics.accumulated_noise(graph, 10),
     }
-    history = topofl.run(
+    try:
+        history = _train(setting, clients, graph, seed, lr)
+    except DivergenceError:
+        return about | dict.fromkeys(ACCURACIES, 0.0) | {"diverged": True}
+    accuracy, rounds = history["accuracy"], history["round"]
+    means = accuracy.mean(axis=1)
+    last = rounds[-1]
+    return about | {
+        "learning phase": float(means[rounds <= last / 2].mean()),
+        "final": float(means[rounds > 0.8 * last].mean()),
+        "worst node": float(accuracy[-1].min()),
+        "all rounds": float(means.mean()),
+    }
+
+
+def _train(
+    setting: Setting, clients: Partition, graph: Graph, seed: int, lr: float
+) -> topofl.History:
+    return topofl.run(
         algorithms.dsgd(lr, batch_size=setting.batch_size, momentum=setting.momentum),
         model=setting.model(),
         clients=clients,
@@ -144,12 +169,3 @@ def _outcomes(
         seed=seed,
         progress=False,
     )
-    accuracy, rounds = history["accuracy"], history["round"]
-    means = accuracy.mean(axis=1)
-    last = rounds[-1]
-    return about | {
-        "learning phase": float(means[rounds <= last / 2].mean()),
-        "final": float(means[rounds > 0.8 * last].mean()),
-        "worst node": float(accuracy[-1].min()),
-        "all rounds": float(means.mean()),
-    }

@@ -8,8 +8,10 @@ folder of MNIST, without which its cells are left out.
 
 Rounds to target are interpolated between evaluations. A run that does not reach the target counts
 as twice its rounds, as in the report of the study. Residuals are those of partitions that are left
-out of the fit, one at a time; 90 % of them are within the interval of a curve at each of three
-levels of the prediction.
+out of the fit in all scenarios, one at a time; the ends of intervals are set so that 90 % of these
+residuals are within them, at each of three levels of the prediction. Cells in which a run
+starts at the target are left out, since there is nothing to learn, and so are cells in which the
+heterogeneity of gradients was not measurable, since they have no ratio of noise to it.
 """
 
 import argparse
@@ -44,6 +46,9 @@ graphs), ratios of at most this ranked graphs best by mean accuracy."""
 
 LEVEL = 0.9
 KNOTS = 24
+SCALE = 1e-9
+"""Share of the larger of the two measured scales up to which the smaller one is rounding."""
+
 SMALLEST = 1e-4
 """Deviations below this, on the logarithmic axis of a curve, are this: exact averaging."""
 
@@ -54,8 +59,9 @@ class Runs:
 
     Parameters
     ----------
-    scenario, partition, nodes, lr, spread
-        The cell: scenario and partition, nodes, learning rate, label heterogeneity of its nodes.
+    scenario, partition, nodes, lr, batch_size, spread
+        The cell: scenario and partition, nodes, learning rate, examples per minibatch, label
+        heterogeneity of its nodes.
     deviation
         By kind of noise and hops, (graphs,) predicted deviations in units of label shares.
     log_ratio
@@ -68,6 +74,7 @@ class Runs:
     partition: str
     nodes: int
     lr: float
+    batch_size: int
     spread: float
     deviation: dict[tuple[str, int], np.ndarray]
     log_ratio: np.ndarray
@@ -87,7 +94,7 @@ def rounds_to(target: float, accuracy: Sequence[float], rounds: Sequence[float])
 
 
 def runs_of(records: Records, scenarios: Sequence[str], source: Source) -> list[Runs]:
-    """Return the complete cells of D-SGD."""
+    """Return the complete cells of D-SGD that rounds relative to the complete graph exist for."""
     tables = cell_tables(records, scenarios, source)
     plain = [table for table in tables if table.method == METHOD and "complete" in table.graphs]
     found = [_runs(records, table, source) for table in plain]
@@ -104,21 +111,25 @@ def _runs(records: Records, table: CellTable, source: Source) -> Runs | None:
         return None
     target = TARGET * complete["final"]
     base = rounds_to(target, complete["curve"], complete["rounds"])
+    deviations = _deviations(before)
     reached = [
         rounds_to(target, run["curve"], run["rounds"]) if "curve" in run else None
         for run in ran.values()
     ]
+    if not base or 0 in reached or deviations is None:
+        return None
     never = 2.0 * complete["rounds"][-1]
-    ratio = [(never if value is None else value) / (base or 1.0) for value in reached]
+    ratio = [(never if value is None else value) / base for value in reached]
     shares = metrics.label_distributions(clients_of(cell, source))
     spread = float(np.square(shares - shares.mean(axis=0)).sum() / len(shares))
     known = np.array([row["H_10"] is not None and row["N_10"] is not None for row in before])
-    deviation = {key: value[known] for key, value in _deviations(before).items()}
+    deviation = {key: value[known] for key, value in deviations.items()}
     return Runs(
         cell.scenario,
         cell.partition,
         table.nodes,
         lr,
+        source.scenario(cell.scenario).batch_size,
         spread,
         deviation,
         np.log(ratio)[known],
@@ -126,9 +137,10 @@ def _runs(records: Records, table: CellTable, source: Source) -> Runs | None:
     )
 
 
-def _deviations(before: Sequence[dict[str, Any]]) -> dict[tuple[str, int], np.ndarray]:
+def _deviations(before: Sequence[dict[str, Any]]) -> dict[tuple[str, int], np.ndarray] | None:
     """Return H_K + c N_K of all graphs for the default ratio c and the measured one.
 
+    None if one of the scales is not above rounding, so that the ratio of the two says nothing.
     Records hold zeta^2 H_K + noise N_K for 10 and 20 hops, H_10, H_20 and N_10: the first is linear
     in the two unknown numbers zeta^2 and noise, and gives N_20 in turn.
     """
@@ -139,6 +151,8 @@ def _deviations(before: Sequence[dict[str, Any]]) -> dict[tuple[str, int], np.nd
     known = np.isfinite(h10 + n10 + p10)
     columns = np.stack([h10, n10], axis=1)[known]
     zeta2, noise = np.linalg.lstsq(columns, p10[known], rcond=None)[0]
+    if min(zeta2, noise) <= SCALE * max(zeta2, noise):
+        return None
     n20 = (p20 - zeta2 * h20) / noise
     return {
         (kind, hops): h + ratio * n
@@ -170,16 +184,19 @@ def _predicted(curve: tuple[np.ndarray, np.ndarray], deviation: np.ndarray) -> n
 
 
 def _held_out(cells: Sequence[Runs], key: tuple[str, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Return predictions and residuals of runs whose partition is left out of the fit."""
+    """Return predictions and residuals of runs whose partition is left out of the fit.
+
+    It is left out in all scenarios. If there is only one, its residuals are those of the fit.
+    """
     predicted, residuals = [], []
-    for held in dict.fromkeys((cell.scenario, cell.partition) for cell in cells):
-        rest = [cell for cell in cells if (cell.scenario, cell.partition) != held]
+    for held in dict.fromkeys(cell.partition for cell in cells):
+        rest = [cell for cell in cells if cell.partition != held]
         curve = fitted(*_joined(rest or cells, key))
         for cell in cells:
-            if (cell.scenario, cell.partition) == held:
-                own = _predicted(curve, cell.deviation[key])
-                predicted.append(own)
-                residuals.append(cell.log_ratio - own)
+            if cell.partition == held:
+                log_rounds = _predicted(curve, cell.deviation[key])
+                predicted.append(log_rounds)
+                residuals.append(cell.log_ratio - log_rounds)
     return np.concatenate(predicted), np.concatenate(residuals)
 
 
@@ -193,11 +210,10 @@ def _curve(cells: Sequence[Runs], key: tuple[str, int]) -> dict[str, Any]:
     at, values = fitted(*_joined(cells, key))
     predicted, residuals = _held_out(cells, key)
     edges = np.quantile(predicted, [1 / 3, 2 / 3])
-    level, own = np.digitize(predicted, edges), np.digitize(values, edges)
-    tails = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
-    ends = np.array([np.quantile(residuals[level == k], tails) for k in range(3)])
-    low = np.minimum(values + ends[own, 0], values)
-    high = np.maximum(values + ends[own, 1], values)
+    level, level_of_knot = np.digitize(predicted, edges), np.digitize(values, edges)
+    ends = _tails(residuals, level)
+    low = np.minimum(values + ends[level_of_knot, 0], values)
+    high = np.maximum(values + ends[level_of_knot, 1], values)
     # The ends of a monotone curve are monotone, too; this widens the interval where they are not.
     low, high = np.minimum.accumulate(low[::-1])[::-1], np.maximum.accumulate(high)
     columns = {"deviation": at, "ratio": values, "low": low, "high": high}
@@ -208,18 +224,29 @@ def _curve(cells: Sequence[Runs], key: tuple[str, int]) -> dict[str, Any]:
     return {"noise": key[0], "hops": key[1], **rounded, "held_out": held_out}
 
 
+def _tails(residuals: np.ndarray, level: np.ndarray) -> np.ndarray:
+    """Return (3, 2) quantiles of the residuals of each level; of all for a level without any.
+
+    Levels are empty if predictions tie, as on the flat parts of a curve.
+    """
+    tails = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
+    of_levels = [residuals[level == k] for k in range(3)]
+    return np.array([np.quantile(r if len(r) else residuals, tails) for r in of_levels])
+
+
 def calibration(cells: Sequence[Runs]) -> dict[str, Any]:
     """Return the content of ``calibration.json``."""
     scenarios = list(dict.fromkeys(cell.scenario for cell in cells))
     return {
         "noise_ratio": NOISE_RATIO,
         "level": LEVEL,
-        "validated_on": {
+        "fitted_to": {
             "data": list(dict.fromkeys(name.split()[0] for name in scenarios)),
             "n": _range([cell.nodes for cell in cells]),
             "partitions": list(dict.fromkeys(cell.partition for cell in cells)),
             "spread": _range([cell.spread for cell in cells]),
             "lr": _range([cell.lr for cell in cells]),
+            "batch_size": _range([cell.batch_size for cell in cells]),
             "methods": [METHOD],
             "models": ["logistic regression"],
             "cells": len(cells),

@@ -1,11 +1,11 @@
-"""The calibration of advice from records, and its validation on other data."""
+"""The calibration of advice from records, and its validation on other partitions."""
 
 import json
 
 import numpy as np
 import pytest
 
-from analysis import advice
+from analysis.advice import cases, report, runs
 from analysis.study import calibration
 from analysis.study.cells import TUNING_GRAPH, TUNING_SEED, Cell, Source
 from analysis.study.graphs import GRAPHS
@@ -72,8 +72,9 @@ def test_calibration_from_records(tmp_path, capsys):
     out = tmp_path / "calibration.json"
     assert calibration.main([str(records.path), "--out", str(out)]) == 0
     found = json.loads(out.read_text())
-    assert found["validated_on"]["n"] == [30, 30]
-    assert found["validated_on"]["lr"] == [0.5, 0.5]
+    assert found["fitted_to"]["n"] == [30, 30]
+    assert found["fitted_to"]["lr"] == [0.5, 0.5]
+    assert found["fitted_to"]["batch_size"] == [8, 8]
     for curve in found["curves"]:
         for name in ("deviation", "ratio", "low", "high"):
             assert (np.diff(curve[name]) >= 0).all()
@@ -82,6 +83,56 @@ def test_calibration_from_records(tmp_path, capsys):
     empty = tmp_path / "none.jsonl"
     assert calibration.main([str(empty), "--out", str(out)]) == 2
     assert "no complete cell" in capsys.readouterr().err
+
+
+def cell(scenario, partition, log_ratio, deviation=None):
+    """Return a made-up cell for one kind of deviation."""
+    log_ratio = np.asarray(log_ratio, dtype=float)
+    x = np.linspace(0.1, 1, len(log_ratio)) if deviation is None else np.asarray(deviation)
+    return calibration.Runs(
+        *(scenario, partition, 60, 0.5, 8, 0.5),
+        deviation={("default", 10): x},
+        log_ratio=log_ratio,
+        reached=np.full(len(x), True),
+    )
+
+
+def test_partitions_are_left_out_of_all_scenarios():
+    # The two partitions differ by 3 in logarithms, the scenarios do not differ.
+    cells = [cell(n, p, np.full(6, v)) for n in ("30", "60") for p, v in (("a", 1), ("b", 4))]
+    _, residuals = calibration._held_out(cells, ("default", 10))
+    assert sorted(residuals) == [-3.0] * 12 + [3.0] * 12
+
+
+def test_a_curve_of_predictions_that_tie_has_an_interval():
+    cells = [cell("60", p, np.full(30, v)) for p, v in (("a", 1.0), ("b", 1.2))]
+    found = calibration._curve(cells, ("default", 10))
+    assert all(np.isfinite(found[name]).all() for name in ("ratio", "low", "high"))
+    assert (np.array(found["low"]) <= found["ratio"]).all()
+
+
+def changed(records, kind, **changes):
+    """Change the records of all runs, or of all predictors; a function changes the old value."""
+    for key, value in records.found.items():
+        if json.loads(key)[0] == kind:
+            records.found[key] = value | {k: change(value) for k, change in changes.items()}
+    return records
+
+
+def test_cells_that_start_at_the_target_are_left_out(tmp_path):
+    records = synthetic(tmp_path / "records.jsonl")
+    changed(records, "run", curve=lambda run: [1.0] * len(run["curve"]))
+    assert calibration.runs_of(records, ["digits 30"], Source()) == []
+
+
+def test_cells_without_measurable_heterogeneity_are_left_out(tmp_path):
+    records = synthetic(tmp_path / "records.jsonl")
+    changed(
+        records,
+        "predict",
+        **{f"predicted deviation ({k})": lambda row, k=k: NOISE * row[f"N_{k}"] for k in (10, 20)},
+    )
+    assert calibration.runs_of(records, ["digits 30"], Source()) == []
 
 
 def test_cases_are_held_out_of_the_study():
@@ -93,28 +144,28 @@ def test_cases_are_held_out_of_the_study():
     assert "2 shards" in PARTITIONS
     spelled = {(name, n, p.replace("2 shards", "shards 2")) for name, n, p in known}
     spelled = {(name, n, p.replace("1 class", "shards 1")) for name, n, p in spelled}
-    assert len(advice.CASES) >= 12
-    assert len({case.name for case in advice.CASES}) == len(advice.CASES)
-    for case in advice.CASES:
+    assert len(cases.CASES) >= 12
+    assert len({case.name for case in cases.CASES}) == len(cases.CASES)
+    for case in cases.CASES:
         assert (case.dataset, case.n, case.partition) not in spelled
 
 
 def test_outcome_of_a_small_case(tmp_path):
-    case = advice._shards("digits", 8, 2, max_degree=2, static=True)
+    case = cases.shards_case("digits", 8, 2, max_degree=2, static=True)
     records = Records(tmp_path / "records.jsonl")
-    for seed in advice.SEEDS:
-        advice._compute(case, data.digits(), 0.5, seed, records)
+    for seed in cases.SEEDS:
+        runs.compute(case, data.digits(), 0.5, seed, records)
     size = len(records.found)
-    for seed in advice.SEEDS:
-        advice._compute(case, data.digits(), 0.5, seed, Records(records.path))
+    for seed in cases.SEEDS:
+        runs.compute(case, data.digits(), 0.5, seed, Records(records.path))
     assert len(Records(records.path).found) == size
-    found = advice.outcome(case, 0.5, records)
+    found = runs.outcome(case, 0.5, records)
     assert found.best in found.common
     assert found.ratio([found.best] * 3) == pytest.approx(1)
     assert found.ratio(found.first) >= 1 or set(found.first) - set(found.common)
     assert found.median >= 1
     assert -1 <= found.correlation <= 1
     assert 0 <= found.covered <= 1
-    row = advice.table([found]).rows[0]
+    row = report.table([found]).rows[0]
     assert row[0] == case.name
     assert row[5] == found.ratio(found.first)

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from analysis.designed_topologies import command, report, runs, settings
-from topofl import data, topologies
+from topofl import DivergenceError, data, topologies
 
 TINY = replace(settings.SETTINGS["digits"], n=20, rounds=4, every=2)
 
@@ -49,7 +49,7 @@ def test_finished_runs_are_kept_and_both_runs_of_a_pair_have_equal_messages(tiny
     left = iter([True] * 7)
     partial = runs.compute(["digits"], path, seeds=(0, 1), more=lambda: next(left, False))
     assert len(partial.found) == 7
-    assert report.comparisons(partial, (0, 1)) == []
+    assert max(len(one.pairs) for one in report.comparisons(partial, (0, 1))) < 2
     records = runs.compute(["digits"], path, seeds=(0, 1))
     written = path.read_text()
     assert runs.compute(["digits"], path, seeds=(0, 1)).found == records.found
@@ -63,6 +63,63 @@ def test_finished_runs_are_kept_and_both_runs_of_a_pair_have_equal_messages(tiny
     text = paths[0].read_text()
     assert all(name in text for name in settings.OTHERS)
     assert paths[1].stat().st_size > 1000
+    assert "Incomplete" not in text
+
+
+def recorded(path, seeds):
+    """Return made-up records of the comparison with D-Cliques of 10 on digits, by seeds."""
+    records = runs.Records(path)
+    for lr in TINY.rates:
+        records.add(runs._tuning_job(TINY, lr), {"all rounds": lr})
+    other, (*_, lr) = settings.OTHERS["D-Cliques of 10"], TINY.rates
+    for seed in seeds:
+        row = {"messages": 90.0, "H_1": 0.1, "H_10": 0.1, "N_10": 1.0}
+        row |= {outcome: 0.5 + 0.001 * seed for outcome in report.OUTCOMES}
+        better = row | {outcome: 0.6 + 0.002 * seed for outcome in report.OUTCOMES}
+        records.add(runs.other_job(TINY, other, seed, lr), row)
+        records.add(runs.designed_job(TINY, 90.0, seed, lr), better)
+    return records
+
+
+def test_incomplete_comparisons_have_no_verdict_and_missing_ones_are_told(tiny, tmp_path):
+    records = recorded(tmp_path / "records.jsonl", range(3))
+    (path,) = report.write_report(records, tmp_path, range(4))
+    text = path.read_text()
+    assert "better" not in text.replace("is better", "")
+    assert "without a verdict: D-Cliques of 10 (3 seeds), STL-FW (10) (0 seeds)" in text
+    assert "## MNIST\n\nNot run" in text
+    paths = report.write_report(records, tmp_path, range(3))
+    assert len(paths) == 2
+    text = paths[0].read_text()
+    assert "learning phase better" in text
+    assert "without a verdict: STL-FW (10) (0 seeds)" in text
+    assert "## Seeds" not in text
+
+
+def test_seeds_that_are_not_in_the_protocol_are_kept_apart(tiny, tmp_path):
+    records = recorded(tmp_path / "records.jsonl", range(6))
+    assert report.further_seeds(records, range(3)) == [3, 4, 5]
+    text = report.write_report(records, tmp_path, range(3))[0].read_text()
+    before, after = text.split("## Seeds 3 to 5")
+    assert "| D-Cliques of 10 | 3 | 50.10 | 60.20 |" in before
+    assert "| D-Cliques of 10 | 3 | 50.40 | 60.80 |" in after
+    assert "not in the protocol" in after
+
+
+def test_a_run_that_diverges_is_recorded_as_the_worst(tiny, tmp_path, monkeypatch):
+    train = runs._train
+
+    def diverging(setting, clients, graph, seed, lr):
+        if lr == max(TINY.rates):
+            raise DivergenceError("x", [0])
+        return train(setting, clients, graph, seed, lr)
+
+    monkeypatch.setattr(runs, "_train", diverging)
+    records = runs.compute(["digits"], tmp_path / "r.jsonl", seeds=(), more=lambda: True)
+    lost = records[runs._tuning_job(TINY, max(TINY.rates))]
+    assert lost["diverged"]
+    assert [lost[name] for name in report.OUTCOMES] == [0.0, 0.0, 0.0]
+    assert runs.rate_of(TINY, records) == min(TINY.rates)
 
 
 def test_the_rate_is_that_of_the_best_tuning_run(tiny, tmp_path):

@@ -7,7 +7,17 @@ import torch
 from matplotlib import pyplot as plt
 
 import topofl
-from topofl import TopologyError, algorithms, as_topology, data, metrics, mixing, models, topologies
+from topofl import (
+    TopologyError,
+    algorithms,
+    as_topology,
+    data,
+    metrics,
+    mixing,
+    models,
+    tasks,
+    topologies,
+)
 from topofl.metrics import (
     accumulated_noise,
     heterogeneity_spectrum,

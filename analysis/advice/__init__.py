@@ -1,0 +1,1 @@
+"""The validation of ``topologies.recommend``; see `command`."""

@@ -1,0 +1,203 @@
+"""Training runs of the validation, each computed once, and the outcomes of cases."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.stats import spearmanr
+from tqdm.auto import tqdm
+
+import topofl
+from topofl import DivergenceError, algorithms, data, metrics, topologies
+from topofl.advice.calibration import stored
+from topofl.advice.prediction import horizon
+
+from ..study.calibration import rounds_to
+from ..study.cells import TUNING_SEED
+from ..study.run import Records
+from ..study.scenarios import RATES
+from ..study.tables import TARGET
+from .cases import SEEDS, Case
+
+__all__ = ["Outcome", "RecordKey", "compute", "outcome", "tuned_rate"]
+
+
+@dataclass(frozen=True)
+class RecordKey:
+    """What a result is of: advice (``"done"``), a run, or a run that chooses a learning rate."""
+
+    kind: str
+    case: str
+    seed: int
+    graph: str = ""
+    lr: float = 0.0
+
+    @property
+    def key(self) -> str:
+        """Text that identifies it in the file of results."""
+        return json.dumps([self.kind, self.case, self.seed, self.graph, self.lr])
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """The result of a case.
+
+    Parameters
+    ----------
+    case, lr
+        The case and its learning rate.
+    rounds
+        Candidate -> (seeds,) rounds to target; NaN for seeds in which it is not a candidate.
+    deviation
+        The same for predicted deviations.
+    first, first_with_model
+        (seeds,) names of the first choices.
+    covered
+        Share of predictions whose interval holds the measured ratio to the complete graph; the
+        intervals are those of the calibration in the package.
+    """
+
+    case: Case
+    lr: float
+    rounds: Mapping[str, np.ndarray]
+    deviation: Mapping[str, np.ndarray]
+    first: Sequence[str]
+    first_with_model: Sequence[str]
+    covered: float
+
+    @property
+    def common(self) -> list[str]:
+        """Candidates of all seeds."""
+        return [name for name, values in self.rounds.items() if np.isfinite(values).all()]
+
+    @property
+    def best(self) -> str:
+        """The candidate of all seeds with the fewest rounds."""
+        return min(self.common, key=lambda name: self.rounds[name].mean())
+
+    def ratio(self, chosen: Sequence[str]) -> float:
+        """Return the rounds of choices, one per seed, over those of the best candidate."""
+        mean = np.mean([self.rounds[name][k] for k, name in enumerate(chosen)])
+        return float(mean / self.rounds[self.best].mean())
+
+    @property
+    def median(self) -> float:
+        """Rounds of the median candidate over those of the best one: choosing at random."""
+        means = [self.rounds[name].mean() for name in self.common]
+        return float(np.median(means) / self.rounds[self.best].mean())
+
+    @property
+    def correlation(self) -> float:
+        """Rank correlation of predicted deviation and rounds, mean over seeds."""
+        found = []
+        for k in range(len(SEEDS)):
+            pairs = [
+                (self.deviation[name][k], self.rounds[name][k])
+                for name in self.rounds
+                if np.isfinite(self.rounds[name][k])
+            ]
+            found.append(spearmanr(*zip(*pairs, strict=True)).statistic)
+        return float(np.mean(found))
+
+
+def _train(case: Case, clients: data.Partition, graph: Any, lr: float, seed: int) -> dict[str, Any]:
+    """Return accuracy and rounds of the evaluations of a run."""
+    try:
+        history = topofl.run(
+            algorithms.dsgd(lr, batch_size=case.batch_size),
+            model=case.model(),
+            clients=clients,
+            topology=graph,
+            rounds=case.rounds,
+            evaluation=1 if case.dataset == "digits" else 2,
+            compute=topofl.Compute(device="cpu", on_disconnected="allow"),
+            seed=seed,
+            progress=False,
+        )
+    except DivergenceError:
+        return {"diverged": True}
+    accuracy = history["accuracy"].mean(axis=1)
+    return {
+        "curve": [round(float(value), 5) for value in accuracy],
+        "rounds": history["round"].tolist(),
+    }
+
+
+def tuned_rate(case: Case, dataset: data.Dataset, records: Records) -> float:
+    """Return the tuned learning rate; see the module's docstring."""
+    clients = case.split(dataset, n=case.n, seed=TUNING_SEED)
+    graph = topologies.random_regular(case.n, 4, seed=TUNING_SEED)
+    mean = {}
+    for lr in RATES:
+        job = RecordKey("tune", case.name, TUNING_SEED, "4-regular", lr)
+        if job not in records:
+            records.add(job, _train(case, clients, graph, lr, TUNING_SEED))
+        mean[lr] = float(np.mean(records[job].get("curve", -1.0)))
+    return max(RATES, key=mean.__getitem__)
+
+
+def _advised(case: Case, clients: data.Partition, lr: float, seed: int) -> tuple[Any, float]:
+    """Return the recommendation, and the ratio of noise to heterogeneity of a measured model."""
+    found = topologies.recommend(clients, **case.options, lr=lr, rounds=case.rounds, seed=seed)
+    shares = metrics.label_distributions(clients)
+    spread = float(np.square(shares - shares.mean(axis=0)).sum() / clients.n)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = case.model()
+    statistics = metrics.gradient_statistics(
+        clients, model=model, batch_size=case.batch_size, seed=seed
+    )
+    return found, statistics.noise * spread / statistics.heterogeneity
+
+
+def compute(case: Case, dataset: data.Dataset, lr: float, seed: int, records: Records) -> None:
+    """Compute and keep the advice and all runs of a case and a seed that are missing."""
+    done = RecordKey("done", case.name, seed)
+    if done in records:
+        return
+    clients = case.split(dataset, n=case.n, seed=seed)
+    found, noise_ratio = _advised(case, clients, lr, seed)
+    graphs = {candidate.name: candidate.topology for candidate in found.candidates}
+    graphs["complete"] = topologies.fully_connected(case.n)
+    for name, graph in tqdm(graphs.items(), desc=case.name, disable=None):
+        job = RecordKey("run", case.name, seed, name, lr)
+        if job not in records:
+            records.add(job, _train(case, clients, graph, lr, seed))
+    rows = [[c.name, c.heterogeneity, c.noise, c.deviation] for c in found.candidates]
+    records.add(done, {"noise ratio": noise_ratio, "candidates": rows})
+
+
+def outcome(case: Case, lr: float, records: Records) -> Outcome:
+    """Return the outcome of a case whose runs are all recorded."""
+    rounds: dict[str, np.ndarray] = {}
+    deviation: dict[str, np.ndarray] = {}
+    first, with_model, covered = [], [], []
+    curve = stored().curve("default", horizon(lr, case.rounds, stored().hops))
+    assert curve is not None  # no case has fewer rounds than hops
+    for k, seed in enumerate(SEEDS):
+        kept = records[RecordKey("done", case.name, seed)]
+        runs = {
+            name: records[RecordKey("run", case.name, seed, name, lr)]
+            for name in ["complete", *(row[0] for row in kept["candidates"])]
+        }
+        reached = runs["complete"]["curve"]
+        target = TARGET * float(np.mean(reached[-max(1, len(reached) // 5) :]))
+        needed = {name: _needed(run, target, case.rounds) for name, run in runs.items()}
+        for name, _, _, predicted, *_ in kept["candidates"]:
+            _, low, high = curve.predict(predicted)
+            for columns, value in ((rounds, needed[name]), (deviation, predicted)):
+                columns.setdefault(name, np.full(len(SEEDS), np.nan))[k] = value
+            covered.append(low <= needed[name] / needed["complete"] <= high)
+        first.append(kept["candidates"][0][0])
+        ratio = kept["noise ratio"]
+        with_model.append(min(kept["candidates"], key=lambda r, c=ratio: r[1] + c * r[2])[0])
+    return Outcome(case, lr, rounds, deviation, first, with_model, float(np.mean(covered)))
+
+
+def _needed(run: Mapping[str, Any], target: float, rounds: int) -> float:
+    """Return the rounds to a target, twice the rounds of the run if it was not reached."""
+    found = rounds_to(target, run["curve"], run["rounds"]) if "curve" in run else None
+    return 2.0 * rounds if found is None else found
