@@ -74,8 +74,8 @@ def recorded(path, seeds):
     other, (*_, lr) = settings.OTHERS["D-Cliques of 10"], TINY.rates
     for seed in seeds:
         row = {"messages": 90.0, "H_1": 0.1, "H_10": 0.1, "N_10": 1.0}
-        row |= {outcome: 0.5 + 0.001 * seed for outcome in report.OUTCOMES}
-        better = row | {outcome: 0.6 + 0.002 * seed for outcome in report.OUTCOMES}
+        row |= dict.fromkeys(report.OUTCOMES, 0.5 + 0.001 * seed)
+        better = row | dict.fromkeys(report.OUTCOMES, 0.6 + 0.002 * seed)
         records.add(runs.other_job(TINY, other, seed, lr), row)
         records.add(runs.designed_job(TINY, 90.0, seed, lr), better)
     return records
