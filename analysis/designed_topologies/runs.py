@@ -10,8 +10,8 @@ import topofl
 from topofl import algorithms, metrics, topologies
 from topofl.data import Partition
 
-from ..study.run import Job, Records
 from ..study.cells import Cell
+from ..study.run import Job, Records
 from .settings import (
     OTHERS,
     SEEDS,
