@@ -22,7 +22,7 @@ TUNING_SEED = 100
 
 @dataclass(frozen=True)
 class Source:
-    """Where the scenarios come from, as small as a process is told.
+    """Where the scenarios come from; small, since it is sent to every process.
 
     Parameters
     ----------

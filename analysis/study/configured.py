@@ -1,6 +1,7 @@
 """A study of one's own: a configuration file of an experiment, with a table ``[study]``."""
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,32 @@ from .scenarios import RATES, Scenario
 
 __all__ = ["configured_scenarios"]
 
-KEYS = ("graphs", "partitions", "algorithms", "seeds", "rates")
-"""Keys of the table ``[study]``."""
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_seed(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_rate(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+
+
+KEYS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "graphs": ("specs such as 'ring'", _is_text),
+    "partitions": ("specs such as 'shards,per_node=2'", _is_text),
+    "algorithms": ("specs such as 'dsgd,batch_size=8'", _is_text),
+    "seeds": ("integers of at least 0", _is_seed),
+    "rates": ("positive numbers", _is_rate),
+}
+"""Keys of the table ``[study]``: what their lists have, and whether an entry is such."""
+
+AS_CONFIGURED = "as configured"
+"""Name of the only partition or method if the table names none."""
+
+FEWEST_NODES = 6
 
 
 def configured_scenarios(path: Path) -> Mapping[str, Scenario]:
@@ -34,49 +59,87 @@ def configured_scenarios(path: Path) -> Mapping[str, Scenario]:
     OSError
         If the file cannot be read.
     ValueError, TypeError
-        If a key is unknown, a list is empty, or an experiment cannot be built.
+        If a key is unknown, a list is empty or has an entry twice, batch sizes differ, there are
+        fewer than 6 nodes, or an experiment or a graph cannot be built.
     """
-    tables = config.read(path)
-    study = _checked(dict(tables.pop("study", {})), path)
+    tables = {
+        name: _as_table(table) if name in ("data", "algorithm") else table
+        for name, table in config.read(path).items()
+    }
+    study = _checked(tables.pop("study", {}), path)
     if "topology" in tables:
         raise ValueError(f"{path}: list topologies as `graphs` in [study], not in [topology]")
-    batch_size = tables.get("algorithm", {}).get("batch_size", 128)
     experiment = _experiment(tables)
+    methods = tuple(study.get("algorithms", [AS_CONFIGURED]))
     scenario = Scenario(
         path.stem,
         experiment.clients.n,
         partial(_clients, tables),
         partial(_model, tables),
         partial(_algorithm, tables),
-        batch_size=batch_size,
-        rounds=tables["run"]["rounds"],
+        batch_size=_batch_size(tables, methods, path),
+        rounds=experiment.options["rounds"],
         evaluation=experiment.options["evaluation"],
-        partitions=tuple(study.get("partitions", ["as configured"])),
-        methods=tuple(study.get("algorithms", ["as configured"])),
+        partitions=tuple(study.get("partitions", [AS_CONFIGURED])),
+        methods=methods,
         seeds=tuple(study.get("seeds", [0, 1, 2])),
         graphs=_graphs(study.get("graphs")),
         rates=tuple(study.get("rates", RATES)),
+        settings=json.dumps(tables, sort_keys=True, default=str),
     )
-    for partition in scenario.partitions:
-        scenario.clients(partition, 0)
-    for method in scenario.methods:
-        scenario.method(method, scenario.rates[0])
-    if "graphs" in study:
-        clients = scenario.clients(scenario.partitions[0], 0)
-        for graph in scenario.graphs.values():
-            graph.build(clients, 0)
+    _build_all(scenario, path, own_graphs="graphs" in study)
     return {scenario.name: scenario}
 
 
-def _checked(study: dict[str, Any], path: Path) -> dict[str, Any]:
+def _as_table(table: Any) -> Any:
+    """Return a table as it is, and text such as ``"dsgd,lr=0.1"`` as a table."""
+    if not isinstance(table, str):
+        return table
+    name, arguments = parse_spec(table)
+    return {"name": name, **arguments}
+
+
+def _checked(study: Any, path: Path) -> dict[str, Any]:
+    """Return the table ``[study]`` if all of its lists have different entries of the right type."""
+    if not isinstance(study, dict):
+        raise ValueError(f"{path}: [study] must be a table, got {study!r}")
     for key, value in study.items():
         if key not in KEYS:
             raise ValueError(f"{path}: [study] must have keys of {', '.join(KEYS)}, got {key!r}")
-        if not isinstance(value, list) or not value:
+        what, is_right = KEYS[key]
+        right = isinstance(value, list) and value and all(map(is_right, value))
+        if not right or len(set(value)) < len(value):
             raise ValueError(
-                f"{path}: `{key}` in [study] must be a list with entries, got {value!r}"
+                f"{path}: `{key}` in [study] must be a list of different {what}, got {value!r}"
             )
     return study
+
+
+def _build_all(scenario: Scenario, path: Path, *, own_graphs: bool) -> None:
+    """Build what all runs need, so that mistakes show before the first one."""
+    if scenario.n < FEWEST_NODES:
+        raise ValueError(
+            f"{path}: `n` in [data] must be at least {FEWEST_NODES}, got {scenario.n}, since "
+            "learning rates are chosen on a random 4-regular graph"
+        )
+    clients = [scenario.clients(partition, scenario.seeds[0]) for partition in scenario.partitions]
+    for method in scenario.methods:
+        scenario.method(method, scenario.rates[0])
+    for graph in scenario.graphs.values() if own_graphs else ():
+        graph.build(clients[0], scenario.seeds[0])
+
+
+def _batch_size(tables: Mapping[str, Any], methods: Sequence[str], path: Path) -> int:
+    """Return the batch size of all methods, which gradient statistics use too."""
+    usual = tables["algorithm"].get("batch_size", 128)
+    specs = [parse_spec(method) for method in methods if method != AS_CONFIGURED]
+    sizes = {spec.arguments.get("batch_size", 128) for spec in specs} or {usual}
+    if len(sizes) > 1:
+        raise ValueError(
+            f"{path}: `algorithms` in [study] must have one batch size, got "
+            f"{', '.join(map(str, sorted(sizes)))}; study them in files of their own"
+        )
+    return sizes.pop()
 
 
 def _graphs(specs: Sequence[str] | None) -> Mapping[str, StudyGraph]:
@@ -101,7 +164,7 @@ def _experiment(tables: Mapping[str, Any], **changes: Any) -> config.Experiment:
 
 def _clients(tables: Mapping[str, Any], partition: str, seed: int) -> data.Partition:
     more: dict[str, Any] = {"seed": seed}
-    if partition != "as configured":
+    if partition != AS_CONFIGURED:
         name, arguments = parse_spec(partition)
         more |= {"partition": name, **arguments}
     return _experiment(tables, data=more).clients
@@ -112,7 +175,7 @@ def _model(tables: Mapping[str, Any]) -> Any:
 
 
 def _algorithm(tables: Mapping[str, Any], method: str, lr: float) -> algorithms.Algorithm:
-    if method == "as configured":
+    if method == AS_CONFIGURED:
         return _experiment(tables, algorithm={"lr": lr}).algorithm
     name, arguments = parse_spec(method)
     return config.build(

@@ -1,6 +1,6 @@
 """The runs of the study as a table, and as a dataset of torch_geometric."""
 
-import shutil
+import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -95,23 +95,15 @@ class StudyDataset(InMemoryDataset):
         self.load(self.processed_paths[0])
 
     @property
-    def raw_file_names(self) -> list[str]:
-        """Names of the files that are read."""
-        return [self.runs.name]
-
-    @property
     def processed_file_names(self) -> list[str]:
-        """Names of the files that keep the graphs; other choices have other names."""
+        """Names of the files that keep the graphs; other choices and runs have other names."""
         chosen = "-".join("+".join(names or ["all"]) for names in self.chosen.values())
-        return [f"{chosen}.pt".replace(" ", "_")]
-
-    def download(self) -> None:
-        """Copy the file of runs into the folder; nothing is downloaded."""
-        shutil.copy(self.runs, self.raw_paths[0])
+        content = hashlib.sha256(self.runs.read_bytes()).hexdigest()[:8]
+        return [f"{chosen}-{content}.pt".replace(" ", "_")]
 
     def process(self) -> None:
         """Build the graphs of the chosen runs."""
-        runs = pd.read_csv(self.raw_paths[0])
+        runs = pd.read_csv(self.runs)
         for column, names in self.chosen.items():
             runs = runs if names is None else runs[runs[column].isin(names)]
         self.save(list(self._elements(runs)), self.processed_paths[0])

@@ -13,7 +13,7 @@ from topofl import Table, report
 
 from .page_data import page_data
 from .sentences import sentences
-from .statistics import CellTable
+from .statistics import DRAWS, CellTable
 
 __all__ = ["write_page"]
 
@@ -23,7 +23,7 @@ def write_page(
     path: Path,
     *,
     verdicts: Table | None = None,
-    draws: int = 400,
+    draws: int = DRAWS,
 ) -> Path:
     """Write the page of the study, which needs no network and no other files, and return its path.
 

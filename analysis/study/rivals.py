@@ -16,7 +16,7 @@ from torch_geometric.nn import Sequential as GraphSequential
 from topofl import Table
 
 from .dataset import StudyDataset
-from .statistics import CellTable, Statistic, median_over_cells, spearman
+from .statistics import CellTable, Statistic, median, median_over_cells, spearman
 from .tables import SKEWED
 
 __all__ = ["held_out_table"]
@@ -45,6 +45,7 @@ def held_out_table(
         File of runs, folder of graphs and folder of data, as in :class:`StudyDataset`.
     """
     chosen = [t for t in tables if t.method == "D-SGD" and t.partition in SKEWED]
+    chosen = [table for table in chosen if "complete" in table.graphs]
     digits = [table for table in chosen if table.scenario == "digits 60"]
     others = [table for table in chosen if table.scenario in HELD_OUT_DATA]
     if not digits:
@@ -110,7 +111,7 @@ def _rows(name: str, *kinds: Sequence[tuple[CellTable, np.ndarray]]) -> list[tup
             continue
         by_cell = {id(table): values for table, values in predictions}
         both = Statistic(lambda t, own=by_cell: np.stack([own[id(t)], targets(t)]), spearman)
-        error = Statistic(both.columns, lambda c: np.median(np.abs(np.expm1(c[0] - c[1])), axis=-1))
+        error = Statistic(both.columns, lambda c: median(np.abs(np.expm1(c[0] - c[1]))))
         cells = [table for table, _ in predictions]
         order, size = median_over_cells(cells, both), median_over_cells(cells, error)
         shown = f"{size.estimate:.2f} ({size.low:.2f} to {size.high:.2f})"

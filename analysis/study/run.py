@@ -149,6 +149,7 @@ def compute(
     records = Records(path)
     with ProcessPoolExecutor(processes, get_context("spawn"), torch.set_num_threads, (1,)) as pool:
         for scenario in map(source.scenario, scenarios):
+            _check_settings(scenario, records)
             for listed in (tuning_jobs, lambda one: jobs(one, records)):
                 missing = [job for job in listed(scenario) if job not in records]
                 with tqdm(total=len(missing), desc=scenario.name, unit="job", disable=None) as bar:
@@ -158,6 +159,18 @@ def compute(
                 if any(job not in records for job in listed(scenario)):
                     return records
     return records
+
+
+def _check_settings(scenario: Scenario, records: Records) -> None:
+    """Raise if a file of results is of other settings; record those of a new one."""
+    job = Job("settings", Cell(scenario.name, "", "", 0, ""))
+    if job not in records:
+        records.add(job, scenario.settings)
+    if records[job] != scenario.settings:
+        raise ValueError(
+            f"`out` must be a new folder, since {records.path} has results of {scenario.name} with "
+            "other settings"
+        )
 
 
 def _computed(

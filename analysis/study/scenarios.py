@@ -1,6 +1,6 @@
 """The scenarios of the study: datasets, partitions, models, methods and training budgets."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -66,6 +66,8 @@ class Scenario:
         Graphs by name.
     rates
         Learning rates that are tried.
+    settings
+        Text that differs if runs of other settings must not be mixed with those of this scenario.
     """
 
     name: str
@@ -81,6 +83,7 @@ class Scenario:
     seeds: tuple[int, ...] = (0, 1, 2)
     graphs: Mapping[str, StudyGraph] = field(default_factory=lambda: GRAPHS)
     rates: tuple[float, ...] = RATES
+    settings: str = ""
 
 
 def _digits(root: Path | None, enlarge: int = 1) -> data.Dataset:
@@ -152,49 +155,47 @@ def _scenario(name: str, source: _Source, **changes: Any) -> Scenario:
 
 def default_scenarios(root: Path | None = None) -> Mapping[str, Scenario]:
     """Return the scenarios of the study by name; datasets are read from folders of `root`."""
-    digits = {n: _Source(_digits, root, n) for n in (30, 60, 200)}
-    mnist = {n: _Source(_mnist, root, n) for n in (100, 1000)}
-    cifar = _Source(_cifar, root, 30)
-    large_digits = _Source(partial(_digits, enlarge=2), root, 30, _own_tests)
-    on_mnist = {"model": partial(models.logistic_regression, 784)}
-    four = ("D-SGD", "momentum", "local steps", "gradient tracking")
-    scenarios = (
-        _scenario("digits 60", digits[60], partitions=tuple(PARTITIONS), methods=four),
-        _scenario("digits 60, other methods", digits[60], methods=("D2", "push-sum")),
-        _scenario("digits 60, Clique Averaging", digits[60], methods=("Clique Averaging",)),
-        _scenario("digits 30", digits[30]),
-        _scenario("digits 200", digits[200], batch_size=4),
-        _scenario(
-            "MNIST 100",
-            mnist[100],
-            **on_mnist,
-            batch_size=128,
-            rounds=80,
-            partitions=("2 shards", "Dirichlet 0.1"),
-        ),
-        _scenario(
-            "MNIST 1000", mnist[1000], **on_mnist, batch_size=13, rounds=400, every=40, seeds=(0,)
-        ),
-        _scenario(
-            "digits 16 x 16, DFedPGP",
-            large_digits,
-            model=partial(models.dpfl_cnn, (1, 16, 16)),
-            batch_size=16,
-            rounds=60,
-            on="own_test",
-            partitions=("Dirichlet 0.3",),
-            methods=("DFedPGP",),
-            seeds=(0,),
-        ),
-        _scenario(
-            "CIFAR-10 subset, GN-LeNet",
-            cifar,
-            model=partial(models.gn_lenet, (3, 16, 16)),
-            batch_size=16,
-            rounds=150,
-            every=15,
-            methods=("momentum",),
-            seeds=(0,),
-        ),
-    )
+    scenarios = (*_on_digits(root), *_on_mnist(root), *_of_networks(root))
     return {scenario.name: scenario for scenario in scenarios}
+
+
+def _on_digits(root: Path | None) -> Iterator[Scenario]:
+    few, some, many = (_Source(_digits, root, n) for n in (30, 60, 200))
+    four = ("D-SGD", "momentum", "local steps", "gradient tracking")
+    yield _scenario("digits 60", some, partitions=tuple(PARTITIONS), methods=four)
+    yield _scenario("digits 60, other methods", some, methods=("D2", "push-sum"))
+    yield _scenario("digits 60, Clique Averaging", some, methods=("Clique Averaging",))
+    yield _scenario("digits 30", few)
+    yield _scenario("digits 200", many, batch_size=4)
+
+
+def _on_mnist(root: Path | None) -> Iterator[Scenario]:
+    usual = {"model": partial(models.logistic_regression, 784)}
+    some = {"batch_size": 128, "rounds": 80, "partitions": ("2 shards", "Dirichlet 0.1")}
+    yield _scenario("MNIST 100", _Source(_mnist, root, 100), **usual, **some)
+    many = {"batch_size": 13, "rounds": 400, "every": 40, "seeds": (0,)}
+    yield _scenario("MNIST 1000", _Source(_mnist, root, 1000), **usual, **many)
+
+
+def _of_networks(root: Path | None) -> Iterator[Scenario]:
+    yield _scenario(
+        "digits 16 x 16, DFedPGP",
+        _Source(partial(_digits, enlarge=2), root, 30, _own_tests),
+        model=partial(models.dpfl_cnn, (1, 16, 16)),
+        batch_size=16,
+        rounds=60,
+        on="own_test",
+        partitions=("Dirichlet 0.3",),
+        methods=("DFedPGP",),
+        seeds=(0,),
+    )
+    yield _scenario(
+        "CIFAR-10 subset, GN-LeNet",
+        _Source(_cifar, root, 30),
+        model=partial(models.gn_lenet, (3, 16, 16)),
+        batch_size=16,
+        rounds=150,
+        every=15,
+        methods=("momentum",),
+        seeds=(0,),
+    )

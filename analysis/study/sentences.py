@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from .predictors import PREDICTORS
-from .statistics import CellTable, Statistic, median_over_cells, partial_spearman, spearman
+from .statistics import DRAWS, CellTable, Statistic, median_over_cells, partial_spearman, spearman
 from .tables import SKEWED
 
 __all__ = ["Sentence", "sentences"]
@@ -24,7 +24,7 @@ SAID = {
 """Outcomes as they are called in sentences."""
 
 
-def sentences(tables: Sequence[CellTable], *, draws: int = 400) -> list[Sentence]:
+def sentences(tables: Sequence[CellTable], *, draws: int = DRAWS) -> list[Sentence]:
     """Return the results that these cells support, each with the cells behind it.
 
     Correlations are medians over cells, with their sign, and 95 % intervals of `draws` bootstrap
@@ -69,7 +69,7 @@ def _compared(
     start: str, tables: Sequence[CellTable], outcome: str, names: Sequence[str], draws: int
 ) -> Sentence:
     """Return the sentence about rank correlations of several predictors with an outcome."""
-    found = [_estimate(tables, _raw(name, outcome), draws) for name in names]
+    found = [_estimate(tables, _raw(name, outcome, names), draws) for name in names]
     first, rest = f"{names[0]} has a rank correlation of {found[0]} with {SAID[outcome]}", []
     rest = [f"{name} has {number}" for name, number in zip(names[1:], found[1:], strict=True)]
     return f"{start}, {first}; {_listed(rest)}.", _cells(tables)
@@ -78,14 +78,15 @@ def _compared(
 def _best(tables: Sequence[CellTable], labels: str) -> Sentence:
     parts = []
     for outcome, said in SAID.items():
-        medians = {name: _median(tables, _raw(name, outcome)) for name in PREDICTORS}
+        every = tuple(PREDICTORS)
+        medians = {name: _median(tables, _raw(name, outcome, every)) for name in every}
         known = {name: value for name, value in medians.items() if np.isfinite(value)}
         if known:
             best = max(known, key=lambda name: abs(known[name]))
             parts.append(f"{best} with {said} ({signed_text(known[best])})")
     return (
         f"Of {len(PREDICTORS)} predictors, these have the largest absolute rank correlation with "
-        f"{labels}: {_listed(parts)}.",
+        f"{labels}, over the graphs that have all of them: {_listed(parts)}.",
         _cells(tables),
     )
 
@@ -95,12 +96,14 @@ def _corrected(tables: Sequence[CellTable], draws: int) -> Sentence:
         own, noise = (table.predictors[name] for name in ("H_10", "N_10"))
         return np.stack([own, table.outcomes[LATE], noise])
 
-    h, n = (_estimate(tables, _raw(name, LATE), draws) for name in ("H_10", "N_10"))
+    both = ("H_10", "N_10")
+    h, n = (_estimate(tables, _raw(name, LATE, both), draws) for name in both)
     left = _estimate(tables, Statistic(columns, partial_spearman), draws)
     methods = _listed(list(dict.fromkeys(table.method for table in tables)))
     return (
         f"If heterogeneity is removed from the updates ({methods}), H_10 has a rank correlation "
-        f"of {h} with final accuracy and N_10 has {n}; what remains of H_10 given N_10 is {left}.",
+        f"of {h} with final accuracy and N_10 has {n}. Given N_10, the partial rank correlation of "
+        f"H_10 is {left}.",
         _cells(tables),
     )
 
@@ -164,11 +167,14 @@ def _mean(tables: Sequence[CellTable], graph: str, kind: str, name: str) -> floa
     return float(np.mean(columns))
 
 
-def _raw(predictor: str, outcome: str) -> Statistic:
-    """Return the rank correlation of a predictor and an outcome, with its sign."""
-    return Statistic(
-        lambda table: np.stack([table.predictors[predictor], table.outcomes[outcome]]), spearman
-    )
+def _raw(predictor: str, outcome: str, names: Sequence[str]) -> Statistic:
+    """Return the signed rank correlation over the graphs that have all predictors of `names`."""
+
+    def columns(table: CellTable) -> np.ndarray:
+        rest = [table.predictors[name] for name in names]
+        return np.stack([table.predictors[predictor], table.outcomes[outcome], *rest])
+
+    return Statistic(columns, lambda found: spearman(found[:2]))
 
 
 def _estimate(tables: Sequence[CellTable], statistic: Statistic, draws: int) -> str:

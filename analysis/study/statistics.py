@@ -7,11 +7,13 @@ import numpy as np
 from scipy.stats import false_discovery_control, rankdata
 
 __all__ = [
+    "DRAWS",
     "CellTable",
     "Interval",
     "Statistic",
     "adjusted",
     "kendall",
+    "median",
     "median_over_cells",
     "partial_spearman",
     "spearman",
@@ -67,6 +69,8 @@ class Interval:
         Two-sided, of a median of 0, from the same bootstrap.
     cells, graphs
         Cells in which the statistic is defined, and the median number of graphs in them.
+    worst
+        Largest value in any cell.
     """
 
     estimate: float
@@ -75,11 +79,16 @@ class Interval:
     p_value: float
     cells: int
     graphs: int
+    worst: float
 
     def __str__(self) -> str:
         if not np.isfinite(self.estimate):
             return "-"
-        return f"{self.estimate:+.3f} ({self.low:+.3f} to {self.high:+.3f})"
+        return f"{self.estimate:+.3f} ({self.low:+.3f} to {self.high:+.3f}; {self.graphs})"
+
+
+def _graphs(table: CellTable) -> Sequence[str]:
+    return table.graphs
 
 
 @dataclass(frozen=True)
@@ -89,52 +98,66 @@ class Statistic:
     Parameters
     ----------
     columns
-        ``columns(table)`` returns what it is computed from: (columns, graphs), where rows that are
-        not finite everywhere are left out.
+        ``columns(table)`` returns what it is computed from: (columns, graphs). Graphs for which not
+        all columns are finite are left out.
     value
-        ``value(columns)`` of (columns, ..., graphs) returns (...) values.
+        ``value(columns)`` of (columns, ..., graphs) returns (...) values, and ignores graphs whose
+        columns are NaN.
     fewest
         Fewest graphs of a cell.
+    names
+        ``names(table)`` returns the names of the graphs, or of other units that are drawn.
     """
 
     columns: Callable[[CellTable], np.ndarray]
     value: Callable[[np.ndarray], np.ndarray]
     fewest: int = FEWEST
+    names: Callable[[CellTable], Sequence[str]] = _graphs
 
-    def known(self, table: CellTable) -> np.ndarray:
-        """Return the columns of the graphs that have all of them."""
+    def known(self, table: CellTable) -> tuple[np.ndarray, list[str]]:
+        """Return the columns of the graphs that have all of them, and their names."""
         columns = np.atleast_2d(self.columns(table))
-        return columns[:, np.isfinite(columns).all(axis=0)]
+        finite = np.flatnonzero(np.isfinite(columns).all(axis=0))
+        names = self.names(table)
+        return columns[:, finite], [names[int(k)] for k in finite]
 
 
 def spearman(columns: np.ndarray) -> np.ndarray:
     """Return Spearman's correlation of two columns (2, ..., graphs); NaN if one is constant."""
-    return _pearson(*rankdata(columns, axis=-1))
+    return _pearson(*_ranks(columns))
 
 
 def kendall(columns: np.ndarray) -> np.ndarray:
     """Return Kendall's tau-b of two columns (2, ..., graphs); NaN if one is constant."""
     i, j = np.triu_indices(columns.shape[-1], 1)
-    x, y = np.sign(columns[..., i] - columns[..., j]).astype(np.float32)
+    x, y = np.nan_to_num(np.sign(columns[..., i] - columns[..., j])).astype(np.float32)
     pairs = np.sqrt((x != 0).sum(axis=-1) * (y != 0).sum(axis=-1).astype(float))
     return _divided((x * y).sum(axis=-1), pairs)
 
 
 def partial_spearman(columns: np.ndarray) -> np.ndarray:
     """Return the rank correlation of the first two columns, given the third (linear in ranks)."""
-    x, y, given = rankdata(columns, axis=-1)
+    x, y, given = _ranks(columns)
     xy, xz, yz = _pearson(x, y), _pearson(x, given), _pearson(y, given)
     return _divided(xy - xz * yz, np.sqrt((1 - xz**2) * (1 - yz**2)))
 
 
+def _ranks(columns: np.ndarray) -> np.ndarray:
+    """Return ranks along the last axis; those of NaN are NaN."""
+    missing = np.isnan(columns)
+    ranks = rankdata(np.where(missing, np.inf, columns), axis=-1)
+    return np.where(missing, np.nan, ranks)
+
+
 def _pearson(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    x, y = (values - values.mean(axis=-1, keepdims=True) for values in (x, y))
+    count = np.maximum(np.isfinite(x).sum(axis=-1, keepdims=True), 1)
+    x, y = (np.nan_to_num(v - np.nansum(v, axis=-1, keepdims=True) / count) for v in (x, y))
     return _divided((x * y).sum(axis=-1), np.sqrt((x**2).sum(axis=-1) * (y**2).sum(axis=-1)))
 
 
 def _divided(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Return x / y, NaN where y is 0 up to rounding."""
-    small = np.abs(y) < 1e-9
+    small = ~(np.abs(y) >= 1e-9)
     return np.where(small, np.nan, x / np.where(small, 1.0, y))
 
 
@@ -150,30 +173,47 @@ def median_over_cells(
     statistic
         What is computed in each cell.
     draws, seed
-        Bootstrap draws: of clusters with replacement, and, in each cell, of graphs with
-        replacement.
+        Bootstrap draws: of clusters with replacement, and of graphs with replacement. All cells of
+        a draw have the same graphs, as those of the study have.
     """
     rng = np.random.default_rng(seed)
     known = [statistic.known(table) for table in tables]
-    kept = [k for k, columns in enumerate(known) if columns.shape[1] >= statistic.fewest]
-    estimates = [float(statistic.value(known[k])) for k in kept]
-    if not np.isfinite(estimates).any():
-        return Interval(*[float("nan")] * 4, cells=0, graphs=0)
-    drawn = np.stack([_drawn(known[k], statistic, draws, rng) for k in kept])
-    names = [(tables[k].scenario, tables[k].partition) for k in kept]
-    medians = _medians(drawn, _clusters(names), rng)
+    estimates = [
+        float(statistic.value(columns)) if len(names) >= statistic.fewest else float("nan")
+        for columns, names in known
+    ]
+    kept = [k for k, estimate in enumerate(estimates) if np.isfinite(estimate)]
+    if not kept:
+        return Interval(*[float("nan")] * 4, cells=0, graphs=0, worst=float("nan"))
+    drawn = _drawn([known[k] for k in kept], statistic.value, draws, rng)
+    clusters = _clusters([(tables[k].scenario, tables[k].partition) for k in kept])
+    medians = _medians(drawn, clusters, rng)
     low, high = np.nanpercentile(medians, [2.5, 97.5])
-    graphs = int(np.median([known[k].shape[1] for k in kept]))
-    found = float(np.nanmedian(estimates))
-    return Interval(found, float(low), float(high), _p_value(medians), len(kept), graphs)
+    values = [estimates[k] for k in kept]
+    return Interval(
+        *(float(np.median(values)), float(low), float(high), _p_value(medians)),
+        cells=len(kept),
+        graphs=int(np.median([len(known[k][1]) for k in kept])),
+        worst=max(values),
+    )
 
 
 def _drawn(
-    columns: np.ndarray, statistic: Statistic, draws: int, rng: np.random.Generator
+    known: Sequence[tuple[np.ndarray, list[str]]],
+    value: Callable[[np.ndarray], np.ndarray],
+    draws: int,
+    rng: np.random.Generator,
 ) -> np.ndarray:
-    """Return the statistic (draws,) of graphs drawn with replacement."""
-    graphs = columns.shape[1]
-    return statistic.value(columns[:, rng.integers(graphs, size=(draws, graphs))])
+    """Return the statistic (cells, draws) of drawn graphs, which are the same in all cells."""
+    union = list(dict.fromkeys(name for _, names in known for name in names))
+    chosen = rng.integers(len(union), size=(draws, len(union)))
+    found = []
+    for columns, names in known:
+        place = {name: k for k, name in enumerate(names)}
+        rows = np.array([place.get(name, len(names)) for name in union])  # the last one is NaN
+        padded = np.concatenate([columns, np.full((len(columns), 1), np.nan)], axis=1)
+        found.append(value(padded[:, rows[chosen]]))
+    return np.stack(found)
 
 
 def _clusters(names: Sequence[tuple[str, str]]) -> np.ndarray:
@@ -187,18 +227,21 @@ def _medians(drawn: np.ndarray, clusters: np.ndarray, rng: np.random.Generator) 
     """Return the median (draws,) over the cells of clusters drawn with replacement."""
     draws = drawn.shape[1]
     chosen = rng.integers(len(clusters), size=(draws, len(clusters)))
-    # A cluster that is drawn twice takes part with two independent draws of its graphs.
-    turns = (np.arange(draws)[:, None] + np.arange(len(clusters)) * (draws // 7 + 1)) % draws
     padded = np.concatenate([drawn, np.full((1, draws), np.nan)])
-    values = padded[clusters[chosen], turns[:, :, None]].reshape(draws, -1)
-    defined = np.isfinite(values).any(axis=1)
-    medians = np.full(draws, np.nan)
-    medians[defined] = np.nanmedian(values[defined], axis=1)
-    return medians
+    values = padded[clusters[chosen], np.arange(draws)[:, None, None]].reshape(draws, -1)
+    return median(values)
+
+
+def median(values: np.ndarray) -> np.ndarray:
+    """Return the median over the last axis without NaN; NaN if there is nothing else."""
+    defined = np.asarray(np.isfinite(values).any(axis=-1))
+    return np.where(
+        defined, np.nanmedian(np.where(defined[..., None], values, 0.0), axis=-1), np.nan
+    )
 
 
 def _p_value(medians: np.ndarray) -> float:
-    """Return the two-sided p-value of a median of 0."""
+    """Return the two-sided p-value of a median of 0, at least 2 over the number of draws."""
     known = medians[np.isfinite(medians)]
     tail = min((known <= 0).sum(), (known >= 0).sum())
     return float(min(1.0, 2 * (tail + 1) / (len(known) + 1)))

@@ -23,7 +23,17 @@ from .statistics import (
     spearman,
 )
 
-__all__ = ["OUTCOMES", "SKEWED", "cell_tables", "correlation", "correlations", "groups"]
+__all__ = [
+    "OUTCOMES",
+    "SKEWED",
+    "TARGET",
+    "cell_tables",
+    "correlation",
+    "correlation_table",
+    "correlations",
+    "groups",
+    "reached_at",
+]
 
 OUTCOMES = {
     "learning phase": +1,
@@ -118,12 +128,23 @@ def _to_target(run: Mapping[str, Any], target: float) -> dict[str, float]:
     """Return rounds and bytes to the target; twice the last ones if it was not reached."""
     if "curve" not in run:
         return {}
-    reached = [k for k, accuracy in enumerate(run["curve"]) if accuracy >= target]
-    factor, k = (1.0, reached[0]) if reached else (2.0, -1)
-    return {
-        "rounds to target": factor * run["rounds"][k],
-        "bytes to target": factor * run["bytes"][k],
-    }
+    found = {}
+    for name in ("rounds", "bytes"):
+        reached = reached_at(target, run["curve"], run[name])
+        found[f"{name} to target"] = 2.0 * run[name][-1] if reached is None else reached
+    return found
+
+
+def reached_at(target: float, accuracy: Sequence[float], cost: Sequence[float]) -> float | None:
+    """Return the cost at which accuracy first reaches a target, interpolated linearly; or None."""
+    reached = [k for k, value in enumerate(accuracy) if value >= target]
+    if not reached:
+        return None
+    k = reached[0]
+    if k == 0:
+        return float(cost[0])
+    share = (target - accuracy[k - 1]) / (accuracy[k] - accuracy[k - 1])
+    return float(cost[k - 1] + share * (cost[k] - cost[k - 1]))
 
 
 def groups(tables: Sequence[CellTable]) -> dict[str, list[CellTable]]:
@@ -176,8 +197,8 @@ def correlation_table(
 ) -> Table:
     """Return the table of predictors against columns, best predictor of the first one on top.
 
-    Correlations that differ from 0 by chance, at a false discovery rate of 5 % over the table, are
-    in brackets.
+    Correlations that do not differ significantly from 0, at a false discovery rate of 5 % over the
+    table, are in brackets.
     """
     chances = dict(zip(found, adjusted([one.p_value for one in found.values()]), strict=True))
     columns = list(dict.fromkeys(column for _, column in found))

@@ -7,17 +7,7 @@ from topofl.cli.shared_options import add_verb, path_argument
 
 __all__ = ["add_study"]
 
-
-def add_study(verbs: Any) -> None:
-    """Add the command ``topofl study``."""
-    examples = """
-        topofl study study.toml --processes 2 --html study.html
-        topofl study study.toml --dry-run
-        topofl study "digits 30" --out out/digits-30
-        topofl study --data path/to/data --processes 2
-    """
-    text = "correlate numbers of graphs, known before training, with how well nodes learn"
-    more = """
+_ABOUT = """
 
 CONFIG.toml is a file of topofl run without [topology] and with a table [study]:
 
@@ -29,7 +19,18 @@ CONFIG.toml is a file of topofl run without [topology] and with a table [study]:
   rates = [0.05, 0.1, 0.2]    # the best on a random 4-regular graph is used for all graphs
 
 Finished runs are kept and not repeated: the same command continues an interrupted study."""
-    verb = add_verb(verbs, "study", "topofl.cli.study:study", text, examples, more)
+
+
+def add_study(verbs: Any) -> None:
+    """Add the command ``topofl study``."""
+    examples = """
+        topofl study study.toml --processes 2 --html study.html
+        topofl study study.toml --dry-run
+        topofl study "digits 30" --out out/digits-30
+        topofl study --data path/to/data --processes 2
+    """
+    text = "correlate numbers of graphs, known before training, with how well nodes learn"
+    verb = add_verb(verbs, "study", "topofl.cli.study:study", text, examples, _ABOUT)
     help_names = "CONFIG.toml, or scenarios of our study (default: all whose data are given)"
     verb.add_argument("scenarios", nargs="*", metavar="CONFIG.toml", help=help_names)
     verb.add_argument(
