@@ -156,7 +156,7 @@ LEAST = [
         {},
         "max_messages",
         2,
-        "at least 2 for a time-varying graph, whose links carry a message each",
+        "at least 2 for a time-varying graph of 12 nodes, got 1",
     ),
     ({"directed": True}, "max_messages", 2, "at least 2 for a time-varying"),
     ({"model": MODEL}, "max_bytes", 5200, "2 messages of 2,600 bytes = 5200 for a time-varying"),

@@ -96,7 +96,7 @@ def _least(n: int, *, directed: bool, static: bool) -> _Least:
     doubly stochastic weights, a round in which a single message is sent does not exist.
     """
     if not static:
-        return _Least(1, 2, "", "a time-varying graph, whose links carry a message each way,")
+        return _Least(1, 2, "", "a time-varying graph")
     if directed:
         return _Least(1, n, "n=", "a strongly connected directed static graph")
     return _Least(min(2, n - 1), 2 * (n - 1), "2(n-1)=", "a connected undirected static graph")
