@@ -15,11 +15,10 @@ from topofl import DivergenceError, algorithms, data, metrics, topologies
 from topofl.advice.calibration import stored
 from topofl.advice.prediction import horizon
 
-from ..study.calibration import rounds_to
 from ..study.cells import TUNING_SEED
 from ..study.run import Records
 from ..study.scenarios import RATES
-from ..study.tables import TARGET
+from ..study.tables import TARGET, reached_at
 from .cases import SEEDS, Case
 
 __all__ = ["Outcome", "RecordKey", "compute", "outcome", "tuned_rate"]
@@ -199,5 +198,5 @@ def outcome(case: Case, lr: float, records: Records) -> Outcome:
 
 def _needed(run: Mapping[str, Any], target: float, rounds: int) -> float:
     """Return the rounds to a target, twice the rounds of the run if it was not reached."""
-    found = rounds_to(target, run["curve"], run["rounds"]) if "curve" in run else None
+    found = reached_at(target, run["curve"], run["rounds"]) if "curve" in run else None
     return 2.0 * rounds if found is None else found

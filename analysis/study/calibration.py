@@ -31,9 +31,9 @@ from .cells import Cell, Source, clients_of, scenarios_of
 from .graphs import GRAPHS
 from .run import Job, Records
 from .statistics import CellTable
-from .tables import TARGET, cell_tables
+from .tables import TARGET, cell_tables, reached_at
 
-__all__ = ["Runs", "calibration", "fitted", "main", "rounds_to", "runs_of"]
+__all__ = ["Runs", "calibration", "fitted", "main", "runs_of"]
 
 METHOD = "D-SGD"
 
@@ -81,18 +81,6 @@ class Runs:
     reached: np.ndarray
 
 
-def rounds_to(target: float, accuracy: Sequence[float], rounds: Sequence[float]) -> float | None:
-    """Return when accuracy first reaches a target, interpolated linearly; None if it never does."""
-    reached = [k for k, value in enumerate(accuracy) if value >= target]
-    if not reached:
-        return None
-    k = reached[0]
-    if k == 0:
-        return float(rounds[0])
-    share = (target - accuracy[k - 1]) / (accuracy[k] - accuracy[k - 1])
-    return float(rounds[k - 1] + share * (rounds[k] - rounds[k - 1]))
-
-
 def runs_of(records: Records, scenarios: Sequence[str], source: Source) -> list[Runs]:
     """Return the complete cells of D-SGD that rounds relative to the complete graph exist for."""
     tables = cell_tables(records, scenarios, source)
@@ -110,10 +98,10 @@ def _runs(records: Records, table: CellTable, source: Source) -> Runs | None:
     if "curve" not in complete:
         return None
     target = TARGET * complete["final"]
-    base = rounds_to(target, complete["curve"], complete["rounds"])
+    base = reached_at(target, complete["curve"], complete["rounds"])
     deviations = _deviations(before)
     reached = [
-        rounds_to(target, run["curve"], run["rounds"]) if "curve" in run else None
+        reached_at(target, run["curve"], run["rounds"]) if "curve" in run else None
         for run in ran.values()
     ]
     if not base or 0 in reached or deviations is None:

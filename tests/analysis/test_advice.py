@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from analysis.advice import cases, report, runs
-from analysis.study import calibration
+from analysis.study import calibration, tables
 from analysis.study.cells import TUNING_GRAPH, TUNING_SEED, Cell, Source
 from analysis.study.graphs import GRAPHS
 from analysis.study.run import Job, Records
@@ -15,9 +15,9 @@ from topofl import data
 
 
 def test_rounds_are_interpolated():
-    assert calibration.rounds_to(0.5, [0.1, 0.4, 0.8], [0, 4, 8]) == pytest.approx(5)
-    assert calibration.rounds_to(0.1, [0.1, 0.4], [2, 4]) == 2
-    assert calibration.rounds_to(0.9, [0.1, 0.4], [0, 4]) is None
+    assert tables.reached_at(0.5, [0.1, 0.4, 0.8], [0, 4, 8]) == pytest.approx(5)
+    assert tables.reached_at(0.1, [0.1, 0.4], [2, 4]) == 2
+    assert tables.reached_at(0.9, [0.1, 0.4], [0, 4]) is None
 
 
 def test_curve_of_noisy_monotone_data_is_monotone_and_near_them():
