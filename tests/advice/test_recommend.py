@@ -173,11 +173,11 @@ def test_the_least_budget_has_a_graph_and_less_is_refused(options, name, least, 
         topologies.recommend(CLIENTS, **options, **{name: least - 1})
 
 
-@pytest.mark.parametrize("n", [3, 8, 11])
+@pytest.mark.parametrize("n", [8, 11])
 def test_one_link_per_round_averages_over_all_nodes(n):
     clients = data.shards(data.digits(), n=n, per_node=2, seed=0)
     found = topologies.recommend(clients, max_messages=2)
-    assert "matchings(star" in found.best.code
+    assert "matchings(topologies.star" in found.best.code
     graph = found.best.topology
     assert {graph.at(t).edge_index.shape[1] for t in range(graph.period)} == {2}
     product = np.linalg.multi_dot([np.eye(n), *weights_of(graph, 40 * n)])
@@ -361,7 +361,7 @@ def test_rounds_are_predicted_for_the_hops_of_the_fit_only():
 
 
 def test_deviations_above_those_of_the_fit_are_told():
-    counts = np.diag([9] * 12)  # one class per node
+    counts = np.diag([9] * 60)  # one class per node
     found = topologies.recommend(counts, max_degree=2, static=True)
     last = stored().curve("default", 10).deviation[-1]
     beyond = sum(candidate.deviation > last for candidate in found.candidates)
