@@ -180,7 +180,7 @@ def test_one_link_per_round_averages_over_all_nodes(n):
     assert "matchings(topologies.star" in found.best.code
     graph = found.best.topology
     assert {graph.at(t).edge_index.shape[1] for t in range(graph.period)} == {2}
-    product = np.linalg.multi_dot([np.eye(n), *weights_of(graph, 40 * n)])
+    product = np.linalg.multi_dot([np.eye(n), *weights_of(graph, 80 * n)])
     np.testing.assert_allclose(product, 1 / n, atol=1e-6)
     with pytest.raises(ValueError, match=r"n=\d+ for a strongly.*static=False needs less"):
         topologies.recommend(clients, max_messages=2, static=True, directed=True)
@@ -361,8 +361,8 @@ def test_rounds_are_predicted_for_the_hops_of_the_fit_only():
 
 
 def test_deviations_above_those_of_the_fit_are_told():
-    counts = np.diag([9] * 60)  # one class per node
-    found = topologies.recommend(counts, max_degree=2, static=True)
+    counts = np.diag([9] * 12)  # one class per node
+    found = topologies.recommend(counts, max_messages=2)
     last = stored().curve("default", 10).deviation[-1]
     beyond = sum(candidate.deviation > last for candidate in found.candidates)
     assert beyond > 0
