@@ -129,6 +129,7 @@ GIVEN = {
     "neighborhood_swap": ("base",),
     "designed": ("degree", "n"),
     "neighborhood_heterogeneity": ("label_counts",),
+    "predicted_deviation": ("model", "batch_size"),
     "heterogeneity_spectrum": ("label_counts",),
     "run": ("topology", "progress"),
     "estimate": ("topology",),

@@ -100,7 +100,10 @@ def test_sentences_are_in_the_page(text):
 def test_numbers_of_sentences_come_from_the_cells():
     found = dict(sentences.sentences(CELLS[:1], draws=20))
     first = next(iter(found))
-    number = expected("H_10", "learning phase", CELLS[:1])
+    table = CELLS[0]  # sentences compare predictors over the graphs that have all of them
+    known = np.isfinite(table.predictors["spectral gap"])
+    x, y = table.predictors["H_10"][known], table.outcomes["learning phase"][known]
+    number = spearmanr(x, y).statistic
     assert f"H_10 has a rank correlation of {sentences.signed_text(number)} (" in first
     assert next(iter(found.values())) == "1 cell of up to 14 graphs: digits 60; 2 shards."
     (about_iid, _), *_ = sentences.sentences(CELLS[3:4], draws=20)

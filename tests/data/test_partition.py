@@ -184,7 +184,8 @@ def test_plot_draws_one_disk_for_each_node_and_class_it_holds():
 
 
 def test_plot_makes_its_own_figure_without_showing_it():
+    before = plt.get_fignums()
     ax = data.Partition(toy(), [[0]]).plot()
     ax.figure.canvas.draw()
-    assert plt.get_fignums() == [ax.figure.number]
+    assert plt.get_fignums() == [*before, ax.figure.number]
     plt.close(ax.figure)

@@ -393,7 +393,14 @@ def _shared_columns(run_state: RunState) -> Tensor:
 def _progress(start: int, rounds: int, progress: bool | str, title: str) -> Iterator[int]:
     from tqdm.auto import tqdm
 
-    quiet = False if "ipykernel" in sys.modules else None  # None: silent unless on a terminal
+    quiet = False if _in_notebook() else None  # None: silent unless on a terminal
     disable = quiet if progress == "auto" else not progress
     bar = {"desc": printable(title), "disable": disable, "leave": False, "unit": "round"}
     return iter(tqdm(range(start, rounds), initial=start, total=rounds, **bar))
+
+
+def _in_notebook() -> bool:
+    """Return whether this process runs the cells of a notebook."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return hasattr(shell, "kernel")
