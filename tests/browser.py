@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["CHROMIUM", "CONTRAST", "Browser", "opened"]
+__all__ = ["CHROMIUM", "CONTRAST", "Browser", "check_contrast", "opened"]
 
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -133,6 +133,15 @@ class Browser:
     def named(self, *methods: str) -> list[dict[str, Any]]:
         """Return what was told under these names."""
         return [event["params"] for event in self.events if event["method"] in methods]
+
+
+def check_contrast(tab: Browser, scheme: str) -> None:
+    """Assert that texts have enough contrast in a light or dark scheme, which the page follows."""
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    tab.call("Emulation.setEmulatedMedia", features=features)
+    brightness, bad = tab.run(CONTRAST)
+    assert bad == []
+    assert (brightness > 0.5) == (scheme == "light")
 
 
 @contextmanager

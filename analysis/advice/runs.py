@@ -11,9 +11,10 @@ from scipy.stats import spearmanr
 from tqdm.auto import tqdm
 
 import topofl
-from topofl import DivergenceError, algorithms, data, metrics, topologies
+from topofl import DivergenceError, algorithms, data, topologies
 from topofl.advice.calibration import stored
-from topofl.advice.prediction import horizon
+from topofl.advice.prediction import horizon, noise_of
+from topofl.metrics.data_fit.labels import label_spread
 
 from ..study.cells import TUNING_SEED
 from ..study.run import Records
@@ -141,15 +142,12 @@ def tuned_rate(case: Case, dataset: data.Dataset, records: Records) -> float:
 def _advised(case: Case, clients: data.Partition, lr: float, seed: int) -> tuple[Any, float]:
     """Return the recommendation, and the ratio of noise to heterogeneity of a measured model."""
     found = topologies.recommend(clients, **case.options, lr=lr, rounds=case.rounds, seed=seed)
-    shares = metrics.label_distributions(clients)
-    spread = float(np.square(shares - shares.mean(axis=0)).sum() / clients.n)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = case.model()
-    statistics = metrics.gradient_statistics(
-        clients, model=model, batch_size=case.batch_size, seed=seed
-    )
-    return found, statistics.noise * spread / statistics.heterogeneity
+    ratio = noise_of(clients, label_spread(clients), model, case.batch_size, seed)
+    assert ratio is not None  # there are a model, a batch size and nodes with different labels
+    return found, ratio
 
 
 def compute(case: Case, dataset: data.Dataset, lr: float, seed: int, records: Records) -> None:

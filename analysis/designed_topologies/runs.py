@@ -10,7 +10,7 @@ import topofl
 from topofl import DivergenceError, algorithms, metrics, topologies
 from topofl.data import Partition
 
-from ..study.cells import Cell
+from ..study.cells import Cell, accuracies_of
 from ..study.run import Job, Records
 from .settings import (
     OTHERS,
@@ -144,15 +144,8 @@ def _outcomes(
         history = _train(setting, clients, graph, seed, lr)
     except DivergenceError:
         return about | dict.fromkeys(ACCURACIES, 0.0) | {"diverged": True}
-    accuracy, rounds = history["accuracy"], history["round"]
-    means = accuracy.mean(axis=1)
-    last = rounds[-1]
-    return about | {
-        "learning phase": float(means[rounds <= last / 2].mean()),
-        "final": float(means[rounds > 0.8 * last].mean()),
-        "worst node": float(accuracy[-1].min()),
-        "all rounds": float(means.mean()),
-    }
+    everything = float(history["accuracy"].mean(axis=1).mean())
+    return about | accuracies_of(history) | {"all rounds": everything}
 
 
 def _train(

@@ -10,6 +10,8 @@ from torch import nn
 from topofl import Topology, TopologySequence, data, models, topologies
 from topofl.data import Partition
 
+from ..study.scenarios import RATES, read_cifar, read_mnist
+
 __all__ = [
     "OTHERS",
     "RATES",
@@ -31,9 +33,6 @@ SEEDS = tuple(range(10))
 
 TUNING_SEED, TUNING_DEGREE = 100, 4
 """Seed and degree of the random regular graph on which the learning rate is chosen."""
-
-RATES = (0.02, 0.05, 0.1, 0.2, 0.5)
-"""Learning rates that are tried."""
 
 CLIQUE_SIZES = (10, 5)
 """Sizes of the D-Cliques, whose messages per round are the budgets of the other graphs."""
@@ -74,16 +73,6 @@ class Setting:
         return tuple(round(rate * (1 - self.momentum), 6) for rate in RATES)
 
 
-def _folder(root: Path | None, name: str) -> Path:
-    if root is None:
-        raise ValueError(f"`--data` must name a folder with the folder {name}, got none")
-    return root / name
-
-
-def _cifar(root: Path | None) -> data.Dataset:
-    return data.cifar10(_folder(root, "cifar10-subset"), verify=False, downscale=2)
-
-
 SETTINGS: Mapping[str, Setting] = {
     one.name: one
     for one in (
@@ -98,7 +87,7 @@ SETTINGS: Mapping[str, Setting] = {
         ),
         Setting(
             "MNIST",
-            lambda root: data.mnist(_folder(root, "mnist")),
+            read_mnist,
             partial(models.logistic_regression, 784),
             n=100,
             batch_size=128,
@@ -107,7 +96,7 @@ SETTINGS: Mapping[str, Setting] = {
         ),
         Setting(
             "CIFAR-10 subset",
-            _cifar,
+            read_cifar,
             partial(models.gn_lenet, (3, 16, 16)),
             n=20,
             batch_size=10,

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from sklearn.isotonic import IsotonicRegression
 
-from topofl import metrics
+from topofl.metrics.data_fit.labels import label_spread
 
 from .cells import Cell, Source, clients_of, scenarios_of
 from .graphs import GRAPHS
@@ -108,8 +108,7 @@ def _runs(records: Records, table: CellTable, source: Source) -> Runs | None:
         return None
     never = 2.0 * complete["rounds"][-1]
     ratio = [(never if value is None else value) / base for value in reached]
-    shares = metrics.label_distributions(clients_of(cell, source))
-    spread = float(np.square(shares - shares.mean(axis=0)).sum() / len(shares))
+    spread = label_spread(clients_of(cell, source))
     known = np.array([row["H_10"] is not None and row["N_10"] is not None for row in before])
     deviation = {key: value[known] for key, value in deviations.items()}
     return Runs(

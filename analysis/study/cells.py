@@ -1,7 +1,7 @@
 """The cells of a scenario, and one run of a cell."""
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from .configured import configured_scenarios
 from .graphs import Graph, build_graph
 from .scenarios import Scenario, default_scenarios
 
-__all__ = ["Cell", "Source", "cells", "graph_of", "outcomes"]
+__all__ = ["Cell", "Source", "accuracies_of", "cells", "clients_of", "graph_of", "outcomes"]
 
 TUNING_SEED = 100
 """Seed with which the learning rate is chosen, on the random 4-regular graph; not reported."""
@@ -72,7 +72,12 @@ def cells(scenario: Scenario) -> list[Cell]:
 
 def clients_of(cell: Cell, source: Source) -> data.Partition:
     """Return the partition of a cell."""
-    return source.scenario(cell.scenario).clients(cell.partition, cell.seed)
+    return _clients(source, cell.scenario, cell.partition, cell.seed)
+
+
+@lru_cache(maxsize=2)  # the graphs of a cell are computed one after the other
+def _clients(source: Source, scenario: str, partition: str, seed: int) -> data.Partition:
+    return source.scenario(scenario).clients(partition, seed)
 
 
 def graph_of(cell: Cell, clients: data.Partition, source: Source) -> Graph | str:
@@ -111,16 +116,23 @@ def outcomes(cell: Cell, lr: float, source: Source) -> dict[str, Any]:
     return _summary(history)
 
 
+def accuracies_of(history: topofl.History) -> dict[str, float]:
+    """Return mean accuracy over the first half and the last fifth, and that of the worst node."""
+    accuracy, rounds = history["accuracy"], history["round"]
+    means = np.nanmean(accuracy, axis=1)
+    return {
+        "learning phase": float(means[rounds <= rounds[-1] / 2].mean()),
+        "final": float(means[rounds > 0.8 * rounds[-1]].mean()),
+        "worst node": float(np.nanmin(accuracy[-1])),
+    }
+
+
 def _summary(history: topofl.History) -> dict[str, Any]:
     accuracy, rounds = history["accuracy"], history["round"]
     means = np.nanmean(accuracy, axis=1)
-    early = rounds <= rounds[-1] / 2
-    late = rounds > 0.8 * rounds[-1]
     sent = np.concatenate([[0.0], np.cumsum(history["bytes"])])[rounds]
     return {
-        "learning phase": float(means[early].mean()),
-        "final": float(means[late].mean()),
-        "worst node": float(np.nanmin(accuracy[-1])),
+        **accuracies_of(history),
         "spread": float(np.nanstd(accuracy[-1])),
         "consensus": float(history["consensus_distance"].mean()),
         "curve": [round(float(mean), 5) for mean in means],

@@ -45,27 +45,34 @@ def study(options: argparse.Namespace) -> None:
     ValueError, TypeError, OSError, TopologyError
         If a scenario is unknown, or a configuration cannot be read or built.
     """
+    if options.processes < 1:
+        raise ValueError(f"`--processes` must be at least 1, got {options.processes}")
+    if options.minutes < 0:
+        raise ValueError(f"`--minutes` must be at least 0, got {options.minutes:g}")
     source, scenarios = _chosen(options)
     if options.dry_run:
         for name in scenarios:
             print(f"{name}: {len(cells(source.scenario(name))):,} runs")
         return
     end = time.monotonic() + 60 * options.minutes
-    path = options.out / "records.jsonl"
+    file = options.out / "records.jsonl"
     try:
         records = compute(
             scenarios,
-            path,
+            file,
             source,
             processes=options.processes,
             more=lambda: time.monotonic() < end,
         )
     except KeyboardInterrupt:
         print("interrupted; the same command continues", file=sys.stderr)
-        records = Records(path)
+        records = Records(file)
     outputs = Outputs(options.out, options.html, options.graphs)
-    for written in write_report(records, scenarios, source, outputs):
-        print(f"written: {written}")
+    paths = write_report(records, scenarios, source, outputs)
+    for path in paths:
+        print(f"written: {path}")
+    if not paths:
+        print("no cell is complete, so there is nothing to report; the same command continues")
 
 
 def _chosen(options: argparse.Namespace) -> tuple[Source, list[str]]:
@@ -80,7 +87,8 @@ def _chosen(options: argparse.Namespace) -> tuple[Source, list[str]]:
     known = scenarios_of(source)
     for name in options.scenarios:
         if name not in known:
-            raise ValueError(f"SCENARIO must be one of {', '.join(known)}, got {name!r}")
+            names = ", ".join(map(repr, known))
+            raise ValueError(f"SCENARIO must be one of {names}, got {name!r}")
     free = [name for name in known if options.data is not None or name.startswith("digits")]
     return source, options.scenarios or free
 

@@ -23,6 +23,7 @@ def write_page(
     path: Path,
     *,
     verdicts: Table | None = None,
+    spectra: bool = True,
     draws: int = DRAWS,
 ) -> Path:
     """Write the page of the study, which needs no network and no other files, and return its path.
@@ -36,6 +37,8 @@ def write_page(
         HTML file to write. An existing file is replaced.
     verdicts
         Table of hypotheses to show; None: none.
+    spectra
+        Whether to show spectra of graphs of this study, on digits with 60 nodes.
     draws
         Bootstrap draws of the intervals in the sentences.
 
@@ -49,8 +52,9 @@ def write_page(
     if not tables:
         raise ValueError("`tables` must contain at least one cell, got none; run the study first")
     text = _template().render(
+        title="What predicts convergence",
         libraries=_libraries(),
-        study=page_data(tables),
+        study=page_data(tables, spectra=spectra),
         sentences=sentences(tables, draws=draws),
         verdicts=verdicts,
         seeds=sorted({table.seed for table in tables}),

@@ -32,8 +32,8 @@ SLOW = 0.8
 """Modulus of an eigenvalue above which deviations stay for several rounds."""
 
 
-def page_data(tables: Sequence[CellTable]) -> dict[str, Any]:
-    """Return all data of the page's script."""
+def page_data(tables: Sequence[CellTable], *, spectra: bool = True) -> dict[str, Any]:
+    """Return all data of the page's script, with or without the spectra of our own graphs."""
     cells, columns = cells_shown(tables)
     return {
         "predictors": list(PREDICTORS),
@@ -41,7 +41,7 @@ def page_data(tables: Sequence[CellTable]) -> dict[str, Any]:
         "families": list(dict.fromkeys(family for table in tables for family in table.families)),
         "columns": columns,
         "cells": cells,
-        "spectra": spectra_shown(),
+        "spectra": spectra_shown() if spectra else [],
     }
 
 

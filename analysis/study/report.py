@@ -17,7 +17,7 @@ from .hypotheses import hypotheses
 from .page import write_page
 from .rivals import held_out_table
 from .run import Records
-from .statistics import CellTable
+from .statistics import FEWEST, CellTable
 from .tables import SKEWED, cell_tables, correlation_table, correlations, groups
 
 __all__ = ["write_report"]
@@ -89,8 +89,11 @@ def write_report(
     report = outputs.folder / "report.md"
     report.write_text("\n".join(parts), encoding="utf-8")
     picture = _scatter(tables, outputs.folder / "scatter.png")
-    pages = [] if outputs.page is None else [write_page(tables, outputs.page, verdicts=verdicts)]
-    return [report, runs, picture, *pages]
+    paths = [report, runs, picture]
+    if outputs.page is not None:
+        ours = source.config is None
+        paths.append(write_page(tables, outputs.page, verdicts=verdicts, spectra=ours))
+    return paths
 
 
 PLAN = """\
@@ -113,8 +116,16 @@ def _summary(tables: Sequence[CellTable]) -> str:
         "correlations over cells, with signs such that -1 is perfect, 95 % bootstrap intervals "
         "(partitions as clusters, and graphs), and the number of graphs. Those in brackets do not "
         "differ significantly from 0, at a false discovery rate of 5 % over their table "
-        "(Benjamini-Hochberg)."
+        f"(Benjamini-Hochberg).{_too_few(tables)}"
     )
+
+
+def _too_few(tables: Sequence[CellTable]) -> str:
+    """Return why there are no correlations, or nothing."""
+    most = max(len(table.graphs) for table in tables)
+    if most >= FEWEST:
+        return ""
+    return f" There are none: a correlation needs at least {FEWEST} graphs, here are {most}."
 
 
 def _tables(tables: Sequence[CellTable]) -> list[str]:

@@ -12,7 +12,15 @@ from topofl import Evaluation, algorithms, data, models
 
 from .graphs import GRAPHS, StudyGraph
 
-__all__ = ["METHODS", "PARTITIONS", "Scenario", "default_scenarios"]
+__all__ = [
+    "METHODS",
+    "PARTITIONS",
+    "RATES",
+    "Scenario",
+    "default_scenarios",
+    "read_cifar",
+    "read_mnist",
+]
 
 RATES = (0.02, 0.05, 0.1, 0.2, 0.5)
 """Learning rates that are tried."""
@@ -92,15 +100,17 @@ def _digits(root: Path | None, enlarge: int = 1) -> data.Dataset:
 
 def _folder(root: Path | None, name: str) -> Path:
     if root is None:
-        raise ValueError(f"`--data` must name a folder with {name} for this scenario, got none")
+        raise ValueError(f"`--data` must name a folder with the folder {name}, got none")
     return root / name
 
 
-def _mnist(root: Path | None) -> data.Dataset:
+def read_mnist(root: Path | None) -> data.Dataset:
+    """Return MNIST from a folder of `root`."""
     return data.mnist(_folder(root, "mnist"))
 
 
-def _cifar(root: Path | None) -> data.Dataset:
+def read_cifar(root: Path | None) -> data.Dataset:
+    """Return the CIFAR-10 subset from a folder of `root`, averaged to 16 x 16 pixels."""
     # The subset has other checksums than the whole dataset. Averaging saves three quarters of time.
     return data.cifar10(_folder(root, "cifar10-subset"), verify=False, downscale=2)
 
@@ -172,9 +182,9 @@ def _on_digits(root: Path | None) -> Iterator[Scenario]:
 def _on_mnist(root: Path | None) -> Iterator[Scenario]:
     usual = {"model": partial(models.logistic_regression, 784)}
     some = {"batch_size": 128, "rounds": 80, "partitions": ("2 shards", "Dirichlet 0.1")}
-    yield _scenario("MNIST 100", _Source(_mnist, root, 100), **usual, **some)
+    yield _scenario("MNIST 100", _Source(read_mnist, root, 100), **usual, **some)
     many = {"batch_size": 13, "rounds": 400, "every": 40, "seeds": (0,)}
-    yield _scenario("MNIST 1000", _Source(_mnist, root, 1000), **usual, **many)
+    yield _scenario("MNIST 1000", _Source(read_mnist, root, 1000), **usual, **many)
 
 
 def _of_networks(root: Path | None) -> Iterator[Scenario]:
@@ -191,7 +201,7 @@ def _of_networks(root: Path | None) -> Iterator[Scenario]:
     )
     yield _scenario(
         "CIFAR-10 subset, GN-LeNet",
-        _Source(_cifar, root, 30),
+        _Source(read_cifar, root, 30),
         model=partial(models.gn_lenet, (3, 16, 16)),
         batch_size=16,
         rounds=150,

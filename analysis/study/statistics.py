@@ -8,6 +8,7 @@ from scipy.stats import false_discovery_control, rankdata
 
 __all__ = [
     "DRAWS",
+    "FEWEST",
     "CellTable",
     "Interval",
     "Statistic",

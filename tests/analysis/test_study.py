@@ -227,7 +227,9 @@ def test_a_configured_study_gives_the_same_records_in_one_and_two_processes(tmp_
         assert cli.main(words) == 0
         assert "report.md" in capsys.readouterr().out
         found.append(Records(out / "records.jsonl").found)
-        assert "random_regular" not in (out / "report.md").read_text()  # nothing was left out
+        text = (out / "report.md").read_text()
+        assert "random_regular" not in text  # nothing was left out
+        assert "a correlation needs at least 8 graphs, here are 3." in text
     assert found[0] == found[1]
     assert len(found[0]) == 29  # runs, predictors, rates, and the settings
 
@@ -318,7 +320,18 @@ def test_command_line_counts_runs(capsys):
     assert command.main(["--dry-run", "digits 30"]) == 0
     assert f"digits 30: {3 * len(GRAPHS):,} runs" in capsys.readouterr().out
     assert command.main(["digits 31"]) == 2
-    assert "SCENARIO must be one of" in capsys.readouterr().err
+    assert "SCENARIO must be one of 'digits 60', 'digits 60, other" in capsys.readouterr().err
+    for words, message in (
+        (["--processes", "0"], "`--processes` must be at least 1, got 0"),
+        (["--minutes", "-1"], "`--minutes` must be at least 0, got -1"),
+    ):
+        assert command.main(["digits 30", *words]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_a_study_without_a_complete_cell_says_how_to_go_on(tmp_path, capsys):
+    assert command.main(["digits 30", "--minutes", "0", "--out", str(tmp_path / "out")]) == 0
+    assert "the same command continues" in capsys.readouterr().out
 
 
 def test_hypotheses_name_the_predictors_and_partitions():

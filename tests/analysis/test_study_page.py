@@ -82,6 +82,15 @@ def test_pages_need_cells(tmp_path):
         write_page([], tmp_path / "a.html")
 
 
+def test_a_study_of_ones_own_has_neither_our_spectra_nor_empty_sections(tmp_path):
+    own = replace(CELLS[0], scenario="mine", method="as configured", partition="as configured")
+    text = write_page([own], tmp_path / "own.html", spectra=False, draws=20).read_text()
+    for part in ("remember", "spectra", "hypotheses"):
+        assert f'id="{part}"' not in text
+        assert f'href="#{part}"' not in text
+    assert 'id="plot"' in text
+
+
 def test_the_page_is_small_and_has_no_addresses_of_files(text):
     assert len(text.encode()) < LIMIT
     own = re.sub(r"<script>.*?</script>", "", text, flags=re.DOTALL)
@@ -323,12 +332,7 @@ def test_dragging_over_the_plot_highlights_what_is_inside(tab):
 @needs_browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_contrast_is_enough(tab, scheme):
-    tab.call(
-        "Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}]
-    )
-    brightness, bad = tab.run(browser.CONTRAST)
-    assert bad == []
-    assert (brightness > 0.5) == (scheme == "light")
+    browser.check_contrast(tab, scheme)
 
 
 @needs_browser

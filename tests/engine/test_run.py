@@ -1,7 +1,9 @@
 """Runs: seeds, records and options."""
 
 import importlib
+import sys
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -198,6 +200,16 @@ def test_progress_bars_are_hidden_off_terminals(capfd):
     assert capfd.readouterr() == ("", "")
     run(progress=True)
     assert "round" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("shell", [SimpleNamespace(kernel=None), SimpleNamespace(), None])
+def test_progress_bars_are_shown_where_cells_run_not_where_a_kernel_is_installed(
+    shell, capfd, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "ipykernel", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    run()
+    assert ("round" in capfd.readouterr().err) == hasattr(shell, "kernel")
 
 
 def test_estimates_of_weighted_graphs_do_not_warn():

@@ -1,9 +1,9 @@
-"""Warnings that point to the line of user code that called the library."""
+"""The user code that called the library: its line in warnings, and whether it is a notebook."""
 
 import sys
 import warnings
 
-__all__ = ["warn_caller"]
+__all__ = ["in_notebook", "warn_caller"]
 
 
 def warn_caller(message: str) -> None:
@@ -17,3 +17,10 @@ def warn_caller(message: str) -> None:
         level += 1
         frame = frame.f_back
     warnings.warn(message, UserWarning, stacklevel=level)
+
+
+def in_notebook() -> bool:
+    """Return whether this process runs the cells of a notebook."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return hasattr(shell, "kernel")

@@ -19,7 +19,6 @@ __all__ = [
     "Traffic",
     "accumulated",
     "horizon",
-    "label_spread",
     "noise_of",
     "traffic",
 ]
@@ -65,12 +64,6 @@ def horizon(lr: float | None, rounds: int | None, calibrated: tuple[int, ...]) -
         wanted = 1 / (2 * lr * CURVATURE)
         hops = min(calibrated, key=lambda known: abs(np.log(known / wanted)))
     return hops if rounds is None else min(hops, rounds)
-
-
-def label_spread(counts: np.ndarray) -> float:
-    """Return the label heterogeneity without communication, ``(1/n) ||Pi - J Pi||_F^2``."""
-    shares = metrics.label_distributions(counts)
-    return float(np.square(shares - shares.mean(axis=0)).sum() / len(counts))
 
 
 def noise_of(

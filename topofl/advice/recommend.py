@@ -16,14 +16,15 @@ from topofl.advice.prediction import (
     Traffic,
     accumulated,
     horizon,
-    label_spread,
     noise_of,
     traffic,
 )
 from topofl.advice.reasons import Yardstick, reason
 from topofl.advice.result import Candidate, Recommendation
 from topofl.data import Partition
+from topofl.metrics.data_fit.labels import label_spread
 from topofl.metrics.hops.accumulated import check_hops
+from topofl.metrics.hops.deviation import check_model
 from topofl.mixing import metropolis_or_uniform
 from topofl.topologies._common import check_nonempty_label_counts
 from topofl.topology import Topology, TopologyError, TopologySequence
@@ -129,7 +130,8 @@ def recommend(
     """
     counts = _label_counts(clients)
     n = len(counts)
-    _check_model(model)
+    if model is not None:
+        check_model(model)
     seed = check_int("seed", seed, minimum=0)
     batch = None if batch_size is None else check_int("batch_size", batch_size, minimum=1)
     options = {
@@ -215,15 +217,6 @@ def _label_counts(clients: Any) -> np.ndarray:
     if len(counts) < 2:
         raise ValueError("`clients` must have at least 2 nodes, got 1, which needs no graph")
     return counts
-
-
-def _check_model(model: Any) -> None:
-    if model is None:
-        return
-    if not isinstance(model, nn.Module) or not any(p.requires_grad for p in model.parameters()):
-        raise TypeError(
-            f"`model` must be a torch.nn.Module with trainable parameters, got {shown(model)}"
-        )
 
 
 def _hops(hops: Any, lr: Any, rounds: Any) -> int:

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from topofl import config, data, models
+from topofl import config, models
 from topofl.advice import recommend as ranked
+from topofl.cli.clients import shards_of
 from topofl.cli.output import check_picture, print_notes, print_table
 from topofl.data import Partition
 
@@ -87,11 +88,9 @@ def _shards(options: argparse.Namespace) -> tuple[Partition, nn.Module]:
     """Return the clients that ``--data``, ``--n`` and ``--per-node`` describe, and a model."""
     if options.n is None:
         raise ValueError("`--n` must be given with `--data`, e.g. --n 60")
-    dataset = (
-        data.digits() if options.data == "digits" else data.mnist(Path(options.data).expanduser())
-    )
-    model = models.logistic_regression(dataset.inputs[0].numel(), dataset.n_classes)
-    return data.shards(dataset, options.n, options.per_node, seed=options.seed), model
+    clients = shards_of(options, options.n)
+    dataset = clients.dataset
+    return clients, models.logistic_regression(dataset.inputs[0].numel(), dataset.n_classes)
 
 
 def _draw(found: Any, path: Path) -> None:

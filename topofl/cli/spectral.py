@@ -3,14 +3,14 @@
 import argparse
 import shlex
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from topofl import data, metrics
+from topofl import metrics
 from topofl._spec import at, build_topology, parse_spec, table_of
 from topofl._support.table import Table
+from topofl.cli.clients import shards_of
 from topofl.cli.output import print_notes, print_table
 from topofl.data import Partition
 from topofl.topology import Topology, TopologySequence
@@ -112,7 +112,4 @@ def _shards(options: argparse.Namespace, sizes: Sequence[Any]) -> Partition:
         raise ValueError(
             f"with `--data`, all graphs must have the same number of nodes, as ring:100, got {got}"
         )
-    dataset = (
-        data.digits() if options.data == "digits" else data.mnist(Path(options.data).expanduser())
-    )
-    return data.shards(dataset, known[0], options.per_node, seed=options.seed)
+    return shards_of(options, known[0])

@@ -9,7 +9,25 @@ __all__ = ["add_study"]
 
 _ABOUT = """
 
-CONFIG.toml is a file of topofl run without [topology] and with a table [study]:
+CONFIG.toml is a file of topofl run without [topology] and with a table [study]. Correlations need
+at least 8 graphs, and several evaluations in the first half of the rounds:
+
+  [data]
+  name = "digits"
+  n = 20
+  seed = 0
+
+  [algorithm]
+  name = "dsgd"
+  lr = 0.1
+  batch_size = 8
+
+  [run]
+  rounds = 60
+  seed = 0
+
+  [evaluation]
+  every = 4
 
   [study]
   graphs = ["ring", "torus", "designed,degree=4"]    # default: the 47 graphs of our study

@@ -2,7 +2,6 @@
 
 import math
 import os
-import sys
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from topofl._support.ambient import in_plain_torch
+from topofl._support.callers import in_notebook
 from topofl._support.check import check_int, check_switch, shown
 from topofl._support.machine import emulates_bf16
 from topofl._support.text import printable
@@ -393,14 +393,7 @@ def _shared_columns(run_state: RunState) -> Tensor:
 def _progress(start: int, rounds: int, progress: bool | str, title: str) -> Iterator[int]:
     from tqdm.auto import tqdm
 
-    quiet = False if _in_notebook() else None  # None: silent unless on a terminal
+    quiet = False if in_notebook() else None  # None: silent unless on a terminal
     disable = quiet if progress == "auto" else not progress
     bar = {"desc": printable(title), "disable": disable, "leave": False, "unit": "round"}
     return iter(tqdm(range(start, rounds), initial=start, total=rounds, **bar))
-
-
-def _in_notebook() -> bool:
-    """Return whether this process runs the cells of a notebook."""
-    ipython = sys.modules.get("IPython")
-    shell = None if ipython is None else ipython.get_ipython()
-    return hasattr(shell, "kernel")

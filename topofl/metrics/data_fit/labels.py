@@ -11,7 +11,13 @@ from topofl._support.check import as_array, check_choice, check_label_counts, ch
 from topofl.metrics._declaration import LABELS, NODE_GROUPS, MetricColumn
 from topofl.topology import Topology, TopologyError
 
-__all__ = ["as_group_lists", "check_row_per_node", "clique_skew", "label_distributions"]
+__all__ = [
+    "as_group_lists",
+    "check_row_per_node",
+    "clique_skew",
+    "label_distributions",
+    "label_spread",
+]
 
 COLUMNS = (
     MetricColumn(
@@ -63,6 +69,16 @@ def label_distributions(label_counts: Any) -> np.ndarray:
             f"{_first_few(empty)} have none; leave them out"
         )
     return counts / totals
+
+
+def label_spread(label_counts: Any) -> float:
+    """Return the label heterogeneity without communication, ``(1/n) ||Pi - J Pi||_F^2``.
+
+    Pi holds the label distributions of the nodes; parameters and errors are those of
+    :func:`label_distributions`.
+    """
+    shares = label_distributions(label_counts)
+    return float(np.square(shares - shares.mean(axis=0)).sum() / len(shares))
 
 
 def clique_skew(

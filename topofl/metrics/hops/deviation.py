@@ -13,7 +13,7 @@ from topofl._support.check import check_choice, check_int, shown
 from topofl._support.seeding import stream
 from topofl.data.partition import Partition
 from topofl.metrics._rounds import Mixable, WeightRule
-from topofl.metrics.data_fit.labels import label_distributions
+from topofl.metrics.data_fit.labels import label_spread
 from topofl.metrics.hops.accumulated import HOPS, check_hops
 from topofl.metrics.hops.heterogeneity import neighborhood_heterogeneity
 from topofl.metrics.hops.noise import accumulated_noise
@@ -195,8 +195,7 @@ def predicted_deviation(
     noise = accumulated_noise(x, hops, rounds=rounds, weights=weights, seed=seed)
     of = {"hops": hops, "rounds": rounds, "weights": weights}
     if by == "labels":
-        shares = label_distributions(clients)
-        spread = float(np.square(shares - shares.mean(axis=0)).sum() / clients.n)
+        spread = label_spread(clients)
         zeta2 = found.heterogeneity / spread if spread > 0 else 0.0
         heterogeneity = neighborhood_heterogeneity(x, clients, **of)
     else:
@@ -340,12 +339,17 @@ def _check_clients(clients: Any) -> None:
         raise TypeError(f"`clients` must be a Partition, got {type(clients).__name__}")
 
 
-def _check_arguments(clients: Any, model: Any, task: Any) -> None:
-    _check_clients(clients)
+def check_model(model: Any) -> None:
+    """Raise unless a model is a module with trainable parameters."""
     if not isinstance(model, nn.Module) or not any(p.requires_grad for p in model.parameters()):
         raise TypeError(
             f"`model` must be a torch.nn.Module with trainable parameters, got {shown(model)}"
         )
+
+
+def _check_arguments(clients: Any, model: Any, task: Any) -> None:
+    _check_clients(clients)
+    check_model(model)
     if task is not None and not isinstance(task, Task):
         raise TypeError(f"`task` must be a Task such as tasks.regression(), got {shown(task)}")
 
