@@ -1,0 +1,1 @@
+"""Summaries of many runs: tables with intervals, paired differences, targets and plots."""
