@@ -72,15 +72,7 @@ class Collected:
         ]
 
     def name_of(self, group: int) -> str:
-        """Return a group's values as text.
-
-        Examples
-        --------
-        >>> from topofl.summary.collected import collect
-        >>> from tests.summary.samples import runs_of
-        >>> collect(runs_of(alpha=[0.1]), "alpha").name_of(0)
-        '0.1'
-        """
+        """Return a group's values as text."""
         return ", ".join(str(value) for value in self.groups[group]) or "all runs"
 
 
