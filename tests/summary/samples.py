@@ -11,7 +11,7 @@ from topofl.runs import StoredRun
 ROUNDS = [0, 10, 20, 30, 40]
 
 
-def curves(final, *, rounds=ROUNDS, nodes=10, rng=None, seconds=False, low_is_good=False):
+def curves(final, *, rounds=ROUNDS, nodes=10, rng=None, seconds=False, low_is_good=False, cost=1):
     """Return curves that rise (or fall) to a final mean, and the scores of the nodes at the end."""
     rng = np.random.default_rng(0) if rng is None else rng
     shares = 1 - np.exp(-np.array(rounds) / 12)
@@ -31,7 +31,7 @@ def curves(final, *, rounds=ROUNDS, nodes=10, rng=None, seconds=False, low_is_go
     score = "loss" if low_is_good else "accuracy"
     found = {
         "round": list(rounds),
-        "bytes": [1_000_000 * r for r in rounds],
+        "bytes": [cost * 1_000_000 * r for r in rounds],
         "messages": [20 * r for r in rounds],
         "scores": {score: statistics},
     }
@@ -67,5 +67,5 @@ def runs_of(*, topology=("ring",), alpha=(1.0,), seeds=3, effect=None, noise=0.0
         final = 0.6 + gain + 0.02 * np.log10(a) + shared[seed] + rng.normal(0, noise / 3)
         settings = {"data.name": "digits", "data.alpha": a, "topology.name": name}
         settings |= {"run.rounds": 40, "run.seed": seed}
-        runs.append(stored(settings, float(final), rng=rng, **options))
+        runs.append(stored(settings, float(final), rng=rng, **{"cost": k + 1} | options))
     return runs

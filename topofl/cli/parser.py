@@ -212,40 +212,72 @@ def _add_compare(verbs: Any) -> None:
     examples = """
         topofl compare runs/*
         topofl compare runs/ring runs/dcliques --target 0.85 --plot accuracy.png
+        topofl compare runs/* --group-by topology --baseline ring --target 0.8
+        topofl compare runs/* --group-by topology,alpha --latex --plot curves.pdf --kind bands
     """
-    verb = _add_verb(
-        verbs, "compare", "topofl.cli.compare:compare", "compare saved runs in a table", examples
-    )
+    text = "compare saved runs in a table, or the groups of runs that differ in seeds only"
+    verb = _add_verb(verbs, "compare", "topofl.cli.compare:compare", text, examples)
     verb.add_argument(
         "runs",
         nargs="+",
         type=_path,
         metavar="RUN",
-        help="a folder that run (or History.save) wrote",
+        help="a folder that run (or History.save) wrote; with --group-by also a store of runs",
     )
     verb.add_argument(
         "--target",
         type=float,
-        default=0.8,
         metavar="SCORE",
-        help="score to reach, for the column of rounds (default: 0.8)",
+        help="score to reach, for the columns of rounds and costs (default: 0.8; none for groups)",
     )
+    _add_group_options(verb)
     verb.add_argument(
         "--column",
         metavar="NAME",
         help="which score, e.g. accuracy_fine_tuned (default: the task's)",
     )
     verb.add_argument(
-        "--plot", type=_path, metavar="FILE", help="draw scores against --x (.png, .pdf, .svg)"
+        "--plot",
+        type=_path,
+        metavar="FILE",
+        help="draw scores against --x, or --kind for groups (.png, .pdf, .svg)",
     )
     axes = ("rounds", "steps", "megabytes", "seconds")
     verb.add_argument(
         "--x",
         choices=axes,
-        default="rounds",
-        help="horizontal axis of --plot (default: rounds); seconds are simulated",
+        help="horizontal axis of --plot (default: rounds; megabytes for --kind pareto); seconds "
+        "are simulated",
     )
-    _add_table_options(verb)
+    form = _add_table_options(verb)
+    form.add_argument(
+        "--latex", action="store_true", help="print a LaTeX tabular for the package booktabs"
+    )
+
+
+def _add_group_options(verb: argparse.ArgumentParser) -> None:
+    """Add the options of ``compare`` on groups of runs."""
+    verb.add_argument(
+        "--group-by",
+        metavar="NAMES",
+        help="settings that make a group, separated by commas: topology, alpha, algorithm.lr; "
+        "prints means over seeds with 95 %% intervals",
+    )
+    verb.add_argument(
+        "--baseline",
+        metavar="VALUE",
+        help="with --group-by: paired differences to this group; a value, or setting=value",
+    )
+    verb.add_argument(
+        "--over",
+        metavar="NAMES",
+        help="with --group-by: settings other than seeds to average over on purpose",
+    )
+    verb.add_argument(
+        "--kind",
+        choices=("bands", "violins", "clients", "pareto", "heat_map"),
+        help="with --group-by and --plot: what to draw (default: bands)",
+    )
 
 
 def _add_graphs(verbs: Any) -> None:
@@ -370,8 +402,8 @@ def _add_report_options(verb: argparse.ArgumentParser, contents: str, default: s
     )
 
 
-def _add_table_options(verb: argparse.ArgumentParser) -> None:
-    """Add the options of commands that print a table."""
+def _add_table_options(verb: argparse.ArgumentParser) -> Any:
+    """Add the options of commands that print a table; return the group of their formats."""
     verb.add_argument(
         "--csv", type=_path, metavar="FILE", help="also write the table there, in full precision"
     )
@@ -380,3 +412,4 @@ def _add_table_options(verb: argparse.ArgumentParser) -> None:
     form.add_argument(
         "--json", action="store_true", help="print a JSON list with one object per row"
     )
+    return form

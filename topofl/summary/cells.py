@@ -37,11 +37,8 @@ def decimals_of(error: float) -> int | None:
     """
     if not math.isfinite(error) or error <= 0:
         return None
-    digit, exponent = f"{error:.0e}".split("e")
-    if digit == "1":  # 0.096 is 0.1 with one digit, and 0.10 with two
-        exponent = f"{error:.1e}".split("e")[1]
-        return 1 - int(exponent)
-    return -int(exponent)
+    digit, exponent = f"{error:.0e}".split("e")  # 0.096 is 0.1 with one digit, and 0.10 with two
+    return (digit == "1") - int(exponent)
 
 
 def rounded(value: float, error: float, half: float | None = None) -> str:

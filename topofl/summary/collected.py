@@ -67,9 +67,7 @@ class Collected:
     @property
     def averaged(self) -> list[str]:
         """Settings that are averaged over and vary: seeds, and those in `over`."""
-        return [
-            name for name in self.settings.varying if is_seed(name) or name in self.over
-        ]
+        return [name for name in self.settings.varying if is_seed(name) or name in self.over]
 
     def name_of(self, group: int) -> str:
         """Return a group's values as text."""
@@ -184,7 +182,11 @@ def _check_distinct(entries: Sequence[Entry], settings: Settings) -> None:
     if len(entries) < 2 or not settings.codes:
         return
     varying = settings.varying
-    rows = np.stack([settings.codes[name] for name in varying]) if varying else np.zeros((1, len(entries)))
+    rows = (
+        np.stack([settings.codes[name] for name in varying])
+        if varying
+        else np.zeros((1, len(entries)))
+    )
     _, first, inverse = np.unique(rows, axis=1, return_index=True, return_inverse=True)
     again = np.flatnonzero(first[inverse.reshape(-1)] != np.arange(len(entries)))
     if len(again):
@@ -203,7 +205,9 @@ def _confounded(
     others = [name for name in settings.varying if name not in members and not is_seed(name)]
     del group_of  # within groups they are equal, as was checked
     real = [
-        name for name in others if MISSING not in settings.levels[name] or len(settings.levels[name]) > 2
+        name
+        for name in others
+        if MISSING not in settings.levels[name] or len(settings.levels[name]) > 2
     ]
     if not real:
         return []

@@ -147,7 +147,10 @@ def pairs_with(collected: Collected, values: np.ndarray, baseline: Any) -> list[
         np.argsort(collected.group_of, kind="stable"),
         np.cumsum(np.bincount(collected.group_of, minlength=len(collected.groups)))[:-1],
     )
-    has = [[not (key[runs] == k).any() for key, k in zip(keys, absent, strict=True)] for runs in members]
+    has = [
+        [not (key[runs] == k).any() for key, k in zip(keys, absent, strict=True)]
+        for runs in members
+    ]
     pairs = []
     for group, base in enumerate(of_group):
         if base in (-1, group):
@@ -155,7 +158,9 @@ def pairs_with(collected: Collected, values: np.ndarray, baseline: Any) -> list[
             pairs.append(_no_pair(base, reason))
             continue
         shared = [
-            key for key, one, other in zip(keys, has[group], has[base], strict=True) if one and other
+            key
+            for key, one, other in zip(keys, has[group], has[base], strict=True)
+            if one and other
         ]
         differences = _differences(values, shared, members[group], members[base])
         pairs.append(_pair(differences, base, collected.low_is_good))

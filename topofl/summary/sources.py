@@ -138,6 +138,11 @@ def _of_path(path: Path) -> Entry | RunStore:
     if not path.exists():
         raise FileNotFoundError(f"`runs` must be {WANTED}, got {path}, which does not exist")
     if saved_in(path / "history") is None and saved_in(path) is None:
+        if (path / "config.toml").is_file():
+            raise FileNotFoundError(
+                f"`runs` must be finished, {path} has no history; finish it with topofl resume "
+                f"{path}, or leave it out"
+            )
         return RunStore(path)
     with at(f"{path}:"):
         history = History.load(path)

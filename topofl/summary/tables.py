@@ -10,6 +10,7 @@ import numpy as np
 
 from topofl._support.check import check_choice
 from topofl._support.table import LINE_LIMIT, NotApplicable, Table, as_text
+from topofl._support.text import printable
 from topofl.summary.cells import Cell, rounded
 from topofl.summary.collected import Collected
 from topofl.summary.pairs import Pair
@@ -54,8 +55,9 @@ class Summary:
     ...     return topofl.History({"seed": seed}, sent, scores, np.zeros((0, 2)))
     >>> accuracies = {"ring": [0.71, 0.74, 0.72], "torus": [0.78, 0.81, 0.80]}
     >>> runs = {name: [run(x, k) for k, x in enumerate(row)] for name, row in accuracies.items()}
-    >>> print(topofl.summarize(runs, baseline="ring").to_markdown())
-    | name | runs | accuracy | std | worst node | worst tenth | minus ring | pairs | better than ring |
+    >>> frame = topofl.summarize(runs, baseline="ring").to_pandas()
+    >>> frame[["name", "runs", "better than ring"]].values.tolist()
+    [['ring', 3, ''], ['torus', 3, 'HOLDS']]
     """
 
     runs: Collected
@@ -191,10 +193,8 @@ class Summary:
     def __str__(self) -> str:
         parts = self._parts()
         whole = _joined(parts, len(self.runs.labels))
-        if _is_wide(whole) and len(parts) > 1:
-            text = "\n\n".join(map(str, parts))  # one below the other
-        else:
-            text = str(whole)
+        # Parts of a wide table are printed one below the other.
+        text = "\n\n".join(map(str, parts)) if _is_wide(whole) else str(whole)
         return "\n".join([text, *(f"note: {note}" for note in self.notes)])
 
     __repr__ = __str__
@@ -217,12 +217,16 @@ class Summary:
         return self.numbers.to_csv(path)
 
     def to_markdown(self) -> str:
-        """Return a Markdown table, with numbers rounded to the digit of their standard error."""
-        return self.table.to_markdown()
+        """Return a Markdown table and notes, with numbers rounded as printed."""
+        return "\n\n".join([self.table.to_markdown(), *self.notes])
 
     def to_latex(self) -> str:
-        r"""Return a LaTeX ``tabular`` for the package booktabs, with numbers rounded as printed."""
-        return self.table.to_latex(booktabs=True)
+        """Return a LaTeX ``tabular`` for the package booktabs, rounded as printed.
+
+        Notes are comments below it.
+        """
+        notes = [f"% {printable(note)}" for note in self.notes]
+        return "\n".join([self.table.to_latex(booktabs=True), *notes])
 
     def plot(self, kind: str = "bands", **options: Any) -> "Figure":
         """Return a figure of the runs.
@@ -274,6 +278,8 @@ def _append_columns(
 
 def _range(median: float, low: float, high: float) -> str:
     """Return the median of a cost with its extremes, ``never`` for infinity."""
-    texts = ["never" if np.isinf(x) else as_text(int(x) if x == int(x) else x)
-             for x in (median, low, high)]
+    texts = [
+        "never" if np.isinf(x) else as_text(int(x) if x == int(x) else x)
+        for x in (median, low, high)
+    ]
     return texts[0] if low == high else f"{texts[0]} ({texts[1]} to {texts[2]})"

@@ -91,9 +91,7 @@ def plot_bands(
     column, unit, xlabel = AXES[check_cost(collected, x)]
     curves, places = collected.statistic("mean"), collected.cost(column)
     members = [np.flatnonzero(collected.group_of == k) for k in range(len(collected.groups))]
-    lines = [
-        _line([(places[r] / unit, curves[r]) for r in own.tolist()], band) for own in members
-    ]
+    lines = [_line([(places[r] / unit, curves[r]) for r in own.tolist()], band) for own in members]
     note = f"{xlabel}\n(mean over runs; {BANDS[band]})"
     return draw_lines(collected, lines, ax, note, _name(collected.score))
 
@@ -101,9 +99,7 @@ def plot_bands(
 def check_cost(collected: Collected, x: str) -> str:
     """Return the name of a cost, or raise ``ValueError`` if it is unknown or was not recorded."""
     check_choice("x", x, AXES)
-    without = [
-        entry.name for entry in collected.entries if not entry.curves.get(AXES[x][0])
-    ]
+    without = [entry.name for entry in collected.entries if not entry.curves.get(AXES[x][0])]
     if without:
         raise ValueError(
             f"`x` must be recorded by all runs, {len(without)} of {len(collected.entries)} have no "

@@ -117,12 +117,19 @@ def _draw(ax: "Axes", values: np.ndarray, texts: np.ndarray) -> None:
     """Draw cells with their numbers, dark on light and light on dark."""
     known = values[~np.isnan(values)]
     low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
-    ax.imshow(values, cmap="cividis", aspect="auto", vmin=low, vmax=high)
+    image = ax.imshow(values, cmap="cividis", aspect="auto", vmin=low, vmax=high)
     for row, column in zip(*np.nonzero(texts != ""), strict=True):
-        share = (values[row, column] - low) / (high - low) if high > low else 0.0
-        color = "black" if share > 0.55 else "white"
+        color = _readable_on(image.to_rgba(values[row, column]))
         ax.text(
             column, row, texts[row, column], color=color, fontsize=FONT, ha="center", va="center"
         )
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
+
+
+def _readable_on(color: Any) -> str:
+    """Return black or white, whichever has the higher contrast to a color by the rule of WCAG."""
+    channels = np.asarray(color[:3], dtype=float)
+    linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+    luminance = float(linear @ [0.2126, 0.7152, 0.0722])
+    return "black" if (luminance + 0.05) ** 2 > 1.05 * 0.05 else "white"

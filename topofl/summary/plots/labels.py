@@ -27,13 +27,19 @@ NEAR = 14.0
 RADII = (7, 10, 14, 20, 28, 38, 50, 65, 85, 110, 140)
 """Distances of a label from its point that are tried, in points."""
 
+ANGLES = (135, 315, 180, 0, 90, 270, 45, 225, 158, 338, 22, 202)
+"""Directions that are tried, in degrees: first above and below a front that rises."""
+
+HALO = 2.0
+"""Width of the white edge that separates a label from lines below it, in points."""
+
 
 def line_height(labels: Sequence[str]) -> float:
-    """Return the height in inches that labels need, one below the other.
+    r"""Return the height in inches that labels need, one below the other.
 
     Examples
     --------
-    >>> round(line_height(["ring", "dcliques,\\nclique_size=10"]), 2)
+    >>> round(line_height(["ring", "dcliques,\nclique_size=10"]), 2)
     0.44
     """
     return sum(1.25 * FONT * (1 + text.count("\n")) + GAP for text in labels) / 72 + 0.01
@@ -108,9 +114,7 @@ def label_lines(
     figure = axes[0].figure
     texts = [
         [
-            ax.text(
-                x, y, label, color=color, fontsize=FONT, va="center", parse_math=False
-            )
+            ax.text(x, y, label, color=color, fontsize=FONT, va="center", parse_math=False)
             for label, x, y, color in row
         ]
         for ax, row in zip(axes, ends, strict=False)
@@ -184,6 +188,8 @@ def label_points(
     labels
         Their labels.
     """
+    from matplotlib.patheffects import withStroke
+
     ax.figure.draw_without_rendering()  # pyright: ignore[reportAttributeAccessIssue]
     point = ax.figure.dpi / 72
     box, places = ax.get_window_extent(), ax.transData.transform(points)
@@ -193,6 +199,7 @@ def label_points(
     for label, (x, y) in zip(labels, places, strict=True):
         text = ax.text(0, 0, label, fontsize=FONT, va="center", ha="center", parse_math=False)
         text.set_in_layout(False)
+        text.set_path_effects([withStroke(linewidth=HALO, foreground="white")])
         texts.append(text)
         found = _free_place(x, y, text.get_window_extent(), taken, box, point)
         if found is None:
@@ -217,7 +224,7 @@ def _free_place(
     """Return a free rectangle for a label near a point, in pixels."""
     width, height = extent.width / 2 + GAP * point / 2, extent.height / 2 + GAP * point / 2
     for radius in RADII:
-        for angle in (0, 180, 90, 270, 45, 135, 315, 225, 22, 158, 338, 202):
+        for angle in ANGLES:
             dx, dy = math.cos(math.radians(angle)), math.sin(math.radians(angle))
             cx, cy = x + dx * (radius * point + width), y + dy * (radius * point + height)
             own = (cx - width, cy - height, cx + width, cy + height)
@@ -231,9 +238,7 @@ def _overlap(a: Sequence[float], b: Sequence[float]) -> bool:
     return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
-def _join(
-    ax: "Axes", start: tuple[float, float], label: Sequence[float], point: float
-) -> None:
+def _join(ax: "Axes", start: tuple[float, float], label: Sequence[float], point: float) -> None:
     """Draw a line from a point to a label that is not next to it."""
     nearest = (
         min(max(start[0], label[0]), label[2]),

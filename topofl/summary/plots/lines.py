@@ -106,9 +106,7 @@ def _axes_for(panels: Sequence[Panel]) -> "Sequence[Axes]":
     rows, columns = grid_of(len(panels), 6 if one_each else 3)
     if one_each:
         return new_figure(1.9 * columns + 0.6, 1.75 * rows + 0.6, rows, columns)
-    highest = max(
-        line_height([wrapped(text, WRAP) for text in panel.labels]) for panel in panels
-    )
+    highest = max(line_height([wrapped(text, WRAP) for text in panel.labels]) for panel in panels)
     height = max(2.6 if len(panels) > 1 else 3.4, highest + 0.2)
     width = 4.0 if len(panels) > 1 else 5.2
     return new_figure(width * columns + 0.6, (height + 0.35) * rows + 0.6, rows, columns)
@@ -127,9 +125,7 @@ def _draw_panel(
     ends = []
     for k, label in zip(panel.groups, panel.labels or ("",), strict=True):
         line, how = lines[k], style(order.get(label, 0))
-        ax.fill_between(
-            line.x, line.low, line.high, color=how["color"], alpha=0.18, linewidth=0
-        )
+        ax.fill_between(line.x, line.low, line.high, color=how["color"], alpha=0.18, linewidth=0)
         ax.plot(line.x, line.mean, linewidth=1.5, **how)
         known = np.flatnonzero(~np.isnan(line.mean))
         last = known[-1] if len(known) else 0

@@ -132,6 +132,7 @@ def _draw(
     if len(positive) == len(known) and len(known) and positive.max() > LOG_FROM * positive.min():
         ax.set_xscale("log")
     ax.margins(0.12, 0.08)
+    ax.set(xlim=ax.get_xlim(), ylim=ax.get_ylim())  # lines to labels must not change them
     ax.set_xlabel(f"{labels[0]}\n(means over runs, 95 % interval; filled: Pareto front)")
     ax.set_ylabel(labels[1], parse_math=False)
     ax.xaxis.label.set_size(FONT + 1)

@@ -39,12 +39,12 @@ def style(position: int) -> dict[str, Any]:
 
 
 def wrapped(text: str, width: int, lines: int = 3) -> str:
-    """Return a label on several lines, shortened if these do not suffice.
+    r"""Return a label on several lines, shortened if these do not suffice.
 
     Examples
     --------
     >>> wrapped("dcliques, clique_size=10, inter=ring", 16)
-    'dcliques,\\nclique_size=10,\\ninter=ring'
+    'dcliques,\nclique_size=10,\ninter=ring'
     """
     found = textwrap.wrap(printable(text), width, break_on_hyphens=False) or [""]
     if len(found) > lines:
