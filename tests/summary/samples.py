@@ -47,12 +47,15 @@ def stored(settings, final, **options):
     found, values = curves(final, **options)
     key = f"{abs(hash(tuple(settings.items()))):016x}"
     run = StoredRun(Path("nowhere"), key, tables, {"curves": found})
-    score = next(iter(found["scores"]))
+    score, last = next(iter(found["scores"])), found["round"][-1]
     run.__dict__["history"] = topofl.History(
         {"task": {"name": "any", "scores": {score: "low" if score == "loss" else "high"}}},
-        {"bytes": np.diff(found["bytes"]), "messages": np.diff(found["messages"])},
+        {
+            "bytes": np.full(last, found["bytes"][-1] // last),
+            "messages": np.full(last, found["messages"][-1] // last),
+        },
         {"round": np.array(found["round"]), score: values},
-        np.zeros((len(found["round"]) - 1, values.shape[1])),
+        np.zeros((last, values.shape[1])),
     )
     return run
 

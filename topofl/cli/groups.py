@@ -54,7 +54,8 @@ def _plot(summary: Summary, options: argparse.Namespace) -> None:
     if options.x is not None:
         if kind not in WITH_X:
             raise ValueError(
-                f"`--x` must come with --kind {' or '.join(WITH_X)}, got --kind {kind}; leave it out"
+                f"`--x` must come with --kind {' or '.join(WITH_X)}, got --kind {kind}; "
+                "leave it out"
             )
         more = {"x": options.x}
     summary.plot(kind, **more).savefig(options.plot)

@@ -10,7 +10,7 @@ import numpy as np
 from topofl._support.check import shown
 from topofl.summary.curves import Curves, check_score, goes_down
 from topofl.summary.settings import MISSING, Settings, is_seed, levels_text
-from topofl.summary.sources import Entry, entries_of
+from topofl.summary.sources import Entry, Sources, entries_of
 
 __all__ = ["Collected", "collect"]
 
@@ -84,7 +84,10 @@ def collect(
     """Return the runs with their groups; arguments and errors as :func:`topofl.summarize`."""
     if isinstance(runs, Collected) and by is None and score is None and not over:
         return runs
-    found = entries_of(runs.entries if isinstance(runs, Collected) else runs)
+    if isinstance(runs, Collected):
+        found = Sources(runs.entries, named=runs.by == ("name",))
+    else:
+        found = entries_of(runs)
     settings = Settings.of([entry.settings for entry in found.entries])
     score = check_score(found.entries, score)
     full = tuple(dict.fromkeys(settings.resolve("by", name) for name in _names("by", by))) or (
@@ -93,9 +96,10 @@ def collect(
     extra = _expanded(settings, [settings.resolve("over", name) for name in _names("over", over)])
     groups, group_of = _groups(settings, full, in_order=found.named)
     labels = _short(full)
-    _check_averages(settings, group_of, [*_expanded(settings, full), *extra])
+    named = [*_expanded(settings, full), *extra]
+    _check_averages(settings, group_of, named)
     _check_distinct(found.entries, settings)
-    notes = (*found.notes, *_confounded(settings, full, extra, group_of))
+    notes = (*found.notes, *_confounded(settings, named))
     return Collected(
         found.entries, settings, full, labels, tuple(extra), groups, group_of, score, notes
     )
@@ -181,34 +185,26 @@ def _check_distinct(entries: Sequence[Entry], settings: Settings) -> None:
     """Raise if two runs have equal settings and seeds, which would count one result twice."""
     if len(entries) < 2 or not settings.codes:
         return
-    varying = settings.varying
-    rows = (
-        np.stack([settings.codes[name] for name in varying])
-        if varying
-        else np.zeros((1, len(entries)))
-    )
+    rows = np.stack([settings.codes[name] for name in settings.varying or settings.levels])
     _, first, inverse = np.unique(rows, axis=1, return_index=True, return_inverse=True)
-    again = np.flatnonzero(first[inverse.reshape(-1)] != np.arange(len(entries)))
-    if len(again):
-        one, other = entries[first[inverse.reshape(-1)[again[0]]]], entries[again[0]]
+    original = first[inverse.reshape(-1)].tolist()
+    again = [k for k, same in enumerate(original) if same != k]
+    if again:
+        one, other = entries[original[again[0]]], entries[again[0]]
         raise ValueError(
             f"`runs` must differ in a setting or a seed, {one.name} and {other.name} do not "
             f"({len(again)} such run{'s' if len(again) > 1 else ''}); leave copies out"
         )
 
 
-def _confounded(
-    settings: Settings, by: Sequence[str], extra: Sequence[str], group_of: np.ndarray
-) -> list[str]:
-    """Return a note on settings that differ between groups without being in `by`."""
-    members = set(_expanded(settings, by)) | set(extra)
-    others = [name for name in settings.varying if name not in members and not is_seed(name)]
-    del group_of  # within groups they are equal, as was checked
-    real = [
-        name
-        for name in others
-        if MISSING not in settings.levels[name] or len(settings.levels[name]) > 2
-    ]
-    if not real:
-        return []
-    return [f"groups also differ in {', '.join(real)}"]
+def _confounded(settings: Settings, named: Sequence[str]) -> list[str]:
+    """Return a note on settings that differ between groups without being named.
+
+    Arguments that only some functions have, with the same value in all their runs, do not count.
+    """
+    others = []
+    for name in settings.varying:
+        values = [value for value in settings.levels[name] if value is not MISSING]
+        if name not in named and not is_seed(name) and len(values) > 1:
+            others.append(name)
+    return [f"groups also differ in {', '.join(others)}"] if others else []

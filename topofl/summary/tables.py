@@ -108,10 +108,11 @@ class Summary:
     def _parts(self) -> list[Table]:
         """Return tables of scores, of the target and of differences, each with the groups."""
         parts = [self._scores()]
+        labels, groups = list(self.runs.labels), [list(group) for group in self.groups]
         for value, add in ((self.target, self._add_target), (self.pairs, self._add_pairs)):
             if value is not None:
-                heads, rows = list(self.runs.labels), [list(group) for group in self.groups]
-                add(heads, rows, value)
+                heads, rows = labels.copy(), [group.copy() for group in groups]
+                add(heads, rows)
                 parts.append(Table(tuple(heads), tuple(map(tuple, rows))))
         return parts
 
@@ -139,7 +140,9 @@ class Summary:
         rows = [[*group, int(k)] for group, k in zip(self.groups, n, strict=True)]
         return [*self.runs.labels, "runs"], rows
 
-    def _add_target(self, heads: list[str], rows: list[list[Any]], target: Target) -> None:
+    def _add_target(self, heads: list[str], rows: list[list[Any]]) -> None:
+        if (target := self.target) is None:
+            return
         heads.append(f"reached {target.value:g}")
         _append(rows, [Cell(f"{a} of {b}") for a, b in zip(target.reached, target.n, strict=True)])
         for name, cost in target.costs.items():
@@ -147,9 +150,9 @@ class Summary:
             columns = zip(cost.median, cost.low, cost.high, strict=True)
             _append(rows, [Cell(_range(*numbers)) for numbers in columns])
 
-    def _add_pairs(self, heads: list[str], rows: list[list[Any]], pairs: Sequence[Pair]) -> None:
+    def _add_pairs(self, heads: list[str], rows: list[list[Any]]) -> None:
         heads += [f"minus {self.baseline}", "pairs", f"better than {self.baseline}"]
-        for k, (row, pair) in enumerate(zip(rows, pairs, strict=True)):
+        for k, (row, pair) in enumerate(zip(rows, self.pairs or (), strict=True)):
             if pair.baseline == k:
                 row += [Cell("baseline"), Cell("-"), Cell("-")]
             elif pair.reason:

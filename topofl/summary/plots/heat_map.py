@@ -1,6 +1,6 @@
 """Heat map of the final score over two settings."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -71,7 +71,7 @@ def plot_heat_map(
     found = statistic_of(final, collected.group_of, len(collected.groups))
     rows, columns = (_levels(collected, place) for place in (0, 1))
     values = np.full((len(rows), len(columns)), np.nan)
-    texts = np.full(values.shape, "", dtype=object)
+    texts: dict[tuple[int, int], str] = {}
     for k, (row, column) in enumerate(collected.groups):
         place = rows.index(row), columns.index(column)
         values[place] = found.mean[k]
@@ -100,12 +100,14 @@ def _levels(collected: Collected, place: int) -> list[Any]:
     return sorted(found, key=lambda value: (isinstance(value, str), str(value), order[value]))
 
 
-def _new_axes(texts: np.ndarray, rows: list[str], columns: list[str]) -> "tuple[Axes, Figure]":
+def _new_axes(
+    texts: Mapping[tuple[int, int], str], rows: list[str], columns: list[str]
+) -> "tuple[Axes, Figure]":
     """Return axes in which no number and no label meets its neighbor."""
     from matplotlib.figure import Figure
 
     lines = [line for name in columns for line in name.split("\n")]
-    widest = max(map(len, [*lines, *texts.flat]))
+    widest = max(map(len, [*lines, *texts.values()]))
     labels = max(len(line) for name in rows for line in name.split("\n"))
     width = max(0.55, CHARACTER * widest + 0.12)
     size = (width * len(columns) + CHARACTER * labels + 1.0, 0.34 * len(rows) + 1.5)
@@ -113,16 +115,14 @@ def _new_axes(texts: np.ndarray, rows: list[str], columns: list[str]) -> "tuple[
     return figure.subplots(), figure
 
 
-def _draw(ax: "Axes", values: np.ndarray, texts: np.ndarray) -> None:
+def _draw(ax: "Axes", values: np.ndarray, texts: Mapping[tuple[int, int], str]) -> None:
     """Draw cells with their numbers, dark on light and light on dark."""
     known = values[~np.isnan(values)]
     low, high = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
     image = ax.imshow(values, cmap="cividis", aspect="auto", vmin=low, vmax=high)
-    for row, column in zip(*np.nonzero(texts != ""), strict=True):
+    for (row, column), text in texts.items():
         color = _readable_on(image.to_rgba(values[row, column]))
-        ax.text(
-            column, row, texts[row, column], color=color, fontsize=FONT, ha="center", va="center"
-        )
+        ax.text(column, row, text, color=color, fontsize=FONT, ha="center", va="center")
     ax.tick_params(length=0)
     ax.spines[:].set_visible(False)
 

@@ -40,7 +40,7 @@ def line_height(labels: Sequence[str]) -> float:
     Examples
     --------
     >>> round(line_height(["ring", "dcliques,\nclique_size=10"]), 2)
-    0.44
+    0.48
     """
     return sum(1.25 * FONT * (1 + text.count("\n")) + GAP for text in labels) / 72 + 0.01
 
@@ -71,7 +71,7 @@ def spread(wanted: np.ndarray, heights: np.ndarray, low: float, high: float) -> 
     order = np.argsort(wanted, kind="stable")
     blocks: list[list[float]] = []  # sum of (wanted - offset), labels, height
     for k in order:
-        blocks.append([wanted[k] - heights[k] / 2, 1, heights[k]])
+        blocks.append([float(wanted[k] - heights[k] / 2), 1, float(heights[k])])
         while len(blocks) > 1 and _bottom(blocks[-2], low, high) + blocks[-2][2] > _bottom(
             blocks[-1], low, high
         ):

@@ -133,11 +133,10 @@ def _draw(
         ax.set_xscale("log")
     ax.margins(0.12, 0.08)
     ax.set(xlim=ax.get_xlim(), ylim=ax.get_ylim())  # lines to labels must not change them
-    ax.set_xlabel(f"{labels[0]}\n(means over runs, 95 % interval; filled: Pareto front)")
-    ax.set_ylabel(labels[1], parse_math=False)
-    ax.xaxis.label.set_size(FONT + 1)
-    ax.yaxis.label.set_size(FONT + 1)
-    order = [*front.tolist(), *(k for k in known.tolist() if k not in front)]
-    order = [k for k in order if k in known]
+    note = "(means over runs, 95 % interval; filled: Pareto front)"
+    ax.set_xlabel(f"{labels[0]}\n{note}", fontsize=FONT + 1)
+    ax.set_ylabel(labels[1], fontsize=FONT + 1, parse_math=False)
+    order: list[int] = [*front.tolist(), *(k for k in known.tolist() if k not in front)]
+    order = [int(k) for k in order if k in known]
     points = [(float(costs[k]), float(scores.mean[k])) for k in order]
     return not points or label_points(ax, points, [names[k] for k in order]) is not None
