@@ -116,12 +116,14 @@ def _draw_panel(
     ax: "Axes", panel: Panel, lines: Sequence[Line], order: dict[str, int]
 ) -> list[tuple[str, float, float, str]]:
     """Draw the lines of a panel; return label, x, y and color of their ends."""
+    from matplotlib.collections import LineCollection
+
     if panel.title:
         width = 24 if not panel.labels else 40
         ax.set_title(wrapped(panel.title, width, 2), fontsize=FONT, parse_math=False)
     if not panel.labels:  # the other groups as context
-        for line in lines:
-            ax.plot(line.x, line.mean, color=MUTED, linewidth=0.5)
+        others = [np.column_stack([line.x, line.mean]) for line in lines]
+        ax.add_collection(LineCollection(others, colors=MUTED, linewidths=0.5))
     ends = []
     for k, label in zip(panel.groups, panel.labels or ("",), strict=True):
         line, how = lines[k], style(order.get(label, 0))
