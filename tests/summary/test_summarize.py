@@ -251,6 +251,8 @@ def test_groups_whose_baseline_is_missing_say_so():
         ({"baseline": "rong"}, r"`baseline` must be among the groups, .* 'rong'; did you mean 'ri"),
         ({"baseline": {"topolgy": "ring"}}, r"`baseline` must have settings of `by`, topology"),
         ({"baseline": {"topology": "rong"}}, r"`baseline` must have a value of topology, ring, st"),
+        ({"baseline": {}}, r"`baseline` must have a value of at least one setting, got \{\}"),
+        ({"baseline": {1: "ring"}}, r"`baseline` must have settings of `by`, topology, got 1"),
         ({"target": 80}, r"`target` must be between 0 and 1, got 80"),
         ({"target": float("nan")}, r"`target` must be between 0 and 1, got nan"),
     ],

@@ -58,10 +58,14 @@ def baseline_of(collected: Collected, baseline: Any) -> list[int]:
     ValueError
         If no group, or more than one setting, has the value.
     """
-    named = baseline if isinstance(baseline, Mapping) else {_place(collected, baseline): baseline}
+    if isinstance(baseline, Mapping):
+        given = {_place_of_name(collected, name): value for name, value in baseline.items()}
+    else:
+        given = {_place(collected, baseline): baseline}
+    if not given:
+        raise ValueError("`baseline` must have a value of at least one setting, got {}")
     wanted: dict[int, Any] = {}
-    for name, value in named.items():
-        place = name if isinstance(name, int) else _place_of_name(collected, name)
+    for place, value in given.items():
         known = list(dict.fromkeys(group[place] for group in collected.groups))
         wanted[place] = _level(value, known, collected.labels[place])
     number = {group: k for k, group in enumerate(collected.groups)}
@@ -71,7 +75,7 @@ def baseline_of(collected: Collected, baseline: Any) -> list[int]:
     ]
     if all(k < 0 for k in found):
         raise ValueError(
-            f"`baseline` must be a group, no runs have {shown(dict(named))} together; groups are "
+            f"`baseline` must be a group, no runs have {shown(baseline)} together; groups are "
             f"{levels_text([collected.name_of(k) for k in range(len(collected.groups))])}"
         )
     return found

@@ -9,7 +9,7 @@ from typing import Any
 
 from topofl import config
 from topofl._spec import at
-from topofl._support.check import shown
+from topofl._support.check import check_path, shown
 from topofl.history import History, saved_in
 from topofl.runs import Failure, RunStore, StoredRun, curves_of
 
@@ -88,18 +88,24 @@ def entries_of(runs: Any) -> Sources:
         found = Sources(tuple(entries), named=True)
     else:
         items = [runs] if isinstance(runs, str | os.PathLike | RunStore | History) else runs
-        try:
-            listed = iter(items)
-        except TypeError:
-            raise TypeError(f"`runs` must be {WANTED}, got {shown(runs)}") from None
-        found = _listed(listed)
+        found = _listed(_items(items, f"`runs` must be {WANTED}, got {shown(runs)}"))
     if not found.entries:
         why = f"; {found.notes[0]}" if found.notes else ""
         raise ValueError(f"`runs` must contain at least one finished run, got none{why}")
     return found
 
 
-def _listed(items: Iterator[Any]) -> Sources:
+def _items(value: Any, message: str) -> list[Any]:
+    """Return the items of anything that has some, or raise ``TypeError`` with a message."""
+    if not isinstance(value, str | bytes | Mapping):
+        try:
+            return list(value)
+        except TypeError as error:  # also from some arrays that claim to be iterable
+            raise TypeError(message) from error
+    raise TypeError(message)
+
+
+def _listed(items: Iterable[Any]) -> Sources:
     """Return the runs in a sequence of any kinds of items."""
     entries: list[Entry] = []
     failed = 0
@@ -114,7 +120,7 @@ def _listed(items: Iterator[Any]) -> Sources:
             entries += [_stored(run) for run in item.runs()]
             failed += len(item.failures())
         elif isinstance(item, str | os.PathLike):
-            found = _of_path(Path(item))
+            found = _of_path(check_path("runs", item))
             if isinstance(found, RunStore):
                 entries += [_stored(run) for run in found.runs()]
                 failed += len(found.failures())
@@ -158,20 +164,19 @@ def _of_history(history: History, name: str) -> Entry:
 
 def _named(name: Any, value: Any) -> Iterator[Entry]:
     """Yield the runs of a name; their seeds if these differ, else their positions."""
-    histories = [value] if isinstance(value, History | StoredRun) else value
-    if isinstance(histories, str | Mapping) or not isinstance(histories, Iterable):
-        raise TypeError(f"`runs[{name!r}]` must be a History or a list of them, got {shown(value)}")
-    histories = list(histories)
+    text = name if isinstance(name, str) else shown(name)
+    message = f"`runs[{shown(name)}]` must be a History or a list of them, got {shown(value)}"
+    histories = _items([value] if isinstance(value, History | StoredRun) else value, message)
     for one in histories:
         if not isinstance(one, History | StoredRun):
-            raise TypeError(f"`runs[{name!r}]` must contain histories, got {shown(one)}")
+            raise TypeError(f"`runs[{shown(name)}]` must contain histories, got {shown(one)}")
     seeds = [_seed(one) for one in histories]
     if None in seeds or len(set(seeds)) < len(seeds):
         seeds = list(range(len(histories)))
     for seed, one in zip(seeds, histories, strict=True):
         curves = curves_of(one) if isinstance(one, History) else one.curves
-        settings = {"name": str(name), "run.seed": seed}
-        yield Entry(f"{name}, seed {seed}", settings, curves, _loader(one))
+        settings = {"name": text, "run.seed": seed}
+        yield Entry(f"{text}, seed {seed}", settings, curves, _loader(one))
 
 
 def _seed(run: History | StoredRun) -> Any:
