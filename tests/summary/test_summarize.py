@@ -166,8 +166,8 @@ def test_a_table_is_grouped_with_its_arguments():
     ]
     runs += [stored({"topology.name": "ring", "run.seed": seed}, 0.4) for seed in (0, 1)]
     assert topofl.summarize(runs, by="topology").groups == (
-        ("dcliques, size=10",),
         ("dcliques, size=5",),
+        ("dcliques, size=10",),
         ("ring",),
     )
     with pytest.raises(ValueError, match=r"runs of a group differ in topology.size: 5, 10, -; add"):

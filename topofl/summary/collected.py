@@ -1,5 +1,6 @@
 """Runs that are read, checked and sorted into groups: the common start of tables and plots."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +13,7 @@ from topofl.summary.curves import Curves, check_score, goes_down
 from topofl.summary.settings import MISSING, Settings, is_seed, levels_text
 from topofl.summary.sources import Entry, Sources, entries_of
 
-__all__ = ["Collected", "collect"]
+__all__ = ["Collected", "collect", "sort_key"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +141,11 @@ def _groups(
     n, columns = settings.n, []
     for name in by:
         codes, levels = settings.column(name)
-        order = range(len(levels)) if in_order else sorted(range(len(levels)), key=_key(levels))
+        order = (
+            range(len(levels))
+            if in_order
+            else sorted(range(len(levels)), key=[sort_key(value) for value in levels].__getitem__)
+        )
         rank = np.empty(len(levels), np.int64)
         rank[list(order)] = np.arange(len(levels))
         columns.append((rank[codes], [levels[k] for k in order]))
@@ -155,16 +160,18 @@ def _groups(
     return groups, group_of.reshape(-1)
 
 
-def _key(levels: Sequence[Any]) -> Any:
-    """Return a function that gives the sort key of a level's position."""
+def sort_key(value: Any) -> tuple[Any, ...]:
+    """Return the sort key of a value: numbers first, and text by the numbers in it.
 
-    def key(k: int) -> tuple[int, float, str]:
-        value = levels[k]
-        if isinstance(value, int | float) and value == value:
-            return 0, float(value), ""
-        return 1, 0.0, str(value)
-
-    return key
+    Examples
+    --------
+    >>> sorted(["k=10", 3, "k=9", 0.5], key=sort_key)
+    [0.5, 3, 'k=9', 'k=10']
+    """
+    if isinstance(value, int | float) and value == value:
+        return 0, float(value)
+    parts = re.split(r"(\d+)", str(value))  # text and digits in turn
+    return 1, *(int(part[:20]) if k % 2 else part for k, part in enumerate(parts))
 
 
 def _check_averages(settings: Settings, group_of: np.ndarray, named: Sequence[str]) -> None:

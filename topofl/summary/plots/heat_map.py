@@ -7,7 +7,7 @@ import numpy as np
 
 from topofl._support.check import shown
 from topofl.summary.cells import rounded
-from topofl.summary.collected import Collected, collect
+from topofl.summary.collected import Collected, collect, sort_key
 from topofl.summary.plots.style import FONT, checked_axes, wrapped
 from topofl.summary.statistics import statistic_of
 
@@ -76,7 +76,7 @@ def plot_heat_map(
         place = rows.index(row), columns.index(column)
         values[place] = found.mean[k]
         texts[place] = rounded(float(found.mean[k]), float(found.error[k]))
-    names = [wrapped(str(row), 28, 2) for row in rows], [wrapped(str(one), 12) for one in columns]
+    names = [wrapped(str(row), 28, 2) for row in rows], [wrapped(str(one), 16) for one in columns]
     ax, figure = _new_axes(texts, *names) if ax is None else checked_axes(ax)
     _draw(ax, values, texts)
     for axis, labels in ((ax.yaxis, names[0]), (ax.xaxis, names[1])):
@@ -90,14 +90,8 @@ def plot_heat_map(
 
 def _levels(collected: Collected, place: int) -> list[Any]:
     """Return the values of a setting in the order of the groups."""
-    if place == 0:
-        return list(dict.fromkeys(group[0] for group in collected.groups))
-    _, levels = collected.settings.column(collected.by[place])
-    order = {value: k for k, value in enumerate(levels)}
     found = dict.fromkeys(group[place] for group in collected.groups)
-    if all(isinstance(value, int | float) for value in found):
-        return sorted(found)
-    return sorted(found, key=lambda value: (isinstance(value, str), str(value), order[value]))
+    return list(found) if place == 0 else sorted(found, key=sort_key)
 
 
 def _new_axes(
