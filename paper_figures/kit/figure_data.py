@@ -9,10 +9,11 @@ from typing import Any
 
 import topofl
 from topofl.report import replacing
+from topofl.runs.run import Run, content
 
 from .figure import Figure
 from .setting import Setting
-from .training.run import Run, content, keyed
+from .training.keys import keyed
 from .training.store import Store, peak_memory_megabytes, reset_peak_memory, versions
 
 __all__ = ["computed", "needed", "note_of", "write_text"]

@@ -9,7 +9,9 @@ from multiprocessing import get_context
 import torch
 from tqdm.auto import tqdm
 
-from .run import Run, keyed
+from topofl.runs.run import Run
+
+from .keys import keyed
 from .store import Store
 
 __all__ = ["Failed", "compute_missing"]

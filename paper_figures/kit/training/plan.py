@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from topofl import Table, config
+from topofl.runs.run import Run
 
 from ..figure import Figure
 from ..figure_data import needed
 from ..setting import Setting
-from .run import Run, keyed
+from .keys import keyed
 from .store import Store, peak_memory_megabytes, reset_peak_memory
 
 __all__ = ["plan", "probe"]

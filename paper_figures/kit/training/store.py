@@ -19,10 +19,10 @@ import torch
 
 import topofl
 from topofl import History, MixingMatrix, Topology, config, metrics
+from topofl.runs.run import Run
 
 from ..arguments import machine
 from .earlier_report import EarlierReport
-from .run import Run
 
 __all__ = ["Store", "graph_numbers", "peak_memory_megabytes", "reset_peak_memory", "versions"]
 

@@ -17,9 +17,9 @@ import topofl
 from paper_figures.kit.training import compute as compute_module
 from paper_figures.kit.training import run as run_module
 from paper_figures.kit.training.compute import Failed, compute_missing
-from paper_figures.kit.training.run import Run
 from paper_figures.kit.training.store import Store
 from topofl import config, metrics
+from topofl.runs.run import Run
 
 
 def tables(**changes):

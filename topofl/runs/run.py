@@ -4,7 +4,7 @@ import hashlib
 import inspect
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -14,7 +14,7 @@ import torch
 
 import topofl
 
-__all__ = ["Run", "content", "keyed", "with_options"]
+__all__ = ["Run", "content", "with_options"]
 
 
 Tables = Mapping[str, Mapping[str, Any]]
@@ -77,23 +77,6 @@ def with_options(tables: Tables, options: Tables) -> dict[str, dict[str, Any]]:
     return {
         name: {**tables.get(name, {}), **options.get(name, {})} for name in {**tables, **options}
     }
-
-
-def keyed(runs: Iterable[Run]) -> dict[str, Run]:
-    """Return runs by key, without duplicates.
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        As :attr:`Run.key`; the message suggests how to run without the data.
-    """
-    try:
-        return {run.key: run for run in runs}
-    except ValueError as error:
-        raise ValueError(
-            f"{error}; --scale quick also accepts a subset of CIFAR-10, and --datasets mnist "
-            "leaves CIFAR-10 out"
-        ) from error
 
 
 @lru_cache(maxsize=16)
