@@ -9,12 +9,13 @@ from typing import Any
 
 import topofl
 from topofl.report import replacing
+from topofl.runs.cost import peak_memory_megabytes, reset_peak_memory, versions
 from topofl.runs.run import Run, content
 
 from .figure import Figure
 from .setting import Setting
 from .training.keys import keyed
-from .training.store import Store, peak_memory_megabytes, reset_peak_memory, versions
+from .training.store import Store
 
 __all__ = ["computed", "needed", "note_of", "write_text"]
 

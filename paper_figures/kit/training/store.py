@@ -1,12 +1,8 @@
 """A folder of finished training runs, each with its history, settings and cost."""
 
-import contextlib
 import json
 import os
-import platform
-import resource
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -15,16 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-import topofl
 from topofl import History, MixingMatrix, Topology, config, metrics
+from topofl.runs.cost import environment, peak_memory_megabytes, reset_peak_memory
 from topofl.runs.run import Run
 
-from ..arguments import machine
 from .earlier_report import EarlierReport
 
-__all__ = ["Store", "graph_numbers", "peak_memory_megabytes", "reset_peak_memory", "versions"]
+__all__ = ["Store", "graph_numbers"]
 
 
 @dataclass(frozen=True)
@@ -93,7 +87,7 @@ class Store:
             "megabytes": peak_memory_megabytes(),
             "rounds_per_epoch": _rounds_per_epoch(experiment),
         }
-        note |= {"numbers": _numbers(experiment, history), "made": _made(history)}
+        note |= {"numbers": _numbers(experiment, history), "made": environment(history)}
         with tempfile.TemporaryDirectory(
             prefix=".", dir=self.root, ignore_cleanup_errors=True
         ) as temporary:
@@ -147,42 +141,3 @@ def _numbers(experiment: config.Experiment, history: History) -> dict[str, float
 def graph_numbers(graph: Topology, weights: MixingMatrix) -> dict[str, float]:
     """Return the mean degree (out-degree of directed graphs) and the spectral gap."""
     return {"degree": float(graph.out_degrees.mean()), "gap": weights.spectral_gap}
-
-
-def _made(history: History) -> dict[str, Any]:
-    """Return the environment of a run: versions, device, executor, machine, threads and time."""
-    return {
-        "versions": versions(),
-        "device": history.meta["device"],
-        "executor": history.meta["executor"],
-        "machine": machine(),
-        "threads": torch.get_num_threads(),
-        "finished": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
-    }
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of topofl, torch, numpy and Python."""
-    python = platform.python_version()
-    return {
-        "topofl": topofl.__version__,
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "python": python,
-    }
-
-
-def reset_peak_memory() -> None:
-    """Reset the peak memory of this process where the system supports it."""
-    with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
-
-
-def peak_memory_megabytes() -> float:
-    """Return the peak memory in MiB since :func:`reset_peak_memory` or the process's start."""
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
-    except (OSError, StopIteration):
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)
