@@ -253,7 +253,7 @@ def build_compute(table: dict[str, Any]) -> Built:
 
 def build_saving(table: dict[str, Any]) -> Built:
     """Return a Saving without a folder."""
-    arguments = arguments_of(Saving, table, hidden=["folder", "resume"])
+    arguments = arguments_of(Saving, table, hidden=["folder", "resume", "final"])
     return Built(Saving(**arguments), recorded(Saving, arguments), [])
 
 
