@@ -100,7 +100,9 @@ def _is_in_earlier_report(
 def note_of(store: Store, run: Run) -> dict[str, Any]:
     """Return a run's time, memory and environment; an earlier report may lack some of them."""
     note = store.load_note(run) if store.has(run) else store.earlier.notes.get(run.key, {})
-    return {name: note[name] for name in ("seconds", "megabytes", "made") if name in note}
+    made = note.get("environment", note.get("made"))  # its name in earlier versions
+    costs = {name: note[name] for name in ("seconds", "megabytes") if name in note}
+    return costs if made is None else {**costs, "made": made}
 
 
 def _contents(figure: Figure, setting: Setting) -> list[str]:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 import topofl
-from topofl.data import READERS, Dataset
+from topofl.data import Dataset
 
 __all__ = ["Run", "content", "digest_of", "hash_of", "key_of", "with_options"]
 
@@ -126,7 +126,7 @@ def content(name: str, root: str | None, verify: bool | None = None) -> str:
     >>> len(content("digits", None))
     64
     """
-    reader = READERS[name]
+    reader = getattr(topofl.data, name)
     known = inspect.signature(reader).parameters
     given = {"root": root, "verify": verify, "val": 0 if "val" in known else None}
     given = {key: value for key, value in given.items() if value is not None and key in known}
