@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 import topofl
 from topofl._graph_files import KINDS
 from topofl._support.check import did_you_mean
+from topofl.cli import options_sweep
 
 __all__ = ["KINDS_OF_NAMES", "make_parser"]
 
@@ -55,6 +56,8 @@ def make_parser() -> argparse.ArgumentParser:
         _add_spectral,
         _add_run,
         _add_resume,
+        _add_sweep,
+        _add_runs,
         _add_compare,
         _add_graphs,
         _add_reproduce,
@@ -183,7 +186,9 @@ def _add_run(verbs: Any) -> None:
     help_force = "replace a finished run in DIR, once this run has a checkpoint"
     done.add_argument("--force", action="store_true", help=help_force)
     done.add_argument(
-        "--skip-done", action="store_true", help="do nothing if the run in DIR is finished"
+        "--skip-done",
+        action="store_true",
+        help="do nothing if the run in DIR is finished; topofl sweep skips by settings instead",
     )
     every = "a checkpoint every K rounds, or by time (default: auto, at least one in ten minutes)"
     verb.add_argument("--checkpoint-every", metavar="K|auto", help=every)
@@ -206,6 +211,21 @@ def _add_resume(verbs: Any) -> None:
     _add_training_options(
         verb, "table.key=value, for run.rounds (more of them), saving.every, compute.device"
     )
+
+
+def _add_sweep(verbs: Any) -> None:
+    text = "run a grid of settings and seeds, without repeating finished runs"
+    command = "topofl.cli.sweep:sweep"
+    verb = _add_verb(verbs, "sweep", command, text, options_sweep.SWEEP_EXAMPLES)
+    options_sweep.add_sweep_options(verb, _path)
+    _add_table_options(verb)
+
+
+def _add_runs(verbs: Any) -> None:
+    text = "list, filter and remove stored runs"
+    verb = _add_verb(verbs, "runs", "topofl.cli.runs:runs", text, options_sweep.RUNS_EXAMPLES)
+    options_sweep.add_runs_options(verb, _path)
+    _add_table_options(verb)
 
 
 def _add_compare(verbs: Any) -> None:
