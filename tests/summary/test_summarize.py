@@ -11,7 +11,7 @@ from scipy import stats
 
 import topofl
 from tests.summary.samples import curves, runs_of, stored
-from topofl.runs import Failure, RunStore, StoredRun
+from topofl.runs import Failure, RunStore, StoredRun, Sweep
 
 TOPOLOGIES = ["ring", "torus", "exponential"]
 
@@ -330,6 +330,9 @@ def test_runs_that_failed_are_noted():
     runs = runs_of()
     failure = Failure("0", {"run": {"seed": 7}}, "ValueError: no")
     assert "1 run failed and is absent" in topofl.summarize([*runs, failure]).notes
+    swept = topofl.summarize(Sweep((), tuple(runs), (failure,)))
+    assert "1 run failed and is absent" in swept.notes
+    assert swept.to_pandas().equals(topofl.summarize(runs).to_pandas())
     with pytest.raises(ValueError, match="got none; 1 run failed"):
         topofl.summarize([failure])
 

@@ -11,7 +11,7 @@ from topofl import config
 from topofl._spec import at
 from topofl._support.check import check_path, shown
 from topofl.history import History, saved_in
-from topofl.runs import Failure, RunStore, StoredRun, curves_of
+from topofl.runs import Failure, RunStore, StoredRun, Sweep, curves_of
 
 __all__ = ["Entry", "Sources", "entries_of"]
 
@@ -87,7 +87,8 @@ def entries_of(runs: Any) -> Sources:
         entries = [entry for name, value in runs.items() for entry in _named(name, value)]
         found = Sources(tuple(entries), named=True)
     else:
-        items = [runs] if isinstance(runs, str | os.PathLike | RunStore | History) else runs
+        single = str | os.PathLike | RunStore | Sweep | History
+        items = [runs] if isinstance(runs, single) else runs
         found = _listed(_items(items, f"`runs` must be {WANTED}, got {shown(runs)}"))
     if not found.entries:
         why = f"; {found.notes[0]}" if found.notes else ""
@@ -116,6 +117,9 @@ def _listed(items: Iterable[Any]) -> Sources:
             failed += 1
         elif isinstance(item, History):
             entries.append(_of_history(item, f"run {len(entries) + 1}"))
+        elif isinstance(item, Sweep):
+            entries += [_stored(run) for run in item.runs]
+            failed += len(item.failures)
         elif isinstance(item, RunStore):
             entries += [_stored(run) for run in item.runs()]
             failed += len(item.failures())
