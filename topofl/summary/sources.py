@@ -12,6 +12,7 @@ from topofl._spec import at
 from topofl._support.check import check_path, shown
 from topofl.history import History, saved_in
 from topofl.runs import Failure, RunStore, StoredRun, Sweep, curves_of
+from topofl.runs.records import flat_settings
 
 __all__ = ["Entry", "Sources", "entries_of"]
 
@@ -158,7 +159,7 @@ def _of_path(path: Path) -> Entry | RunStore:
         history = History.load(path)
         settings = _of_meta(history.meta)
         if (path / "config.toml").is_file():
-            settings = dict(_flat(config.read(path / "config.toml")))
+            settings = flat_settings(config.read(path / "config.toml"))
     return Entry(str(path), settings, curves_of(history), lambda: history)
 
 
@@ -197,7 +198,7 @@ _SEED = re.compile(r"(?:, *)?\b(\w*seed)=(\d+)")
 
 def _of_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
     """Return what the metadata of a history say about its settings."""
-    settings = dict(_flat({"algorithm": meta.get("settings") or {}}))
+    settings = flat_settings({"algorithm": meta.get("settings") or {}})
     settings["algorithm.name"] = meta.get("algorithm")
     for table, key in (("topology", "topology"), ("data", "clients")):
         text = str(meta.get(key))
@@ -207,12 +208,3 @@ def _of_meta(meta: Mapping[str, Any]) -> dict[str, Any]:
         settings["attackers"] = str(meta["attackers"])
     known = {"seed": "run.seed", "rounds": "run.rounds", "init": "run.init", "n": "data.n"}
     return settings | {name: meta[key] for key, name in known.items() if key in meta}
-
-
-def _flat(tables: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the entries of nested tables by their dotted names."""
-    for name, value in tables.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
