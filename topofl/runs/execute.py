@@ -130,8 +130,11 @@ def as_executor(executor: Any, jobs: int) -> Submits:
     TypeError
         If it is none.
     """
+    if executor is None and jobs == 1:
+        return InProcess()
     if executor is None:
-        return InProcess() if jobs == 1 else Processes(jobs)
+        prepare_fork()
+        return Processes(jobs)
     if hasattr(executor, "get_executor"):  # a client of Dask
         return executor.get_executor()
     if not callable(getattr(executor, "submit", None)):

@@ -3,17 +3,16 @@
 import json
 import os
 import shutil
-import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from topofl import config
 from topofl._support.check import check_path, shown
-from topofl._support.files import sync_file, sync_folder
+from topofl._support.files import sync_folder
 from topofl.history import History
 from topofl.runs.curves import curves_of
 from topofl.runs.private import staging_folder
@@ -232,7 +231,9 @@ class RunStore:
         (self.root / _FAILED).mkdir(exist_ok=True)
         record = {**failure.note, "key": failure.key, "tables": failure.tables}
         record |= {"error": failure.error, "traceback": failure.traceback}
-        replace_file(self.root / _FAILED / f"{failure.key}.json", json.dumps(record, indent=1) + "\n")
+        replace_file(
+            self.root / _FAILED / f"{failure.key}.json", json.dumps(record, indent=1) + "\n"
+        )
 
     def failures(self) -> tuple[Failure, ...]:
         """Return the runs that failed and were not finished since, in the order of their keys.
