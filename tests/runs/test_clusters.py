@@ -106,7 +106,7 @@ def test_submitit(tmp_path):
     pytest.importorskip("submitit")
     executor = slurm_executor(str(tmp_path / "logs"), cluster="local", timeout_min=5)
     check(tmp_path / "store", executor, retried=False)
-    with pytest.raises(ValueError, match="submitit: .*timeout_mn"):
+    with pytest.raises(ValueError, match=r"submitit: .*timeout_mn"):
         slurm_executor(str(tmp_path / "logs"), cluster="local", timeout_mn=5)
 
 

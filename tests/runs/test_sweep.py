@@ -74,7 +74,7 @@ def test_a_full_disk_stops_the_sweep_and_is_no_failure_of_the_run(tmp_path, monk
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(RunStore, "add", full)
-    with pytest.raises(OSError, match="cannot be written to: .*No space left.*start the sweep"):
+    with pytest.raises(OSError, match=r"cannot be written to: .*No space left.*start the sweep"):
         sweep(BASE, GRID, store=tmp_path, progress=False)
     assert RunStore(tmp_path).failures() == ()
     monkeypatch.undo()
@@ -91,7 +91,7 @@ def test_an_interrupted_run_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
                 os.kill(os.getpid(), signal.SIGINT)
 
     monkeypatch.setattr("topofl.runs.work.Reporter.__call__", interrupt)
-    with pytest.raises(SweepInterrupted, match="interrupted with 0 of 1 runs finished .*go on"):
+    with pytest.raises(SweepInterrupted, match=r"interrupted with 0 of 1 runs finished .*go on"):
         sweep(LONG, store=tmp_path, progress=False)
     assert max(rounds) <= 8  # the round in progress was ended
     stopped = max(rounds)

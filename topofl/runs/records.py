@@ -97,6 +97,7 @@ def _remedy(path: Path) -> str:
 
 
 def write_file(path: Path, text: str) -> None:
+    """Write a file to disk."""
     path.write_text(text, encoding="utf-8")
     sync_file(path)
 
