@@ -18,9 +18,9 @@ import numpy as np
 
 from topofl import Table, config
 from topofl.callbacks import Event
+from topofl.runs.cost import peak_memory_megabytes, reset_peak_memory
 
 from .kit.setting import Setting
-from .kit.training.store import peak_memory_megabytes, reset_peak_memory
 from .papers import figures_named
 
 __all__ = ["IMAGES", "main", "tables_at_paper_scale", "time_rounds"]

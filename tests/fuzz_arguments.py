@@ -118,9 +118,17 @@ def _values() -> dict[str, Any]:
             for key, value in row.required.items()
         },
         **{"dispfl.rounds": 3},
+        "summarize.runs": {"ring": [_history(0.5), _history(0.6)], "star": _history(0.4)},
         **{"run.progress": False, "dcliques.n": 8, "clique_size": 4, "degree": 2},
         **{"batch_size": 4},
     }
+
+
+def _history(accuracy: float) -> topofl.History:
+    """Return the history of a run without rounds."""
+    scores = {"round": np.array([0]), "accuracy": np.full((1, 3), accuracy)}
+    sent = {"messages": np.zeros(0), "bytes": np.zeros(0)}
+    return topofl.History({}, sent, scores, np.zeros((0, 3)))
 
 
 GIVEN = {

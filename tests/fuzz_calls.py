@@ -92,7 +92,7 @@ def fault(call: Call) -> str:
     except (ValueError, TypeError) as error:
         return _fault_of(call, error)
     except OSError as error:
-        is_known = call.name.rpartition(".")[2] in READERS | {"run"}
+        is_known = call.name.rpartition(".")[2] in READERS | {"run", "summarize"}
         return (
             _fault_of(call, error)
             if is_known

@@ -201,6 +201,10 @@ ROOMS = {
         *("averaging data_fit cost", "changing", "push_sum shape", "hops", "_columns", "compare"),
         "over_rounds plots",
     ],
+    "summary": [
+        "verdicts cells sources settings",
+        *("curves statistics", "collected", "targets pairs", "plots", "tables", "summarize"),
+    ],
     "topologies": ["_generator _common", "static", "cliques", "changing from_data operations"],
 }
 """Rooms of a package, lowest first: none imports one of a later line, or of its own line."""

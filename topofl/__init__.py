@@ -23,6 +23,8 @@ from topofl.engine import Compute, DivergenceError, Evaluation, Interrupted, Sav
 from topofl.estimate import estimate
 from topofl.history import History
 from topofl.mixing import MixingMatrix
+from topofl.runs import sweep
+from topofl.summary import summarize
 from topofl.tasks import Task
 from topofl.topology import Topology, TopologyError, TopologySequence, as_topology, from_edges
 
@@ -55,6 +57,8 @@ __all__ = [
     "models",
     "privacy",
     "run",
+    "summarize",
+    "sweep",
     "tasks",
     "topologies",
 ]

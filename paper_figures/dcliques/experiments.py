@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from topofl.runs.run import Run, with_options
+
 from ..kit.figure import Arms
 from ..kit.setting import Setting
-from ..kit.training.run import Run, with_options
 from .labels import (
     ALL,
     CA,

@@ -13,11 +13,11 @@ import numpy as np
 
 from topofl import History
 from topofl.history import Personal
+from topofl.runs.run import Run, with_options
 
 from ..kit.curves import Curve
 from ..kit.scale import available_splits
 from ..kit.setting import Setting, Split
-from ..kit.training.run import Run, with_options
 from ..kit.training.store import Store
 from .methods import Method
 from .settings import ADDED, SCALES, SPLITS, Scale

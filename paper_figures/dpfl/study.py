@@ -16,6 +16,7 @@ import numpy as np
 from matplotlib.figure import Figure as Picture
 
 from topofl import History, NotApplicable, Table, config, metrics
+from topofl.runs.run import Run, with_options
 
 from ..kit.claims import OUR_QUESTION, Claim
 from ..kit.dots import Dots, dots
@@ -23,7 +24,6 @@ from ..kit.figure import Data
 from ..kit.judging import judge_seeds
 from ..kit.setting import Setting
 from ..kit.tables import plus_minus
-from ..kit.training.run import Run, with_options
 from ..kit.training.store import Store
 from .arms import Arm, arm, scale_of, split, splits_of
 from .methods import END, TRAINED, Method

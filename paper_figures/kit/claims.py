@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from topofl import Spread, Table
+from topofl.summary.verdicts import CONFIDENCE, FAILS, HOLDS, UNDECIDED
 
 from .arguments import check_choice, text_of
 
@@ -26,18 +27,11 @@ __all__ = [
 ]
 
 
-HOLDS, FAILS, UNDECIDED = "HOLDS", "FAILS", "UNDECIDED"
-
-
 PAPER, CHECK, OUR_QUESTION = "paper", "check", "ours"
 
 
 KINDS = (PAPER, CHECK, OUR_QUESTION)
 """The source of a claim: the paper, a check against another implementation, or ours."""
-
-
-CONFIDENCE = 0.95
-"""Level of the confidence interval that must lie on one side of a claim's threshold."""
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from typing import Any
 from matplotlib.figure import Figure as Picture
 
 from topofl import Table
+from topofl.runs.run import Run
 
 from .claims import Claim
 from .curves import Curve, Panels, read_panels, write_panels
 from .setting import Setting
 from .tables import arms_table
-from .training.run import Run
 from .training.store import Store
 
 __all__ = ["Arms", "Data", "Figure", "curves_of", "trained"]

@@ -9,11 +9,13 @@ from typing import Any
 
 import topofl
 from topofl.report import replacing
+from topofl.runs.cost import peak_memory_megabytes, reset_peak_memory, versions
+from topofl.runs.run import Run, content
 
 from .figure import Figure
 from .setting import Setting
-from .training.run import Run, content, keyed
-from .training.store import Store, peak_memory_megabytes, reset_peak_memory, versions
+from .training.keys import keyed
+from .training.store import Store
 
 __all__ = ["computed", "needed", "note_of", "write_text"]
 
@@ -98,7 +100,9 @@ def _is_in_earlier_report(
 def note_of(store: Store, run: Run) -> dict[str, Any]:
     """Return a run's time, memory and environment; an earlier report may lack some of them."""
     note = store.load_note(run) if store.has(run) else store.earlier.notes.get(run.key, {})
-    return {name: note[name] for name in ("seconds", "megabytes", "made") if name in note}
+    made = note.get("environment", note.get("made"))  # its name in earlier versions
+    costs = {name: note[name] for name in ("seconds", "megabytes") if name in note}
+    return costs if made is None else {**costs, "made": made}
 
 
 def _contents(figure: Figure, setting: Setting) -> list[str]:

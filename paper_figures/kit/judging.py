@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 from scipy import stats
 
 from topofl import Spread
+from topofl.summary.verdicts import as_numbers, mean_interval, verdict
 
 from .claims import CONFIDENCE, FAILS, HOLDS, PAPER, UNDECIDED, Claim, Part
 
@@ -15,7 +15,7 @@ __all__ = ["judge_any", "judge_every", "judge_number", "judge_seeds", "rank_corr
 
 
 ROUNDING = 1e-12
-"""Relative tolerance within which an end of an interval touches the threshold."""
+"""Tolerance added to that of :func:`judge_number`, for numbers that are equal up to rounding."""
 
 
 def judge_seeds(
@@ -63,16 +63,15 @@ def judge_seeds(
     'HOLDS'
     """
     bound, sign = _threshold(at_least, at_most)
-    numbers = _numbers(values)
-    interval = _interval(numbers)
-    verdict = _verdict(numbers, bound, sign)
+    numbers = as_numbers(values)
+    interval = mean_interval(numbers)
     return Claim(
         statement,
         statistic,
         f"{_relation(bound, sign)}: {why}",
         _spread(numbers),
         paper,
-        verdict,
+        verdict(numbers, bound, sign),
         kind,
         interval,
     )
@@ -207,25 +206,25 @@ def _judge_parts(
     if not values:
         raise ValueError("`values` must contain at least one statistic, got none")
     strict = 1 - (1 - CONFIDENCE) / len(values)
-    levels = (strict, CONFIDENCE) if any_holds else (CONFIDENCE, strict)
-    numbers = {name: _numbers(row) for name, row in values.items()}
+    to_hold, to_fail = (strict, CONFIDENCE) if any_holds else (CONFIDENCE, strict)
+    numbers = {name: as_numbers(row) for name, row in values.items()}
     parts = tuple(
         Part(
             name,
             _spread(row),
-            _interval(row),
-            _interval(row, strict),
-            _verdict(row, bound, sign, *levels),
+            mean_interval(row),
+            mean_interval(row, strict),
+            verdict(row, bound, sign, to_hold=to_hold, to_fail=to_fail),
         )
         for name, row in numbers.items()
     )
     verdicts = {part.verdict for part in parts}
     if any_holds:
-        verdict = HOLDS if HOLDS in verdicts else FAILS if verdicts == {FAILS} else UNDECIDED
+        found = HOLDS if HOLDS in verdicts else FAILS if verdicts == {FAILS} else UNDECIDED
     else:
-        verdict = FAILS if FAILS in verdicts else HOLDS if verdicts == {HOLDS} else UNDECIDED
+        found = FAILS if FAILS in verdicts else HOLDS if verdicts == {HOLDS} else UNDECIDED
     shown = (max if any_holds else min)(parts, key=lambda part: sign * part.ours.mean)
-    return replace(claim, ours=shown.ours, interval=shown.interval, parts=parts, verdict=verdict)
+    return replace(claim, ours=shown.ours, interval=shown.interval, parts=parts, verdict=found)
 
 
 def _threshold(at_least: float | None, at_most: float | None) -> tuple[float, int]:
@@ -241,48 +240,8 @@ def _relation(bound: float, sign: int) -> str:
     return f"{'≥' if sign > 0 else '≤'} {bound:g}"
 
 
-def _numbers(values: Sequence[float] | np.ndarray) -> np.ndarray:
-    numbers = np.asarray(values, dtype=np.float64)
-    if numbers.ndim != 1 or not len(numbers) or not np.isfinite(numbers).all():
-        raise ValueError(
-            f"`values` must be finite numbers, one per seed for at least one seed, got {values!r}"
-        )
-    return numbers
-
-
 def _spread(numbers: np.ndarray) -> Spread:
     return Spread(float(numbers.mean()), float(numbers.min()), float(numbers.max()))
-
-
-def _interval(numbers: np.ndarray, level: float = CONFIDENCE) -> tuple[float, float] | None:
-    """Return the confidence interval of the mean; None for a single number."""
-    k, mean = len(numbers), float(numbers.mean())
-    if k == 1:
-        return None
-    half = float(_quantile(level, k) * numbers.std(ddof=1) / np.sqrt(k))
-    return mean - half, mean + half
-
-
-@cache
-def _quantile(level: float, k: int) -> float:
-    """Return the half-width of the interval for k seeds in standard errors."""
-    return float(stats.t.ppf((1 + level) / 2, k - 1))
-
-
-def _verdict(
-    numbers: np.ndarray,
-    bound: float,
-    sign: int,
-    to_hold: float = CONFIDENCE,
-    to_fail: float = CONFIDENCE,
-) -> str:
-    """Return the verdict on whether the mean is beyond a bound, with one level per verdict."""
-    slack = ROUNDING * (1 + max(abs(bound), float(np.abs(numbers).max())))
-    for verdict, side, level in ((HOLDS, sign, to_hold), (FAILS, -sign, to_fail)):
-        interval = _interval(numbers, level)
-        if interval is not None and min(side * (end - bound) for end in interval) > slack:
-            return verdict
-    return UNDECIDED
 
 
 def judge_number(
@@ -312,9 +271,9 @@ def judge_number(
     >>> judge_number("A ring is sparse.", "degree", 2, 2, within=0, why="two neighbors").verdict
     'HOLDS'
     """
-    verdict = HOLDS if abs(value - expected) <= within * (1 + 1e-9) + ROUNDING else FAILS
+    found = HOLDS if abs(value - expected) <= within * (1 + 1e-9) + ROUNDING else FAILS
     threshold = f"{expected:g} ± {within:g}: {why}" if within else f"= {expected:g}: {why}"
-    return Claim(statement, statistic, threshold, float(value), paper, verdict, kind)
+    return Claim(statement, statistic, threshold, float(value), paper, found, kind)
 
 
 def rank_correlation(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from topofl import Table
+from topofl.runs.run import Run
 
 from . import drawing
 from .claims import Claim, claims_table
@@ -15,7 +16,7 @@ from .results import LeftOut, Result
 from .setting import Setting
 from .training.compute import Failed, compute_missing
 from .training.earlier_report import load_earlier_report
-from .training.run import Run, keyed
+from .training.keys import keyed
 from .training.store import Store
 
 __all__ = ["missing_data", "reproduce_each"]

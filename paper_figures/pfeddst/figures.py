@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from matplotlib.figure import Figure as Picture
 
 import topofl
+from topofl.runs.run import Run
 
 from ..kit.claims import Claim
 from ..kit.curves import Panels, rounds_to
@@ -28,7 +29,6 @@ from ..kit.personalization.arms import (
 )
 from ..kit.personalization.tables import accuracy_table, rounds_table
 from ..kit.setting import Setting
-from ..kit.training.run import Run
 from ..kit.training.store import Store
 from . import peers, sensitivity
 from .claims import best, curves_at_all_rounds, own_best, reported_curves, sooner, steady, useful

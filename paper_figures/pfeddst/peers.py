@@ -7,6 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure as Picture
 
 from topofl import History, NotApplicable, Table, config
+from topofl.runs.run import Run
 
 from ..kit.claims import OUR_QUESTION, Claim
 from ..kit.figure import Arms, Data
@@ -15,7 +16,6 @@ from ..kit.personalization.arms import scale_of, split
 from ..kit.personalization.settings import Scale
 from ..kit.setting import Setting
 from ..kit.tables import plus_minus
-from ..kit.training.run import Run
 from ..kit.training.store import Store
 
 __all__ = [

@@ -14,6 +14,7 @@ import numpy as np
 from matplotlib.figure import Figure as Picture
 
 from topofl import NotApplicable, Table
+from topofl.runs.run import Run, with_options
 
 from ..kit.dots import Dots, dots
 from ..kit.figure import Data
@@ -22,7 +23,6 @@ from ..kit.personalization.methods import METHODS
 from ..kit.personalization.settings import Scale
 from ..kit.setting import Setting
 from ..kit.tables import plus_minus
-from ..kit.training.run import Run, with_options
 from ..kit.training.store import Store
 from .peers import choices_of, explored
 

@@ -16,9 +16,9 @@ from paper_figures.kit.figure import trained
 from paper_figures.kit.report.pages import command_of
 from paper_figures.kit.setting import MARKERS, Setting, available, make_setting
 from paper_figures.kit.training import plan
-from paper_figures.kit.training.run import Run
 from paper_figures.kit.training.store import Store
 from paper_figures.papers import PAPERS, figures_named
+from topofl.runs.run import Run
 
 FIGURES = PAPERS[0].figures
 IDS = [figure.id for figure in FIGURES]

@@ -54,27 +54,7 @@ _FIRST_ARGUMENTS = {"partition": "the dataset", "mixing": "the topology"}
 
 def catalogue() -> dict[str, dict[str, Function]]:
     """Return all functions of topofl that can be named, by kind and name."""
-    of_data = _functions(data)
-    words = {name: value for name, value in vars(algorithms).items() if inspect.isfunction(value)}
-    return {
-        "topology": _functions(topologies),
-        "algorithm": _functions(algorithms) | {"timed": algorithms.timed},
-        "model": {name: f for name, f in _functions(models).items() if first(f) != "module"},
-        "dataset": dict(data.READERS),
-        "partition": {
-            k: f
-            for k, f in of_data.items()
-            if _returns(f) is data.Partition and first(f) == "dataset"
-        },
-        "augmentation": {k: f for k, f in of_data.items() if _returns(f) is data.Augmentation},
-        "mixing": {k: f for k, f in _functions(mixing).items() if first(f) == "topology"},
-        "task": _functions(tasks),
-        "attack": {k: f for k, f in _functions(attacks).items() if _returns(f) is Attack},
-        "clock": {"Clock": Clock}
-        | {k: f for k, f in _functions(clocks).items() if _returns(f) is Times},
-        "compressor": {k: f for k, f in words.items() if _returns(f) is Compressor},
-        "schedule": {k: f for k, f in words.items() if _returns(f) is Schedule},
-    }
+    return {kind: functions() for kind, functions in _CATALOGUE.items()}
 
 
 def _functions(module: ModuleType) -> dict[str, Function]:
@@ -90,6 +70,36 @@ def first(function: Function) -> str:
 
 def _returns(function: Function) -> Any:
     return inspect.signature(function).return_annotation
+
+
+def _words() -> dict[str, Function]:
+    """Return all functions of :mod:`topofl.algorithms`, exported or not."""
+    return {name: value for name, value in vars(algorithms).items() if inspect.isfunction(value)}
+
+
+_CATALOGUE: dict[str, Callable[[], dict[str, Function]]] = {
+    "topology": lambda: _functions(topologies),
+    "algorithm": lambda: _functions(algorithms) | {"timed": algorithms.timed},
+    "model": lambda: {name: f for name, f in _functions(models).items() if first(f) != "module"},
+    "dataset": lambda: dict(data.READERS),
+    "partition": lambda: {
+        k: f
+        for k, f in _functions(data).items()
+        if _returns(f) is data.Partition and first(f) == "dataset"
+    },
+    "augmentation": lambda: {
+        k: f for k, f in _functions(data).items() if _returns(f) is data.Augmentation
+    },
+    "mixing": lambda: {k: f for k, f in _functions(mixing).items() if first(f) == "topology"},
+    "task": lambda: _functions(tasks),
+    "attack": lambda: {k: f for k, f in _functions(attacks).items() if _returns(f) is Attack},
+    "clock": lambda: (
+        {"Clock": Clock} | {k: f for k, f in _functions(clocks).items() if _returns(f) is Times}
+    ),
+    "compressor": lambda: {k: f for k, f in _words().items() if _returns(f) is Compressor},
+    "schedule": lambda: {k: f for k, f in _words().items() if _returns(f) is Schedule},
+}
+"""Functions of each kind; signatures are read only for the kind that is requested."""
 
 
 def parameters(function: Function) -> Mapping[str, inspect.Parameter]:
@@ -110,7 +120,7 @@ def find(kind: str, name: object) -> Function:
     ValueError
         If the name is unknown (the message suggests the nearest), or cannot be imported.
     """
-    ours = catalogue()[kind]
+    ours = _CATALOGUE[kind]()
     if not isinstance(name, str):
         raise TypeError(
             f"the name of a {kind} must be text, got {shown(name)} ({type(name).__name__})"

@@ -13,20 +13,24 @@ from topofl._support.text import plain_cell, printable
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["NotApplicable", "Spread", "Table"]
+__all__ = ["LINE_LIMIT", "NotApplicable", "Spread", "Table", "as_text"]
 
-_LINE_LIMIT = 160
+LINE_LIMIT = 160
 """Tables with longer lines of text, in characters, are printed transposed."""
 
 _LATEX_ESCAPES = str.maketrans(
     {c: f"\\{c}" for c in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     | {
+        "±": r"$\pm$",
         "<": r"\textless{}",
         ">": r"\textgreater{}",
         "[": "{[}",
     }  # a bare [ after \\ would start an optional argument
 )
+
+_SIGNED = re.compile(r"-[\d.,]+|-?[\d.,]+ ± [\d.,]+")
+"""A negative number, or one with the half-width of its interval."""
 
 
 @dataclass(frozen=True)
@@ -128,13 +132,14 @@ class Table:
 
     def __str__(self) -> str:
         """Return aligned text; tables wider than 160 characters are transposed if that helps."""
-        upright = self._as_text()
-        if len(self.columns) < 3 or _width(upright) <= _LINE_LIMIT:
+        upright = self.upright()
+        if len(self.columns) < 3 or _width(upright) <= LINE_LIMIT:
             return upright
-        turned = self.transposed()._as_text()
+        turned = self.transposed().upright()
         return turned if _width(turned) < _width(upright) else upright
 
-    def _as_text(self) -> str:
+    def upright(self) -> str:
+        """Return aligned text with one line per row, however long."""
         lines, notes, right = self._render()
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         lines.insert(1, ["-" * width for width in widths])
@@ -155,15 +160,19 @@ class Table:
         title = [f"**{printable(self.title)}**", ""] if self.title else []
         return "\n".join([*title, head, rule, *body, *(f"\n{note}" for note in notes)])
 
-    def to_latex(self) -> str:
-        """Return a LaTeX ``tabular`` that needs no packages, with special characters escaped."""
+    def to_latex(self, *, booktabs: bool = False) -> str:
+        """Return a LaTeX ``tabular`` with special characters escaped.
+
+        It needs no packages or, for the lines of `booktabs`, the package of that name.
+        """
         lines, notes, right = self._render()
-        head, *body = [
-            " & ".join(cell.translate(_LATEX_ESCAPES) for cell in line) + r" \\" for line in lines
-        ]
+        head, *body = [" & ".join(map(_as_latex, line)) + r" \\" for line in lines]
         begin = rf"\begin{{tabular}}{{{''.join('r' if r else 'l' for r in right)}}}"
         title = [printable(self.title).translate(_LATEX_ESCAPES) + r"\par"] if self.title else []
-        rows = [*title, begin, r"\hline", head, r"\hline", *body, r"\hline", r"\end{tabular}"]
+        top, middle, bottom = (
+            (r"\toprule", r"\midrule", r"\bottomrule") if booktabs else (r"\hline",) * 3
+        )
+        rows = [*title, begin, top, head, middle, *body, bottom, r"\end{tabular}"]
         return "\n".join([*rows, *(rf"\par {note.translate(_LATEX_ESCAPES)}" for note in notes)])
 
     def _repr_html_(self) -> str:
@@ -228,6 +237,13 @@ def _without_bars(cell: str) -> str:
     return re.sub(
         r"(\\*)\|", lambda match: match[1] + "\\|" if len(match[1]) % 2 == 0 else match[0], cell
     )
+
+
+def _as_latex(cell: str) -> str:
+    """Return a cell with special characters escaped; numbers with a sign or ± are formulas."""
+    if _SIGNED.fullmatch(cell):
+        return f"${cell.replace('±', chr(92) + 'pm').replace(',', '{,}')}$"
+    return cell.translate(_LATEX_ESCAPES)
 
 
 def _width(text: str) -> int:

@@ -72,9 +72,11 @@ def _is_failed_run(error: Exception) -> bool:
     """Return whether an error is an expected way for a run to fail, and not a bug in topofl."""
     from torch import OutOfMemoryError
 
+    from topofl.cli.sweep import SweepFailed
     from topofl.engine import DivergenceError
 
-    return isinstance(error, DivergenceError | OSError | MemoryError | OutOfMemoryError)
+    kinds = DivergenceError | SweepFailed | OSError | MemoryError | OutOfMemoryError
+    return isinstance(error, kinds)
 
 
 def _report(error: BaseException, code: int) -> int:
@@ -91,7 +93,10 @@ def _how_to_continue(stopped: KeyboardInterrupt) -> str:
     """Return the message about an interruption, with the command that resumes the run, if any."""
     from topofl.cli.folders import is_finished
     from topofl.engine import Interrupted
+    from topofl.runs import SweepInterrupted
 
+    if isinstance(stopped, SweepInterrupted):
+        return str(stopped)
     if not isinstance(stopped, Interrupted):
         return "interrupted"
     done = f"interrupted after round {stopped.done} of {stopped.rounds}"

@@ -15,15 +15,32 @@ __all__ = ["check_column", "compare", "table_of_runs"]
 
 
 def compare(options: argparse.Namespace) -> None:
-    """Print a table of saved runs; with ``--plot``, draw their scores."""
-    if not 0 < options.target <= 1:
-        raise ValueError(f"`--target` must be above 0 and at most 1, got {options.target:g}")
+    """Print a table of saved runs, or of groups of them; with ``--plot``, draw their scores."""
+    if options.group_by is not None:
+        from topofl.cli.groups import compare_groups
+
+        compare_groups(options)
+        return
+    _check_needs_groups(options)
+    target = 0.8 if options.target is None else options.target
+    if not 0 < target <= 1:
+        raise ValueError(f"`--target` must be above 0 and at most 1, got {target:g}")
     histories = {str(path): load_finished(path) for path in options.runs}
     column = next(iter(histories.values())).primary if options.column is None else options.column
     check_column(histories, column)
     if options.plot is not None:
-        _plot(histories, options.plot, column, options.x)
-    print_table(table_of_runs(histories, options.target, column), options)
+        _plot(histories, options.plot, column, options.x or "rounds")
+    print_table(table_of_runs(histories, target, column), options)
+
+
+def _check_needs_groups(options: argparse.Namespace) -> None:
+    """Raise if an option is given that only groups have."""
+    given = {"--baseline": options.baseline, "--over": options.over, "--kind": options.kind}
+    for name, value in given.items():
+        if value is not None:
+            raise ValueError(
+                f"`{name}` must come with --group-by, got it without; add --group-by topology"
+            )
 
 
 def check_column(histories: Mapping[str, History], column: str) -> None:

@@ -29,6 +29,7 @@ __all__ = [
     "load_finished",
     "other_settings",
     "settle",
+    "unfinished_run",
     "write_config",
 ]
 
@@ -127,7 +128,7 @@ def is_finished(folder: Path) -> bool:
     return saved_in(folder / "history") is not None and not rounds_in(folder / NEXT / "checkpoints")
 
 
-def _unfinished(folder: Path) -> str:
+def unfinished_run(folder: Path) -> str:
     """Return a message about the unfinished run in a folder, or an empty string."""
     stopped = rounds_in(folder / NEXT / "checkpoints") or rounds_in(folder / "checkpoints")
     if is_finished(folder) or not stopped:
@@ -159,14 +160,14 @@ def other_settings(out: Path, experiment: config.Experiment) -> list[str]:
 
 def load_finished(folder: Path) -> History:
     """Return the history in a folder, or raise ValueError for a run that is not finished."""
-    if unfinished := _unfinished(folder):
+    if unfinished := unfinished_run(folder):
         raise ValueError(unfinished)
     return History.load(folder)
 
 
 def check_place(out: Path, options: argparse.Namespace) -> None:
     """Raise if a folder for results cannot be used, or holds anything that would be lost."""
-    if unfinished := _unfinished(out):
+    if unfinished := unfinished_run(out):
         raise ValueError(f"{unfinished}, or choose another folder with --out")
     if (out / "config.toml").exists() and (out / "config.toml").samefile(options.config):
         raise ValueError(

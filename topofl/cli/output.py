@@ -12,7 +12,7 @@ import numpy as np
 from topofl._support.table import NotApplicable, Spread, Table
 from topofl._support.text import printable
 
-__all__ = ["check_picture", "print_notes", "print_table"]
+__all__ = ["check_picture", "print_json", "print_notes", "print_table"]
 
 
 def check_picture(option: str, path: Path) -> None:
@@ -35,9 +35,16 @@ def print_table(table: Table, options: argparse.Namespace) -> None:
     if options.csv is not None:
         table.to_csv(options.csv)
     if options.json:
-        print(json.dumps([_as_json(table.columns, row) for row in table.rows], indent=2))
+        print_json(table)
+    elif getattr(options, "latex", False):
+        print(table.to_latex(booktabs=True))
     else:
         print(table.to_markdown() if options.markdown else table)
+
+
+def print_json(table: Table) -> None:
+    """Print a table as a JSON list with one object per row."""
+    print(json.dumps([_as_json(table.columns, row) for row in table.rows], indent=2))
 
 
 def _as_json(columns: Sequence[str], row: Sequence[Any]) -> dict[str, Any]:
@@ -46,8 +53,8 @@ def _as_json(columns: Sequence[str], row: Sequence[Any]) -> dict[str, Any]:
     def plain(cell: Any) -> Any:
         if isinstance(cell, Spread):
             return {"mean": cell.mean, "low": cell.low, "high": cell.high}
-        if isinstance(cell, float) and not np.isfinite(cell):
-            return str(cell)  # JSON has no infinity
+        if isinstance(cell, float) and not np.isfinite(cell):  # JSON has neither
+            return None if np.isnan(cell) else str(cell)
         return (
             None
             if isinstance(cell, NotApplicable)

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 import topofl
 from topofl._graph_files import KINDS
 from topofl._support.check import did_you_mean
+from topofl.cli.compare_options import add_compare
 from topofl.cli.shared_options import (
     add_report_options,
     add_table_options,
@@ -14,6 +15,7 @@ from topofl.cli.shared_options import (
     path_argument,
 )
 from topofl.cli.study_options import add_study
+from topofl.cli.sweep_options import add_runs, add_sweep
 
 __all__ = ["KINDS_OF_NAMES", "make_parser"]
 
@@ -63,7 +65,9 @@ def make_parser() -> argparse.ArgumentParser:
         _add_recommend,
         _add_run,
         _add_resume,
-        _add_compare,
+        add_sweep,
+        add_runs,
+        add_compare,
         _add_graphs,
         _add_reproduce,
         add_study,
@@ -199,7 +203,9 @@ def _add_run(verbs: Any) -> None:
     help_force = "replace a finished run in DIR, once this run has a checkpoint"
     done.add_argument("--force", action="store_true", help=help_force)
     done.add_argument(
-        "--skip-done", action="store_true", help="do nothing if the run in DIR is finished"
+        "--skip-done",
+        action="store_true",
+        help="do nothing if the run in DIR is finished; topofl sweep skips by settings instead",
     )
     every = "a checkpoint every K rounds, or by time (default: auto, at least one in ten minutes)"
     verb.add_argument("--checkpoint-every", metavar="K|auto", help=every)
@@ -224,36 +230,6 @@ def _add_resume(verbs: Any) -> None:
     _add_training_options(
         verb, "table.key=value, for run.rounds (more of them), saving.every, compute.device"
     )
-
-
-def _add_compare(verbs: Any) -> None:
-    examples = """
-        topofl compare runs/*
-        topofl compare runs/ring runs/dcliques --target 0.85 --plot accuracy.png
-    """
-    text = "compare saved runs in a table"
-    verb = add_verb(verbs, "compare", "topofl.cli.compare:compare", text, examples)
-    help_runs = "a folder that run (or History.save) wrote"
-    verb.add_argument("runs", nargs="+", type=path_argument, metavar="RUN", help=help_runs)
-    verb.add_argument(
-        "--target",
-        type=float,
-        default=0.8,
-        metavar="SCORE",
-        help="score to reach, for the column of rounds (default: 0.8)",
-    )
-    help_column = "which score, e.g. accuracy_fine_tuned (default: the task's)"
-    verb.add_argument("--column", metavar="NAME", help=help_column)
-    help_plot = "draw scores against --x (.png, .pdf, .svg)"
-    verb.add_argument("--plot", type=path_argument, metavar="FILE", help=help_plot)
-    axes = ("rounds", "steps", "megabytes", "seconds")
-    verb.add_argument(
-        "--x",
-        choices=axes,
-        default="rounds",
-        help="horizontal axis of --plot (default: rounds); seconds are simulated",
-    )
-    add_table_options(verb)
 
 
 def _add_graphs(verbs: Any) -> None:

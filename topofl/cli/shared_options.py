@@ -50,8 +50,8 @@ def add_report_options(verb: argparse.ArgumentParser, contents: str, default: st
     )
 
 
-def add_table_options(verb: argparse.ArgumentParser) -> None:
-    """Add the options of commands that print a table."""
+def add_table_options(verb: argparse.ArgumentParser) -> Any:
+    """Add the options of commands that print a table; return the group of their formats."""
     verb.add_argument(
         "--csv",
         type=path_argument,
@@ -63,3 +63,4 @@ def add_table_options(verb: argparse.ArgumentParser) -> None:
     form.add_argument(
         "--json", action="store_true", help="print a JSON list with one object per row"
     )
+    return form

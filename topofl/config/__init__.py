@@ -73,6 +73,6 @@ learning rate schedules are text as well: ``compressor = "top_k(share=0.1)"`` an
 """
 
 from topofl.config.experiment import Experiment, Tables, build, load
-from topofl.config.toml import dumps, override, read
+from topofl.config.toml import assign, dumps, override, read
 
-__all__ = ["Experiment", "Tables", "build", "dumps", "load", "override", "read"]
+__all__ = ["Experiment", "Tables", "assign", "build", "dumps", "load", "override", "read"]

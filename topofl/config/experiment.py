@@ -23,6 +23,7 @@ from topofl.attacks import Attack
 from topofl.callbacks import Callback
 from topofl.config.tables import (
     RUN,
+    Read,
     build_algorithm,
     build_attackers,
     build_clients,
@@ -33,6 +34,7 @@ from topofl.config.tables import (
     build_run,
     build_saving,
     build_task,
+    read_data,
 )
 from topofl.config.toml import TABLES, as_table, is_none, override, read
 from topofl.data import Partition
@@ -179,8 +181,16 @@ def load(path: str | os.PathLike[str], assignments: Sequence[str] = ()) -> Exper
         return build(override(tables, assignments))
 
 
-def build(tables: Mapping[str, Any]) -> Experiment:
+def build(tables: Mapping[str, Any], *, read: Read = read_data) -> Experiment:
     """Return the experiment that the tables of a configuration describe.
+
+    Parameters
+    ----------
+    tables
+        Arguments by table and key, or text, as in a file.
+    read
+        Returns a dataset, given the name of a reader, the reader and its arguments: a function that
+        keeps datasets saves time where many experiments have the same data.
 
     Raises
     ------
@@ -199,7 +209,7 @@ def build(tables: Mapping[str, Any]) -> Experiment:
     for name in ("data", "algorithm", "run"):
         if name not in given:
             raise ValueError(f"[{name}] is missing")
-    clients_table = _build("data", given["data"], build_clients)
+    clients_table = _build("data", given["data"], lambda table: build_clients(table, read))
     clients: Partition = clients_table.value
     builders: dict[str, Callable[[dict[str, Any]], Built]] = {
         "topology": lambda table: build_topology(*named(table), clients.label_counts),

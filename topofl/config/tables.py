@@ -28,12 +28,13 @@ from topofl.algorithms.contract.parts import Part
 from topofl.algorithms.contract.phase import Algorithm
 from topofl.attacks import drawn
 from topofl.config.toml import is_none
-from topofl.data import Partition, augmented, flip_labels, match_test, with_validation
+from topofl.data import Dataset, Partition, augmented, flip_labels, match_test, with_validation
 from topofl.engine import Compute, Evaluation, Saving, run
 from topofl.engine.setup import check_rounds_and_seed
 
 __all__ = [
     "RUN",
+    "Read",
     "build_algorithm",
     "build_attackers",
     "build_clients",
@@ -44,6 +45,7 @@ __all__ = [
     "build_run",
     "build_saving",
     "build_task",
+    "read_data",
 ]
 
 RUN = ("rounds", "seed", "init", "progress")
@@ -52,7 +54,17 @@ RUN = ("rounds", "seed", "init", "progress")
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 
-def build_clients(table: dict[str, Any]) -> Built:
+Read = Callable[[str, Callable[..., Dataset], Mapping[str, Any]], Dataset]
+"""Returns a dataset, given the name of a reader, the reader itself and its arguments."""
+
+
+def read_data(name: str, reader: Callable[..., Dataset], arguments: Mapping[str, Any]) -> Dataset:
+    """Return a dataset by calling its reader."""
+    del name
+    return reader(**arguments)
+
+
+def build_clients(table: dict[str, Any], read: Read = read_data) -> Built:
     """Return a Partition; keys are passed to the partitioner if it takes them, else to the reader.
 
     The functions in :data:`_EDITS` are then applied to it if their keys are given, with the seed of
@@ -79,7 +91,7 @@ def build_clients(table: dict[str, Any]) -> Built:
         source["root"] = _absolute("root", source["root"])
     if source.get("cache") is not None:
         source["cache"] = _absolute("cache", source["cache"])
-    clients = partitioner(reader(**source), **split)
+    clients = partitioner(read(name, reader, source), **split)
     source = recorded(reader, source)
     split = recorded(partitioner, split)
     for key, value in edits.items():
@@ -241,7 +253,7 @@ def build_compute(table: dict[str, Any]) -> Built:
 
 def build_saving(table: dict[str, Any]) -> Built:
     """Return a Saving without a folder."""
-    arguments = arguments_of(Saving, table, hidden=["folder", "resume"])
+    arguments = arguments_of(Saving, table, hidden=["folder", "resume", "final"])
     return Built(Saving(**arguments), recorded(Saving, arguments), [])
 
 

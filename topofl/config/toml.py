@@ -15,7 +15,7 @@ from topofl._spec import (
 )
 from topofl._support.check import check_path, shown
 
-__all__ = ["TABLES", "as_table", "dumps", "is_none", "override", "read"]
+__all__ = ["TABLES", "as_table", "assign", "dumps", "is_none", "override", "read"]
 
 TABLES = (
     "data", "topology", "mixing", "algorithm", "model", "task", "attackers", "run", "evaluation",
@@ -87,14 +87,37 @@ def override(tables: Mapping[str, Any], assignments: Sequence[str]) -> dict[str,
                 "`--set` must be table.key=value, as in run.rounds=100, or table=spec, got "
                 f"{text!r}"
             )
-        check_keys("an experiment", [table], TABLES)
-        if names:
-            given = {} if is_none(tables.get(table)) else as_table(table, tables[table])
-            tables[table] = _with_entry(given, names, parse_value(value), text)
-        elif is_none(parse_value(value)):
-            tables.pop(table, None)
-        else:
-            tables[table] = parse_value(value) if table in _SHORT else value.strip()
+        is_value = names or table in _SHORT or is_none(parse_value(value))
+        tables = assign(tables, key.strip(), parse_value(value) if is_value else value.strip())
+    return tables
+
+
+def assign(tables: Mapping[str, Any], key: str, value: Any) -> dict[str, Any]:
+    """Return the tables after one assignment, of a key such as ``"run.rounds"`` or a whole table.
+
+    A whole table that is None or ``"none"`` is removed.
+
+    Raises
+    ------
+    ValueError
+        If there is no such table (the message suggests the nearest), or the key is in something
+        that is not a table.
+
+    Examples
+    --------
+    >>> assign({"run": {"rounds": 100}}, "run.rounds", 10)
+    {'run': {'rounds': 10}}
+    """
+    tables = dict(tables)
+    table, *names = (word.strip() for word in key.split("."))
+    check_keys("an experiment", [table], TABLES)
+    if names:
+        given = {} if is_none(tables.get(table)) else as_table(table, tables[table])
+        tables[table] = _with_entry(given, names, value, f"{key}={value}")
+    elif is_none(value):
+        tables.pop(table, None)
+    else:
+        tables[table] = value
     return tables
 
 

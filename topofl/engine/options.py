@@ -295,7 +295,8 @@ class Saving:
         process can use the folder; a killed process releases it. None: nothing is saved.
     every
         Number of rounds between checkpoints; ``"auto"``: about 5 % of run time, but at least one
-        every ten minutes. The last round always writes one. Results do not depend on it.
+        every ten minutes. The last round writes one, too, unless `final` is False. Results do not
+        depend on it.
     resume
         Continue from the newest valid checkpoint in the folder, if any; otherwise start anew. The
         result is bit for bit that of an uninterrupted run. All arguments must be unchanged, except
@@ -307,12 +308,14 @@ class Saving:
         Whether the history has the models after the last round, as ``history.models``, which stay
         in CPU memory as long as the history. False saves that memory, for example in hundreds of
         runs in one process.
+    final
+        Whether the last round writes a checkpoint, which is needed only to train more rounds later.
 
     Raises
     ------
     ValueError, TypeError
-        If `folder` is not a path, `every` is neither a positive integer nor ``"auto"``, `resume` or
-        `models` is not True or False, or `resume` is True without a folder.
+        If `folder` is not a path, `every` is neither a positive integer nor ``"auto"``, `resume`,
+        `models` or `final` is not True or False, or `resume` is True without a folder.
 
     Examples
     --------
@@ -324,6 +327,7 @@ class Saving:
     every: int | str = "auto"
     resume: bool = False
     models: bool = True
+    final: bool = True
 
     def __post_init__(self) -> None:
         if self.folder is not None:
@@ -331,6 +335,7 @@ class Saving:
         object.__setattr__(self, "every", check_int_or_auto("every", self.every, minimum=1))
         check_switch("resume", self.resume, auto=False)
         check_switch("models", self.models, auto=False)
+        check_switch("final", self.final, auto=False)
         if self.folder is None and self.resume:
             raise ValueError(
                 "`resume` must be False without a folder to resume from; give one as `folder`"

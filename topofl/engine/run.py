@@ -229,7 +229,7 @@ def _execute(
     with run_state.threads() as parallel_map, stop_between_rounds(folder is not None) as request:
         checkpoints = CheckpointSchedule(
             folder, active.rounds, saving.every, active.size, active.state, marker, emit, request,
-            saved=start if resumed else None, lock=lock,
+            saved=start if resumed else None, lock=lock, final=saving.final,
         )  # fmt: skip
         emit(Event("start", start, meta | {"resumed_at": start}, run_state.models))
         if not resumed:

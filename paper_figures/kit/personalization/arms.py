@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from topofl import History
+from topofl.runs.run import Run, with_options
 
 from ..curves import Curve, Panels, final
 from ..figure import Arms
 from ..scale import available_splits
 from ..setting import Setting, Split
-from ..training.run import Run, with_options
 from ..training.store import Store
 from .methods import METHODS, graph_tables
 from .settings import ADDED, SCALES, SPLITS, TARGET_SHARE, Scale

@@ -4,12 +4,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from topofl.runs.cost import versions
+
 from ..arguments import machine
 from ..figure import Figure
 from ..paper import Paper
 from ..results import LeftOut, Result, panels_lacking
 from ..setting import Setting
-from ..training.store import versions
 from . import Report, write
 from .contents import command_of
 

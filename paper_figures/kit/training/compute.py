@@ -1,16 +1,15 @@
 """Train the runs that are not finished yet, in one process or several."""
 
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+from collections.abc import Iterable, Mapping
 
-import torch
-from tqdm.auto import tqdm
+from topofl.runs.datasets import cache_of_process
+from topofl.runs.execute import as_executor, execute
+from topofl.runs.live import Live
+from topofl.runs.run import Run
+from topofl.runs.work import Outcome
 
-from .run import Run, keyed
-from .store import Store
+from .keys import keyed
+from .store import Store, job_of
 
 __all__ = ["Failed", "compute_missing"]
 
@@ -43,80 +42,49 @@ def compute_missing(
     jobs
         Number of processes, which share the CPU cores evenly; 1 uses this process.
     progress
-        True or False; ``"auto"``: a bar on terminals only.
+        True or False; ``"auto"``: a table on terminals only.
     failed
         Reasons of runs that are known to fail, by key; these are not tried again.
     title
-        Title of the progress bar.
+        Title of the table.
 
     Raises
     ------
     Failed
         If runs raised errors, after all others are finished; the message names each with its error.
-    MemoryError
-        If a process was killed.
     OSError
         If a run cannot be saved.
     """
     missing = {key: run for key, run in keyed(runs).items() if not store.has(run)}
     errors = {key: text for key, text in (failed or {}).items() if key in missing}
     store.root.mkdir(parents=True, exist_ok=True)
-    disable = None if progress == "auto" else not progress
     todo = [run for key, run in missing.items() if key not in errors]
-    runs_only = Store(store.root)  # spares other processes the numbers of an earlier report
-    with tqdm(total=len(todo), desc=title, unit="run", disable=disable, leave=False) as bar:
-        for run, error in _results(todo, runs_only, jobs):
-            bar.update()
-            if error is not None:
-                errors[run.key] = f"{_shown(run)}: {error}"
+    live = Live(store.root, len(todo), progress, title=title)
+    live.labels.update({run.key: _shown(run) for run in todo})
+
+    def ended(outcome: Outcome) -> None:
+        live.ended(outcome)
+        if outcome.error:
+            errors[outcome.key] = f"{live.labels[outcome.key]}: {outcome.error}"
+
+    executor = as_executor(None, min(jobs, max(len(todo), 1)))
+    try:
+        with live:
+            execute(
+                map(job_of, todo),
+                store.root,
+                executor,
+                limit=jobs,
+                started=live.started,
+                ended=ended,
+            )
+    finally:
+        cache_of_process.cache_clear()
     if errors:
         reasons = "; ".join(errors.values())
         raise Failed(
             f"{len(errors)} of {len(missing)} runs failed, the others are stored: {reasons}", errors
         )
-
-
-def _results(
-    runs: Sequence[Run], store: Store, jobs: int
-) -> Iterator[tuple[Run, Exception | None]]:
-    """Yield each run as it is finished, with its error if it failed."""
-    if jobs == 1 or len(runs) <= 1:
-        yield from ((run, _attempt(store, run)) for run in runs)
-        return
-    threads = max(1, (os.cpu_count() or 1) // jobs)
-    with ProcessPoolExecutor(jobs, get_context("spawn"), torch.set_num_threads, (threads,)) as pool:
-        try:
-            yield from _spread_out(runs, store, jobs, pool)
-        except BrokenProcessPool as error:
-            raise MemoryError(
-                "a process was killed, most likely for lack of memory (use fewer jobs), or could "
-                "not start (a script that uses several jobs must do so under "
-                '`if __name__ == "__main__":`)'
-            ) from error
-
-
-def _spread_out(
-    runs: Sequence[Run], store: Store, jobs: int, pool: ProcessPoolExecutor
-) -> Iterator[tuple[Run, Exception | None]]:
-    """Yield as :func:`_results`, submitting one run per process at a time, so that all can stop."""
-    waiting = list(reversed(runs))
-    active = {}
-    while waiting or active:
-        while waiting and len(active) < jobs:
-            run = waiting.pop()
-            active[pool.submit(_attempt, store, run)] = run
-        for future in wait(active, return_when=FIRST_COMPLETED).done:
-            yield active.pop(future), future.result()
-
-
-def _attempt(store: Store, run: Run) -> Exception | None:
-    """Train a run unless it is finished, and return its error or None; ``OSError`` is raised."""
-    try:
-        if not store.has(run):
-            store.perform(run)
-    except (ArithmeticError, ValueError, TypeError, MemoryError, RuntimeError) as error:
-        return error
-    return None
 
 
 def _shown(run: Run) -> str:

@@ -1,30 +1,20 @@
-"""A folder of finished training runs, each with its history, settings and cost."""
+"""The store of a command's training runs, and the numbers that figures need of each run."""
 
-import contextlib
-import json
-import os
-import platform
-import resource
-import shutil
-import sys
-import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-import topofl
 from topofl import History, MixingMatrix, Topology, config, metrics
+from topofl.runs import RunStore
+from topofl.runs.run import Run
+from topofl.runs.work import Job
 
-from ..arguments import machine
 from .earlier_report import EarlierReport
-from .run import Run
 
-__all__ = ["Store", "graph_numbers", "peak_memory_megabytes", "reset_peak_memory", "versions"]
+__all__ = ["Store", "graph_numbers", "job_of"]
 
 
 @dataclass(frozen=True)
@@ -42,13 +32,18 @@ class Store:
     root: Path
     earlier: EarlierReport = field(default_factory=EarlierReport)
 
+    @property
+    def runs(self) -> RunStore:
+        """The store of the library, which finds, writes and removes the runs."""
+        return RunStore(self.root)
+
     def folder(self, run: Run) -> Path:
         """Return the folder of a run, finished or not."""
-        return self.root / run.key
+        return self.runs.folder(run.key)
 
     def has(self, run: Run) -> bool:
         """Return whether a run is finished."""
-        return (self.folder(run) / "run.json").is_file()
+        return self.runs.has(run.key)
 
     def earlier_curves(self, runs: Sequence[Run]) -> Mapping[str, Any] | None:
         """Return an arm's curves from an earlier report; None if missing or all runs are stored."""
@@ -75,47 +70,22 @@ class Store:
 
     def load_note(self, run: Run) -> dict[str, Any]:
         """Return the note of a finished run; raises as :meth:`load`."""
-        path = self.folder(run) / "run.json"
-        try:
-            return json.loads(path.read_text(encoding="utf-8"))
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path} is damaged: {error}") from error
+        found = self.runs.find(run.key)
+        if found is None:
+            raise FileNotFoundError(f"{self.folder(run)} must be a finished run")
+        return dict(found.note)
 
-    def perform(self, run: Run) -> None:
-        """Train a run and store it atomically, unless another process has stored it meanwhile."""
-        reset_peak_memory()
-        start = time.perf_counter()
-        experiment = config.build(run.tables)
-        history = experiment.run(progress=False)
-        seconds = time.perf_counter() - start
-        note = {
-            "seconds": seconds,
-            "megabytes": peak_memory_megabytes(),
-            "rounds_per_epoch": _rounds_per_epoch(experiment),
-        }
-        note |= {"numbers": _numbers(experiment, history), "made": _made(history)}
-        with tempfile.TemporaryDirectory(
-            prefix=".", dir=self.root, ignore_cleanup_errors=True
-        ) as temporary:
-            complete = Path(temporary, "run")
-            history.save(complete / "history")
-            (complete / "config.toml").write_text(
-                config.dumps(experiment.tables_of(history)), encoding="utf-8"
-            )
-            (complete / "run.json").write_text(json.dumps(note, indent=2) + "\n", encoding="utf-8")
-            self._move(run, complete)
 
-    def _move(self, run: Run, complete: Path) -> None:
-        """Move the complete files of a run to its folder."""
-        folder = self.folder(run)
-        if self.has(run):
-            return
-        shutil.rmtree(folder, ignore_errors=True)  # an incomplete run
-        try:
-            os.replace(complete, folder)
-        except OSError:
-            if not self.has(run):  # otherwise another process has just stored it
-                raise
+def job_of(run: Run) -> Job:
+    """Return what a process needs to perform a run and to note the numbers of figures."""
+    return Job(run.key, run.tables, extra=_numbers_for_figures)
+
+
+def _numbers_for_figures(experiment: config.Experiment, history: History) -> dict[str, Any]:
+    return {
+        "rounds_per_epoch": _rounds_per_epoch(experiment),
+        "numbers": _numbers(experiment, history),
+    }
 
 
 def _rounds_per_epoch(experiment: config.Experiment) -> int:
@@ -147,42 +117,3 @@ def _numbers(experiment: config.Experiment, history: History) -> dict[str, float
 def graph_numbers(graph: Topology, weights: MixingMatrix) -> dict[str, float]:
     """Return the mean degree (out-degree of directed graphs) and the spectral gap."""
     return {"degree": float(graph.out_degrees.mean()), "gap": weights.spectral_gap}
-
-
-def _made(history: History) -> dict[str, Any]:
-    """Return the environment of a run: versions, device, executor, machine, threads and time."""
-    return {
-        "versions": versions(),
-        "device": history.meta["device"],
-        "executor": history.meta["executor"],
-        "machine": machine(),
-        "threads": torch.get_num_threads(),
-        "finished": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
-    }
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of topofl, torch, numpy and Python."""
-    python = platform.python_version()
-    return {
-        "topofl": topofl.__version__,
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "python": python,
-    }
-
-
-def reset_peak_memory() -> None:
-    """Reset the peak memory of this process where the system supports it."""
-    with contextlib.suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
-
-
-def peak_memory_megabytes() -> float:
-    """Return the peak memory in MiB since :func:`reset_peak_memory` or the process's start."""
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1024
-    except (OSError, StopIteration):
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return peak / (1 << 20 if sys.platform == "darwin" else 1 << 10)

@@ -20,6 +20,7 @@ import pytest
 import topofl
 from tests import problems
 from tests.engine import killed
+from topofl._support import processes
 from topofl.engine.store import lock
 from topofl.engine.store.checkpoint import rounds_in
 from topofl.engine.store.lock import locked
@@ -99,7 +100,7 @@ def test_a_child_that_outlives_its_parent_holds_nothing(holder, tmp_path):
 
 
 def said(**changes):
-    return json.dumps(lock._identity() | changes)
+    return json.dumps(processes.identity() | changes)
 
 
 @pytest.mark.parametrize("locks", [True, False])
@@ -143,7 +144,7 @@ def test_without_locks_the_file_decides_and_numbers_that_are_used_again_do_not_d
 @pytest.mark.parametrize("started", [None, "x"])
 def test_where_the_system_does_not_tell_when_processes_start(tmp_path, monkeypatch, started):
     monkeypatch.setattr(lock.fcntl, "flock", no_locks)
-    monkeypatch.setattr(lock, "_start_time", lambda pid: None)
+    monkeypatch.setattr(processes, "start_time", lambda pid: None)
     (tmp_path / lock.NAME).write_text(
         said(started=started, pid=2**22 + 1)
     )  # beyond the largest number of a process

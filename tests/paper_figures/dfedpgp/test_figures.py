@@ -31,7 +31,7 @@ from paper_figures.kit.personalization.tables import accuracy_table, rounds_tabl
 from paper_figures.kit.report.pages import command_of
 from paper_figures.kit.setting import Setting, make_setting
 from paper_figures.kit.training import plan
-from paper_figures.kit.training.run import keyed
+from paper_figures.kit.training.keys import keyed
 from paper_figures.kit.training.store import Store
 from paper_figures.papers import PAPERS as ALL
 from paper_figures.papers import figures_named

@@ -17,7 +17,7 @@ from paper_figures.dpfl.three_clients import CLIENTS, three_clients
 from paper_figures.kit.claims import FAILS, HOLDS, UNDECIDED
 from paper_figures.kit.setting import Setting
 from paper_figures.kit.training import plan
-from paper_figures.kit.training.run import keyed
+from paper_figures.kit.training.keys import keyed
 from paper_figures.kit.training.store import Store
 from paper_figures.papers import figures_named
 from topofl import NotApplicable, algorithms, config, data, metrics

@@ -13,9 +13,9 @@ from paper_figures.kit.personalization import methods
 from paper_figures.kit.setting import Setting
 from paper_figures.kit.training import plan
 from paper_figures.kit.training.earlier_report import load_earlier_report
-from paper_figures.kit.training.run import Run
 from paper_figures.kit.training.store import Store
 from paper_figures.papers import figures_named
+from topofl.runs.run import Run
 
 FIGURE, FOREIGN = "dcliques-fig09", "pfeddst-fig03"
 

@@ -15,9 +15,9 @@ from paper_figures.kit.judging import judge_every, judge_number, judge_seeds
 from paper_figures.kit.report import Report
 from paper_figures.kit.results import Result
 from paper_figures.kit.setting import Setting
-from paper_figures.kit.training.run import Run
 from tests import browser, markup
 from topofl import NotApplicable, Spread, Table
+from topofl.runs.run import Run
 
 EVIL = (
     "</section><script>hacked = 1</script> <img src=x onerror=hacked=1> "

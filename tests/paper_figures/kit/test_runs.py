@@ -14,12 +14,14 @@ import numpy as np
 import pytest
 
 import topofl
-from paper_figures.kit.training import compute as compute_module
-from paper_figures.kit.training import run as run_module
 from paper_figures.kit.training.compute import Failed, compute_missing
-from paper_figures.kit.training.run import Run
-from paper_figures.kit.training.store import Store
+from paper_figures.kit.training.store import Store, job_of
 from topofl import config, metrics
+from topofl.runs import execute as execution
+from topofl.runs import run as run_module
+from topofl.runs import work
+from topofl.runs.run import Run
+from topofl.runs.work import Outcome
 
 
 def tables(**changes):
@@ -117,9 +119,9 @@ def test_a_run_is_done_once_and_is_what_run_returns(tmp_path, monkeypatch):
     assert note["rounds_per_epoch"] == 4  # 249 or 250 examples a node in minibatches of 64
     assert note["megabytes"] > 50
     assert 0 < note["seconds"] < 60
-    assert len(list(tmp_path.iterdir())) == 1
+    assert len(store.runs.runs()) == 1
 
-    monkeypatch.setattr(Store, "perform", lambda *_: pytest.fail("it was done again"))
+    monkeypatch.setattr(work, "_train", lambda *_: pytest.fail("it was done again"))
     compute_missing([run], store, progress=False)
 
 
@@ -177,22 +179,6 @@ def test_another_process_need_not_read_the_data_for_the_key(monkeypatch):
     assert pickle.loads(pickle.dumps(run)).key == key
 
 
-def test_a_killed_process_is_told_as_want_of_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(compute_module, "_attempt", _die)
-    one = functools.partial(
-        compute_module.ProcessPoolExecutor, 1
-    )  # the second would start for nothing
-    monkeypatch.setattr(compute_module, "ProcessPoolExecutor", lambda jobs, *how: one(*how))
-    with pytest.raises(MemoryError, match="use fewer jobs"):
-        compute_missing(
-            [Run(tables(run_seed=seed)) for seed in (0, 1)], Store(tmp_path), jobs=2, progress=False
-        )
-
-
-def _die(store, run):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 def test_a_full_disk_stops_everything_and_leaves_nothing_half(tmp_path, monkeypatch):
     def full(tables):
         raise OSError(28, "No space left on device")
@@ -201,19 +187,19 @@ def test_a_full_disk_stops_everything_and_leaves_nothing_half(tmp_path, monkeypa
     store, runs = Store(tmp_path), [Run(tables(run_seed=seed)) for seed in (0, 1)]
     with pytest.raises(OSError, match="No space left"):
         compute_missing(runs, store, progress=False)
-    assert list(tmp_path.iterdir()) == []
+    assert (store.runs.runs(), list((tmp_path / ".running").iterdir())) == ((), [])
     monkeypatch.undo()
     compute_missing(runs, store, progress=False)
     assert all(store.has(run) for run in runs)
 
 
-def test_what_another_process_kept_meanwhile_stays(tmp_path, monkeypatch):
+def test_what_another_process_kept_meanwhile_stays(tmp_path):
     store, run = Store(tmp_path), Run(tables())
-    store.perform(run)
+    work.perform(job_of(run), str(tmp_path))
     kept = (store.folder(run) / "run.json").read_bytes()
-    store.perform(run)
+    experiment = config.build(run.tables)
+    store.runs.add(run.key, experiment.run(progress=False), experiment.tables)
     assert (store.folder(run) / "run.json").read_bytes() == kept
-    assert [path.name for path in tmp_path.iterdir()] == [run.key]
 
 
 def test_a_folder_that_is_no_whole_run_is_replaced(tmp_path):
@@ -230,10 +216,11 @@ def test_a_run_that_is_known_to_fail_is_not_tried_again(tmp_path, monkeypatch):
         compute_missing([bad], Store(tmp_path), progress=False)
     assert list(first.value.errors) == [bad.key]
     tried = []
-    monkeypatch.setattr(Store, "perform", lambda store, run: tried.append(run))
+    done = Outcome(good.key, "done")
+    monkeypatch.setattr(execution, "perform", lambda job, root: tried.append(job.key) or done)
     with pytest.raises(Failed, match="1 of 2 runs failed") as second:
         compute_missing([bad, good], Store(tmp_path), progress=False, failed=first.value.errors)
-    assert (tried, second.value.errors) == ([good], first.value.errors)
+    assert (tried, second.value.errors) == ([good.key], first.value.errors)
 
 
 def test_the_device_is_not_in_the_key():
@@ -283,7 +270,9 @@ def test_the_saved_configuration_repeats_the_run(tmp_path):
     compute_missing([run], store, progress=False)
     again = config.load(store.folder(run) / "config.toml").run(progress=False)
     np.testing.assert_array_equal(again["accuracy"], store.load(run)[0]["accuracy"])
-    assert json.loads((store.folder(run) / "run.json").read_text())["made"]["device"] == "cpu"
+    assert (
+        json.loads((store.folder(run) / "run.json").read_text())["environment"]["device"] == "cpu"
+    )
 
 
 def test_replaced_tables_are_another_run():

@@ -9,6 +9,7 @@ from paper_figures.kit.claims import FAILS, HOLDS
 from paper_figures.kit.personalization.methods import METHODS
 from paper_figures.kit.personalization.settings import SCALES
 from paper_figures.kit.setting import Setting
+from paper_figures.kit.training.compute import compute_missing
 from paper_figures.pfeddst import figures, peers, sensitivity, settings
 from paper_figures.pfeddst.settings import CIFAR_10
 from topofl import metrics
@@ -136,8 +137,7 @@ def test_the_study_has_the_default_both_ends_and_the_terms_as_they_are():
 def test_outcomes_are_those_of_the_runs(tmp_path):
     setting = Setting("smoke", (0,))
     store = sensitivity.Store(tmp_path)
-    for run in sensitivity.runs(setting):
-        store.perform(run)
+    compute_missing(sensitivity.runs(setting), store, progress=False)
     data = sensitivity.compute(setting, store)
     for label, runs in sensitivity._arms(setting).items():
         (seed,), (history, _) = data["arms"][label]["seeds"], store.load(runs[0])

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from topofl._support.processes import identity, is_dead
 from topofl._support.text import printable
 
 try:
@@ -150,8 +151,8 @@ def _acquire(path: Path, argument: str) -> int:
         os.close(descriptor)
         raise
     if free is None:  # no locks on this file system
-        free = not holder or _is_dead(holder)
-    elif not free and _is_dead(holder):  # its child has inherited the lock
+        free = not holder or is_dead(holder)
+    elif not free and is_dead(holder):  # its child has inherited the lock
         os.close(descriptor)
         path.unlink(missing_ok=True)
         descriptor, free = _open_and_lock(path)
@@ -161,7 +162,7 @@ def _acquire(path: Path, argument: str) -> int:
         raise BlockingIOError(_in_use_by(path, argument, holder, same_host))
     os.ftruncate(descriptor, 0)
     os.lseek(descriptor, 0, os.SEEK_SET)
-    os.write(descriptor, json.dumps(_identity()).encode())
+    os.write(descriptor, json.dumps(identity()).encode())
     return descriptor
 
 
@@ -202,17 +203,6 @@ def _lock_byte(descriptor: int) -> None:
     msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def _identity() -> dict[str, Any]:
-    """Return values that distinguish this process from all others."""
-    pid = os.getpid()
-    return {
-        "pid": pid,
-        "host": socket.gethostname(),
-        "started": _start_time(pid),
-        "space": _pid_namespace(),
-    }
-
-
 def _read_holder(descriptor: int, path: Path) -> dict[str, Any]:
     """Return the identity of the holder from the file; empty if the file is.
 
@@ -241,43 +231,6 @@ def _read_holder(descriptor: int, path: Path) -> dict[str, Any]:
     if not fits:
         raise FileExistsError(_foreign_file(path))
     return holder
-
-
-def _is_dead(holder: dict[str, Any]) -> bool:
-    """Return whether a holder is known to be dead; False for processes invisible from here."""
-    if not holder or (holder["host"], holder["space"]) != (socket.gethostname(), _pid_namespace()):
-        return False
-    if holder["started"] is not None:
-        return _start_time(holder["pid"]) != holder["started"]
-    if os.name != "posix" or holder["pid"] <= 0:
-        return False
-    try:
-        os.kill(holder["pid"], 0)
-    except (ProcessLookupError, OverflowError):
-        return True
-    except PermissionError:
-        pass  # it runs as another user
-    return False
-
-
-def _start_time(pid: int) -> str | None:
-    """Return the start time of a process (Linux: boot id and clock ticks); None: unknown."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        # The program's name, which may contain any characters, ends at the last parenthesis; ticks
-        # are the 22nd field.
-        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (OSError, ValueError):
-        return None
-    return None if state in "ZX" else f"{boot} {fields[18]}"  # zombies hold no locks
-
-
-def _pid_namespace() -> str | None:
-    """Return the PID namespace of this process (Linux); None elsewhere."""
-    try:
-        return os.readlink("/proc/self/ns/pid")
-    except OSError:
-        return None
 
 
 def _is_file(descriptor: int, path: Path) -> bool:

@@ -57,6 +57,8 @@ class CheckpointSchedule:
     lock
         Lock on the folder. If the folder vanishes during the run, it is created and locked again
         when a checkpoint is due.
+    final
+        Whether one is written after the last round.
     """
 
     folder: Path | None
@@ -69,6 +71,7 @@ class CheckpointSchedule:
     request: StopRequest
     saved: int | None = None
     lock: Lock | None = None
+    final: bool = True
     _since: float = field(init=False)
     _cost: float = field(init=False)
 
@@ -100,6 +103,8 @@ class CheckpointSchedule:
 
     def _is_due(self, done: int) -> bool:
         if self.folder is None:
+            return False
+        if done == self.rounds and not (self.final or self.request.made):
             return False
         if self.request.made or done == self.rounds:
             return self.saved != done or newest_round(self.folder) != done

@@ -1,0 +1,149 @@
+"""Measure sweeps: overhead over the ideal, repeated kills, and the listing of many runs.
+
+::
+
+    python -m analysis.sweep_benchmark overhead --runs 200 --jobs 2
+    python -m analysis.sweep_benchmark kills --kills 10
+    python -m analysis.sweep_benchmark listing --runs 20000
+"""
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from topofl.runs import RunStore, Sweep, sweep
+
+__all__ = ["kills", "listing", "overhead"]
+
+BASE = {
+    "data": {"name": "digits", "partition": "dirichlet_per_class", "n": 20},
+    "algorithm": "dsgd,lr=0.1",
+    "run": {"rounds": 50},
+}
+GRID = {
+    "topology": ["ring", "star", "torus", "exponential"],
+    "data.alpha": [0.1, 0.3, 1.0, 3.0, 10.0],
+}
+POINTS = 20
+
+
+def overhead(runs: int, jobs: int) -> dict[str, float]:
+    """Return the time of a whole sweep in a new process over (sum of run times / processes)."""
+    with tempfile.TemporaryDirectory() as folder:
+        start = time.perf_counter()
+        _start(Path(folder), runs, jobs).wait()
+        seconds = time.perf_counter() - start
+        stored = RunStore(Path(folder)).runs()
+    if len(stored) != runs:
+        raise RuntimeError(f"{len(stored)} of {runs} runs were stored; run the sweep by itself")
+    total = sum(run.note["seconds"] for run in stored)
+    return {
+        "runs": runs,
+        "seconds": seconds,
+        "sum of run times": total,
+        "over the ideal": seconds / (total / jobs),
+    }
+
+
+def kills(times: int, runs: int, jobs: int, seed: int = 0) -> dict[str, float]:
+    """Kill a sweep at random moments, and compare its table with that of an undisturbed one.
+
+    Returns
+    -------
+    dict
+        How often it was killed before it was finished, finished runs that were stored anew (must be
+        0), and whether the tables are equal bit for bit.
+    """
+    rng = random.Random(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        disturbed, whole = Path(folder, "disturbed"), Path(folder, "whole")
+        start = time.perf_counter()
+        _start(whole, runs, jobs).wait()
+        seconds = time.perf_counter() - start
+        known: dict[str, int] = {}
+        killed = repeated = 0
+        for _ in range(times):
+            process = _start(disturbed, runs, jobs)
+            try:
+                process.wait(rng.uniform(0.1, 2.0) * seconds / times + 2.0)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                killed += 1
+            found = _stamps(disturbed)
+            repeated += sum(found.get(key) != stamp for key, stamp in known.items())
+            known = found
+        _start(disturbed, runs, jobs).wait()
+        found = _stamps(disturbed)
+        repeated += sum(found.get(key) != stamp for key, stamp in known.items())
+        tables = [_swept(store, runs).table.to_csv() for store in (disturbed, whole)]
+    return {"killed": killed, "repeated": repeated, "equal": tables[0] == tables[1]}
+
+
+def listing(runs: int) -> dict[str, float]:
+    """Return the seconds to list and summarize a store of many runs, copies of one run."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = RunStore(Path(folder))
+        sweep(BASE, {"topology": ["ring"]}, seeds=1, store=folder, progress=False)
+        (one,) = store.runs()
+        text = json.loads((one.folder / "run.json").read_text())
+        for k in range(runs - 1):
+            copy = Path(folder, f"{k:016x}")
+            copy.mkdir()
+            text["tables"]["run"]["seed"] = k + 1
+            (copy / "run.json").write_text(json.dumps(text, indent=1))
+        start = time.perf_counter()
+        found = store.runs()
+        listed = time.perf_counter() - start
+        command = [sys.executable, "-m", "topofl", "runs", folder, "--columns", "run.seed"]
+        start = time.perf_counter()
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        seconds = time.perf_counter() - start
+    return {"runs": len(found), "seconds to list": listed, "seconds of topofl runs": seconds}
+
+
+def _start(store: Path, runs: int, jobs: int) -> subprocess.Popen[bytes]:
+    """Start a sweep in a process group of its own."""
+    command = [sys.executable, "-m", __spec__.name if __spec__ else "analysis.sweep_benchmark"]
+    command += ["sweep", "--store", str(store), "--runs", str(runs), "--jobs", str(jobs)]
+    return subprocess.Popen(command, start_new_session=True)
+
+
+def _swept(store: Path, runs: int, jobs: int = 1) -> Sweep:
+    return sweep(BASE, GRID, seeds=runs // POINTS, store=store, jobs=jobs, progress=False)
+
+
+def _stamps(store: Path) -> dict[str, int]:
+    """Return when each finished run was stored, by key."""
+    return {path.parent.name: path.stat().st_mtime_ns for path in store.glob("*/run.json")}
+
+
+def main() -> None:
+    """Run one measurement and print its numbers."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("what", choices=["overhead", "kills", "listing", "sweep"])
+    parser.add_argument("--runs", type=int, default=200, help="a multiple of 20")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--store", type=Path)
+    options = parser.parse_args()
+    if options.what == "sweep":
+        _swept(options.store, options.runs, options.jobs)
+        return
+    found = {
+        "overhead": lambda: overhead(options.runs, options.jobs),
+        "kills": lambda: kills(options.kills, options.runs, options.jobs),
+        "listing": lambda: listing(options.runs),
+    }[options.what]()
+    print(json.dumps(found, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""Sweeps on local clusters of two workers, one of which is killed during a run."""
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.runs.conftest import BASE
+from topofl.runs import dask_executor, ray_executor, search, slurm_executor, sweep
+from topofl.runs.points import log_uniform
+from topofl.runs.private import RUNNING
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+
+LONG = {**BASE, "run": {"rounds": 1500}}
+"""Runs of a second or more, so that a worker can be killed during one."""
+
+
+@contextmanager
+def killing_one(store: Path, limit: float = 240.0) -> Iterator[list[int]]:
+    """Kill the process of the first run that is found in progress, and yield its number."""
+    killed: list[int] = []
+    over = threading.Event()
+
+    def hunt() -> None:
+        deadline = time.monotonic() + limit
+        while not (killed or over.is_set()) and time.monotonic() < deadline:
+            with suppress(OSError, ValueError, KeyError):
+                for owner in (store / RUNNING).glob("[0-9a-f]*/owner.json"):
+                    pid = json.loads(owner.read_text())["pid"]
+                    os.kill(pid, signal.SIGKILL)
+                    killed.append(pid)
+                    return
+            time.sleep(0.02)
+
+    thread = threading.Thread(target=hunt, daemon=True)
+    thread.start()
+    try:
+        yield killed
+    finally:
+        over.set()
+        thread.join()
+
+
+def check(store: Path, executor: Any, *, retried: bool) -> None:
+    """Sweep while a worker is killed; compare with the same sweep in this process."""
+    grid = {"topology": ["ring", "star"], "algorithm.lr": [0.1, 0.5]}
+    with killing_one(store) as killed:
+        first = sweep(LONG, grid, seeds=1, store=store, executor=executor, progress=False)
+    assert killed
+    assert killed[0] != os.getpid()
+    if retried:  # the cluster repeats the run elsewhere
+        assert len(first.runs) == 4
+    else:  # the killed process cost its own run only
+        assert (len(first.runs), len(first.failures)) == (3, 1)
+        assert "was killed" in first.failures[0].error
+    again = sweep(
+        LONG, grid, seeds=1, store=store, executor=executor, retry_failed=True, progress=False
+    )
+    alone = sweep(LONG, grid, seeds=1, store=store.with_name("alone"), progress=False)
+    assert str(again.table) == str(alone.table)
+    assert again.failures == ()
+
+
+def test_dask(tmp_path):
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        check(tmp_path / "store", client, retried=True)
+        found = sweep(
+            BASE,
+            store=tmp_path / "by-address",
+            executor=dask_executor(cluster.scheduler_address),
+            progress=False,
+        )
+        assert len(found.runs) == 1
+
+
+def test_ray(tmp_path):
+    ray = pytest.importorskip("ray")
+    ray.init(
+        num_cpus=2,
+        include_dashboard=False,
+        _node_ip_address="127.0.0.1",
+        object_store_memory=100 * 2**20,
+        log_to_driver=False,
+    )
+    try:
+        check(tmp_path / "store", ray_executor(), retried=True)
+    finally:
+        ray.shutdown()
+
+
+def test_submitit(tmp_path):
+    pytest.importorskip("submitit")
+    executor = slurm_executor(str(tmp_path / "logs"), cluster="local", timeout_min=5)
+    check(tmp_path / "store", executor, retried=False)
+    with pytest.raises(ValueError, match=r"submitit: .*timeout_mn"):
+        slurm_executor(str(tmp_path / "logs"), cluster="local", timeout_mn=5)
+
+
+def test_optuna(tmp_path):
+    pytest.importorskip("optuna")
+    space = {"algorithm.lr": log_uniform(1e-3, 1), "topology": ["ring", "star"]}
+    how = {"trials": 5, "batch": 2, "store": tmp_path, "progress": False}
+    first = search(BASE, space, **how)
+    assert len(first.points) == 5
+    again = search(BASE, space, **how)  # the same trials, all of them stored
+    assert [point.values for point in again.points] == [point.values for point in first.points]
+    assert len(list(tmp_path.glob("*/run.json"))) == len({point.key for point in first.points})
+    with pytest.raises(ValueError, match="`score` must be one of accuracy, loss, got 'acuracy'"):
+        search(BASE, space, **how, score="acuracy")
+
+
+def test_ray_must_be_started():
+    pytest.importorskip("ray")
+    with pytest.raises(ValueError, match=r"must be called after ray.init\(\)"):
+        ray_executor()

@@ -1,0 +1,228 @@
+"""Sweeps: nothing is repeated, a killed process costs its own run, interrupted ones go on."""
+
+import functools
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import topofl
+from tests.runs.conftest import BASE, GRID
+from tests.runs.functions import arguments
+from topofl.runs import RunStore, SweepInterrupted, planned, sweep, work
+from topofl.runs import sweep as sweep_function
+from topofl.runs.plan import prepare
+from topofl.runs.private import RUNNING
+
+DIVERGING = {"algorithm.lr": [0.1, 1e38]}
+LONG = {**BASE, "run": {"rounds": 40}}
+
+
+def test_runs_are_what_run_returns_and_are_not_repeated(stored, monkeypatch):
+    monkeypatch.setattr(work, "_train", lambda *_: pytest.fail("a run was repeated"))
+    found = sweep(BASE, GRID, seeds=2, store=stored, progress=False)
+    assert (len(found.runs), found.failures) == (8, ())
+    tables = prepare(BASE, GRID, seeds=2)[3].job.tables
+    history = topofl.config.build(tables).run(progress=False)
+    np.testing.assert_array_equal(found.runs[3].history["accuracy"], history["accuracy"])
+    assert found.table.column("accuracy")[3] == history["accuracy"][-1].mean()
+    assert found.table.columns[:3] == ("topology", "algorithm.lr", "seed")
+
+
+def test_processes_give_the_same_table_and_read_data_once(stored, tmp_path):
+    alone = sweep(BASE, GRID, seeds=2, store=stored, progress=False)
+    both = sweep(BASE, GRID, seeds=2, store=tmp_path, jobs=2, progress=False)
+    assert str(both.table) == str(alone.table)
+    assert list((tmp_path / RUNNING).iterdir()) == []
+
+
+def test_data_are_read_once_per_process(tmp_path, monkeypatch):
+    read, digits = [], topofl.data.READERS["digits"]
+
+    def counted(*args, **how):
+        read.append(1)
+        return digits(*args, **how)
+
+    monkeypatch.setitem(topofl.data.READERS, "digits", functools.wraps(digits)(counted))
+    sweep(BASE, GRID, seeds=2, store=tmp_path, progress=False)
+    assert len(read) == 2  # once to plan the sweep, and once to perform it
+
+
+def test_failures_are_kept_with_their_traceback_and_tried_again_only_when_asked(tmp_path):
+    found = sweep(BASE, DIVERGING, store=tmp_path, progress=False)
+    assert (len(found.runs), len(found.failures)) == (1, 1)
+    assert found.failures[0].error.startswith("DivergenceError: ")
+    assert "Traceback" in found.failures[0].traceback
+    assert "failed: DivergenceError" in str(found.table)
+    tried = []
+    original = work._train
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(work, "_train", lambda *a: tried.append(a) or original(*a))
+        sweep(BASE, DIVERGING, store=tmp_path, progress=False)
+        assert tried == []
+        sweep(BASE, DIVERGING, store=tmp_path, retry_failed=True, progress=False)
+        assert len(tried) == 1
+
+
+def test_a_full_disk_stops_the_sweep_and_is_no_failure_of_the_run(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(RunStore, "add", full)
+    with pytest.raises(OSError, match=r"cannot be written to: .*No space left.*start the sweep"):
+        sweep(BASE, GRID, store=tmp_path, progress=False)
+    assert RunStore(tmp_path).failures() == ()
+    monkeypatch.undo()
+    assert len(sweep(BASE, GRID, store=tmp_path, progress=False).runs) == 4
+
+
+def test_an_interrupted_run_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
+    rounds = []
+
+    def interrupt(reporter, event):
+        if event.kind == "round":
+            rounds.append(event.round)
+            if event.round == 7:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr("topofl.runs.work.Reporter.__call__", interrupt)
+    with pytest.raises(SweepInterrupted, match=r"interrupted with 0 of 1 runs finished .*go on"):
+        sweep(LONG, store=tmp_path, progress=False)
+    assert max(rounds) <= 8  # the round in progress was ended
+    stopped = max(rounds)
+    rounds.clear()
+    found = sweep(LONG, store=tmp_path, progress=False)
+    assert min(rounds) == stopped + 1
+    monkeypatch.undo()
+    whole = sweep(LONG, store=tmp_path / "whole", progress=False)
+    assert str(found.table) == str(whole.table)
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {root!r})
+from topofl.runs import sweep
+if __name__ == "__main__":
+    base = {base!r}
+    sweep(base, {{"algorithm.lr": [0.1, 0.2, 0.3]}}, store={store!r}, jobs=2, progress=False)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_stopped_sweep_goes_on_and_leaves_no_processes(tmp_path, how):
+    base = {**BASE, "run": {"rounds": 4000}}
+    store = tmp_path / "store"
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.format(root=os.getcwd(), base=base, store=str(store)))
+    process = subprocess.Popen([sys.executable, str(script)], stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 200
+    while time.monotonic() < deadline and len(list(store.glob(f"{RUNNING}/*/owner.json"))) < 2:
+        time.sleep(0.05)
+    workers = _owners(store)
+    assert len(workers) == 2
+    process.send_signal(how)
+    _, text = process.communicate(timeout=200)
+    assert process.returncode != 0
+    if how != signal.SIGKILL:
+        assert "start the same sweep again to go on" in text
+    while time.monotonic() < deadline and any(map(_lives, workers)):
+        time.sleep(0.05)
+    assert not any(map(_lives, workers))
+    grid = {"algorithm.lr": [0.1, 0.2, 0.3]}
+    found = sweep(base, grid, store=store, progress=False)
+    whole = sweep(base, grid, store=tmp_path / "whole", progress=False)
+    assert str(found.table) == str(whole.table)
+    assert list((store / RUNNING).iterdir()) == []
+
+
+def _owners(store: Path) -> list[int]:
+    return [int(folder.name.split("-")[-1]) for folder in store.glob(f"{RUNNING}/*-*")]
+
+
+def _lives(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
+
+
+@pytest.mark.slow
+def test_a_killed_process_costs_its_own_run_only(tmp_path):
+    from tests.runs.test_clusters import killing_one
+
+    base = {**BASE, "run": {"rounds": 2000}}
+    grid = {"algorithm.lr": [0.1, 0.2, 0.3, 0.4]}
+    with killing_one(tmp_path) as killed:
+        found = sweep(base, grid, store=tmp_path, jobs=2, progress=False)
+    assert killed
+    assert (len(found.runs), len(found.failures)) == (3, 1)
+    assert "the process of the run was killed" in found.failures[0].error
+    again = sweep(base, grid, store=tmp_path, retry_failed=True, progress=False)
+    assert len(again.runs) == 4
+
+
+def test_functions_of_the_point(tmp_path):
+    found = sweep(arguments, {"lr": [0.1, 0.2]}, seeds=2, store=tmp_path, progress=False)
+    assert [run.settings["lr"] for run in found.runs] == [0.1, 0.1, 0.2, 0.2]
+    assert [run.settings["run.seed"] for run in found.runs] == [0, 1, 0, 1]
+    history = topofl.run(**arguments({"lr": 0.2, "seed": 1}), progress=False)
+    np.testing.assert_array_equal(found.runs[3].history["loss"], history["loss"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"jobs": 0}, "`jobs` must be at least 1"),
+        ({"jobs": 2, "base": lambda point: point}, "`base` must be a function of a module"),
+        ({"executor": "dask"}, "`executor` must have a method submit"),
+        ({"progress": "yes"}, "`progress` must be True, False or 'auto'"),
+        ({"retry_failed": 1}, "`retry_failed` must be True or False"),
+        ({"store": ""}, "must be the path of a folder"),
+        ({"base": "missing.toml"}, "missing.toml, which does not exist"),
+        ({"grid": {"topology": []}}, "got none"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_anything_runs(tmp_path, changes, match):
+    how = {"base": BASE, "store": tmp_path / "store", "progress": False} | changes
+    with pytest.raises((ValueError, TypeError, OSError), match=match):
+        sweep(**how)
+    assert not (tmp_path / "store").exists()
+
+
+def test_a_store_of_another_version_is_refused_before_anything_runs(tmp_path):
+    (tmp_path / "store.json").write_text('{"format": 0}')
+    with pytest.raises(ValueError, match="must be a store of format 1, got format 0"):
+        sweep(BASE, store=tmp_path, progress=False)
+
+
+def test_runs_that_do_not_fit_into_memory_are_throttled_or_refused(tmp_path, monkeypatch):
+    module = sys.modules[sweep_function.__module__]
+    points = prepare(BASE, {"algorithm.lr": [0.1, 0.2]}, seeds=None, with_memory=True)
+    need, own = points[0].memory, 100
+    assert need
+    monkeypatch.setattr(module, "resident", lambda: own)
+    for free, jobs in ((2 * (need + own), 2), (2 * (need + own) - 1, 1)):
+        monkeypatch.setattr(module, "free_memory", lambda device, free=free: free)
+        assert module._fitting(points, 2) == jobs
+    monkeypatch.setattr(module, "free_memory", lambda device: need)
+    with pytest.raises(ValueError, match="`jobs` must be runs that fit into memory"):
+        module._fitting(points, 2)
+
+
+def test_the_plan_counts_runs_that_are_stored(stored):
+    grid = {**GRID, "topology": ["ring"]}
+    table = planned(BASE, {**grid, "algorithm.lr": [0.1, 0.3]}, seeds=2, store=stored, jobs=2)
+    assert table.column("runs") == (2, 2, 4)
+    assert table.column("to do") == (0, 2, 2)
+    assert table.column("minutes")[-1] > 0
+    assert "in 2 processes" in table.title
+    with pytest.raises(ValueError, match="must return configuration tables for a plan"):
+        planned(arguments, [{"lr": 0.1}], store=stored)

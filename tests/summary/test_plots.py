@@ -1,0 +1,294 @@
+"""Plots over many runs: what they show, and that their labels can be read."""
+
+import itertools
+import warnings
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from matplotlib.figure import Figure
+from scipy import stats
+
+import topofl
+from tests.summary.samples import ROUNDS, runs_of, stored
+from topofl.summary import (
+    plot_bands,
+    plot_clients,
+    plot_heat_map,
+    plot_pareto,
+    plot_violins,
+)
+from topofl.summary.plots import KINDS
+from topofl.summary.plots.labels import spread
+
+NAMES = ["ring", "torus", "exponential", "dcliques", "complete", "random_regular"]
+LONG = [f"small_world(n=100, k={k}, p=0.25)" for k in range(24)]
+
+
+@pytest.fixture(scope="module")
+def two_settings():
+    """Return 192 runs: 6 topologies, 4 alphas, 8 seeds."""
+    return runs_of(topology=NAMES, alpha=[0.01, 0.1, 1.0, 10.0], seeds=8)
+
+
+@pytest.fixture(scope="module")
+def one_setting():
+    """Return 192 runs: 24 topologies with long names, whose scores are close, and 8 seeds."""
+    effect = {name: 0.002 * k for k, name in enumerate(LONG)}
+    return runs_of(topology=LONG, seeds=8, effect=effect)
+
+
+def shown_texts(figure):
+    """Return all texts of a figure that a reader sees, with their extents in pixels."""
+    figure.draw_without_rendering()
+    found = []
+    for text in figure.findobj(plt.Text):
+        visible = text.get_visible() and text.get_text().strip()
+        ax = text.axes
+        if visible and (ax is None or ax.get_visible()):
+            found.append(text)
+    ticks = {
+        label
+        for ax in figure.axes
+        for axis in (ax.xaxis, ax.yaxis)
+        for tick in axis.get_major_ticks()
+        for label in (tick.label1, tick.label2)
+    }
+    drawn = {
+        label
+        for ax in figure.axes
+        if ax.get_visible()
+        for axis in (ax.xaxis, ax.yaxis)
+        for tick in axis._update_ticks()
+        for label in (tick.label1, tick.label2)
+        if label.get_visible()
+    }
+    return [text for text in found if text not in ticks or text in drawn]
+
+
+def assert_readable(figure):
+    """Check that no text overlaps another or leaves the figure."""
+    texts = shown_texts(figure)
+    assert len(texts) > 4
+    boxes = [text.get_window_extent() for text in texts]
+    for text, box in zip(texts, boxes, strict=True):
+        assert box.x0 >= -0.5, text.get_text()
+        assert box.y0 >= -0.5, text.get_text()
+        assert box.x1 <= figure.bbox.x1 + 0.5, text.get_text()
+        assert box.y1 <= figure.bbox.y1 + 0.5, text.get_text()
+    for (one, a), (other, b) in itertools.combinations(zip(texts, boxes, strict=True), 2):
+        apart = a.x1 <= b.x0 + 0.5 or b.x1 <= a.x0 + 0.5 or a.y1 <= b.y0 + 0.5 or b.y1 <= a.y0 + 0.5
+        assert apart, (one.get_text(), other.get_text())
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "heat_map"])
+@pytest.mark.parametrize("which", ["two_settings", "one_setting"])
+def test_200_runs_are_readable(kind, which, request):
+    runs = request.getfixturevalue(which)
+    by = ["topology", "alpha"] if which == "two_settings" else ["topology"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figure = topofl.summarize(runs, by).plot(kind)
+        assert_readable(figure)
+    assert not figure.legends
+    assert not any(ax.get_legend() for ax in figure.axes)
+    texts = " ".join(text.get_text().replace("\n", " ") for text in shown_texts(figure))
+    for name in NAMES if which == "two_settings" else LONG:
+        assert name in texts
+
+
+def test_200_runs_in_a_heat_map_are_readable(two_settings):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert_readable(plot_heat_map(two_settings, by=["topology", "alpha"]))
+        assert_readable(plot_heat_map(two_settings, by=["alpha", "topology"]))
+
+
+@pytest.mark.parametrize("count", [1, 2, 8])
+def test_few_groups_are_readable_even_if_they_are_equal(count):
+    effect = dict.fromkeys(LONG[:count], 0.0)
+    runs = runs_of(topology=LONG[:count], effect=effect, noise=1e-9, cost=1)
+    for draw in (plot_bands, plot_clients, plot_violins, plot_pareto):
+        assert_readable(draw(runs, "topology"))
+
+
+def test_the_check_of_labels_can_fail():
+    figure = Figure()
+    ax = figure.subplots()
+    ax.text(0.5, 0.5, "one label")
+    assert_readable(figure)
+    ax.text(0.52, 0.5, "another")
+    with pytest.raises(AssertionError, match="one label"):
+        assert_readable(figure)
+
+
+def test_bands_are_means_and_t_intervals():
+    runs = runs_of(topology=["ring", "star"], seeds=4)
+    ax = plot_bands(runs, "topology").axes[0]
+    curves = np.array([run.curves["scores"]["accuracy"]["mean"] for run in runs]).reshape(2, 4, -1)
+    drawn = [line for line in ax.lines if len(line.get_xdata()) == len(ROUNDS)]
+    for line, band, own in zip(drawn, ax.collections, curves, strict=True):
+        assert line.get_xdata().tolist() == ROUNDS
+        np.testing.assert_allclose(line.get_ydata(), own.mean(0), atol=1e-12)
+        half = stats.t.ppf(0.975, 3) * stats.sem(own, axis=0)
+        corners = band.get_paths()[0].vertices
+        for x, mean, h in zip(ROUNDS, own.mean(0), half, strict=True):
+            heights = corners[np.isclose(corners[:, 0], x), 1]
+            assert heights.min() == pytest.approx(mean - h, abs=1e-9)
+            assert heights.max() == pytest.approx(mean + h, abs=1e-9)
+
+
+def test_bands_can_span_all_runs():
+    runs = runs_of(seeds=4)
+    band = plot_bands(runs, band="range").axes[0].collections[0].get_paths()[0].vertices
+    final = [run.curves["scores"]["accuracy"]["mean"][-1] for run in runs]
+    heights = band[np.isclose(band[:, 0], 40), 1]
+    assert (heights.min(), heights.max()) == pytest.approx((min(final), max(final)))
+
+
+def test_runs_with_other_rounds_are_interpolated():
+    runs = [
+        stored({"run.seed": 0}, 0.6, rounds=[0, 10, 20]),
+        stored({"run.seed": 1}, 0.6, rounds=[0, 20, 40]),
+    ]
+    line = plot_bands(runs).axes[0].lines[0]
+    assert line.get_xdata().tolist() == [0, 10, 20, 40]
+    first, second = (run.curves["scores"]["accuracy"]["mean"] for run in runs)
+    expected = [first[0] / 2 + second[0] / 2, (first[1] + (second[0] + second[1]) / 2) / 2]
+    expected += [(first[2] + second[1]) / 2, second[2]]
+    assert line.get_ydata() == pytest.approx(expected)
+
+
+def test_costs_are_on_the_horizontal_axis():
+    runs = runs_of(seconds=True)
+    assert plot_bands(runs, x="megabytes").axes[0].lines[0].get_xdata().tolist() == ROUNDS
+    seconds = plot_bands(runs, x="seconds").axes[0].lines[0].get_xdata()
+    assert seconds.tolist() == [1.5 * r for r in ROUNDS]
+
+
+def test_clients_are_sorted_from_the_worst():
+    runs = runs_of(seeds=3)
+    line = plot_clients(runs).axes[0].lines[0]
+    ranked = [np.sort(run.history["accuracy"][-1]) for run in runs]
+    np.testing.assert_allclose(line.get_ydata(), np.mean(ranked, axis=0))
+    low = plot_clients(runs_of(low_is_good=True)).axes[0].lines[0]
+    assert (np.diff(low.get_ydata()) < 0).all()
+
+
+def test_violins_show_median_and_worst_tenth():
+    runs = runs_of(seeds=3)
+    pooled = np.sort(np.concatenate([run.history["accuracy"][-1] for run in runs]))
+    median, span, worst = plot_violins(runs).axes[0].lines
+    assert median.get_xdata() == pytest.approx([np.median(pooled)] * 2)
+    assert span.get_xdata() == pytest.approx([pooled[0], pooled[-1]])
+    assert worst.get_xdata() == pytest.approx([pooled[:3].mean()])
+
+
+def test_the_front_has_what_nothing_dominates():
+    settings = {"ring": (0.5, 1), "torus": (0.6, 3), "star": (0.55, 4), "complete": (0.8, 9)}
+    runs = [
+        stored({"topology.name": name, "run.seed": 0}, final, cost=cost)
+        for name, (final, cost) in settings.items()
+    ]
+    ax = plot_pareto(runs, "topology").axes[0]
+    front = ax.lines[0].get_xydata()
+    assert front == pytest.approx(np.array([[40, 0.5], [120, 0.6], [360, 0.8]]))
+
+
+def test_costs_of_many_magnitudes_are_logarithmic():
+    runs = [
+        stored({"topology.name": name, "run.seed": 0}, 0.5, cost=cost)
+        for name, cost in (("ring", 1), ("complete", 100))
+    ]
+    assert plot_pareto(runs, "topology").axes[0].get_xscale() == "log"
+
+
+def test_heat_map_has_a_number_per_cell():
+    runs = runs_of(topology=["ring", "star"], alpha=[10.0, 0.1], seeds=3)[:-3]
+    ax = plot_heat_map(runs, by=["topology", "alpha"]).axes[0]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["ring", "star"]
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["0.1", "10.0"]
+    cells = {text.get_position(): float(text.get_text()) for text in ax.texts}
+    frame = topofl.summarize(runs, by=["topology", "alpha"]).to_pandas()
+    assert set(cells) == {(0, 0), (1, 0), (1, 1)}
+    assert [cells[0, 0], cells[1, 0], cells[1, 1]] == pytest.approx(frame["accuracy"], abs=0.01)
+
+
+def test_axes_of_the_caller_are_drawn_on():
+    runs = runs_of(topology=["ring", "star"], alpha=[0.1, 1.0])
+    for draw in KINDS.values():
+        figure, ax = plt.subplots(figsize=(7, 4))
+        assert draw(runs, ["topology", "alpha"], ax=ax) is figure
+        assert ax.has_data()
+        plt.close(figure)
+
+
+def test_no_figure_stays_open():
+    plot_bands(runs_of())
+    assert plt.get_fignums() == []
+
+
+@pytest.mark.parametrize("draw", KINDS.values())
+def test_wrong_axes_are_refused(draw):
+    runs = runs_of(topology=["ring", "star"], alpha=[0.1, 1.0])
+    with pytest.raises(TypeError, match="`ax` must be the Axes to draw on"):
+        draw(runs, ["topology", "alpha"], ax="here")
+
+
+def test_axes_must_have_room(one_setting):
+    ax = Figure().subplots()
+    with pytest.raises(ValueError, match="`ax` must be None for more than 8 groups"):
+        plot_bands(one_setting, ax=ax)
+    with pytest.raises(ValueError, match="`ax` must be None for more than 24 groups"):
+        plot_violins(runs_of(topology=[*LONG, "ring"]), ax=ax)
+    small = Figure(figsize=(1.5, 4)).subplots()
+    with pytest.raises(ValueError, match=r"`ax` must be at least .* inches wide"):
+        plot_bands(runs_of(topology=LONG[:2]), ax=small)
+    flat = Figure(figsize=(8, 1)).subplots()
+    with pytest.raises(ValueError, match=r"`ax` must be at least .* inches high"):
+        plot_bands(runs_of(topology=LONG[:8]), ax=flat)
+    with pytest.raises(ValueError, match="`ax` must have room for 24 labels"):
+        plot_pareto(one_setting, ax=Figure(figsize=(2, 2)).subplots())
+
+
+def test_wrong_options_are_refused():
+    runs = runs_of(alpha=[0.1, 1.0])
+    with pytest.raises(ValueError, match=r"`kind` must be one of 'bands', .* got 'bnads'; did you"):
+        topofl.summarize(runs).plot("bnads")
+    with pytest.raises(ValueError, match=r"`x` must be one of 'rounds', .* got 'time'"):
+        plot_bands(runs, x="time")
+    with pytest.raises(
+        ValueError, match="`x` must be recorded by all runs, 6 of 6 have no seconds"
+    ):
+        plot_pareto(runs, x="seconds")
+    with pytest.raises(ValueError, match="`band` must be one of 'interval', 'range', got 'std'"):
+        plot_clients(runs, band="std")
+    with pytest.raises(ValueError, match=r"`by` must have two settings, .* got \['data.alpha'\]"):
+        plot_heat_map(runs)
+
+
+def test_clients_need_a_score():
+    runs = runs_of(seeds=2)
+    runs[1].history.evaluations["accuracy"][-1] = np.nan
+    with pytest.raises(ValueError, match="`runs` must have clients with a final accuracy"):
+        plot_violins(runs)
+
+
+def test_labels_are_spread_without_overlap():
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        k = int(rng.integers(1, 12))
+        heights = rng.uniform(1, 3, k)
+        wanted = rng.uniform(-5, 40, k)
+        low, high = 0.0, float(heights.sum() + rng.uniform(0, 20))
+        centers = spread(wanted, heights, low, high)
+        assert (centers - heights / 2 >= low - 1e-9).all()
+        assert (centers + heights / 2 <= high + 1e-9).all()
+        order = np.argsort(wanted, kind="stable")
+        gaps = np.diff(centers[order]) - (heights[order][1:] + heights[order][:-1]) / 2
+        assert (gaps >= -1e-9).all()
+
+
+def test_labels_with_room_stay_where_they_are():
+    wanted = np.array([9.0, 1.0, 5.0])
+    assert spread(wanted, np.ones(3), 0.0, 10.0).tolist() == wanted.tolist()

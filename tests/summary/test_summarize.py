@@ -1,0 +1,412 @@
+"""Statistics of groups of runs, against pandas, scipy and cases worked out by hand."""
+
+import io
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+import topofl
+from tests.summary.samples import curves, runs_of, stored
+from topofl.runs import Failure, RunStore, StoredRun, Sweep
+
+TOPOLOGIES = ["ring", "torus", "exponential"]
+
+
+def final(run, statistic="mean", score="accuracy"):
+    return run.curves["scores"][score][statistic][-1]
+
+
+def frame_of(runs):
+    """Return one row per run: its settings and final scores."""
+    names = ("mean", "worst", "worst_tenth")
+    return pd.DataFrame([run.settings | {name: final(run, name) for name in names} for run in runs])
+
+
+def test_statistics_are_those_of_pandas_and_scipy():
+    runs = runs_of(topology=TOPOLOGIES, alpha=[0.1, 1.0, 10.0], seeds=5)
+    np.random.default_rng(0).shuffle(runs)
+    found = topofl.summarize(runs, by=["topology", "alpha"]).to_pandas()
+    grouped = frame_of(runs).groupby(["topology.name", "data.alpha"])
+    assert found["topology"].tolist() == sorted(TOPOLOGIES * 3)
+    assert found["alpha"].tolist() == [0.1, 1.0, 10.0] * 3
+    assert found["runs"].tolist() == [5] * 9
+    for statistic, head in (
+        ("mean", "accuracy"),
+        ("worst", "worst node"),
+        ("worst_tenth", "worst tenth"),
+    ):
+        column = grouped[statistic]
+        assert found[head].to_numpy() == pytest.approx(column.mean().to_numpy(), rel=1e-12)
+        assert found[f"{head} std"].to_numpy() == pytest.approx(column.std().to_numpy(), rel=1e-9)
+        for k, values in enumerate(group for _, group in column):
+            low, high = stats.t.interval(0.95, 4, loc=values.mean(), scale=stats.sem(values))
+            assert found[f"{head} low"][k] == pytest.approx(low, rel=1e-9)
+            assert found[f"{head} high"][k] == pytest.approx(high, rel=1e-9)
+
+
+def test_paired_differences_are_those_of_scipy():
+    runs = runs_of(topology=TOPOLOGIES, alpha=[0.1, 1.0], seeds=6)
+    found = topofl.summarize(runs[::-1], by=["topology", "alpha"], baseline="ring").to_pandas()
+    frame = (
+        frame_of(runs).set_index(["topology.name", "data.alpha", "run.seed"]).sort_index()["mean"]
+    )
+    for row in found.to_dict("records"):
+        if row["topology"] == "ring":
+            assert (row["pairs"], row["better than ring"]) == (0, "")
+            assert np.isnan(row["minus ring"])
+            continue
+        own, base = frame[row["topology"], row["alpha"]], frame["ring", row["alpha"]]
+        test = stats.ttest_rel(own, base)
+        low, high = test.confidence_interval(0.95)
+        assert row["pairs"] == 6
+        assert row["minus ring"] == pytest.approx((own - base).mean(), rel=1e-9)
+        assert row["minus ring low"] == pytest.approx(low, rel=1e-9)
+        assert row["minus ring high"] == pytest.approx(high, rel=1e-9)
+        assert (row["better than ring"] == "HOLDS") == (low > 0)
+
+
+def test_pairing_decides_what_the_spread_over_seeds_would_hide():
+    runs = [
+        stored({"topology.name": name, "run.seed": seed}, level + gain + 0.001 * seed * gain)
+        for name, gain in (("ring", 0.0), ("star", 0.01))
+        for seed, level in enumerate([0.3, 0.5, 0.7])
+    ]
+    found = topofl.summarize(runs, by="topology", baseline="ring").to_pandas()
+    assert found["accuracy low"][1] < found["accuracy high"][0]  # intervals overlap widely
+    assert found["better than ring"][1] == "HOLDS"
+
+
+def test_low_scores_can_be_better():
+    runs = runs_of(topology=["ring", "star"], effect={"ring": 0.0, "star": -0.1}, low_is_good=True)
+    found = topofl.summarize(runs, by="topology", baseline="ring", target=0.55)
+    assert found.runs.low_is_good
+    frame = found.to_pandas()
+    assert frame["minus ring"][1] < 0
+    assert frame["better than ring"][1] == "HOLDS"
+    assert (frame["worst node"] > frame["loss"]).all()
+    assert frame["reached 0.55"].tolist() == [0, 3]
+
+
+def test_targets_count_runs_that_never_get_there():
+    def run(seed, accuracies):
+        found = curves(0.5, rounds=list(range(len(accuracies))), seconds=True)[0]
+        found["scores"]["accuracy"]["mean"] = accuracies
+        return StoredRun(Path(), f"{seed:x}", {"run": {"seed": seed}}, {"curves": found})
+
+    rows = [[0.1, 0.8, 0.9], [0.1, 0.2, 0.8], [0.1, 0.7, 0.7], [0.9, 0.1, None]]
+    runs = [run(seed, row) for seed, row in enumerate(rows)]
+    some = topofl.summarize(runs[:3], target=0.8)
+    frame = some.to_pandas()
+    assert frame["reached 0.8"].tolist() == [2]
+    assert frame[["rounds to 0.8", "rounds to 0.8 low", "rounds to 0.8 high"]].values.tolist() == [
+        [2, 1, np.inf]
+    ]
+    assert frame["MB to 0.8"].tolist() == [2.0]
+    assert frame["seconds to 0.8"].tolist() == [3.0]
+    assert "2 of 3" in str(some)
+    assert "2 (1 to never)" in str(some)
+    assert topofl.summarize(runs, target=0.8).to_pandas()["rounds to 0.8"].tolist() == [1.5]
+    none = topofl.summarize(runs[:3], target=0.95)
+    assert none.to_pandas()["rounds to 0.95"].tolist() == [np.inf]
+    assert "never" in str(none)
+
+
+def test_seconds_are_left_out_unless_all_runs_have_them():
+    runs = runs_of(topology=["ring"], seconds=True) + runs_of(topology=["star"])
+    heads = topofl.summarize(runs, target=0.5).table.columns
+    assert "rounds to 0.5" in heads
+    assert "seconds to 0.5" not in heads
+
+
+def test_targets_are_those_of_histories():
+    runs = runs_of(topology=TOPOLOGIES, seeds=2)
+    found = topofl.summarize(runs, by=["topology", "seed"], target=0.6).to_pandas()
+    histories = {(run.settings["topology.name"], run.settings["run.seed"]): run for run in runs}
+    for row in found.to_dict("records"):
+        history = histories[row["topology"], row["seed"]].history
+        expected = history.rounds_to(0.6, "accuracy")
+        reached = not isinstance(expected, topofl.NotApplicable)
+        assert row["reached 0.6"] == reached
+        assert row["rounds to 0.6"] == (expected if reached else np.inf)
+
+
+def test_runs_without_a_final_score_are_counted():
+    runs = runs_of(topology=["ring"], seeds=3)
+    runs[1].curves["scores"]["accuracy"]["mean"][-1] = None  # diverged
+    summary = topofl.summarize(runs, baseline=None)
+    frame = summary.to_pandas()
+    assert frame["runs"].tolist() == [3]
+    assert frame["accuracy"][0] == pytest.approx((final(runs[0]) + final(runs[2])) / 2)
+    assert "1 run ended without a finite accuracy" in str(summary)
+
+
+def test_a_single_run_has_no_interval():
+    summary = topofl.summarize(runs_of(seeds=1))
+    frame = summary.to_pandas()
+    assert np.isnan(frame["accuracy low"][0])
+    assert frame["accuracy"][0] == pytest.approx(final(runs_of(seeds=1)[0]))
+    assert "±" not in str(summary.table)
+
+
+def test_default_groups_are_all_settings_that_vary():
+    runs = runs_of(topology=["ring", "star"], alpha=[0.1, 1.0])
+    assert set(topofl.summarize(runs).by) == {"topology", "data.alpha"}
+    assert topofl.summarize(runs_of()).groups == ((),)
+
+
+def test_a_table_is_grouped_with_its_arguments():
+    runs = [
+        stored({"topology.name": "dcliques", "topology.size": size, "run.seed": seed}, 0.5)
+        for size in (5, 10)
+        for seed in (0, 1)
+    ]
+    runs += [stored({"topology.name": "ring", "run.seed": seed}, 0.4) for seed in (0, 1)]
+    assert topofl.summarize(runs, by="topology").groups == (
+        ("dcliques, size=5",),
+        ("dcliques, size=10",),
+        ("ring",),
+    )
+    with pytest.raises(ValueError, match=r"runs of a group differ in topology.size: 5, 10, -; add"):
+        topofl.summarize(runs, by="topology.name")
+
+
+def test_averaging_over_a_setting_must_be_said():
+    runs = runs_of(topology=["ring", "star"], alpha=[0.1, 1.0], seeds=2)
+    with pytest.raises(ValueError, match=r"`by` must name every .* differ in data.alpha: 0.1, 1.0"):
+        topofl.summarize(runs, by="topology")
+    found = topofl.summarize(runs, by="topology", over="alpha", baseline="ring").to_pandas()
+    assert found["runs"].tolist() == [4, 4]
+    assert found["pairs"].tolist() == [0, 4]
+
+
+def test_what_differs_between_groups_is_noted():
+    runs = [
+        stored({"topology.name": name, "algorithm.lr": lr, "run.seed": seed}, 0.5)
+        for name, lr in (("ring", 0.1), ("star", 0.5))
+        for seed in (0, 1)
+    ]
+    assert "groups also differ in algorithm.lr" in topofl.summarize(runs, by="topology").notes
+
+
+def test_what_does_not_change_results_may_vary():
+    runs = [
+        stored({"compute.executor": how, "saving.every": k, "run.seed": k}, 0.5)
+        for k, how in enumerate(["looped", "batched"])
+    ]
+    assert topofl.summarize(runs).groups == ((),)
+
+
+def test_pairs_share_the_seeds_that_both_have():
+    runs = [stored({"topology.name": "ring", "run.seed": k}, x) for k, x in enumerate([0.2, 0.4])]
+    runs += [
+        stored({"topology.name": "random", "topology.seed": g, "run.seed": k}, x)
+        for (k, g), x in {(0, 0): 0.3, (0, 1): 0.5, (1, 0): 0.4, (1, 1): 0.6}.items()
+    ]
+    found = topofl.summarize(runs, by="topology", baseline="ring").to_pandas()
+    assert found["runs"].tolist() == [4, 2]
+    assert found["pairs"].tolist() == [2, 0]
+    # per seed of the run: (0.3 + 0.5) / 2 - 0.2, and (0.4 + 0.6) / 2 - 0.4
+    assert found["minus ring"][0] == pytest.approx((0.2 + 0.1) / 2)
+
+
+def test_groups_without_pairs_say_so():
+    runs = runs_of(topology=["ring", "star"], seeds=2)
+    runs += [stored(runs[0].settings | {"topology.name": "torus", "run.seed": 9}, 0.5)]
+    summary = topofl.summarize(runs, by="topology", baseline="ring")
+    assert summary.to_pandas()["pairs"].tolist() == [0, 2, 0]
+    assert "no seeds in common with the baseline" in str(summary)
+
+
+def test_baselines_can_be_given_by_setting():
+    runs = runs_of(topology=["ring", "star"], alpha=[0.1, 1.0], seeds=3)
+    by = ["topology", "alpha"]
+    each = topofl.summarize(runs, by=by, baseline={"topology": "ring"})
+    assert [pair.baseline for pair in each.pairs] == [0, 1, 0, 1]
+    assert each.to_pandas().equals(topofl.summarize(runs, by=by, baseline="ring").to_pandas())
+    one = topofl.summarize(runs, by=by, baseline={"data.alpha": 1.0, "topology": "ring"})
+    assert [pair.baseline for pair in one.pairs] == [1, 1, 1, 1]
+    lowest = topofl.summarize(runs, by=by, baseline="0.1")
+    assert [pair.baseline for pair in lowest.pairs] == [0, 0, 2, 2]
+
+
+def test_groups_whose_baseline_is_missing_say_so():
+    runs = runs_of(topology=["ring", "star"], alpha=[0.1]) + runs_of(topology=["star"], alpha=[1.0])
+    summary = topofl.summarize(runs, by=["topology", "alpha"], baseline="ring")
+    assert "no runs of the baseline have its other settings" in str(summary)
+    assert summary.to_pandas()["pairs"].tolist() == [0, 3, 0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"by": "topolgy"}, r"`by` must name settings .* got 'topolgy'; did you mean 'topology'"),
+        ({"by": ["alfa"]}, r"`by` must name settings .* got 'alfa'; did you mean 'alpha'"),
+        ({"by": "name"}, r"'name' may be any of data.name, topology.name; give the full name"),
+        ({"over": "alfa"}, r"`over` must name settings of the runs, got 'alfa'"),
+        ({"score": "acuracy"}, r"`score` must be one of 'accuracy', got 'acuracy'; did you mean"),
+        ({"baseline": "rong"}, r"`baseline` must be among the groups, .* 'rong'; did you mean 'ri"),
+        ({"baseline": {"topolgy": "ring"}}, r"`baseline` must have settings of `by`, topology"),
+        ({"baseline": {"topology": "rong"}}, r"`baseline` must have a value of topology, ring, st"),
+        ({"baseline": {}}, r"`baseline` must have a value of at least one setting, got \{\}"),
+        ({"baseline": {1: "ring"}}, r"`baseline` must have settings of `by`, topology, got 1"),
+        ({"target": 80}, r"`target` must be between 0 and 1, got 80"),
+        ({"target": float("nan")}, r"`target` must be between 0 and 1, got nan"),
+    ],
+)
+def test_wrong_values_are_refused(arguments, message):
+    runs = runs_of(topology=["ring", "star"])
+    with pytest.raises(ValueError, match=message):
+        topofl.summarize(runs, **{"by": "topology"} | arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"by": 3}, "`by` must be the name of a setting or a list of names, got 3"),
+        ({"by": [3]}, "`by` must contain names of settings, got 3"),
+        ({"score": 3}, "`score` must be the name of a score, got 3"),
+        ({"target": "much"}, "`target` must be a number, got 'much'"),
+        ({"runs": 3}, "`runs` must be runs of a sweep .* got 3"),
+        ({"runs": [3]}, "`runs` must be runs of a sweep .* got an item 3"),
+        ({"runs": {"a": 3}}, r"`runs\['a'\]` must be a History or a list of them, got 3"),
+        ({"runs": {"a": [3]}}, r"`runs\['a'\]` must contain histories, got 3"),
+    ],
+)
+def test_wrong_types_are_refused(arguments, message):
+    with pytest.raises(TypeError, match=message):
+        topofl.summarize(**{"runs": runs_of()} | arguments)
+
+
+@pytest.mark.parametrize("runs", [[], {}, (), {"ring": []}])
+def test_no_runs_are_refused(runs):
+    with pytest.raises(ValueError, match="`runs` must contain at least one finished run, got none"):
+        topofl.summarize(runs)
+
+
+def test_a_value_of_two_settings_is_no_baseline():
+    runs = [stored({"data.a": a, "data.b": b, "run.seed": 0}, 0.5) for a in (1, 2) for b in (2, 3)]
+    with pytest.raises(ValueError, match=r"2 is a value of a and b; give \{'a': 2\}"):
+        topofl.summarize(runs, by=["a", "b"], baseline=2)
+
+
+def test_groups_that_do_not_exist_are_no_baseline():
+    runs = runs_of(topology=["ring"], alpha=[0.1]) + runs_of(topology=["star"], alpha=[1.0])
+    with pytest.raises(ValueError, match=r"`baseline` must be a group, no runs have .* together"):
+        topofl.summarize(
+            runs, by=["topology", "alpha"], baseline={"topology": "ring", "alpha": 1.0}
+        )
+
+
+def test_pairing_needs_seeds_in_common():
+    runs = [
+        stored({"topology.name": name, "run.seed": seed}, 0.5)
+        for name, seeds in (("ring", (0, 1)), ("star", (2, 3)))
+        for seed in seeds
+    ]
+    with pytest.raises(
+        ValueError,
+        match=r"`baseline` must have seeds in common .* ring has run.seed 0, 1, star has",
+    ):
+        topofl.summarize(runs, by="topology", baseline="ring")
+
+
+def test_runs_that_lack_the_score_are_named():
+    runs = runs_of(topology=["ring"]) + runs_of(topology=["star"], low_is_good=True)
+    with pytest.raises(ValueError, match=r"3 of 6 lack 'accuracy' \(.*no score is in all runs"):
+        topofl.summarize(runs)
+
+
+def test_copies_are_refused():
+    runs = runs_of()
+    with pytest.raises(ValueError, match=r"must differ in a setting or a seed, .* \(1 such run\)"):
+        topofl.summarize([*runs, runs[0]])
+
+
+def test_runs_that_failed_are_noted():
+    runs = runs_of()
+    failure = Failure("0", {"run": {"seed": 7}}, "ValueError: no")
+    assert "1 run failed and is absent" in topofl.summarize([*runs, failure]).notes
+    swept = topofl.summarize(Sweep((), tuple(runs), (failure,)))
+    assert "1 run failed and is absent" in swept.notes
+    assert swept.to_pandas().equals(topofl.summarize(runs).to_pandas())
+    with pytest.raises(ValueError, match="got none; 1 run failed"):
+        topofl.summarize([failure])
+
+
+def test_csv_has_full_precision(tmp_path):
+    runs = runs_of(topology=["ring", "star"])
+    summary = topofl.summarize(runs, by="topology", baseline="ring", target=0.99)
+    summary.to_csv(tmp_path / "t.csv")
+    read = pd.read_csv(tmp_path / "t.csv")
+    pd.testing.assert_frame_equal(
+        read.drop(columns="better than ring"),
+        summary.to_pandas().drop(columns="better than ring"),
+        rtol=0,
+        check_exact=True,
+    )
+    assert read["rounds to 0.99"].tolist() == [np.inf, np.inf]
+    assert summary.to_csv() == (tmp_path / "t.csv").read_text()
+    assert pd.read_csv(io.StringIO(summary.to_csv()))["topology"].tolist() == ["ring", "star"]
+
+
+def test_rounding_follows_the_standard_error():
+    runs = [stored({"run.seed": k}, x) for k, x in enumerate([0.8111, 0.8234, 0.8167, 0.8312])]
+    error = stats.sem([0.8111, 0.8234, 0.8167, 0.8312])
+    assert 0.004 < error < 0.005  # so three decimals
+    half = stats.t.ppf(0.975, 3) * error
+    assert topofl.summarize(runs).table.rows[0][1].text == f"0.821 ± {half:.3f}"
+
+
+def test_formats():
+    runs = runs_of(topology=["ring", "star"], effect={"ring": 0.0, "star": -0.1})
+    summary = topofl.summarize(runs, by="topology", baseline="ring")
+    latex = summary.to_latex()
+    assert latex.startswith("\\begin{tabular}{lrrrrrrrr}\n\\toprule\ntopology & runs & accuracy")
+    assert "\\midrule" in latex
+    assert "\\bottomrule\n\\end{tabular}" in latex
+    assert re.search(r"\$-0\.\d+ \\pm 0\.", latex)  # a minus, not a hyphen
+    assert "% ±: 95 % interval" in latex
+    markdown = summary.to_markdown()
+    assert markdown.startswith("| topology | runs | accuracy | std | worst node |")
+    assert "averaged over run.seed" in markdown
+    assert "<table>" in summary._repr_html_()
+
+
+def test_wide_tables_are_printed_in_parts():
+    runs = runs_of(topology=["a" * 60, "b" * 60], seconds=True)
+    summary = topofl.summarize(runs, by="topology", baseline="a" * 60, target=0.6)
+    text = str(summary)
+    assert text.count("topology  ") == 3
+    assert len(summary.table.columns) == len(set(summary.table.columns)) == 13
+
+
+def test_store_folder_and_histories_agree(tmp_path):
+    runs = runs_of(topology=["ring", "star"], seeds=2)
+    store = RunStore(tmp_path / "store")
+    for k, run in enumerate(runs):
+        store.add(f"{k:016x}", run.history, run.tables)
+    given = [
+        topofl.summarize(what, by="topology", baseline="ring").to_pandas()
+        for what in (store, tmp_path / "store", str(tmp_path / "store"), store.runs(), runs)
+    ]
+    for one in given[1:]:
+        pd.testing.assert_frame_equal(one, given[0])
+    named = {
+        name: [run.history for run in runs if run.settings["topology.name"] == name]
+        for name in ("star", "ring")
+    }
+    found = topofl.summarize(named, baseline="ring").to_pandas()
+    assert found["name"].tolist() == ["star", "ring"]  # in the order of the mapping
+    assert found["minus ring"][0] == pytest.approx(given[0]["minus ring"][1])
+
+
+def test_missing_folders_are_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match="which does not exist"):
+        topofl.summarize(tmp_path / "none")
+    (tmp_path / "config.toml").write_text("")
+    with pytest.raises(FileNotFoundError, match="has no history; finish it with topofl resume"):
+        topofl.summarize(tmp_path)

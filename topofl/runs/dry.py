@@ -1,0 +1,107 @@
+"""The plan of a sweep: its runs with estimated time and memory, without storing anything."""
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from topofl._support.check import check_int, shown
+from topofl._support.table import NotApplicable, Table
+from topofl.engine.memory.system import free_memory
+from topofl.runs.plan import Base, Point, one_per_key, prepare, shard_of
+from topofl.runs.points import VARIED
+from topofl.runs.probe import probe
+from topofl.runs.run import Run
+from topofl.runs.stored import RunStore
+from topofl.runs.sweep import STORE
+
+__all__ = ["planned"]
+
+
+def planned(
+    base: Base,
+    grid: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+    *,
+    seeds: int | Sequence[int] | None = None,
+    vary: Sequence[str] = VARIED,
+    store: str | os.PathLike[str] = STORE,
+    jobs: int | None = None,
+    shard: str | tuple[int, int] | None = None,
+) -> Table:
+    """Return one row per point of a sweep: runs, those to do, their time and memory.
+
+    Each point with runs to do is probed by a few rounds. Times are of single processes; those of
+    the title are divided by `jobs`.
+
+    Parameters
+    ----------
+    base, grid, seeds, vary, store, jobs, shard
+        As in :func:`topofl.sweep`.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As :func:`topofl.sweep`; also if `base` is a function that returns the arguments of
+        :func:`topofl.run`, which cannot be probed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> base = {"data": {"name": "digits", "n": 4}, "topology": "ring", "run": {"rounds": 1}}
+    >>> base |= {"algorithm": "dsgd,lr=0.1"}
+    >>> table = planned(base, {"run.rounds": [1, 2]}, seeds=2, store=tempfile.mkdtemp())
+    >>> table.column("run.rounds"), table.column("runs")
+    (('1', '2', 'all'), (2, 2, 4))
+    """
+    jobs = check_int("jobs", 1 if jobs is None else jobs, minimum=1)
+    runs = RunStore(Path(store))
+    runs.check()
+    points = shard_of(one_per_key(prepare(base, grid, seeds=seeds, vary=vary)), shard)
+    if any(point.job.function is not None for point in points):
+        raise ValueError(
+            "`base` must return configuration tables for a plan, got the arguments of topofl.run; "
+            "estimate such a run by topofl.estimate"
+        )
+    groups: dict[str, list[Point]] = {}
+    for point in points:
+        groups.setdefault(json.dumps(point.values, sort_keys=True), []).append(point)
+    return _table(list(groups.values()), runs, jobs)
+
+
+def _table(
+    groups: Sequence[Sequence[Point]],
+    store: RunStore,
+    jobs: int,
+    cost: Callable[[Run], tuple[float, float]] = probe,
+) -> Table:
+    """Return the table of points, each with the runs of its seeds."""
+    keys = list(dict.fromkeys(key for group in groups for key in group[0].values)) or ["base"]
+    rows: list[tuple[Any, ...]] = []
+    for group in groups:
+        todo = [point for point in group if not store.has(point.key)]
+        seconds, megabytes = cost(Run(todo[0].job.tables)) if todo else (0.0, 0.0)
+        values = [_text(group[0].values.get(key, "none")) for key in keys]
+        rows.append((*values, len(group), len(todo), len(todo) * seconds / 60, megabytes))
+    totals = [sum(row[len(keys) + k] for row in rows) for k in range(3)]
+    peak = max((row[-1] for row in rows), default=0.0)
+    names = ["all", *(NotApplicable("of all points") for _ in keys[1:])]
+    rows.append((*names, *totals, peak))
+    columns = (*keys, "runs", "to do", "minutes", "MiB per process")
+    return Table(columns, tuple(rows), title=_title(totals[2], peak, jobs))
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else shown(value)
+
+
+def _title(minutes: float, peak: float, jobs: int) -> str:
+    """Return the sentence about all runs: their time, and how many fit into memory."""
+    hours = timedelta(seconds=round(60 * minutes / jobs))
+    title = f"about {hours} h in {jobs} process{'es' * (jobs > 1)}, estimated from probes"
+    free = free_memory("cpu")
+    if free is not None and peak:
+        fitting = int(free / 2**20 // peak)
+        title += f"; {min(fitting, jobs)} of {jobs} fit into {free >> 20} MiB of free memory"
+    return title

@@ -1,0 +1,317 @@
+"""Execution of the runs of a sweep, in this process, in others, or by another executor."""
+
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from multiprocessing import connection, get_context, parent_process
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+from topofl._support.check import shown
+from topofl.runs.records import Failure
+from topofl.runs.stored import RunStore
+from topofl.runs.work import Job, Outcome, perform
+
+__all__ = ["InProcess", "Processes", "Stopped", "Submits", "as_executor", "execute", "prepare_fork"]
+
+
+class Submits(Protocol):
+    """Anything with the method ``submit`` of :class:`concurrent.futures.Executor`."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any) -> Any:
+        """Start a call, and return its future, with ``done()`` and ``result()``."""
+        ...
+
+
+class Stopped(KeyboardInterrupt):
+    """The sweep was interrupted; runs in progress have ended and can be continued."""
+
+
+_METHOD = "forkserver" if sys.platform.startswith("linux") else "spawn"
+"""How processes start: from a process with the library in memory, where the system allows it."""
+
+
+def prepare_fork() -> None:
+    """Start to import the library in the process from which others are forked."""
+    if _METHOD == "forkserver":
+        from multiprocessing import forkserver
+
+        get_context(_METHOD).set_forkserver_preload(["topofl.runs.execute"])
+        forkserver.ensure_running()
+
+
+@dataclass(eq=False)
+class InProcess:
+    """Runs in this process, one after the other."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any) -> Future[Any]:
+        """Call a function, and return its finished future."""
+        future: Future[Any] = Future()
+        future.set_result(fn(*args))
+        return future
+
+
+@dataclass(eq=False)
+class Processes:
+    """Several pools of one process each, so that a killed process costs only its own run.
+
+    Parameters
+    ----------
+    jobs
+        Number of processes. They share the CPU cores evenly.
+    """
+
+    jobs: int
+    _pools: dict[int, tuple[ProcessPoolExecutor, Future[int]]] = field(default_factory=dict)
+    _futures: dict[int, Future[Any]] = field(default_factory=dict)
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any) -> Future[Any]:
+        """Start a call in an idle process; there must be one."""
+        slots = range(self.jobs)
+        slot = next(k for k in slots if k not in self._futures or self._futures[k].done())
+        try:
+            self._futures[slot] = self._pool(slot).submit(fn, *args)
+        except BrokenProcessPool:  # its process was killed
+            self._pools.pop(slot)[0].shutdown(wait=False)
+            self._futures[slot] = self._pool(slot).submit(fn, *args)
+        return self._futures[slot]
+
+    def _pool(self, slot: int) -> ProcessPoolExecutor:
+        if slot not in self._pools:
+            threads = max(1, (os.cpu_count() or 1) // self.jobs)
+            pool = ProcessPoolExecutor(1, get_context(_METHOD), _start_process, (threads,))
+            self._pools[slot] = pool, pool.submit(os.getpid)
+        return self._pools[slot][0]
+
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        """Send a signal to the processes with a run in progress: SIGTERM ends its round."""
+        for slot, (_, pid) in self._pools.items():
+            if not self._futures[slot].done():
+                with suppress(Exception):  # it did not start, or has ended
+                    os.kill(pid.result(timeout=30), number)
+
+    def shutdown(self) -> None:
+        """End all processes."""
+        for pool, _ in self._pools.values():
+            pool.shutdown(wait=True, cancel_futures=True)
+        self._pools.clear()
+
+
+def _start_process(threads: int) -> None:
+    """Prepare a process: threads, no reaction to Ctrl-C, and its end together with its parent."""
+    torch.set_num_threads(threads)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides, and sends SIGTERM
+    parent = parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+
+
+def _end_with(sentinel: int) -> None:
+    connection.wait([sentinel])
+    os._exit(1)
+
+
+def as_executor(executor: Any, jobs: int) -> Submits:
+    """Return an object with ``submit`` for the argument `executor` of a sweep.
+
+    Raises
+    ------
+    TypeError
+        If it is none.
+    """
+    if executor is None and jobs == 1:
+        return InProcess()
+    if executor is None:
+        prepare_fork()
+        return Processes(jobs)
+    if hasattr(executor, "get_executor"):  # a client of Dask
+        return executor.get_executor()
+    if not callable(getattr(executor, "submit", None)):
+        raise TypeError(
+            "`executor` must have a method submit, as those of concurrent.futures, submitit and "
+            f"Dask have, or be topofl.runs.ray_executor(), got {shown(executor)}"
+        )
+    return executor
+
+
+@dataclass(eq=False)
+class _Progress:
+    """State of an execution: what is waiting, active and stopped."""
+
+    waiting: deque[Job]
+    active: dict[Any, Job] = field(default_factory=dict)
+    ended: "queue.SimpleQueue[Any]" = field(default_factory=queue.SimpleQueue)
+    unwritable: str = ""
+
+
+def execute(
+    jobs: Iterable[Job],
+    root: Path,
+    executor: Submits,
+    *,
+    limit: int | None,
+    started: Callable[[Job], None] = lambda job: None,
+    ended: Callable[[Outcome], None] = lambda outcome: None,
+) -> None:
+    """Perform runs, at most `limit` at a time (None: all), and report how each ends.
+
+    Raises
+    ------
+    Stopped
+        After Ctrl-C or SIGTERM, when the runs in progress have ended their rounds.
+    OSError
+        If the store cannot be written to, when the runs in progress have ended.
+    """
+    progress = _Progress(deque(jobs))
+    store = RunStore(root)
+    try:
+        with _terminable():
+            while progress.active or (progress.waiting and not progress.unwritable):
+                if not progress.unwritable:
+                    _submit(progress, str(root), executor, limit, started)
+                _collect(progress, store, ended, isinstance(executor, InProcess))
+    except KeyboardInterrupt:
+        _end(progress, store, executor, ended)
+        raise Stopped from None
+    finally:
+        if isinstance(executor, Processes):
+            executor.shutdown()
+    if progress.unwritable:
+        raise OSError(
+            f"{root} cannot be written to: {progress.unwritable}; free some space or name another "
+            "folder, and start the sweep again: finished runs are stored"
+        )
+
+
+def _submit(
+    progress: _Progress,
+    root: str,
+    executor: Submits,
+    limit: int | None,
+    started: Callable[[Job], None],
+) -> None:
+    """Submit as many runs as may be active; together if the executor takes batches."""
+    room = len(progress.waiting) if limit is None else limit - len(progress.active)
+    batch: AbstractContextManager[Any] = nullcontext()
+    if room > 1 and len(progress.waiting) > 1 and hasattr(executor, "batch"):  # submitit
+        batch = executor.batch()  # pyright: ignore[reportAttributeAccessIssue]
+    submitted = []
+    with batch:
+        while progress.waiting and len(submitted) < room:
+            job = progress.waiting.popleft()
+            started(job)
+            submitted.append((executor.submit(perform, job, root), job))
+    for future, job in submitted:  # those of a batch can be used only now
+        progress.active[future] = job
+        if hasattr(future, "add_done_callback"):
+            future.add_done_callback(progress.ended.put)
+
+
+def _collect(
+    progress: _Progress,
+    store: RunStore,
+    ended: Callable[[Outcome], None],
+    alone: bool,
+    timeout: float = 0.5,
+) -> None:
+    """Report the runs that have ended, and put back those that were interrupted from outside."""
+    for future in _done(progress, timeout):
+        job = progress.active.pop(future)
+        outcome = _outcome(job, future, store)
+        if outcome.state == "interrupted":
+            progress.waiting.append(job)
+            if alone:
+                raise KeyboardInterrupt
+        elif outcome.state == "unwritable":
+            progress.unwritable = outcome.error
+        else:
+            ended(outcome)
+
+
+def _done(progress: _Progress, timeout: float) -> Iterator[Any]:
+    """Yield the futures that are done, waiting for one up to `timeout` seconds."""
+    active = list(progress.active)
+    if all(hasattr(future, "add_done_callback") for future in active):
+        with suppress(queue.Empty):
+            yield progress.ended.get(timeout=timeout)
+        return
+    found = [future for future in active if future.done()]
+    if not found:
+        time.sleep(min(timeout, 0.1))
+    yield from found
+
+
+def _outcome(job: Job, future: Any, store: RunStore) -> Outcome:
+    """Return the outcome of a run, also if its process was killed."""
+    try:
+        return future.result()
+    except Exception as error:  # of any executor
+        if store.has(job.key):  # it was killed after its run was stored
+            return Outcome(job.key, "done")
+        text = (str(error).splitlines() or [""])[0]
+        what = (
+            "the process of the run was killed, for example for lack of memory "
+            f"({type(error).__name__}: {text}); use fewer jobs"
+        )
+        store.fail(Failure(job.key, job.tables, what))
+        return Outcome(job.key, "failed", what)
+
+
+def _end(
+    progress: _Progress, store: RunStore, executor: Any, ended: Callable[[Outcome], None]
+) -> None:
+    """End the rounds of active runs, or cancel runs that have not started elsewhere."""
+    progress.waiting.clear()
+    if not isinstance(executor, Processes):
+        for future in progress.active:
+            if hasattr(future, "cancel"):
+                with suppress(Exception):
+                    future.cancel()
+        return
+    executor.stop()
+    try:
+        while progress.active:
+            _collect_stopped(progress, store, ended)
+    except KeyboardInterrupt:  # a second Ctrl-C
+        executor.stop(signal.SIGKILL)
+
+
+def _collect_stopped(
+    progress: _Progress, store: RunStore, ended: Callable[[Outcome], None]
+) -> None:
+    """Report runs that ended after a stop; a process that ended with its run is no failure."""
+    for future in _done(progress, 0.5):
+        job = progress.active.pop(future)
+        if future.exception() is None and (found := future.result()).state in ("done", "failed"):
+            ended(found)
+        elif store.has(job.key):
+            ended(Outcome(job.key, "done"))
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Turn SIGTERM into KeyboardInterrupt, in the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: object) -> None:
+        del number, frame
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

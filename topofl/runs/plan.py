@@ -1,0 +1,274 @@
+"""The runs of a sweep: its points, built once to find errors before the first run trains."""
+
+import inspect
+import json
+import os
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import topofl
+from topofl import config
+from topofl._spec import check_keys, parameters
+from topofl._support.check import check_int, check_path, shown
+from topofl._support.text import printable
+from topofl.data import Partition
+from topofl.engine.setup import resolve
+from topofl.runs.datasets import DatasetCache
+from topofl.runs.points import VARIED, Values, assigned, grid_points, seed_list, with_seeds
+from topofl.runs.run import hash_of, key_of
+from topofl.runs.work import Job, settings_of_call
+
+__all__ = ["Base", "Point", "check_picklable", "one_per_key", "prepare", "shard_of"]
+
+Base = Mapping[str, Any] | str | os.PathLike[str] | Callable[[Mapping[str, Any]], Mapping[str, Any]]
+"""Configuration tables, the path of a TOML file, or a function of the point."""
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """One run of a sweep.
+
+    Parameters
+    ----------
+    values
+        Its settings by key.
+    seed
+        Its seed; None: that of the base.
+    job
+        What a process needs to perform it.
+    memory
+        Estimated bytes of the run in a process of its own; None if it was not estimated.
+    """
+
+    values: Mapping[str, Any]
+    seed: int | None
+    job: Job
+    memory: int | None = None
+
+    @property
+    def key(self) -> str:
+        """Hash of all that determines its results."""
+        return self.job.key
+
+
+def prepare(
+    base: Base,
+    grid: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None,
+    *,
+    seeds: int | Sequence[int] | None,
+    vary: Sequence[str] = VARIED,
+    with_memory: bool = False,
+) -> list[Point]:
+    """Return the runs of a sweep, each point with all of its seeds.
+
+    Each point is built once, with its first seed; points of functions are built with every seed.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If points cannot be built; the message names all of them.
+    """
+    values, numbers = grid_points(grid), seed_list(seeds)
+    cache = DatasetCache()
+    if callable(base):
+        return _collected(
+            [(dict(one), seed) for one in values for seed in numbers or [None]],
+            lambda one, seed: [_point_of_call(base, one, seed, cache)],
+        )
+    tables = _tables_of(base)
+    _check_vary(vary)
+    return _collected(
+        [(one, None) for one in values],
+        lambda one, _: _points_of_tables(tables, one, numbers, vary, cache, with_memory),
+    )
+
+
+def _collected(
+    pairs: list[tuple[Values, int | None]], make: Callable[[Values, int | None], list[Point]]
+) -> list[Point]:
+    """Return all points, or raise one error that names each that cannot be built."""
+    points: list[Point] = []
+    errors: dict[str, list[str]] = {}
+    for values, seed in pairs:
+        try:
+            points += make(values, seed)
+        except (ValueError, TypeError, OSError, ArithmeticError, LookupError) as error:
+            what = str(error) if isinstance(error, ValueError | TypeError) else repr(error)
+            errors.setdefault(what, []).append(_label(values, seed))
+    if not errors:
+        return points
+    failed = sum(map(len, errors.values()))
+    if len(pairs) == 1:
+        raise ValueError(f"the run cannot be built: {next(iter(errors))}")
+    lines = [
+        f"{'all points' if len(labels) == len(pairs) else '; '.join(labels)}: {what}"
+        for what, labels in errors.items()
+    ]
+    raise ValueError(
+        f"{failed} of {len(pairs)} points cannot be built, nothing was trained:\n"
+        + "\n".join(lines)
+    )
+
+
+def _label(values: Values, seed: int | None) -> str:
+    named = {**values, **({} if seed is None else {"seed": seed})}
+    return printable(", ".join(f"{key}={_short(value)}" for key, value in named.items())) or "base"
+
+
+def _short(value: Any) -> str:
+    return value if isinstance(value, str) else shown(value)
+
+
+def _tables_of(base: Any) -> Mapping[str, Any]:
+    """Return the configuration tables of a base that is not a function."""
+    if isinstance(base, Mapping):
+        return base
+    if isinstance(base, str | os.PathLike):
+        return config.read(check_path("base", base, "file"))
+    raise TypeError(
+        "`base` must be configuration tables, the path of a TOML file or a function of the point, "
+        f"got {shown(base)}"
+    )
+
+
+def _check_vary(vary: Sequence[str]) -> None:
+    if isinstance(vary, str) or not vary:
+        raise ValueError(f"`vary` must be a list of {', '.join(VARIED)}, got {shown(vary)}")
+
+
+def _points_of_tables(
+    base: Mapping[str, Any],
+    values: Values,
+    seeds: list[int] | None,
+    vary: Sequence[str],
+    cache: DatasetCache,
+    with_memory: bool,
+) -> list[Point]:
+    """Return the runs of a point, one per seed, of which the first is built."""
+    tables = assigned(base, values)
+    if seeds is not None:
+        tables = with_seeds(tables, seeds[0], vary)
+    experiment = config.build(tables, read=cache.read)
+    digest = cache.digest(experiment.clients.dataset)
+    memory = experiment.estimate().total if with_memory else None
+
+    def point(seed: int | None) -> Point:
+        full = experiment.tables if seed is None else with_seeds(experiment.tables, seed, vary)
+        plain = json.loads(json.dumps(full))
+        return Point(values, seed, Job(key_of(plain, digest), plain, digest), memory)
+
+    return [point(seed) for seed in seeds or [None]]
+
+
+def _point_of_call(
+    function: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+    values: Values,
+    seed: int | None,
+    cache: DatasetCache,
+) -> Point:
+    """Return the run that a user's function describes for a point and a seed."""
+    point = {**values, **({} if seed is None else {"seed": seed})}
+    found = function(dict(point))
+    if not isinstance(found, Mapping):
+        raise TypeError(
+            "`base` must return configuration tables or the arguments of topofl.run, got "
+            f"{shown(found)}"
+        )
+    if "clients" not in found:
+        experiment = config.build(found, read=cache.read)
+        digest = cache.digest(experiment.clients.dataset)
+        tables = json.loads(json.dumps(experiment.tables))
+        return Point(values, seed, Job(key_of(tables, digest), tables, digest))
+    _check_call(found)
+    digest = cache.digest(found["clients"].dataset)
+    try:
+        identity = [point, f"{function.__module__}.{function.__qualname__}", _source(function)]
+        key = hash_of([*identity, digest])
+    except TypeError as error:
+        raise TypeError(
+            f"`grid` must have numbers, text or lists for a function, got {shown(point)}: {error}; "
+            "name objects, and let the function make them"
+        ) from error
+    return Point(values, seed, Job(key, settings_of_call(found, point), digest, function, point))
+
+
+def _source(function: Callable[..., Any]) -> str:
+    try:
+        return inspect.getsource(function)
+    except (OSError, TypeError) as error:
+        raise ValueError(
+            "`base` must be a function whose source can be read, since runs are found by it, got "
+            f"{shown(function)}; define it in a file"
+        ) from error
+
+
+def _check_call(arguments: Mapping[str, Any]) -> None:
+    """Raise the errors about arguments that :func:`topofl.run` would raise."""
+    check_keys("`topofl.run`", arguments, parameters(topofl.run))
+    left_out = ("saving", "callbacks", "progress")
+    checked = {key: value for key, value in arguments.items() if key not in left_out}
+    missing = [key for key in ("algorithm", "model", "rounds", "seed") if key not in checked]
+    if missing:
+        raise ValueError(f"`topofl.run` needs {', '.join(f'`{key}`' for key in missing)}")
+    if not isinstance(checked["clients"], Partition):
+        raise TypeError(f"`clients` must be a Partition, got {shown(checked['clients'])}")
+    resolve(checked.pop("algorithm"), **checked)
+
+
+def check_picklable(base: object) -> None:
+    """Raise ``ValueError`` for a function that cannot be sent to other processes."""
+    if callable(base):
+        with _explaining_pickle(base):
+            pickle.dumps(base)
+
+
+@contextmanager
+def _explaining_pickle(base: object) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # pickle raises errors of many types
+        raise ValueError(
+            "`base` must be a function of a module for several processes, got "
+            f"{shown(base)}: {error}; define it at the top level of a file, or use jobs=1"
+        ) from error
+
+
+def one_per_key(points: Sequence[Point]) -> list[Point]:
+    """Return the points without those that repeat the run of an earlier one."""
+    return list({point.key: point for point in reversed(points)}.values())[::-1]
+
+
+def shard_of(points: Sequence[Point], shard: str | tuple[int, int] | None) -> list[Point]:
+    """Return the part of the points that one of several machines performs.
+
+    Parameters
+    ----------
+    points
+        Points with distinct runs.
+    shard
+        ``"1/2"`` or ``(1, 2)``: the first of two parts; None: all.
+
+    Raises
+    ------
+    ValueError
+        If it has another form, or names a part that does not exist.
+
+    Examples
+    --------
+    >>> shard_of([], "1/2")
+    []
+    """
+    if shard is None:
+        return list(points)
+    try:
+        part, parts = map(int, shard.split("/") if isinstance(shard, str) else shard)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"`shard` must be such as '1/2', the first of two parts, got {shown(shard)}"
+        ) from None
+    check_int("shard", parts, minimum=1)
+    check_int("shard", part, minimum=1, maximum=parts)
+    return list(points[part - 1 :: parts])

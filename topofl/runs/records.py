@@ -1,0 +1,112 @@
+"""JSON files of a store, and the record of a run that failed."""
+
+import json
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from topofl._support.files import sync_file
+
+__all__ = ["RECORD", "Failure", "flat_settings", "read_record", "replace_file", "write_file"]
+
+RECORD = "run.json"
+"""The file of a finished run with its settings, curves, cost and environment."""
+
+
+@dataclass(frozen=True, eq=False)
+class Failure:
+    """A run that failed, with its error.
+
+    Parameters
+    ----------
+    key
+        Hash of all that determines its results.
+    tables
+        Its configuration.
+    error
+        Type and message of the error, in one line.
+    traceback
+        The traceback as text; empty if the process of the run was killed.
+    note
+        Other entries of its file, such as ``environment``.
+    """
+
+    key: str
+    tables: Mapping[str, Any]
+    error: str
+    traceback: str = ""
+    note: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The configuration as one flat dictionary, as :attr:`StoredRun.settings`."""
+        return flat_settings(self.tables)
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> "Failure":
+        """Return a failure from the contents of its file."""
+        own = {name: record.get(name, "") for name in ("key", "error", "traceback")}
+        note = {name: value for name, value in record.items() if name not in {*own, "tables"}}
+        return cls(tables=record.get("tables", {}), note=note, **own)
+
+
+def flat_settings(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries of nested tables by dotted names, those of ``point`` by their own.
+
+    Examples
+    --------
+    >>> flat_settings({"data": {"alpha": 0.1}, "point": {"lr": 1}})
+    {'data.alpha': 0.1, 'lr': 1}
+    """
+    return dict(_flat(tables))
+
+
+def _flat(tables: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the entries of nested tables by their dotted names."""
+    for name, value in tables.items():
+        if prefix == "" and name == "point" and isinstance(value, Mapping):
+            yield from value.items()
+        elif isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def read_record(path: Path) -> dict[str, Any] | None:
+    """Return the object in a JSON file, None if there is no file, or raise ``ValueError``."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged: {error}; {_remedy(path)}") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{path} is damaged: it must hold a JSON object; {_remedy(path)}")
+    return found
+
+
+def _remedy(path: Path) -> str:
+    if path.name == RECORD:
+        return f"remove it to train the run again: topofl runs {path.parents[1]} --remove " + (
+            path.parent.name
+        )
+    return "remove it"
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write a file to disk."""
+    path.write_text(text, encoding="utf-8")
+    sync_file(path)
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Write a file that appears under its name only when it is complete."""
+    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        write_file(partial, text)
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)

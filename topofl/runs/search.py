@@ -1,0 +1,141 @@
+"""Search for good settings by Optuna, whose trials are points of sweeps."""
+
+import os
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from topofl._support.check import check_int, shown
+from topofl.runs.plan import Base
+from topofl.runs.points import VARIED, Range, check_space
+from topofl.runs.sweep import STORE, Sweep, sweep
+
+__all__ = ["search"]
+
+
+def search(
+    base: Base,
+    space: Mapping[str, Any],
+    *,
+    trials: int,
+    score: str = "accuracy",
+    low_is_good: bool = False,
+    batch: int = 4,
+    seed: int = 0,
+    seeds: int | Sequence[int] = 1,
+    vary: Sequence[str] = VARIED,
+    store: str | os.PathLike[str] = STORE,
+    jobs: int | None = None,
+    executor: Any = None,
+    retry_failed: bool = False,
+    progress: bool | str = "auto",
+) -> Sweep:
+    """Search a space by Optuna's tree-structured Parzen estimator, and return all of its runs.
+
+    Trials are suggested in batches; each is performed with all seeds as a sweep. The value of a
+    trial is the mean over seeds of the final mean score over nodes; a trial with a failed run
+    counts as failed. The same call suggests the same trials, so an interrupted search goes on where
+    it was, from the runs in the store.
+
+    Parameters
+    ----------
+    base, seeds, vary, store, jobs, executor, retry_failed, progress
+        As in :func:`topofl.sweep`.
+    space
+        As in :func:`topofl.runs.random_points`.
+    trials
+        Number of points to try.
+    score
+        A score of the runs.
+    low_is_good
+        Whether low values of the score are better.
+    batch
+        Number of trials that are suggested at a time, before their values are known.
+    seed
+        Seed of the suggestions.
+
+    Returns
+    -------
+    Sweep
+        Points, runs and failures of all trials.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        If Optuna is not installed.
+    ValueError
+        If the runs have no such score, or as :func:`topofl.sweep`.
+
+    References
+    ----------
+    Akiba, Sano, Yanase, Ohta and Koyama (2019), Optuna, KDD.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from topofl.runs import log_uniform
+    >>> base = {"data": {"name": "digits", "n": 4}, "topology": "ring", "run": {"rounds": 1}}
+    >>> base |= {"algorithm": {"name": "dsgd"}}
+    >>> space = {"algorithm.lr": log_uniform(0.01, 1)}
+    >>> len(search(base, space, trials=2, store=tempfile.mkdtemp()).runs)  # doctest: +SKIP
+    2
+    """
+    optuna = _optuna()
+    lists = check_space("space", space)
+    trials = check_int("trials", trials, minimum=1)
+    batch = check_int("batch", batch, minimum=1)
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    sampler = optuna.samplers.TPESampler(seed=check_int("seed", seed, minimum=0))
+    study = optuna.create_study(direction="maximize", sampler=sampler)
+    found: list[Sweep] = []
+    options = {"seeds": seeds, "vary": vary, "store": Path(store), "jobs": jobs}
+    options |= {"executor": executor, "retry_failed": retry_failed, "progress": progress}
+    for start in range(0, trials, batch):
+        asked = [study.ask() for _ in range(min(batch, trials - start))]
+        points = [{key: _suggest(trial, key, lists[key]) for key in lists} for trial in asked]
+        found.append(sweep(base, points, **options))
+        for trial, point in zip(asked, points, strict=True):
+            value = _value(found[-1], point, score)
+            if value is None:
+                study.tell(trial, state=optuna.trial.TrialState.FAIL)
+            else:
+                study.tell(trial, -value if low_is_good else value)
+    return Sweep(
+        tuple(point for one in found for point in one.points),
+        tuple({run.key: run for one in found for run in one.runs}.values()),
+        tuple({failure.key: failure for one in found for failure in one.failures}.values()),
+    )
+
+
+def _suggest(trial: Any, key: str, values: Any) -> Any:
+    """Return Optuna's suggestion for one setting."""
+    if not isinstance(values, Range):  # categories must be plain, so they are suggested by number
+        return values[trial.suggest_categorical(key, list(range(len(values))))]
+    if values.whole:
+        return trial.suggest_int(key, int(values.low), int(values.high))
+    return trial.suggest_float(key, values.low, values.high, log=values.log)
+
+
+def _value(found: Sweep, values: Mapping[str, Any], score: str) -> float | None:
+    """Return the mean final score of a point over its seeds; None if a run failed."""
+    keys = {point.key for point in found.points if point.values == values}
+    runs = [run for run in found.runs if run.key in keys]
+    for run in runs:
+        if score not in run.curves["scores"]:
+            known = ", ".join(run.curves["scores"])
+            raise ValueError(f"`score` must be one of {known}, got {shown(score)}")
+    finals = [run.curves["scores"][score]["mean"][-1] for run in runs]
+    if len(finals) < len(keys) or not finals or None in finals:
+        return None
+    return sum(finals) / len(finals)
+
+
+def _optuna() -> Any:
+    try:
+        return import_module("optuna")
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "`search` needs Optuna, which is not installed; install it with pip install "
+            "'topofl[optuna]', or draw points by topofl.runs.random_points"
+        ) from error

@@ -1,0 +1,325 @@
+"""A folder of finished runs, each in a folder of its own that is complete or not there."""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from topofl import config
+from topofl._support.check import check_path, shown
+from topofl._support.files import sync_folder
+from topofl.history import History
+from topofl.runs.curves import curves_of
+from topofl.runs.private import staging_folder
+from topofl.runs.records import (
+    RECORD,
+    Failure,
+    flat_settings,
+    read_record,
+    replace_file,
+    write_file,
+)
+
+__all__ = ["FORMAT", "RunStore", "StoredRun"]
+
+FORMAT = 1
+"""Version of the layout of a store."""
+
+_ABOUT = "store.json"
+_FAILED = "failed"
+
+
+@dataclass(frozen=True, eq=False)
+class StoredRun:
+    """A finished run in a store.
+
+    Parameters
+    ----------
+    folder
+        Its folder, with ``config.toml``, ``history/`` and ``run.json``.
+    key
+        Hash of all that determines its results.
+    tables
+        Its configuration with all defaults filled in.
+    note
+        What else ``run.json`` has: ``curves``, ``seconds``, ``megabytes``, ``environment``.
+    """
+
+    folder: Path
+    key: str
+    tables: Mapping[str, Any]
+    note: Mapping[str, Any]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The configuration as one flat dictionary, with keys such as ``"data.alpha"``.
+
+        Entries of a table ``point``, the arguments of a user's function, have no prefix.
+        """
+        return flat_settings(self.tables)
+
+    @cached_property
+    def curves(self) -> Mapping[str, Any]:
+        """The curves of the run; see :func:`topofl.runs.curves_of`."""
+        found = self.note.get("curves")
+        return curves_of(self.history) if found is None else found
+
+    @cached_property
+    def history(self) -> History:
+        """The history of the run, read on first access.
+
+        Raises
+        ------
+        OSError, ValueError
+            If its files are missing or damaged.
+        """
+        return History.load(self.folder / "history")
+
+    def __repr__(self) -> str:
+        return f"StoredRun({self.key!r})"
+
+
+@dataclass(frozen=True)
+class RunStore:
+    """A folder of finished runs, found by their keys.
+
+    A run appears under its key by one atomic renaming of a complete folder, also on network file
+    systems, so several processes and machines can write to one store. There are no locks.
+
+    Parameters
+    ----------
+    root
+        The folder; it is created when the first run is added.
+
+    Examples
+    --------
+    >>> import tempfile, topofl
+    >>> tables = {"data": {"name": "digits", "n": 4, "seed": 0}, "topology": "ring"}
+    >>> tables |= {"algorithm": "dsgd,lr=0.1", "run": {"rounds": 1, "seed": 0}}
+    >>> experiment = config.build(tables)
+    >>> store = RunStore(Path(tempfile.mkdtemp()))
+    >>> run = store.add("0123456789abcdef", experiment.run(), experiment.tables)
+    >>> run.settings["topology.name"], run.curves["round"]
+    ('ring', [0, 1])
+    >>> len(store.runs()), store.find("0000000000000000") is None
+    (1, True)
+    """
+
+    root: Path
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "root", check_path("root", self.root))
+
+    def folder(self, key: str) -> Path:
+        """Return the folder of a run, finished or not.
+
+        Raises
+        ------
+        ValueError
+            If `key` is not made of hexadecimal digits.
+        """
+        if not _is_key(key):
+            raise ValueError(
+                "`key` must be hexadecimal digits, as in 0123456789abcdef, got "
+                f"{shown(key)}; topofl runs STORE lists the keys"
+            )
+        return self.root / key
+
+    def has(self, key: str) -> bool:
+        """Return whether a run is finished."""
+        return (self.folder(key) / RECORD).is_file()
+
+    def find(self, key: str) -> StoredRun | None:
+        """Return a finished run; None if there is none with this key.
+
+        Raises
+        ------
+        ValueError
+            If its files are damaged, or the store has another version.
+        """
+        self.check()
+        return self._read(key)
+
+    def runs(self) -> tuple[StoredRun, ...]:
+        """Return all finished runs in the order of their keys, without opening their histories.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is no such folder.
+        ValueError
+            As :meth:`find`.
+        """
+        self._check_exists()
+        self.check()
+        found = (self._read(key) for key in sorted(filter(_is_key, os.listdir(self.root))))
+        return tuple(run for run in found if run is not None)
+
+    def add(
+        self,
+        key: str,
+        history: History,
+        tables: Mapping[str, Any],
+        note: Mapping[str, Any] | None = None,
+    ) -> StoredRun:
+        """Store a finished run, unless another process has stored it meanwhile; return it.
+
+        Parameters
+        ----------
+        key
+            Hash of all that determines its results.
+        history
+            Its history. Its models are not stored.
+        tables
+            Its configuration.
+        note
+            More entries of ``run.json``, as JSON values.
+
+        Raises
+        ------
+        OSError
+            If it cannot be written, for example because the disk is full; the store is unchanged.
+        """
+        folder = self.folder(key)
+        self.create()
+        record = {"key": key, "tables": tables, "curves": curves_of(history), **(note or {})}
+        with staging_folder(self.root, key) as staging:
+            complete = staging / key
+            history.save(complete / "history")
+            write_file(complete / "config.toml", config.dumps(tables))
+            write_file(complete / RECORD, json.dumps(record, indent=1) + "\n")
+            sync_folder(complete)
+            self._move(complete, folder)
+        (self.root / _FAILED / f"{key}.json").unlink(missing_ok=True)
+        found = self.find(key)
+        if found is None:
+            raise FileNotFoundError(f"{folder} was removed while it was stored; run it again")
+        return found
+
+    def remove(self, key: str) -> bool:
+        """Remove a run and its failure; return whether there was one.
+
+        Raises
+        ------
+        OSError
+            If it cannot be removed.
+        """
+        self.check()
+        folder, failed = self.folder(key), self.root / _FAILED / f"{key}.json"
+        found = os.path.lexists(folder) or failed.exists()
+        failed.unlink(missing_ok=True)
+        if os.path.lexists(folder):  # its name goes first, so that no half of it is ever found
+            with staging_folder(self.root, key) as trash, suppress(FileNotFoundError):
+                os.rename(folder, trash / key)
+        return found
+
+    def fail(self, failure: Failure) -> None:
+        """Keep the error of a run that failed, in place of an earlier one.
+
+        Raises
+        ------
+        OSError
+            If it cannot be written.
+        """
+        self.folder(failure.key)
+        self.create()
+        (self.root / _FAILED).mkdir(exist_ok=True)
+        record = {**failure.note, "key": failure.key, "tables": failure.tables}
+        record |= {"error": failure.error, "traceback": failure.traceback}
+        replace_file(
+            self.root / _FAILED / f"{failure.key}.json", json.dumps(record, indent=1) + "\n"
+        )
+
+    def failures(self) -> tuple[Failure, ...]:
+        """Return the runs that failed and were not finished since, in the order of their keys.
+
+        Raises
+        ------
+        FileNotFoundError, ValueError
+            As :meth:`runs`.
+        """
+        self._check_exists()
+        self.check()
+        paths = sorted((self.root / _FAILED).glob("*.json"))
+        records = [read_record(path) for path in paths if not self.has(path.stem)]
+        return tuple(Failure.of(record) for record in records if record is not None)
+
+    def create(self) -> None:
+        """Create the folder and the file with the version of its layout, if they are missing.
+
+        Raises
+        ------
+        ValueError
+            If the folder holds other files, or a store of another version.
+        OSError
+            If the folder cannot be written to.
+        """
+        self.check()
+        about = self.root / _ABOUT
+        if not about.exists():
+            self.root.mkdir(parents=True, exist_ok=True)
+            replace_file(about, json.dumps({"format": FORMAT}) + "\n")
+
+    def check(self) -> None:
+        """Raise ``ValueError`` unless the folder is missing, empty, or a store of this version."""
+        about = self.root / _ABOUT
+        if about.is_file():
+            version = (read_record(about) or {"format": FORMAT}).get("format")
+            if version != FORMAT:
+                raise ValueError(
+                    f"{self.root} must be a store of format {FORMAT}, got format {shown(version)}; "
+                    "use the version of topofl that wrote it, or another folder"
+                )
+            return
+        if self.root.exists() and not self.root.is_dir():
+            raise ValueError(f"{self.root} must be a folder, got a file; name another path")
+        others = list(_others(self.root))
+        if others:
+            raise ValueError(
+                f"{self.root} must be a store of runs or an empty folder, it holds {others[0]}; "
+                "name another folder"
+            )
+
+    def _check_exists(self) -> None:
+        if not self.root.exists():
+            raise FileNotFoundError(f"{self.root} must be a store of runs, but it does not exist")
+
+    def _read(self, key: str) -> StoredRun | None:
+        folder = self.folder(key)
+        record = read_record(folder / RECORD)
+        if record is None:
+            return None
+        tables = record.pop("tables", None)
+        record.pop("key", None)
+        if tables is None:  # runs of paper_figures had their settings in config.toml only
+            tables = config.read(folder / "config.toml")
+        return StoredRun(folder, key, tables, record)
+
+    def _move(self, complete: Path, folder: Path) -> None:
+        """Give the complete files of a run their name, unless it is taken by the same run."""
+        if folder.is_dir() and not self.has(folder.name):  # left by something else
+            shutil.rmtree(folder, ignore_errors=True)
+        try:
+            os.rename(complete, folder)
+            sync_folder(self.root)
+        except OSError:
+            if not self.has(folder.name):  # otherwise another process has just stored it
+                raise
+
+
+def _is_key(name: object) -> bool:
+    """Return whether a name is a key: hexadecimal digits."""
+    return isinstance(name, str) and bool(name) and not set(name) - set("0123456789abcdef")
+
+
+def _others(root: Path) -> Iterator[str]:
+    """Yield names in a folder that no store has."""
+    if root.is_dir():
+        for name in sorted(os.listdir(root)):
+            if not (_is_key(name) or name.startswith(".") or name == _FAILED):
+                yield name

@@ -1,0 +1,296 @@
+"""Sweeps: many runs over points and seeds, into one store, without repeating finished runs."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from topofl._support.check import check_int, check_switch
+from topofl._support.table import NotApplicable, Table
+from topofl.engine.memory.system import free_memory, resident
+from topofl.runs.datasets import cache_of_process
+from topofl.runs.execute import Processes, Stopped, as_executor, execute, prepare_fork
+from topofl.runs.live import Live
+from topofl.runs.plan import Base, Point, check_picklable, one_per_key, prepare, shard_of
+from topofl.runs.points import VARIED
+from topofl.runs.private import remove_abandoned
+from topofl.runs.records import Failure
+from topofl.runs.stored import RunStore, StoredRun
+
+__all__ = ["STORE", "Sweep", "SweepInterrupted", "perform_points", "sweep"]
+
+STORE = Path("runs", "sweeps")
+"""Default store of sweeps."""
+
+
+class SweepInterrupted(KeyboardInterrupt):
+    """A sweep was stopped by Ctrl-C or SIGTERM; the same call continues it.
+
+    Parameters
+    ----------
+    done, total
+        Number of finished runs, and of all runs.
+    store
+        Folder of the store.
+
+    Examples
+    --------
+    >>> print(SweepInterrupted(3, 10, Path("runs")))
+    interrupted with 3 of 10 runs finished in runs; start the same sweep again to go on
+    """
+
+    def __init__(self, done: int, total: int, store: Path) -> None:
+        super().__init__(
+            f"interrupted with {done} of {total} runs finished in {store}; start the same sweep "
+            "again to go on"
+        )
+        self.done = done
+        self.total = total
+        self.store = store
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SweepInterrupted, (self.done, self.total, self.store)
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """The finished and failed runs of a sweep.
+
+    Parameters
+    ----------
+    points
+        All of its runs, planned: settings, seed and key of each.
+    runs
+        Those that are finished, in the order of the points.
+    failures
+        Those that failed, in the order of the points.
+    """
+
+    points: tuple[Point, ...]
+    runs: tuple[StoredRun, ...]
+    failures: tuple[Failure, ...]
+
+    @cached_property
+    def table(self) -> Table:
+        """One row per point and seed with the final scores of the run.
+
+        It contains no times, so that it is the same however often the sweep was interrupted.
+        """
+        keys = list(dict.fromkeys(key for point in self.points for key in point.values))
+        by_key: dict[str, StoredRun | Failure] = {run.key: run for run in self.runs}
+        by_key |= {failure.key: failure for failure in self.failures}
+        scores = list(dict.fromkeys(name for run in self.runs for name in run.curves["scores"]))
+        rows = tuple(
+            (
+                *(_cell(point.values.get(key)) for key in keys),
+                *([] if point.seed is None else [point.seed]),
+                *_results(by_key.get(point.key), scores),
+            )
+            for point in self.points
+        )
+        seed = ["seed"] if any(point.seed is not None for point in self.points) else []
+        statistics = [f"{name}{end}" for name in scores for end in ("", " worst tenth")]
+        return Table((*keys, *seed, "round", *statistics, "MB sent"), rows)
+
+    def __repr__(self) -> str:
+        return (
+            f"Sweep({len(self.points)} points, {len(self.runs)} runs, {len(self.failures)} failed)"
+        )
+
+
+def _cell(value: Any) -> Any:
+    if value is None:
+        return "none"
+    return value if isinstance(value, str | int | float) else str(value)
+
+
+def _results(run: StoredRun | Failure | None, scores: Sequence[str]) -> Iterator[Any]:
+    """Yield the cells of a run: last round, scores and megabytes."""
+    if not isinstance(run, StoredRun):
+        why = NotApplicable("not performed" if run is None else f"failed: {run.error}")
+        yield from [why] * (2 + 2 * len(scores))
+        return
+    yield run.curves["round"][-1]
+    for name in scores:
+        for statistic in ("mean", "worst_tenth"):
+            values = run.curves["scores"].get(name, {}).get(statistic, [None])
+            yield NotApplicable(f"no finite {name}") if values[-1] is None else values[-1]
+    yield run.curves["bytes"][-1] / 1e6
+
+
+def sweep(
+    base: Base,
+    grid: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+    *,
+    seeds: int | Sequence[int] | None = None,
+    vary: Sequence[str] = VARIED,
+    store: str | os.PathLike[str] = STORE,
+    jobs: int | None = None,
+    executor: Any = None,
+    retry_failed: bool = False,
+    shard: str | tuple[int, int] | None = None,
+    progress: bool | str = "auto",
+) -> Sweep:
+    """Perform all runs of a grid that are not in the store yet, and return all of them.
+
+    Parameters
+    ----------
+    base
+        Configuration tables, the path of a TOML file, or a function of the point. The function
+        receives a dictionary with the settings of a point and, with `seeds`, its ``"seed"``, and
+        returns configuration tables or the arguments of :func:`topofl.run`. The runs of such
+        arguments are found by the point, the name and source of the function and the contents of
+        the data; functions that it calls do not count.
+    grid
+        Lists of values by key, such as ``{"topology": ["ring", "torus"], "data.alpha": [0.1, 1]}``,
+        or a list of points, such as that of :func:`topofl.runs.random_points`. None: the base.
+    seeds
+        Number of seeds per point, from 0, or a list of them. A seed applies to the run, the
+        partition and the graph alike. None: the seeds of the base.
+    vary
+        Which of ``"run"``, ``"data"`` and ``"topology"`` get the seeds; for functions it is up to
+        the function.
+    store
+        Folder of the :class:`topofl.runs.RunStore`. Several sweeps can share it at the same time.
+    jobs
+        Number of processes (default: 1, this process), or, with an executor, of runs that are
+        submitted at a time (default: all). Fewer are used if they do not fit into free memory.
+    executor
+        Anything with a method ``submit``: of :mod:`concurrent.futures`, a client of Dask,
+        :func:`topofl.runs.ray_executor`, an executor of submitit. Its machines need the same store.
+    retry_failed
+        Whether to repeat runs that failed before.
+    shard
+        ``"1/2"``: only the first half of the runs, for machines that share nothing.
+    progress
+        Whether to show a live table; ``"auto"``: on terminals only.
+
+    Returns
+    -------
+    Sweep
+        Finished and failed runs. Failed runs do not raise.
+
+    Raises
+    ------
+    ValueError, TypeError
+        Before the first run trains: if points cannot be built, naming all of them; if the store has
+        another version; if not even one run fits into memory.
+    OSError
+        If the store cannot be written to, for example because the disk is full.
+    SweepInterrupted
+        After Ctrl-C or SIGTERM. Rounds in progress have ended; the same call continues.
+
+    Examples
+    --------
+    >>> import tempfile, topofl
+    >>> base = {
+    ...     "data": {"name": "digits", "n": 4},
+    ...     "algorithm": "dsgd,lr=0.1",
+    ...     "run": {"rounds": 1},
+    ... }
+    >>> found = topofl.sweep(
+    ...     base, {"topology": ["ring", "star"]}, seeds=1, store=tempfile.mkdtemp()
+    ... )
+    >>> [run.settings["topology.name"] for run in found.runs]
+    ['ring', 'star']
+    """
+    processes = 1 if jobs is None else check_int("jobs", jobs, minimum=1)
+    check_switch("progress", progress)
+    check_switch("retry_failed", retry_failed, auto=False)
+    if executor is None and processes > 1:
+        check_picklable(base)
+        prepare_fork()
+    runs = RunStore(Path(store))
+    runs.check()
+    submits = as_executor(executor, processes)
+    local = isinstance(submits, Processes)
+    points = prepare(base, grid, seeds=seeds, vary=vary, with_memory=local)
+    points = shard_of(one_per_key(points), shard)
+    limit = jobs if executor is not None else processes
+    return perform_points(points, runs, submits, limit, retry_failed, progress)
+
+
+def perform_points(
+    points: Sequence[Point],
+    store: RunStore,
+    executor: Any,
+    limit: int | None,
+    retry_failed: bool = False,
+    progress: bool | str = "auto",
+) -> Sweep:
+    """Perform the points that are not stored, and return the sweep of all of them.
+
+    Raises
+    ------
+    OSError, SweepInterrupted
+        As :func:`sweep`.
+    """
+    store.create()
+    known = {} if retry_failed else {failure.key: failure for failure in store.failures()}
+    todo = [point for point in points if point.key not in known and not store.has(point.key)]
+    if isinstance(executor, Processes):
+        limit = executor.jobs = _fitting(todo, executor.jobs)
+    live = Live(store.root, len(todo), progress)
+    live.labels.update({point.key: _label(point) for point in todo})
+    with _continuable(points, store), live:
+        execute(
+            [point.job for point in todo],
+            store.root,
+            executor,
+            limit=limit,
+            started=live.started,
+            ended=live.ended,
+        )
+    remove_abandoned(store.root, [point.key for point in points])
+    return collected(points, store)
+
+
+def collected(points: Sequence[Point], store: RunStore) -> Sweep:
+    """Return the sweep of these points with what the store has of them now."""
+    found = [store.find(point.key) for point in points]
+    failed = {failure.key: failure for failure in store.failures()} if None in found else {}
+    failures = [failed[point.key] for point in points if point.key in failed]
+    runs = tuple(run for run in found if run is not None)
+    return Sweep(tuple(points), runs, tuple(failures))
+
+
+def _fitting(points: Sequence[Point], jobs: int) -> int:
+    """Return how many processes fit into free memory, at most `jobs`.
+
+    Raises
+    ------
+    ValueError
+        If not even one does.
+    """
+    free, own = free_memory("cpu"), resident()
+    needs = sorted((point.memory or 0 for point in points), reverse=True)
+    if free is None or own is None or not needs:
+        return jobs
+    together = [sum(needs[:k]) + k * own for k in range(1, jobs + 1)]
+    fitting = sum(need <= free for need in together)
+    if not fitting:
+        raise ValueError(
+            f"`jobs` must be runs that fit into memory, the largest needs {together[0] >> 20} MiB "
+            f"in a process of its own and {free >> 20} MiB are free; use smaller models or chunks"
+        )
+    return min(jobs, fitting)
+
+
+def _label(point: Point) -> str:
+    values = {**point.values, **({} if point.seed is None else {"seed": point.seed})}
+    return ", ".join(f"{key}={value}" for key, value in values.items())
+
+
+@contextmanager
+def _continuable(points: Sequence[Point], store: RunStore) -> Iterator[None]:
+    """Say how to go on if the sweep is interrupted, and free datasets in any case."""
+    try:
+        yield
+    except Stopped:
+        done = sum(store.has(point.key) for point in points)
+        raise SweepInterrupted(done, len(points), store.root) from None
+    finally:
+        cache_of_process.cache_clear()

@@ -1,0 +1,217 @@
+"""Runs that are read, checked and sorted into groups: the common start of tables and plots."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from topofl._support.check import shown
+from topofl.summary.curves import Curves, check_score, goes_down
+from topofl.summary.settings import MISSING, Settings, is_seed, levels_text
+from topofl.summary.sources import Entry, Sources, entries_of
+
+__all__ = ["Collected", "collect", "sort_key"]
+
+
+@dataclass(frozen=True, eq=False)
+class Collected:
+    """R runs in G groups.
+
+    Parameters
+    ----------
+    entries
+        The runs.
+    settings
+        Their settings.
+    by
+        Full names of the settings that make a group.
+    labels
+        Short names of `by`, for headings.
+    over
+        Full names of settings to average over in addition to seeds.
+    groups
+        The values of `by`, one tuple per group, sorted.
+    group_of
+        (R,) group of each run.
+    score
+        Name of the score.
+    notes
+        Sentences for the reader.
+    """
+
+    entries: tuple[Entry, ...]
+    settings: Settings
+    by: tuple[str, ...]
+    labels: tuple[str, ...]
+    over: tuple[str, ...]
+    groups: tuple[tuple[Any, ...], ...]
+    group_of: np.ndarray
+    score: str
+    notes: tuple[str, ...]
+
+    def statistic(self, name: str) -> Curves:
+        """Return a statistic over nodes: ``"mean"``, ``"worst"``, ``"worst_tenth"``, ``"best"``."""
+        return Curves.of([entry.curves["scores"][self.score][name] for entry in self.entries])
+
+    def cost(self, name: str) -> Curves:
+        """Return ``"round"``, ``"bytes"``, ``"seconds"``; runs that lack it have no numbers."""
+        return Curves.of([entry.curves.get(name) or () for entry in self.entries])
+
+    @cached_property
+    def low_is_good(self) -> bool:
+        """Whether low values of the score are good."""
+        return goes_down(self.score, self.statistic("best"), self.statistic("worst"))
+
+    @property
+    def averaged(self) -> list[str]:
+        """Settings that are averaged over and vary: seeds, and those in `over`."""
+        return [name for name in self.settings.varying if is_seed(name) or name in self.over]
+
+    def name_of(self, group: int) -> str:
+        """Return a group's values as text."""
+        return ", ".join(str(value) for value in self.groups[group]) or "all runs"
+
+
+def collect(
+    runs: Any,
+    by: str | Sequence[str] | None = None,
+    *,
+    score: str | None = None,
+    over: str | Sequence[str] = (),
+) -> Collected:
+    """Return the runs with their groups; arguments and errors as :func:`topofl.summarize`."""
+    if isinstance(runs, Collected) and by is None and score is None and not over:
+        return runs
+    if isinstance(runs, Collected):
+        found = Sources(runs.entries, named=runs.by == ("name",))
+    else:
+        found = entries_of(runs)
+    settings = Settings.of([entry.settings for entry in found.entries])
+    score = check_score(found.entries, score)
+    full = tuple(dict.fromkeys(settings.resolve("by", name) for name in _names("by", by))) or (
+        ("name",) if found.named else tuple(settings.default())
+    )
+    extra = _expanded(settings, [settings.resolve("over", name) for name in _names("over", over)])
+    groups, group_of = _groups(settings, full, in_order=found.named)
+    labels = _short(full)
+    named = [*_expanded(settings, full), *extra]
+    _check_averages(settings, group_of, named)
+    _check_distinct(found.entries, settings)
+    notes = (*found.notes, *_confounded(settings, named))
+    return Collected(
+        found.entries, settings, full, labels, tuple(extra), groups, group_of, score, notes
+    )
+
+
+def _names(argument: str, value: Any) -> list[Any]:
+    """Return names given as one text, as a sequence of them, or as None."""
+    if value is None:
+        return []
+    if isinstance(value, str):
+        return [value]
+    try:
+        return list(value)
+    except TypeError:
+        raise TypeError(
+            f"`{argument}` must be the name of a setting or a list of names, got {shown(value)}"
+        ) from None
+
+
+def _expanded(settings: Settings, names: Sequence[str]) -> list[str]:
+    """Return settings with tables replaced by their settings."""
+    return [member for name in names for member in settings.members(name)]
+
+
+def _short(names: Sequence[str]) -> tuple[str, ...]:
+    """Return names without their tables, unless two would then be equal."""
+    last = [name.rpartition(".")[2] for name in names]
+    return tuple(
+        name if short == "name" or last.count(short) > 1 else short
+        for name, short in zip(names, last, strict=True)
+    )
+
+
+def _groups(
+    settings: Settings, by: Sequence[str], *, in_order: bool
+) -> tuple[tuple[tuple[Any, ...], ...], np.ndarray]:
+    """Return the sorted groups and the group of each run; numbers come before text."""
+    n, columns = settings.n, []
+    for name in by:
+        codes, levels = settings.column(name)
+        order = (
+            range(len(levels))
+            if in_order
+            else sorted(range(len(levels)), key=[sort_key(value) for value in levels].__getitem__)
+        )
+        rank = np.empty(len(levels), np.int64)
+        rank[list(order)] = np.arange(len(levels))
+        columns.append((rank[codes], [levels[k] for k in order]))
+    if not columns:
+        return ((),), np.zeros(n, np.int64)
+    rows, group_of = np.unique(
+        np.stack([codes for codes, _ in columns]), axis=1, return_inverse=True
+    )
+    groups = tuple(
+        tuple(levels[k] for k, (_, levels) in zip(row, columns, strict=True)) for row in rows.T
+    )
+    return groups, group_of.reshape(-1)
+
+
+def sort_key(value: Any) -> tuple[Any, ...]:
+    """Return the sort key of a value: numbers first, and text by the numbers in it.
+
+    Examples
+    --------
+    >>> sorted(["k=10", 3, "k=9", 0.5], key=sort_key)
+    [0.5, 3, 'k=9', 'k=10']
+    """
+    if isinstance(value, int | float) and value == value:
+        return 0, float(value)
+    parts = re.split(r"(\d+)", str(value))  # text and digits in turn
+    return 1, *(int(part[:20]) if k % 2 else part for k, part in enumerate(parts))
+
+
+def _check_averages(settings: Settings, group_of: np.ndarray, named: Sequence[str]) -> None:
+    """Raise unless groups differ within themselves in seeds and named settings only."""
+    forgotten = settings.vary_within(group_of, named)
+    if forgotten:
+        listed = "; ".join(
+            f"{name}: {levels_text(settings.levels[name])}" for name in forgotten[:5]
+        )
+        more = f" and {len(forgotten) - 5} more" if len(forgotten) > 5 else ""
+        raise ValueError(
+            f"`by` must name every setting that varies, apart from seeds; runs of a group differ "
+            f"in {listed}{more}; add it to `by`, or to `over` to average over it"
+        )
+
+
+def _check_distinct(entries: Sequence[Entry], settings: Settings) -> None:
+    """Raise if two runs have equal settings and seeds, which would count one result twice."""
+    if len(entries) < 2 or not settings.codes:
+        return
+    rows = np.stack([settings.codes[name] for name in settings.varying or settings.levels])
+    _, first, inverse = np.unique(rows, axis=1, return_index=True, return_inverse=True)
+    original = first[inverse.reshape(-1)].tolist()
+    again = [k for k, same in enumerate(original) if same != k]
+    if again:
+        one, other = entries[original[again[0]]], entries[again[0]]
+        raise ValueError(
+            f"`runs` must differ in a setting or a seed, {one.name} and {other.name} do not "
+            f"({len(again)} such run{'s' if len(again) > 1 else ''}); leave copies out"
+        )
+
+
+def _confounded(settings: Settings, named: Sequence[str]) -> list[str]:
+    """Return a note on settings that differ between groups without being named.
+
+    Arguments that only some functions have, with the same value in all their runs, do not count.
+    """
+    others = []
+    for name in settings.varying:
+        values = [value for value in settings.levels[name] if value is not MISSING]
+        if name not in named and not is_seed(name) and len(values) > 1:
+            others.append(name)
+    return [f"groups also differ in {', '.join(others)}"] if others else []

@@ -1,0 +1,129 @@
+"""Learning curves: the mean over the runs of each group, and a band."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from topofl._support.check import check_choice
+from topofl.summary.collected import Collected, collect
+from topofl.summary.plots.lines import Line, draw_lines, line_of
+from topofl.summary.verdicts import CONFIDENCE, t_quantile
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["AXES", "BANDS", "check_cost", "plot_bands"]
+
+AXES = {
+    "rounds": ("round", 1.0, "round"),
+    "megabytes": ("bytes", 1e6, "megabytes sent by all nodes"),
+    "seconds": ("seconds", 1.0, "simulated seconds"),
+}
+"""Column of the curves, its unit, and the label of the axis."""
+
+BANDS = {
+    "interval": f"band: {100 * CONFIDENCE:g} % interval of the mean",
+    "range": "band: lowest to highest run",
+}
+
+GRID_LIMIT = 400
+"""Most positions of a curve that runs were evaluated at; more are replaced by a grid."""
+
+
+def plot_bands(
+    runs: Any,
+    by: str | Sequence[str] | None = None,
+    *,
+    score: str | None = None,
+    over: str | Sequence[str] = (),
+    x: str = "rounds",
+    band: str = "interval",
+    ax: Any = None,
+) -> "Figure":
+    """Draw the learning curve of each group of runs: mean over runs, and a band.
+
+    Up to 8 groups share one axes, with labels at the ends of lines. More are drawn in panels, one
+    per value of a setting or, if that leaves more than 8 groups in one, one panel per group with
+    the others in gray.
+
+    Parameters
+    ----------
+    runs, by, score, over
+        As in :func:`topofl.summarize`.
+    x
+        ``"rounds"``, ``"megabytes"`` (10^6 bytes sent by all nodes) or simulated ``"seconds"``.
+        Between evaluations, curves are interpolated linearly.
+    band
+        ``"interval"``: the 95 % interval of the mean by Student's t; ``"range"``: from the lowest
+        to the highest run.
+    ax
+        The axes to draw on, for up to 8 groups; None: a new figure.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The figure, to show or to save.
+
+    Raises
+    ------
+    ValueError
+        As :func:`topofl.summarize`; if `x` or `band` is none of these, runs did not record `x`, or
+        `ax` is given for more than 8 groups or too small for their labels.
+    TypeError
+        If `ax` is not an Axes.
+
+    Examples
+    --------
+    >>> import numpy as np, topofl
+    >>> def run(final, seed):
+    ...     scores = {"round": np.array([0, 1]), "accuracy": np.array([[0.1] * 4, [final] * 4])}
+    ...     sent = {"messages": np.array([8]), "bytes": np.array([800])}
+    ...     return topofl.History({"seed": seed}, sent, scores, np.zeros((1, 4)))
+    >>> runs = {"ring": [run(0.6, 0), run(0.62, 1)], "torus": [run(0.7, 0), run(0.69, 1)]}
+    >>> figure = plot_bands(runs)
+    >>> [text.get_text() for text in figure.axes[0].texts]
+    ['ring', 'torus']
+    """
+    check_choice("band", band, BANDS)
+    collected = collect(runs, by, score=score, over=over)
+    column, unit, xlabel = AXES[check_cost(collected, x)]
+    curves, places = collected.statistic("mean"), collected.cost(column)
+    members = [np.flatnonzero(collected.group_of == k) for k in range(len(collected.groups))]
+    lines = [_line([(places[r] / unit, curves[r]) for r in own.tolist()], band) for own in members]
+    note = f"{xlabel}\n(mean over runs; {BANDS[band]})"
+    return draw_lines(collected, lines, ax, note, _name(collected.score))
+
+
+def check_cost(collected: Collected, x: str) -> str:
+    """Return the name of a cost, or raise ``ValueError`` if it is unknown or was not recorded."""
+    check_choice("x", x, AXES)
+    without = [entry.name for entry in collected.entries if not entry.curves.get(AXES[x][0])]
+    if without:
+        raise ValueError(
+            f"`x` must be recorded by all runs, {len(without)} of {len(collected.entries)} have no "
+            f"{x} ({', '.join(without[:3])}{', ...' if len(without) > 3 else ''}); take 'rounds'"
+        )
+    return x
+
+
+def _name(score: str) -> str:
+    return score.replace("_", " ")
+
+
+def _line(curves: Sequence[tuple[np.ndarray, np.ndarray]], band: str) -> Line:
+    """Return mean and band of curves, given as x and y each."""
+    known = [(x[~np.isnan(y)], y[~np.isnan(y)]) for x, y in curves]
+    x = np.unique(np.concatenate([x for x, _ in known]))
+    if not len(x):
+        return Line(*[np.full(1, np.nan)] * 4)
+    if len(x) > GRID_LIMIT:
+        x = np.linspace(x[0], x[-1], GRID_LIMIT)
+    table = np.stack(
+        [
+            np.interp(x, at, y, left=np.nan, right=np.nan) if len(at) else np.full(len(x), np.nan)
+            for at, y in known
+        ]
+    )
+    return line_of(x, table, partial(t_quantile, CONFIDENCE), band)

@@ -1,0 +1,288 @@
+"""Summary: the statistics of groups of runs, as text, Markdown, LaTeX, CSV, pandas and plots."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from topofl._support.check import check_choice
+from topofl._support.table import LINE_LIMIT, NotApplicable, Table, as_text
+from topofl._support.text import printable
+from topofl.summary.cells import Cell, rounded
+from topofl.summary.collected import Collected
+from topofl.summary.pairs import Pair
+from topofl.summary.statistics import Statistic
+from topofl.summary.targets import Target
+from topofl.summary.verdicts import CONFIDENCE
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+__all__ = ["Summary"]
+
+HEADINGS = {"mean": "{}", "worst": "worst node", "worst_tenth": "worst tenth"}
+"""Headings of the statistics over nodes, by their names in curves; ``{}`` is the score."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Summary:
+    """Statistics of groups of runs; printed as a table, and converted to other formats.
+
+    Parameters
+    ----------
+    runs
+        The runs and their groups.
+    statistics
+        Final scores over the runs of each group: ``"mean"`` over nodes, ``"worst"`` node and
+        ``"worst_tenth"`` of the nodes.
+    target
+        What it took to reach the target; None if none was given.
+    pairs
+        Differences of each group to the baseline; None if none was given.
+    baseline
+        Name of the baseline; empty for none.
+
+    Examples
+    --------
+    >>> import numpy as np, topofl
+    >>> def run(accuracy, seed):  # a stored run would do as well
+    ...     scores = {"round": np.array([0]), "accuracy": np.array([[accuracy] * 2])}
+    ...     sent = {"messages": np.zeros(0), "bytes": np.zeros(0)}
+    ...     return topofl.History({"seed": seed}, sent, scores, np.zeros((0, 2)))
+    >>> accuracies = {"ring": [0.71, 0.74, 0.72], "torus": [0.78, 0.81, 0.80]}
+    >>> runs = {name: [run(x, k) for k, x in enumerate(row)] for name, row in accuracies.items()}
+    >>> frame = topofl.summarize(runs, baseline="ring").to_pandas()
+    >>> frame[["name", "runs", "better than ring"]].values.tolist()
+    [['ring', 3, ''], ['torus', 3, 'HOLDS']]
+    """
+
+    runs: Collected
+    statistics: Mapping[str, Statistic]
+    target: Target | None = None
+    pairs: Sequence[Pair] | None = None
+    baseline: str = ""
+
+    @property
+    def by(self) -> tuple[str, ...]:
+        """Full names of the settings that make a group."""
+        return self.runs.by
+
+    @property
+    def groups(self) -> tuple[tuple[Any, ...], ...]:
+        """The values of `by`, one tuple per group."""
+        return self.runs.groups
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences for the reader, on failed runs and on what intervals mean."""
+        notes = list(self.runs.notes)
+        without = len(self.runs.entries) - int(self.statistics["mean"].n.sum())
+        if without:
+            notes.append(
+                f"{without} run{'s' * (without > 1)} ended without a finite {self.runs.score}; "
+                "means are over the others"
+            )
+        if self.target is not None:
+            notes.append(
+                "to the target: median over all runs (lowest to highest); a run that never "
+                "reached it counts as the highest"
+            )
+        compared = sum(pair.n > 0 for pair in self.pairs or ())
+        if compared > 1:
+            notes.append(
+                f"each of the {compared} comparisons has a {100 * CONFIDENCE:g} % interval of its "
+                "own, not corrected for their number"
+            )
+        averaged = f", averaged over {', '.join(self.runs.averaged)}" if self.runs.averaged else ""
+        return (f"±: {100 * CONFIDENCE:g} % interval (Student's t){averaged}", *notes)
+
+    @property
+    def table(self) -> Table:
+        """The table as printed: means rounded to the digit of their standard error."""
+        return _joined(self._parts(), len(self.runs.labels))
+
+    def _parts(self) -> list[Table]:
+        """Return tables of scores, of the target and of differences, each with the groups."""
+        parts = [self._scores()]
+        labels, groups = list(self.runs.labels), [list(group) for group in self.groups]
+        for value, add in ((self.target, self._add_target), (self.pairs, self._add_pairs)):
+            if value is not None:
+                heads, rows = labels.copy(), [group.copy() for group in groups]
+                add(heads, rows)
+                parts.append(Table(tuple(heads), tuple(map(tuple, rows))))
+        return parts
+
+    def _scores(self) -> Table:
+        heads, rows = self._of_groups()
+        for name, statistic in self.statistics.items():
+            heads.append(HEADINGS[name].format(self.runs.score))
+            cells = [
+                Cell(rounded(*numbers))
+                for numbers in zip(statistic.mean, statistic.error, statistic.half, strict=True)
+            ]
+            _append(rows, cells)
+            if name == "mean":
+                heads.append("std")
+                spread = [
+                    Cell("-" if np.isnan(std) else rounded(std, error))
+                    for std, error in zip(statistic.std, statistic.error, strict=True)
+                ]
+                _append(rows, spread)
+        return Table(tuple(heads), tuple(map(tuple, rows)))
+
+    def _of_groups(self) -> tuple[list[str], list[list[Any]]]:
+        """Return the first columns: the values of `by` and the number of runs."""
+        n = np.bincount(self.runs.group_of, minlength=len(self.groups))
+        rows = [[*group, int(k)] for group, k in zip(self.groups, n, strict=True)]
+        return [*self.runs.labels, "runs"], rows
+
+    def _add_target(self, heads: list[str], rows: list[list[Any]]) -> None:
+        if (target := self.target) is None:
+            return
+        heads.append(f"reached {target.value:g}")
+        _append(rows, [Cell(f"{a} of {b}") for a, b in zip(target.reached, target.n, strict=True)])
+        for name, cost in target.costs.items():
+            heads.append(f"{name} to {target.value:g}")
+            columns = zip(cost.median, cost.low, cost.high, strict=True)
+            _append(rows, [Cell(_range(*numbers)) for numbers in columns])
+
+    def _add_pairs(self, heads: list[str], rows: list[list[Any]]) -> None:
+        heads += [f"minus {self.baseline}", "pairs", f"better than {self.baseline}"]
+        for k, (row, pair) in enumerate(zip(rows, self.pairs or (), strict=True)):
+            if pair.baseline == k:
+                row += [Cell("baseline"), Cell("-"), Cell("-")]
+            elif pair.reason:
+                row += [NotApplicable(pair.reason), 0, Cell("-")]
+            else:
+                shown = rounded(pair.mean, pair.error, pair.half)
+                row += [Cell(shown), pair.n, Cell(pair.verdict)]
+
+    @property
+    def numbers(self) -> Table:
+        """The table in full precision, with ``inf`` for costs of runs that never get there."""
+        heads, rows = self._of_groups()
+        for name, one in self.statistics.items():
+            head = HEADINGS[name].format(self.runs.score)
+            columns = {"": one.mean, " std": one.std, " low": one.mean - one.half}
+            columns |= {" high": one.mean + one.half}
+            _append_columns(heads, rows, {f"{head}{end}": x for end, x in columns.items()})
+        if self.target is not None:
+            to = f" to {self.target.value:g}"
+            heads.append(f"reached {self.target.value:g}")
+            _append(rows, self.target.reached.tolist())
+            for name, cost in self.target.costs.items():
+                columns = {"": cost.median, " low": cost.low, " high": cost.high}
+                _append_columns(heads, rows, {f"{name}{to}{end}": x for end, x in columns.items()})
+        if self.pairs is not None:
+            self._add_pair_numbers(heads, rows, self.pairs)
+        return Table(tuple(heads), tuple(map(tuple, rows)))
+
+    def _add_pair_numbers(
+        self, heads: list[str], rows: list[list[Any]], pairs: Sequence[Pair]
+    ) -> None:
+        means = np.array([pair.mean for pair in pairs])
+        halves = np.array([pair.half for pair in pairs])
+        minus = f"minus {self.baseline}"
+        columns = {minus: means, f"{minus} low": means - halves, f"{minus} high": means + halves}
+        _append_columns(heads, rows, columns)
+        heads += ["pairs", f"better than {self.baseline}"]
+        for row, pair in zip(rows, pairs, strict=True):
+            row += [pair.n, pair.verdict]
+
+    def __str__(self) -> str:
+        parts = self._parts()
+        whole = _joined(parts, len(self.runs.labels))
+        # Parts of a wide table are printed one below the other.
+        text = "\n\n".join(map(str, parts)) if _is_wide(whole) else str(whole)
+        return "\n".join([text, *(f"note: {note}" for note in self.notes)])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return self.table._repr_html_()
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return a DataFrame in full precision, one row per group.
+
+        Columns are the settings, ``runs``; mean, ``std`` and ends of the interval (``low``,
+        ``high``) of the score, of the worst node and of the worst tenth; with a target, the number
+        of runs that ``reached`` it, and median, ``low`` and ``high`` of each cost, ``inf`` for
+        never; with a baseline, the paired difference with its interval, ``pairs`` and the verdict.
+        """
+        return self.numbers.to_pandas()
+
+    def to_csv(self, path: str | Path | None = None) -> str:
+        """Return comma-separated values in full precision, and write them to `path` if given."""
+        return self.numbers.to_csv(path)
+
+    def to_markdown(self) -> str:
+        """Return a Markdown table and notes, with numbers rounded as printed."""
+        return "\n\n".join([self.table.to_markdown(), *self.notes])
+
+    def to_latex(self) -> str:
+        """Return a LaTeX ``tabular`` for the package booktabs, rounded as printed.
+
+        Notes are comments below it.
+        """
+        notes = [f"% {printable(note)}" for note in self.notes]
+        return "\n".join([self.table.to_latex(booktabs=True), *notes])
+
+    def plot(self, kind: str = "bands", **options: Any) -> "Figure":
+        """Return a figure of the runs.
+
+        Parameters
+        ----------
+        kind
+            ``"bands"``, ``"violins"``, ``"clients"``, ``"pareto"`` or ``"heat_map"``.
+        options
+            Those of the function ``topofl.summary.plot_<kind>``.
+
+        Raises
+        ------
+        ValueError
+            If there is no such kind, and as that function.
+        """
+        from topofl.summary.plots import KINDS
+
+        return KINDS[check_choice("kind", kind, KINDS)](self.runs, **options)
+
+
+def _joined(parts: Sequence[Table], shared: int) -> Table:
+    """Return tables with the same first columns as one."""
+    columns = [*parts[0].columns, *(name for part in parts[1:] for name in part.columns[shared:])]
+    rows = [
+        tuple(chain(cells[0], *(row[shared:] for row in cells[1:])))
+        for cells in zip(*(part.rows for part in parts), strict=True)
+    ]
+    return Table(tuple(columns), tuple(rows))
+
+
+def _is_wide(table: Table) -> bool:
+    """Return whether lines of a table would be too long to print."""
+    return max(map(len, table.upright().splitlines()[:3])) > LINE_LIMIT
+
+
+def _append(rows: list[list[Any]], cells: Sequence[Any]) -> None:
+    for row, cell in zip(rows, cells, strict=True):
+        row.append(cell)
+
+
+def _append_columns(
+    heads: list[str], rows: list[list[Any]], columns: Mapping[str, np.ndarray]
+) -> None:
+    for head, values in columns.items():
+        heads.append(head)
+        _append(rows, values.tolist())
+
+
+def _range(median: float, low: float, high: float) -> str:
+    """Return the median of a cost with its extremes, ``never`` for infinity."""
+    texts = [
+        "never" if np.isinf(x) else as_text(int(x) if x == int(x) else x)
+        for x in (median, low, high)
+    ]
+    return texts[0] if low == high else f"{texts[0]} ({texts[1]} to {texts[2]})"
