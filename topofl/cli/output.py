@@ -1,23 +1,15 @@
-"""Output of commands: notes on stderr, and tables as text, Markdown, JSON or CSV."""
+"""Tables of commands as text, Markdown, JSON or CSV."""
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from topofl._support.table import NotApplicable, Spread, Table
-from topofl._support.text import printable
 
-__all__ = ["print_notes", "print_table"]
-
-
-def print_notes(notes: Sequence[str]) -> None:
-    """Print notes on stderr, one line each."""
-    for note in notes:
-        print(f"topofl: note: {printable(note)}", file=sys.stderr)
+__all__ = ["print_table"]
 
 
 def print_table(table: Table, options: argparse.Namespace) -> None:

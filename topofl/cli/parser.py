@@ -5,16 +5,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import topofl
-from topofl._graph_files import KINDS
-from topofl._support.check import did_you_mean
+from topofl._support.suffixes import KINDS
+from topofl._support.words import did_you_mean
+from topofl.cli.declared import KINDS_OF_NAMES
 
-__all__ = ["KINDS_OF_NAMES", "make_parser"]
-
-KINDS_OF_NAMES = (
-    "topology", "algorithm", "model", "dataset", "partition", "augmentation", "mixing", "task",
-    "attack", "clock", "compressor", "schedule", "metric",
-)  # fmt: skip
-"""Arguments of ``topofl list``, repeated here since importing the catalogue loads torch."""
+__all__ = ["make_parser"]
 
 _ABOUT_FOLDERS = """
 
