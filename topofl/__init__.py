@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from topofl.topology import Topology, TopologyError, TopologySequence, as_topology, from_edges
 
 __version__ = "0.1.0"
+
 __all__ = [
     "Compute",
     "DivergenceError",
@@ -105,7 +106,8 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """Return the names of this package, whether they are loaded or not."""
-    return sorted({*globals(), *_MODULES, *_MODULE_OF})
+    helpers = {"Any", "ModuleType", "TYPE_CHECKING", "import_module", "sys"}
+    return sorted({*globals(), *_MODULES, *_MODULE_OF} - helpers)
 
 
 class _Package(ModuleType):
