@@ -4,29 +4,45 @@ A dataset is partitioned over nodes (:mod:`topofl.data`), a graph connects them
 (:mod:`topofl.topologies`), a rule assigns weights to its edges (:mod:`topofl.mixing`), an algorithm
 trains over it (:mod:`topofl.algorithms`, :func:`run`), and metrics of the graph
 (:mod:`topofl.metrics`) can be compared with the history of the run.
+
+Modules and names are loaded when they are first used (PEP 562), so that commands which need neither
+torch nor numpy start without them.
 """
 
-from topofl import (
-    algorithms,
-    attacks,
-    clocks,
-    data,
-    metrics,
-    mixing,
-    models,
-    privacy,
-    tasks,
-    topologies,
-)
-from topofl._support.table import NotApplicable, Spread, Table
-from topofl.engine import Compute, DivergenceError, Evaluation, Interrupted, Saving, run
-from topofl.estimate import estimate
-from topofl.history import History
-from topofl.mixing import MixingMatrix
-from topofl.runs import sweep
-from topofl.summary import summarize
-from topofl.tasks import Task
-from topofl.topology import Topology, TopologyError, TopologySequence, as_topology, from_edges
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from topofl import (
+        algorithms,
+        attacks,
+        clocks,
+        data,
+        metrics,
+        mixing,
+        models,
+        privacy,
+        tasks,
+        topologies,
+    )
+    from topofl import callbacks as callbacks
+    from topofl import engine as engine
+    from topofl import history as history
+    from topofl import runs as runs
+    from topofl import summary as summary
+    from topofl import topology as topology
+    from topofl import trained as trained
+    from topofl._support.table import NotApplicable, Spread, Table
+    from topofl.engine import Compute, DivergenceError, Evaluation, Interrupted, Saving, run
+    from topofl.estimate import estimate
+    from topofl.history import History
+    from topofl.mixing import MixingMatrix
+    from topofl.runs import sweep
+    from topofl.summary import summarize
+    from topofl.tasks import Task
+    from topofl.topology import Topology, TopologyError, TopologySequence, as_topology, from_edges
 
 __version__ = "0.1.0"
 
@@ -62,3 +78,55 @@ __all__ = [
     "tasks",
     "topologies",
 ]
+
+_MODULES = {
+    "algorithms", "attacks", "callbacks", "clocks", "data", "engine", "history", "metrics",
+    "mixing", "models", "privacy", "runs", "summary", "tasks", "topologies", "topology", "trained",
+}  # fmt: skip
+"""Modules that ``import topofl`` makes available as attributes."""
+
+_NAMES = {
+    "topofl._support.table": "NotApplicable Spread Table",
+    "topofl.engine": "Compute DivergenceError Evaluation Interrupted Saving run",
+    "topofl.estimate": "estimate",
+    "topofl.history": "History",
+    "topofl.mixing": "MixingMatrix",
+    "topofl.runs": "sweep",
+    "topofl.summary": "summarize",
+    "topofl.tasks": "Task",
+    "topofl.topology": "Topology TopologyError TopologySequence as_topology from_edges",
+}
+"""Other names of this package, by the module that they are in."""
+
+_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a module or a name when it is first used."""
+    if name in _MODULES:
+        return import_module(f"topofl.{name}")
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'topofl' has no attribute {name!r}", name=name)
+    value = getattr(import_module(_MODULE_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """Return the names of this package, whether they are loaded or not."""
+    helpers = {"Any", "ModuleType", "TYPE_CHECKING", "import_module", "sys"}
+    return sorted({*globals(), *_MODULES, *_MODULE_OF} - helpers)
+
+
+class _Package(ModuleType):
+    """The type of this package, in which ``estimate`` is the function, not the module it is in.
+
+    Importing a module sets the attribute of its parent, here ``topofl.estimate``.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _MODULE_OF and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -16,18 +16,10 @@ from topofl._support.check import check_nodes, check_switch, shown
 from topofl._support.files import check_regular
 from topofl.topology import Topology, as_topology
 
-__all__ = ["KINDS", "is_graph_file", "read_graph"]
-
-KINDS = (".graphml", ".gml", ".edgelist", ".npz", ".npy")
-"""Suffixes of graph files: three networkx formats, scipy sparse matrices and numpy arrays."""
+__all__ = ["read_graph"]
 
 LARGEST_TEXT = 2**27
 """Largest text file in bytes. An edge takes many times the memory of its line in networkx."""
-
-
-def is_graph_file(name: object) -> bool:
-    """Return whether a file name has the suffix of a graph file."""
-    return isinstance(name, str) and Path(name).suffix.lower() in KINDS
 
 
 def read_graph(
@@ -43,12 +35,12 @@ def read_graph(
     Parameters
     ----------
     path
-        Path of the file. Its suffix must be one of :data:`KINDS`; text files may have at most 128
-        MiB. A line of an ``.edgelist`` is "source target" or "source target weight", where no
-        weight means 1; an edge may be repeated with the same weight. Entry [u, v] of a matrix is
-        the weight of the edge from u to v. If all labels are whole numbers, they become integers
-        and the nodes are sorted by them, whether they start at 0 or at 1. Other labels keep the
-        order of the file.
+        Path of the file, with one of the suffixes :data:`topofl._support.suffixes.KINDS`; text
+        files may have at most 128 MiB. A line of an ``.edgelist`` is "source target" or "source
+        target weight", where no weight means 1; an edge may be repeated with the same weight. Entry
+        [u, v] of a matrix is the weight of the edge from u to v. If all labels are whole numbers,
+        they become integers and the nodes are sorted by them, whether they start at 0 or at 1.
+        Other labels keep the order of the file.
     directed
         Whether the lines of an edge list are directed edges; None means undirected. The other
         formats store the direction and accept only None.

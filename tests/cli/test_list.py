@@ -5,7 +5,7 @@ import pytest
 from topofl import algorithms, models, topologies
 from topofl._spec import catalogue
 from topofl.cli import main
-from topofl.cli.parser import KINDS_OF_NAMES
+from topofl.cli.declared import KINDS_OF_NAMES
 
 
 def test_list(capsys):

@@ -4,7 +4,6 @@ from itertools import pairwise
 
 import numpy as np
 import scipy.sparse as sparse
-from scipy.optimize import linear_sum_assignment
 
 from topofl._drawing.shapes import circle, edges_of
 
@@ -68,6 +67,8 @@ def _place_parts(
     Parts are assigned to places on a circle such that they face the ends of their edges to other
     wholes; without such edges, they are in order.
     """
+    from scipy.optimize import linear_sum_assignment
+
     pulls = _pulls(centers, whole, edges)
     centers = centers.copy()
     radii = radii.copy()

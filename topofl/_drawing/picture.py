@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sparse
-from scipy.spatial import cKDTree
 
 from topofl._drawing.graphs import Graph, GraphSequence
 from topofl._drawing.layout import layout, structured_layout
@@ -152,6 +151,8 @@ def _group_of(topology: Graph) -> np.ndarray:
 
 def _node_radius(positions: np.ndarray) -> float:
     """Return the node radius: a third of the smallest distance, at most 1/26 of the width."""
+    from scipy.spatial import cKDTree
+
     widest = float(np.ptp(positions, axis=0).max()) / 26 or 0.1
     if len(positions) == 1:
         return widest

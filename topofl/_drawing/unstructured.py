@@ -3,8 +3,6 @@
 import numpy as np
 import scipy.sparse as sparse
 from scipy.sparse.csgraph import shortest_path
-from scipy.spatial import cKDTree
-from scipy.spatial.distance import cdist
 
 from topofl._drawing.shapes import degrees_of, normalized
 
@@ -24,6 +22,8 @@ def spring_layout(support: sparse.csr_array) -> np.ndarray:
     Kamada and Kawai, "An algorithm for drawing general undirected graphs" (1989), for the springs;
     Gansner, Koren and North, "Graph drawing by stress majorization" (2004).
     """
+    from scipy.spatial.distance import cdist
+
     hops = np.asarray(shortest_path(support, directed=False, unweighted=True))
     np.fill_diagonal(hops, np.inf)
     stiffness = hops**-2
@@ -56,6 +56,8 @@ def spectral_layout(support: sparse.csr_array) -> np.ndarray:
 
 def _push_apart(positions: np.ndarray) -> np.ndarray:
     """Return the positions after pushing nodes that are too close apart, in small steps."""
+    from scipy.spatial import cKDTree
+
     n = len(positions)
     wanted = 0.9 / np.sqrt(n)
     k = np.arange(n)

@@ -7,7 +7,6 @@ Distributions are along the first axis, so that many are compared at once: p has
 from collections.abc import Callable
 
 import numpy as np
-from scipy.special import rel_entr
 
 __all__ = ["DISTANCES", "OF_DISTRIBUTIONS", "distance", "infinite_terms"]
 
@@ -70,10 +69,14 @@ def _total_variation(p: np.ndarray, q: np.ndarray) -> np.ndarray:
 
 
 def _kl(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    from scipy.special import rel_entr
+
     return rel_entr(p, q).sum(axis=0)
 
 
 def _symmetric_kl(p: np.ndarray, q: np.ndarray) -> np.ndarray:
+    from scipy.special import rel_entr
+
     return (rel_entr(p, q) + rel_entr(q, p)).sum(axis=0)
 
 

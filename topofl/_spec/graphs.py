@@ -8,10 +8,11 @@ from typing import Any, get_origin
 
 import numpy as np
 
-from topofl._graph_files import is_graph_file, read_graph
+from topofl._graph_files import read_graph
 from topofl._spec.arguments import Built, arguments_of, at, is_ours, recorded, with_seed
 from topofl._spec.names import Function, find, parameters
 from topofl._spec.parse import named, table_of
+from topofl._support.suffixes import is_graph_file
 from topofl.topology import Topology, TopologySequence
 
 __all__ = ["build_topology"]

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from topofl._graph_files import is_graph_file
 from topofl._support.check import shown
+from topofl._support.suffixes import is_graph_file
 
 __all__ = ["NONE", "Spec", "named", "parse_spec", "parse_value", "table_of"]
 

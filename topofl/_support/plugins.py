@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any, NamedTuple, TypeVar
 
 from topofl._support.callers import warn_caller
-from topofl._support.check import did_you_mean, shown
+from topofl._support.words import did_you_mean, shown
 
 __all__ = [
     "GROUPS",
@@ -27,6 +27,7 @@ __all__ = [
     "current_folder",
     "entry_points",
     "error_context",
+    "has_entry_points",
     "load_function",
     "resolve_name",
     "signature",
@@ -83,6 +84,11 @@ def entry_points(kind: str) -> list[EntryPoint]:
         if group
         else []
     )
+
+
+def has_entry_points() -> bool:
+    """Return whether any installed package has entry points for topofl, of any kind."""
+    return any(True for _ in _packages_with_entry_points())
 
 
 def _packages_with_entry_points() -> Iterator[metadata.Distribution]:

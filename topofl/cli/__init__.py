@@ -11,7 +11,7 @@ from typing import Any
 
 from topofl._support.plugins import current_folder
 from topofl._support.text import printable
-from topofl.cli.output import print_notes
+from topofl.cli.notes import print_notes
 from topofl.cli.parser import make_parser
 
 __all__ = ["main"]

@@ -8,7 +8,8 @@ from typing import Any
 from topofl._spec import at
 from topofl._support.table import NotApplicable, Spread, Table
 from topofl.cli.folders import load_finished
-from topofl.cli.output import print_notes, print_table
+from topofl.cli.notes import print_notes
+from topofl.cli.output import print_table
 from topofl.history import SECONDS, History, over_nodes
 
 __all__ = ["check_column", "compare", "table_of_runs"]

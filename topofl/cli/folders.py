@@ -10,7 +10,7 @@ from pathlib import Path
 
 from topofl import config
 from topofl._support.files import backup_path, holds_only, remove_if_ours, remove_staging_folders
-from topofl.cli.output import print_notes
+from topofl.cli.notes import print_notes
 from topofl.engine.store.checkpoint import OURS as CHECKPOINTS
 from topofl.engine.store.checkpoint import rounds_in
 from topofl.engine.store.lock import NAME as LOCK

@@ -5,7 +5,8 @@ from typing import Any
 
 from topofl._spec.parse import parse_value
 from topofl.cli.folders import unfinished_run
-from topofl.cli.output import print_json, print_notes
+from topofl.cli.notes import print_notes
+from topofl.cli.output import print_json
 from topofl.summary import Summary, summarize
 
 __all__ = ["compare_groups"]

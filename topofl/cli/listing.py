@@ -6,38 +6,66 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from topofl._spec import catalogue, offers
-from topofl._support.plugins import EntryPoint, resolve_name, signature
+from topofl._support.plugins import EntryPoint, has_entry_points, resolve_name, signature
 from topofl._support.text import printable
-from topofl.algorithms.contract.needs import needs_of
-from topofl.algorithms.contract.parts import Part
-from topofl.metrics._columns import all_columns
+from topofl.cli.declared import KINDS_OF_NAMES, declarations, declared_columns
+from topofl.cli.sources import reading
 
 __all__ = ["list_names"]
 
 
 def list_names(options: argparse.Namespace) -> None:
-    """Print the names of each kind, with parameters and descriptions."""
-    kinds: dict[str, dict[str, str]] = {
-        **{
-            kind: {
-                name: _describe(name, f) + (_describe_needs(f) if options.needs else "")
-                for name, f in found.items()
-            }
-            for kind, found in catalogue().items()
-        },
-        "metric": {
-            column.name: f"{column.name}\n      {column.group}: {column.meaning}"
-            for column in all_columns()
-        },
+    """Print the names of each kind, with parameters and descriptions.
+
+    Torch is imported only for ``--needs``, and by functions of installed packages.
+    """
+    offers = _offers if has_entry_points() else _no_offers
+    with reading():
+        for kind in [options.kind] if options.kind else KINDS_OF_NAMES:
+            own = _own_names(kind)
+            needs = _needs_by_name(kind) if options.needs else {}
+            print(f"{kind}:")
+            for name, text in own.items():
+                print(f"  {text}{needs.get(name, '')}")
+            for offer in offers(kind):
+                print(f"  {_describe_offer(kind, offer, own)}")
+
+
+def _own_names(kind: str) -> dict[str, str]:
+    """Return the descriptions of topofl's own names."""
+    if kind == "metric":
+        columns = declared_columns()
+        return {c.name: f"{c.name}\n      {c.group}: {c.meaning}" for c in columns}
+    return {
+        name: _description(name, found.parameters, found.summary)
+        for name, found in declarations(kind).items()
     }
-    for kind in [options.kind] if options.kind else kinds:
-        print(f"{kind}:")
-        for text in [
-            *kinds[kind].values(),
-            *(_describe_offer(kind, offer, kinds[kind]) for offer in offers(kind)),
-        ]:
-            print(f"  {text}")
+
+
+def _needs_by_name(kind: str) -> dict[str, str]:
+    """Return lines about the requirements on graphs and weights, by name."""
+    from topofl._spec import catalogue
+    from topofl.algorithms.contract.needs import needs_of
+
+    return {
+        name: "".join(
+            f"\n      needs{need.condition}: {need.name} ({need.meaning})"
+            for need in needs_of(function)
+        )
+        for name, function in catalogue().get(kind, {}).items()
+    }
+
+
+def _offers(kind: str) -> Iterable[EntryPoint]:
+    """Return the functions that installed packages offer."""
+    from topofl._spec import offers
+
+    return offers(kind)
+
+
+def _no_offers(kind: str) -> Iterable[EntryPoint]:
+    """Return nothing, without importing the catalogue."""
+    return ()
 
 
 def _describe_offer(kind: str, offer: EntryPoint, own_names: Iterable[str]) -> str:
@@ -54,32 +82,34 @@ def _describe_offer(kind: str, offer: EntryPoint, own_names: Iterable[str]) -> s
 
 def _describe(name: str, function: Callable[..., Any]) -> str:
     """Return two lines: the signature and the first docstring line of a function."""
-    words = ", ".join(_parameters_as_text(signature(name, function).values()))
     summary = (inspect.getdoc(function) or "").partition("\n")[0]
+    parameters = [
+        p.replace(default=_as_in_configuration(p.default))
+        for p in signature(name, function).values()
+    ]
+    return _description(name, parameters, summary)
+
+
+def _description(name: str, parameters: Iterable[inspect.Parameter], summary: str) -> str:
+    """Return two lines: a call with its parameters, and a summary without the roles of Sphinx."""
     without_roles = re.sub(r":[a-z]+:`~?([^`]+)`", r"`\1`", summary)
-    return f"{name}({words})\n      {without_roles}"
-
-
-def _describe_needs(function: Callable[..., Any]) -> str:
-    """Return a line for each requirement of an algorithm on graphs and weights."""
-    return "".join(
-        f"\n      needs{need.condition}: {need.name} ({need.meaning})"
-        for need in needs_of(function)
-    )
+    return f"{name}({', '.join(_parameters_as_text(parameters))})\n      {without_roles}"
 
 
 def _parameters_as_text(given: Iterable[inspect.Parameter]) -> Iterator[str]:
-    """Yield parameters as in Python, with defaults as specs write them."""
+    """Yield parameters as in Python."""
     bare = True
     for p in given:
         if bare and p.kind is p.KEYWORD_ONLY:
             bare = False
             yield "*"
-        yield p.name if p.default is p.empty else f"{p.name}={_as_in_configuration(p.default)!r}"
+        yield p.name if p.default is p.empty else f"{p.name}={p.default!r}"
 
 
 def _as_in_configuration(default: Any) -> Any:
     """Return a default as a configuration would hold it, if possible."""
+    from topofl.algorithms import Part
+
     if isinstance(default, Part) and len(default.patterns) == 1 and not default.complement:
         return default.patterns[0]
     return list(default) if isinstance(default, tuple) else default

@@ -1,8 +1,7 @@
-"""Output of commands: notes on stderr, and tables as text, Markdown, JSON or CSV."""
+"""Tables of commands as text, Markdown, JSON or CSV."""
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from topofl._support.table import NotApplicable, Spread, Table
-from topofl._support.text import printable
 
-__all__ = ["check_picture", "print_json", "print_notes", "print_table"]
+__all__ = ["check_picture", "print_json", "print_table"]
 
 
 def check_picture(option: str, path: Path) -> None:
@@ -22,12 +20,6 @@ def check_picture(option: str, path: Path) -> None:
     known = FigureCanvasBase.get_supported_filetypes()
     if path.suffix and path.suffix[1:].lower() not in known:
         raise ValueError(f"`{option}` must end in .png, .pdf or .svg, got {path.name}")
-
-
-def print_notes(notes: Sequence[str]) -> None:
-    """Print notes on stderr, one line each."""
-    for note in notes:
-        print(f"topofl: note: {printable(note)}", file=sys.stderr)
 
 
 def print_table(table: Table, options: argparse.Namespace) -> None:

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import topofl
-from topofl._graph_files import KINDS
-from topofl._support.check import did_you_mean
+from topofl._support.suffixes import KINDS
+from topofl._support.words import did_you_mean
 from topofl.cli.compare_options import add_compare
+from topofl.cli.declared import KINDS_OF_NAMES
 from topofl.cli.shared_options import (
     add_report_options,
     add_table_options,
@@ -17,13 +18,7 @@ from topofl.cli.shared_options import (
 from topofl.cli.study_options import add_study
 from topofl.cli.sweep_options import add_runs, add_sweep
 
-__all__ = ["KINDS_OF_NAMES", "make_parser"]
-
-KINDS_OF_NAMES = (
-    "topology", "algorithm", "model", "dataset", "partition", "augmentation", "mixing", "task",
-    "attack", "clock", "compressor", "schedule", "metric",
-)  # fmt: skip
-"""Arguments of ``topofl list``, repeated here since importing the catalogue loads torch."""
+__all__ = ["make_parser"]
 
 _ABOUT_FOLDERS = """
 

@@ -11,7 +11,8 @@ from torch import nn
 from topofl import config, models
 from topofl.advice import recommend as ranked
 from topofl.cli.clients import shards_of
-from topofl.cli.output import check_picture, print_notes, print_table
+from topofl.cli.notes import print_notes
+from topofl.cli.output import check_picture, print_table
 from topofl.data import Partition
 
 __all__ = ["recommend"]

@@ -20,7 +20,7 @@ from topofl.cli.folders import (
     settle,
     write_config,
 )
-from topofl.cli.output import print_notes
+from topofl.cli.notes import print_notes
 from topofl.engine import Interrupted
 from topofl.engine.store.checkpoint import rounds_in
 from topofl.engine.store.lock import locked

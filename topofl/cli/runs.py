@@ -8,7 +8,8 @@ from topofl._spec import parse_value
 from topofl._support.check import did_you_mean, shown
 from topofl._support.table import NotApplicable, Table
 from topofl._support.text import printable
-from topofl.cli.output import print_notes, print_table
+from topofl.cli.notes import print_notes
+from topofl.cli.output import print_table
 from topofl.runs import Failure, RunStore, StoredRun
 
 __all__ = ["runs"]

@@ -11,7 +11,8 @@ from topofl import metrics
 from topofl._spec import at, build_topology, parse_spec, table_of
 from topofl._support.table import Table
 from topofl.cli.clients import shards_of
-from topofl.cli.output import print_notes, print_table
+from topofl.cli.notes import print_notes
+from topofl.cli.output import print_table
 from topofl.data import Partition
 from topofl.topology import Topology, TopologySequence
 

@@ -8,7 +8,8 @@ from typing import Any
 from topofl import config
 from topofl._spec import parse_value
 from topofl._support.check import shown
-from topofl.cli.output import print_notes, print_table
+from topofl.cli.notes import print_notes
+from topofl.cli.output import print_table
 from topofl.runs.clusters import dask_executor, ray_executor, slurm_executor
 from topofl.runs.dry import planned
 from topofl.runs.points import parse_grid, random_points

@@ -9,6 +9,7 @@ from numbers import Real
 from typing import Any
 
 from topofl._support.check import check_sequence, shown
+from topofl._support.ordering import ordered_columns
 from topofl._support.plugins import error_context, resolve_name, with_checked_result
 from topofl._support.table import NotApplicable, Table
 from topofl.metrics._declaration import GROUPS, LABELS, Entry, MetricColumn
@@ -52,18 +53,7 @@ def columns() -> Table:
 def all_columns() -> tuple[MetricColumn, ...]:
     """Return the columns declared in ``COLUMNS`` by the modules of ``topofl.metrics``, in order."""
     declared = [list(getattr(module, "COLUMNS", ())) for module in _modules()]
-    found = [
-        column
-        for group in GROUPS
-        for column in _ordered_columns([[c for c in some if c.group == group] for some in declared])
-    ]
-    forgotten = {c.name for some in declared for c in some} - {column.name for column in found}
-    if forgotten:
-        raise ValueError(
-            f"columns must belong to one of the groups {', '.join(GROUPS)}, and `after` must name "
-            f"a column of their group, got {', '.join(sorted(forgotten))}"
-        )
-    return tuple(found)
+    return ordered_columns(declared, GROUPS)
 
 
 def _modules() -> Iterator[Any]:
@@ -71,23 +61,6 @@ def _modules() -> Iterator[Any]:
     package = importlib.import_module("topofl.metrics")
     for module in pkgutil.walk_packages(package.__path__, "topofl.metrics."):
         yield importlib.import_module(module.name)
-
-
-def _ordered_columns(declared: list[list[MetricColumn]]) -> list[MetricColumn]:
-    """Return the columns of one group, ordered by `after`."""
-    followers: dict[str, list[MetricColumn]] = {}
-    for of_module in declared:
-        previous = ""
-        for column in of_module:
-            followers.setdefault(column.after or previous, []).append(column)
-            previous = column.name
-
-    def behind(name: str) -> Iterator[MetricColumn]:
-        for column in followers.get(name, ()):
-            yield column
-            yield from behind(column.name)
-
-    return list(behind(""))
 
 
 def grouped_columns(*, with_labels: bool) -> dict[str, dict[str, MetricColumn]]:

@@ -3,7 +3,6 @@
 from collections.abc import Hashable
 from typing import Any
 
-import networkx as nx
 import numpy as np
 import scipy.sparse as sparse
 import torch
@@ -11,7 +10,15 @@ import torch
 from topofl._support.callers import warn_caller
 from topofl._support.check import as_csr, check_choice, shown
 from topofl.mixing.matrix import MixingMatrix
-from topofl.topology import Missing, Topology, is_pyg, places_of, read_networkx, read_pyg
+from topofl.topology import (
+    Missing,
+    Topology,
+    is_networkx,
+    is_pyg,
+    places_of,
+    read_networkx,
+    read_pyg,
+)
 
 __all__ = ["from_weights"]
 
@@ -67,7 +74,7 @@ def from_weights(
     >>> from_weights(nx.to_numpy_array(graph), edges="u->v").weights.toarray().tolist()
     [[0.5, 0.5], [0.1, 0.9]]
     """
-    is_graph = isinstance(weights, nx.Graph) or is_pyg(weights)
+    is_graph = is_networkx(weights) or is_pyg(weights)
     default = "u->v" if is_graph else "u<-v"
     direction = check_choice("edges", default if edges is None else edges, ["u->v", "u<-v"])
     if topology is not None and not isinstance(topology, Topology):
@@ -101,7 +108,7 @@ def _matrix_of_graph(
     graph: Any, topology: Topology | None
 ) -> tuple[sparse.csr_array, tuple[Hashable, ...]]:
     """Return the weights and labels of a graph, in the node order of the topology if given."""
-    matrix, nodes = (read_networkx if isinstance(graph, nx.Graph) else read_pyg)("weights", graph)
+    matrix, nodes = (read_networkx if is_networkx(graph) else read_pyg)("weights", graph)
     if topology is None or nodes == topology.nodes or matrix.shape[0] != topology.n:
         return matrix, nodes
     order = places_of(topology.nodes, nodes, topology.n)

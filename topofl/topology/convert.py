@@ -5,7 +5,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
-import networkx as nx
 import numpy as np
 import scipy.sparse as sparse
 
@@ -20,7 +19,7 @@ from topofl._support.check import (
 )
 from topofl.topology.edges import as_pairs, from_edges
 from topofl.topology.graph import Topology, TopologyError
-from topofl.topology.interchange import is_pyg, read_networkx, read_pyg
+from topofl.topology.interchange import is_networkx, is_pyg, read_networkx, read_pyg
 from topofl.topology.order import ordered_as
 from topofl.topology.sequence import TopologySequence
 
@@ -139,7 +138,7 @@ def _convert(graph: Any, name: str | None, options: _Options) -> Topology | Topo
     if isinstance(graph, Topology | TopologySequence):
         graph = _with_own_weights(graph) if options.own_weights else graph
         return graph if name is None else replace(graph, name=name)
-    if isinstance(graph, nx.Graph):
+    if is_networkx(graph):
         return _from_matrix(
             *read_networkx("graph", graph), name or graph.name or "networkx", options
         )

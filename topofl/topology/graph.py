@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import networkx as nx
 import numpy as np
 import scipy.sparse as sparse
 from scipy.sparse.csgraph import connected_components, shortest_path
@@ -25,6 +24,7 @@ from topofl.topology.checks import (
 from topofl.topology.interchange import as_networkx, as_pyg
 
 if TYPE_CHECKING:
+    import networkx as nx
     from matplotlib.axes import Axes
     from torch_geometric.data import Data
 
@@ -297,7 +297,7 @@ class Topology:
         """Return a writable copy of the adjacency matrix (source, target)."""
         return self.adjacency.copy()
 
-    def to_networkx(self) -> nx.Graph:
+    def to_networkx(self) -> "nx.Graph":
         """Return the graph as an ``nx.DiGraph`` if directed, else as an ``nx.Graph``.
 
         Nodes are in order, and edges have a ``weight`` unless all weights are 1.

@@ -1,25 +1,42 @@
 """Reading and writing networkx and PyG graphs."""
 
+import sys
 from collections.abc import Hashable
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
-import networkx as nx
 import numpy as np
 import scipy.sparse as sparse
 
 from topofl._support.check import check_nodes
 
 if TYPE_CHECKING:
+    import networkx as nx
     from torch_geometric.data import Data
 
-__all__ = ["NODE_ORDER", "as_networkx", "as_pyg", "is_pyg", "read_networkx", "read_pyg"]
+__all__ = [
+    "NODE_ORDER",
+    "as_networkx",
+    "as_pyg",
+    "is_networkx",
+    "is_pyg",
+    "read_networkx",
+    "read_pyg",
+]
 
 NODE_ORDER = "node_order"
 """Attribute of exported networkx graphs with the order of integer labels that are not sorted."""
 
 
-def read_networkx(argument: str, graph: nx.Graph) -> tuple[sparse.csr_array, tuple[Hashable, ...]]:
+def is_networkx(graph: Any) -> bool:
+    """Return whether `graph` is a networkx graph; only a program that loaded networkx has one."""
+    networkx = sys.modules.get("networkx")
+    return networkx is not None and isinstance(graph, networkx.Graph)
+
+
+def read_networkx(
+    argument: str, graph: "nx.Graph"
+) -> tuple[sparse.csr_array, tuple[Hashable, ...]]:
     """Return the adjacency matrix and the node labels of a networkx graph.
 
     Rows of the matrix are sources. The labels are empty if they are 0..n-1.
@@ -30,6 +47,8 @@ def read_networkx(argument: str, graph: nx.Graph) -> tuple[sparse.csr_array, tup
         If the graph has parallel edges, no nodes, edges of weight 0, or weights that are not
         numbers. The message names the argument.
     """
+    import networkx as nx
+
     if graph.is_multigraph():
         raise ValueError(
             f"`{argument}` must not have parallel edges; merge them first, e.g. "
@@ -52,7 +71,7 @@ def read_networkx(argument: str, graph: nx.Graph) -> tuple[sparse.csr_array, tup
     return sparse.csr_array(matrix), () if nodes == tuple(range(len(nodes))) else nodes
 
 
-def _ordered_labels(graph: nx.Graph) -> tuple[Hashable, ...]:
+def _ordered_labels(graph: "nx.Graph") -> tuple[Hashable, ...]:
     """Return the labels, ordered by :data:`NODE_ORDER` or ascending if 0..n-1, else as stored."""
     labels = set(graph.nodes)
     words = str(graph.graph.get(NODE_ORDER, "")).split()
@@ -121,8 +140,10 @@ def read_pyg(argument: str, graph: Any) -> tuple[sparse.csr_array, tuple[Hashabl
 
 def as_networkx(
     adjacency: sparse.csr_array, nodes: tuple[Hashable, ...], *, directed: bool
-) -> nx.Graph:
+) -> "nx.Graph":
     """Return a networkx graph with these weights, labels and, if needed, the order of labels."""
+    import networkx as nx
+
     labels = nodes or range(adjacency.shape[0])
     graph = nx.DiGraph() if directed else nx.Graph()
     graph.add_nodes_from(labels)

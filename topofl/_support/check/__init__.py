@@ -30,7 +30,7 @@ from topofl._support.check.numbers import (
     check_positive,
     check_probability,
 )
-from topofl._support.check.words import (
+from topofl._support.words import (
     check_choice,
     check_path,
     check_sequence,

@@ -4,7 +4,7 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from topofl._support.check.words import shown
+from topofl._support.words import shown
 
 __all__ = [
     "EDGES_LIMIT",

@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sparse
-from scipy.spatial.distance import pdist
 
 from topofl._support.check import check_int
 from topofl.metrics._declaration import MetricColumn
@@ -157,6 +156,8 @@ def ergodicity_coefficient(matrix: np.ndarray) -> float:
 
     Differences that are only rounding count as 0.
     """
+    from scipy.spatial.distance import pdist
+
     if (matrix == matrix[0]).all():
         return 0.0
     support = (matrix > 0).astype(np.float32)

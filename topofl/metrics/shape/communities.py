@@ -1,9 +1,8 @@
 """Communities of a graph, and label similarity of neighbors and communities."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import networkx as nx
 import numpy as np
 import scipy.sparse as sparse
 
@@ -24,6 +23,9 @@ from topofl.metrics.data_fit.labels import (
 )
 from topofl.metrics.shape.structure import as_static
 from topofl.topology import TopologyError
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 __all__ = ["communities", "label_separation", "modularity", "neighbor_label_distance"]
 
@@ -111,6 +113,8 @@ def communities(graph: Any, *, seed: int = 0) -> list[list[int]]:
     >>> communities(from_edges([(0, 1), (1, 2), (2, 0), (3, 4)], n=6))
     [[0, 1, 2], [3, 4], [5]]
     """
+    import networkx as nx
+
     seed = check_int("seed", seed, minimum=0)
     found = nx.community.louvain_communities(
         _weighted_undirected(graph), weight="weight", seed=seed
@@ -150,6 +154,8 @@ def modularity(graph: Any, groups: Sequence[Sequence[int]]) -> float:
     >>> modularity(from_edges([(0, 1), (2, 3)], n=4), [[0, 1], [2, 3]])
     0.5
     """
+    import networkx as nx
+
     joined = _weighted_undirected(graph)
     parted = _partition(groups, joined.number_of_nodes())
     return (
@@ -261,8 +267,10 @@ def label_separation(groups: Sequence[Sequence[int]], label_counts: Any) -> floa
     return 1 - (within / (n - k)) / (total / (n - 1))
 
 
-def _weighted_undirected(graph: Any) -> nx.Graph:
+def _weighted_undirected(graph: Any) -> "nx.Graph":
     """Return the undirected graph whose weights are numbers of directed edges per pair."""
+    import networkx as nx
+
     edges = sparse.csr_array(as_static(graph).adjacency != 0, dtype=np.int64)
     return nx.from_scipy_sparse_array(sparse.csr_array(edges + edges.T), edge_attribute="weight")
 

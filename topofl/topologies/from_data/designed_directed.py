@@ -1,10 +1,10 @@
 """Directed graphs and weights designed for the nodes' data, by Frank-Wolfe over several hops."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sparse
-from scipy.optimize import linear_sum_assignment, minimize_scalar
 
 from topofl._support.check import check_int, check_nonnegative
 from topofl.topologies._common import call_name, counts_and_source
@@ -126,16 +126,34 @@ def _minimized(
         slope[entries.coords] += 2 * lam / n * entries.data
         if costs is not None:
             slope = slope + costs
-        permutation = sparse.csr_array((np.ones(n), linear_sum_assignment(slope)), shape=(n, n))
-        line = sparse.csr_array(permutation - weights)
-        found = minimize_scalar(
-            lambda step, line=line, start=weights: objective(sparse.csr_array(start + step * line)),
-            bounds=(0.0, 1.0),
-            method="bounded",
-            options={"xatol": 1e-8},
+        found, lowest = _least_along(
+            sparse.csr_array(_permutation(slope) - weights), weights, objective
         )
-        if found.fun >= value - 1e-12:
+        if lowest >= value - 1e-12:
             return weights
-        weights = sparse.csr_array(weights + found.x * line)
-        value = float(found.fun)
+        weights, value = found, lowest
     return weights
+
+
+def _permutation(costs: np.ndarray) -> sparse.csr_array:
+    """Return the permutation matrix of least total cost, of shape (n, n)."""
+    from scipy.optimize import linear_sum_assignment
+
+    return sparse.csr_array((np.ones(len(costs)), linear_sum_assignment(costs)), shape=costs.shape)
+
+
+def _least_along(
+    line: sparse.csr_array,
+    weights: sparse.csr_array,
+    objective: Callable[[sparse.csr_array], float],
+) -> tuple[sparse.csr_array, float]:
+    """Return where on ``weights + step * line``, 0 <= step <= 1, an objective is least, and it."""
+    from scipy.optimize import minimize_scalar
+
+    found = minimize_scalar(
+        lambda step: objective(sparse.csr_array(weights + step * line)),
+        bounds=(0.0, 1.0),
+        method="bounded",
+        options={"xatol": 1e-8},
+    )
+    return sparse.csr_array(weights + found.x * line), float(found.fun)

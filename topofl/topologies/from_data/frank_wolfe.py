@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sparse
-from scipy.optimize import linear_sum_assignment
 
 from topofl._support.check import check_int, check_nonnegative
 from topofl.topologies._common import call_name, counts_and_source, label_shares
@@ -159,6 +158,8 @@ class Step(NamedTuple):
 
 def frank_wolfe_steps(shares: np.ndarray, degree: int, lam: float) -> Iterator[Step]:
     """Yield the weights after each of at most `degree` steps, until no permutation gives a gain."""
+    from scipy.optimize import linear_sum_assignment
+
     n = len(shares)
     deviations = shares - shares.mean(axis=0)
     weights = sparse.csr_array(sparse.eye_array(n))

@@ -4,7 +4,6 @@ from functools import partial
 from math import isqrt
 from typing import Any
 
-import networkx as nx
 import numpy as np
 import scipy.sparse as sparse
 
@@ -265,6 +264,8 @@ def random_regular(n: int, k: int, *, seed: int | np.random.Generator) -> Topolo
 
 def _regular_edges(n: int, k: int, rng: np.random.Generator) -> np.ndarray:
     """Return (E, 2) edges of a random k-regular graph, connected if k is 2 or at least n / 2."""
+    import networkx as nx
+
     if k == 2:
         return cycle_edges(rng.permutation(n))
     # An integer seed is 10 times faster than seed=rng.

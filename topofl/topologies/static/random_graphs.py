@@ -1,8 +1,8 @@
 """Random graphs from network science, connected by default."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-import networkx as nx
 import numpy as np
 
 from topofl._support.check import (
@@ -16,6 +16,9 @@ from topofl._support.seeding import stream
 from topofl.topologies._common import call_name, independent_pairs
 from topofl.topologies._generator import generator
 from topofl.topology import Topology, TopologyError, from_edges
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 __all__ = ["barabasi_albert", "erdos_renyi", "small_world", "stochastic_block_model"]
 
@@ -105,6 +108,8 @@ def small_world(n: int, k: int = 4, p: float = 0.1, *, seed: int | np.random.Gen
     >>> small_world(20, k=4, p=0.2, seed=0).n_edges
     40
     """
+    import networkx as nx
+
     n = check_nodes(n, minimum=3)
     k = check_int("k", k, minimum=2, maximum=n - 1)
     p = check_probability("p", p)
@@ -150,6 +155,8 @@ def barabasi_albert(n: int, m: int = 2, *, seed: int | np.random.Generator) -> T
     >>> barabasi_albert(20, m=2, seed=0).n_edges
     36
     """
+    import networkx as nx
+
     n = check_nodes(n, minimum=2)
     m = check_int("m", m, minimum=1, maximum=n - 1)
     check_edges(m * (n - m), "n", "m")
@@ -254,7 +261,7 @@ def _connected(draw: Callable[[], Topology], name: str, remedy: str) -> Topology
     raise TopologyError(f"none of {_TRIES} draws of {name} was connected; {remedy}")
 
 
-def _from_networkx(graph: nx.Graph, n: int, name: str) -> Topology:
+def _from_networkx(graph: "nx.Graph", n: int, name: str) -> Topology:
     return from_edges(np.array(graph.edges, dtype=np.int64).reshape(-1, 2), n, name=name)
 
 

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
-
-import networkx as nx
+from typing import TYPE_CHECKING
 
 from topofl.topologies._generator import generator
 from topofl.topology import Topology, from_edges
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 __all__ = ["davis_southern_women", "florentine_families", "karate_club"]
 
@@ -28,6 +30,8 @@ def karate_club() -> Topology:
     >>> karate_club()
     Topology('karate_club()', n=34, edges=78, undirected)
     """
+    import networkx as nx
+
     graph = nx.karate_club_graph()
     clubs = nx.get_node_attributes(graph, "club")
     return _unweighted(
@@ -51,6 +55,8 @@ def davis_southern_women() -> Topology:
     >>> graph, graph.nodes[0], graph.nodes[-1]
     (Topology('davis_southern_women()', n=32, edges=89, undirected), 'Evelyn Jefferson', 'E14')
     """
+    import networkx as nx
+
     graph = nx.davis_southern_women_graph()
     return _unweighted(graph, "davis_southern_women()", [graph.graph["top"], graph.graph["bottom"]])
 
@@ -70,10 +76,12 @@ def florentine_families() -> Topology:
     >>> graph.nodes[graph.out_degrees.argmax()]
     'Medici'
     """
+    import networkx as nx
+
     return _unweighted(nx.florentine_families_graph(), "florentine_families()")
 
 
-def _unweighted(graph: nx.Graph, name: str, groups: Iterable[Iterable[object]] = ()) -> Topology:
+def _unweighted(graph: "nx.Graph", name: str, groups: Iterable[Iterable[object]] = ()) -> Topology:
     """Return a networkx graph with its labels but without weights; groups contain labels."""
     index_of = {label: i for i, label in enumerate(graph)}
     labels = () if list(graph) == list(range(len(graph))) else tuple(graph)

@@ -1,0 +1,112 @@
+"""Measure how long Python takes to import topofl, and to run its short commands.
+
+``python -m analysis.start_up`` starts each of :data:`CASES` in a new process, in turns, and prints
+a Markdown table. CPU seconds (user and system) are of use on a busy machine, too; wall-clock
+seconds only on a quiet one. The column "beyond torch" subtracts the median of ``import torch``. The
+first turn fills the caches of files and is not counted. Not for Windows.
+"""
+
+import argparse
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import NamedTuple
+
+from topofl import Table
+
+__all__ = ["CASES", "Start", "main", "measure", "modules_loaded_by", "table"]
+
+CASES: Mapping[str, Sequence[str]] = {
+    "python": ("-c", "pass"),
+    "import numpy": ("-c", "import numpy"),
+    "import torch": ("-c", "import torch"),
+    "import topofl": ("-c", "import topofl"),
+    "import torch, topofl": ("-c", "import torch, topofl"),
+    "import torch; from topofl import *": ("-c", "import torch\nfrom topofl import *"),
+    "topofl --help": ("-m", "topofl", "--help"),
+    "topofl --version": ("-m", "topofl", "--version"),
+    "topofl list": ("-m", "topofl", "list"),
+    "topofl list topology": ("-m", "topofl", "list", "topology"),
+    "topofl list metric": ("-m", "topofl", "list", "metric"),
+    "topofl lsit (an error)": ("-m", "topofl", "lsit"),
+    "topofl list --needs": ("-m", "topofl", "list", "--needs"),
+}
+"""Arguments of Python by label."""
+
+
+class Start(NamedTuple):
+    """CPU and wall-clock seconds of a process."""
+
+    cpu: float
+    wall: float
+
+
+def measure(repeats: int) -> dict[str, list[Start]]:
+    """Return the times of each case, measured `repeats` times in turns."""
+    found: dict[str, list[Start]] = {label: [] for label in CASES}
+    for turn in range(repeats + 1):
+        for label, arguments in CASES.items():
+            start = _start(arguments)
+            if turn:
+                found[label].append(start)
+    return found
+
+
+def _start(arguments: Sequence[str]) -> Start:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    began = time.perf_counter()
+    subprocess.run([sys.executable, *arguments], capture_output=True, check=False)
+    wall = time.perf_counter() - began
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return Start(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, wall)
+
+
+def modules_loaded_by(arguments: Sequence[str]) -> int:
+    """Return the number of modules that Python imports with these arguments."""
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return sum(line.startswith("import time:") for line in done.stderr.splitlines()) - 1
+
+
+def table(found: Mapping[str, Sequence[Start]], modules: Mapping[str, int]) -> Table:
+    """Return a row per case: median and least CPU seconds, median wall-clock seconds, modules."""
+    torch = median(start.cpu for start in found["import torch"])
+    rows = tuple(
+        (
+            label,
+            median(start.cpu for start in starts),
+            min(start.cpu for start in starts),
+            median(start.cpu for start in starts) - torch,
+            median(start.wall for start in starts),
+            modules[label],
+        )
+        for label, starts in found.items()
+    )
+    return Table(("start", "CPU s", "least CPU s", "beyond torch", "wall s", "modules"), rows)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print the table and the load of the machine; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m analysis.start_up", description=__doc__)
+    parser.add_argument("--repeats", type=int, default=7, help="turns to measure (default: 7)")
+    options = parser.parse_args(argv)
+    if options.repeats < 1:
+        parser.error(f"--repeats must be at least 1, got {options.repeats}")
+    found = measure(options.repeats)
+    modules = {label: modules_loaded_by(arguments) for label, arguments in CASES.items()}
+    print(table(found, modules).to_markdown())
+    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    print(f"\n{options.repeats} turns; load of the machine over 1, 5 and 15 minutes: {load}.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
