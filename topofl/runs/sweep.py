@@ -67,6 +67,15 @@ class Sweep:
         Those that are finished, in the order of the points.
     failures
         Those that failed, in the order of the points.
+
+    Examples
+    --------
+    >>> import tempfile, topofl
+    >>> base = {"data": {"name": "digits", "n": 4}, "topology": "ring", "run": {"rounds": 1}}
+    >>> grid = {"algorithm": ["dsgd,lr=0.1", "dsgt,lr=0.1"]}
+    >>> found = topofl.sweep(base, grid, seeds=2, store=tempfile.mkdtemp())
+    >>> found, found.table.column("seed")
+    (Sweep(4 points, 4 runs, 0 failed), (0, 1, 0, 1))
     """
 
     points: tuple[Point, ...]
