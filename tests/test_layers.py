@@ -200,6 +200,10 @@ ROOMS = {
         *("averaging data_fit cost", "changing", "push_sum shape", "hops", "_columns", "compare"),
         "over_rounds plots",
     ],
+    "runs": [
+        *("curves run cost records", "private datasets probe", "stored", "work points"),
+        *("plan execute", "live", "sweep", "search dry clusters"),
+    ],
     "topologies": ["_generator _common", "static", "cliques", "changing from_data operations"],
 }
 """Rooms of a package, lowest first: none imports one of a later line, or of its own line."""

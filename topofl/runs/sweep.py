@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from topofl._support.callers import warn_caller
 from topofl._support.check import check_int, check_switch
 from topofl._support.table import NotApplicable, Table
 from topofl.engine.memory.system import free_memory, resident
@@ -276,7 +277,12 @@ def _fitting(points: Sequence[Point], jobs: int) -> int:
             f"`jobs` must be runs that fit into memory, the largest needs {together[0] >> 20} MiB "
             f"in a process of its own and {free >> 20} MiB are free; use smaller models or chunks"
         )
-    return min(jobs, fitting)
+    if fitting < jobs:
+        warn_caller(
+            f"{fitting} of {jobs} processes are used: more runs do not fit into the "
+            f"{free >> 20} MiB of free memory"
+        )
+    return fitting
 
 
 def _label(point: Point) -> str:
