@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from topofl._support.callers import warn_caller
-from topofl._support.check import check_int, check_switch
+from topofl._support.check import check_int, check_path, check_switch
 from topofl._support.table import NotApplicable, Table
 from topofl.engine.memory.system import free_memory, resident
 from topofl.runs.datasets import cache_of_process
@@ -204,7 +204,7 @@ def sweep(
     if executor is None and processes > 1:
         check_picklable(base)
         prepare_fork()
-    runs = RunStore(Path(store))
+    runs = RunStore(check_path("store", store))
     runs.check()
     submits = as_executor(executor, processes)
     local = isinstance(submits, Processes)
