@@ -91,7 +91,9 @@ def listing(runs: int) -> dict[str, float]:
     """Return the seconds to list and to summarize many runs: copies of one run, 20 settings."""
     with tempfile.TemporaryDirectory() as folder:
         store = RunStore(Path(folder))
-        sweep(BASE, {"topology": ["ring"], "data.alpha": [1.0]}, seeds=1, store=folder, progress=False)
+        sweep(
+            BASE, {"topology": ["ring"], "data.alpha": [1.0]}, seeds=1, store=folder, progress=False
+        )
         (one,) = store.runs()
         text = json.loads((one.folder / "run.json").read_text())
         for k in range(runs - 1):
