@@ -56,7 +56,7 @@ def study(options: argparse.Namespace) -> None:
         for name in scenarios:
             scenario = source.scenario(name)
             tuning = len(tuning_runs(scenario))
-            print(f"{name}: {len(cells(scenario)):,} runs, and {tuning} for learning rates")
+            print(f"{name}: {len(cells(scenario)):,} runs, after {tuning} tuning runs")
         return
     end = time.monotonic() + 60 * options.minutes
     records = Records(options.out, partial(about, source))

@@ -1,10 +1,9 @@
 """Computations of the study: tuned learning rates, numbers of graphs, and training runs."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from dataclasses import replace
 from functools import cache, partial
-from multiprocessing import get_context
 from typing import Any
 
 import torch
@@ -111,18 +110,17 @@ def compute(
         As :func:`analysis.study.records.train`.
     """
     prepare_fork()
-    perform = partial(
-        train,
-        records=records,
-        arguments=partial(arguments, source),
-        executor=Processes(processes, threads=1),
-        more=more,
-    )
-    for scenario in map(source.scenario, scenarios):
-        _check_settings(scenario, records)
-        perform(tuning_runs(scenario), title=f"{scenario.name}, learning rates")
-        predict(scenario, records, source, processes, more)
-        perform(runs(scenario, records), title=scenario.name)
+    executor = Processes(processes, threads=1)
+    options = {"executor": executor, "more": more}
+    try:
+        for scenario in map(source.scenario, scenarios):
+            _check_settings(scenario, records)
+            perform = partial(train, records=records, arguments=partial(arguments, source))
+            perform(tuning_runs(scenario), title=f"{scenario.name}, learning rates", **options)
+            predict(scenario, records, source, **options)
+            perform(runs(scenario, records), title=scenario.name, **options)
+    finally:
+        executor.shutdown()
 
 
 def _check_settings(scenario: Scenario, records: Records) -> None:
@@ -138,21 +136,18 @@ def _check_settings(scenario: Scenario, records: Records) -> None:
 
 
 def predict(
-    scenario: Scenario, records: Records, source: Source, processes: int, more: More
+    scenario: Scenario, records: Records, source: Source, executor: Processes, more: More
 ) -> None:
     """Compute the predictors of all graphs that are missing."""
     every = dict.fromkeys(predicted_cell(cell) for cell in cells(scenario))
     waiting = [cell for cell in every if records.prediction(cell) is None]
-    if not waiting or not more():
-        return
-    bar = tqdm(total=len(waiting), desc=f"{scenario.name}, graphs", unit="graph", disable=None)
-    context = get_context("spawn")
-    with bar, ProcessPoolExecutor(processes, context, torch.set_num_threads, (1,)) as pool:
-        running: dict[Any, Cell] = {}
+    running: dict[Any, Cell] = {}
+    title = f"{scenario.name}, graphs"
+    with tqdm(total=len(waiting), desc=title, unit="graph", leave=False, disable=None) as bar:
         while running or (waiting and more()):
-            while waiting and len(running) < 2 * processes and more():
+            while waiting and len(running) < executor.jobs and more():
                 cell = waiting.pop(0)
-                running[pool.submit(_predicted, cell, source)] = cell
+                running[executor.submit(_predicted, cell, source)] = cell
             done = next(as_completed(running))
             records.add(running.pop(done), done.result())
             bar.update()
