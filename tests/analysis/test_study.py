@@ -333,7 +333,7 @@ def test_runs_that_diverge_or_cannot_exist_are_kept_and_other_failures_tried_aga
 @pytest.mark.slow
 def test_a_killed_process_costs_its_own_run_only(tmp_path):
     config = tmp_path / "small.toml"
-    config.write_text(CONFIG.replace("rounds = 4", "rounds = 2000"))
+    config.write_text(CONFIG.replace("rounds = 4", "rounds = 200").replace("y = 2", "y = 100"))
     perform = partial(train, arguments=partial(arguments, Source(config=config)))
     records = records_of(config, tmp_path / "out")
     cell = Cell("small", "iid", "as configured", 0, "ring")
