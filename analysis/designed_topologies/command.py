@@ -1,9 +1,9 @@
 """Compare training on designed topologies with D-Cliques and other graphs of equal messages.
 
 ``python -m analysis.designed_topologies --data DIR --out analysis/results/designed`` runs what is
-missing and writes ``report.md`` and ``differences.png``. Training runs are kept in the folder
-``runs`` (``topofl runs`` lists them), numbers of graphs in ``predictions.jsonl``. DIR contains the
-folders ``mnist`` and ``cifar10-subset``; without ``--data`` only digits are used.
+missing and writes ``report.md``, ``runs.csv`` and ``differences.png``. Training runs are kept in
+the folder ``runs`` (``topofl runs`` lists them), numbers of graphs in ``predictions.jsonl``. DIR
+contains the folders ``mnist`` and ``cifar10-subset``; without ``--data`` only digits are used.
 
 Protocol, written before the first reported run, but for the item on incomplete comparisons:
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from topofl import Table
 from topofl.summary.verdicts import mean_interval
@@ -115,7 +116,7 @@ def further_seeds(records: Records, seeds: Sequence[int] = SEEDS) -> list[int]:
 
 
 def write_report(records: Records, out: Path, seeds: Sequence[int] = SEEDS) -> list[Path]:
-    """Write the report and the picture of what is known, and return their paths.
+    """Write the report, the runs and the picture of what is known, and return their paths.
 
     Parameters
     ----------
@@ -138,7 +139,20 @@ def write_report(records: Records, out: Path, seeds: Sequence[int] = SEEDS) -> l
         parts += ["", "![Differences with intervals.](differences.png)"]
     report = out / "report.md"
     report.write_text("\n".join([*parts, ""]), encoding="utf-8")
-    return [report, *([_picture(complete, out / "differences.png")] if complete else [])]
+    runs = out / "runs.csv"
+    every = comparisons(records, [*seeds, *further_seeds(records, seeds)])
+    _runs_table(every).to_csv(runs, index=False)
+    return [report, runs, *([_picture(complete, out / "differences.png")] if complete else [])]
+
+
+def _runs_table(found: Sequence[Comparison]) -> pd.DataFrame:
+    """Return one row per run of the pairs: those of another graph, and of its design."""
+    return pd.DataFrame(
+        {"setting": one.setting.name, "compared with": one.other.name, "graph": graph} | run
+        for one in found
+        for pair in one.pairs
+        for graph, run in zip(("other", "designed"), pair, strict=True)
+    )
 
 
 def _setting(

@@ -64,7 +64,8 @@ def known(cell: Cell, lr: float, records: Records) -> dict[str, float] | None:
     before, after = records.prediction(cell), records.outcomes(cell, lr)
     if before is None or after is None or "missing" in after:
         return None
-    return before | {name: after.get(name, 0.0) for name in ACCURACIES}
+    accuracies = {name: after.get(name, 0.0) for name in ACCURACIES}
+    return {"seed": cell.seed, "lr": lr} | before | accuracies
 
 
 def other_cell(setting: Setting, other: Other, seed: int) -> Cell:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
@@ -64,7 +65,13 @@ def test_finished_runs_are_kept_and_both_runs_of_a_pair_have_equal_messages(
     paths = report.write_report(records, tmp_path / "results", (0, 1))
     text = paths[0].read_text()
     assert all(name in text for name in settings.OTHERS)
-    assert paths[1].stat().st_size > 1000
+    assert paths[2].stat().st_size > 1000
+    table = pd.read_csv(paths[1])
+    assert len(table) == 2 * 2 * len(settings.OTHERS)
+    theirs, ours = found[0].pairs[1]
+    own = table[(table["compared with"] == found[0].other.name) & (table["seed"] == 1)]
+    assert own["graph"].tolist() == ["other", "designed"]
+    assert own["final"].tolist() == [theirs["final"], ours["final"]]
     assert "Incomplete" not in text
 
 
@@ -84,13 +91,13 @@ def recorded(folder, seeds):
 
 def test_incomplete_comparisons_have_no_verdict_and_missing_ones_are_told(tiny, tmp_path):
     records = recorded(tmp_path, range(3))
-    (path,) = report.write_report(records, tmp_path, range(4))
+    path, _ = report.write_report(records, tmp_path, range(4))
     text = path.read_text()
     assert "better" not in text.replace("is better", "")
     assert "without a verdict: D-Cliques of 10 (3 seeds), STL-FW (10) (0 seeds)" in text
     assert "## MNIST\n\nNot run" in text
     paths = report.write_report(records, tmp_path, range(3))
-    assert len(paths) == 2
+    assert len(paths) == 3
     text = paths[0].read_text()
     assert "learning phase better" in text
     assert "without a verdict: STL-FW (10) (0 seeds)" in text
