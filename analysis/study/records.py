@@ -46,7 +46,8 @@ class Records:
         self.cells: dict[str, Cell] = {}
         self.predicted: dict[str, Any] = {}
         for failure in self.store.failures() if self.store.root.exists() else ():
-            self.fail(failure.key, failure.error)
+            if (outcomes := _of_failure(failure.error)) is not None:
+                self.ran[failure.key] = outcomes
         for line in self.path.read_text("utf-8").splitlines() if self.path.exists() else ():
             try:
                 key, cell, values = json.loads(line)
@@ -80,22 +81,19 @@ class Records:
             self.ran[key] = _outcomes(run)
         return self.ran.get(key)
 
-    def fail(self, key: str, error: str) -> None:
-        """Note how a run failed; runs are tried again unless they diverged or cannot exist."""
-        kind, _, reason = error.partition(": ")
-        if kind == "DivergenceError":
-            self.ran[key] = {"diverged": True}
-        elif kind == "TopologyError":
-            self.ran[key] = {"missing": reason}
-        else:
-            self.failed.add(key)
-
     @property
     def failures(self) -> str:
-        """How many runs failed otherwise, and how to see why; empty if none did."""
+        """How many runs failed now for another reason, and how to see why; empty if none did."""
         if not self.failed:
             return ""
         return f"{len(self.failed)} failed (topofl runs {self.store.root} --failed --traceback)"
+
+
+def _of_failure(error: str) -> dict[str, Any] | None:
+    """Return the outcomes of a run that cannot succeed; None: it is to be tried again."""
+    kind, _, reason = error.partition(": ")
+    found = {"DivergenceError": {"diverged": True}, "TopologyError": {"missing": reason}}
+    return found.get(kind)
 
 
 def _outcomes(run: StoredRun) -> dict[str, Any]:
@@ -131,6 +129,9 @@ def train(
 ) -> None:
     """Perform the runs, cells with learning rates, that are not in the store.
 
+    Runs that diverge and those that cannot exist are kept with their error and not repeated; runs
+    that failed for another reason, such as a killed process, are tried again the next time.
+
     Parameters
     ----------
     runs, records
@@ -158,8 +159,10 @@ def train(
     def ended(outcome: Outcome) -> None:
         live.ended(outcome)
         records.failed.discard(outcome.key)
-        if outcome.state == "failed":
-            records.fail(outcome.key, outcome.error)
+        if outcome.state == "failed" and (found := _of_failure(outcome.error)) is not None:
+            records.ran[outcome.key] = found
+        elif outcome.state == "failed":
+            records.failed.add(outcome.key)
 
     with live:
         perform_all(

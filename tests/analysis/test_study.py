@@ -316,7 +316,7 @@ def test_runs_that_diverge_or_cannot_exist_are_kept_and_other_failures_tried_aga
         assert "groups" in found.outcomes(*refused)["missing"]
         assert found.outcomes(*diverging) == {"diverged": True}
         assert found.outcomes(*failing) is None
-        assert found.failures.startswith(f"1 failed (topofl runs {tmp_path / 'runs'} --failed")
+    assert records.failures.startswith(f"1 failed (topofl runs {tmp_path / 'runs'} --failed")
     assert all("Traceback" in failure.traceback for failure in records.store.failures())
     tried = []
 
