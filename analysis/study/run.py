@@ -10,7 +10,8 @@ import torch
 from tqdm.auto import tqdm
 
 from topofl import metrics
-from topofl.runs.execute import Processes, prepare_fork
+from topofl._support.forking import prepare_fork
+from topofl.runs.execute import Processes
 
 from .cells import TUNING_GRAPH, TUNING_SEED, Cell, Source, arguments, cells, clients_of, graph_of
 from .predictors import predictors_of
