@@ -16,6 +16,7 @@ from topofl._support.files import sync_folder
 from topofl.history import History
 from topofl.runs.curves import curves_of
 from topofl.runs.private import staging_folder
+from topofl.runs.recorded import record_of
 from topofl.runs.records import (
     RECORD,
     Failure,
@@ -187,7 +188,7 @@ class RunStore:
         """
         folder = self.folder(key)
         self.create()
-        record = {"key": key, "tables": tables, "curves": curves_of(history), **(note or {})}
+        record = record_of(key, history, tables, note)
         with staging_folder(self.root, key) as staging:
             complete = staging / key
             history.save(complete / "history")
