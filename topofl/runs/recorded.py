@@ -109,9 +109,7 @@ def differences(record: Mapping[str, Any], tables: Tables, digest: str) -> list[
     return found or [f"its key is {record['key']}, not {key_of(tables, digest)}"]
 
 
-def other_settings(
-    own: Tables, other: Tables, asked: Mapping[str, Any] | None = None
-) -> list[str]:
+def other_settings(own: Tables, other: Tables, asked: Mapping[str, Any] | None = None) -> list[str]:
     """Return the settings in which two runs differ, among those that determine results.
 
     Parameters
