@@ -2,7 +2,6 @@
 
 import argparse
 
-from topofl._support.check import shown
 from topofl._support.text import printable
 from topofl.cli.report import print_report
 from topofl.cli.sweep import SweepFailed
@@ -43,8 +42,7 @@ def run_in_store(job: Job, options: argparse.Namespace) -> None:
         raise KeyboardInterrupt("interrupted; the same command continues the run") from None
     for failure in found.failures:
         raise SweepFailed(
-            f"the run failed with {shown(failure.error, 200)}; see topofl runs {store.root} "
-            "--failed --traceback"
+            f"the run failed: {failure.error}; see topofl runs {store.root} --failed --traceback"
         )
     for run in found.runs:
         place = printable(str(run.folder))
