@@ -19,7 +19,7 @@ from topofl.cli.record import PARTIAL_RECORD
 from topofl.engine.rounds import EngineRound
 from topofl.engine.store.lock import locked
 from topofl.history import History
-from topofl.runs import RunStore, curves_of, sweep
+from topofl.runs import RunStore, curves_of, sweep, work
 
 HERE = "runs/small"
 SKIP = ["--skip-done"]
@@ -296,7 +296,7 @@ def test_a_run_is_trained_into_a_store_once(toml, capsys, monkeypatch, tmp_path)
     (run,) = RunStore(tmp_path / "store").runs()
     assert f"saved in store/{run.key}\n" in capsys.readouterr().out
     assert not Path("runs").exists()
-    monkeypatch.setattr(topofl.runs.work, "_train", lambda *_: pytest.fail("trained"))
+    monkeypatch.setattr(work, "_train", lambda *_: pytest.fail("trained"))
     assert main(["run", toml, "--store", "store", *SKIP]) == 0
     assert f"found in store/{run.key}; nothing was done\n" in capsys.readouterr().out
     assert len(sweep(config.read(toml), store="store", progress=False).runs) == 1
