@@ -88,25 +88,41 @@ def kills(times: int, runs: int, jobs: int, seed: int = 0) -> dict[str, float]:
 
 
 def listing(runs: int) -> dict[str, float]:
-    """Return the seconds to list and summarize a store of many runs, copies of one run."""
+    """Return the seconds to list and to summarize many runs: copies of one run, 20 settings."""
     with tempfile.TemporaryDirectory() as folder:
         store = RunStore(Path(folder))
-        sweep(BASE, {"topology": ["ring"]}, seeds=1, store=folder, progress=False)
+        sweep(
+            BASE, {"topology": ["ring"], "data.alpha": [1.0]}, seeds=1, store=folder, progress=False
+        )
         (one,) = store.runs()
         text = json.loads((one.folder / "run.json").read_text())
         for k in range(runs - 1):
             copy = Path(folder, f"{k:016x}")
             copy.mkdir()
-            text["tables"]["run"]["seed"] = k + 1
+            text["tables"]["run"]["seed"] = (k + 1) // POINTS
+            text["tables"]["data"]["alpha"] = float((k + 1) % POINTS + 1)
             (copy / "run.json").write_text(json.dumps(text, indent=1))
         start = time.perf_counter()
         found = store.runs()
         listed = time.perf_counter() - start
-        command = [sys.executable, "-m", "topofl", "runs", folder, "--columns", "run.seed"]
-        start = time.perf_counter()
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        seconds = time.perf_counter() - start
-    return {"runs": len(found), "seconds to list": listed, "seconds of topofl runs": seconds}
+        shell = _seconds_of("runs", folder, "--columns", "run.seed")
+        summarized = _seconds_of(
+            *("compare", folder, "--group-by", "alpha", "--baseline", "1.0", "--target", "0.5")
+        )
+    return {
+        "runs": len(found),
+        "seconds to list": listed,
+        "seconds of topofl runs": shell,
+        "seconds of topofl compare --group-by": summarized,
+    }
+
+
+def _seconds_of(*words: str) -> float:
+    """Return the time of a command of topofl, start-up included."""
+    start = time.perf_counter()
+    command = [sys.executable, "-m", "topofl", *words]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return time.perf_counter() - start
 
 
 def _start(store: Path, runs: int, jobs: int) -> subprocess.Popen[bytes]:
@@ -127,7 +143,9 @@ def _stamps(store: Path) -> dict[str, int]:
 
 def main() -> None:
     """Run one measurement and print its numbers."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(
+        description="Measure sweeps: overhead over the ideal, repeated kills, listing of many runs."
+    )
     parser.add_argument("what", choices=["overhead", "kills", "listing", "sweep"])
     parser.add_argument("--runs", type=int, default=200, help="a multiple of 20")
     parser.add_argument("--jobs", type=int, default=2)

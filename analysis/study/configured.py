@@ -1,5 +1,6 @@
 """A study of one's own: a configuration file of an experiment, with a table ``[study]``."""
 
+import difflib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from topofl import Topology, TopologySequence, algorithms, config, data
+from topofl.config.toml import TABLES
 from topofl.toolkit import build_topology, parse_spec
 
 from .graphs import GRAPHS, StudyGraph
@@ -41,11 +43,15 @@ AS_CONFIGURED = "as configured"
 
 FEWEST_NODES = 6
 
+EVALUATIONS = 20
+"""Evaluations of a run whose file does not say how many: the first half is its learning phase."""
+
 
 def configured_scenarios(path: Path) -> Mapping[str, Scenario]:
     """Return the only scenario of a configuration file, named after the file.
 
-    The file is one of ``topofl run`` without ``[topology]``, and has a table ``[study]``::
+    The file is one of ``topofl run`` without ``[topology]``, and has a table ``[study]``. Without
+    ``[evaluation]``, there are 20 evaluations::
 
         [study]
         graphs = ["ring", "designed,degree=4", "graph.graphml"]  # default: those of the study
@@ -60,24 +66,38 @@ def configured_scenarios(path: Path) -> Mapping[str, Scenario]:
         If the file cannot be read.
     ValueError, TypeError
         If a key is unknown, a list is empty or has an entry twice, batch sizes differ, there are
-        fewer than 6 nodes, or an experiment or a graph cannot be built.
+        fewer than 6 nodes, scores are evaluated too rarely, or an experiment or a graph cannot be
+        built. The message starts with the path.
     """
+    tables = config.read(path)
+    try:
+        return _scenarios(tables, path.stem)
+    except (ValueError, TypeError) as error:
+        raise type(error)(f"{path}: {error}") from error
+
+
+def _scenarios(contents: Mapping[str, Any], name: str) -> Mapping[str, Scenario]:
+    """Return the scenario of the contents of a file, by its name."""
     tables = {
         name: _as_table(table) if name in ("data", "algorithm") else table
-        for name, table in config.read(path).items()
+        for name, table in contents.items()
     }
-    study = _checked(tables.pop("study", {}), path)
+    study = _checked(tables.pop("study", {}))
+    for table in tables:
+        if table not in TABLES and difflib.get_close_matches(table, ["study"]):
+            raise ValueError(f"there is no table [{table}]; did you mean [study]?")
     if "topology" in tables:
-        raise ValueError(f"{path}: list topologies as `graphs` in [study], not in [topology]")
+        raise ValueError("list topologies as `graphs` in [study], not in [topology]")
+    tables = _often_evaluated(tables)
     experiment = _experiment(tables)
     methods = tuple(study.get("algorithms", [AS_CONFIGURED]))
     scenario = Scenario(
-        path.stem,
+        name,
         experiment.clients.n,
         partial(_clients, tables),
         partial(_model, tables),
         partial(_algorithm, tables),
-        batch_size=_batch_size(tables, methods, path),
+        batch_size=_batch_size(tables, methods),
         rounds=experiment.options["rounds"],
         evaluation=experiment.options["evaluation"],
         partitions=tuple(study.get("partitions", [AS_CONFIGURED])),
@@ -87,8 +107,25 @@ def configured_scenarios(path: Path) -> Mapping[str, Scenario]:
         rates=tuple(study.get("rates", RATES)),
         settings=json.dumps(tables, sort_keys=True, default=str),
     )
-    _build_all(scenario, path, own_graphs="graphs" in study)
+    _build_all(scenario, own_graphs="graphs" in study)
     return {scenario.name: scenario}
+
+
+def _often_evaluated(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return tables with evaluations in the first half of the rounds, the learning phase."""
+    rounds = tables.get("run", {}).get("rounds")
+    if not isinstance(rounds, int):
+        return dict(tables)
+    chosen = tables.get("evaluation")
+    if chosen is None:
+        return {**tables, "evaluation": {"every": max(1, rounds // EVALUATIONS)}}
+    every = chosen.get("every", rounds) if isinstance(chosen, Mapping) else chosen
+    if isinstance(every, int) and 2 * every > rounds > 1:
+        raise ValueError(
+            f"`every` in [evaluation] must be at most half of `rounds`, {rounds // 2}, got "
+            f"{every}: outcomes include the mean accuracy over the first half of the rounds"
+        )
+    return dict(tables)
 
 
 def _as_table(table: Any) -> Any:
@@ -99,27 +136,29 @@ def _as_table(table: Any) -> Any:
     return {"name": name, **arguments}
 
 
-def _checked(study: Any, path: Path) -> dict[str, Any]:
+def _checked(study: Any) -> dict[str, Any]:
     """Return the table ``[study]`` if all of its lists have different entries of the right type."""
     if not isinstance(study, dict):
-        raise ValueError(f"{path}: [study] must be a table, got {study!r}")
+        raise ValueError(f"[study] must be a table, got {study!r}")
     for key, value in study.items():
         if key not in KEYS:
-            raise ValueError(f"{path}: [study] must have keys of {', '.join(KEYS)}, got {key!r}")
+            near = difflib.get_close_matches(key, KEYS, n=1)
+            meant = f"; did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"[study] must have keys of {', '.join(KEYS)}, got {key!r}{meant}")
         what, is_right = KEYS[key]
         right = isinstance(value, list) and value and all(map(is_right, value))
         if not right or len(set(value)) < len(value):
             raise ValueError(
-                f"{path}: `{key}` in [study] must be a list of different {what}, got {value!r}"
+                f"`{key}` in [study] must be a list of different {what}, got {value!r}"
             )
     return study
 
 
-def _build_all(scenario: Scenario, path: Path, *, own_graphs: bool) -> None:
+def _build_all(scenario: Scenario, *, own_graphs: bool) -> None:
     """Build what all runs need, so that mistakes show before the first one."""
     if scenario.n < FEWEST_NODES:
         raise ValueError(
-            f"{path}: `n` in [data] must be at least {FEWEST_NODES}, got {scenario.n}, since "
+            f"`n` in [data] must be at least {FEWEST_NODES}, got {scenario.n}, since "
             "learning rates are chosen on a random 4-regular graph"
         )
     clients = [scenario.clients(partition, scenario.seeds[0]) for partition in scenario.partitions]
@@ -129,14 +168,14 @@ def _build_all(scenario: Scenario, path: Path, *, own_graphs: bool) -> None:
         graph.build(clients[0], scenario.seeds[0])
 
 
-def _batch_size(tables: Mapping[str, Any], methods: Sequence[str], path: Path) -> int:
+def _batch_size(tables: Mapping[str, Any], methods: Sequence[str]) -> int:
     """Return the batch size of all methods, which gradient statistics use too."""
     usual = tables["algorithm"].get("batch_size", 128)
     specs = [parse_spec(method) for method in methods if method != AS_CONFIGURED]
     sizes = {spec.arguments.get("batch_size", 128) for spec in specs} or {usual}
     if len(sizes) > 1:
         raise ValueError(
-            f"{path}: `algorithms` in [study] must have one batch size, got "
+            f"`algorithms` in [study] must have one batch size, got "
             f"{', '.join(map(str, sorted(sizes)))}; study them in files of their own"
         )
     return sizes.pop()

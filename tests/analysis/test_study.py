@@ -237,7 +237,8 @@ def test_a_configured_study_gives_the_same_records_in_one_and_two_processes(tmp_
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("graph = []", r"must have keys of graphs, .*, got 'graph'"),
+        ("graph = []", r"must have keys of graphs, .*, got 'graph'; did you mean 'graphs'\?"),
+        ("rate = [0.1]", r"^.*small.toml: .* got 'rate'; did you mean 'rates'\?"),
         ("seeds = []", r"`seeds` in \[study\] must be a list of different integers .* got \[\]"),
         ("seeds = [0, 0]", r"`seeds` in \[study\] must be a list of different integers"),
         ("seeds = [-1]", r"`seeds` in \[study\] must be .*of at least 0, got \[-1\]"),
@@ -273,6 +274,32 @@ def test_configurations_have_a_table_of_the_study_and_enough_nodes(tmp_path):
     rest = text[2].partition("[run]")
     config.write_text(f'algorithm = "dsgd,lr=0.1"\n{text[0]}[run]{rest[2]}')
     assert configured_scenarios(config)["small"].batch_size == 128
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("[study]", "[studdy]", r"no table \[studdy\]; did you mean \[study\]\?"),
+        ("n = 8", "n = 8\nalfa = 1", r"small.toml: .*alfa"),
+        ("lr = 0.1", "lr = -1", r"small.toml: .*lr"),
+        (
+            "every = 2",
+            "every = 3",
+            r"`every` in \[evaluation\] must be at most half of `rounds`, 2",
+        ),
+    ],
+)
+def test_faulty_tables_are_refused_with_the_path_of_the_file(old, new, message, tmp_path):
+    config = tmp_path / "small.toml"
+    config.write_text(CONFIG.replace(old, new))
+    with pytest.raises(ValueError, match=message):
+        configured_scenarios(config)
+
+
+def test_runs_are_evaluated_often_where_a_file_does_not_say(tmp_path):
+    config = tmp_path / "small.toml"
+    config.write_text(CONFIG.replace("[evaluation]\nevery = 2\n", "").replace("= 4", "= 60", 1))
+    assert configured_scenarios(config)["small"].evaluation.every == 3
 
 
 def test_results_of_other_settings_are_not_mixed(tmp_path, monkeypatch):

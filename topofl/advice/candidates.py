@@ -10,8 +10,11 @@ from topofl.topology import Topology, TopologySequence
 
 __all__ = ["DESIGN_LIMIT", "candidates"]
 
-DESIGN_LIMIT = 500
-"""Most nodes for which undirected graphs are designed; the search takes minutes for more."""
+DESIGN_LIMIT = 1_000
+"""Most nodes for which an undirected graph is designed; the search takes minutes for more."""
+
+MATCHINGS_LIMIT = 500
+"""Most nodes for which designed graphs are taken apart into matchings: three more searches."""
 
 Graph = Topology | TopologySequence
 
@@ -119,7 +122,7 @@ def _changing(n: int, degree: int, seed: int) -> Iterator[Call]:
     yield _plain(topologies.ou_equidyn, n, seed=seed)
     yield _plain(topologies.matchings, _plain(topologies.torus, n))
     for links in (3, 4, 6):
-        if n <= DESIGN_LIMIT and links < n and n * links % 2 == 0:
+        if n <= MATCHINGS_LIMIT and links < n and n * links % 2 == 0:
             base = _of_labels(topologies.designed, degree=links, seed=seed)
             yield _plain(topologies.matchings, base)
     for k in sorted({1, max(degree, 1)}):

@@ -138,7 +138,8 @@ class Recommendation:
         lines = [str(self._table(explained=False)), ""]
         for place, candidate in enumerate(self.candidates[:EXPLAINED], start=1):
             lines += [f"{place}. {candidate.code}", f"   {candidate.reason}"]
-        return "\n".join([*lines, "", *(textwrap.fill(note, 120) for note in self._notes())])
+        notes = [f"Columns: {self._about_columns()}.", *self._notes()]
+        return "\n".join([*lines, "", *(textwrap.fill(note, 120) for note in notes)])
 
     __repr__ = __str__
 
@@ -173,6 +174,18 @@ class Recommendation:
             *(f"Warning: {text}." for text in self.warnings),
             *([] if self.best.rounds is None else [fit]),
         ]
+
+    def _about_columns(self) -> str:
+        """Return what the columns of the table are."""
+        terms = f"H_{self.hops} + {self.noise_ratio:.3g} N_{self.hops}"
+        if np.isinf(self.noise_ratio):
+            terms = f"N_{self.hops}"
+        return (
+            "rounds / complete: predicted rounds to a target, divided by those of the complete "
+            f"graph, with an interval; deviation: {terms}, the lower the better; degree: most "
+            "messages that a node sends, or receives; messages and MB: of all nodes; busiest node: "
+            "most messages that a node sends and receives together"
+        )
 
     def _table(self, *, explained: bool) -> Table:
         columns = [

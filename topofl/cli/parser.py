@@ -157,7 +157,8 @@ def _add_recommend(verbs: Any) -> None:
     verb.add_argument("--rounds", type=int, metavar="R", help="rounds of the training")
     help_batch = "examples per minibatch, with which gradient noise is measured"
     verb.add_argument("--batch-size", type=int, metavar="B", help=help_batch)
-    verb.add_argument("--hops", type=int, metavar="K", help="horizon (default: by --lr, or 10)")
+    help_hops = "rounds of averaging that H_K and N_K count: 10 or 20 (default: by --lr, or 10)"
+    verb.add_argument("--hops", type=int, metavar="K", help=help_hops)
     verb.add_argument("--seed", type=int, default=0, help="seed of data and graphs (default: 0)")
     help_plot = "draw predicted rounds (.png, .pdf, .svg)"
     verb.add_argument("--plot", type=path_argument, metavar="FILE", help=help_plot)

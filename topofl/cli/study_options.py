@@ -26,8 +26,8 @@ at least 8 graphs, and several evaluations in the first half of the rounds:
   rounds = 60
   seed = 0
 
-  [evaluation]
-  every = 4
+  [evaluation]    # default: 20 evaluations
+  every = 3
 
   [study]
   graphs = ["ring", "torus", "designed,degree=4"]    # default: the 47 graphs of our study
@@ -45,11 +45,11 @@ def add_study(verbs: Any) -> None:
         topofl study study.toml --processes 2 --html study.html
         topofl study study.toml --dry-run
         topofl study "digits 30" --out out/digits-30
-        topofl study --data path/to/data --processes 2
+        topofl study all --data path/to/data --processes 2
     """
     text = "correlate numbers of graphs, known before training, with how well nodes learn"
     verb = add_verb(verbs, "study", "topofl.cli.study:study", text, examples, _ABOUT)
-    help_names = "CONFIG.toml, or scenarios of our study (default: all whose data are given)"
+    help_names = "CONFIG.toml, or scenarios of our study, or 'all' of those whose data are given"
     verb.add_argument("scenarios", nargs="*", metavar="CONFIG.toml", help=help_names)
     verb.add_argument(
         "--data", type=path_argument, metavar="DIR", help="folder of data of our study"

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from topofl import config
-from topofl._support.suffixes import is_graph_file
 from topofl._spec import find, parameters, parse_value, table_of
 from topofl._support.check import check_choice, check_int, check_number, check_sequence, shown
+from topofl._support.suffixes import is_graph_file
 from topofl.config.toml import as_table, is_none
 
 __all__ = [
