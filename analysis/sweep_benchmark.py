@@ -18,13 +18,14 @@ import tempfile
 import time
 from pathlib import Path
 
+from topofl.config import dumps
 from topofl.runs import RunStore, Sweep, sweep
 
 __all__ = ["kills", "listing", "overhead"]
 
 BASE = {
     "data": {"name": "digits", "partition": "dirichlet_per_class", "n": 20},
-    "algorithm": "dsgd,lr=0.1",
+    "algorithm": {"name": "dsgd", "lr": 0.1},
     "run": {"rounds": 50},
 }
 GRID = {
@@ -38,9 +39,10 @@ def overhead(runs: int, jobs: int) -> dict[str, float]:
     """Return the time of a whole sweep in a new process over (sum of run times / processes)."""
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
-        _start(Path(folder), runs, jobs).wait()
+        store = Path(folder, "store")
+        _start(store, runs, jobs).wait()
         seconds = time.perf_counter() - start
-        stored = RunStore(Path(folder)).runs()
+        stored = RunStore(store).runs()
     if len(stored) != runs:
         raise RuntimeError(f"{len(stored)} of {runs} runs were stored; run the sweep by itself")
     total = sum(run.note["seconds"] for run in stored)
@@ -126,14 +128,17 @@ def _seconds_of(*words: str) -> float:
 
 
 def _start(store: Path, runs: int, jobs: int) -> subprocess.Popen[bytes]:
-    """Start a sweep in a process group of its own."""
-    command = [sys.executable, "-m", __spec__.name if __spec__ else "analysis.sweep_benchmark"]
-    command += ["sweep", "--store", str(store), "--runs", str(runs), "--jobs", str(jobs)]
-    return subprocess.Popen(command, start_new_session=True)
+    """Start ``topofl sweep`` in a process group of its own."""
+    base = store.with_name(f"{store.name}.toml")
+    base.write_text(dumps(BASE))
+    grid = [f"{key}={','.join(map(str, values))}" for key, values in GRID.items()]
+    command = [sys.executable, "-m", "topofl", "sweep", str(base), "--grid", *grid]
+    command += ["--seeds", str(runs // POINTS), "--jobs", str(jobs), "--store", str(store)]
+    return subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL)
 
 
-def _swept(store: Path, runs: int, jobs: int = 1) -> Sweep:
-    return sweep(BASE, GRID, seeds=runs // POINTS, store=store, jobs=jobs, progress=False)
+def _swept(store: Path, runs: int) -> Sweep:
+    return sweep(BASE, GRID, seeds=runs // POINTS, store=store, progress=False)
 
 
 def _stamps(store: Path) -> dict[str, int]:
@@ -146,15 +151,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description="Measure sweeps: overhead over the ideal, repeated kills, listing of many runs."
     )
-    parser.add_argument("what", choices=["overhead", "kills", "listing", "sweep"])
+    parser.add_argument("what", choices=["overhead", "kills", "listing"])
     parser.add_argument("--runs", type=int, default=200, help="a multiple of 20")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--kills", type=int, default=10)
-    parser.add_argument("--store", type=Path)
     options = parser.parse_args()
-    if options.what == "sweep":
-        _swept(options.store, options.runs, options.jobs)
-        return
     found = {
         "overhead": lambda: overhead(options.runs, options.jobs),
         "kills": lambda: kills(options.kills, options.runs, options.jobs),

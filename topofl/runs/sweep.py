@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -10,10 +10,11 @@ from typing import Any
 
 from topofl._support.callers import warn_caller
 from topofl._support.check import check_int, check_path, check_switch
+from topofl._support.forking import prepare_fork
 from topofl._support.table import NotApplicable, Table
 from topofl.engine.memory.system import free_memory, resident
 from topofl.runs.datasets import cache_of_process
-from topofl.runs.execute import Processes, Stopped, as_executor, execute, prepare_fork
+from topofl.runs.execute import Processes, Stopped, as_executor, execute
 from topofl.runs.live import Live
 from topofl.runs.plan import Base, Point, check_picklable, one_per_key, prepare, shard_of
 from topofl.runs.points import VARIED
@@ -216,11 +217,12 @@ def sweep(
     runs = RunStore(check_path("store", store))
     runs.check()
     submits = as_executor(executor, processes)
-    local = isinstance(submits, Processes)
-    points = prepare(base, grid, seeds=seeds, vary=vary, with_memory=local)
-    points = shard_of(one_per_key(points), shard)
     limit = jobs if executor is not None else processes
-    return perform_points(points, runs, submits, limit, retry_failed, progress)
+    local = isinstance(submits, Processes)
+    with submits if local else nullcontext():
+        points = prepare(base, grid, seeds=seeds, vary=vary, with_memory=local)
+        points = shard_of(one_per_key(points), shard)
+        return perform_points(points, runs, submits, limit, retry_failed, progress)
 
 
 def perform_points(
