@@ -4,7 +4,7 @@ import argparse
 
 from topofl._support.text import printable
 from topofl.cli.report import print_report
-from topofl.cli.sweep import SweepFailed
+from topofl.cli.sweeping import SweepFailed
 from topofl.runs import RunStore, SweepInterrupted
 from topofl.runs.execute import InProcess
 from topofl.runs.plan import Point
