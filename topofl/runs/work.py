@@ -144,8 +144,7 @@ def _built(job: Job) -> config.Experiment | Mapping[str, Any]:
     if job.function is None:
         return config.build(job.tables, read=cache.read)
     arguments = job.function(dict(job.point or {}))
-    found = cache.digest(arguments["clients"].dataset)
-    if job.digest and found != job.digest:
+    if job.digest and cache.digest(arguments["clients"].dataset) != job.digest:
         raise ValueError(
             "`base` must return the same data for the same point, got others than when the sweep "
             "was planned; give its random parts a seed"
