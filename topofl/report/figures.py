@@ -305,7 +305,7 @@ def _label_points(ax: Any, points: Sequence[Point]) -> None:
 
 def _place(ax: Any, label: Annotation, taken: Sequence[Bbox]) -> Bbox:
     """Move a label to the first offset with the smallest overlap; return its box."""
-    size = label.get_window_extent().size
+    size = np.array(label.get_window_extent().size)
     center = ax.transData.transform(label.xy)
     boxes = []
     for away in (4, 12, 22, 34):
