@@ -166,7 +166,8 @@ def line(rounds: np.ndarray, values: np.ndarray, name: str) -> DescribedFigure:
     with styled():
         figure, ax = _axes(3.0, 2.0)
         ax.plot(rounds, values, color=MEASURED, marker="o", markersize=3, linewidth=1.5)
-        ax.set(xlabel="round", title=name)
+        margin = max((rounds[-1] - rounds[0]) / 20, 0.5)  # the same rounds where values are missing
+        ax.set(xlabel="round", title=name, xlim=(rounds[0] - margin, rounds[-1] + margin))
         ax.xaxis.get_major_locator().set_params(integer=True)
     return DescribedFigure(
         figure,
