@@ -122,7 +122,7 @@ def is_missing(value: Any) -> bool:
         return False
 
 
-def rows_of(places: Sequence[int] | np.ndarray) -> str:
+def rows_of(places: Sequence[int] | np.ndarray, what: str = "row") -> str:
     """Return the first places, and how many there are, for an error message.
 
     Examples
@@ -132,7 +132,7 @@ def rows_of(places: Sequence[int] | np.ndarray) -> str:
     """
     listed = ", ".join(str(int(place)) for place in places[:5])
     more = f" and {len(places) - 5} others" if len(places) > 5 else ""
-    return f"row{'s' if len(places) > 1 else ''} {listed}{more}"
+    return f"{what}{'s' if len(places) > 1 else ''} {listed}{more}"
 
 
 def _items(name: str, labels: Any) -> list[Any] | None:

@@ -144,8 +144,8 @@ def check_trained(argument: str, dataset: Dataset) -> None:
         own = unseen[labels[unseen] == labels[unseen[0]]]
         raise ValueError(
             f"`{argument}` must have training examples of every class, got class {name!r} in "
-            f"{len(own)} of the held-out examples only ({rows_of(own)}); hold out less, train on "
-            "some of them, or leave them out"
+            f"held-out examples only ({rows_of(own, 'example')}); hold out less, train on some of "
+            "them, or leave them out"
         )
 
 

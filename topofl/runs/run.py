@@ -85,8 +85,9 @@ def key_of(tables: Tables, digest: str) -> str:
     kept = {name: dict(table) for name, table in tables.items() if name != "saving"}
     compute = {name: value for name, value in kept.pop("compute", {}).items() if name != "device"}
     kept |= {"compute": compute} if compute else {}
-    for name, key in (("run", "progress"), ("data", "root"), ("data", "cache")):
-        kept.get(name, {}).pop(key, None)
+    kept.get("run", {}).pop("progress", None)
+    for key in ("root", "cache", "path", "dataset"):  # where the data are; see `digest`
+        kept.get("data", {}).pop(key, None)
     kept["data"]["content"] = digest
     return hash_of(kept)
 

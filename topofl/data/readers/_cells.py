@@ -46,7 +46,7 @@ def as_numbers(argument: str, column: str, cells: Sequence[Any], remedy: str) ->
         odd = next((k for k, cell in enumerate(values) if not isinstance(cell, Real)), None)
         if odd is not None:
             raise TypeError(
-                f"`{argument}` must be columns of numbers, got {type(values[odd]).__name__} in "
+                f"`{argument}` must have columns of numbers, got {type(values[odd]).__name__} in "
                 f"column {column!r} (such as {shown(values[odd], 40)} in row {odd}); {remedy}"
             )
         array = np.array(values, np.float64)

@@ -60,7 +60,9 @@ class Table:
         """Raise ``ValueError`` unless there is such a column."""
         if column not in self.columns:
             names = [str(name) for name in self.columns]
-            hint = did_you_mean(column, names) or f"; there are {shown(names, 200)}"
+            alike = [n for n in names if n.strip().lower() == str(column).strip().lower()]
+            hint = f"; did you mean {alike[0]!r}?" if alike else did_you_mean(column, names)
+            hint = hint or f"; there are {shown(names, 200)}"
             raise ValueError(
                 f"`{role}` must be a column of `{self.argument}`, got {shown(column)}{hint}"
             )
@@ -174,8 +176,9 @@ def dataset_of(
         **(dict(fractions) | masks),
         **settings,
     )
+    found = replace(found, class_names=names)
     check_trained("label", found)
-    return replace(found, class_names=names)
+    return found
 
 
 def _cells(tables: Sequence[Table], column: Any) -> list[Any]:
@@ -229,13 +232,11 @@ def _features_of(table: Table, columns: Sequence[Any]) -> np.ndarray:
         )
     if arrays:
         return as_examples(table.argument, columns[0], cells[columns[0]])
-    others = [column for column in columns if not _is_text(cells[column])]
-    advice = f"name the columns to use, features={shown([*map(str, others)], 60)}, or {{}}"
+    others = [column for column in columns if not isinstance(_first(cells[column]), str)]
+    advice = f"name the columns to use, as in features={shown(others, 60)}, or " if others else ""
     return np.stack(
         [
-            as_numbers(
-                table.argument, column, cells[column], advice.format(table.remedy.format(column))
-            )
+            as_numbers(table.argument, column, cells[column], advice + table.remedy.format(column))
             for column in columns
         ],
         axis=1,
@@ -249,10 +250,6 @@ def _first(cells: Sequence[Any]) -> Any:
 
 def _holds_arrays(cells: Sequence[Any]) -> bool:
     return is_array(_first(cells))
-
-
-def _is_text(cells: Sequence[Any]) -> bool:
-    return isinstance(_first(cells), str)
 
 
 def _targets(tables: Sequence[Table], columns: Sequence[Any]) -> np.ndarray:

@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from topofl._support.check import check_path, shown
+from topofl._support.check import check_path, did_you_mean, shown
 from topofl.data.dataset import Dataset
-from topofl.data.readers._cells import is_image
 from topofl.data.readers._reader import reader
 from topofl.data.readers._table import Roles, Table, dataset_of, held_out
 
@@ -22,7 +21,7 @@ _REMEDY = "turn it into numbers first by dataset.map, such as token ids by a tok
 
 @reader
 def from_huggingface(
-    dataset: Any,
+    dataset: Any | str | os.PathLike[str],
     *,
     label: str | None = None,
     target: str | Sequence[str] | None = None,
@@ -57,7 +56,8 @@ def from_huggingface(
     features
         One column of images, which become (N, 1, height, width) uint8 if all are gray, else
         (N, 3, height, width); one column of arrays, such as token ids, (N, ...), whose integers
-        stay integers; or columns of numbers, (N, columns) float32. None: all other columns.
+        stay integers (uint8 are pixels, as in :func:`from_arrays`); or columns of numbers,
+        (N, columns) float32. None: all other columns.
     train
         Split to train on, in a ``DatasetDict``.
     test, val
@@ -156,7 +156,7 @@ def _from_disk(path: os.PathLike[str]) -> Any:
 
 def _is_dict(dataset: Any) -> bool:
     """Return whether a dataset is a mapping of splits instead of columns."""
-    return isinstance(dataset, Mapping) and not hasattr(dataset, "num_rows")
+    return isinstance(dataset, Mapping) and not isinstance(getattr(dataset, "num_rows", None), int)
 
 
 def _chosen(key: str, value: Any, splits: Mapping[str, Any]) -> Any:
@@ -171,6 +171,7 @@ def _split_of(key: str, name: Any, splits: Mapping[str, Any]) -> Any:
         raise ValueError(
             f"`{key}` must be one of the splits {shown(list(splits))}"
             f"{'' if key == 'train' else ', or a fraction'}, got {shown(name)}"
+            f"{did_you_mean(name, splits)}"
         )
     return splits[name]
 
@@ -199,10 +200,20 @@ def _table(argument: str, dataset: Any) -> Table:
                 f"`{argument}` must have decoded images in column {column!r}, got files; pass "
                 f"dataset.cast_column({column!r}, datasets.Image())"
             )
-        source = numeric if isinstance(first, list) and not is_image(first) else plain
-        return list(source[column])
+        if not isinstance(first, list):
+            return list(plain[column])
+        # The format "numpy" turns all integers into int64, pixels too.
+        is_bytes = _dtype(dataset.features[column]) == "uint8"
+        return [np.asarray(cell, np.uint8 if is_bytes else None) for cell in numeric[column]]
 
     return Table(argument, tuple(dataset.column_names), dataset.num_rows, read, _REMEDY)
+
+
+def _dtype(feature: Any) -> Any:
+    """Return the declared type of the entries of arrays, such as "uint8"."""
+    while getattr(feature, "feature", None) is not None:
+        feature = feature.feature
+    return getattr(feature, "dtype", None)
 
 
 def _check_labeled(table: Table, label: str) -> None:
