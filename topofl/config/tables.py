@@ -117,9 +117,8 @@ def _path_keys(reader: Callable[..., Dataset], source: Mapping[str, Any]) -> Ite
     for key, parameter in parameters(reader).items():
         value = source.get(key)
         takes = is_ours(reader) and "PathLike" in str(parameter.annotation)
-        if key == "root" and key in source:
-            yield key
-        elif value is not None and (key == "cache" or (takes and isinstance(value, str))):
+        is_other = key not in ("root", "cache") and takes and isinstance(value, str)
+        if key in source and (key == "root" or is_other or (key == "cache" and value is not None)):
             yield key
 
 
