@@ -180,6 +180,11 @@ def _split(
     marked = [places[key] for key in masks]
     train = np.setdiff1d(np.arange(len(labels)), np.concatenate([*marked, np.zeros(0, np.int64)]))
     total = len(train)
+    if not total:
+        raise ValueError(
+            f"`{next(iter(masks))}` must leave an example for training, got True for all of the "
+            "others; hold out less"
+        )
     for key, value in wanted.items():
         if key not in masks:
             size = _held_size(key, value, total, len(train))

@@ -75,8 +75,8 @@ def warn_of_unused_weights(
             rule = push if pushes else "mixing.uniform"
         warn_caller(
             f"{unused_weights(graph)}: to mix with them, pass own_weights=True, as in "
-            f"topofl.as_topology(graph, own_weights=True) or in the spec of a file; {scaled}to ignore "
-            f"them, pass a rule: {argument}={rule}"
+            "topofl.as_topology(graph, own_weights=True) or in the spec of a file; "
+            f"{scaled}to ignore them, pass a rule: {argument}={rule}"
         )
 
 

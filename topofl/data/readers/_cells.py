@@ -43,8 +43,11 @@ def as_numbers(argument: str, column: str, cells: Sequence[Any], remedy: str) ->
     array = np.asarray(cells)
     if array.dtype.kind not in "biuf" or array.ndim != 1:
         values = present(argument, column, cells)
-        odd = next((k for k, cell in enumerate(values) if not isinstance(cell, Real)), None)
-        if odd is not None:
+        others = [k for k, cell in enumerate(values) if not isinstance(cell, Real)]
+        if others:
+            odd = next((k for k in others if not _is_number(values[k])), others[0])
+            numeric = any(_is_number(cell) for cell in values)
+            remedy = "mend that cell" if numeric and not _is_number(values[odd]) else remedy
             raise TypeError(
                 f"`{argument}` must have columns of numbers, got {type(values[odd]).__name__} in "
                 f"column {column!r} (such as {shown(values[odd], 40)} in row {odd}); {remedy}"
@@ -59,6 +62,14 @@ def as_numbers(argument: str, column: str, cells: Sequence[Any], remedy: str) ->
             f"{column!r} has {array[bad[0]]} in {rows_of(bad)}; drop these rows, or fill them in"
         )
     return numbers
+
+
+def _is_number(cell: Any) -> bool:
+    """Return whether a cell is a finite number, or the text of one."""
+    try:
+        return bool(np.isfinite(float(cell)))
+    except (TypeError, ValueError):
+        return False
 
 
 def as_examples(argument: str, column: str, cells: Sequence[Any]) -> np.ndarray:
