@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from scipy import stats
 
 from topofl import Table
+from topofl.summary.verdicts import mean_interval
 from topofl.toolkit import save_picture
 
 from ..study.run import Records
@@ -50,12 +50,10 @@ class Difference:
 
 def difference(values: Sequence[float] | np.ndarray) -> Difference:
     """Return the mean of at least two differences with its 95 % t-interval."""
-    numbers = np.asarray(values, dtype=float)
-    if len(numbers) < 2:
-        raise ValueError(f"`values` must have at least 2 differences, got {len(numbers)}")
-    mean, k = float(numbers.mean()), len(numbers)
-    half = float(stats.t.ppf(0.975, k - 1) * numbers.std(ddof=1) / np.sqrt(k))
-    return Difference(mean, mean - half, mean + half)
+    interval = mean_interval(values)
+    if interval is None:
+        raise ValueError("`values` must have at least 2 differences, got 1")
+    return Difference(float(np.mean(values)), *interval)
 
 
 @dataclass(frozen=True)

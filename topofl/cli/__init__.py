@@ -72,7 +72,7 @@ def _is_failed_run(error: Exception) -> bool:
     """Return whether an error is an expected way for a run to fail, and not a bug in topofl."""
     from torch import OutOfMemoryError
 
-    from topofl.cli.sweep import SweepFailed
+    from topofl.cli.sweeping import SweepFailed
     from topofl.engine import DivergenceError
 
     kinds = DivergenceError | SweepFailed | OSError | MemoryError | OutOfMemoryError

@@ -3,7 +3,6 @@
 import os
 import queue
 import signal
-import sys
 import threading
 import time
 from collections import deque
@@ -19,11 +18,12 @@ from typing import Any, Protocol
 import torch
 
 from topofl._support.check import shown
+from topofl._support.forking import METHOD, prepare_fork
 from topofl.runs.records import Failure
 from topofl.runs.stored import RunStore
 from topofl.runs.work import Job, Outcome, perform
 
-__all__ = ["InProcess", "Processes", "Stopped", "Submits", "as_executor", "execute", "prepare_fork"]
+__all__ = ["InProcess", "Processes", "Stopped", "Submits", "as_executor", "execute"]
 
 
 class Submits(Protocol):
@@ -36,19 +36,6 @@ class Submits(Protocol):
 
 class Stopped(KeyboardInterrupt):
     """The sweep was interrupted; runs in progress have ended and can be continued."""
-
-
-_METHOD = "forkserver" if sys.platform.startswith("linux") else "spawn"
-"""How processes start: from a process with the library in memory, where the system allows it."""
-
-
-def prepare_fork() -> None:
-    """Start to import the library in the process from which others are forked."""
-    if _METHOD == "forkserver":
-        from multiprocessing import forkserver
-
-        get_context(_METHOD).set_forkserver_preload(["topofl.runs.execute"])
-        forkserver.ensure_running()
 
 
 @dataclass(eq=False)
@@ -87,17 +74,27 @@ class Processes:
             self._futures[slot] = self._pool(slot).submit(fn, *args)
         return self._futures[slot]
 
+    def __enter__(self) -> "Processes":
+        """Start all processes, which then get ready while the runs are planned."""
+        for slot in range(self.jobs):
+            self._pool(slot)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End all processes."""
+        self.shutdown()
+
     def _pool(self, slot: int) -> ProcessPoolExecutor:
         if slot not in self._pools:
             threads = max(1, (os.cpu_count() or 1) // self.jobs)
-            pool = ProcessPoolExecutor(1, get_context(_METHOD), _start_process, (threads,))
+            pool = ProcessPoolExecutor(1, get_context(METHOD), _start_process, (threads,))
             self._pools[slot] = pool, pool.submit(os.getpid)
         return self._pools[slot][0]
 
     def stop(self, number: int = signal.SIGTERM) -> None:
         """Send a signal to the processes with a run in progress: SIGTERM ends its round."""
         for slot, (_, pid) in self._pools.items():
-            if not self._futures[slot].done():
+            if slot in self._futures and not self._futures[slot].done():
                 with suppress(Exception):  # it did not start, or has ended
                     os.kill(pid.result(timeout=30), number)
 

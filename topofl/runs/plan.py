@@ -12,7 +12,7 @@ from typing import Any
 import topofl
 from topofl import config
 from topofl._spec import check_keys, parameters
-from topofl._support.check import check_int, check_path, shown
+from topofl._support.check import check_choice, check_int, check_path, shown
 from topofl._support.text import printable
 from topofl.data import Partition
 from topofl.engine.setup import resolve
@@ -137,6 +137,8 @@ def _tables_of(base: Any) -> Mapping[str, Any]:
 def _check_vary(vary: Sequence[str]) -> None:
     if isinstance(vary, str) or not vary:
         raise ValueError(f"`vary` must be a list of {', '.join(VARIED)}, got {shown(vary)}")
+    for name in vary:
+        check_choice("vary", name, VARIED)
 
 
 def _points_of_tables(

@@ -32,6 +32,12 @@ class Failure:
         The traceback as text; empty if the process of the run was killed.
     note
         Other entries of its file, such as ``environment``.
+
+    Examples
+    --------
+    >>> failure = Failure("0123456789abcdef", {"algorithm": {"lr": 9.0}}, "DivergenceError: ...")
+    >>> failure.settings
+    {'algorithm.lr': 9.0}
     """
 
     key: str

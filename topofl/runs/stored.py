@@ -48,6 +48,15 @@ class StoredRun:
         Its configuration with all defaults filled in.
     note
         What else ``run.json`` has: ``curves``, ``seconds``, ``megabytes``, ``environment``.
+
+    Examples
+    --------
+    >>> import tempfile, topofl
+    >>> base = {"data": {"name": "digits", "n": 4}, "topology": "ring", "run": {"rounds": 1}}
+    >>> found = topofl.sweep({**base, "algorithm": "dsgd,lr=0.1"}, store=tempfile.mkdtemp())
+    >>> run = found.runs[0]
+    >>> run.settings["algorithm.lr"], run.history.n_rounds, sorted(run.curves["scores"])
+    (0.1, 1, ['accuracy', 'loss'])
     """
 
     folder: Path
