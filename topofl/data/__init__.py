@@ -37,6 +37,7 @@ from topofl.data.readers.imagenet import *
 from topofl.data.readers.leaf import *
 from topofl.data.readers.mnist import *
 from topofl.data.readers.tables import *
+from topofl.data.readers.tables import from_dataframe
 from topofl.data.torch_datasets import from_torch
 
 _OTHERS = [

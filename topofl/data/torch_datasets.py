@@ -83,7 +83,7 @@ def from_torch(
         x, y, targets=learned, name=name, seed=seed, mean=mean, std=std, **known, **held
     )
     names = getattr(dataset, "classes", None)
-    return replace(found, class_names=tuple(names)) if _names_all(names, found) else found
+    return replace(found, class_names=tuple(names or ())) if _names_all(names, found) else found
 
 
 def _names_all(names: Any, dataset: Dataset) -> bool:

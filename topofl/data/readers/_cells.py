@@ -16,7 +16,7 @@ _MODES = {"1", "L", "P", "RGB", "RGBA", "LA", "CMYK", "YCbCr"}
 """Modes of images with 8 bits per channel or fewer."""
 
 
-def present(argument: str, column: str, cells: Sequence[Any]) -> list[Any]:
+def present(argument: str, column: str, cells: Sequence[Any] | np.ndarray) -> list[Any]:
     """Return the cells of a column as a list, or raise ``ValueError`` if some are missing."""
     if getattr(cells, "dtype", None) is not None and np.asarray(cells).dtype.kind in "biu":
         return np.asarray(cells).tolist()
@@ -30,7 +30,9 @@ def present(argument: str, column: str, cells: Sequence[Any]) -> list[Any]:
     return values
 
 
-def as_numbers(argument: str, column: str, cells: Sequence[Any], remedy: str) -> np.ndarray:
+def as_numbers(
+    argument: str, column: str, cells: Sequence[Any] | np.ndarray, remedy: str
+) -> np.ndarray:
     """Return a column of finite numbers or booleans as (N,) float32, or raise.
 
     Raises
@@ -72,7 +74,7 @@ def _is_number(cell: Any) -> bool:
         return False
 
 
-def as_examples(argument: str, column: str, cells: Sequence[Any]) -> np.ndarray:
+def as_examples(argument: str, column: str, cells: Sequence[Any] | np.ndarray) -> np.ndarray:
     """Return a column of images or of arrays as (N, ...), or raise.
 
     Gray images become (N, 1, height, width) and all others (N, 3, height, width), uint8. Arrays and

@@ -22,6 +22,10 @@ _SPLITS = {
 """Set of examples by the text in a split column, in lower case."""
 
 
+Cells = Sequence[Any] | np.ndarray
+"""The cells of a column."""
+
+
 @dataclass(frozen=True)
 class Table:
     """Columns that are read when they are needed.
@@ -43,7 +47,7 @@ class Table:
     argument: str
     columns: tuple[Any, ...]
     size: int
-    read: Callable[[Any], Sequence[Any]]
+    read: Callable[[Any], Cells]
     remedy: str
 
     def __post_init__(self) -> None:
@@ -243,12 +247,12 @@ def _features_of(table: Table, columns: Sequence[Any]) -> np.ndarray:
     )
 
 
-def _first(cells: Sequence[Any]) -> Any:
+def _first(cells: Sequence[Any] | np.ndarray) -> Any:
     """Return the first cell that is not missing, or None."""
     return next((cell for cell in cells if not is_missing(cell)), None)
 
 
-def _holds_arrays(cells: Sequence[Any]) -> bool:
+def _holds_arrays(cells: Sequence[Any] | np.ndarray) -> bool:
     return is_array(_first(cells))
 
 

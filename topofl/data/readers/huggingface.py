@@ -106,7 +106,7 @@ def from_huggingface(
     if isinstance(dataset, str | os.PathLike):
         path = check_path("dataset", dataset)
         dataset, name = _from_disk(path), path.resolve().name if name is None else name
-    splits = dict(dataset) if _is_dict(dataset) else {train: dataset}
+    splits: dict[str, Any] = _splits(dataset, train)
     chosen = {key: _chosen(key, value, splits) for key, value in (("test", test), ("val", val))}
     source = _split_of("train", train, splits)
     table = _table("dataset", source)
@@ -154,9 +154,13 @@ def _from_disk(path: os.PathLike[str]) -> Any:
         ) from error
 
 
-def _is_dict(dataset: Any) -> bool:
-    """Return whether a dataset is a mapping of splits instead of columns."""
-    return isinstance(dataset, Mapping) and not isinstance(getattr(dataset, "num_rows", None), int)
+def _splits(dataset: Any, train: str) -> dict[str, Any]:
+    """Return the splits of a mapping of splits, or a dataset, which maps columns, as the only one.
+
+    The ``num_rows`` of a dataset is a number, that of a ``DatasetDict`` is a mapping.
+    """
+    is_dataset = isinstance(getattr(dataset, "num_rows", None), int)
+    return dict(dataset) if isinstance(dataset, Mapping) and not is_dataset else {train: dataset}
 
 
 def _chosen(key: str, value: Any, splits: Mapping[str, Any]) -> Any:
