@@ -102,6 +102,8 @@ def test_held_out_pairs_have_the_same_classes():
         ({"class_names": ["cat", "cat"]}, ValueError, "`class_names` must differ, got 'cat' 2"),
         ({"class_names": "cat"}, TypeError, "`class_names` must be a sequence of texts"),
         ({"class_names": ["cat", 3]}, TypeError, r"`class_names` must be texts, got 3 \(int\)"),
+        ({"class_names": [None, "dog"]}, TypeError, r"`class_names` must be texts, got None"),
+        ({"owners": []}, ValueError, "`owners` must be a vector of owners"),
         ({"class_names": ["c"], "n_classes": 2}, ValueError, "must have 2 names, got 1"),
         ({"test": (X, ["owl"] * 8)}, ValueError, r"`test\[1\]` must be one of the 2 classes"),
         ({"test": (X, [0, 1] * 4)}, TypeError, "`test` must have labels like `y`, either integers"),

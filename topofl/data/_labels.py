@@ -87,7 +87,7 @@ def as_owners(name: str, owners: Any) -> Numbered:
     items = _items(name, owners)
     if items is None:
         items = as_array(name, owners).tolist()
-    if not isinstance(items, list) or any(isinstance(item, list) for item in items):
+    if not isinstance(items, list) or not items or any(isinstance(item, list) for item in items):
         raise ValueError(f"`{name}` must be a vector of owners, got shape {np.shape(items)}")
     _kind(name, items)
     return _numbered(name, items)
@@ -96,10 +96,11 @@ def as_owners(name: str, owners: Any) -> Numbered:
 def as_names(name: str, names: Any, size: int | None = None) -> tuple[str, ...]:
     """Return distinct names as a tuple, `size` of them if it is given, or raise."""
     found = tuple(check_sequence(name, names, "texts"))
-    odd = next((item for item in found if not isinstance(item, str)), None)
-    if odd is not None:
+    odd = [item for item in found if not isinstance(item, str)]
+    if odd:
+        kind = type(odd[0]).__name__
         raise TypeError(
-            f"`{name}` must be texts, got {shown(odd)} ({type(odd).__name__}); convert them by str"
+            f"`{name}` must be texts, got {shown(odd[0])} ({kind}); convert them by str"
         )
     if len(set(found)) < len(found):
         twice = next(item for item in found if found.count(item) > 1)

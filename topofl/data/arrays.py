@@ -10,6 +10,7 @@ from torch import Tensor
 from topofl._support.check import (
     as_array,
     check_fraction,
+    check_int,
     shown,
 )
 from topofl._support.seeding import stream
@@ -99,6 +100,7 @@ def from_arrays(
     >>> from_arrays(np.eye(8), targets=np.linspace(0.0, 1.0, 8), test=0.25, name="toy")
     Dataset('toy', inputs=(8, 8), targets=(8,), n_classes=1, train=6, val=0, test=2)
     """
+    n_classes = None if n_classes is None else check_int("n_classes", n_classes, minimum=1)
     known = None if class_names is None else as_names("class_names", class_names, n_classes)
     parts = [_as_part(("x", "y", "targets"), x, y, targets, known)]
     held_out = {"test": test, "val": val}

@@ -1,7 +1,7 @@
 """Conversion of map-style torch datasets."""
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from numbers import Real
 from typing import Any
@@ -95,6 +95,11 @@ def _names_all(names: Any, dataset: Dataset) -> bool:
 
 def _collect(name: str, dataset: Any, targets: bool) -> tuple[Tensor, Any, Tensor | None]:
     """Return the inputs, the labels if items have them, and the targets if `targets` is true."""
+    if isinstance(dataset, Mapping) or hasattr(dataset, "columns"):
+        raise TypeError(
+            f"`{name}` must be a map-style dataset with a length, got {type(dataset).__name__}; "
+            "use data.from_dataframe or data.from_huggingface for tables"
+        )
     if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
         raise TypeError(
             f"`{name}` must be a map-style dataset with a length, got {type(dataset).__name__}"

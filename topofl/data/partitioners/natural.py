@@ -136,6 +136,7 @@ def _given(
     place = {name: number for number, name in enumerate(names)}
     given = [str(owner) for owner in check_sequence("owners", owners, "names of owners")]
     least = check_int("min_size", min_size, minimum=1)
+    n = None if n is None else check_int("n", n, minimum=1)
     if not given or n not in (None, len(given)):
         raise ValueError(
             f"`owners` must be at least one, and as many as `n` if it is given, got {len(given)} "

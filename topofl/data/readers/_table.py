@@ -61,8 +61,15 @@ class Table:
             raise ValueError(f"`{self.argument}` must have at least one row, got none")
 
     def check_has(self, role: str, column: Any) -> None:
-        """Raise ``ValueError`` unless there is such a column."""
-        if column not in self.columns:
+        """Raise ``ValueError`` unless there is such a column, ``TypeError`` if it is no name."""
+        try:
+            hash(column)
+        except TypeError as error:
+            raise TypeError(
+                f"`{role}` must be the name of a column, got {shown(column)} "
+                f"({type(column).__name__})"
+            ) from error
+        if is_missing(column) or column not in self.columns:
             names = [str(name) for name in self.columns]
             alike = [n for n in names if n.strip().lower() == str(column).strip().lower()]
             hint = f"; did you mean {alike[0]!r}?" if alike else did_you_mean(column, names)

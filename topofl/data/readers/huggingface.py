@@ -115,9 +115,10 @@ def from_huggingface(
     )
     if label is None and target is None and "label" in table.columns:
         label = "label"
-    if class_names is None and label in table.columns:
-        class_names = getattr(source.features[label], "names", None)
     if label is not None:
+        table.check_has("label", label)
+        if class_names is None:
+            class_names = getattr(source.features[label], "names", None)
         for own in tables.values():
             _check_labeled(own, label)
     return dataset_of(
@@ -159,6 +160,8 @@ def _splits(dataset: Any, train: str) -> dict[str, Any]:
 
     The ``num_rows`` of a dataset is a number, that of a ``DatasetDict`` is a mapping.
     """
+    if not isinstance(train, str):
+        raise TypeError(f"`train` must be the name of a split, got {shown(train)}; e.g. 'train'")
     is_dataset = isinstance(getattr(dataset, "num_rows", None), int)
     return dict(dataset) if isinstance(dataset, Mapping) and not is_dataset else {train: dataset}
 
