@@ -212,7 +212,7 @@ ROOMS = {
         *("curves statistics", "collected", "targets pairs", "plots", "tables", "summarize"),
     ],
     "runs": [
-        *("curves run cost records", "private datasets probe", "stored", "work points"),
+        *("curves run cost records", "private datasets probe recorded", "stored", "work points"),
         *("plan execute", "live", "sweep", "search dry clusters"),
     ],
     "topologies": ["_generator _common", "static", "cliques", "changing from_data operations"],

@@ -169,6 +169,12 @@ def test_a_killed_process_costs_its_own_run_only(tmp_path):
     assert len(again.runs) == 4
 
 
+def test_a_graph_that_takes_its_nodes_from_the_data_is_built_in_every_process(tmp_path):
+    base = {**BASE, "topology": "dcliques,clique_size=2,inter=ring,seed=0"}
+    (run,) = sweep(base, store=tmp_path, progress=False).runs
+    assert run.settings["topology.name"] == "dcliques"
+
+
 def test_functions_of_the_point(tmp_path):
     found = sweep(arguments, {"lr": [0.1, 0.2]}, seeds=2, store=tmp_path, progress=False)
     assert [run.settings["lr"] for run in found.runs] == [0.1, 0.1, 0.2, 0.2]

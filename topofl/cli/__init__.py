@@ -93,12 +93,9 @@ def _how_to_continue(stopped: KeyboardInterrupt) -> str:
     """Return the message about an interruption, with the command that resumes the run, if any."""
     from topofl.cli.folders import is_finished
     from topofl.engine import Interrupted
-    from topofl.runs import SweepInterrupted
 
-    if isinstance(stopped, SweepInterrupted):
-        return str(stopped)
     if not isinstance(stopped, Interrupted):
-        return "interrupted"
+        return str(stopped) or "interrupted"  # sweeps and stores say how to continue
     done = f"interrupted after round {stopped.done} of {stopped.rounds}"
     folder = stopped.folder.parent
     if stopped.saved is None and is_finished(folder):

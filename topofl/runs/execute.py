@@ -56,10 +56,13 @@ class Processes:
     Parameters
     ----------
     jobs
-        Number of processes. They share the CPU cores evenly.
+        Number of processes.
+    threads
+        Threads of each; None: the processes share the CPU cores evenly.
     """
 
     jobs: int
+    threads: int | None = None
     _pools: dict[int, tuple[ProcessPoolExecutor, Future[int]]] = field(default_factory=dict)
     _futures: dict[int, Future[Any]] = field(default_factory=dict)
 
@@ -86,7 +89,7 @@ class Processes:
 
     def _pool(self, slot: int) -> ProcessPoolExecutor:
         if slot not in self._pools:
-            threads = max(1, (os.cpu_count() or 1) // self.jobs)
+            threads = self.threads or max(1, (os.cpu_count() or 1) // self.jobs)
             pool = ProcessPoolExecutor(1, get_context(METHOD), _start_process, (threads,))
             self._pools[slot] = pool, pool.submit(os.getpid)
         return self._pools[slot][0]
@@ -160,8 +163,11 @@ def execute(
     limit: int | None,
     started: Callable[[Job], None] = lambda job: None,
     ended: Callable[[Outcome], None] = lambda outcome: None,
+    more: Callable[[], bool] = lambda: True,
 ) -> None:
     """Perform runs, at most `limit` at a time (None: all), and report how each ends.
+
+    When `more()` is false, no further run starts, and those in progress are finished.
 
     Raises
     ------
@@ -174,10 +180,12 @@ def execute(
     store = RunStore(root)
     try:
         with _terminable():
-            while progress.active or (progress.waiting and not progress.unwritable):
-                if not progress.unwritable:
-                    _submit(progress, str(root), executor, limit, started)
-                _collect(progress, store, ended, isinstance(executor, InProcess))
+            while progress.active or progress.waiting:
+                if progress.unwritable or not more():
+                    progress.waiting.clear()
+                _submit(progress, str(root), executor, limit, started)
+                if progress.active:
+                    _collect(progress, store, ended, isinstance(executor, InProcess))
     except KeyboardInterrupt:
         _end(progress, store, executor, ended)
         raise Stopped from None
