@@ -83,6 +83,8 @@ def key_of(tables: Tables, digest: str) -> str:
     (True, False)
     """
     kept = determining(tables)
+    for key in ("path", "dataset"):  # the hash stands for the file, wherever it is
+        kept["data"].pop(key, None)
     kept["data"]["content"] = digest
     return hash_of(kept)
 
@@ -99,7 +101,7 @@ def determining(tables: Tables) -> dict[str, dict[str, Any]]:
     compute = {name: value for name, value in kept.pop("compute", {}).items() if name != "device"}
     kept |= {"compute": compute} if compute else {}
     kept.get("run", {}).pop("progress", None)
-    for key in ("root", "cache", "path", "dataset"):  # where the data are
+    for key in ("root", "cache"):
         kept.get("data", {}).pop(key, None)
     return kept
 

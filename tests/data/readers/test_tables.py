@@ -10,6 +10,7 @@ import torch
 
 from topofl import config, data
 from topofl.cli import main
+from topofl.runs.run import key_of
 
 CSV = "a,b,k\n1,2,x\n3,4,y\n5,6,x\n7,8,y\n"
 SPLIT = "a,k,s,c\n1,x,Train,7\n2,y,train,9\n3,x,test,7\n4,y,valid,9\n"
@@ -305,6 +306,15 @@ def test_experiments_name_csv_files(pets):
     again = config.build(experiment.tables)
     assert again.tables == experiment.tables
     assert experiment.run(progress=False).last("accuracy").mean() > 0.9
+
+
+def test_stored_runs_are_found_where_the_file_was_moved(pets):
+    """The hash of the contents stands for the file; other columns make another run."""
+    tables = config.load("pets.toml").tables
+    elsewhere = {**tables, "data": {**tables["data"], "path": "/elsewhere/pets.csv"}}
+    other = {**tables, "data": {**tables["data"], "features": ["weight"]}}
+    keys = [key_of(found, "digest") for found in (tables, elsewhere, other)]
+    assert keys[0] == keys[1] != keys[2]
 
 
 def test_topofl_run_reads_csv_files_and_names_what_is_wrong(pets, capsys):
