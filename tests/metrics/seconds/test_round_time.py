@@ -1,5 +1,7 @@
 """Seconds per round: closed forms, the engine's clock, and recorded bytes."""
 
+from typing import Any
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -105,7 +107,7 @@ def test_placement_on_machines(copies):
 def test_one_node_per_machine_is_no_placement():
     rng = np.random.default_rng(0)
     graph = topologies.erdos_renyi(12, p=0.4, seed=1)
-    common = {
+    common: dict[str, Any] = {
         "compute": rng.uniform(1, 2, 12),
         "latency": rng.uniform(0, 1, (12, 12)),
         "bandwidth": rng.uniform(50, 100, 12),

@@ -83,7 +83,9 @@ def recorded_messages(history: Any, t: int) -> Recorded:
 
 def check_synchronous(history: Any) -> None:
     """Raise ``ValueError`` if a run has a clock of its own."""
-    if "simulated_seconds" in history.rounds and "clock" not in history.meta.get("settings", {}):
+    of_this_function = "hardware" in history.meta
+    of_timed = "clock" in history.meta.get("settings", {})
+    if "simulated_seconds" in history.rounds and not (of_this_function or of_timed):
         raise ValueError(
             f"`x` must be a synchronous run, got one of {history.meta.get('algorithm')}, which has "
             "simulated seconds of its own; set its `clock` instead"

@@ -13,14 +13,50 @@ from topofl._support.check import (
     shown,
 )
 from topofl._support.table import Table
+from topofl.metrics._declaration import HARDWARE, Entry, MetricColumn
 from topofl.metrics._rounds import is_list_of_matrices
 from topofl.metrics.seconds.hardware import AnyHardware, Hardware, as_hardware
 from topofl.metrics.seconds.recorded import is_history, run_label
 from topofl.metrics.seconds.timing import Rounds, timing_of
 from topofl.mixing import MixingMatrix, MixingSequence
-from topofl.topology import graph_of
+from topofl.topology import TopologyError, graph_of
 
 __all__ = ["RoundTime", "round_time"]
+
+
+def _of_entry(entry: Entry) -> "RoundTime":
+    """Return the times of a row of the table, of its run or else of its matrices."""
+    try:
+        if entry.history is not None:
+            return round_time(entry.history, hardware=entry.hardware, seed=entry.seed)
+        return round_time(
+            entry.rounds,
+            hardware=entry.hardware,
+            n_parameters=entry.n_parameters,
+            rounds=None if entry.rounds.period else entry.horizon,
+            seed=entry.seed,
+        )
+    except ValueError as error:  # such as a run whose links are not recorded
+        raise TopologyError(str(error)) from error
+
+
+COLUMNS = (
+    MetricColumn(
+        "seconds per round",
+        "cost",
+        "seconds of a round on this hardware if all nodes wait for the slowest",
+        lambda entry: entry.shared(_of_entry).seconds,
+        needs=(HARDWARE,),
+        after="busiest node messages",
+    ),
+    MetricColumn(
+        "bound by",
+        "cost",
+        "the largest part of these seconds: compute, latency or transfer",
+        lambda entry: entry.shared(_of_entry).bound,
+        needs=(HARDWARE,),
+    ),
+)
 
 
 @dataclass(frozen=True, eq=False)
