@@ -352,8 +352,8 @@ def _check_seconds(argument: str, seconds: np.ndarray, *, positive: bool) -> Non
 
 def _table(argument: str, value: Any) -> np.ndarray:
     """Return a number or table as a read-only array, or raise an error that names the argument."""
-    if np.ndim(value) == 0:
-        if not isinstance(value, float | np.ndarray):
+    if isinstance(value, str) or not hasattr(value, "__len__"):
+        if not isinstance(value, float):
             value = check_number(argument, value)
         array = np.array(value, dtype=np.float64)
     else:

@@ -222,9 +222,12 @@ def _table(name: str, value: Any, *, ndim: int, positive: bool) -> Any:
     """Return a number, a read-only table of `ndim` dimensions, or None, after checks."""
     if value is None and positive:
         return None
-    if value is None or np.ndim(value) == 0:
-        return (check_positive if positive else check_nonnegative)(name, value)
+    number = check_positive if positive else check_nonnegative
+    if isinstance(value, str) or not hasattr(value, "__len__"):
+        return number(name, value)
     table = as_array(name, value, np.float64).copy()
+    if table.ndim == 0:
+        return number(name, float(table))
     if table.ndim != ndim or len(set(table.shape)) > 1 or not table.size:
         shape = "one per machine, shape (m,)" if ndim == 1 else "one per pair, shape (m, m)"
         raise ValueError(f"`{name}` must be one number or {shape}, got shape {table.shape}")

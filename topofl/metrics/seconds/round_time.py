@@ -172,7 +172,8 @@ def round_time(
     steps
         Local steps per node and round (default 1). A History has its steps.
     exchanges
-        Exchanges per round, one after the other (default 1). A History has its messages.
+        Exchanges per round, one after the other, at most 1,000 (default 1). A History has its
+        messages.
     waiting
         ``"all"``: a round ends, for all nodes, when the slowest node has its messages.
         ``"neighbors"``: a node begins its next round as soon as it has the messages of its own
@@ -242,7 +243,9 @@ def round_time(
             machines,
             nbytes=nbytes,
             steps=1.0 if steps is None else check_nonnegative("steps", steps),
-            exchanges=1 if exchanges is None else check_int("exchanges", exchanges, minimum=1),
+            exchanges=1
+            if exchanges is None
+            else check_int("exchanges", exchanges, minimum=1, maximum=1000),
             server=server,
         )
         name = graph.name

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from topofl._support.check import check_int
+from topofl._support.check import check_int, shown
 from topofl._support.seeding import stream
 from topofl.data.partition import Partition
 from topofl.metrics.hops.deviation import check_model_and_clients
@@ -17,8 +17,10 @@ from topofl.tasks import Task, classification
 
 __all__ = ["step_seconds"]
 
-LEAST_STEPS = 2
+FIRST_STEPS = 2
 """Steps before the measurement, which take longer since memory is allocated."""
+
+MOST_STEPS = 10_000
 
 
 def step_seconds(
@@ -47,7 +49,7 @@ def step_seconds(
     task
         What is learned; default: classification.
     steps
-        Number of measured steps.
+        Number of measured steps, at most 10,000.
     seed
         Seed of the minibatches.
 
@@ -67,7 +69,7 @@ def step_seconds(
     >>> hardware = metrics.Hardware(compute=seconds, latency=0.02, bandwidth=1.25e6)
     """
     check_int("batch_size", batch_size, minimum=1)
-    check_int("steps", steps, minimum=1)
+    check_int("steps", steps, minimum=1, maximum=MOST_STEPS)
     check_int("seed", seed, minimum=0)
     check_model_and_clients(model, clients, task)
     module = copy.deepcopy(model).train()
@@ -76,14 +78,20 @@ def step_seconds(
     device = parameters[0].device
     rng = stream(seed, "minibatches of measured steps")
     taken = []
-    for _ in range(LEAST_STEPS + steps):
+    for _ in range(FIRST_STEPS + steps):
         indices = rng.permutation(clients.train[0])[:batch_size]
         began = time.perf_counter()
-        _step(module, parameters, loss, clients, indices)
+        try:
+            _step(module, parameters, loss, clients, indices)
+        except RuntimeError as error:
+            raise ValueError(
+                "`model` must take the inputs of `clients` and give what the task compares, it "
+                f"raised {shown(error, 200)}"
+            ) from error
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         taken.append(time.perf_counter() - began)
-    return median(taken[LEAST_STEPS:])
+    return median(taken[FIRST_STEPS:])
 
 
 def _step(
