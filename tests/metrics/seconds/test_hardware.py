@@ -97,5 +97,5 @@ def test_measured_steps():
     assert all((p == q).all() for p, q in zip(model.parameters(), before, strict=True))
     with pytest.raises(TypeError, match=r"`model` must be a torch\.nn\.Module"):
         metrics.step_seconds(None, clients, batch_size=8)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match="`steps` must be at least 1"):
+    with pytest.raises(ValueError, match="`steps` must be"):
         metrics.step_seconds(model, clients, batch_size=8, steps=0)
