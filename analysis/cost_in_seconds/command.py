@@ -1,8 +1,9 @@
 """Compute what topologies cost in seconds on links of several kinds, from 10^3 to 10^6 nodes.
 
 ``python -m analysis.cost_in_seconds --out analysis/results/cost_in_seconds`` writes records.json,
-report.md and three figures. Nothing is timed: all numbers follow from the graphs and from the
-hardware that is assumed, by ``metrics.round_time``; only the times of stragglers are drawn.
+report.md and three figures; records that are there are not computed again. Nothing is timed: all
+numbers follow from the graphs and from the hardware that is assumed, by ``metrics.round_time``;
+only the times of stragglers are drawn.
 """
 
 import argparse
@@ -24,21 +25,39 @@ SIGMA = 0.5
 WAITING = ("ring", "random 6-regular", "exponential")
 
 
-def compute(nodes: Sequence[int], most_simulated: int) -> dict[str, Any]:
-    """Return all records, as JSON values."""
-    costs = []
-    for n in nodes:
-        for family in FAMILIES:
-            costs.append(cost_of(family, n))
-            print(f"{family}, {n:,} nodes: {costs[-1].get('reason', 'done')}", file=sys.stderr)
+def compute(nodes: Sequence[int], most_simulated: int, path: Path) -> dict[str, Any]:
+    """Return all records, as JSON values; those in the file at `path` are not computed again."""
+    records: dict[str, Any] = {"costs": [], "stragglers": []}
+    if path.exists():
+        records |= json.loads(path.read_text())
     simulated = [n for n in (100, *nodes) if n <= most_simulated]
-    waits = [stragglers(family, n, SIGMA) for family in WAITING for n in simulated]
-    return {"costs": costs, "stragglers": waits, "regions": regional()}
+    for part, make, families, sizes in (
+        ("costs", cost_of, tuple(FAMILIES), nodes),
+        ("stragglers", _stragglers, WAITING, simulated),
+    ):
+        known = {(record["family"], record["n"]) for record in records[part]}
+        for n in sizes:
+            for family in families:
+                if (family, n) not in known:
+                    records[part].append(make(family, n))
+                    _save(records, path)
+                    print(f"{part}, {family}, {n:,} nodes", file=sys.stderr)
+    records["regions"] = regional()
+    _save(records, path)
+    return records
+
+
+def _stragglers(family: str, n: int) -> dict[str, Any]:
+    return stragglers(family, n, SIGMA)
+
+
+def _save(records: dict[str, Any], path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(records, indent=1) + "\n")
 
 
 def write(records: dict[str, Any], folder: Path) -> list[Path]:
-    """Write records, figures and report, and return their paths."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write figures and report, and return their paths."""
     costs = records["costs"]
     middle = sorted({record["n"] for record in costs})[0]
     figures = {
@@ -46,9 +65,8 @@ def write(records: dict[str, Any], folder: Path) -> list[Path]:
         "regimes": regimes_figure(costs, middle),
         "stragglers": stragglers_figure(records["stragglers"]),
     }
-    paths = [folder / "records.json", folder / "report.md"]
-    paths[0].write_text(json.dumps(records, indent=1) + "\n")
-    paths[1].write_text(report(records, middle))
+    paths = [folder / "report.md"]
+    paths[0].write_text(report(records, middle))
     for name, figure in figures.items():
         paths.append(folder / f"{name}.png")
         figure.savefig(paths[-1], dpi=110)
@@ -110,10 +128,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--draw", action="store_true", help="only draw, from records.json")
     parser.add_argument("--out", type=Path, default=Path("out", "cost_in_seconds"), help="folder")
     options = parser.parse_args(argv)
+    path = options.out / "records.json"
     if options.draw:
-        records = json.loads((options.out / "records.json").read_text())
+        records = json.loads(path.read_text())
     else:
-        records = compute(options.nodes, options.simulated)
+        records = compute(options.nodes, options.simulated, path)
     for path in write(records, options.out):
         print(f"written: {path}")
     return 0
