@@ -137,11 +137,11 @@ def test_targets_are_those_of_histories():
 def test_megabytes_of_scores_before_an_exchange_are_those_of_histories():
     clients = topofl.data.shards(topofl.data.digits(), n=6, per_node=2, seed=0)
     history = topofl.run(
-        topofl.algorithms.dsgd(lr=0.2, batch_size=8),
+        topofl.algorithms.dsgd(lr=0.5, batch_size=8),
         model=topofl.models.logistic_regression(64),
         clients=clients,
         topology=topofl.topologies.ring(6),
-        rounds=20,
+        rounds=60,
         seed=0,
         evaluation=topofl.Evaluation(every=5, before_exchange=True),
     )
