@@ -31,6 +31,7 @@ import torch
 
 from topofl import data
 
+from ..program import as_installed
 from ..study.run import Records
 from .cases import CASES, SEEDS
 from .report import page
@@ -42,8 +43,8 @@ __all__ = ["main"]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the validation from the command line; returns the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m analysis.advice",
-        description=__doc__,
+        prog=as_installed("python -m analysis.advice"),
+        description=as_installed(__doc__),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--data", type=Path, help="folder with the folder mnist")

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from topofl import TopologyError
 
+from ..program import as_installed
 from .cells import Source, cells, scenarios_of
 from .report import Outputs, write_report
 from .run import Records, compute
@@ -32,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         study(_parser().parse_args(argv))
     except (ValueError, TypeError, TopologyError, OSError) as error:
-        print(f"python -m analysis.study: error: {error}", file=sys.stderr)
+        print(as_installed(f"python -m analysis.study: error: {error}"), file=sys.stderr)
         return 2
     return 0
 
@@ -95,8 +96,8 @@ def _chosen(options: argparse.Namespace) -> tuple[Source, list[str]]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m analysis.study",
-        description=__doc__,
+        prog=as_installed("python -m analysis.study"),
+        description=as_installed(__doc__),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     names = ", ".join(repr(name) for name in scenarios_of(Source()))

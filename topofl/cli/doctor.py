@@ -85,12 +85,12 @@ def _packages(options: argparse.Namespace) -> Iterator[Finding]:
         extra = re.search(r"""extra *== *["']([\w-]+)["']""", marker)
         if extra is None:
             yield _package(requirement)
-        else:
+        elif extra[1] != "dev":  # the tools of this repository
             extras.setdefault(extra[1], []).append(requirement)
     for extra, own in extras.items():
         found = [_package(requirement) for requirement in own]
         is_complete = all(finding.status == OK for finding in found)
-        details = ", ".join(f"{finding.check} {finding.details}" for finding in found)
+        details = ", ".join(f"{each.check} {each.details.partition(';')[0]}" for each in found)
         yield Finding(f"extra {extra}", OK if is_complete else NOTE, details)
 
 
