@@ -205,6 +205,10 @@ ROOMS = {
         "verdicts cells sources settings",
         *("curves statistics", "collected", "targets pairs", "plots", "tables", "summarize"),
     ],
+    "runs": [
+        *("curves run cost records", "private datasets probe recorded", "stored", "work points"),
+        *("plan execute", "live", "sweep", "search dry clusters"),
+    ],
     "topologies": ["_generator _common", "static", "cliques", "changing from_data operations"],
 }
 """Rooms of a package, lowest first: none imports one of a later line, or of its own line."""

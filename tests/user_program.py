@@ -4,8 +4,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import topofl
-from topofl import History, MixingMatrix, Topology, algorithms, data, metrics, mixing, models
-from topofl import topologies
+from topofl import (
+    History,
+    MixingMatrix,
+    Topology,
+    algorithms,
+    data,
+    metrics,
+    mixing,
+    models,
+    topologies,
+)
 
 
 def gap(graph: Topology) -> float:

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from types import ModuleType
 from typing import Any
 
@@ -102,6 +103,12 @@ _CATALOGUE: dict[str, Callable[[], dict[str, Function]]] = {
 """Functions of each kind; signatures are read only for the kind that is requested."""
 
 
+@cache
+def _known(kind: str) -> dict[str, Function]:
+    """Return the functions of topofl of a kind; to read their signatures takes milliseconds."""
+    return _CATALOGUE[kind]()
+
+
 def parameters(function: Function) -> Mapping[str, inspect.Parameter]:
     """Return the parameters of a function by name."""
     return inspect.signature(function).parameters
@@ -120,7 +127,7 @@ def find(kind: str, name: object) -> Function:
     ValueError
         If the name is unknown (the message suggests the nearest), or cannot be imported.
     """
-    ours = _CATALOGUE[kind]()
+    ours = _known(kind)
     if not isinstance(name, str):
         raise TypeError(
             f"the name of a {kind} must be text, got {shown(name)} ({type(name).__name__})"
