@@ -80,7 +80,7 @@ def test_help_of_commands_fits_a_terminal(capsys, verb, monkeypatch):
         (["spectral"], "arguments are required: SPEC"),
         (["spectral", "ring:5", "--cvs", "x"], "arguments: --cvs x; did you mean '--csv'?"),
         (["run", "x.toml", "--skipdone"], "arguments: --skipdone; did you mean '--skip-done'?"),
-        (["run", "x.toml", "--ste=1"], "arguments: --ste=1; did you mean '--set'?"),
+        (["run", "x.toml", "--sett=1"], "arguments: --sett=1; did you mean '--set'?"),
         (["list", "--zzz"], "unrecognized arguments: --zzz (see topofl list --help)"),
         (["resume", "x", "y"], "unrecognized arguments: y (see topofl resume --help)"),
         (["spectral", "ring:5", "--json", "--markdown"], "not allowed with argument"),
