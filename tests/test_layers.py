@@ -193,12 +193,19 @@ ROOMS = {
     ],
     "advice": ["budget calls calibration prediction reasons result", "candidates", "recommend"],
     "data": [
-        *("_pixels _split", "dataset", "arrays augment _assignment", "torch_datasets", "partition"),
+        *(
+            "_pixels _split _labels",
+            "dataset",
+            "arrays augment _assignment",
+            "torch_datasets",
+            "partition",
+        ),
         *("partitioners edits", "readers"),
     ],
     "metrics": [
         "_rounds _declaration",
-        *("averaging data_fit cost", "changing", "push_sum shape", "hops", "_columns", "compare"),
+        *("averaging data_fit cost", "changing", "push_sum shape", "hops", "seconds"),
+        *("_columns", "compare"),
         "over_rounds plots",
     ],
     "summary": [
