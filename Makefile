@@ -1,5 +1,5 @@
 # `make demo`: install and compare topologies on real data.  `make check`: formatting, lint, types,
-# spelling and links.  `make test`: install and run the suite.
+# spelling and links.  `make test`: install and run the suite.  `make docs`: the site, in out/docs.
 PYTHON ?= python3
 DATA ?=
 JOBS ?= 2
@@ -7,9 +7,9 @@ OUT ?= out/$(if $(DATA),mnist,demo)
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-PAGES := README.md CONTRIBUTING.md CHANGELOG.md $(wildcard docs/*.md)
+PAGES := README.md CONTRIBUTING.md CHANGELOG.md $(wildcard docs/*.md docs/*/*.md)
 
-.PHONY: demo test check install clean
+.PHONY: demo test check docs install clean
 
 demo: install
 	$(BIN)/python -m analysis.convergence_study --out "$(OUT)" $(if $(DATA),--data "$(DATA)")
@@ -25,12 +25,17 @@ check: install
 	$(BIN)/codespell $(PAGES) topofl analysis/*.py analysis/*/*.py paper_figures --skip "*.html,*.js,*.css"
 	$(BIN)/md-dead-link-check
 
+docs: install
+	rm -rf out/docs out/docs-doctrees
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going -q -b html -c docs -d out/docs-doctrees . out/docs
+	@echo "wrote out/docs/index.html"
+
 install: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("topofl needs Python 3.11 or later; set PYTHON=python3.x") if sys.version_info < (3, 11) else None'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,docs]"
 	touch $(STAMP)
 
 clean:
