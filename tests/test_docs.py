@@ -1,5 +1,6 @@
 """What the pages of the documentation show works as it stands there."""
 
+import itertools
 import re
 import shlex
 import sys
@@ -77,6 +78,22 @@ def test_blocks_are_known_and_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", prose):
         made = "reference/api/" in target  # written when the site is built, which checks them
         assert made or (folder / target).exists(), target
+
+
+@pytest.mark.parametrize(
+    ("page", "path"),
+    [
+        ("results/demo.md", "analysis/results/demo/table.md"),
+        ("results/benchmarks.md", "analysis/results/benchmark/cpu-training.md"),
+        ("results/benchmarks.md", "analysis/results/benchmark/cpu-graphs.md"),
+    ],
+)
+def test_first_tables_are_those_of_the_results(page, path):
+    lines = (FOLDER.parent / path).read_text().splitlines()
+    rest = itertools.dropwhile(lambda line: not line.startswith("|"), lines)
+    rows = list(itertools.takewhile(lambda line: line.startswith("|"), rest))
+    assert len(rows) > 4
+    assert [row for row in rows if row not in (FOLDER / page).read_text().splitlines()] == []
 
 
 TABLES = {

@@ -9,7 +9,12 @@ them. This extension turns their blocks of Python into cells of a notebook for M
 Pages that contain the comment ``<!-- not executed -->`` are left as they are.
 """
 
+import atexit
+import os
 import re
+import shutil
+import tempfile
+from pathlib import Path
 from typing import Any
 
 from sphinx.application import Sphinx
@@ -83,7 +88,18 @@ def _read(app: Sphinx, name: str, source: list[str]) -> None:
         source[0] = as_notebook(source[0])
 
 
+def _separate_profile() -> None:
+    """Give kernels an IPython profile of their own: results must not depend on that of a user."""
+    folder = Path(tempfile.mkdtemp(prefix="topofl-docs-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    (folder / "profile_default").mkdir()
+    config = folder / "profile_default" / "ipython_kernel_config.py"
+    config.write_text("get_config().IPKernelApp.log_level = 40\n")
+    os.environ["IPYTHONDIR"] = str(folder)
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     """Connect to Sphinx."""
+    _separate_profile()
     app.connect("source-read", _read)
     return {"parallel_read_safe": True}

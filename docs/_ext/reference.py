@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from types import ModuleType
+from types import GenericAlias, ModuleType
 from typing import Any
 
 import pictures
@@ -194,6 +194,8 @@ def _name_page(module: str, name: str, value: Any) -> str:
         lines += [f".. autoclass:: {path}", "   :members:", ""]
     elif inspect.isfunction(value):
         lines += [f".. autofunction:: {path}", ""]
+    elif isinstance(value, GenericAlias):  # autodoc takes it for a class
+        lines += [f".. py:data:: {path}", "", f"   Alias of ``{value}``.", ""]
     else:
         lines += [f".. autodata:: {path}", "   :no-value:", ""]
     return "\n".join([*lines, *_requirements(module, name), *pictures.of_generator(module, name)])

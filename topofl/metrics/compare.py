@@ -40,6 +40,8 @@ def compare(
 ) -> Table:
     """Return a table that compares graphs by structure, averaging speed, data fit and cost.
 
+    See the page :doc:`A first comparison </docs/tutorials/first-comparison>`.
+
     Parameters
     ----------
     graphs

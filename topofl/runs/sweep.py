@@ -136,6 +136,8 @@ def sweep(
 ) -> Sweep:
     """Perform all runs of a grid that are not in the store yet, and return all of them.
 
+    See the page :doc:`Sweeps and stored runs </docs/sweeps>`.
+
     Parameters
     ----------
     base

@@ -65,6 +65,8 @@ def pfeddst(
     chosen graphs. A node receives the heads of all its peers and the extractors of the chosen ones;
     to refresh a loss, it sends its whole model to that peer and receives a number.
 
+    See the page :doc:`PFedDST, from paper to code </docs/papers/pfeddst>`.
+
     Parameters
     ----------
     lr, head_lr
