@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any
 
 from docutils import nodes
-from reference import public_names
+from reference import MODULES, public_names
 from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
 from sphinx.environment import BuildEnvironment
@@ -91,7 +91,8 @@ def _path_in_text(text: str) -> str | None:
     if named is None:
         return None
     path = f"topofl.{named[1]}"
-    return path if path in public_names().values() else _by_last_part().get(named[1])
+    is_public = path in public_names().values() or text in MODULES
+    return path if is_public else _by_last_part().get(named[1])
 
 
 def _link_code(app: Sphinx, doctree: nodes.document) -> None:

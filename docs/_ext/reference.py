@@ -17,7 +17,7 @@ import pictures
 from sphinx.application import Sphinx
 from sphinx.config import Config
 
-__all__ = ["public_names", "setup"]
+__all__ = ["MODULES", "public_names", "setup"]
 
 MODULES = (
     "topofl",
