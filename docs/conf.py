@@ -73,6 +73,7 @@ nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 nb_execution_show_tb = True
 nb_merge_streams = True
+nb_output_stderr = "warn"
 nb_number_source_lines = False
 
 templates_path: list[str] = []

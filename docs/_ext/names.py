@@ -42,7 +42,7 @@ class Name(XRefRole):
         refnode["optional"] = True
         for context in ("py:module", "py:class"):
             refnode[context] = env.ref_context.get(context)
-        return title, target
+        return title, "" if target in _arguments() else target
 
 
 @cache
@@ -57,19 +57,21 @@ def _public_path(target: str) -> str | None:
 
 
 @cache
+def _arguments() -> set[str]:
+    """Return the names of the arguments of all public functions and classes."""
+    return {
+        parameter for path in public_names().values() for parameter in _parameters(_value(path))
+    }
+
+
+@cache
 def _by_last_part() -> dict[str, str]:
     """Return the paths of names that text may use alone: unique, and no argument of a function."""
-    arguments = {
-        parameter
-        for path in public_names().values()
-        if callable(value := _value(path))
-        for parameter in _parameters(value)
-    }
     lasts = Counter(path.rpartition(".")[2] for path in public_names().values())
     return {
         last: path
         for path in public_names().values()
-        if lasts[last := path.rpartition(".")[2]] == 1 and last not in arguments
+        if lasts[last := path.rpartition(".")[2]] == 1 and last not in _arguments()
     }
 
 

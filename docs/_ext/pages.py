@@ -35,6 +35,7 @@ from matplotlib.figure import Figure
 formatters = get_ipython().display_formatter
 formatters.ipython_display_formatter.for_type(Axes, lambda axes: None)  # figures show themselves
 warnings.filterwarnings("ignore", category=DeprecationWarning)
+warnings.filterwarnings("ignore", "IProgress not found")  # progress bars are off
 del formatters, Axes, Figure, warnings
 """
 """Code of a hidden first cell."""
@@ -96,6 +97,7 @@ def _separate_profile() -> None:
     config = folder / "profile_default" / "ipython_kernel_config.py"
     config.write_text("get_config().IPKernelApp.log_level = 40\n")
     os.environ["IPYTHONDIR"] = str(folder)
+    os.environ["TQDM_DISABLE"] = "1"
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -72,5 +72,5 @@ def _gallery() -> list[str]:
                 lines += [f"   .. figure:: pictures/{name}-0.png"]
                 lines += [f"      :target: topofl.topologies.{name}.html"]
                 lines += [f"      :alt: {_description(declared.examples[0])}", ""]
-                lines += [f"      :func:`topofl.topologies.{name}`", ""]
+                lines += [f"      :func:`{name} <topofl.topologies.{name}>`", ""]
     return lines

@@ -158,9 +158,7 @@ def _module_page(module: str, names: dict[str, Any]) -> str:
         lines += [line for name in groups[title] for line in _row(module, name, names[name])]
         lines += [""]
     lines += [".. toctree::", "   :hidden:", ""]
-    return "\n".join(
-        [*lines, *(f"   {module}.{name} <{_file(module, name)}>" for name in names), ""]
-    )
+    return "\n".join([*lines, *(f"   {name} <{_file(module, name)}>" for name in names), ""])
 
 
 def _row(module: str, name: str, value: Any) -> list[str]:
@@ -210,7 +208,7 @@ def _requirements(module: str, name: str) -> list[str]:
     needs = list(needs_of(getattr(algorithms, name)))
     lines = [".. rubric:: What it requires of the graph", ""]
     if not needs:
-        return [*lines, "Nothing beyond a graph, or no graph at all; see above.", ""]
+        return [*lines, "It declares no requirement beyond what the description says.", ""]
     return lines + [f"- **{n.name}**{n.condition}: {n.meaning}" for n in needs] + [""]
 
 
