@@ -1,11 +1,11 @@
 """Study what predicts convergence: train over many graphs, correlate metrics with outcomes.
 
 ``python -m analysis.study --data DIR --processes 2 --out analysis/results/study`` computes learning
-rates, predictors and runs of all scenarios (see ``analysis/study/HYPOTHESES.md``), keeps each
-result in ``records.jsonl``, and writes ``report.md``, ``runs.csv.gz`` and ``scatter.png``. The same
-command continues an interrupted one; finished results are not computed again. DIR contains the
-folders ``mnist`` and ``cifar10-subset``; without ``--data`` only scenarios on the embedded digits
-are computed.
+rates, predictors and runs of all scenarios (see ``analysis/study/HYPOTHESES.md``), and writes
+``report.md``, ``runs.csv.gz`` and ``scatter.png``. Training runs are kept in the folder ``runs``
+(``topofl runs`` lists them), predictors in ``predictions.jsonl``. The same command continues an
+interrupted one; finished results are not computed again. DIR contains the folders ``mnist`` and
+``cifar10-subset``; without ``--data`` only scenarios on the embedded digits are computed.
 
 ``python -m analysis.study CONFIG.toml``, or ``topofl study CONFIG.toml``, does the same for graphs,
 data and methods of your own: a file of ``topofl run`` without ``[topology]`` and with a table
@@ -16,13 +16,15 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from topofl import TopologyError
 
-from .cells import Source, cells, scenarios_of
+from .cells import Source, about, cells, scenarios_of
+from .records import Records
 from .report import Outputs, write_report
-from .run import Records, compute
+from .run import compute, status, tuning_runs
 
 __all__ = ["main", "study"]
 
@@ -52,21 +54,24 @@ def study(options: argparse.Namespace) -> None:
     source, scenarios = _chosen(options)
     if options.dry_run:
         for name in scenarios:
-            print(f"{name}: {len(cells(source.scenario(name))):,} runs")
+            scenario = source.scenario(name)
+            tuning = len(tuning_runs(scenario))
+            print(f"{name}: {len(cells(scenario)):,} runs, after {tuning} tuning runs")
         return
     end = time.monotonic() + 60 * options.minutes
-    file = options.out / "records.jsonl"
+    records = Records(options.out, partial(about, source))
+    print(status(scenarios, records, source), flush=True)
     try:
-        records = compute(
+        compute(
             scenarios,
-            file,
+            records,
             source,
             processes=options.processes,
             more=lambda: time.monotonic() < end,
         )
     except KeyboardInterrupt:
         print("interrupted; the same command continues", file=sys.stderr)
-        records = Records(file)
+    print(status(scenarios, records, source), flush=True)
     outputs = Outputs(options.out, options.html, options.graphs)
     paths = write_report(records, scenarios, source, outputs)
     for path in paths:
@@ -108,7 +113,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--data", type=Path, help="folder with mnist and cifar10-subset")
     parser.add_argument("--processes", type=int, default=1, help="processes (default 1)")
-    parser.add_argument("--minutes", type=float, default=1e9, help="start no job after this time")
+    parser.add_argument("--minutes", type=float, default=1e9, help="start no run after this time")
     parser.add_argument("--dry-run", action="store_true", help="print the numbers of runs only")
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write an interactive page")
     parser.add_argument(

@@ -106,7 +106,7 @@ def test_names_do_not_steer_a_terminal(toml, capsys):
     out = "a\x1b[2Jb"
     assert main(["run", toml, "--out", out]) == 0
     assert main(["resume", out]) == 0
-    assert main(["run", toml, "--out", out, "--skip-done", "--set", "run.rounds=3"]) == 0
+    assert main(["run", toml, "--out", out, "--skip-done", "--set", "run.rounds=3"]) == 2
     assert main(["run", toml, "--out", out]) == 2
     assert main(["compare", out]) == 0
     captured = capsys.readouterr()

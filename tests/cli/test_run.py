@@ -22,6 +22,7 @@ def test_run_saves_and_can_be_repeated(capsys, toml, tmp_path):
         "checkpoints",
         "config.toml",
         "history",
+        "run.json",
     ]
     history = History.load(folder / "history")
     wanted = config.load(toml).run()
@@ -88,26 +89,6 @@ def test_run_notes_seeds_that_were_not_given(capsys, toml):
 def test_run_shows_progress_where_asked(capsys, toml):
     assert main(["run", toml, "--progress"]) == 0
     assert "dsgd on dcliques" in capsys.readouterr().err
-
-
-def test_what_is_done_is_skipped_where_asked(capsys, toml, tmp_path, monkeypatch):
-    assert main(["run", toml, "--skip-done"]) == 0
-    before = {path: path.read_bytes() for path in (tmp_path / "runs").rglob("*") if path.is_file()}
-    train(monkeypatch, AssertionError("trained"))
-    capsys.readouterr()
-    assert main(["run", toml, "--skip-done"]) == 0
-    assert capsys.readouterr() == ("runs/small is finished; nothing was done\n", "")
-    assert (
-        main(["run", toml, "--skip-done", "--set", "algorithm.lr=0.1", "--set", "run.rounds=9"])
-        == 0
-    )
-    told = (
-        "topofl: note: the finished run in runs/small has other settings: "
-        "algorithm.lr, run.rounds\n"
-    )
-    assert capsys.readouterr().err == told
-    assert {path: path.read_bytes() for path in before} == before
-    assert "not allowed with argument" in fails(capsys, 2, "run", toml, "--skip-done", "--force")
 
 
 def test_dry_run_keeps_nothing(capsys, toml, tmp_path):

@@ -72,7 +72,7 @@ def _is_failed_run(error: Exception) -> bool:
     """Return whether an error is an expected way for a run to fail, and not a bug in topofl."""
     from torch import OutOfMemoryError
 
-    from topofl.cli.sweep import SweepFailed
+    from topofl.cli.sweeping import SweepFailed
     from topofl.engine import DivergenceError
 
     kinds = DivergenceError | SweepFailed | OSError | MemoryError | OutOfMemoryError
@@ -93,12 +93,9 @@ def _how_to_continue(stopped: KeyboardInterrupt) -> str:
     """Return the message about an interruption, with the command that resumes the run, if any."""
     from topofl.cli.folders import is_finished
     from topofl.engine import Interrupted
-    from topofl.runs import SweepInterrupted
 
-    if isinstance(stopped, SweepInterrupted):
-        return str(stopped)
     if not isinstance(stopped, Interrupted):
-        return "interrupted"
+        return str(stopped) or "interrupted"  # sweeps and stores say how to continue
     done = f"interrupted after round {stopped.done} of {stopped.rounds}"
     folder = stopped.folder.parent
     if stopped.saved is None and is_finished(folder):

@@ -1,4 +1,4 @@
-"""``topofl runs``: lists, filters and removes stored runs."""
+"""``topofl runs``: lists, filters and removes stored runs, and lists folders of ``topofl run``."""
 
 import argparse
 from collections.abc import Mapping, Sequence
@@ -11,6 +11,7 @@ from topofl._support.text import printable
 from topofl.cli.notes import print_notes
 from topofl.cli.output import print_table
 from topofl.runs import Failure, RunStore, StoredRun
+from topofl.runs.stored import runs_of_folders
 
 __all__ = ["runs"]
 
@@ -20,7 +21,7 @@ Entry = StoredRun | Failure
 def runs(options: argparse.Namespace) -> None:
     """Print or remove the runs of a store, or those that failed."""
     store = RunStore(options.store)
-    every: Sequence[Entry] = store.failures() if options.failed else store.runs()
+    every = _entries(store, options)
     settings = {entry.key: entry.settings for entry in every}
     found = _selected(every, settings, options.where)
     if options.remove:
@@ -40,6 +41,19 @@ def runs(options: argparse.Namespace) -> None:
         return
     columns = _columns(found, settings, options.columns)
     print_table(_table(found, settings, columns), options)
+
+
+def _entries(store: RunStore, options: argparse.Namespace) -> Sequence[Entry]:
+    """Return the runs of a store or those that failed, or the runs in folders of topofl run."""
+    if found := runs_of_folders(store.root):
+        given = next((name for name in ("remove", "failed") if getattr(options, name)), None)
+        if given is not None:
+            raise ValueError(
+                f"`--{given}` must be given for a store, {store.root} holds folders of topofl run, "
+                f"such as {found[0].key}; remove folders without topofl"
+            )
+        return found
+    return store.failures() if options.failed else store.runs()
 
 
 def _selected(

@@ -58,12 +58,13 @@ def _over_nodes(values: np.ndarray, low_is_good: bool) -> dict[str, list[float |
         key: [] for key in ("mean", "worst", "worst_tenth", "best", "std")
     }
     for row in values:
-        known = row[~np.isnan(row)].astype(np.float64)
+        wide = row.astype(np.float64)
+        known = wide[~np.isnan(wide)]
         worst_first = np.sort(known)[::-1] if low_is_good else np.sort(known)
         worst = worst_first[: max(1, len(known) // 10)]
         with np.errstate(invalid="ignore"):  # infinite losses have no deviation
             numbers = (
-                (known.mean(), worst[0], worst.mean(), worst_first[-1], known.std())
+                (np.nanmean(wide), worst[0], worst.mean(), worst_first[-1], np.nanstd(wide))
                 if len(known)
                 else (np.nan,) * 5
             )

@@ -1,7 +1,6 @@
 """The runs of a sweep: its points, built once to find errors before the first run trains."""
 
 import inspect
-import json
 import os
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,13 +11,13 @@ from typing import Any
 import topofl
 from topofl import config
 from topofl._spec import check_keys, parameters
-from topofl._support.check import check_int, check_path, shown
+from topofl._support.check import check_choice, check_int, check_path, shown
 from topofl._support.text import printable
 from topofl.data import Partition
 from topofl.engine.setup import resolve
 from topofl.runs.datasets import DatasetCache
 from topofl.runs.points import VARIED, Values, assigned, grid_points, seed_list, with_seeds
-from topofl.runs.run import hash_of, key_of
+from topofl.runs.run import hash_of
 from topofl.runs.work import Job, settings_of_call
 
 __all__ = ["Base", "Point", "check_picklable", "one_per_key", "prepare", "shard_of"]
@@ -137,6 +136,8 @@ def _tables_of(base: Any) -> Mapping[str, Any]:
 def _check_vary(vary: Sequence[str]) -> None:
     if isinstance(vary, str) or not vary:
         raise ValueError(f"`vary` must be a list of {', '.join(VARIED)}, got {shown(vary)}")
+    for name in vary:
+        check_choice("vary", name, VARIED)
 
 
 def _points_of_tables(
@@ -157,8 +158,7 @@ def _points_of_tables(
 
     def point(seed: int | None) -> Point:
         full = experiment.tables if seed is None else with_seeds(experiment.tables, seed, vary)
-        plain = json.loads(json.dumps(full))
-        return Point(values, seed, Job(key_of(plain, digest), plain, digest), memory)
+        return Point(values, seed, Job.of(full, digest), memory)
 
     return [point(seed) for seed in seeds or [None]]
 
@@ -180,8 +180,7 @@ def _point_of_call(
     if "clients" not in found:
         experiment = config.build(found, read=cache.read)
         digest = cache.digest(experiment.clients.dataset)
-        tables = json.loads(json.dumps(experiment.tables))
-        return Point(values, seed, Job(key_of(tables, digest), tables, digest))
+        return Point(values, seed, Job.of(experiment.tables, digest))
     _check_call(found)
     digest = cache.digest(found["clients"].dataset)
     try:

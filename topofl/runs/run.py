@@ -15,7 +15,7 @@ import torch
 import topofl
 from topofl.data import Dataset
 
-__all__ = ["Run", "content", "digest_of", "hash_of", "key_of", "with_options"]
+__all__ = ["Run", "content", "determining", "digest_of", "hash_of", "key_of", "with_options"]
 
 
 Tables = Mapping[str, Mapping[str, Any]]
@@ -82,13 +82,28 @@ def key_of(tables: Tables, digest: str) -> str:
     >>> key_of(tables, "0") == key_of(elsewhere, "0"), key_of(tables, "0") == key_of(tables, "1")
     (True, False)
     """
+    kept = determining(tables)
+    for key in ("path", "dataset"):  # the hash stands for the file, wherever it is
+        kept["data"].pop(key, None)
+    kept["data"]["content"] = digest
+    return hash_of(kept)
+
+
+def determining(tables: Tables) -> dict[str, dict[str, Any]]:
+    """Return the settings on which the results of a run depend, apart from rounding.
+
+    Examples
+    --------
+    >>> determining({"data": {"name": "mnist", "root": "here"}, "saving": {"every": 5}})
+    {'data': {'name': 'mnist'}}
+    """
     kept = {name: dict(table) for name, table in tables.items() if name != "saving"}
     compute = {name: value for name, value in kept.pop("compute", {}).items() if name != "device"}
     kept |= {"compute": compute} if compute else {}
-    for name, key in (("run", "progress"), ("data", "root"), ("data", "cache")):
-        kept.get(name, {}).pop(key, None)
-    kept["data"]["content"] = digest
-    return hash_of(kept)
+    kept.get("run", {}).pop("progress", None)
+    for key in ("root", "cache"):
+        kept.get("data", {}).pop(key, None)
+    return kept
 
 
 def hash_of(values: Any) -> str:
