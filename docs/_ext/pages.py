@@ -29,14 +29,15 @@ SETUP = """\
 import warnings
 
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 %config InlineBackend.print_figure_kwargs = {"bbox_inches": "tight", "dpi": 110}
 formatters = get_ipython().display_formatter
 formatters.ipython_display_formatter.for_type(Axes, lambda axes: None)  # figures show themselves
 warnings.filterwarnings("ignore", category=DeprecationWarning)
-warnings.filterwarnings("ignore", "IProgress not found")  # progress bars are off
-del formatters, Axes, Figure, warnings
+warnings.filterwarnings("ignore", "IProgress not found")
+import tqdm.auto
+tqdm.auto.tqdm = lambda rounds, **options: rounds  # no progress bars
+del formatters, Axes, tqdm, warnings
 """
 """Code of a hidden first cell."""
 
@@ -97,7 +98,6 @@ def _separate_profile() -> None:
     config = folder / "profile_default" / "ipython_kernel_config.py"
     config.write_text("get_config().IPKernelApp.log_level = 40\n")
     os.environ["IPYTHONDIR"] = str(folder)
-    os.environ["TQDM_DISABLE"] = "1"
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
