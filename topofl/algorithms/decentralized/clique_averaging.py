@@ -32,6 +32,8 @@ def clique_averaging(lr: Rate, *, batch_size: int = 128, momentum: float = 0.0) 
     step. The topology must have ``groups``, as that of :func:`topofl.topologies.dcliques`; if edges
     inside a clique are missing, a node averages over the members from which it still receives.
 
+    See the page :doc:`D-Cliques, from paper to code </docs/papers/dcliques>`.
+
     Parameters
     ----------
     lr, batch_size, momentum
