@@ -10,7 +10,7 @@ import torch
 from tqdm.auto import tqdm
 
 from topofl import metrics
-from topofl.runs.execute import Processes, prepare_fork
+from topofl.runs.execute import Processes
 
 from .cells import TUNING_GRAPH, TUNING_SEED, Cell, Source, arguments, cells, clients_of, graph_of
 from .predictors import predictors_of
@@ -109,7 +109,6 @@ def compute(
     KeyboardInterrupt, OSError
         As :func:`analysis.study.records.train`.
     """
-    prepare_fork()
     executor = Processes(processes, threads=1)
     options = {"executor": executor, "more": more}
     try:

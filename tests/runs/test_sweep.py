@@ -16,6 +16,7 @@ from tests.runs.conftest import BASE, GRID
 from tests.runs.functions import arguments
 from topofl.runs import RunStore, SweepInterrupted, planned, sweep, work
 from topofl.runs import sweep as sweep_function
+from topofl.runs.execute import InProcess, execute
 from topofl.runs.plan import prepare
 from topofl.runs.private import RUNNING
 
@@ -167,6 +168,13 @@ def test_a_killed_process_costs_its_own_run_only(tmp_path):
     assert "the process of the run was killed" in found.failures[0].error
     again = sweep(base, grid, store=tmp_path, retry_failed=True, progress=False)
     assert len(again.runs) == 4
+
+
+def test_no_further_run_starts_when_the_caller_says_so(tmp_path):
+    left = iter([True, True])
+    jobs = [point.job for point in prepare(BASE, GRID, seeds=1)]
+    execute(jobs, tmp_path, InProcess(), limit=1, more=lambda: next(left, False))
+    assert {run.key for run in RunStore(tmp_path).runs()} == {job.key for job in jobs[:2]}
 
 
 def test_a_graph_that_takes_its_nodes_from_the_data_is_built_in_every_process(tmp_path):

@@ -20,7 +20,15 @@ from topofl._support.check import check_finite, check_unmasked, shown
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["draw_adjacency", "draw_graph", "draw_matrix", "draw_rounds", "new_axes", "set_title"]
+__all__ = [
+    "class_colors",
+    "draw_adjacency",
+    "draw_graph",
+    "draw_matrix",
+    "draw_rounds",
+    "new_axes",
+    "set_title",
+]
 
 NODES_LIMIT = 2_000
 EDGES_LIMIT = 20_000
@@ -168,7 +176,7 @@ def _draw_label_nodes(
     """Draw nodes as pie charts of their labels, or discs of the most frequent, with a legend."""
     from matplotlib.lines import Line2D
 
-    colors = _class_colors(counts.shape[1])
+    colors = class_colors(counts.shape[1])
     if len(counts) <= PIES_LIMIT:
         _draw_pies(picture, counts, colors, ax)
     else:
@@ -211,7 +219,8 @@ def _draw_pies(picture: Picture, counts: np.ndarray, colors: list[str], ax: "Axe
     )
 
 
-def _class_colors(classes: int) -> list[str]:
+def class_colors(classes: int) -> list[str]:
+    """Return the colors of the classes in pictures."""
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 

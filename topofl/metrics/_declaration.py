@@ -216,7 +216,7 @@ def _unmet_if_disconnected(entry: Entry) -> str:
 
 
 def _unmet_without_groups(entry: Entry) -> str:
-    return "" if all(graph.groups for graph in entry.graphs) else "has no groups"
+    return "" if all(graph.groups for graph in entry.graphs) else "the graph has no groups of nodes"
 
 
 def _unmet_without_labels(entry: Entry) -> str:

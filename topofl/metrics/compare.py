@@ -13,6 +13,7 @@ from topofl.metrics._rounds import (
     WeightRule,
     as_rounds,
     is_list_of_matrices,
+    node_groups,
     recorded_costs,
     recorded_matrices,
 )
@@ -170,12 +171,13 @@ def _entry(
     graph: Any, name: str | None, weights: WeightRule | None, horizon: int, seed: int
 ) -> Entry:
     of_run = recorded_costs(graph)
+    groups = node_groups(graph)
     graph = recorded_matrices(graph)
     if isinstance(graph, MixingMatrix | MixingSequence) or is_list_of_matrices(graph):
         rounds = as_rounds(graph)
         times = range(rounds.period or min(SAMPLED_ROUNDS, rounds.length or SAMPLED_ROUNDS))
         matrices = [rounds.at(t) for t in times]
-        supports = [matrix.support() for matrix in matrices]
+        supports = [replace(matrix.support(), groups=groups) for matrix in matrices]
         horizon = min(horizon, rounds.length or horizon)
         return Entry(
             name or rounds.name, supports, matrices, rounds, rounds, horizon, seed, run_costs=of_run

@@ -89,6 +89,7 @@ class Processes:
 
     def _pool(self, slot: int) -> ProcessPoolExecutor:
         if slot not in self._pools:
+            prepare_fork()
             threads = self.threads or max(1, (os.cpu_count() or 1) // self.jobs)
             pool = ProcessPoolExecutor(1, get_context(METHOD), _start_process, (threads,))
             self._pools[slot] = pool, pool.submit(os.getpid)
@@ -133,7 +134,6 @@ def as_executor(executor: Any, jobs: int) -> Submits:
     if executor is None and jobs == 1:
         return InProcess()
     if executor is None:
-        prepare_fork()
         return Processes(jobs)
     if hasattr(executor, "get_executor"):  # a client of Dask
         return executor.get_executor()
