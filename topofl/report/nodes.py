@@ -83,7 +83,7 @@ def _class_strip(most: np.ndarray, names: Sequence[str]) -> Strip:
     colors = class_colors(len(names))
     found = sorted(set(most.tolist()))
     listed = found if len(found) <= ENTRIES else [found[0], found[-1]]
-    legend = [(colors[k], names[k]) for k in listed]
+    legend = [(colors[k], str(names[k])) for k in listed]
     return Strip("Most frequent class", _stops([colors[k] for k in most.tolist()]), legend)
 
 
