@@ -33,7 +33,7 @@ RESULTS = {
         "Table",
         "TopologyError",
     ),
-    *("Cost", "GeometricBound", "PushSumConstants"),
+    *("Cost", "GeometricBound", "PushSumConstants", "RoundTime"),
     *("GradientStatistics", "HeterogeneitySpectrum", "PredictedDeviation"),
 }
 """What only the library makes: exceptions, and records of results without checks of their own."""
@@ -126,7 +126,8 @@ def _values() -> dict[str, Any]:
         **{"dispfl.rounds": 3},
         "summarize.runs": {"ring": [_history(0.5), _history(0.6)], "star": _history(0.4)},
         **{"run.progress": False, "dcliques.n": 8, "clique_size": 4, "degree": 2},
-        **{"batch_size": 4},
+        **{"batch_size": 4, "hardware": {"compute": 0.1, "latency": 0.2}, "compute": 0.1},
+        **{"round_time.n_parameters": 10, "step_seconds.steps": 1},
     }
 
 
@@ -144,6 +145,8 @@ GIVEN = {
     "designed": ("degree", "n"),
     "neighborhood_heterogeneity": ("label_counts",),
     "predicted_deviation": ("model", "batch_size"),
+    "round_time": ("n_parameters",),
+    "step_seconds": ("steps",),
     "heterogeneity_spectrum": ("label_counts",),
     "run": ("topology", "progress"),
     "estimate": ("topology",),

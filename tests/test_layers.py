@@ -204,7 +204,8 @@ ROOMS = {
     ],
     "metrics": [
         "_rounds _declaration",
-        *("averaging data_fit cost", "changing", "push_sum shape", "hops", "_columns", "compare"),
+        *("averaging data_fit cost", "changing", "push_sum shape", "hops", "seconds"),
+        *("_columns", "compare"),
         "over_rounds plots",
     ],
     "summary": [

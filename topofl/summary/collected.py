@@ -81,6 +81,7 @@ def collect(
     *,
     score: str | None = None,
     over: str | Sequence[str] = (),
+    hardware: Any = None,
 ) -> Collected:
     """Return the runs with their groups; arguments and errors as :func:`topofl.summarize`."""
     if isinstance(runs, Collected) and by is None and score is None and not over:
@@ -89,6 +90,9 @@ def collect(
         found = Sources(runs.entries, named=runs.by == ("name",))
     else:
         found = entries_of(runs)
+    if hardware is not None:
+        timed = tuple(entry.on(hardware) for entry in found.entries)
+        found = Sources(timed, found.notes, found.named)
     settings = Settings.of([entry.settings for entry in found.entries])
     score = check_score(found.entries, score)
     full = tuple(dict.fromkeys(settings.resolve("by", name) for name in _names("by", by))) or (

@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,12 @@ class Entry:
     settings: Mapping[str, Any]
     curves: Mapping[str, Any]
     load: Callable[[], History]
+
+    def on(self, hardware: Any) -> "Entry":
+        """Return the run with the seconds that its rounds take on this hardware."""
+        with at(f"{self.name}:"):
+            history = self.load().with_seconds(hardware, seed=0)
+        return replace(self, curves=curves_of(history), load=lambda: history)
 
 
 @dataclass(frozen=True)
