@@ -124,7 +124,7 @@ def test_a_stopped_sweep_goes_on_and_leaves_no_processes(tmp_path, how):
     script.write_text(SCRIPT.format(root=os.getcwd(), base=base, store=str(store)))
     process = subprocess.Popen([sys.executable, str(script)], stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 200
-    while time.monotonic() < deadline and len(list(store.glob(f"{RUNNING}/*/owner.json"))) < 2:
+    while time.monotonic() < deadline and len(_owners(store)) < 2:
         time.sleep(0.05)
     workers = _owners(store)
     assert len(workers) == 2
@@ -144,7 +144,7 @@ def test_a_stopped_sweep_goes_on_and_leaves_no_processes(tmp_path, how):
 
 
 def _owners(store: Path) -> list[int]:
-    return [int(folder.name.split("-")[-1]) for folder in store.glob(f"{RUNNING}/*-*")]
+    return [int(f.name.split("+")[1]) for f in store.glob(f"{RUNNING}/[0-9a-f]*+*")]
 
 
 def _lives(pid: int) -> bool:

@@ -256,7 +256,8 @@ def perform_points(
             started=live.started,
             ended=live.ended,
         )
-    remove_abandoned(store.root, [point.key for point in points])
+    keys = [point.key for point in points]
+    remove_abandoned(store.root, keys, [key for key in keys if store.has(key)])
     return collected(points, store)
 
 
