@@ -109,6 +109,13 @@ def test_submitit(tmp_path):
         slurm_executor(str(tmp_path / "logs"), cluster="local", timeout_mn=5)
 
 
+def test_without_a_cluster_runs_are_submitted_to_slurm_or_refused(tmp_path, monkeypatch):
+    pytest.importorskip("submitit")
+    monkeypatch.setenv("PATH", str(tmp_path))  # no srun
+    with pytest.raises(ValueError, match="`cluster` must be 'local' on a machine without the com"):
+        slurm_executor(str(tmp_path / "logs"))
+
+
 def test_optuna(tmp_path):
     pytest.importorskip("optuna")
     space = {"algorithm.lr": log_uniform(1e-3, 1), "topology": ["ring", "star"]}

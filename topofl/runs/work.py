@@ -14,8 +14,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 import topofl
 from topofl import config
+from topofl._support.machine import available_cores
+from topofl._support.processes import identity
 from topofl.callbacks import Event
 from topofl.engine.options import Saving
 from topofl.engine.shorthands import as_saving
@@ -29,7 +33,7 @@ from topofl.runs.records import Failure
 from topofl.runs.run import key_of
 from topofl.runs.stored import RunStore
 
-__all__ = ["Extra", "Job", "Outcome", "perform", "settings_of_call"]
+__all__ = ["Extra", "Job", "Outcome", "perform", "perform_elsewhere", "settings_of_call"]
 
 Extra = Callable[[Any, History], Mapping[str, Any]]
 """Returns more entries of a run's note, from its experiment and its history."""
@@ -114,6 +118,15 @@ def perform(job: Job, root: str) -> Outcome:
         return Outcome(job.key, "interrupted", _line(error))
     except OSError as error:
         return Outcome(job.key, "unwritable", _line(error))
+
+
+def perform_elsewhere(job: Job, root: str, submitter: Mapping[str, Any]) -> Outcome:
+    """Perform a run in a process of a cluster, with the threads that were reserved for it."""
+    if identity() != submitter:
+        reserved = (os.environ.get(name, "") for name in ("OMP_NUM_THREADS", "SLURM_CPUS_PER_TASK"))
+        given = next((int(text) for text in reserved if text.isdigit() and int(text)), 0)
+        torch.set_num_threads(given or available_cores())
+    return perform(job, root)
 
 
 @contextmanager
