@@ -555,7 +555,7 @@ def test_fitted_rivals_predict_held_out_families(tmp_path):
 
 def test_numbers_after_a_line_that_was_cut_off_are_kept(tmp_path):
     described = partial(about, Source())
-    cells = [Cell("digits 60", "shards", "ring", "D-SGD", seed) for seed in range(3)]
+    cells = [Cell("digits 60", "shards", "D-SGD", seed, "ring") for seed in range(3)]
     Records(tmp_path, described).add(cells[0], {"n": 0})
     file = tmp_path / "predictions.jsonl"
     file.write_text(file.read_text() + '["cut off')

@@ -20,7 +20,14 @@ from urllib.parse import quote, unquote
 from topofl._support.processes import identity, is_dead
 from topofl.callbacks import Event
 
-__all__ = ["Reporter", "claimed_folder", "in_progress", "remove_abandoned", "staging_folder"]
+__all__ = [
+    "RUNNING",
+    "Reporter",
+    "claimed_folder",
+    "in_progress",
+    "remove_abandoned",
+    "staging_folder",
+]
 
 RUNNING = ".running"
 """Subfolder of a store for unfinished runs."""
