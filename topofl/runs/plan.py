@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from torch import cuda
+
 import topofl
 from topofl import config
 from topofl._spec import check_keys, parameters
@@ -40,13 +42,16 @@ class Point:
     job
         What a process needs to perform it.
     memory
-        Estimated bytes of the run in a process of its own; None if it was not estimated.
+        Estimated bytes of the run on its device; None if it was not estimated.
+    device
+        The device of the run, such as ``"cuda:0"``.
     """
 
     values: Mapping[str, Any]
     seed: int | None
     job: Job
     memory: int | None = None
+    device: str = "cpu"
 
     @property
     def key(self) -> str:
@@ -156,10 +161,11 @@ def _points_of_tables(
     experiment = config.build(tables, read=cache.read)
     digest = cache.digest(experiment.dataset)
     memory = experiment.estimate().total if with_memory else None
+    device = experiment.options["compute"].device or ("cuda" if cuda.is_available() else "cpu")
 
     def point(seed: int | None) -> Point:
         full = experiment.tables if seed is None else with_seeds(experiment.tables, seed, vary)
-        return Point(values, seed, Job.of(full, digest), memory)
+        return Point(values, seed, Job.of(full, digest), memory, str(device))
 
     return [point(seed) for seed in seeds or [None]]
 
@@ -264,7 +270,10 @@ def _explaining_pickle(base: object) -> Iterator[None]:
 
 def one_per_key(points: Sequence[Point]) -> list[Point]:
     """Return the points without those that repeat the run of an earlier one."""
-    return list({point.key: point for point in reversed(points)}.values())[::-1]
+    found: dict[str, Point] = {}
+    for point in points:
+        found.setdefault(point.key, point)
+    return list(found.values())
 
 
 def shard_of(points: Sequence[Point], shard: str | tuple[int, int] | None) -> list[Point]:
