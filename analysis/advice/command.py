@@ -32,6 +32,7 @@ import torch
 
 from topofl import data
 
+from ..program import as_installed
 from .cases import CASES, SEEDS
 from .report import page
 from .runs import compute, outcome, records_of, tuned_rate
@@ -42,8 +43,8 @@ __all__ = ["main"]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the validation from the command line; returns the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m analysis.advice",
-        description=__doc__,
+        prog=as_installed("python -m analysis.advice"),
+        description=as_installed(__doc__),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--data", type=Path, help="folder with the folder mnist")

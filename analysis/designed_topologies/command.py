@@ -49,6 +49,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..program import as_installed
 from .report import write_report
 from .runs import compute, records_of
 from .settings import SEEDS, SETTINGS
@@ -72,7 +73,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             more=lambda: time.monotonic() < end,
         )
     except (ValueError, OSError) as error:
-        print(f"python -m analysis.designed_topologies: error: {error}", file=sys.stderr)
+        print(
+            as_installed(f"python -m analysis.designed_topologies: error: {error}"), file=sys.stderr
+        )
         return 2
     if records.failures:
         print(f"{records.failures}; the same command tries them again")
@@ -83,8 +86,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m analysis.designed_topologies",
-        description=__doc__,
+        prog=as_installed("python -m analysis.designed_topologies"),
+        description=as_installed(__doc__),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(

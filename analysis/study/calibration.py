@@ -28,6 +28,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from topofl.metrics.data_fit.labels import label_spread
 
+from ..program import as_installed
 from .cells import Cell, Source, about, clients_of, scenarios_of
 from .graphs import GRAPHS
 from .records import Records
@@ -253,8 +254,8 @@ def _range(values: Sequence[float]) -> list[float | int]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Fit the calibration from the command line; returns the exit code."""
     parser = argparse.ArgumentParser(
-        prog="python -m analysis.study.calibration",
-        description=__doc__,
+        prog=as_installed("python -m analysis.study.calibration"),
+        description=as_installed(__doc__),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="results of the study")

@@ -13,6 +13,7 @@ data and methods of your own: a file of ``topofl run`` without ``[topology]`` an
 """
 
 import argparse
+import json
 import sys
 import time
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from pathlib import Path
 
 from topofl import TopologyError
 
+from ..program import as_installed
 from .cells import Source, about, cells, scenarios_of
 from .records import Records
 from .report import Outputs, write_report
@@ -34,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         study(_parser().parse_args(argv))
     except (ValueError, TypeError, TopologyError, OSError) as error:
-        print(f"python -m analysis.study: error: {error}", file=sys.stderr)
+        print(as_installed(f"python -m analysis.study: error: {error}"), file=sys.stderr)
         return 2
     return 0
 
@@ -53,14 +55,12 @@ def study(options: argparse.Namespace) -> None:
         raise ValueError(f"`--minutes` must be at least 0, got {options.minutes:g}")
     source, scenarios = _chosen(options)
     if options.dry_run:
-        for name in scenarios:
-            scenario = source.scenario(name)
-            tuning = len(tuning_runs(scenario))
-            print(f"{name}: {len(cells(scenario)):,} runs, after {tuning} tuning runs")
+        _print_plan(scenarios, source, options)
         return
+    show = partial(print, flush=True, file=sys.stderr if options.json else sys.stdout)
     end = time.monotonic() + 60 * options.minutes
     records = Records(options.out, partial(about, source))
-    print(status(scenarios, records, source), flush=True)
+    show(status(scenarios, records, source))
     try:
         compute(
             scenarios,
@@ -71,13 +71,27 @@ def study(options: argparse.Namespace) -> None:
         )
     except KeyboardInterrupt:
         print("interrupted; the same command continues", file=sys.stderr)
-    print(status(scenarios, records, source), flush=True)
+    show(status(scenarios, records, source))
     outputs = Outputs(options.out, options.html, options.graphs)
     paths = write_report(records, scenarios, source, outputs)
     for path in paths:
-        print(f"written: {path}")
+        show(f"written: {path}")
+    if options.json:
+        print(json.dumps([{"written": str(path)} for path in paths], indent=2))
     if not paths:
-        print("no cell is complete, so there is nothing to report; the same command continues")
+        show("no cell is complete, so there is nothing to report; the same command continues")
+
+
+def _print_plan(scenarios: Sequence[str], source: Source, options: argparse.Namespace) -> None:
+    """Print the number of runs of each scenario."""
+    known = {name: source.scenario(name) for name in scenarios}
+    runs = {name: (len(cells(one)), len(tuning_runs(one))) for name, one in known.items()}
+    if options.json:
+        rows = [{"scenario": name, "runs": n, "tuning runs": k} for name, (n, k) in runs.items()]
+        print(json.dumps(rows, indent=2))
+        return
+    for name, (n, k) in runs.items():
+        print(f"{name}: {n:,} runs, after {k} tuning runs")
 
 
 def _chosen(options: argparse.Namespace) -> tuple[Source, list[str]]:
@@ -100,8 +114,8 @@ def _chosen(options: argparse.Namespace) -> tuple[Source, list[str]]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m analysis.study",
-        description=__doc__,
+        prog=as_installed("python -m analysis.study"),
+        description=as_installed(__doc__),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     names = ", ".join(repr(name) for name in scenarios_of(Source()))
@@ -115,6 +129,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--processes", type=int, default=1, help="processes (default 1)")
     parser.add_argument("--minutes", type=float, default=1e9, help="start no run after this time")
     parser.add_argument("--dry-run", action="store_true", help="print the numbers of runs only")
+    parser.add_argument("--json", action="store_true", help="print JSON on stdout")
     parser.add_argument("--html", type=Path, metavar="FILE", help="also write an interactive page")
     parser.add_argument(
         "--graphs",

@@ -1,6 +1,8 @@
 """``topofl run``."""
 
 import json
+import os
+import subprocess
 import sys
 
 import numpy as np
@@ -200,3 +202,18 @@ def test_a_run_is_logged_where_asked(toml, tmp_path, capsys):
     assert kinds.count("round") == History.load(tmp_path / "r").n_rounds
     assert list(board.glob("events*"))
     capsys.readouterr()
+
+
+def test_output_off_a_terminal_has_neither_bars_nor_colors(toml, tmp_path):
+    sweep = ["sweep", toml, "--grid", "topology=ring,star", "--store", "store"]
+    for words in (["run", toml], sweep, ["resume", "runs/small", "--set", "run.rounds=6"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "topofl", *words],
+            capture_output=True,
+            check=True,
+            cwd=tmp_path,
+            env=os.environ | {"TERM": "xterm-256color", "COLUMNS": "80"},
+        )
+        assert not {b"\r", b"\x1b"} & {bytes([c]) for c in done.stdout + done.stderr}
+        lines = done.stderr.decode().splitlines()
+        assert all(line.startswith("topofl: note: ") for line in lines)

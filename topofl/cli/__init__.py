@@ -11,6 +11,7 @@ from typing import Any
 
 from topofl._support.plugins import current_folder
 from topofl._support.text import printable
+from topofl.cli.failure import CommandFailed
 from topofl.cli.notes import print_notes
 from topofl.cli.parser import make_parser
 
@@ -61,6 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except _USAGE_ERRORS as error:
         return _report(error, 2)
+    except CommandFailed as error:
+        return _report(error, 1)
     except Exception as error:
         if not _is_failed_run(error):
             raise

@@ -2,15 +2,18 @@
 
 import argparse
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import topofl
 from topofl._support.suffixes import KINDS
-from topofl._support.words import did_you_mean
 from topofl.cli.compare_options import add_compare
 from topofl.cli.declared import KINDS_OF_NAMES
+from topofl.cli.parsing import Parser
 from topofl.cli.run_options import add_resume, add_run
+from topofl.cli.setup_options import add_completion, add_doctor, add_new
 from topofl.cli.shared_options import (
+    EXIT_CODES,
+    add_json_option,
     add_report_options,
     add_table_options,
     add_verb,
@@ -22,33 +25,18 @@ from topofl.cli.sweep_options import add_runs, add_sweep
 __all__ = ["make_parser"]
 
 
-class _Parser(argparse.ArgumentParser):
-    """A parser that raises its errors as ``ValueError`` instead of exiting."""
-
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Raise if `value` is not one of the choices, suggesting the nearest one."""
-        if action.choices is not None and value not in action.choices:
-            known = [str(choice) for choice in action.choices]
-            wanted = (
-                f"must be one of {', '.join(known)}, got {value!r}{did_you_mean(str(value), known)}"
-            )
-            raise argparse.ArgumentError(action, wanted)
-
-    def error(self, message: str) -> NoReturn:
-        raise ValueError(f"{message} (see {self.prog} --help)")
-
-
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands, which sets ``command`` to ``module:function``."""
-    parser = _Parser(
+    parser = Parser(
         prog="topofl",
         description="Decentralized federated learning over graphs: "
         "compare topologies, train, report.",
-        epilog="exit codes: 0 success; 1 the run failed; 2 wrong usage or configuration",
+        epilog=EXIT_CODES,
     )
     parser.add_argument("--version", action="version", version=f"topofl {topofl.__version__}")
     verbs = parser.add_subparsers(metavar="COMMAND", required=True)
     for add in (
+        add_new,
         _add_list,
         _add_spectral,
         _add_recommend,
@@ -60,6 +48,8 @@ def make_parser() -> argparse.ArgumentParser:
         _add_graphs,
         _add_reproduce,
         add_study,
+        add_doctor,
+        add_completion,
     ):
         add(verbs)
     return parser
@@ -70,6 +60,7 @@ def _add_list(verbs: Any) -> None:
         topofl list
         topofl list topology
         topofl list algorithm --needs
+        topofl list topology --json
     """
     verb = add_verb(
         verbs,
@@ -78,12 +69,14 @@ def _add_list(verbs: Any) -> None:
         "list the names for specs and configurations",
         examples,
     )
-    verb.add_argument("kind", nargs="?", choices=KINDS_OF_NAMES, help="list only this kind")
+    help_kind = f"list only this kind: {', '.join(KINDS_OF_NAMES)}"
+    verb.add_argument("kind", nargs="?", choices=KINDS_OF_NAMES, metavar="KIND", help=help_kind)
     verb.add_argument(
         "--needs",
         action="store_true",
         help="also list what algorithms require of graphs and weights",
     )
+    add_json_option(verb)
 
 
 def _add_spectral(verbs: Any) -> None:
@@ -260,3 +253,4 @@ def _add_execution_options(verb: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also write one page with everything: HTML and Markdown",
     )
+    add_json_option(verb)

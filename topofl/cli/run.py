@@ -4,24 +4,27 @@ import argparse
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from topofl import callbacks, config
-from topofl._support.text import printable
 from topofl.callbacks import Callback, Event
+from topofl.cli.as_json import print_rows
 from topofl.cli.folders import (
     NEXT,
     check_history,
     check_place,
     claimed,
     is_finished,
+    load_finished,
     settle,
     write_config,
 )
 from topofl.cli.notes import print_notes
 from topofl.cli.record import check_same, commit_record, is_pending, record_in, write_pending
-from topofl.cli.report import print_report
+from topofl.cli.report import print_remark, print_report
 from topofl.cli.stored import check_options, run_in_store
 from topofl.engine import Interrupted
 from topofl.engine.store.checkpoint import rounds_in
@@ -46,9 +49,12 @@ def run(options: argparse.Namespace) -> None:
     print_notes(experiment.notes)
     if options.dry_run:
         need = experiment.estimate(probe=True)
+        if options.json:
+            print_rows([_as_row(need)])
+            return
         print("\n\n".join([str(need), *_total_time(need, experiment.tables)]))
         return
-    job = Job.of(experiment.tables, digest_of(experiment.clients.dataset))
+    job = Job.of(experiment.tables, digest_of(experiment.dataset))
     if options.store is not None:
         run_in_store(job, options)
         return
@@ -82,6 +88,7 @@ def _run_in_folder(
         with _saved_elsewhere_if_blocked(out, history):
             settle(out)
         _finish(out, experiment, job, history, seconds, n_checkpoints)
+        _report_saved(out, history, options)
 
 
 def _is_skipped(out: Path, job: Job, options: argparse.Namespace) -> bool:
@@ -98,8 +105,15 @@ def _is_skipped(out: Path, job: Job, options: argparse.Namespace) -> bool:
         with locked(out, "--out"):
             settle(out)
     check_same(out, job)
-    print(f"{printable(str(out))} is finished; nothing was done")
+    _report_finished(out, "is finished; nothing was done", options)
     return True
+
+
+def _report_finished(out: Path, what: str, options: argparse.Namespace) -> None:
+    """Print that a run was finished before; with ``--json`` also its scores."""
+    if options.json:
+        print_report(str(out), load_finished(out), options)
+    print_remark(f"{out} {what}", options)
 
 
 def _start_of_cost() -> float:
@@ -139,6 +153,11 @@ def _saved_elsewhere_if_blocked(out: Path, history: History) -> Iterator[None]:
         ) from error
 
 
+def _as_row(need: Estimate) -> dict[str, Any]:
+    """Return an estimate for JSON: its fields, and the memory of the whole run in bytes."""
+    return asdict(need) | {"total": need.total, "added": need.added, "fits": need.fits}
+
+
 def _total_time(need: Estimate, tables: config.Tables) -> list[str]:
     """Return the estimated time of all rounds if a probe measured times."""
     if need.seconds_per_round is None or need.seconds_per_evaluation is None:
@@ -175,10 +194,8 @@ def _continue(out: Path, options: argparse.Namespace) -> None:
             raise ValueError(
                 f"{out} is finished, so only `--set run.rounds=N` is allowed, got {options.set}"
             )
-        print(
-            f"{printable(str(out))} is finished: all {done} rounds are done; train more with --set "
-            "run.rounds=N"
-        )
+        what = f"is finished: all {done} rounds are done; train more with --set run.rounds=N"
+        _report_finished(out, what, options)
         return
     saved = rounds_in(out / "checkpoints")
     if done and not saved:
@@ -191,7 +208,7 @@ def _continue(out: Path, options: argparse.Namespace) -> None:
     check_history(out)
     earlier = record_in(out)
     tables = asked_for(experiment.tables, earlier if done else None)
-    job = Job.of(tables, digest_of(experiment.clients.dataset))
+    job = Job.of(tables, digest_of(experiment.dataset))
 
     def write_changes(event: Event) -> None:
         is_removed = not (out / "config.toml").is_file()
@@ -206,6 +223,7 @@ def _continue(out: Path, options: argparse.Namespace) -> None:
         stopped.folder = out / "checkpoints"  # as the user named it
         raise
     _finish(out, experiment, job, history, time.perf_counter() - start)
+    _report_saved(out, history, options)
 
 
 def _log_callbacks(options: argparse.Namespace) -> list[Callback]:
@@ -222,7 +240,7 @@ def _finish(
     seconds: float,
     n_checkpoints: int = 1,
 ) -> None:
-    """Save a history and its record, print scores, and keep the last `n_checkpoints` checkpoints.
+    """Save a history and its record, and keep the last `n_checkpoints` checkpoints.
 
     The configuration in `job` is what the run was asked for, that of the record what it chose.
     """
@@ -234,5 +252,8 @@ def _finish(
     write_config(out, tables)
     prune(out / "checkpoints", n_checkpoints)
     commit_record(out)
-    print_report(str(out), history)
-    print(f"saved in {printable(str(out))}")
+
+
+def _report_saved(out: Path, history: History, options: argparse.Namespace) -> None:
+    print_report(str(out), history, options)
+    print_remark(f"saved in {out}", options)

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from topofl.cli.shared_options import add_verb, path_argument
+from topofl.cli.shared_options import add_json_option, add_verb, path_argument
 
 __all__ = ["add_resume", "add_run"]
 
@@ -95,3 +95,4 @@ def _add_training_options(verb: argparse.ArgumentParser, help_set: str) -> None:
     verb.add_argument(
         "--progress", action=argparse.BooleanOptionalAction, help="a bar (default: on terminals)"
     )
+    add_json_option(verb)

@@ -8,6 +8,7 @@ from topofl._spec import parse_value
 from topofl._support.check import did_you_mean, shown
 from topofl._support.table import NotApplicable, Table
 from topofl._support.text import printable
+from topofl.cli.as_json import print_rows
 from topofl.cli.notes import print_notes
 from topofl.cli.output import print_table
 from topofl.runs import Failure, RunStore, StoredRun
@@ -33,14 +34,23 @@ def runs(options: argparse.Namespace) -> None:
         for entry in found:
             store.remove(entry.key)
         print_notes([f"removed {len(found)} runs of {len(every)}"])
+        if options.json:
+            print_rows({"removed": entry.key} for entry in found)
         return
     if options.failed and options.traceback:
+        if options.json:
+            print_rows(_traceback_row(entry) for entry in found if isinstance(entry, Failure))
+            return
         for entry in found:
             if isinstance(entry, Failure):
                 print(f"{entry.key}: {printable(entry.error)}\n{entry.traceback}")
         return
     columns = _columns(found, settings, options.columns)
     print_table(_table(found, settings, columns), options)
+
+
+def _traceback_row(failure: Failure) -> dict[str, Any]:
+    return {"key": failure.key, "error": failure.error, "traceback": failure.traceback}
 
 
 def _entries(store: RunStore, options: argparse.Namespace) -> Sequence[Entry]:

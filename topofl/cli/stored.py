@@ -2,8 +2,7 @@
 
 import argparse
 
-from topofl._support.text import printable
-from topofl.cli.report import print_report
+from topofl.cli.report import print_remark, print_report
 from topofl.cli.sweeping import SweepFailed
 from topofl.runs import RunStore, SweepInterrupted
 from topofl.runs.execute import InProcess
@@ -45,6 +44,7 @@ def run_in_store(job: Job, options: argparse.Namespace) -> None:
             f"the run failed: {failure.error}; see topofl runs {store.root} --failed --traceback"
         )
     for run in found.runs:
-        place = printable(str(run.folder))
-        print_report(str(run.folder), run.history)
-        print(f"found in {place}; nothing was done" if is_known else f"saved in {place}")
+        place = str(run.folder)
+        print_report(place, run.history, options)
+        what = f"found in {place}; nothing was done" if is_known else f"saved in {place}"
+        print_remark(what, options)

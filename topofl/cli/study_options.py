@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from topofl.cli.shared_options import add_verb, path_argument
+from topofl.cli.shared_options import add_json_option, add_verb, path_argument
 
 __all__ = ["add_study"]
 
@@ -71,3 +71,4 @@ def add_study(verbs: Any) -> None:
         "--minutes", type=float, default=float("inf"), metavar="M", help="start no run after M"
     )
     verb.add_argument("--dry-run", action="store_true", help="show the number of runs only")
+    add_json_option(verb)

@@ -1,5 +1,6 @@
 """D-SGD with Clique Averaging, from the D-Cliques paper."""
 
+from topofl._support.check import check_int
 from topofl.algorithms.contract.local import sgd_descent, train
 from topofl.algorithms.contract.needs import Need, needing, undirected
 from topofl.algorithms.contract.phase import Algorithm, chain
@@ -64,7 +65,9 @@ def clique_averaging(lr: Rate, *, batch_size: int = 128, momentum: float = 0.0) 
     return chain(
         "clique_averaging",
         local=train(
-            sgd_descent(lr, momentum=momentum), batch_size=batch_size, gradient=within_groups
+            sgd_descent(lr, momentum=momentum),
+            batch_size=check_int("batch_size", batch_size, minimum=1),
+            gradient=within_groups,
         ),
         exchange=gossip(),
     )
