@@ -11,6 +11,7 @@ import matplotlib as mpl
 import matplotlib.pyplot  # so that `mpl` has it, and `figure`, whatever ran before
 import networkx as nx
 import numpy as np
+import pandas as pd
 import scipy.sparse as sparse
 import torch
 
@@ -87,6 +88,11 @@ def _values() -> dict[str, Any]:
         **{"reward": lambda models_, i: 0.0, "generate": lambda t: graph},
         **{"MixingSequence.generate": lambda t: weights},
         **{"from_arrays.x": np.eye(8), "y": [0, 1] * 4},
+        **{
+            "frame": pd.DataFrame({"a": range(8), "k": ["x", "y"] * 4}),
+            "from_dataframe.label": "k",
+        },
+        **{"from_huggingface.dataset": "nowhere"},
         **{"inputs": torch.eye(8), "labels": torch.arange(8) % 2},
         **{"n_classes": 2, "name": "name", "train": np.arange(6)},
         **{"val": np.array([6]), "test": np.array([7])},
@@ -146,6 +152,7 @@ GIVEN = {
     "estimate": ("topology",),
     "effective_resistance": ("u", "v"),
     "from_arrays": ("y",),
+    "from_dataframe": ("label",),
     **{name: tuple(row.required) for name, row in ALGORITHMS.items()},
 }
 """Arguments with defaults that are given too, to be quick or to be understood."""

@@ -193,7 +193,13 @@ ROOMS = {
     ],
     "advice": ["budget calls calibration prediction reasons result", "candidates", "recommend"],
     "data": [
-        *("_pixels _split", "dataset", "arrays augment _assignment", "torch_datasets", "partition"),
+        *(
+            "_pixels _split _labels",
+            "dataset",
+            "arrays augment _assignment",
+            "torch_datasets",
+            "partition",
+        ),
         *("partitioners edits", "readers"),
     ],
     "metrics": [

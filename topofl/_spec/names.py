@@ -64,11 +64,13 @@ def _functions(module: ModuleType) -> dict[str, Function]:
     return {name: value for name, value in exported.items() if inspect.isfunction(value)}
 
 
+@cache  # reading the signatures of all functions takes milliseconds
 def first(function: Function) -> str:
     """Return the name of a function's first parameter, or an empty string if it has none."""
     return next(iter(parameters(function)), "")
 
 
+@cache
 def _returns(function: Function) -> Any:
     return inspect.signature(function).return_annotation
 
@@ -103,12 +105,6 @@ _CATALOGUE: dict[str, Callable[[], dict[str, Function]]] = {
 """Functions of each kind; signatures are read only for the kind that is requested."""
 
 
-@cache
-def _known(kind: str) -> dict[str, Function]:
-    """Return the functions of topofl of a kind; to read their signatures takes milliseconds."""
-    return _CATALOGUE[kind]()
-
-
 def parameters(function: Function) -> Mapping[str, inspect.Parameter]:
     """Return the parameters of a function by name."""
     return inspect.signature(function).parameters
@@ -127,7 +123,7 @@ def find(kind: str, name: object) -> Function:
     ValueError
         If the name is unknown (the message suggests the nearest), or cannot be imported.
     """
-    ours = _known(kind)
+    ours = _CATALOGUE[kind]()
     if not isinstance(name, str):
         raise TypeError(
             f"the name of a {kind} must be text, got {shown(name)} ({type(name).__name__})"

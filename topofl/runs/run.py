@@ -83,6 +83,8 @@ def key_of(tables: Tables, digest: str) -> str:
     (True, False)
     """
     kept = determining(tables)
+    for key in ("path", "dataset"):  # the hash stands for the file, wherever it is
+        kept["data"].pop(key, None)
     kept["data"]["content"] = digest
     return hash_of(kept)
 
@@ -98,8 +100,9 @@ def determining(tables: Tables) -> dict[str, dict[str, Any]]:
     kept = {name: dict(table) for name, table in tables.items() if name != "saving"}
     compute = {name: value for name, value in kept.pop("compute", {}).items() if name != "device"}
     kept |= {"compute": compute} if compute else {}
-    for name, key in (("run", "progress"), ("data", "root"), ("data", "cache")):
-        kept.get(name, {}).pop(key, None)
+    kept.get("run", {}).pop("progress", None)
+    for key in ("root", "cache"):
+        kept.get("data", {}).pop(key, None)
     return kept
 
 
