@@ -17,7 +17,7 @@ from topofl._support.callers import in_notebook
 from topofl._support.check import check_int, check_switch, shown
 from topofl._support.machine import emulates_bf16
 from topofl._support.text import printable
-from topofl.algorithms.contract.phase import Algorithm
+from topofl.algorithms.contract.phase import Algorithm, Phase
 from topofl.algorithms.contract.round import Rule, State
 from topofl.attacks import Attack
 from topofl.callbacks import Callback, Event
@@ -29,6 +29,10 @@ from topofl.engine.active_run import (
     plan_of_checkpoint,
     trained_models,
 )
+from topofl.engine.distributed.failure import naming_checkpoints
+from topofl.engine.distributed.measured import distance_of_ranks, traffic_of_round
+from topofl.engine.distributed.ranks import Ranks
+from topofl.engine.distributed.start import IdleRank, Joined, joined_ranks
 from topofl.engine.dry_run.checked import checked_state
 from topofl.engine.evaluate.scores import Scores
 from topofl.engine.evaluation_stages import (
@@ -38,10 +42,10 @@ from topofl.engine.evaluation_stages import (
 )
 from topofl.engine.options import Compute, Evaluation, Saving
 from topofl.engine.rounds import EngineRound
-from topofl.engine.setup import resolve
+from topofl.engine.setup import Setup, resolve
 from topofl.engine.shorthands import as_saving
 from topofl.engine.state import RunState
-from topofl.engine.store.checkpoint import checkpoint_to_resume, reserved_folder
+from topofl.engine.store.checkpoint import Checkpoint, checkpoint_to_resume, reserved_folder
 from topofl.engine.store.interrupt import stop_between_rounds
 from topofl.engine.store.lock import Lock
 from topofl.engine.store.schedule import CheckpointSchedule
@@ -195,15 +199,52 @@ def run(
     )
     # absolute, since callbacks may change the working directory
     folder = None if saving.folder is None else Path(saving.folder).absolute()
-    with reserved_folder(folder) as lock:
-        found = None if folder is None else checkpoint_to_resume(folder, saving.resume)
+    options = (rounds, saving, folder, callbacks, progress)
+    if not setup.compute.distributed:
+        return _run_part(setup, None, *options)
+    compute = setup.compute
+    with (
+        naming_checkpoints(folder),
+        joined_ranks(setup.graphs, setup.device, compute.rank_timeout, compute.placement) as joined,
+    ):
+        if isinstance(joined, IdleRank):
+            return joined.history()
+        history = _run_part(setup, joined, *options)
+        joined.end(replace(history, models=None) if joined.ranks.is_first else None)
+        return history
+
+
+def _run_part(
+    setup: Setup,
+    joined: Joined | None,
+    rounds: int,
+    saving: Saving,
+    folder: Path | None,
+    callbacks: Sequence[Callback],
+    progress: bool | str,
+) -> History:
+    """Run this process's part of a run: all of it, or in a distributed run that of its rank."""
+    ranks = None if joined is None else joined.ranks
+    if ranks is not None and not ranks.is_first:
+        callbacks, progress = (), False
+    with reserved_folder(folder if ranks is None or ranks.is_first else None) as lock:
+        found = None if folder is None else _checkpoint(folder, saving.resume, ranks)
         backend = setup.backend(None if found is None else plan_of_checkpoint(found, setup.compute))
         _warn_of_emulation(backend)
-        active = ActiveRun.build(setup, rounds, backend)
+        active = ActiveRun.build(setup, rounds, backend, joined)
         marker = {} if folder is None else checkpoint_marker(active, folder)
         start = 0 if found is None else active.resume(found, marker)
         resumed = found is not None
         return _execute(active, saving, folder, marker, lock, start, resumed, callbacks, progress)
+
+
+def _checkpoint(folder: Path, resume: bool, ranks: Ranks | None) -> Checkpoint | None:
+    """Return the checkpoint to resume from, which rank 0 chooses for all ranks."""
+    if ranks is None:
+        return checkpoint_to_resume(folder, resume)
+    found = checkpoint_to_resume(folder, resume) if ranks.is_first else None
+    place = ranks.of_first(None if found is None else (found.path, dict(found.marker)))
+    return None if place is None else Checkpoint(*place)
 
 
 def _execute(
@@ -226,10 +267,11 @@ def _execute(
             callback(event)
 
     began = time.perf_counter()
-    with run_state.threads() as parallel_map, stop_between_rounds(folder is not None) as request:
+    stops = stop_between_rounds(folder is not None, patient=run_state.ranks is not None)
+    with run_state.threads() as parallel_map, stops as request:
         checkpoints = CheckpointSchedule(
             folder, active.rounds, saving.every, active.size, active.state, marker, emit, request,
-            saved=start if resumed else None, lock=lock, final=saving.final,
+            saved=start if resumed else None, lock=lock, final=saving.final, ranks=run_state.ranks,
         )  # fmt: skip
         emit(Event("start", start, meta | {"resumed_at": start}, run_state.models))
         if not resumed:
@@ -294,24 +336,33 @@ def _round(
     run_state = active.run_state
     evaluated = active.evaluated(t + 1)
     statistics = GradientStatistics() if evaluated else None
-    current = EngineRound(run_state, parallel_map, t, statistics=statistics, states=active.states)
+    current = EngineRound(
+        run_state, parallel_map, t, statistics=statistics, states=active.states,
+        sharded=active.sharded,
+    )  # fmt: skip
+    if run_state.ranks is not None:
+        run_state.ranks.begin_round(t)
     training, exchanges = current.training, current.exchanges
     context = active.context(parallel_map, t + 1)
     stages_before_exchange = {
         name: stage for name, stage in active.stages.items() if evaluated and stage.before_exchange
     }
     scores_before_exchange = _apply_phases(
-        active.algorithm, current, active.states, context, stages_before_exchange
+        active.phases, current, active.states, context, stages_before_exchange
     )
+    push_sum_weights = run_state.models.push_sum_weights
     totals: dict[str, float] = {"steps": training.steps, **exchanges.ledger.totals(exchanges.used)}
     if run_state.trace.pushes:
-        totals |= {"smallest_push_weight": float(run_state.models.push_sum_weights.min())}
+        totals |= {"smallest_push_weight": float(current.all_rows(push_sum_weights).min())}
     totals |= current.numbers
-    columns = active.recorder.add_round(
-        training.node_losses, run_state.models.n, totals, exchanges.used
-    )
+    losses = training.node_losses
+    if run_state.ranks is not None:
+        totals |= traffic_of_round(run_state.ranks, exchanges.used)
+    columns = active.recorder.add_round(losses, run_state.models.n, totals, exchanges.used)
     if not evaluated:
         return training.diverged, columns, None
+    if training.statistics and run_state.ranks is not None:
+        training.statistics.add_ranks(run_state.ranks)
     diversity = training.statistics.diversity if training.statistics else math.nan
     training.statistics = statistics = None  # frees its memory before the evaluation
     began = time.perf_counter()
@@ -341,7 +392,7 @@ def _warn_of_emulation(compute: Backend) -> None:
 
 
 def _apply_phases(
-    algorithm: Algorithm,
+    phases: Mapping[str, Phase],
     current: EngineRound,
     states: dict[str, State],
     context: EvaluationContext,
@@ -350,7 +401,7 @@ def _apply_phases(
     """Apply the phases of a round; return the scores of stages right before an exchange."""
     run_state = context.run_state
     scores_before_exchange = {}
-    for name, phase in algorithm.phases.items():
+    for name, phase in phases.items():
         if name == run_state.trace.exchange:
             scores_before_exchange = {
                 key: stage.scores(context) for key, stage in stages_before_exchange.items()
@@ -374,18 +425,28 @@ def _evaluate(
         scores_of_stages(active.stages, context, active.rounds, scores_before_exchange)
     )
     columns |= {
-        "consensus_distance": consensus_distance(_shared_columns(run_state)),
+        "consensus_distance": _consensus_distance(run_state),
         "gradient_diversity": diversity,
     }
     if run_state.trace.pushes:
-        columns |= {"push_weight": run_state.models.push_sum_weights.clone()}
+        weights, ranks = run_state.models.push_sum_weights, run_state.ranks
+        columns |= {"push_weight": weights.clone() if ranks is None else ranks.all_rows(weights)}
     return columns
+
+
+def _consensus_distance(run_state: RunState) -> float:
+    """Return the consensus distance of the honest nodes' shared columns."""
+    shared, ranks = _shared_columns(run_state), run_state.ranks
+    return consensus_distance(shared) if ranks is None else distance_of_ranks(shared, ranks)
 
 
 def _shared_columns(run_state: RunState) -> Tensor:
     """Return the shared columns of the honest nodes' models; all columns if none are shared."""
     flat, active_attack = run_state.models.flat, run_state.active_attack
-    flat = flat if active_attack is None else flat[active_attack.honest]
+    if active_attack is not None and run_state.ranks is not None:
+        flat = flat[run_state.ranks.own_rows(~active_attack.is_attacker)]
+    elif active_attack is not None:
+        flat = flat[active_attack.honest]
     parts = [flat[:, part] for part in run_state.trace.share]
     return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
 
