@@ -191,9 +191,7 @@ class ActiveRun:
                 )
             for name, saved in state["phases"].items():
                 names = self.sharded.get(name, ())
-                saved = {
-                    key: self._own_rows(x) if key in names else x for key, x in saved.items()
-                }
+                saved = {key: self._own_rows(x) if key in names else x for key, x in saved.items()}
                 _restore(self.states[name], saved, self.run_state.models.flat.device)
             self.recorder.restore(state["recorder"], self.evaluated, self.scored, found.round)
             self.run_state.monitor.restore(state["guard"])

@@ -127,7 +127,9 @@ def mixer(weights: MixingMatrix, device: torch.device, dtype: torch.dtype) -> Mi
         return Mixer(_gathering_mixer(weights), by_columns=True)
     # torch has no sparse products in 16 bits on CPU
     if is_sparse and dtype in (torch.float32, torch.float64):
-        return Mixer(_block_mixer(sparse_on_device(weights.weights, device, dtype)), by_columns=True)
+        return Mixer(
+            _block_mixer(sparse_on_device(weights.weights, device, dtype)), by_columns=True
+        )
     return Mixer(_block_mixer(weights.to_torch(device, dtype)), by_columns=True)
 
 
@@ -153,9 +155,7 @@ def columns_at_a_time(n: int, device: torch.device) -> int:
     return COLUMNS if device.type == "cpu" else max(COLUMNS, PRODUCTS // n)
 
 
-def sparse_on_device(
-    matrix: sparse.csr_array, device: torch.device, dtype: torch.dtype
-) -> Tensor:
+def sparse_on_device(matrix: sparse.csr_array, device: torch.device, dtype: torch.dtype) -> Tensor:
     """Return a sparse matrix as a tensor on a device."""
     parts = (torch.from_numpy(part.copy()) for part in (matrix.indptr, matrix.indices, matrix.data))
     with _CREATION_LOCK:

@@ -72,6 +72,7 @@ class RoundTraining:
         counts = self._participating(all_counts, participants)
         if not counts.any():
             return counts
+        self.calls[phase] = self.calls.get(phase, 0) + 1
         mixer = (
             None
             if training.gradient is None
@@ -148,7 +149,7 @@ class RoundTraining:
         self, phase: str, training: Training, all_counts: np.ndarray, steps: int
     ) -> list[Batch]:
         """Return the minibatches of a call of :meth:`train`; further calls draw other ones."""
-        self.calls[phase] = call = self.calls.get(phase, 0) + 1
+        call = self.calls[phase]
         key = phase if call == 1 else f"{phase}/{call}"
         first = self.t * all_counts * training.minibatches
         draw, sizes = self.run_state.learner.batches.at, training.sizes

@@ -388,7 +388,7 @@ def _warn_of_emulation(compute: Backend) -> None:
             f"`precision` 'bf16' is emulated on {compute.device}, "
             f"which has no bfloat16 products{needs}: leave it out"
         )
-        warnings.warn(text, RuntimeWarning, stacklevel=5)
+        warnings.warn(text, RuntimeWarning, stacklevel=6)
 
 
 def _apply_phases(

@@ -7,6 +7,7 @@ from torch import Tensor
 from topofl._support.check import check_choice, check_int, check_nonnegative, check_positive
 from topofl.algorithms.contract.local import Training
 from topofl.algorithms.contract.phase import Algorithm, Phase, chain
+from topofl.algorithms.contract.random_rows import normal_rows
 from topofl.algorithms.contract.round import Models, Round, State
 from topofl.algorithms.contract.schedules import Rate, as_schedule, decayed, described
 from topofl.algorithms.contract.terms import Step, Term, descend
@@ -189,10 +190,4 @@ def _private_update(training: Training, limit: float, scale: float) -> Phase:
 
 def _add_noise(values: Tensor, models: Models, rng: np.random.Generator, scale: float) -> None:
     """Add Gaussian noise, drawn on the CPU node by node and copied to the device at once."""
-    drawn = torch.empty_like(values, device="meta" if values.is_meta else "cpu")
-    row_of = {node: row for row, node in enumerate(models.nodes.tolist())}
-    for node in range(0 if values.is_meta else models.n):
-        noise = rng.standard_normal(values.shape[1])
-        if node in row_of:
-            drawn[row_of[node]] = torch.from_numpy(noise)
-    values.add_(drawn.to(values.device), alpha=scale)
+    values.add_(normal_rows(values, models, rng), alpha=scale)

@@ -87,9 +87,7 @@ def halo_of(weights: MixingMatrix, ranks: Ranks) -> Halo:
     crosses = (reader != holder) & (entries.data != 0)
     received = np.unique(entries.col[crosses & (reader == ranks.rank)])
     received = received[np.lexsort((received, ranks.owner[received]))]
-    incoming = [
-        (peer, int(count)) for peer, count in enumerate(_counts(ranks, received)) if count
-    ]
+    incoming = [(peer, int(count)) for peer, count in enumerate(_counts(ranks, received)) if count]
     outgoing = []
     for peer in range(ranks.size):
         nodes = np.unique(entries.col[crosses & (holder == ranks.rank) & (reader == peer)])
@@ -116,9 +114,7 @@ def _check_same_on_all_ranks(weights: MixingMatrix, ranks: Ranks) -> None:
         )
 
 
-def rank_mixer(
-    weights: MixingMatrix, ranks: Ranks, dtype: torch.dtype
-) -> Callable[[Tensor], None]:
+def rank_mixer(weights: MixingMatrix, ranks: Ranks, dtype: torch.dtype) -> Callable[[Tensor], None]:
     """Return the function that replaces own rows (k, c) by their rows of ``weights @ values``.
 
     Means over groups are reductions; otherwise the rows that the matrix needs are exchanged while

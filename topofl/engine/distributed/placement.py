@@ -162,9 +162,7 @@ def _spectral_order(edges: sparse.csr_array) -> np.ndarray:
     return np.lexsort((np.arange(n), np.round(fiedler, 9)))
 
 
-def _by_groups(
-    edges: sparse.csr_array, groups: Sequence[Sequence[int]], size: int
-) -> np.ndarray:
+def _by_groups(edges: sparse.csr_array, groups: Sequence[Sequence[int]], size: int) -> np.ndarray:
     """Return ranks by recursive spectral bisection of whole groups."""
     label = np.empty(edges.shape[0], dtype=np.int64)
     for k, group in enumerate(groups):

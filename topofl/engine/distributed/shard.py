@@ -142,9 +142,7 @@ def _lengths(
 
 
 @contextmanager
-def own_part(
-    ranks: Ranks, models: Population, state: State
-) -> Iterator[tuple[Population, State]]:
+def own_part(ranks: Ranks, models: Population, state: State) -> Iterator[tuple[Population, State]]:
     """Yield the models and state of the own nodes; if all are given, gather them afterwards."""
     if not ranks.holds_all(models.flat) or ranks.size == 1:
         yield models, state
