@@ -180,7 +180,7 @@ ROOMS = {
     "engine": [
         "population mixer ledger recorder options attackers",
         "suggestions shorthands",
-        *("train", "dry_run", "evaluate", "checks", "setup", "memory", "state"),
+        *("train", "dry_run", "evaluate", "checks", "distributed", "setup", "memory", "state"),
         *("round_training round_exchanges", "rounds"),
         *("store evaluation_stages", "active_run", "run"),
     ],

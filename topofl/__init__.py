@@ -87,7 +87,7 @@ _MODULES = {
 
 _NAMES = {
     "topofl._support.table": "NotApplicable Spread Table",
-    "topofl.engine": "Compute DivergenceError Evaluation Interrupted Saving run",
+    "topofl.engine": "Compute DivergenceError Evaluation Interrupted RankError Saving run",
     "topofl.estimate": "estimate",
     "topofl.history": "History",
     "topofl.mixing": "MixingMatrix",

@@ -311,7 +311,8 @@ def metadata(active: ActiveRun) -> dict[str, Any]:
 
 def checkpoint_marker(active: ActiveRun, folder: Path) -> dict[str, Any]:
     """Return the description of a run for its checkpoints; raise if the disk lacks space."""
-    check_space(folder, active.size)
+    if active.ranks is None or active.ranks.is_first:
+        check_space(folder, active.size)
     setup = active.setup
     return {
         "rounds": active.rounds,

@@ -131,9 +131,13 @@ class Population:
         """Number of nodes of the run."""
         return len(self.flat) if self.ranks is None else self.ranks.n
 
-    @cached_property
+    @property
     def nodes(self) -> np.ndarray:
         """(k,) nodes whose models are the rows of `flat`."""
+        return self._nodes
+
+    @cached_property
+    def _nodes(self) -> np.ndarray:
         if self.ranks is None or len(self.flat) == self.ranks.n:
             return np.arange(len(self.flat))
         return self.ranks.nodes

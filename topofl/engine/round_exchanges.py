@@ -145,7 +145,8 @@ class RoundExchanges:
         """Aggregate the rows of this rank, given those that they receive from other ranks."""
         run_state = self.run_state
         ranks, attack = run_state.ranks, run_state.active_attack
-        assert ranks is not None and run_state.halo is not None
+        assert ranks is not None
+        assert run_state.halo is not None
         own = ranks.nodes.tolist()
         if attack is not None:
             everyone = ranks.all_rows(values)

@@ -45,7 +45,12 @@ from topofl.engine.rounds import EngineRound
 from topofl.engine.setup import Setup, resolve
 from topofl.engine.shorthands import as_saving
 from topofl.engine.state import RunState
-from topofl.engine.store.checkpoint import Checkpoint, checkpoint_to_resume, reserved_folder
+from topofl.engine.store.checkpoint import (
+    Checkpoint,
+    checkpoint_to_resume,
+    newest_round,
+    reserved_folder,
+)
 from topofl.engine.store.interrupt import stop_between_rounds
 from topofl.engine.store.lock import Lock
 from topofl.engine.store.schedule import CheckpointSchedule
@@ -204,7 +209,7 @@ def run(
         return _run_part(setup, None, *options)
     compute = setup.compute
     with (
-        naming_checkpoints(folder),
+        naming_checkpoints(folder, newest_round),
         joined_ranks(setup.graphs, setup.device, compute.rank_timeout, compute.placement) as joined,
     ):
         if isinstance(joined, IdleRank):

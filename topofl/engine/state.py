@@ -185,11 +185,13 @@ def _plan_chooser(
     linear = is_linear(module)
 
     def choose(trial: TimingTrial) -> Plan:
-        if ranks is None or ranks.is_first:
-            plan = choose_plan(compute, linear, facts.sizes, trial, fits_into(facts, free))
-        return plan if ranks is None else ranks.of_first(plan if ranks.is_first else None)
+        return choose_plan(compute, linear, facts.sizes, trial, fits_into(facts, free))
 
-    return choose
+    if ranks is None:
+        return choose
+    # all ranks use the executor that rank 0 timed
+    unknown = Plan("", 0, 0, 0)
+    return lambda trial: ranks.of_first(choose(trial) if ranks.is_first else unknown)
 
 
 def _facts_of_rank(facts: MemoryFacts, k: int, examples: int, clients: Partition) -> MemoryFacts:

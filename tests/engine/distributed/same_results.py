@@ -6,16 +6,16 @@ differs, by case.
 """
 
 import json
-import os
-import signal
 import sys
 import tempfile
-import time
 import traceback
 import warnings
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+
+from tests.engine.distributed.processes import forked
 
 LIMIT = 400
 """Seconds after which all ranks are killed."""
@@ -82,45 +82,18 @@ def verdict(case, reference, folder, size):
     return wrong
 
 
-def rank_main(rank, size, port, references, root):
+def run_all(rank, size, references, root):
     """Run all cases on one rank."""
-    os.environ.update(
-        RANK=str(rank), WORLD_SIZE=str(size), LOCAL_RANK=str(rank), MASTER_ADDR="127.0.0.1",
-        MASTER_PORT=str(port), GLOO_SOCKET_IFNAME="lo",
-    )  # fmt: skip
-    for case, reference in references.items():
+    for k, (case, reference) in enumerate(references.items()):
         try:
             wrong = verdict(case, reference, root / case, size)
+            failed = False
         except BaseException:
-            wrong = [traceback.format_exc()]
-        if rank == 0 or wrong:
-            path = root / f"{size}-{list(references).index(case)}-{rank}.json"
-            if rank == 0 or "Traceback" in wrong[0]:
-                path.write_text(json.dumps(wrong))
-        if wrong and "Traceback" in wrong[0]:
+            wrong, failed = [traceback.format_exc()], True
+        if rank == 0 or failed:
+            (root / f"{size}-{k}-{rank}.json").write_text(json.dumps(wrong))
+        if failed:
             return  # ranks may disagree about where they are
-
-
-def forked(size, references, root):
-    """Run all cases on some ranks, and wait for them for a limited time."""
-    from tests.engine.distributed.processes import free_port
-
-    port, children = free_port(), []
-    for rank in range(size):
-        child = os.fork()
-        if child == 0:
-            try:
-                rank_main(rank, size, port, references, root)
-            finally:
-                os._exit(0)
-        children.append(child)
-    until = time.monotonic() + LIMIT
-    while children and time.monotonic() < until:
-        children = [child for child in children if os.waitpid(child, os.WNOHANG)[0] == 0]
-        time.sleep(0.05)
-    for child in children:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
 
 
 def written(root, size, k):
@@ -152,7 +125,7 @@ def main(*names):
     with tempfile.TemporaryDirectory() as place:
         root = Path(place)
         for size in (2, 3):
-            forked(size, references, root)
+            forked(size, partial(run_all, size=size, references=references, root=root), LIMIT)
         found = {
             case: {
                 "2 ranks": written(root, 2, k),

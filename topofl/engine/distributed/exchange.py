@@ -3,6 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sparse
@@ -52,7 +53,7 @@ class Halo:
         rows = len(self.nodes) + sum(len(rows) for _, rows in self.outgoing)
         return max(1, SENT // max(1, rows))
 
-    def begin(self, ranks: Ranks, values: Tensor) -> tuple[Tensor, object]:
+    def begin(self, ranks: Ranks, values: Tensor) -> tuple[Tensor, Sequence[Any]]:
         """Begin to exchange rows of values (k, c); return the received ones and the requests.
 
         The received rows (h, c) are complete after ``ranks.finish(requests)``; `values` may change

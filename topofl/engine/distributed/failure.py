@@ -1,17 +1,20 @@
 """Failures of ranks: processes that ended, or do not respond."""
 
+import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from threading import Thread
+from typing import Any, TypeVar
 
 __all__ = ["Link", "RankError", "failed_rank", "naming_checkpoints", "report_own_error"]
 
 REPORTING = 3.0
 """Seconds for which the first rank that notices a failure waits for the others to notice it."""
+
+T = TypeVar("T")
 
 
 class RankError(RuntimeError):
@@ -46,7 +49,7 @@ class Link:
     group
         The process group; None with one rank.
     store
-        The store of the processes; None if the process group was initialized by the user.
+        The store of the processes.
     size
         Number of ranks.
     timeout
@@ -65,28 +68,65 @@ def failed_rank(link: Link, rank: int, done: int, error: Exception) -> RankError
     All ranks that notice the failure enter their numbers into the store; the first one waits a few
     seconds for the others, and reports those that are missing.
     """
-    first, present, reason = _reported(link, rank)
-    missing = tuple(sorted(set(range(link.size)) - present)) if present else ()
-    who = _named(missing) if first and missing else "another rank"
-    what = (error.args and str(error.args[0]) or "").partition("\n")[0][:200]
+    what = str(error).partition("\n")[0].lower()
+    slow = "timed out" in what or "timeout" in what
+    how = f"did not respond within {link.timeout:g} seconds" if slow else "ended"
+    answers = _within(2 * REPORTING, lambda: _reported(link, rank))
+    if answers is None:  # the process that holds the store has failed, and no rank is the first
+        missing = (0,) if rank and link.store is not None and not _held_by_torchrun() else ()
+        who = _named(missing) if missing else "another rank"
+        return RankError(f"{who} of {link.size} {how} in round {done + 1}", missing)
+    first, present, reason = answers
     if reason:
-        text = f"{reason} (the others of {link.size} ranks stop)"
-    else:
-        slow = "timed out" in what.lower() or "timeout" in what.lower()
-        how = f"did not respond within {link.timeout:g} seconds" if slow else "ended or closed"
-        text = f"{who} of {link.size} {how} in round {done + 1}"
-    return RankError(text, missing, reporter=first and not reason)
+        return RankError(f"{reason} in round {done + 1}", reporter=False)
+    missing = tuple(sorted(set(range(link.size)) - present))
+    who = _named(missing) if first and missing else "another rank"
+    return RankError(f"{who} of {link.size} {how} in round {done + 1}", missing, reporter=first)
+
+
+def _held_by_torchrun() -> bool:
+    """Whether the store is in the process of torchrun, and not in that of rank 0."""
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+
+
+def _within(seconds: float, function: Callable[[], T]) -> T | None:
+    """Return the result of a function; None if it fails or takes longer than some seconds.
+
+    A store whose process is stopped answers neither with a result nor with an error.
+    """
+    found: list[T] = []
+
+    def call() -> None:
+        with suppress(Exception):  # of the many kinds that stores raise
+            found.append(function())
+
+    thread = Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return found[0] if found else None
 
 
 @contextmanager
-def naming_checkpoints(folder: Path | None) -> Iterator[None]:
-    """Add to the message of a ``RankError`` how the run is continued."""
+def naming_checkpoints(folder: Path | None, newest: Callable[[Path], int | None]) -> Iterator[None]:
+    """Add to the message of a ``RankError`` how the run is continued.
+
+    Parameters
+    ----------
+    folder
+        The folder of checkpoints; None: none.
+    newest
+        Folder -> round of its newest checkpoint; None if there is none.
+    """
     try:
         yield
     except RankError as error:
         how = "give a folder for checkpoints, so that a run can be continued"
         if folder is not None:
-            how = f"start all ranks again with Saving({str(folder)!r}, resume=True)"
+            saved = newest(folder)
+            how = (
+                f"{folder} has {'no checkpoint' if saved is None else f'one of round {saved}'}, "
+                f"start all ranks again with Saving({str(folder)!r}, resume=True)"
+            )
         raise RankError(f"{error}; {how}", error.missing, error.reporter) from error
 
 
@@ -96,34 +136,21 @@ def _named(ranks: tuple[int, ...]) -> str:
 
 def _reported(link: Link, rank: int) -> tuple[bool, set[int], str]:
     """Enter a rank as alive; return whether it is the first, all known ranks, and an own error."""
-    if link.store is None:
-        return True, set(), ""
-    try:
-        link.store.set_timeout(timedelta(seconds=REPORTING))
-        first = link.store.add("reports", 1) == 1
-        link.store.set(f"alive/{rank}", "1")
-        if link.store.check(["error"]):
-            return False, set(), link.store.get("error").decode()
-        until = time.monotonic() + REPORTING
-        others = [k for k in range(link.size) if k != rank]
-        while first and time.monotonic() < until:
-            if all(link.store.check([f"alive/{k}"]) for k in others):
-                break
-            time.sleep(0.05)
-        if link.store.check(["error"]):
-            return False, set(), link.store.get("error").decode()
-        return first, {k for k in range(link.size) if link.store.check([f"alive/{k}"])}, ""
-    except Exception:  # the process that holds the store has failed, too
-        return True, set(), ""
+    first = link.store.add("reports", 1) == 1
+    link.store.set(f"alive/{rank}", "1")
+    until = time.monotonic() + REPORTING
+    while not link.store.check(["error"]):
+        present = {k for k in range(link.size) if link.store.check([f"alive/{k}"])}
+        if not first or len(present) == link.size or time.monotonic() > until:
+            return first, present, ""
+        time.sleep(0.05)
+    return False, set(), link.store.get("error").decode()
 
 
 def report_own_error(link: Link, rank: int, error: BaseException) -> None:
     """Tell the other ranks that this one stops because of an own error."""
-    if link.store is None or isinstance(error, RankError):
+    if isinstance(error, RankError):
         return
-    try:
-        link.store.set_timeout(timedelta(seconds=REPORTING))
-        what = " ".join(str(error).split())[:300]
-        link.store.set("error", f"rank {rank} stopped: {type(error).__name__}: {what}")
-    except Exception:  # there is no store any more; the other ranks see that this one ended
-        return
+    what = " ".join(str(error).split())[:300]
+    text = f"rank {rank} stopped: {type(error).__name__}: {what}"
+    _within(REPORTING, lambda: link.store.set("error", text))

@@ -77,9 +77,13 @@ class Ranks:
         """Whether this rank writes files and calls callbacks."""
         return self.rank == 0
 
-    @cached_property
+    @property
     def nodes(self) -> np.ndarray:
         """(k,) nodes of this rank, ascending."""
+        return self._nodes
+
+    @cached_property
+    def _nodes(self) -> np.ndarray:
         return np.flatnonzero(self.owner == self.rank)
 
     @cached_property
@@ -181,7 +185,9 @@ class Ranks:
         self.call(lambda: dist.broadcast_object_list(box, src=0, group=self.link.group))
         return box[0]
 
-    def post(self, outgoing: Sequence[tuple[int, Tensor]], incoming: Sequence[tuple[int, Tensor]]):
+    def post(
+        self, outgoing: Sequence[tuple[int, Tensor]], incoming: Sequence[tuple[int, Tensor]]
+    ) -> Sequence[Any]:
         """Begin to send tensors to ranks and to receive tensors from them; see :meth:`finish`."""
         operations = [
             dist.P2POp(function, tensor, peer, self.link.group)

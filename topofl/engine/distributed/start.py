@@ -12,16 +12,20 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import PrefixStore
 
 from topofl.engine.distributed.failure import Link, RankError, report_own_error
 from topofl.engine.distributed.placement import place
 from topofl.engine.distributed.ranks import Ranks
 from topofl.topology import Topology, TopologySequence
 
-__all__ = ["IdleRank", "Joined", "joined_ranks", "local_device", "process_number"]
+__all__ = ["IdleRank", "Joined", "joined_ranks", "joined_store", "local_device", "process_number"]
 
 VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """Environment variables that torchrun sets."""
+
+FIRST_TIMEOUT = 600.0
+"""Seconds in which all processes must start."""
 
 _RUNS = count()
 """Numbers of the distributed runs of this process, which name their keys in the store."""
@@ -142,10 +146,10 @@ def joined_ranks(
     _initialize(device, timeout)
     rank, processes = dist.get_rank(), dist.get_world_size()
     number = next(_RUNS)
-    store = dist.PrefixStore(f"topofl/{number}", dist.group.WORLD.get_group_store())
+    store = PrefixStore(f"topofl/{number}", _store_of_all())
     size = min(processes, graphs.n)
     owner, method = place(graphs, size, given)
-    group = dist.new_group(range(size), timeout=timedelta(seconds=timeout))
+    group: Any = dist.new_group(range(size), timeout=timedelta(seconds=timeout))
     link = Link(group, store, size, timeout)
     try:
         if rank >= size:
@@ -159,6 +163,24 @@ def joined_ranks(
         raise
     if rank < size:
         dist.destroy_process_group(group)
+
+
+def joined_store() -> Any:
+    """Return the store of all processes that torchrun started.
+
+    Raises
+    ------
+    ValueError
+        If the process was not started by torchrun.
+    """
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    _initialize(local_device(device), FIRST_TIMEOUT)
+    return _store_of_all()
+
+
+def _store_of_all() -> Any:
+    everyone: Any = dist.group.WORLD
+    return everyone.get_group_store()
 
 
 def _initialize(device: torch.device, timeout: float) -> None:

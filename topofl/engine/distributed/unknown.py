@@ -57,5 +57,5 @@ def _functions(value: Any, seen: set[int]) -> Iterator[FunctionType]:
         yield from _functions(value.__func__, seen)
     elif isinstance(value, partial):
         yield from _functions(value.func, seen)
-    elif isinstance(call := getattr(type(value), "__call__", None), FunctionType):
+    elif isinstance(call := vars(type(value)).get("__call__"), FunctionType):
         yield call
