@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from topofl._columns import ScoreColumn, columns_of, name_of
-from topofl._support.check import shown
 from topofl.algorithms.contract.phase import Neighbors, Phase
-from topofl.algorithms.contract.round import Models, State
+from topofl.algorithms.contract.round import State
+from topofl.engine.evaluate.custom import check_returned_models, versions_of
 from topofl.engine.evaluate.nearest_neighbors import neighbor_scores
 from topofl.engine.evaluate.scores import Evaluated, Scores, evaluate, scored_nodes
 from topofl.engine.memory.system import returning_freed_memory
@@ -237,54 +237,20 @@ def _custom_scores(
     current.states = context.states
     if everyone is not run_state.models:
         current.gathered = {}  # states, too, are those of all nodes
-    before = _versions(run_state, everyone, context.states)
+    before = versions_of(everyone, run_state.models.push_sum_weights, context.states)
     try:
         returned = function(everyone, current)
     except DivergenceError as error:
         raise DivergenceError(f"in the evaluation {name!r}, {error}", error.found) from error
-    if _versions(run_state, everyone, context.states) != before:
+    if versions_of(everyone, run_state.models.push_sum_weights, context.states) != before:
         raise ValueError(
             f"`evaluation.also[{name!r}]` must not change the models or the states of phases; work "
             "on a copy, models.like(models.flat.clone())"
         )
-    flat = _check_returned_models(name, returned, everyone)
+    flat = check_returned_models(name, returned, everyone)
     ranks = run_state.ranks
     models = run_state.models.like(flat if ranks is None else ranks.own_rows(flat))
     return scores_of(replace(isolated, models=models), context.parallel_map, context.sets)
-
-
-def _versions(
-    run_state: RunState, everyone: Population, states: Mapping[str, State]
-) -> list[tuple[Any, ...]]:
-    """Return versions of the models, push-sum weights and states, to detect in-place changes."""
-    tensors = [
-        ("", "models", everyone.flat),
-        ("", "push_sum_weights", run_state.models.push_sum_weights),
-        *((phase, key, value) for phase, state in states.items() for key, value in state.items()),
-    ]
-    return [(phase, key, id(tensor), tensor._version) for phase, key, tensor in tensors]
-
-
-def _check_returned_models(name: str, returned: Models | Tensor, models: Population) -> Tensor:
-    """Return the models (n, d) of a user-defined stage; raise unless they fit this run."""
-    flat = returned if isinstance(returned, Tensor) else getattr(returned, "flat", None)
-    wanted = (
-        f"`evaluation.also[{name!r}]` must return models "
-        f"or a tensor of shape (n, d)={tuple(models.flat.shape)}"
-    )
-    if not isinstance(flat, Tensor):
-        raise TypeError(f"{wanted}, got {shown(returned)}; return models.like(flat)")
-    if flat.shape != models.flat.shape:
-        raise ValueError(
-            f"{wanted}, got shape {tuple(flat.shape)}; for one model for all nodes, return "
-            "flat.expand(n, -1)"
-        )
-    if (flat.dtype, flat.device) != (models.flat.dtype, models.flat.device):
-        raise ValueError(
-            f"{wanted} of {models.flat.dtype} on {models.flat.device}, got {flat.dtype} on "
-            f"{flat.device}; return flat.to(models.flat)"
-        )
-    return flat.detach().contiguous()
 
 
 def _isolated(run_state: RunState, models: Population, graph: Topology | None) -> RunState:

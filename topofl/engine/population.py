@@ -4,7 +4,7 @@ import copy
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -84,16 +84,16 @@ class Layout:
 
 
 class NodesOfRank(Protocol):
-    """The nodes whose models a process holds in a distributed run."""
+    """The nodes of a distributed run, and those whose models a process holds, ascending."""
 
     @property
     def n(self) -> int:
-        """Number of nodes of the run."""
+        """Number of nodes."""
         ...
 
     @property
     def nodes(self) -> np.ndarray:
-        """(k,) nodes of this process, ascending."""
+        """(k,) nodes."""
         ...
 
     def all_rows(self, values: Tensor) -> Tensor:
@@ -109,7 +109,7 @@ class Population:
     ----------
     flat
         (n, d), contiguous; row i is node i's model. Changed in place, never replaced. In a
-        distributed run (k, d), for the k nodes of the process, or (n, d).
+        distributed run also (k, d), of the nodes of a process.
     layout
         The columns of each parameter.
     graph
@@ -117,7 +117,7 @@ class Population:
     ranks
         The nodes of the process in a distributed run; None: all nodes.
     copy_of
-        The models of the process of which these are a copy that holds all nodes; None: no copy.
+        The models of the process, if these are a copy with the models of all nodes.
     """
 
     flat: Tensor
@@ -134,10 +134,6 @@ class Population:
     @property
     def nodes(self) -> np.ndarray:
         """(k,) nodes whose models are the rows of `flat`."""
-        return self._nodes
-
-    @cached_property
-    def _nodes(self) -> np.ndarray:
         if self.ranks is None or len(self.flat) == self.ranks.n:
             return np.arange(len(self.flat))
         return self.ranks.nodes
@@ -146,10 +142,8 @@ class Population:
         """Return the models of all nodes: these models, or a copy gathered from all processes."""
         if self.ranks is None or len(self.flat) == self.ranks.n:
             return self
-        everyone = Population(
-            self.ranks.all_rows(self.flat), self.layout, graph=self.graph, ranks=self.ranks,
-            copy_of=self,
-        )  # fmt: skip
+        flat = self.ranks.all_rows(self.flat)
+        everyone = replace(self, flat=flat, copy_of=self)
         everyone.push_sum_weights.copy_(self.ranks.all_rows(self.push_sum_weights))
         return everyone
 

@@ -3,20 +3,16 @@
 import math
 import os
 import time
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from topofl._support.ambient import in_plain_torch
-from topofl._support.callers import in_notebook
 from topofl._support.check import check_int, check_switch, shown
-from topofl._support.machine import emulates_bf16
-from topofl._support.text import printable
 from topofl.algorithms.contract.phase import Algorithm, Phase
 from topofl.algorithms.contract.round import Rule, State
 from topofl.attacks import Attack
@@ -30,16 +26,14 @@ from topofl.engine.active_run import (
     trained_models,
 )
 from topofl.engine.distributed.failure import naming_checkpoints
-from topofl.engine.distributed.measured import distance_of_ranks, traffic_of_round
+from topofl.engine.distributed.measured import traffic_of_round
 from topofl.engine.distributed.ranks import Ranks
 from topofl.engine.distributed.start import IdleRank, Joined, joined_ranks
 from topofl.engine.dry_run.checked import checked_state
 from topofl.engine.evaluate.scores import Scores
-from topofl.engine.evaluation_stages import (
-    EvaluationContext,
-    EvaluationStage,
-    scores_of_stages,
-)
+from topofl.engine.evaluation_columns import evaluation_columns
+from topofl.engine.evaluation_stages import EvaluationContext, EvaluationStage
+from topofl.engine.notices import progress_bar, warn_of_emulation
 from topofl.engine.options import Compute, Evaluation, Saving
 from topofl.engine.rounds import EngineRound
 from topofl.engine.setup import Setup, resolve
@@ -57,10 +51,8 @@ from topofl.engine.store.schedule import CheckpointSchedule
 from topofl.engine.suggestions import suggesting_options
 from topofl.engine.train.divergence import Diverged, DivergenceError
 from topofl.engine.train.diversity import GradientStatistics
-from topofl.engine.train.plan import Backend
 from topofl.engine.train.workers import ParallelMap
 from topofl.history import History, evaluation_record
-from topofl.metrics import consensus_distance
 from topofl.mixing import MixingMatrix
 from topofl.tasks import Task
 
@@ -235,7 +227,7 @@ def _run_part(
     with reserved_folder(folder if ranks is None or ranks.is_first else None) as lock:
         found = None if folder is None else _checkpoint(folder, saving.resume, ranks)
         backend = setup.backend(None if found is None else plan_of_checkpoint(found, setup.compute))
-        _warn_of_emulation(backend)
+        warn_of_emulation(backend)
         active = ActiveRun.build(setup, rounds, backend, joined)
         marker = {} if folder is None else checkpoint_marker(active, folder)
         start = 0 if found is None else active.resume(found, marker)
@@ -281,7 +273,7 @@ def _execute(
         emit(Event("start", start, meta | {"resumed_at": start}, run_state.models))
         if not resumed:
             _evaluate_start(active, parallel_map, checkpoints, emit)
-        bar = _progress(start, active.rounds, progress, active.title)
+        bar = progress_bar(start, active.rounds, progress, active.title)
         _run_rounds(active, parallel_map, checkpoints, emit, bar)
     seconds = time.perf_counter() - began
     values = {"seconds": seconds, "rounds": active.rounds}
@@ -302,7 +294,7 @@ def _evaluate_start(
 ) -> None:
     """Evaluate the models before the first round."""
     began = time.perf_counter()
-    scores = _evaluate(active, active.context(parallel_map, 0), {}, math.nan)
+    scores = evaluation_columns(active, active.context(parallel_map, 0), {}, math.nan)
     recorded = active.recorder.add_evaluation({"round": 0} | scores)
     seconds = time.perf_counter() - began
     values = evaluation_record(recorded) | {"seconds": seconds}
@@ -372,7 +364,7 @@ def _round(
     training.statistics = statistics = None  # frees its memory before the evaluation
     began = time.perf_counter()
     context = replace(context, graph=current.graph, lr=training.lr)
-    scores = _evaluate(active, context, scores_before_exchange, diversity)
+    scores = evaluation_columns(active, context, scores_before_exchange, diversity)
     recorded = evaluation_record(active.recorder.add_evaluation({"round": t + 1} | scores))
     return training.diverged, columns, recorded | {"seconds": time.perf_counter() - began}
 
@@ -383,17 +375,6 @@ def _emit_divergence(
     for node, _, lr in found:
         values = {"node": node, "lr": lr, "policy": run_state.monitor.policy}
         emit(Event("divergence", done, values, run_state.models))
-
-
-def _warn_of_emulation(compute: Backend) -> None:
-    """Warn if the device has no bfloat16 products and must emulate them."""
-    if compute.low is not None and emulates_bf16(compute.device):
-        needs = " (AMX or AVX-512 BF16)" if compute.device.type == "cpu" else ""
-        text = (
-            f"`precision` 'bf16' is emulated on {compute.device}, "
-            f"which has no bfloat16 products{needs}: leave it out"
-        )
-        warnings.warn(text, RuntimeWarning, stacklevel=6)
 
 
 def _apply_phases(
@@ -416,50 +397,3 @@ def _apply_phases(
             name, "apply", phase.apply(run_state.models, states[name], current)
         )
     return scores_before_exchange
-
-
-def _evaluate(
-    active: ActiveRun,
-    context: EvaluationContext,
-    scores_before_exchange: Mapping[str, Mapping[str, Scores]],
-    diversity: float,
-) -> dict[str, Any]:
-    """Return the columns of an evaluation; `scores_before_exchange` are from within the round."""
-    run_state = context.run_state
-    columns: dict[str, Any] = dict(
-        scores_of_stages(active.stages, context, active.rounds, scores_before_exchange)
-    )
-    columns |= {
-        "consensus_distance": _consensus_distance(run_state),
-        "gradient_diversity": diversity,
-    }
-    if run_state.trace.pushes:
-        weights, ranks = run_state.models.push_sum_weights, run_state.ranks
-        columns |= {"push_weight": weights.clone() if ranks is None else ranks.all_rows(weights)}
-    return columns
-
-
-def _consensus_distance(run_state: RunState) -> float:
-    """Return the consensus distance of the honest nodes' shared columns."""
-    shared, ranks = _shared_columns(run_state), run_state.ranks
-    return consensus_distance(shared) if ranks is None else distance_of_ranks(shared, ranks)
-
-
-def _shared_columns(run_state: RunState) -> Tensor:
-    """Return the shared columns of the honest nodes' models; all columns if none are shared."""
-    flat, active_attack = run_state.models.flat, run_state.active_attack
-    if active_attack is not None and run_state.ranks is not None:
-        flat = flat[run_state.ranks.own_rows(~active_attack.is_attacker)]
-    elif active_attack is not None:
-        flat = flat[active_attack.honest]
-    parts = [flat[:, part] for part in run_state.trace.share]
-    return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
-
-
-def _progress(start: int, rounds: int, progress: bool | str, title: str) -> Iterator[int]:
-    from tqdm.auto import tqdm
-
-    quiet = False if in_notebook() else None  # None: silent unless on a terminal
-    disable = quiet if progress == "auto" else not progress
-    bar = {"desc": printable(title), "disable": disable, "leave": False, "unit": "round"}
-    return iter(tqdm(range(start, rounds), initial=start, total=rounds, **bar))

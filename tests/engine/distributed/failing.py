@@ -32,6 +32,8 @@ seed = 0
 [run]
 rounds = 4
 seed = 0
+[evaluation]
+every = 2
 """
 
 

@@ -15,7 +15,7 @@ from tests.engine.distributed.failing import CONFIG, TIMEOUT
 from tests.engine.distributed.processes import LOCAL, ROOT, free_port
 from topofl import algorithms, topologies
 
-LIMIT = TIMEOUT + 2 * 6 + 20
+LIMIT = TIMEOUT + 9 + 20
 """Seconds in which the other ranks end: the timeout, reports, and the time of a slow machine."""
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
@@ -72,7 +72,7 @@ def test_commands_train_on_all_ranks_and_print_once(found):
     assert commands["skip"]["output"].count("is finished; nothing was done") == 1
     losses = {name: np.array(loss) for name, loss in commands["loss"].items()}
     np.testing.assert_allclose(losses["one rank"], losses["one"], rtol=1e-5)
-    np.testing.assert_allclose(losses["several"][:2], losses["one"][:2], rtol=1e-5)
+    np.testing.assert_allclose(losses["several"][:3], losses["one"], rtol=1e-5)
     assert commands["rounds"] == {"one": 4, "several": 6, "one rank": 4}
     assert commands["ranks"]["several"] == {
         "size": 3, "nodes": [2, 2, 2], "placement": "consecutive nodes",

@@ -1,15 +1,26 @@
 """Failures of ranks: processes that ended, or do not respond."""
 
+import json
 import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any, TypeVar
 
-__all__ = ["Link", "RankError", "failed_rank", "naming_checkpoints", "report_own_error"]
+__all__ = [
+    "Link",
+    "RankError",
+    "answering",
+    "failed_rank",
+    "naming_checkpoints",
+    "report_own_error",
+]
+
+ANSWERING = 0.5
+"""Seconds between two looks at whether a failure is reported."""
 
 REPORTING = 3.0
 """Seconds for which the first rank that notices a failure waits for the others to notice it."""
@@ -54,34 +65,61 @@ class Link:
         Number of ranks.
     timeout
         Seconds after which a rank that does not respond has failed.
+    knows
+        Set once this rank knows that another one reports a failure.
     """
 
     group: Any
     store: Any
     size: int
     timeout: float
+    knows: Event = field(default_factory=Event)
 
 
 def failed_rank(link: Link, rank: int, done: int, error: Exception) -> RankError:
     """Return the error for a failed exchange, which names the failed ranks if they are known.
 
-    All ranks that notice the failure enter their numbers into the store; the first one waits a few
-    seconds for the others, and reports those that are missing.
+    All ranks that are alive enter their numbers into the store; the first one that notices the
+    failure waits a few seconds for the others, and reports those that are missing.
     """
     what = str(error).partition("\n")[0].lower()
     slow = "timed out" in what or "timeout" in what
     how = f"did not respond within {link.timeout:g} seconds" if slow else "ended"
-    answers = _within(2 * REPORTING, lambda: _reported(link, rank))
-    if answers is None:  # the process that holds the store has failed, and no rank is the first
-        missing = (0,) if rank and link.store is not None and not _held_by_torchrun() else ()
-        who = _named(missing) if missing else "another rank"
-        return RankError(f"{who} of {link.size} {how} in round {done + 1}", missing)
-    first, present, reason = answers
-    if reason:
-        return RankError(f"{reason} in round {done + 1}", reporter=False)
+    how = f"of {link.size} {how} in round {done + 1}"
+    reported = _within(3 * REPORTING, lambda: _report(link, rank, how))
+    if reported is not None:
+        return reported
+    # the process that holds the store has failed, and ranks cannot agree on the first
+    if link.knows.is_set():
+        return RankError(f"another rank {how}", reporter=False)
+    if rank and not _held_by_torchrun():
+        return RankError(f"rank 0 {how}", (0,))
+    return RankError(f"another rank {how}")
+
+
+def _report(link: Link, rank: int, how: str) -> RankError:
+    """Report which ranks failed, or return what another rank reports."""
+    store = link.store
+    first = store.add("reports", 1) == 1 and not store.check(["error"])
+    store.set(f"alive/{rank}", "1")
+    present = {rank}
+    until = time.monotonic() + REPORTING * (1 if first else 2)
+    while time.monotonic() < until:
+        if store.check(["error"]):
+            return RankError(store.get("error").decode(), reporter=False)
+        if not first and store.check(["report"]):
+            missing = tuple(json.loads(store.get("report")))
+            return RankError(f"{_named(missing)} {how}", missing, reporter=False)
+        present = {k for k in range(link.size) if store.check([f"alive/{k}"])}
+        if first and len(present) == link.size:
+            break
+        time.sleep(ANSWERING / 10)
     missing = tuple(sorted(set(range(link.size)) - present))
-    who = _named(missing) if first and missing else "another rank"
-    return RankError(f"{who} of {link.size} {how} in round {done + 1}", missing, reporter=first)
+    if first:
+        store.set("report", json.dumps(missing))
+        if rank == 0 and not _held_by_torchrun():  # the store ends with this process
+            time.sleep(2 * ANSWERING)
+    return RankError(f"{_named(missing)} {how}", missing, reporter=first)
 
 
 def _held_by_torchrun() -> bool:
@@ -104,6 +142,29 @@ def _within(seconds: float, function: Callable[[], T]) -> T | None:
     thread.start()
     thread.join(seconds)
     return found[0] if found else None
+
+
+@contextmanager
+def answering(link: Link, rank: int) -> Iterator[None]:
+    """Let this rank answer that it is alive, also while it waits for a rank that is not.
+
+    A thread looks into the store, and answers once a rank has reported a failure.
+    """
+    over = Event()
+
+    def answer() -> None:
+        with suppress(Exception):  # of a store that has ended
+            while not over.wait(ANSWERING):
+                if link.store.check(["reports"]):
+                    link.store.set(f"alive/{rank}", "1")
+                    link.knows.set()
+                    return
+
+    Thread(target=answer, daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
 
 
 @contextmanager
@@ -131,20 +192,9 @@ def naming_checkpoints(folder: Path | None, newest: Callable[[Path], int | None]
 
 
 def _named(ranks: tuple[int, ...]) -> str:
+    if not ranks:
+        return "another rank"
     return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}"
-
-
-def _reported(link: Link, rank: int) -> tuple[bool, set[int], str]:
-    """Enter a rank as alive; return whether it is the first, all known ranks, and an own error."""
-    first = link.store.add("reports", 1) == 1
-    link.store.set(f"alive/{rank}", "1")
-    until = time.monotonic() + REPORTING
-    while not link.store.check(["error"]):
-        present = {k for k in range(link.size) if link.store.check([f"alive/{k}"])}
-        if not first or len(present) == link.size or time.monotonic() > until:
-            return first, present, ""
-        time.sleep(0.05)
-    return False, set(), link.store.get("error").decode()
 
 
 def report_own_error(link: Link, rank: int, error: BaseException) -> None:

@@ -14,7 +14,12 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore
 
-from topofl.engine.distributed.failure import Link, RankError, report_own_error
+from topofl.engine.distributed.failure import (
+    Link,
+    RankError,
+    answering,
+    report_own_error,
+)
 from topofl.engine.distributed.placement import place
 from topofl.engine.distributed.ranks import Ranks
 from topofl.topology import Topology, TopologySequence
@@ -155,9 +160,10 @@ def joined_ranks(
         if rank >= size:
             yield IdleRank(link, rank)
         else:
-            ranks = Ranks(rank, size, owner, device, link)
-            agreed, method = ranks.of_first((owner, method))
-            yield Joined(Ranks(rank, size, agreed, device, link), method, processes - size)
+            with answering(link, rank):
+                ranks = Ranks(rank, size, owner, device, link)
+                agreed, method = ranks.of_first((owner, method))
+                yield Joined(Ranks(rank, size, agreed, device, link), method, processes - size)
     except BaseException as error:
         report_own_error(link, rank, error)
         raise
