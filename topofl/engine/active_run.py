@@ -78,7 +78,7 @@ class ActiveRun:
             rounds,
             run_state,
             states,
-            Recorder(rounds, setup.evaluation.every),
+            Recorder(rounds, setup.evaluation.every, ranked=ranks is not None),
             stages,
             phases,
             joined,

@@ -116,12 +116,18 @@ def commands(root):
         "run again": (2, ["run", config, "--out", out]),
         "skip": (2, ["run", config, "--out", out, "--skip-done"]),
         "resume": (3, ["resume", out, "--set", "run.rounds=6"]),
+        "resume alone": (0, ["resume", out, "--set", "run.rounds=7"]),
+        "resume again": (2, ["resume", out, "--set", "run.rounds=8"]),
         "one rank": (1, ["run", config, "--out", root / "of one rank"]),
         "wrong": (2, ["run", config, "--out", root / "wrong", "--set", "algorithm=dsgd,lr=-1"]),
     }
     found = {}
     for name, (size, words) in steps.items():
         place = root / f"{name}.txt"
+        if size == 0:
+            with redirect_stdout(StringIO()):
+                main([*map(str, words)])
+            continue
         codes = forked(size, lambda rank, words=words: main([*map(str, words)]), 100, output=place)
         found[name] = {"codes": codes, "output": place.read_text()}
     runs = {"one": root / "one", "several": out, "one rank": root / "of one rank"}

@@ -5,12 +5,10 @@ from torch import Tensor
 
 from topofl.engine.distributed.placement import cut_edges
 from topofl.engine.distributed.ranks import Ranks
+from topofl.engine.recorder import RANK_COLUMNS
 from topofl.mixing import MixingMatrix
 
-__all__ = ["RANK_COLUMNS", "distance_of_ranks", "traffic_of_round"]
-
-RANK_COLUMNS = ("cut_edges", "rank_bytes", "exchange_seconds")
-"""Columns of rounds that only distributed runs have."""
+__all__ = ["distance_of_ranks", "traffic_of_round"]
 
 NUMBERS = 2**20
 """Numbers that are converted to float64 at a time."""
